@@ -121,7 +121,7 @@ _PACKAGE_OF = {name: package for package, names in _MEMBERS.items() for name in 
 
 
 def __getattr__(name: str) -> Any:
-    """What the library exports, imported at first use: torch takes seconds, and estimators need scikit-learn."""
+    """Imports an exported name at its first use: importing torch takes seconds, and estimators need scikit-learn."""
     if name in _PACKAGES:
         return importlib.import_module(f"fredholm.{name}")
     if name not in _PACKAGE_OF:

@@ -1,4 +1,4 @@
-"""What is computed in: at least float32 where sums, phases or normalisers are, and what autocast says of products."""
+"""Dtypes of computations: at least float32 for sums, phases and normalisers, autocast's dtype for products."""
 
 import contextlib
 import functools
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def wide_dtype(*tensors: Tensor) -> torch.dtype:
-    """What is accumulated in: the dtype that the tensors promote to, float32 at least."""
+    """Accumulation dtype: the dtype that the tensors promote to, float32 at least."""
     return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
 
 
@@ -18,7 +18,7 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def autocast_dtype(like: Tensor) -> torch.dtype | None:
-    """What autocast takes products to on the device of a tensor; None where it is off, or none is, as on meta."""
+    """Autocast's dtype on the device of a tensor; None where autocast is off or not available (as on meta)."""
     kind = like.device.type
     # torch knows neither state nor dtype of an autocast that a device does not have
     is_on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
@@ -31,7 +31,7 @@ def product_dtype(factor: Tensor) -> torch.dtype:
 
 
 def under_autocast(dtype: torch.dtype | None, like: Tensor) -> contextlib.AbstractContextManager[object]:
-    """Autocast, on the device of a tensor, as it was when `autocast_dtype` told `dtype`."""
+    """Context that restores autocast on the device of a tensor as it was when `autocast_dtype` returned `dtype`."""
     kind = like.device.type
     # a graph that is exported may run under another autocast; entering one takes as long as a small kernel
     stays = autocast_dtype(like) == dtype and not torch.compiler.is_exporting()
@@ -41,5 +41,5 @@ def under_autocast(dtype: torch.dtype | None, like: Tensor) -> contextlib.Abstra
 
 
 def without_autocast(like: Tensor) -> contextlib.AbstractContextManager[object]:
-    """No autocast on the device of a tensor."""
+    """Context that disables autocast on the device of a tensor."""
     return under_autocast(None, like)

@@ -1,4 +1,4 @@
-"""Bars that show how far something is."""
+"""Progress bars."""
 
 from typing import final
 
@@ -7,11 +7,11 @@ from tqdm import tqdm
 
 @final
 class ProgressBar(tqdm):
-    """A bar of tqdm without the thread that watches bars: where memory is short it dies, and is waited for for ever."""
+    """A tqdm bar without tqdm's monitor thread, which dies where memory is short and is then waited for for ever."""
 
     monitor_interval = 0
 
 
 def set_lock(lock: object) -> None:
-    """Sets the lock by which bars take turns, those of other libraries too."""
+    """Sets the lock that all tqdm bars share, including those of other libraries."""
     tqdm.set_lock(lock)

@@ -1,4 +1,4 @@
-"""What is asked of settings: numbers of the right kind, and that something reads them."""
+"""Checks of settings: numbers have the right type and range, and no setting is given where it has no effect."""
 
 import dataclasses
 import inspect
@@ -12,15 +12,15 @@ import torch
 
 
 def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: str, **given: object) -> None:
-    """Raises ValueError for the first of some settings that is not at its default; called where nothing reads them.
+    """Raises ValueError for the first given setting that is not at its default; for settings that have no effect.
 
-    Whoever gives a setting believes that it does something.
+    A user who sets one expects an effect, so an idle setting is an error.
 
     Args:
-        name: who refuses, such as "kernels.MLP"; "" where messages name nobody.
+        name: prefix of the message, such as "kernels.MLP"; "" for none.
         owner: the class or function whose signature states the defaults.
         because: the other setting, with which these have no effect, such as "num_frequencies=0".
-        instead: what to do so that they have one.
+        instead: the remedy that gives them an effect.
         given: the settings by name.
     """
     stated = inspect.signature(owner).parameters
@@ -36,7 +36,7 @@ Settings = TypeVar("Settings")
 
 
 def filled(settings: Settings, defaults: Sequence[object], **suggested: object) -> Settings:
-    """Frozen settings with suggestions for those that are as in one of `defaults`; the others were given, and stay."""
+    """Frozen settings, with suggestions for fields that equal one of `defaults`; other fields were given and stay."""
     left_open = {
         name: value
         for name, value in suggested.items()
@@ -45,11 +45,11 @@ def filled(settings: Settings, defaults: Sequence[object], **suggested: object) 
     return dataclasses.replace(settings, **left_open)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
-def with_given(settings: Settings, asked: object, names: Iterable[str]) -> Settings:
-    """Frozen settings with those of some names, such as model.dropout, as another one of the same form has them."""
+def with_given(settings: Settings, given: object, names: Iterable[str]) -> Settings:
+    """Frozen settings with the named fields, such as model.dropout, copied from `given`, which has the same fields."""
     for name in names:
         first, _, inner = name.partition(".")
-        value = getattr(asked, first)
+        value = getattr(given, first)
         if inner:
             value = with_given(getattr(settings, first), value, [inner])
         settings = dataclasses.replace(settings, **{first: value})  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -57,15 +57,15 @@ def with_given(settings: Settings, asked: object, names: Iterable[str]) -> Setti
 
 
 def class_name(config: object) -> str:
-    """Of the class that a config builds, such as ViT of ViT.Config."""
+    """Name of the class that a config builds, such as ViT for ViT.Config."""
     return type(config).__qualname__.removesuffix(".Config")
 
 
 def check_config(name: str, what: str, value: object, expected: type) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a configuration of the type `expected`."""
     if not isinstance(value, expected):
-        came = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__qualname__
-        raise TypeError(f"{name}: {what} must be {expected.__qualname__}(...); got {came}")
+        received = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__qualname__
+        raise TypeError(f"{name}: {what} must be {expected.__qualname__}(...); got {received}")
 
 
 def check_count(name: str, what: str, value: object, least: int = 1) -> None:
@@ -78,7 +78,7 @@ def check_count(name: str, what: str, value: object, least: int = 1) -> None:
 def check_whole(name: str, what: str, value: object) -> None:
     """Raises TypeError, in the name of `name`, unless `value` is a whole number."""
     if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):  # as in is_count
-        # a size of NumPy's is a tensor to the compiler, which then cannot decide by it
+        # torch.compile turns a NumPy integer into a tensor, on which it cannot branch
         instead = f"; int(...) gives the whole number {value}" if isinstance(value, np.integer) else ""
         raise TypeError(f"{name}: {what} must be a whole number; got {value!r}{instead}")
 
@@ -121,7 +121,7 @@ MAX_SEED = 2**32 - 1
 
 
 def check_seed(seed: int, what: str = "seed") -> None:
-    """Raises ValueError unless it is a seed, and TypeError where it is no whole number."""
+    """Raises ValueError unless `seed` is in [0, MAX_SEED], and TypeError unless it is a whole number."""
     if not isinstance(seed, numbers.Integral) or isinstance(seed, bool):
         raise TypeError(f"{what} is {seed!r}; expected an integer from 0 to {MAX_SEED}")
     if not 0 <= seed <= MAX_SEED:
@@ -130,5 +130,5 @@ def check_seed(seed: int, what: str = "seed") -> None:
 
 def is_count(value: object, least: int = 1) -> bool:
     """Whether `value` is a whole number of at least `least`."""
-    # an exporter's sizes are numbers whose value is open
+    # sizes in torch.export are symbolic integers
     return isinstance(value, int | torch.SymInt) and not isinstance(value, bool) and value >= least

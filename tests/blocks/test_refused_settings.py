@@ -93,7 +93,7 @@ def test_points_at_which_a_result_is_wanted() -> None:
         (torch.tensor([5]), ValueError, "at names points beyond 0 to 4"),
         (torch.tensor([-1]), ValueError, "at names points beyond 0 to 4"),
         (torch.tensor([1.0]), TypeError, "at must be int64 (M,) or (B, M)"),
-        ([1], TypeError, "at must be int64 (M,) or (B, M), the points asked for; got list"),
+        ([1], TypeError, "at must be int64 (M,) or (B, M), indices of points; got list"),
         (torch.zeros(3, 1, dtype=torch.int64), ValueError, "at has batch size 3 but u has 2"),
     ):
         with refused(error, f"PostNormBlock: {told}"):

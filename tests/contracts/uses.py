@@ -487,7 +487,7 @@ RECURRENCES = "LinearRNN LinearSystem SelectiveStateSpace"
 LENGTH = Reason(
     "a recurrence is unrolled, a step a point, here and in the next two columns: any batch, one length",
     ValueError,
-    "the graph leaves open how many there are; fix their number",
+    "is symbolic in the graph; fix their number",
 )
 UNTRANSLATED = "Failed to convert the exported program to an ONNX model"
 SOLVE = Reason("ONNX has no operator that solves systems of equations", RuntimeError, UNTRANSLATED)

@@ -29,7 +29,7 @@ def test_bad_input_is_told_on_every_process() -> None:
         "a quadrature chooses among all points",
         "process 1 has points, by their checksum,",
         "process 1 has points, by their checksum,",
-        "query has 6 points, and among those of all processes nobody says where they lie",
+        "query has 6 points, and their positions among those of all processes cannot be inferred",
         "mask must be bool",
         "its short convolution reads the points before",
         "the mesh has 2 dimensions",

@@ -100,7 +100,7 @@ def test_times_that_decrease(times: list[float]) -> None:
 def test_times_that_float32_hardly_tells_apart(step: float) -> None:
     times = 1.7e9 + step * torch.arange(12, dtype=torch.float64)
     Sequence(times=times)
-    with refused(ValueError, "Sequence: times near 1.7e+09 are told apart by 2e+02 in float32", "give float64, or"):
+    with refused(ValueError, "Sequence: float32 has a resolution of 2e+02 at times near 1.7e+09", "give float64, or"):
         Sequence(times=times.float())
     Sequence(times=times.float(), mask=torch.arange(12) == 3)  # one sample alone
     Sequence(times=1.7e9 + 3600 * torch.arange(12.0))
@@ -109,7 +109,7 @@ def test_times_that_float32_hardly_tells_apart(step: float) -> None:
     Sequence(times=torch.tensor([0.0, 1.0, 1.0000001, 2.5, 3.0]))  # one step of five
     Sequence(times=8e6 + torch.arange(12.0))  # whole numbers are exact there
     Sequence(times=torch.arange(1000).half())
-    with refused(ValueError, "Sequence: times near 8e+06 are told apart by 0.95 in float32"):
+    with refused(ValueError, "Sequence: float32 has a resolution of 0.95 at times near 8e+06"):
         Sequence(times=8e6 + 0.5 + torch.arange(12.0))
 
 
@@ -246,7 +246,7 @@ def test_a_spacing_without_a_length() -> None:
 
 @pytest.mark.parametrize(("spacing", "start"), [(1.0, 1e17), (1e-300, 1.0), (1e308, 1e308)])
 def test_samples_that_float64_cannot_tell_apart(spacing: float, start: float) -> None:
-    with refused(ValueError, "float64 cannot tell 3 samples", "another unit of time"):
+    with refused(ValueError, "float64 cannot distinguish 3 samples", "another unit of time"):
         Sequence(3, spacing=spacing, start=start)
 
 

@@ -173,9 +173,9 @@ def test_fewer_queries_of_points_of_which_some_are_missing_are_refused() -> None
     op, u, keep = alone(CAUSAL["perceptron"]), signal(5), torch.tensor([True] * 4 + [False])
     times = Sequence(times=torch.arange(5.0, dtype=torch.float64))
     for where in (times, Sequence(5), Sequence(5, spacing=0.5)):
-        with refused(ValueError, "2 queries and 5 points", "nobody says which"):
+        with refused(ValueError, "2 queries and 5 points", "cannot be inferred"):
             op(u, where, query=u[:, 3:], key_padding_mask=keep)
-        with refused(ValueError, "2 queries and 5 points", "nobody says which"):
+        with refused(ValueError, "2 queries and 5 points", "cannot be inferred"):
             op(u, where.restrict(keep), query=u[:, 3:])
 
 
@@ -206,7 +206,7 @@ def test_a_scan_refuses_points_that_share_a_time(name: str) -> None:
 def test_fewer_queries_than_points_of_which_some_do_not_exist_have_no_order(name: str, evaluation: Evaluation) -> None:
     padded = Sequence(5, mask=torch.tensor([True, False, True, True, True]))
     asked = Points(torch.rand(3, 1, dtype=torch.float64))
-    with refused(ValueError, "3 queries and 5 points", "nobody says which of the others a query follows"):
+    with refused(ValueError, "3 queries and 5 points", "the points before a query cannot be inferred"):
         alone(CAUSAL[name], evaluation)(signal(5), padded, query=signal(3), query_domain=asked)
 
 

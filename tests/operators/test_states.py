@@ -152,7 +152,7 @@ def test_places_count_points_that_do_not_exist() -> None:
     torch.testing.assert_close(torch.cat([first, second], 1), out, atol=1e-12, rtol=0)
     for one, other in zip(end, other_end, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
-    with refused(ValueError, "rotary places count points that do not exist"):
+    with refused(ValueError, "rotary positions by index count points that do not exist"):
         operator(COUNTED, evaluation=StepLoop())(u, Sequence(6, mask=kept))
 
 

@@ -1,4 +1,4 @@
-"""What survives swapping the kernel: residual blocks, the layer of neural operators, feed-forward networks and more."""
+"""Blocks that fit any kernel: residual blocks, the layer of neural operators, feed-forward networks and more."""
 
 from fredholm.blocks.discounted import DiscountedBlock
 from fredholm.blocks.feed_forward import Activation, FeedForward, GatedFeedForward, YatFeedForward

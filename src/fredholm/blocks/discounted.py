@@ -17,7 +17,7 @@ class DiscountedBlock(nn.Module):
     """S = S₀ + g ∫ κ LN(u) dμ,  z = u + W^O S + b,  out = z + F(LN(z)), with a factor g for each head.
 
     S₀ is the sum of the hops of earlier blocks, or 0. (Infinite Self-Attention, eq. 9, 12 and 23, in a pre-norm block;
-    `models.InfViT` says how its layers use it.)
+    `models.InfViT` documents its use.)
 
     Args:
         kernel: κ, mapping `embed_dim` channels to as many, head by head.
@@ -68,7 +68,7 @@ class DiscountedBlock(nn.Module):
 
         Args:
             u: `(B, N, embed_dim)` on `domain`.
-            domain: where u lives.
+            domain: the points of u.
             factor: g, `(H,)`; head h has channels h·d … (h + 1)·d - 1.
             before: S₀, `(B, N, embed_dim)`; None: 0.
             key_padding_mask: as in `IntegralOperator`.
@@ -80,9 +80,9 @@ class DiscountedBlock(nn.Module):
         if u.ndim != 3 or u.shape[-1] != dim:
             raise ValueError(f"DiscountedBlock: u must be (batch, points, {dim}); got {tuple(u.shape)}")
         if not isinstance(factor, Tensor) or factor.ndim != 1 or not factor.numel() or dim % factor.shape[0]:
-            came = tuple(factor.shape) if isinstance(factor, Tensor) else type(factor).__name__
+            got = tuple(factor.shape) if isinstance(factor, Tensor) else type(factor).__name__
             raise ValueError(
-                f"DiscountedBlock: factor must be (H,), a number for each head of {dim} channels; got {came}"
+                f"DiscountedBlock: factor must be (H,), a number for each head of {dim} channels; got {got}"
             )
         if before is not None and before.shape != u.shape:
             raise ValueError(f"DiscountedBlock: before must be {tuple(u.shape)}, as u; got {tuple(before.shape)}")

@@ -8,7 +8,7 @@ from fredholm._settings import check_count, check_gain, check_positive, check_ra
 from fredholm.layers import YatDense
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
-"""What bends the hidden layer; "gelu_tanh" is the approximation of GELU by a tanh, as GPT-2 has it."""
+"""Nonlinearity of the hidden layer; "gelu_tanh" is the tanh approximation of GELU, as in GPT-2."""
 
 
 def activation_module(name: Activation) -> nn.Module:
@@ -26,7 +26,7 @@ def activation_module(name: Activation) -> nn.Module:
 
 
 def hidden_width(embed_dim: int, expansion: float) -> int:
-    """Hidden units of a network on so many channels, whose width is a multiple of them."""
+    """Number of hidden units, as a multiple of the channels."""
     return max(1, round(expansion * embed_dim))
 
 
@@ -40,7 +40,7 @@ class FeedForward(nn.Module):
         dropout: rate in [0, 1).
         output_gain: the Xavier-uniform start of W2 is scaled by this; deep models use 1 / sqrt(2 depth).
         activation: φ.
-        bias: whether b1 and b2 are there.
+        bias: whether to add b1 and b2.
     """
 
     def __init__(
@@ -123,14 +123,14 @@ class YatFeedForward(nn.Module):
     """W · dropout(Y(v)) + c at every point, Y a layer of Yat units (Yat, section 2.3): no activation, no LayerNorm.
 
     It is `FeedForward` with `layers.YatDense` in place of W1, b1 and GELU. W starts as torch's linear layers do,
-    with variance 1 / (3 · hidden width), which keeps the size of a signal; c starts at 0.
+    with variance 1 / (3 · hidden width), which preserves the scale of a signal; c starts at 0.
 
     Args:
         embed_dim: channels in and out.
         expansion: units as a multiple of `embed_dim`.
         dropout: rate in [0, 1), of the units' responses.
         output_gain: the start of W is scaled by this; deep models use 1 / sqrt(2 depth).
-        bias: whether units have their constants, and the output its c.
+        bias: whether units have constants, and the output its c.
         epsilon, learn_epsilon, scale: as in `layers.YatDense`.
     """
 

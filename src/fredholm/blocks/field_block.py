@@ -1,4 +1,4 @@
-"""What a block is that maps functions to functions."""
+"""The abstract block that maps functions to functions."""
 
 import abc
 
@@ -8,7 +8,7 @@ from fredholm.domains import Domain
 
 
 class FieldBlock(nn.Module, abc.ABC):
-    """A block whose answer has a value at any point, of a signal that is known at some."""
+    """A block whose output can be evaluated at any point, from a signal known at some points."""
 
     @abc.abstractmethod
     def forward(self, u: Tensor, domain: Domain) -> Tensor:
@@ -16,14 +16,14 @@ class FieldBlock(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def at(self, query: Tensor, query_domain: Domain, u: Tensor, domain: Domain) -> Tensor:
-        """What the block makes of a signal whose values are known at other points too.
+        """The block's output at query points, where the signal's values are known too.
 
         Args:
             query: the values there, `(B, Nq, embed_dim)`.
-            query_domain: where that is, Nq points.
+            query_domain: their positions, Nq points.
             u: the signal that is integrated, `(B, N, embed_dim)`.
-            domain: where it lives.
+            domain: its points.
 
         Returns:
-            `(B, Nq, embed_dim)`; at points of the signal, with its values, what `forward` gives there.
+            `(B, Nq, embed_dim)`; at points of the signal, with its values, equal to `forward`.
         """

@@ -29,8 +29,9 @@ class MambaBlock(nn.Module):
         expand: inner channels as a multiple of `embed_dim`.
         state_dim: state variables an inner channel; refused with a kernel, which has its own.
         conv_width: taps of the short convolution.
-        kernel: the selective kernel, to set what is not set here; None: `SelectiveStateSpace(expand * embed_dim,
-            state_dim, rank=ceil(embed_dim / 16))`, the rank as in the paper, of the block's own channels.
+        kernel: the selective kernel, for settings beyond these; None:
+            `SelectiveStateSpace(expand * embed_dim, state_dim, rank=ceil(embed_dim / 16))`, the rank as in the paper,
+            of the block's own channels.
 
     The state is (the last conv_width - 1 inner points, `(B, conv_width - 1, inner)`; the kernel's h, `(B, n, inner)`).
 
@@ -95,11 +96,11 @@ class MambaBlock(nn.Module):
         return self.convolution.initial_buffer(batch_size), *self.operator.initial_state(batch_size)
 
     def step(self, u: Tensor, state: State) -> tuple[Tensor, State]:
-        """One point at a time, with the numbers that `forward` gives for the whole sequence.
+        """Advances by one point; the results equal those of `forward` on the whole sequence.
 
         Args:
             u: the next point, `(B, embed_dim)`.
-            state: what `initial_state` or the step before returned.
+            state: the state that `initial_state` or the previous step returned.
 
         Returns:
             `(B, embed_dim)`, and the new state.
@@ -114,12 +115,12 @@ class MambaBlock(nn.Module):
     def scan(
         self, u: Tensor, domain: Domain | None = None, *, state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """A sequence, or the next chunk of one, from a state to a state; gradients flow through both.
+        """Processes a sequence, or its next chunk, from a state to a state; gradients flow through both.
 
         Args:
             u: `(B, N, embed_dim)`.
             domain: as in `forward`; a point that does not exist leaves the state as it is.
-            state: where the chunk before ended; None: `initial_state`.
+            state: the state at the end of the previous chunk; None: `initial_state`.
             reset: `(B, N)` bool, True = the state is cleared before this point.
 
         Returns:

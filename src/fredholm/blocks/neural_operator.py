@@ -13,9 +13,9 @@ from fredholm.operators.integral import check_operator
 
 @final
 class NeuralOperatorBlock(FieldBlock):
-    """φ(v + F φ(v)) of v = ∫ κ u dμ + W u + b, with φ the GELU, whatever the kernel; without F, φ(v) (FNO, eq. 2).
+    """φ(v + F φ(v)) of v = ∫ κ u dμ + W u + b, with φ the GELU, for any kernel; without F, φ(v) (FNO, eq. 2).
 
-    b and F are additions. Nothing is normalised, since a norm at each point forgets how large a function is there.
+    b and F are additions. Nothing is normalised, since a norm at each point discards the magnitude of a function there.
 
     Args:
         operator: the integral with W and b, on as many channels as it gives.

@@ -13,12 +13,12 @@ from fredholm.operators import IntegralOperator
 from fredholm.operators.integral import check_operator
 
 BlockState = tuple[State, State]
-"""Of the two operators."""
+"""States of the two operators."""
 
 
 @final
 class PostNormBlock(nn.Module):
-    """out = f(S u + f(LN K₂[dropout(f(LN K₁[u]))])), f = ReLU, whatever the kernels (CKConv, figure 8).
+    """out = f(S u + f(LN K₂[dropout(f(LN K₁[u]))])), f = ReLU, for any kernels (CKConv, figure 8).
 
     S is the identity where the channels stay as many, else a linear map with a bias. The layer norms are over the
     channels of each point, so that they see no other one.
@@ -56,24 +56,27 @@ class PostNormBlock(nn.Module):
             u: the signal.
             domain: its points.
             key_padding_mask: as in `IntegralOperator`.
-            at: int64 `(M,)` or `(B, M)`, the points at which the result is wanted; None: all. At few points the second
+            at: int64 `(M,)` or `(B, M)`, indices of the points of the result; None: all. At few points the second
                 operator costs next to nothing.
         """
         inner = self._between(self.first(u, domain, key_padding_mask=key_padding_mask))
-        asked = None
+        query_domain = None
         if at is not None:
             _check_at(at, u)
-            asked = subset(domain, at, torch.ones(at.shape, dtype=domain.weights.dtype, device=at.device))
-            # not by take_along_dim, for which a graph would fix the batch
+            query_domain = subset(domain, at, torch.ones(at.shape, dtype=domain.weights.dtype, device=at.device))
+            # not take_along_dim, with which an exported graph would fix the batch size
             u = u.gather(1, at.expand(u.shape[0], -1)[..., None].expand(-1, -1, u.shape[-1]))
-        return self._after(u, self.second(inner, domain, query_domain=asked, key_padding_mask=key_padding_mask))
+        return self._after(u, self.second(inner, domain, query_domain=query_domain, key_padding_mask=key_padding_mask))
 
     def initial_state(self, batch_size: int) -> BlockState:
         """The state before the first point, for `scan`; only for stateful kernels."""
         return self.first.initial_state(batch_size), self.second.initial_state(batch_size)
 
     def scan(self, u: Tensor, domain: Sequence, state: BlockState) -> tuple[Tensor, BlockState]:
-        """The next chunk of a sequence, `(B, N, in_dim)`, and the state at its end; see `IntegralOperator.scan`."""
+        """Processes the next chunk of a sequence, `(B, N, in_dim)`; returns the result and the state at its end.
+
+        See `IntegralOperator.scan`.
+        """
         integral, first = self.first.scan(u, domain, state=state[0])
         integral, second = self.second.scan(self._between(integral), domain, state=state[1])
         return self._after(u, integral), (first, second)
@@ -88,8 +91,8 @@ class PostNormBlock(nn.Module):
 def _check_at(at: Tensor, u: Tensor) -> None:
     """Raises unless `at` names points of a signal `(B, N, C)`."""
     if not isinstance(at, Tensor) or at.dtype != torch.int64 or at.ndim not in (1, 2):
-        came = f"{tuple(at.shape)} {at.dtype}" if isinstance(at, Tensor) else type(at).__name__
-        raise TypeError(f"PostNormBlock: at must be int64 (M,) or (B, M), the points asked for; got {came}")
+        got = f"{tuple(at.shape)} {at.dtype}" if isinstance(at, Tensor) else type(at).__name__
+        raise TypeError(f"PostNormBlock: at must be int64 (M,) or (B, M), indices of points; got {got}")
     if at.ndim == 2 and at.shape[0] not in (1, u.shape[0]):
         raise ValueError(f"PostNormBlock: at has batch size {at.shape[0]} but u has {u.shape[0]}")
     if values_are_at_hand(at) and bool(((at < 0) | (at >= u.shape[1])).any()):

@@ -17,17 +17,17 @@ from fredholm.operators.integral import check_operator
 
 @final
 class ResidualBlock(FieldBlock):
-    """z = u + K[N(u)],  out = z + F(N'(z))  (ITNet, eq. 5), whatever the kernel of K and the network F.
+    """z = u + K[N(u)],  out = z + F(N'(z))  (ITNet, eq. 5), for any kernel of K and any network F.
 
     With `norm_first=False` the norms follow the sums, z = N(u + K[u]), out = N'(z + F(z)), as in Vaswani et al. 2017.
 
     Args:
         operator: K, mapping the channels of the signal to as many.
         feed_forward: F, at every point by itself, `(..., C)` to the same shape.
-        norm: makes N and N' for so many channels; None: there are none.
+        norm: builds N and N' from a number of channels; None: no norms.
         norm_first: whether norms come before each branch, or after each sum; refused without norms.
-        branch_scale: start of a learned factor a channel of both branches (LayerScale, Touvron et al. 2021); None:
-            there are none.
+        branch_scale: start of a learned factor per channel of both branches (LayerScale, Touvron et al. 2021); None:
+            none.
         dropout: rate after K.
         feed_forward_dropout: rate after F.
         drop_path: chance that a sample skips each of the two branches in training.
@@ -83,15 +83,15 @@ class ResidualBlock(FieldBlock):
 
     def at(self, query: Tensor, query_domain: Domain, u: Tensor, domain: Domain) -> Tensor:
         """See `FieldBlock.at`."""
-        asked = self._entering(query)
-        return self._join(query, self.operator(self._entering(u), domain, query=asked, query_domain=query_domain))
+        entering = self._entering(query)
+        return self._join(query, self.operator(self._entering(u), domain, query=entering, query_domain=query_domain))
 
     def initial_state(self, batch_size: int) -> State:
         """The operator's state before the first point; only for stateful kernels."""
         return self.operator.initial_state(batch_size)
 
     def scan(self, u: Tensor, domain: Domain, state: State | None) -> tuple[Tensor, State]:
-        """The next points `(B, N, C)` of a sequence, and the operator's state after them; None: they are the first."""
+        """Processes the next points `(B, N, C)` of a sequence from a state; None: from the first point."""
         integral, state = self.operator.scan(self._entering(u), domain, state=state)
         return self._join(u, integral), state
 

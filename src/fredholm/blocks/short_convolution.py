@@ -1,4 +1,4 @@
-"""The causal depthwise convolution over the last few points, with the buffer that carries it from chunk to chunk."""
+"""A short causal depthwise convolution, with the buffer that carries it from chunk to chunk."""
 
 from typing import final
 
@@ -12,7 +12,7 @@ from fredholm._settings import check_count
 class ShortConvolution(nn.Module):
     """v_t = b + Σ_k w_k ⊙ u_{t-k}, k = 0 … width - 1: one filter a channel over the present and the last points.
 
-    Points that do not exist are passed over: u_{t-k} is the k-th point before t among those that exist, and 0 where
+    Points that do not exist are skipped: u_{t-k} is the k-th point before t among those that exist, and 0 where
     there is none.
 
     Args:
@@ -44,12 +44,12 @@ class ShortConvolution(nn.Module):
 
         Args:
             u: `(B, T, channels)`.
-            buffer: the points before it, as `initial_buffer` or the chunk before gave.
+            buffer: the points before it, as returned by `initial_buffer` or for the previous chunk.
             mask: `(T,)` or `(B, T)` bool, True = this point exists.
             reset: `(B, T)` bool, True = the points before this one are forgotten.
 
         Returns:
-            `(B, T, channels)`, whose values at points that do not exist mean nothing, and the buffer after it.
+            `(B, T, channels)`, with arbitrary values at points that do not exist, and the buffer after it.
         """
         self._check(u, buffer, mask, reset)
         known = torch.cat([buffer.to(u.dtype), u], dim=1)
@@ -63,9 +63,9 @@ class ShortConvolution(nn.Module):
         if u.ndim != 3 or u.shape[-1] != self.channels:
             raise ValueError(f"ShortConvolution: u must be (batch, points, {self.channels}); got {tuple(u.shape)}")
         if not isinstance(buffer, Tensor) or tuple(buffer.shape) != expected:
-            came = tuple(buffer.shape) if isinstance(buffer, Tensor) else type(buffer).__name__
+            got = tuple(buffer.shape) if isinstance(buffer, Tensor) else type(buffer).__name__
             raise ValueError(
-                f"ShortConvolution: buffer must be {expected}, as initial_buffer({u.shape[0]}) gives; got {came}"
+                f"ShortConvolution: buffer must be {expected}, as initial_buffer({u.shape[0]}) gives; got {got}"
             )
         for name, part in (("mask", mask), ("reset", reset)):
             if part is None:
@@ -78,7 +78,7 @@ class ShortConvolution(nn.Module):
                 )
 
     def _passing_over(self, known: Tensor, mask: Tensor | None, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The filter on `known`, the buffer and the signal: the points that exist are moved together first."""
+        """Filters `known`, the buffer and the signal, after compacting the points that exist."""
         batch, before = known.shape[0], self.width - 1
         length = known.shape[1] - before
         exists = torch.ones(batch, length, dtype=torch.bool, device=known.device) if mask is None else mask
@@ -88,7 +88,7 @@ class ShortConvolution(nn.Module):
             era = nn.functional.pad(reset.long(), (before, 0)).cumsum(1)
         order = torch.argsort(~exists, dim=1, stable=True)
         points, eras = known.gather(1, order[..., None].expand_as(known)), era.gather(1, order)
-        rank = exists.cumsum(1) - 1  # where the last point that exists now stands
+        rank = exists.cumsum(1) - 1  # index of the last existing point after compaction
 
         def back(k: int, rank: Tensor, era: Tensor) -> Tensor:
             at = (rank - k).clamp_min(0)

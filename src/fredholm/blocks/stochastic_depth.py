@@ -30,7 +30,7 @@ class StochasticDepth(nn.Module):
         return branch * (torch.rand(shape, device=branch.device) < kept).to(branch.dtype) / kept
 
     def extra_repr(self) -> str:
-        """Shown by `print(module)`."""
+        """The probability, for `print(module)`."""
         return f"probability={self.probability}"
 
 

@@ -19,7 +19,7 @@ class YatConvBlock(nn.Module):
         out_channels: channels of the result.
         residual: whether x is added; the convolution must then keep its shape.
         output_gain: the start of W is scaled by this; W starts as torch's linear layers do, c at 0.
-        bias: whether there is a c.
+        bias: whether to add c.
 
     Raises:
         ValueError: on channels below 1, and on a residual that does not fit by its channels or stride.

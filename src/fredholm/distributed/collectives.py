@@ -1,8 +1,8 @@
-"""What processes tell each other: sums over all, every one's part, and blocks that go round; with their gradients.
+"""Differentiable communication between processes: sums, gathers, and blocks passed round a ring.
 
 The loss is the sum of the losses of all processes, and all of them go forward and backward together. The gradient of
-what one process got from another therefore goes back to it; that of a tensor which all hold alike, such as a parameter,
-is on each process the part that came about there.
+a tensor received from another process therefore goes back to it. That of a replicated tensor, such as a parameter, is
+on each process that process's contribution.
 """
 
 import contextlib
@@ -18,10 +18,11 @@ from torch import Tensor
 @final
 @dataclasses.dataclass
 class Traffic:
-    """What this process hands to others, in bytes, by the way that it goes.
+    """Bytes that this process sends to others, by kind of communication.
 
     Attributes:
-        sums: of tensors that are added up over all processes; how often each number travels is the library's affair.
+        sums: of tensors that are added up over all processes; counted once, though the backend may send a number
+            several times.
         gathered: of tensors of which every process gets a copy, or its part of the sum.
         ring: to the next process in the ring.
         relay: to the process that goes on with a sequence, or back from it.
@@ -38,7 +39,7 @@ _counted: list[Traffic] = []
 
 @contextlib.contextmanager
 def counted_traffic() -> Iterator[Traffic]:
-    """While entered, what signals of several processes make this one send is counted."""
+    """Context that counts the bytes that this process sends for signals of several processes."""
     traffic = Traffic()
     _counted.append(traffic)
     try:
@@ -55,14 +56,14 @@ def _count(way: str, group: dist.ProcessGroup, tensors: Sequence[Tensor]) -> Non
 
 
 def send(tensors: Sequence[Tensor], to: int, group: dist.ProcessGroup) -> None:
-    """Hands tensors to another process of a relay, which is to `receive` as many of these shapes and dtypes."""
+    """Sends tensors to another process of a relay, which must `receive` as many, of these shapes and dtypes."""
     for each in tensors:
         dist.send(each.contiguous(), to, group)
     _count("relay", group, tensors)
 
 
 def receive(like: Sequence[Tensor], source: int, group: dist.ProcessGroup) -> list[Tensor]:
-    """What another process has sent: tensors of these shapes and dtypes."""
+    """Receives tensors of these shapes and dtypes from another process."""
     received = [torch.empty_like(each, memory_format=torch.contiguous_format) for each in like]
     for each in received:
         dist.recv(each, source, group)
@@ -75,7 +76,7 @@ def all_sum(part: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def any_holds(here: bool, group: dist.ProcessGroup, device: torch.device) -> bool:
-    """Whether something holds on any of the processes; `device` is the one that the group sends tensors of."""
+    """Whether `here` is true on any of the processes; `device` is that of the group's collectives."""
     count = torch.tensor(int(here), device=device)
     dist.all_reduce(count, group=group)
     _count("sums", group, [count])
@@ -114,7 +115,7 @@ class _Gathered(torch.autograd.Function):
     def forward(ctx: Any, part: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Tensor:
         ctx.sizes, ctx.group = sizes, group
         most = max(sizes)
-        # processes gather what is of one size
+        # all_gather needs equal sizes
         even = part.new_zeros(part.shape[0], most, *part.shape[2:])
         even[:, : part.shape[1]] = part
         parts = [torch.empty_like(even) for _ in sizes]
@@ -129,7 +130,7 @@ class _Gathered(torch.autograd.Function):
 
 @final
 class _OwnSum(torch.autograd.Function):
-    """The sum over all processes of each one's part of a whole, `(B, N, ...)` to `(B, n, ...)`."""
+    """Reduce-scatter: sums over all processes, `(B, N, ...)`, of which each keeps its own part, `(B, n, ...)`."""
 
     @staticmethod
     def forward(ctx: Any, whole: Tensor, sizes: tuple[int, ...], group: dist.ProcessGroup) -> Tensor:
@@ -154,10 +155,10 @@ def next_to_this(group: dist.ProcessGroup) -> tuple[int, int]:
 
 
 class Block(NamedTuple):
-    """A process's points, on their way round the ring."""
+    """A block of points of one process, passed round the ring."""
 
     owner: int
-    """Its rank in the group."""
+    """Rank of the process in the group."""
     content: Tensor
     """`(B, n, F)`, n being the owner's."""
 
@@ -187,7 +188,7 @@ def around(own: Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> Itera
 def around_and_back(
     own: Tensor, sizes: Sequence[int], group: dist.ProcessGroup, gradient: Callable[[Block], Tensor]
 ) -> Tensor:
-    """The sum over all processes of what `gradient` makes of this one's block there, `(B, n, F)`.
+    """Sum over all processes of `gradient` of this process's block, `(B, n, F)`.
 
     Sums travel with the blocks, and one step further home.
 
@@ -213,7 +214,7 @@ def _like(block: Tensor, size: int) -> Tensor:
 
 
 def _exchange(sent: Tensor, received: Tensor, group: dist.ProcessGroup) -> list[dist.Work]:
-    """Sends to the next process what the one before it sends to this one."""
+    """Sends a block to the next process, and receives one from the previous process."""
     if dist.get_world_size(group) == 1:
         received.copy_(sent)
         return []

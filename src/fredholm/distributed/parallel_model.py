@@ -1,4 +1,4 @@
-"""One model on several processes: copies whose gradients are added up, or shards of one model."""
+"""One model on several processes: replicas with averaged gradients, or shards of one model."""
 
 import contextlib
 import warnings
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @final
 class CalledModel(nn.Module):
-    """A model whose every use is a call of this module, with a function of it.
+    """A model that is used only through calls of this module, each with a function of the model.
 
-    Processes meet where a module is called. A task may use any part of a model, so this one is called with a function
-    of the whole.
+
+    Data-parallel wrappers synchronise when a module is called. A task may use any part of a model, so this module is
+    called with a function of the whole model.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -38,27 +39,27 @@ class CalledModel(nn.Module):
 
 
 def replicated(model: nn.Module, processes: Processes, settled: Iterable[str] = ()) -> nn.Module:
-    """To be called as `CalledModel`; in the backward pass gradients become their mean over the processes.
+    """A replica to be called as `CalledModel`; the backward pass averages gradients over the processes.
 
-    A parameter that no process uses has no gradient, as on one. Buffers of the first process go to all others before
-    each pass.
+    A parameter that no process uses has no gradient, as on a single process. Buffers of the first process are copied to
+    all others before each pass.
 
     Args:
         model: the same on all.
-        processes: that have a copy each.
-        settled: names of buffers that no pass changes, which stay where they are.
+        processes: the processes, with a replica each.
+        settled: names of buffers that no pass changes, which are not copied.
 
     Raises:
-        ValueError: what the model computes of an example depends on the others of the batch, which are elsewhere.
+        ValueError: the model normalises over a batch, of which each process has only a part.
     """
     called = CalledModel(model)
     if processes.size == 1 or not any(parameter.requires_grad for parameter in model.parameters()):
         return called
     _refuse_batch_norms(model, processes)
-    # which are unused depends on the batch, and past Python torch warns where none ever is
+    # the set of unused parameters depends on the batch, and torch's C++ code warns where none is ever unused
     called.unused = nn.Parameter(torch.zeros(1))
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(called, [f"model.{name}" for name in settled])
-    # of a filter whose gradient has another layout than the filter: it is copied, and nobody can help it
+    # harmless: the gradient of a filter in another memory layout is copied
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     return DistributedDataParallel(
         called.to(next(model.parameters()).device),
@@ -69,20 +70,20 @@ def replicated(model: nn.Module, processes: Processes, settled: Iterable[str] = 
 
 
 def sharded(model: nn.Module, processes: Processes, methods: Mapping[type[nn.Module], Sequence[str]]) -> CalledModel:
-    """Likewise, but parameters, gradients and what is made like them lie on all processes, a part on each.
+    """A model for `CalledModel` calls whose parameters, gradients and optimiser states are sharded over the processes.
 
-    The parameters of a block are whole while it computes, and no longer. Nothing is rounded on the way: they travel,
-    and gradients are added up, in their own dtype.
+    The parameters of a block are gathered only while it computes. Nothing is rounded: they are sent, and gradients are
+    summed, in their own dtype.
 
     Args:
         model: the same on all, on the device to compute on; its parameters become `DTensor`.
-        processes: which each keep a part of every parameter, cut along its first axis.
-        methods: of blocks of some classes, those that are called beside `forward`.
+        processes: the processes; each keeps a part of every parameter, split along its first axis.
+        methods: methods of blocks that are called beside `forward`, by class.
 
     Raises:
         ValueError: as of `replicated`; or a parameter is a scalar.
     """
-    from torch.distributed.device_mesh import init_device_mesh  # seconds, which one process need not spend
+    from torch.distributed.device_mesh import init_device_mesh  # takes seconds to import
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     _refuse_batch_norms(model, processes)
@@ -98,9 +99,9 @@ def sharded(model: nn.Module, processes: Processes, methods: Mapping[type[nn.Mod
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The parts of a model that follow each other: those of its lists of modules which have parts themselves.
+    """The consecutive blocks of a model: members of its module lists that have submodules.
 
-    One that shares a parameter with others is none: it would be whole in one of them alone.
+    A member that shares a parameter with another module is left out: only one of the two would gather it.
     """
     uses = _uses(model)
     return [
@@ -111,7 +112,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 
 def _listed(model: nn.Module) -> Iterator[nn.Module]:
-    """The members of a model's lists of modules, but for those of lists within them."""
+    """The members of a model's outermost module lists."""
     if isinstance(model, nn.ModuleList):
         yield from model
         return
@@ -120,7 +121,7 @@ def _listed(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _uses(model: nn.Module) -> Counter[nn.Parameter]:
-    """How many places in a model each of its parameters has."""
+    """Number of modules in which each parameter of a model is registered."""
     return Counter(parameter for part in model.modules() for parameter in part.parameters(recurse=False))
 
 
@@ -134,13 +135,13 @@ def _refuse_batch_norms(model: nn.Module, processes: Processes) -> None:
 
 
 def without_meeting(called: nn.Module) -> AbstractContextManager[object]:
-    """While entered gradients of copies are added up here alone; the next backward pass adds in those of all others."""
+    """Context without gradient synchronisation: gradients accumulate locally until the next pass outside of it."""
     return called.no_sync() if isinstance(called, DistributedDataParallel) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def held_whole(called: nn.Module) -> Iterator[None]:
-    """While entered, by all processes together, each has all the weights of `called`, and may call it as it needs."""
+    """Context, entered by all processes together, in which each has all weights of `called` and may call it alone."""
     parts = _shards(called)
     try:
         for part in parts:
@@ -154,7 +155,7 @@ def held_whole(called: nn.Module) -> Iterator[None]:
 
 
 def _shards(called: nn.Module) -> "list[FSDPModule]":
-    """The blocks, and the rest, of a model that lies on several processes; none of another."""
+    """The FSDP modules of a sharded model; empty for another."""
     if not any(map(_is_shared, called.parameters())):
         return []
     from torch.distributed.fsdp import FSDPModule
@@ -163,12 +164,12 @@ def _shards(called: nn.Module) -> "list[FSDPModule]":
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor that may lie on several processes, which then call this together."""
+    """The full tensor; for a sharded one all processes must call this together."""
     return tensor.full_tensor() if _is_shared(tensor) else tensor
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """What lies here of a tensor that may lie on several processes."""
+    """The local part of a tensor, which is all of it unless it is sharded."""
     return tensor.to_local() if _is_shared(tensor) else tensor
 
 

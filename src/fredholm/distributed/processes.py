@@ -1,7 +1,7 @@
-"""The processes that train one model, as torchrun starts them, and what they tell each other.
+"""The processes that train one model, as torchrun starts them, and their communication.
 
 Values travel by collectives of ``torch.distributed`` on the CPU, through gloo; gradients on the model's device, through
-NCCL on CUDA. Of an error that ends a run one process speaks (`must_report`): the one where it arose.
+NCCL on CUDA. An error that ends a run is reported by one process (`must_report`): the one where it arose.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ Value = TypeVar("Value")
 
 RESTARTS, RESULTS = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE"
 _JOINING = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun tells a process in its environment."""
+"""Environment variables that torchrun sets for a process."""
 _LOST = re.compile(r"gloo|nccl|process ?group|connection (closed|reset)|broken pipe|socket|\bstore\b", re.IGNORECASE)
 _WAIT_FOR_FIRST = 2.0
-"""Seconds in which the first process meets an error that all meet, and tells it."""
+"""Seconds in which the first process meets an error that all meet, and reports it."""
 _WAIT_FOR_END = 10.0
 """Seconds in which torchrun ends the processes that have lost another one."""
 
@@ -36,7 +36,7 @@ _store: Store | None = None
 
 @final
 class OtherProcessError(Exception):
-    """Another process has failed, and says so itself."""
+    """Another process has failed, and reports the error itself."""
 
 
 @final
@@ -47,12 +47,12 @@ class LostProcessError(Exception):
 @final
 @dataclass(frozen=True)
 class Processes:
-    """The processes of one run, as one of them sees them; by default it is alone, and nothing is sent.
+    """The processes of one run, as seen by one of them; by default a single process, which sends nothing.
 
     Args:
         rank: of this process, from 0.
-        size: how many there are.
-        local_rank: its number on this machine, which is that of its GPU.
+        size: number of processes.
+        local_rank: rank on this machine, which is the index of its GPU.
     """
 
     rank: int = 0
@@ -66,11 +66,11 @@ class Processes:
 
     @property
     def name(self) -> str:
-        """Of this process, for messages."""
+        """Name of this process, for messages."""
         return f"rank {self.rank} of {self.size} on {socket.gethostname()}"
 
     def gather(self, value: Value) -> list[Value]:
-        """A plain value of each process, by rank."""
+        """The plain Python values of all processes, by rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -78,7 +78,7 @@ class Processes:
         return values
 
     def from_first(self, value: Value) -> Value:
-        """The first process's value, a plain one."""
+        """The plain Python value of the first process."""
         if self.size == 1:
             return value
         values: list[Any] = [value if self.is_first else None]
@@ -86,20 +86,20 @@ class Processes:
         return values[0]
 
     def on_first(self, function: Callable[[], Value]) -> Value | None:
-        """What a function returns, which the first process alone calls while the others wait; None there.
+        """Calls a function on the first process alone while the others wait, which return None.
 
         Raises:
-            OtherProcessError: in the others, where it raised an error in the first.
+            OtherProcessError: on the others, where it raised an error on the first.
         """
         with self.first_ahead():
             return function() if self.is_first else None
 
     @contextlib.contextmanager
     def first_ahead(self) -> Iterator[None]:
-        """What stands in it the first process does before all others, which find what it left on the disk.
+        """Context whose body the first process runs before all others, which then find its files on the disk.
 
         Raises:
-            OtherProcessError: in the others, where the first came to an error.
+            OtherProcessError: on the others, where the first raised an error.
         """
         if not self.is_first and not self.from_first(False):
             raise OtherProcessError("the first process has failed")
@@ -133,21 +133,21 @@ class Processes:
                 dist.broadcast(tensor.detach(), 0)
 
     def rows(self, count: int) -> slice:
-        """Which of so many rows are this process's: those of all are consecutive, and differ by at most one."""
+        """The slice of `count` rows that belongs to this process; numbers of rows differ by at most one."""
         each, more = divmod(count, self.size)
         start = self.rank * each + min(self.rank, more)
         return slice(start, start + each + (self.rank < more))
 
 
 ALONE = Processes()
-"""One process, which shares nothing."""
+"""A single process."""
 
 
 def joined() -> Processes:
-    """The processes that torchrun started with this one, which meet here; this one alone if it did not.
+    """Initialises the process group of the processes that torchrun started; without torchrun this process alone.
 
     Raises:
-        ValueError: the environment is not as torchrun leaves it, or they cannot meet.
+        ValueError: the environment is not as torchrun sets it, or the processes cannot connect.
     """
     global _store
     if dist.is_initialized() or num_started() == 1:
@@ -155,7 +155,7 @@ def joined() -> Processes:
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
     try:
         store, rank, size = next(rendezvous("env://"))
-        # torchrun keeps one store for all starts, in which processes that have gone left where they were to be met
+        # torchrun keeps one store for all restarts, with stale addresses of processes that have ended
         _store = PrefixStore(f"start {os.environ.get(RESTARTS, '0')}", store)
         backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
         dist.init_process_group(backend, store=_store, rank=rank, world_size=size)
@@ -165,24 +165,24 @@ def joined() -> Processes:
         if "EADDRINUSE" in message:
             raise ValueError(f"no free port: {place} is taken; pass another --master-port to torchrun") from error
         raise ValueError(
-            f"the processes cannot meet at {place} ({message:.160}); check RANK, WORLD_SIZE, MASTER_ADDR and "
+            f"the processes cannot connect at {place} ({message:.160}); check RANK, WORLD_SIZE, MASTER_ADDR and "
             "MASTER_PORT in the environment, which torchrun sets"
         ) from error
     return current()
 
 
 def current() -> Processes:
-    """The processes that have met (`joined`)."""
+    """The processes of the initialised process group (`joined`)."""
     if not (dist.is_available() and dist.is_initialized()):
         return Processes()
     return Processes(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def num_started() -> int:
-    """How many processes torchrun, or something that tells as much, started with this one, which is one of them.
+    """Number of processes that torchrun, or a compatible launcher, started, this one included; 1 without one.
 
     Raises:
-        ValueError: it does not say a number.
+        ValueError: WORLD_SIZE is not a number.
     """
     if not all(name in os.environ for name in _JOINING):
         return 1
@@ -193,18 +193,18 @@ def num_started() -> int:
 
 
 def is_restarted() -> bool:
-    """Whether torchrun started this process after one before it had failed."""
+    """Whether torchrun restarted this process after a failure."""
     return os.environ.get(RESTARTS, "0") != "0"
 
 
 def leave() -> None:
-    """Ends what `joined` began, once all processes have come to the end: what one still sends is lost with it."""
+    """Destroys the process group once all processes are done: pending sends of a process that has gone are lost."""
     global _store
     if not dist.is_initialized():
         return
     if _store is not None:
         patience = time.monotonic() + _WAIT_FOR_END
-        with contextlib.suppress(RuntimeError):  # whoever keeps the store has gone
+        with contextlib.suppress(RuntimeError):  # the process that hosts the store has gone
             left = _store.add("left", 1)
             while left < dist.get_world_size() and time.monotonic() < patience:
                 time.sleep(0.01)
@@ -214,10 +214,10 @@ def leave() -> None:
 
 
 def must_report(error: BaseException) -> bool:
-    """Whether this process is to tell of the error that ends it: one of all does, the first one if it meets it too.
+    """Whether this process must report the error that ends it: exactly one does, the first if it meets the error too.
 
-    The others wait for torchrun, which ends them once it has seen the end of the one that tells, or of one that was
-    lost and tells nothing.
+    The others wait for torchrun, which ends them once it has seen the end of the reporting process, or of one that
+    was killed and reports nothing.
     """
     if _store is None:
         return True
@@ -233,29 +233,29 @@ def must_report(error: BaseException) -> bool:
 def _is_first_to_report(error: BaseException, store: Store) -> bool:
     try:
         if os.environ["RANK"] == "0" and not is_of_loss(error):
-            store.set("the first tells", "")
+            store.set("first reports", "")
         elif _first_reports(store):
             return False
-        return store.add("told", 1) == 1
-    except RuntimeError:  # whoever keeps the store has gone
+        return store.add("reported", 1) == 1
+    except RuntimeError:  # the process that hosts the store has gone
         return False
 
 
 def _first_reports(store: Store) -> bool:
     patience = time.monotonic() + _WAIT_FOR_FIRST
     while time.monotonic() < patience:
-        if store.check(["the first tells"]):
+        if store.check(["first reports"]):
             return True
         time.sleep(0.02)
     return False
 
 
 def is_of_loss(error: BaseException) -> bool:
-    """Whether an error says that another process is gone."""
+    """Whether an error means that another process has gone."""
     return isinstance(error, dist.DistError) or (type(error) is RuntimeError and bool(_LOST.search(str(error))))
 
 
 def record(error: BaseException) -> None:
-    """Has torchrun tell an error with its trace as what ended the run."""
+    """Makes torchrun report an error, with its traceback, as the cause of the end of the run."""
     if RESULTS in os.environ:
         get_error_handler().record_exception(error)

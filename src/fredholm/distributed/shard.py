@@ -1,11 +1,11 @@
-"""One signal over many processes: each holds some of its points, and an operator gives each the result at these.
+"""One signal over many processes: each holds some of its points, and operators compute the result at these.
 
     u, domain = shard_points(u, Grid(9216, 9216), mesh)
     y = op(u, domain)                                    # the points of this process, integrated over those of all
 
-The measure is that of the whole: masses, masks and orders are as they were before. Gradients of the signal are whole
-on the process that holds the points. Those of what all hold alike, as parameters, are a part on each, which
-`reduce_gradients` adds up.
+The measure is that of the whole domain: masses, masks and orders stay the same. Gradients of the signal are complete
+on the process that holds the points. Those of replicated tensors, such as parameters, are partial on each process, and
+`reduce_gradients` sums them.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from fredholm.domains.domain import check_mask
 class Shard(Domain):
     """The points of a domain that this process holds: a run of consecutive ones; other processes hold the others.
 
-    Every process keeps the places and masses of all points, which are few numbers beside a signal.
+    Every process keeps the positions and masses of all points, which are small beside a signal.
 
     Args:
         whole: the domain, alike on all processes.
         mesh: the processes, in one dimension; None: all there are.
-        sizes: points of each process, all at least 1; None: equally many, up to one.
+        sizes: number of points of each process, all at least 1; None: equal up to one.
 
     Raises:
         ValueError: fewer points than processes, sizes that do not add up, domains or sizes that differ between
@@ -61,7 +61,7 @@ class Shard(Domain):
         self._hold(whole)
 
     def _hold(self, whole: Domain) -> None:
-        """Takes this process's share of what a domain says of each point."""
+        """Takes this process's part of all per-point tensors of a domain."""
         self._whole, at = whole, slice(self.start, self.start + self.sizes[self.rank])
         self.pos, self.weights = whole.pos[..., at, :], whole.weights[..., at]
         self.mask = None if whole.mask is None else whole.mask[..., at]
@@ -84,7 +84,7 @@ class Shard(Domain):
 
     @property
     def rank(self) -> int:
-        """The place of this process among those that hold a part."""
+        """Rank of this process in `group`."""
         return dist.get_rank(self.group)
 
     def total(self, sums: Tensor) -> Tensor:
@@ -100,13 +100,13 @@ class Shard(Domain):
         return gather_points(u, self)
 
     def widest(self, dtype: torch.dtype) -> torch.dtype:
-        """See `Domain.widest`: float64 where any process asks for that."""
+        """See `Domain.widest`: float64 where any process needs it."""
         asks = torch.tensor([dtype == torch.float64], dtype=torch.uint8, device=self.device)
         dist.all_reduce(asks, dist.ReduceOp.MAX, group=self.group)
         return torch.float64 if bool(asks) else dtype
 
     def mapped(self, where: Callable[[Domain], Domain]) -> Domain:
-        """See `Domain.mapped`; another number of points is shared out anew, evenly."""
+        """See `Domain.mapped`; another number of points is distributed evenly."""
         found = where(self.whole)
         if found.has_points_of(self.whole):
             return self
@@ -136,11 +136,11 @@ class Shard(Domain):
         return self if self.device == torch.device(device) else self._of(self.whole.to(device))
 
     def weigh_pairs(self, bias: Tensor) -> Self:
-        """Refused: no process holds a part of what pairs weigh."""
+        """Raises ValueError: weights of pairs cannot be sharded."""
         raise ValueError("Shard.weigh_pairs: pairs of a signal that lies on several processes cannot be weighed")
 
     def list_pairs(self, pairs: object, *, is_mean: bool = False) -> Self:
-        """Refused: no process holds a part of a list of pairs."""
+        """Raises ValueError: a list of pairs cannot be sharded."""
         raise ValueError("Shard.list_pairs: pairs of a signal that lies on several processes cannot be listed")
 
     def _of(self, whole: Domain) -> Self:
@@ -162,11 +162,11 @@ def shard_points(
 ) -> tuple[Tensor, Shard]:
     """This process's part of a signal that all of them hold.
 
-    Where a signal is too large for that, `Shard` alone says which points each process is to make or read.
+    Where a signal is too large for that, `Shard` alone gives the points that each process must create or read.
 
     Args:
         u: the whole signal, `(B, N, C)`.
-        domain: where it lives, N points; mesh, sizes: as in `Shard`.
+        domain: its N points; mesh, sizes: as in `Shard`.
 
     Returns:
         The signal at the points held here, `(B, n, C)`, and these points.
@@ -197,7 +197,7 @@ def gather_points(u: Tensor, shard: Shard) -> Tensor:
 
 
 def reduce_gradients(parameters: nn.Module | Iterable[Tensor], mesh: DeviceMesh | None = None) -> None:
-    """Adds up over all processes the gradients of what they hold alike, between `backward` and an optimiser's step.
+    """Sums the gradients of replicated tensors over all processes; call it between `backward` and the optimiser's step.
 
     A parameter without a gradient on some of them counts as 0 there.
 
@@ -210,7 +210,7 @@ def reduce_gradients(parameters: nn.Module | Iterable[Tensor], mesh: DeviceMesh 
     tensors = [tensor for tensor in tensors if tensor.requires_grad]
     with torch.no_grad():
         for tensor in tensors:
-            # processes add up what lies in one piece
+            # all_reduce needs contiguous tensors
             tensor.grad = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.contiguous()
         for work in [dist.all_reduce(tensor.grad, group=group, async_op=True) for tensor in tensors]:
             assert work is not None
@@ -236,7 +236,7 @@ def _group(mesh: DeviceMesh | None) -> dist.ProcessGroup:
 
 
 def _checked_sizes(whole: Domain, sizes: Sequence[int] | None, count: int) -> tuple[int, ...]:
-    """Points of each process."""
+    """Number of points of each process, checked."""
     num_points = whole.num_points
     if num_points < count:
         raise ValueError(
@@ -254,7 +254,7 @@ def _checked_sizes(whole: Domain, sizes: Sequence[int] | None, count: int) -> tu
 
 
 def _checksum(domain: Domain) -> str:
-    """Of all that is said of each point, so that processes that drew their own points meet no others' unnoticed."""
+    """Checksum of all per-point tensors, which detects processes that drew different points."""
     found = hashlib.sha256()
     for each in (domain.pos, domain.weights, domain.mask, domain.times):
         if each is not None:
@@ -263,7 +263,7 @@ def _checksum(domain: Domain) -> str:
 
 
 def _check_agreement(group: dist.ProcessGroup, facts: dict[str, object]) -> None:
-    """Raises a ValueError, on all processes, unless all say the same."""
+    """Raises a ValueError, on all processes, unless all have the same facts."""
     everyone: list[dict[str, object]] = [{} for _ in range(dist.get_world_size(group))]
     dist.all_gather_object(everyone, facts, group=group)
     for what in facts:

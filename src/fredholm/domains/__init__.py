@@ -1,4 +1,4 @@
-"""Where signals live: positions, the measure's mass at each point, masks, and structure that fast routes can use."""
+"""Domains of signals: positions, the measure's mass at each point, masks, and structure that fast routes can use."""
 
 from fredholm.domains.domain import Domain, GridBlock
 from fredholm.domains.farthest import farthest_points

@@ -1,4 +1,4 @@
-"""Whether a decision may depend on the values of tensors, or on sizes."""
+"""Checks whether Python code may branch on the values of tensors, or on sizes."""
 
 import torch
 from torch import Tensor
@@ -8,26 +8,26 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, has_proxy_slot
 
 
 def values_can_be_read(*tensors: Tensor | None) -> bool:
-    """Whether a decision in Python may depend on what these tensors hold.
+    """Whether Python code may branch on the values of these tensors.
 
     Not while a graph is traced or captured, for tensors that are shapes only (meta and fake ones), nor under
-    `torch.func.vmap`. Checks of values are left out there, and routes take what holds for any values.
+    `torch.func.vmap`. There, checks of values are left out, and routes assume nothing about values.
     """
     return not torch.compiler.is_compiling() and all(tensor is None or _holds_values(tensor) for tensor in tensors)
 
 
 def values_are_at_hand(*tensors: Tensor | None) -> bool:
-    """`values_can_be_read`, without waiting for a device: for what is only faster if it is known."""
+    """`values_can_be_read`, and on the CPU, so that reading waits for no device; for optional shortcuts."""
     return all(tensor is None or tensor.device.type == "cpu" for tensor in tensors) and values_can_be_read(*tensors)
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether a tensor is more than a shape on a device, as meta and fake ones are."""
+    """Whether a tensor has storage: meta and fake tensors do not."""
     return not (tensor.is_meta or is_fake(tensor))
 
 
 def is_open(size: int) -> bool:
-    """Whether a graph that is exported leaves a size open, so that a decision by it would hold only for some sizes."""
+    """Whether a size is symbolic, as in an exported graph; a branch on it would hold only for some sizes."""
     return isinstance(size, torch.SymInt)
 
 

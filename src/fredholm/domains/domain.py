@@ -1,4 +1,4 @@
-"""The abstract domain: points that exist, and what they weigh."""
+"""The abstract domain: points, their mask and their mass."""
 
 import abc
 import functools
@@ -13,7 +13,7 @@ from fredholm.domains.pair_list import PairList
 
 Answer = TypeVar("Answer")
 UniformParts = tuple[tuple[int, float | Tensor], ...]
-"""Numbers of points of consecutive runs, and the mass that each run shares evenly; of each batch entry, `(B, 1)`."""
+"""Consecutive runs of points that share a mass evenly: number of points and mass, which may be `(B, 1)`."""
 
 
 class GridBlock(NamedTuple):
@@ -38,7 +38,7 @@ class GridBlock(NamedTuple):
         return count
 
     def displacements(self, device: torch.device) -> Tensor:
-        """x - y between any two of its cells, `(2 n_1 - 1, ..., 2 n_s - 1, s)` float64; on a torus they wrap round.
+        """Displacements x - y of any two cells, `(2 n_1 - 1, ..., 2 n_s - 1, s)` float64; on a torus they wrap round.
 
         Entry `[j_1 - i_1 + n_1 - 1, ...]` is that of cell x = i and cell y = j.
         """
@@ -59,7 +59,7 @@ class GridBlock(NamedTuple):
 
 
 class Domain(abc.ABC):
-    """Where a signal lives: N points in R^s with the mass that a measure gives each of them.
+    """The points of a signal: N positions in R^s, each with the mass that a measure gives it.
 
     Attributes:
         pos: positions, `(N, s)`, or `(B, N, s)` when every batch entry has its own; always finite.
@@ -81,27 +81,27 @@ class Domain(abc.ABC):
     is_periodic: bool = False
     """Whether displacements wrap round the unit box."""
     has_index_order: bool = True
-    """Whether the order of indices means something where there are no times: not among scattered points."""
+    """Whether the order of indices is meaningful without times; False for scattered points."""
     is_generated: bool = False
-    """Whether positions follow from numbers alone, so that the domain may follow a signal to its device."""
+    """Whether positions are computed from sizes and spacings, so that the domain may move to a signal's device."""
     uniform_parts: UniformParts | None
     """The runs that share their mass evenly; None when weights were given."""
     given_counts_per_mass: Tensor | None = None
-    """`counts_per_mass` of points that stand for those of another domain; None: it follows from the measure."""
+    """`counts_per_mass` of points that represent those of another domain; None: it follows from the measure."""
     given_past_mass: Tensor | None = None
-    """`past_mass` at points that stand for another integral's queries, `(B', N)`; None: it follows from the measure."""
+    """`past_mass` at points that represent another integral's queries, `(B', N)`; None: it follows from the measure."""
     pair_bias: Tensor | None = None
-    """What `weigh_pairs` was given, `(B', H', Nq, N)`: bool, or the logarithm of a density."""
+    """The `bias` of `weigh_pairs`, `(B', H', Nq, N)`: bool, or the logarithm of a density."""
     pair_density: Tensor | None = None
-    """m_ij as it was listed, since the gradient of its logarithm ends at 0; None: it follows from `pair_bias`."""
+    """Listed m_ij as a dense matrix, because log m has no gradient at m = 0; None: it follows from `pair_bias`."""
     pair_list: PairList | None = None
-    """What `list_pairs` was given: the pairs of which a query meets no others."""
+    """The `pairs` of `list_pairs`: all pairs of a query and a point with a mass."""
     lists_means: bool = False
-    """Whether the pairs of a query weigh 1 in all, whatever a kernel counts or divides by."""
+    """Whether the listed pairs of each query have total mass 1, also for kernels that count points."""
     features: Tensor | None = None
-    """What a kernel is told of each point beside its place, `(B, N, c)`, as an edge tells of the node it comes from."""
+    """Features of each point that a kernel reads beside its position, `(B, N, c)`, such as those of a node's edge."""
     _known: dict[Hashable, Any] | None = None
-    """What `once` keeps; None: nothing."""
+    """The cache of `once`; None: no cache."""
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
@@ -138,14 +138,14 @@ class Domain(abc.ABC):
 
     @property
     def middle(self) -> Tensor:
-        """The mean place of the points that exist, `(1, s)` or `(B, 1, s)`, without a gradient.
+        """Mean position of the points that exist, `(1, s)` or `(B, 1, s)`, without a gradient.
 
-        Differences of positions that are counted from there keep their digits when positions are rounded.
+        Positions are centred there before they are rounded, so that their differences stay accurate.
         """
         return self.once("middle", self._middle)
 
     def _middle(self) -> Tensor:
-        # a sum of 16 bits may be beyond them
+        # a sum may overflow 16 bits
         pos, mask = self.pos.detach().to(torch.promote_types(self.pos.dtype, torch.float32)), self.mask
         if mask is None:
             return pos.sum(-2, keepdim=True) / max(self.num_points, 1)
@@ -154,7 +154,7 @@ class Domain(abc.ABC):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its points have an order: that of times, or that of their indices."""
+        """Whether the points are ordered, by times or by indices."""
         return self.times is not None or self.has_index_order
 
     @property
@@ -177,12 +177,12 @@ class Domain(abc.ABC):
 
     @property
     def whole(self) -> "Domain | None":
-        """The domain of which these points are a part, where other processes hold the rest (`distributed.Shard`)."""
+        """The whole domain, where these points are one process's part of it (`distributed.Shard`); else None."""
         return None
 
     @property
     def held(self) -> slice:
-        """Which points of `whole` these are; all, where there is none."""
+        """The slice of `whole` that these points are; all points where `whole` is None."""
         return slice(0, self.num_points)
 
     @property
@@ -190,13 +190,13 @@ class Domain(abc.ABC):
         """Mass of each point for a kernel that counts points, `(N,)` or `(B, N)`.
 
         The uniform measure counts every point that exists once, and one in which parts share their mass counts each
-        with mean 1; weights that were given are taken as they are, unless `counting_each` says otherwise.
+        with mean 1; given weights are used unchanged, unless `counting_each` rescales them.
         """
         return self.weights * self.counts_per_mass
 
     @property
     def counts_per_mass(self) -> Tensor:
-        """What turns `weights` into `counts`, `(1,)` or `(B, 1)`."""
+        """Ratio of `counts` to `weights`, `(1,)` or `(B, 1)`."""
         if self.lists_means:
             return self.weights.new_ones(1)
         if self.given_counts_per_mass is not None:
@@ -208,7 +208,7 @@ class Domain(abc.ABC):
         return self.mask.sum(-1, keepdim=True).to(self.weights.dtype)
 
     def counting_each(self) -> Self:
-        """The same measure, of which a kernel that counts points counts each with mean 1, whatever they weigh in all.
+        """The same measure with `counts` of mean 1 over the points that exist, whatever the total mass.
 
         For weights that are shares of a total, such as those of `trapezoid_weights`: with equal shares every kernel
         gives what it gives without weights.
@@ -250,10 +250,10 @@ class Domain(abc.ABC):
         return other
 
     def list_pairs(self, pairs: PairList, *, is_mean: bool = False) -> Self:
-        """The domain with a measure that is told pair by pair: at query i point j weighs ω_j m_ij, and 0 unless listed.
+        """The domain with a measure listed pair by pair: at query i point j weighs ω_j m_ij, and 0 unless listed.
 
         Args:
-            pairs: which, and m of each.
+            pairs: the pairs, and m of each.
             is_mean: whether Σ_j ω_j m_ij = 1 at each query: a mean, for kernels that count points too, and for those
                 that divide by the mass of the past.
 
@@ -284,7 +284,7 @@ class Domain(abc.ABC):
         return other
 
     def as_met_by(self, queries: slice, times: Tensor | None) -> Self:
-        """The points as some of the queries meet them: with the pair weights of these, and the points' times."""
+        """The domain restricted to some queries: with the pair weights of these, and the points' times."""
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
         other.times = times
         other.pair_bias = None if self.pair_bias is None else self.pair_bias[:, :, queries]
@@ -322,7 +322,7 @@ class Domain(abc.ABC):
     def has_points_of(self, other: "Domain") -> bool:
         """Whether both domains have the same points in the same order: the same positions, times and masks.
 
-        Points that stand for another integral's queries, and bring what lies in their past, are no other's.
+        Points that represent another integral's queries, with `given_past_mass`, differ from all others.
 
         Generated ones are compared by their geometry, others value by value. Where values cannot be read, as by the
         compiler, two tensors count as different.
@@ -333,7 +333,7 @@ class Domain(abc.ABC):
             return self._is_the_same_part(other)
         is_generated = self.is_generated and other.is_generated
         if not is_generated and self.pos is not other.pos and not values_can_be_read(self.pos, other.pos):
-            return False  # before open sizes are compared, of which a graph would keep that they differ
+            return False  # before symbolic sizes are compared: a graph would be specialised to their being different
         if (self.num_points, self.pos_dim, self.is_periodic) != (other.num_points, other.pos_dim, other.is_periodic):
             return False
         if not _are_equal(self.mask, other.mask) or not _are_equal(self.given_past_mass, other.given_past_mass):
@@ -344,15 +344,15 @@ class Domain(abc.ABC):
         return _are_equal(self.pos, other.pos) and _are_equal(self.times, other.times)
 
     def _is_the_same_part(self, other: "Domain") -> bool:
-        """`has_points_of`, where one of the two is a part: said of the wholes, so that all processes say the same."""
+        """`has_points_of` where one is a part of a `whole`: compares the wholes, so that all processes agree."""
         return False
 
     def total(self, sums: Tensor) -> Tensor:
-        """What sums over these points come to over all points of the measure: the same, unless others hold a part."""
+        """Sums over all points of the measure, from sums over these; the same unless other processes hold a part."""
         return sums
 
     def greatest(self, largest: Tensor) -> Tensor:
-        """What the largest values over these points, `(B, C)`, come to over all points; see `total`."""
+        """Maxima over all points, from the maxima over these points, `(B, C)`; see `total`."""
         return largest
 
     @final
@@ -361,21 +361,21 @@ class Domain(abc.ABC):
         return u if self.mask is None else torch.where(self.mask[..., None], u, 0.0)
 
     def everywhere(self, u: Tensor) -> Tensor:
-        """Values at all points, `(B, N, C)`, of those at these; see `total`."""
+        """Values at all points, `(B, N, C)`, from the values at these points; see `total`."""
         return u
 
     def widest(self, dtype: torch.dtype) -> torch.dtype:
-        """The dtype that sums over all points are made in, from the one that these points ask for."""
+        """Dtype of sums over all points, from the dtype that these points need."""
         return dtype
 
     def mapped(self, where: Callable[["Domain"], "Domain"]) -> "Domain":
-        """The domain that a function makes of this one; of a part, the part of what it makes of the whole."""
+        """Applies a function to the domain; for a part, to the whole domain, of which the result is again the part."""
         return where(self)
 
     def remembering(self) -> Self:
-        """The same domain for one pass of a model, whose layers ask the same of it: it keeps what `once` computes.
+        """The same domain with a cache for `once`, for one pass of a model, whose layers compute the same from it.
 
-        Not within a graph that is compiled, where the compiler sees to that.
+        Without a cache in a compiled graph, where the compiler shares common computations.
         """
         if torch.compiler.is_compiling():
             return self
@@ -385,12 +385,12 @@ class Domain(abc.ABC):
 
     @property
     def is_remembering(self) -> bool:
-        """Whether `once` keeps what it computes."""
-        # first, since a graph that looks at the dictionary is compiled for what it holds, block by block
+        """Whether `once` caches its results."""
+        # checked first: a graph that reads the dictionary is recompiled whenever its contents change
         return not torch.compiler.is_compiling() and self._known is not None
 
     def once(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
-        """What follows from the positions and weights of a `remembering` domain, computed once; else each time."""
+        """Computes a function of positions and weights, cached under a key where the domain is `remembering`."""
         if not self.is_remembering or self._known is None:
             return answer()
         if question not in self._known:
@@ -517,7 +517,7 @@ def device_of(*given: Tensor | None) -> torch.device | None:
 
 
 def check_mask(name: str, mask: Tensor | None, pos: Tensor) -> None:
-    """Raises, in the name of `name`, unless `mask` is None or says of each point of `pos` whether it exists."""
+    """Raises, in the name of `name`, unless `mask` is None or a bool mask of the points of `pos`."""
     _check_points(name, "mask", mask, pos)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"{name}: mask must be bool, True = this point exists; got {mask.dtype}")

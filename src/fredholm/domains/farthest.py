@@ -1,4 +1,4 @@
-"""Points far from each other: each next one is the farthest from those before it.
+"""Farthest-point sampling: each next point is the farthest from those before it.
 
 Source: T. F. Gonzalez, Clustering to minimize the maximum intercluster distance (1985). No choice of M centres leaves
 every point less than half as far from its nearest centre as this one does.
@@ -21,7 +21,7 @@ def farthest_points(
     *,
     periodic: bool = False,
 ) -> Tensor:
-    """Numbers of M points that are far from each other, in the order in which they are chosen.
+    """Indices of M points that are far from each other, in the order in which they are chosen.
 
     Args:
         pos: `(N, s)` or `(B, N, s)`, float, N >= 1; finite where points exist.
@@ -55,9 +55,9 @@ def farthest_points(
 def chosen_far_apart(
     pos: Tensor, num_points: int, mask: Tensor | None, first: Tensor | None, shape: tuple[int, ...], *, periodic: bool
 ) -> Tensor:
-    """`farthest_points` of what needs no check, which would wait for a device; `shape` is the batch's, or empty."""
+    """`farthest_points` without checks, which would wait for a device; `shape` is that of the batch, or empty."""
     batch = shape[0] if shape else 1
-    # squares of 16 bits may be beyond them, or tell near distances apart no longer
+    # squares may overflow 16 bits, or round near distances to the same value
     pos = pos.to(torch.promote_types(pos.dtype, torch.float32))
     # axis by axis, because sums over a short last axis are slow
     axes = pos.expand(*shape, -1, -1).reshape(batch, *pos.shape[-2:]).movedim(-1, 0).contiguous()
@@ -79,7 +79,7 @@ def chosen_far_apart(
 
 
 def _batch(pos: Tensor, mask: Tensor | None, first: Tensor | None) -> tuple[int, ...]:
-    """The batch axis that the arguments have together, or none."""
+    """The common batch shape of the arguments, or ()."""
     shapes = {"pos": pos.shape[:-2]}
     if mask is not None:
         shapes["mask"] = mask.shape[:-1]

@@ -24,13 +24,13 @@ class Graph(Domain):
             batch of graphs `(B, 2, E)`, numbers within each graph, filled up with -1.
         num_nodes: N, of the largest graph of a batch.
         pos: `(N, s)` or `(B, N, s)`; None: `laplacian_positions`, 8 coordinates, of one undirected graph.
-        edge_weights: what each edge weighs, `(E,)` or `(B, E)`, >= 0; None: 1.
-        edge_features: what a kernel is told of each edge, `(E, c)` or `(B, E, c)`.
+        edge_weights: weight of each edge, `(E,)` or `(B, E)`, >= 0; None: 1.
+        edge_features: features of each edge that kernels read, `(E, c)` or `(B, E, c)`.
         weights: mass of each node, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1.
         mask: `(N,)` or `(B, N)` bool, True = this node exists; edges at others are left out.
 
     Attributes:
-        source, target: the ends of all edges that exist, `(E,)`; in a batch of graphs numbered through it.
+        source, target: nodes of all edges that exist, `(E,)`; in a batch of graphs numbered across the batch.
         edge_weights, edge_features: of these, `(E,)` and `(E, c)`, or None.
         edges_batch: graphs with edges of their own; 1: one graph, which all entries of a batch share.
 
@@ -86,7 +86,7 @@ class Graph(Domain):
 
     @property
     def num_edges(self) -> int:
-        """Edges of all graphs together."""
+        """Number of edges of all graphs together."""
         return self.source.shape[0]
 
     def _own_batch(self) -> int | None:
@@ -162,7 +162,7 @@ def _check_edges(edge_index: Tensor, num_nodes: int) -> None:
 
 
 def _of_edges(name: str, value: Tensor | None, exists: Tensor, more: int) -> Tensor | None:
-    """One entry an edge, `(E, ...)`, of `(E, ...)` or `(B, E, ...)`; NaN and infinite ones are refused."""
+    """Values of the edges that exist, `(E, ...)`, from `(E, ...)` or `(B, E, ...)`; refuses NaN and infinite values."""
     if value is None:
         return None
     check_tensor("Graph", name, value)
@@ -178,7 +178,7 @@ def _of_edges(name: str, value: Tensor | None, exists: Tensor, more: int) -> Ten
 
 
 def _by_degree(source: Tensor, target: Tensor, total: int) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
-    """Targets `(n,)`, their sources `(n, K)` and edges `(n, K)`, in groups of about as many sources; E is padding.
+    """Targets `(n,)`, their sources `(n, K)` and edges `(n, K)`, in groups of similar degree; edge E is padding.
 
     Degrees of a group differ by less than a third, so that padding adds less than that to the edges.
     """

@@ -16,7 +16,7 @@ from fredholm.domains.points import Points
 
 @final
 class Grid(Domain):
-    """A regular grid in row-major order: the cell centres of the unit box `[0, 1]^s` unless told otherwise.
+    """A regular grid in row-major order: by default the cell centres of the unit box `[0, 1]^s`.
 
     Along an axis of n cells the positions are (i + 1/2) / n, so that the default measure is the midpoint rule; with a
     `spacing` or an `origin` they are origin + i spacing.
@@ -28,11 +28,11 @@ class Grid(Domain):
         origin: position of the first cell; default half a spacing along each axis.
         weights: mass of each cell, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1.
         mask: `(N,)` or `(B, N)` bool, True = this cell exists.
-        device: where positions are made; None: where weights or mask are, else where torch makes tensors.
+        device: device of the positions; None: that of weights or mask, else torch's default.
 
     Raises:
-        ValueError: on a shape, spacing or origin that is no grid, and for a periodic grid whose cells do not tile the
-            unit box.
+        ValueError: on a shape, spacing or origin out of range, and for a periodic grid whose cells do not tile the unit
+            box.
 
     Positions are float64, so that a computation in any precision rounds them once.
     """
@@ -74,20 +74,20 @@ class Grid(Domain):
 @final
 @dataclass(frozen=True)
 class UnitGrid:
-    """What a regular grid of the unit box is made from; its arguments are those of `Grid`."""
+    """The arguments of a regular `Grid` of the unit box."""
 
     shape: tuple[int, ...]
     spacing: tuple[float, ...]
     origin: tuple[float, ...]
-    """Its first point."""
+    """Position of the first cell."""
 
     @property
     def num_points(self) -> int:
-        """N."""
+        """Number of points N."""
         return math.prod(self.shape)
 
     def domain(self, *, is_periodic: bool) -> Grid:
-        """Its points."""
+        """The grid as a domain."""
         return Grid(*self.shape, spacing=self.spacing, origin=self.origin, periodic=is_periodic)
 
 
@@ -105,16 +105,16 @@ def _check_lattice(
 
 
 def whole_grid(domain: Domain) -> GridBlock | None:
-    """The regular grid that the points of a domain form all together; None where they do not."""
+    """The regular grid that all points of a domain form; None where they form none."""
     blocks = domain.grid_blocks
     return blocks[0] if len(blocks) == 1 and blocks[0].num_points == domain.num_points else None
 
 
 def domain_of(pos: Tensor, mask: Tensor | None = None, *, periodic: bool = False) -> Domain:
-    """The grid that positions form in row-major order, or else scattered points, which entries share where they can.
+    """The `Grid` that positions form in row-major order, or else `Points`; entries with equal positions share them.
 
-    That is told from numbers alone: a grid are positions that lie on a lattice to one part in 1e6 of its spacing. Where
-    values cannot be read they count as scattered, and as each entry's own; likewise those that need a gradient.
+    Positions form a grid if they lie on a lattice to one part in 1e6 of its spacing. Where values cannot be read, or
+    need a gradient, they count as scattered, and as each entry's own.
 
     Args:
         pos: `(N, s)` or `(B, N, s)`, float.
@@ -153,6 +153,6 @@ def _lattice(pos: Tensor) -> tuple[tuple[int, ...], tuple[float, ...], tuple[flo
 
 
 def _snapped(spacing: float) -> float:
-    """1 / n, where it is that but for rounding."""
+    """The spacing, replaced by 1 / n where it equals that up to rounding."""
     count = round(1 / spacing)
     return 1 / count if count and abs(spacing * count - 1) < 1e-9 else spacing

@@ -17,17 +17,17 @@ from fredholm._settings import check_count
 from fredholm.domains.domain import check_tensor
 
 DENSE_NODES = 512
-"""Components of at most so many nodes are diagonalised whole."""
+"""Largest number of nodes of a component that is diagonalised as a dense matrix."""
 DENSE_ELEMENTS = 1 << 24
-"""Entries of the matrices that are diagonalised at once."""
+"""Largest number of matrix entries that are diagonalised at once."""
 FACTORISED_FLOPS = 5e10
-"""Work, as a band matrix, up to which a sparse Laplacian is factorised rather than multiplied again and again."""
+"""Largest work to factorise a sparse Laplacian as a band matrix; above it the solver uses products."""
 SHIFT = 1e-9
-"""Added to the eigenvalues of a Laplacian that is factorised, because the trivial one is 0."""
+"""Shift of the eigenvalues of a Laplacian that is factorised, because the trivial one is 0."""
 TOLERANCES = (1e-10, 1e-5)
-"""Relative errors of sparse eigenvalues: what is asked for, and what is taken where that takes too long."""
+"""Relative errors of sparse eigenvalues: the tolerance of the solver, and the fallback where that takes too long."""
 PRODUCTS = 20_000
-"""Products with the Laplacian, or its inverse, after which a tolerance counts as not reached."""
+"""Number of products with the Laplacian, or its inverse, after which a tolerance counts as not reached."""
 LARGEST_RESIDUAL = 1e-3
 """‖Δφ - λφ‖ above which a vector is refused."""
 
@@ -44,7 +44,7 @@ def laplacian_positions(edge_index: Tensor, num_nodes: int, num_vectors: int = 8
 
     The sign of an eigenvector is that which makes the sum of its cubes positive. Where this sum is 0 to rounding, as by
     a symmetry of the graph, the sign is arbitrary, and so is the basis of the eigenvectors that share an eigenvalue.
-    The same graph gives the same numbers whenever it is asked, whatever other components lie beside it.
+    The same graph always gives the same numbers, whatever other components lie beside it.
 
     Components of up to 512 nodes are diagonalised whole on the device of `edge_index`; larger ones by scipy's sparse
     solver on the CPU: a graph whose edges fit into a narrow band is factorised, any other one multiplied, until
@@ -76,7 +76,7 @@ def laplacian_positions(edge_index: Tensor, num_nodes: int, num_vectors: int = 8
     owner, size = _components(source, target, num_nodes)
     order = owner.argsort(stable=True)
     first = size.cumsum(0) - size
-    place = torch.empty_like(order)  # of a node within its component
+    place = torch.empty_like(order)  # index of a node within its component
     place[order] = torch.arange(num_nodes, device=order.device) - first[owner[order]]
     out = torch.zeros(num_nodes, num_vectors, dtype=torch.float64, device=edge_index.device)
     for n in size.unique().tolist():
@@ -216,7 +216,7 @@ def _sparse(name: str, edges: Tensor, n: int, num_vectors: int) -> Tensor:
 
 
 def _largest(operator: Any, without: Any, num_vectors: int, tolerance: float) -> Any:
-    """Unit eigenvectors of the largest eigenvalues of an operator among what is orthogonal to `without` `(n, m)`.
+    """Unit eigenvectors of the largest eigenvalues of an operator on the complement of the span of `without` `(n, m)`.
 
     A Krylov space of one start vector holds one eigenvector of each eigenvalue. Others come with rounding, but not all
     in time, so each answer is checked: nothing orthogonal to it may have a larger eigenvalue.
@@ -227,7 +227,7 @@ def _largest(operator: Any, without: Any, num_vectors: int, tolerance: float) ->
     import numpy as np
     from scipy.sparse import linalg
 
-    solver: Any = linalg  # its types say less than it takes
+    solver: Any = linalg  # its type stubs are narrower than the function
     n, generator = len(without), np.random.default_rng(0)
 
     def largest(count: int, without: Any) -> tuple[Any, Any]:
@@ -252,7 +252,7 @@ def _largest(operator: Any, without: Any, num_vectors: int, tolerance: float) ->
 
 
 def _stretched(adjacency: Any) -> Any:
-    """x ↦ f(Δ) x with f falling, whose largest eigenvalues are those of the smallest λ, far apart if that is cheap.
+    """x ↦ f(Δ) x with f decreasing: its largest eigenvalues belong to the smallest λ, well separated if that is cheap.
 
     A long graph has small eigenvalues close together, but a narrow band, and a Δ that is quickly factorised; a graph
     that has no narrow band has few small eigenvalues.
@@ -268,7 +268,7 @@ def _stretched(adjacency: Any) -> Any:
 
 
 def _band(adjacency: Any) -> int:
-    """The width of a band that holds all edges, if nodes are ordered well; trees that hang on the rest count nothing.
+    """Bandwidth of the adjacency in a good order of the nodes; trees that hang on the rest do not count.
 
     They are left out because they are eliminated first, which makes no new edges.
     """
@@ -297,7 +297,7 @@ def _band(adjacency: Any) -> int:
 
 
 def _with_sign(vectors: Tensor) -> Tensor:
-    """`(C, n, s)` with the sum of cubes over n positive, where it is not 0 to rounding."""
+    """Eigenvectors `(C, n, s)`, signed so that the sum of cubes over n is positive, where it is not 0 to rounding."""
     cubes = vectors**3
     total = cubes.sum(-2, keepdim=True)
     is_turned = total < -1e-8 * cubes.abs().sum(-2, keepdim=True)

@@ -26,19 +26,19 @@ from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.domains.domain import check_mask, check_tensor, wrapped
 
 SEARCHED_PAIRS = 1 << 22
-"""Pairs of query and point whose distances are held at once where all pairs are compared."""
+"""Number of pairs of query and point whose distances are held at once where all pairs are compared."""
 CELL_PAIRS = 1 << 19
-"""Pairs whose distances are held at once where cells are compared: they stay in a processor's cache."""
+"""Number of pairs whose distances are held at once where cells are compared: they fit into a processor's cache."""
 COMPARED_WHOLE = 1 << 21
-"""Pairs up to which all are compared on a CPU; elsewhere, where a step costs more than its pairs, 64 times as many."""
+"""Largest number of pairs for which all are compared on a CPU; 64 times as many on devices with costly launches."""
 CROWDED = 8
 """Points of a cell, in multiples of k, above which those that share a place are distinguished."""
 RUN = 8
 """Queries of one cell that are compared with its surroundings together."""
 SLACK = 1.00001
-"""What a distance is multiplied by where rounding must not matter."""
+"""Safety factor of distances against rounding."""
 SPARE = 1.0
-"""How many times more points than needed on average a query's surroundings should hold."""
+"""Factor by which the average number of points in a query's surroundings exceeds the number needed."""
 
 
 @final
@@ -46,9 +46,9 @@ class Neighbours(NamedTuple):
     """Points near each query, nearest first.
 
     Attributes:
-        points: their numbers, int64 `(Nq, K)` or `(B, Nq, K)`.
+        points: their indices, int64 `(Nq, K)` or `(B, Nq, K)`.
         squared: ‖x - y‖² of each, of the same shape, at least float32; infinite where a query has fewer than K
-            neighbours, and the number then says nothing.
+            neighbours, where the index is arbitrary.
     """
 
     points: Tensor
@@ -146,7 +146,7 @@ def _check_points(pos: Tensor, query_pos: Tensor, mask: Tensor | None, visible: 
 
 @final
 class _Search:
-    """What is asked, with a batch axis everywhere."""
+    """A checked search: positions, queries and limits, all with a batch axis."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class _Search:
         self.num_points, self.num_queries = self.pos.shape[1], self.query.shape[1]
         self.most = self.num_points if k is None else min(k, self.num_points)
         self.k, self.periodic = k, periodic
-        self.edge = None  # the radius and what rounding may add to a distance, (1 or B, Nq)
+        self.edge = None  # the radius, plus the rounding error of a distance, (1 or B, Nq)
         if radius is not None:
             eps, size = torch.finfo(given).eps, self.query.abs().amax(-1).clamp_min(1.0 if periodic else 0.0)
             self.edge = radius * (1 + 8 * eps) + (4 * eps * size).clamp_max(radius / 100)
@@ -175,7 +175,7 @@ class _Search:
         self.batch = max(self.entries, self.query.shape[0], 1 if self.visible is None else self.visible.shape[0])
 
     def is_worth_cells(self) -> bool:
-        """Whether values can be read and there are more pairs than are compared as quickly at once."""
+        """Whether values can be read and the search by cells is faster than comparing all pairs."""
         if not values_can_be_read(self.pos, self.query, self.mask, self.visible):
             return False
         most = COMPARED_WHOLE * (1 if self.pos.device.type == "cpu" else 64)
@@ -205,14 +205,14 @@ class _Search:
         return Neighbours(index, squared)
 
     def _rows(self) -> list[slice]:
-        """Queries that are compared at a time; all of them in a graph that leaves their number open."""
+        """Number of queries that are compared at a time; all of them in a graph where their number is symbolic."""
         if any(map(is_open, (self.batch, self.num_points, self.num_queries))):
             return [slice(None)]
         size = max(1, SEARCHED_PAIRS // max(1, self.batch * self.num_points))
         return [slice(start, start + size) for start in range(0, max(self.num_queries, 1), size)]
 
     def select(self, squared: Tensor, edge: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Places along the last axis of the neighbours among some points, and their squared distances."""
+        """Indices along the last axis of the neighbours among some points, and their squared distances."""
         most = min(self.most, squared.shape[-1])
         if edge is not None:
             squared = torch.where(squared <= edge.square()[..., None], squared, torch.inf)
@@ -232,10 +232,10 @@ class _Sorted:
     """Points of all entries in the order of their finest cells.
 
     Attributes:
-        order: which point each is, numbered through the entries, `(P,)`.
-        entry: whose it is, `(P,)`.
-        unit: where it is in finest cells from the corner of its entry's box, `(a, P)` float64.
-        cell: the cell that it belongs to, `(a, P)` int64.
+        order: index of each point, numbered across the entries, `(P,)`.
+        entry: its batch entry, `(P,)`.
+        unit: its position in units of finest cells, from the corner of its entry's box, `(a, P)` float64.
+        cell: its cell, `(a, P)` int64.
         code: number of that cell along the curve, ascending, `(P,)`.
         at: coordinates, `(s, P)`.
     """
@@ -262,7 +262,7 @@ class _Sorted:
         return len(self.code)
 
     def without_surplus(self, k: int) -> "_Sorted":
-        """The points without those that lie where k others with lower numbers do: nobody needs them."""
+        """The points without those at the same position as k others with lower indices, which no query needs."""
         _, counts = torch.unique_consecutive(self.code, return_counts=True)
         crowded = (counts > CROWDED * k).repeat_interleave(counts).nonzero()[:, 0]
         if len(crowded) == 0:
@@ -309,7 +309,7 @@ class _Box:
 
 
 def _most_of(search: _Search) -> tuple[Tensor, Tensor]:
-    """The low corner and the extent of a box that holds nearly all points of an entry, `(E, s)` float64 each."""
+    """Lower corner and extent of a box that holds nearly all points of an entry, `(E, s)` float64 each."""
     every = max(1, search.num_points // 1024)
     some = search.pos[:, ::every].expand(search.entries, -1, -1).double()
     if search.mask is not None:
@@ -330,8 +330,8 @@ class _Cells:
         self.points = _Sorted(s.pos.expand(s.entries, -1, -1), entry, self.box, exists)
         if s.k is not None:
             self.points = self.points.without_surplus(s.k)
-        asked = s.query.expand(s.batch, -1, -1)
-        self.queries = _Sorted(asked, entry.expand(s.batch), self.box)
+        query = s.query.expand(s.batch, -1, -1)
+        self.queries = _Sorted(query, entry.expand(s.batch), self.box)
         order = self.queries.order
         self.visible = None if s.visible is None else s.visible.expand(s.batch, -1).flatten()[order]
         self.edge = None if s.edge is None else s.edge.expand(s.batch, -1).flatten()[order]
@@ -341,7 +341,7 @@ class _Cells:
         self.squared = torch.full((len(self.queries), most), torch.inf, dtype=s.pos.dtype, device=s.pos.device)
 
     def search(self) -> Neighbours:
-        """Size by size; what is not settled at one goes on to the next."""
+        """Searches size by size; queries that are not settled at one size go on to the next."""
         if len(self.points):
             start = self._start()
             pending = start.new_zeros(0)
@@ -355,7 +355,7 @@ class _Cells:
         return Neighbours(self.index.reshape(shape), self.squared.reshape(shape))
 
     def _start(self) -> Tensor:
-        """The size of cells at which each query is looked for first: its surroundings hold about enough points."""
+        """The first cell size of each query, at which its surroundings hold about enough points."""
         s, box, queries = self.of, self.box, self.queries
         if s.k is None:
             return torch.zeros_like(queries.code)
@@ -381,7 +381,7 @@ class _Cells:
         return size
 
     def _at(self, size: int, rows: Tensor) -> Tensor:
-        """Compares some queries with the cells round them; those that are not settled by that."""
+        """Compares some queries with the cells round them; returns the queries that this does not settle."""
         a = len(self.box.axes)
         code = self.queries.code[rows] >> (a * size)
         _, asking = torch.unique_consecutive(code, return_counts=True)
@@ -409,7 +409,7 @@ class _Cells:
         return rows[~settled]
 
     def _around(self, size: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The cells round those of some queries: the first point of each, and their number, `(n, 3^a)` each."""
+        """The cells round those of some queries: first point and number of points of each, `(n, 3^a)` each."""
         a, box = len(self.box.axes), self.box
         num = max(1, box.num >> size)
         offsets = torch.arange(-1, 2, device=rows.device)
@@ -429,7 +429,7 @@ class _Cells:
         return (counts.cumsum(0) - counts)[at], count
 
     def _reach(self, size: int, rows: Tensor) -> Tensor:
-        """How far away at least is what lies outside the cells round each query, `(n,)` float64."""
+        """Lower bound of the distance to points outside the cells round each query, `(n,)` float64."""
         num = max(1, self.box.num >> size)
         reach = torch.full_like(rows, torch.inf, dtype=torch.float64)
         if self.box.periodic and num <= 3:
@@ -443,7 +443,7 @@ class _Cells:
         return reach * self.box.length[self.queries.entry[rows]] * 2**size
 
     def _compare(self, rows: Tensor, start: Tensor, count: Tensor) -> Tensor:
-        """Compares queries `(m, q)` with the points of cells `(m, J)`; how far away others may still be, `(m, q)`."""
+        """Compares queries `(m, q)` with the points of cells `(m, J)`; returns the distance left, `(m, q)`."""
         last = count.cumsum(-1)
         slot = torch.arange(int(last[:, -1].max()), device=rows.device).expand(len(rows), -1).contiguous()
         cell = torch.searchsorted(last, slot, right=True).clamp_max(last.shape[-1] - 1)
@@ -479,7 +479,7 @@ def _take(values: Tensor, index: Tensor) -> Tensor:
 
 
 def spread_bits(values: Tensor, apart: int, num_bits: int) -> Tensor:
-    """Integers whose bits are those of some int64 `values`, `apart` places from one to the next."""
+    """Spreads the bits of int64 `values` so that neighbouring bits are `apart` places apart."""
     if apart == 1:
         return values
     spread = torch.zeros_like(values)

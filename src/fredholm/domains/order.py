@@ -1,4 +1,4 @@
-"""Which points come before a query, and what those weigh."""
+"""The order of points and queries: the points up to a query, and their mass."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from fredholm.domains.domain import Domain
 
 
 def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
-    """How many leading points of `domain` each query may see, itself included.
+    """Number of leading points of `domain` that each query may see, itself included.
 
     Where both domains carry times, a query at time t sees every sample with time <= t. Otherwise the order is that of
     the indices, aligned bottom-right: the last query sees every point, the one before it all but the last, and so on.
@@ -17,7 +17,7 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
         int64 `(1 or B, Nq)` on the domain's device.
 
     Raises:
-        ValueError: for fewer or more queries than points by the order of indices, where some points do not exist: what
+        ValueError: for fewer or more queries than points in the order of indices, where some points do not exist:
             padding hides would shift what a query sees.
     """
     num_queries, num_points = query_domain.num_points, domain.num_points
@@ -34,22 +34,22 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
 
 
 def check_order(query_domain: Domain, domain: Domain) -> None:
-    """Raises ValueError where nothing says which points come before a query; see `preceding_counts`."""
+    """Raises ValueError where the points before a query cannot be inferred; see `preceding_counts`."""
     num_queries, num_points = query_domain.num_points, domain.num_points
     by_times = query_domain.times is not None and domain.times is not None
     if not by_times and 0 < num_queries != num_points and domain.mask is not None:
         raise ValueError(
-            f"{num_queries} queries and {num_points} points are in the order of their indices, and where some points "
-            "do not exist nobody says which of the others a query follows; give both times (Sequence(times=...)), or "
-            "ask at the points themselves"
+            f"{num_queries} queries and {num_points} points are in the order of their indices, and some points do not "
+            "exist, so that the points before a query cannot be inferred; give both times (Sequence(times=...)), or "
+            "use the points themselves as queries"
         )
 
 
 def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
     """μ{y ≤ x}: the mass of the points that each query may see, itself included, `(1 or B, Nq)`.
 
-    At points that stand for queries of another integral it is what that integral's points weigh. Where listed pairs
-    weigh 1 in all, so does the past.
+    At points that represent queries of another integral it is the mass of that integral's points. Where listed pairs
+    have total mass 1, so has the past.
     """
     if query_domain.given_past_mass is not None:
         return query_domain.given_past_mass
@@ -62,7 +62,7 @@ def past_mass(query_domain: Domain, domain: Domain) -> Tensor:
 
 
 def is_ordered_by_index(domain: Domain) -> bool:
-    """Whether each point of a domain may see just the points up to its own index: no two that exist share a time.
+    """Whether each point may see exactly the points up to its own index: no two that exist share a time.
 
     False where times cannot be read.
     """
@@ -77,13 +77,13 @@ def is_ordered_by_index(domain: Domain) -> bool:
 
 
 def order_times(query_domain: Domain, domain: Domain) -> tuple[Tensor, Tensor]:
-    """Times that say the same as `preceding_counts`: of the queries, and of the points, `(1 or B, n)` each.
+    """Times of the queries and of the points that give `preceding_counts`, `(1 or B, n)` each.
 
-    They are the domains' own where both have them, else places in the order of the indices.
+    They are the domains' own times where both have them, else the indices.
     """
     if query_domain.times is not None and domain.times is not None:
         return torch.atleast_2d(query_domain.times), torch.atleast_2d(domain.times)
     num_queries, num_points = (each.num_points for each in (query_domain.whole or query_domain, domain.whole or domain))
     places = torch.arange(num_points, dtype=torch.float64, device=domain.device)
-    asked = torch.arange(num_queries, dtype=torch.float64, device=domain.device) + (num_points - num_queries)
-    return asked[None, query_domain.held], places[None, domain.held]
+    queries = torch.arange(num_queries, dtype=torch.float64, device=domain.device) + (num_points - num_queries)
+    return queries[None, query_domain.held], places[None, domain.held]

@@ -1,4 +1,4 @@
-"""A measure that differs from query to query, told as a list: which points each query meets, and what they weigh."""
+"""A measure that differs from query to query, as a list of pairs: the points of each query, and their weights."""
 
 from typing import NamedTuple, Self, final
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 @final
 class PairGroup(NamedTuple):
-    """Some queries, with K points each.
+    """A group of queries, with K points each.
 
-    Queries and points are numbered through the batch: point j of entry b is b N + j, query i is b Nq + i.
+    Queries and points are numbered across the batch: point j of entry b is b N + j, query i is b Nq + i.
 
     Attributes:
         queries: `(n,)` int64, no query twice in all groups of a list.
         points: `(n, K)` int64, of the query's own entry; the same point twice counts twice.
         weights: m_ij, `(n, K)` >= 0: the point weighs ω_j m_ij; 0 where the row is padding.
-        features: what else the kernel is told of each pair, `(n, K, c)`; None: nothing.
+        features: further features of each pair that the kernel reads, `(n, K, c)`; None: none.
     """
 
     queries: Tensor
@@ -27,11 +27,11 @@ class PairGroup(NamedTuple):
 
 @final
 class PairList(NamedTuple):
-    """All pairs of a measure, in groups of queries with as many points each; a query in no group meets none.
+    """All pairs of a measure, in groups of queries with equal numbers of points; a query in no group has no points.
 
     Attributes:
-        groups: any number of them.
-        batch: entries that have pairs of their own; 1: all entries have the same.
+        groups: any number of groups.
+        batch: number of entries with pairs of their own; 1: all entries have the same.
         num_queries: Nq.
         num_points: N.
     """
@@ -43,7 +43,7 @@ class PairList(NamedTuple):
 
     @classmethod
     def of_index(cls, index: Tensor, weights: Tensor, num_points: int) -> Self:
-        """As many points for every query: numbers within their entry and weights, `(1 or B, Nq, K)` each."""
+        """A list with K points for every query: indices within their entry and weights, `(1 or B, Nq, K)` each."""
         batch, num_queries, _ = index.shape
         first = torch.arange(batch, device=index.device)[:, None, None] * num_points
         queries = torch.arange(batch * num_queries, device=index.device)
@@ -52,7 +52,7 @@ class PairList(NamedTuple):
 
     @property
     def num_pairs(self) -> int:
-        """Pairs of all entries that have pairs of their own, padding included."""
+        """Number of pairs of all entries that have pairs of their own, padding included."""
         return sum(group.points.numel() for group in self.groups)
 
     @property
@@ -66,7 +66,7 @@ class PairList(NamedTuple):
         return self._replace(groups=tuple(moved))
 
     def repeated(self, batch: int) -> Self:
-        """A list that all entries share, said of each of `batch` entries; one that says it already is itself."""
+        """A list that all entries share, repeated for each of `batch` entries; unchanged if it already has as many."""
         if self.batch == batch:
             return self
         groups = []

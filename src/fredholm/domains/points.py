@@ -1,4 +1,4 @@
-"""Scattered points, and some points of another domain as a domain of their own."""
+"""Scattered points, and subsets of another domain's points."""
 
 from typing import Self, final
 
@@ -42,16 +42,16 @@ class Points(Domain):
         counts_per_mass: Tensor | None = None,
         features: Tensor | None = None,
     ) -> Self:
-        """Points that stand for those of another domain and wrap round where it does; nothing is checked again.
+        """Points that represent those of another domain, periodic if it is; without checks.
 
         Args:
             source: the other domain.
             pos: `(B, N, s)`; B may be a multiple of the other domain's batch, whose entries then come in runs.
             weights: share of the other domain's mass, `(B, N)`.
             times: non-decreasing, `(B, N)`; None: without an order in time.
-            past_mass: what the points of the other integral weigh that each of these, as a query, may see, `(B', N)`.
+            past_mass: mass of the other integral's points that each of these, as a query, may see, `(B', N)`.
             counts_per_mass: `(B, 1)`; None: that of the other domain.
-            features: what a kernel is told of each point beside its place, `(B, N, c)`.
+            features: features of each point that a kernel reads beside its position, `(B, N, c)`.
         """
         points = cls.__new__(cls)
         points.pos, points.weights, points.mask, points.times = pos, weights, None, times
@@ -65,7 +65,7 @@ class Points(Domain):
 
 
 def centre(like: Domain, count: int = 1) -> Points:
-    """Points at the centre of the unit box, such as class tokens stand at beside those of another domain."""
+    """Points at the centre of the unit box, such as class tokens beside the points of another domain."""
     points = Points.__new__(Points)
     pos = torch.full((count, like.pos_dim), 0.5, dtype=like.pos.dtype, device=like.device)
     points._set(pos, None, None, is_finite=True)
@@ -73,13 +73,13 @@ def centre(like: Domain, count: int = 1) -> Points:
 
 
 def last_points(domain: Domain, count: int) -> Points:
-    """The last points of a domain, in their places, at their times and in their order: queries that are not named.
+    """The last points of a domain, with their positions, times and order: the default for a shorter query signal.
 
-    On a line of equal spacing there may be more than it has, which then begin before it.
+    On a line of equal spacing `count` may exceed its number of points; the queries then begin before the first point.
 
     Args:
         domain: N points that all exist.
-        count: how many.
+        count: number of points.
     """
     points, lacking = Points.__new__(Points), count - domain.num_points
     points.is_periodic, points.is_generated = domain.is_periodic, domain.is_generated
@@ -96,8 +96,8 @@ def last_points(domain: Domain, count: int) -> Points:
             points.times = None if points.times is None else pos[:, 0]
     elif lacking > 0:
         raise ValueError(
-            f"{count} queries of a causal kernel begin before the {domain.num_points} points, and nothing says where; "
-            "give a query_domain"
+            f"{count} queries of a causal kernel begin before the {domain.num_points} points, and their positions "
+            "cannot be inferred; give a query_domain"
         )
     points._set(pos, None, None, is_finite=True)
     points.has_index_order = domain.has_index_order
@@ -105,13 +105,13 @@ def last_points(domain: Domain, count: int) -> Points:
 
 
 def subset(domain: Domain, index: Tensor, weights: Tensor, times: Tensor | None = None) -> Points:
-    """The points of a domain that `index` names, perhaps some of them more than once.
+    """The points of a domain at `index`, in which points may repeat.
 
     Args:
         domain: N points.
         index: `(M,)` or `(B, M)` int64 in [0, N).
         weights: mass of each, of the shape of `index`, >= 0; 0 removes a point.
-        times: when each point of the domain is, `(N,)` or `(B, N)`, non-decreasing along `index`; None: no order.
+        times: time of each point of the domain, `(N,)` or `(B, N)`, non-decreasing along `index`; None: no order.
     """
     coordinates = domain.pos.movedim(-1, 0)  # (s, N) or (s, B, N)
     if coordinates.ndim == index.ndim == 2:
@@ -121,6 +121,6 @@ def subset(domain: Domain, index: Tensor, weights: Tensor, times: Tensor | None 
 
 
 def _at(values: Tensor, index: Tensor) -> Tensor:
-    """`(..., N)` at `(..., M)`, with the axes before broadcast."""
+    """Values `(..., N)` at the indices `(..., M)`, with leading axes broadcast."""
     batch = torch.broadcast_shapes(values.shape[:-1], index.shape[:-1])
     return values.expand(*batch, -1).gather(-1, index.expand(*batch, -1))

@@ -1,4 +1,4 @@
-"""Points on a line in order: the domain that a signal has by itself, and what irregular samples weigh."""
+"""Sequences, the default domain of a signal, and the trapezoid weights of irregular samples."""
 
 import math
 from typing import final
@@ -11,14 +11,14 @@ from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.domains.domain import Domain, GridBlock, check_mask, check_tensor, device_of
 
 SPACING = 1 / 256
-"""Distance between neighbours of `Sequence(n)`, whatever n is."""
+"""Distance between neighbours of `Sequence(n)`, for every n."""
 
 
 @final
 class Sequence(Domain):
     """Points on a line in non-decreasing order.
 
-    A sequence extends: where a point lies never depends on how many there are, so that padding and what comes later
+    A sequence extends: positions do not depend on the number of points, so that padding and later points
     change nothing. (`Grid(n)` refines instead: n cells of the unit interval.)
 
     `Sequence(n)` has n points at k / 256, k = 0 … n - 1, with an order but no times: a unit of length is 256 points, so
@@ -32,16 +32,16 @@ class Sequence(Domain):
         start: time of the first sample; only with `spacing`, default 0.
         first: place k of the first point, an integer, where these go on after others; not with `spacing` or `times`.
         times: non-decreasing finite times (over the points that exist), any unit. Far from 0, such as seconds since
-            1970, float32 tells them apart by minutes only: give float64, or count from the first sample.
+            1970, float32 has a resolution of minutes only: give float64, or count from the first sample.
         weights: mass of each point, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1. For irregular
             samples `trapezoid_weights(times, mask)` gives the inverse-density measure.
         mask: `(N,)` or `(B, N)` bool, True = this point exists.
-        device: where positions are made that follow from a length; None: where weights or mask are, else where torch
-            makes tensors. Not with `times`.
+        device: of positions that follow from a length; None: that of weights or mask, else torch's default. Not with
+            `times`.
 
     Raises:
         ValueError: on both or none of `length` and `times`, a `spacing` or `start` that is no regular sampling, times
-            that decrease or were rounded so far that they are hardly told apart, and what `Points` refuses.
+            that decrease or are rounded so coarsely that most steps are lost, and what `Points` refuses.
 
     Positions that follow from a length are float64, as those of a `Grid`.
     """
@@ -62,7 +62,7 @@ class Sequence(Domain):
             raise ValueError("Sequence: give either a length, Sequence(n), or times, Sequence(times=t)")
         if times is None:
             n = _checked_length(length)
-            # an exporter's numbers are open: as in is_count
+            # sizes in torch.export are symbolic, as in is_count
             is_whole = isinstance(first, int | torch.SymInt) and not isinstance(first, bool)
             if not is_whole or (spacing is not None and first):
                 raise ValueError(
@@ -90,7 +90,7 @@ class Sequence(Domain):
         if mask is not None and times.shape[-1]:
             times = _carry_forward(times, mask)
         self._set(times[..., None], weights, mask)
-        # where a padded point stands, the order of time is kept by the last time before it
+        # a masked point takes the last time before it, so that times stay in order
         self.times = times
         if values_can_be_read(times):
             _check_order(times, mask)
@@ -120,10 +120,10 @@ def _checked_start(n: int, spacing: float | None, start: float | None) -> float:
     if is_open(n):
         return float(origin)
     last = origin + max(n - 1, 0) * spacing
-    # what one step adds must show in every position, or samples would fall together
+    # one step must change every position, or samples would coincide
     if not abs(last) < math.inf or spacing < 4 * max(math.ulp(origin), math.ulp(last)):
         raise ValueError(
-            f"Sequence: float64 cannot tell {n} samples {spacing!r} apart from {origin!r} on from one another; use "
+            f"Sequence: float64 cannot distinguish {n} samples at a spacing of {spacing!r} from {origin!r} on; use "
             "another unit of time, or count it from another start"
         )
     return float(origin)
@@ -143,27 +143,27 @@ def _check_times(name: str, times: Tensor, mask: Tensor | None) -> None:
 
 
 def _check_order(times: Tensor, mask: Tensor | None) -> None:
-    """Raises ValueError for times that decrease, or that their dtype hardly tells from one another."""
+    """Raises ValueError for times that decrease, or whose steps are mostly below the resolution of their dtype."""
     if times.numel() == 0:
         return
     steps, resolution = times.diff(dim=-1), torch.finfo(times.dtype).eps * times.abs()
-    # whole numbers that the dtype tells apart are no remains of others
+    # whole numbers within the dtype's resolution were not rounded
     is_whole = ((times == times.round()) & (resolution < 1)).all()
-    # what is left of rounded times are steps of some digits of the last place
+    # rounded times have steps of a few units in the last place
     is_rounded = ~is_whole & (steps > 0) & (steps <= 4 * resolution[..., 1:])
     decreases, num_rounded, num_steps = torch.stack(
         [(steps < 0).any().long(), is_rounded.sum(), (steps > 0).sum()]
     ).tolist()
     if decreases:
         raise ValueError("Sequence: times must not decrease along a sequence; sort them (and the signal) first")
-    if num_steps == 0 and times.shape[-1] > 1:  # or all have become one, where dtypes do not tell whole numbers apart
+    if num_steps == 0 and times.shape[-1] > 1:  # or all were rounded to one
         several = mask is None or bool((mask.sum(-1) > 1).any())
         num_rounded = int(several and bool((resolution >= 1).all()))
     if num_rounded * 2 > num_steps:
         name, far = str(times.dtype).removeprefix("torch."), times.abs().max().item()
         raise ValueError(
-            f"Sequence: times near {far:.3g} are told apart by {torch.finfo(times.dtype).eps * far:.2g} in {name}, "
-            "which most steps are hardly longer than; give float64, or count from the first sample"
+            f"Sequence: {name} has a resolution of {torch.finfo(times.dtype).eps * far:.2g} at times near {far:.3g}, "
+            "and most steps are hardly longer; give float64, or count from the first sample"
         )
 
 
@@ -171,7 +171,7 @@ def _carry_forward(times: Tensor, mask: Tensor) -> Tensor:
     lowest = torch.finfo(times.dtype).min
     carried = torch.where(mask, times, lowest).cummax(dim=-1).values
     first = torch.where(mask, times, torch.finfo(times.dtype).max).amin(dim=-1, keepdim=True)
-    first = torch.where(mask.any(dim=-1, keepdim=True), first, 0.0)  # no sample, and no time to carry
+    first = torch.where(mask.any(dim=-1, keepdim=True), first, 0.0)  # no earlier sample, so no time to carry
     return torch.where(carried == lowest, first, torch.where(mask, times, carried))
 
 

@@ -17,9 +17,9 @@ class Union(Domain):
     Args:
         first, second: domains of one `pos_dim` on one device; batched ones must agree in batch size.
         mass: the total mass of each part, both >= 0, whatever its number of points (a balanced measure for two
-            modalities is (0.5, 0.5)); or a float tensor `(B, 2)`, those of each batch entry. A part of which nothing
-            exists weighs nothing. None: proportional to the number of points that exist, so that two uniform parts
-            give a uniform union of total mass 1.
+            modalities is (0.5, 0.5)); or a float tensor `(B, 2)`, those of each batch entry. A part without existing
+            points has no mass. None: proportional to the number of points that exist, so that two uniform parts give a
+            uniform union of total mass 1.
 
     Raises:
         ValueError: when the parts do not fit each other.
@@ -59,7 +59,7 @@ class Union(Domain):
         self.given_counts_per_mass = counted / torch.where(total > 0, total, 1.0)
 
     def _shares(self, parts: tuple[Domain, Domain], mass: Ordered[float] | Tensor | None) -> Ordered[float | Tensor]:
-        """What each part weighs; of each batch entry `(B, 1)`."""
+        """Mass of each part, a number or `(B, 1)`."""
         if isinstance(mass, Tensor):
             return mass.to(self.pos.dtype).split(1, dim=-1)
         if mass is not None:
@@ -70,7 +70,7 @@ class Union(Domain):
 
 
 def _with_mass(runs: UniformParts, share: float | Tensor) -> UniformParts:
-    """Runs that share their mass evenly, of another mass in all."""
+    """The runs, scaled to a total mass of `share`."""
     total = sum(mass for _, mass in runs)
     total = torch.where(total > 0, total, 1.0) if isinstance(total, Tensor) else total or 1.0
     return tuple((count, mass * share / total) for count, mass in runs)

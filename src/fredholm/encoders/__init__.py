@@ -1,4 +1,4 @@
-"""From a modality to a signal on a domain."""
+"""Encoders: from a modality to a signal on a domain."""
 
 from fredholm.encoders.convolutional_image import ConvolutionalImage
 from fredholm.encoders.encoder import Encoder, FieldEncoder

@@ -9,15 +9,15 @@ Legend
     K                   a stencil, κ(x, y) = Σ_t W_t 1[y = x + h (t - c)], h the spacing of the grid it reads, whose
                         filters have mean 0 and a norm of their own (`kernels.Convolution`, standardised)
 
-    u_1 = K pixels + b,   u_{i+1} = K φ(u_i) + b, wanted at the centres of r_{i+1} cells a side
+    u_1 = K pixels + b,   u_{i+1} = K φ(u_i) + b, at the centres of squares of r_{i+1} cells a side
     within a stage, `depth` times:   u <- u + K φ(u) + b,   K of 3 cells a side
     signal(x) = u_m(x) + P γ(x),   γ Fourier features of the place; P starts small
 
 Source: Xiao et al., Early convolutions help transformers see better (arXiv 2106.14881): some stencils with strides in
 place of patches that are cut out; He et al. (arXiv 1603.05027) for residuals behind norm and nonlinearity. Deviations:
-windows lie round the patches' centres, so that the signal stands where the patch does; standardised filters and N in
-place of batch norm (Qiao et al., arXiv 1903.10520), so that no image changes the signal of another. N is group norm of
-one group (Wu and He, arXiv 1803.08494): a norm at each point makes noise in empty places as large as what is drawn.
+windows are centred on the patches, so that the signal is aligned with them; standardised filters and N in place of
+batch norm (Qiao et al., arXiv 1903.10520), so that no image changes the signal of another. N is group norm of one group
+(Wu and He, arXiv 1803.08494): a norm at each point amplifies noise in empty regions to the size of the content.
 """
 
 import abc
@@ -61,7 +61,7 @@ class StageNorm(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def standardised(self, u: Tensor) -> Tensor:
-        """A signal of mean 0 and variance 1, each taken over what the norm is over."""
+        """The signal with mean 0 and variance 1 over the axes of the norm."""
 
 
 @final
@@ -75,15 +75,15 @@ class SignalNorm(StageNorm):
 
 @final
 class ConvolutionalImage(Encoder):
-    """Patches that overlap and are read by several stencils, and Fourier features of their centres.
+    """Overlapping patches embedded by several stencils, and Fourier features of their centres.
 
-    The formulas are at the head of `convolutional_image.py`. The last stage has `embed_dim` channels, each one before
-    half as many, at least 8. Beyond the image all is 0.
+    The formulas are at the head of `convolutional_image.py`. The last stage has `embed_dim` channels, each earlier one
+    half as many, at least 8. Beyond the image pixels are 0.
 
     Args:
         config: the images, as for `encoders.Image`.
         embed_dim: channels of the signal.
-        depth: residual stencils on each grid; 0 or more. There are none on that of the pixels where patches are larger.
+        depth: residual stencils on each grid, >= 0; none on the pixel grid unless patches are single pixels.
 
     Raises:
         ValueError: on a depth below 0.
@@ -113,10 +113,10 @@ class ConvolutionalImage(Encoder):
         return u + F.linear(places, self.position_weight), domain
 
     def resampled(self, other: "ConvolutionalImage") -> dict[str, Tensor]:
-        """The other's first stencil on images of this number of channels; see `Encoder.resampled`.
+        """The other encoder's first stencil, converted to this number of channels; see `Encoder.resampled`.
 
-        A grey picture gives in three equal channels what it gave in one, and the other way round. Patches of another
-        size are read through other grids, and nothing is taken over of those.
+        A grey image in three equal channels gives the same result as in one channel, and vice versa. Patches of another
+        size use other grids, from which nothing can be converted.
         """
         if self.config.channels == other.config.channels or self.config.patch != other.config.patch:
             return {}
@@ -125,9 +125,9 @@ class ConvolutionalImage(Encoder):
 
 @torch.no_grad()
 def recoloured(first: nn.Module, channels: int) -> dict[str, Tensor]:
-    """The first stencil of a first stage on images of another number of channels, by the names of an encoder's tensors.
+    """The first stencil of a first stage, converted to another number of image channels, by tensor names.
 
-    A grey picture gives in equal channels what it gave in one, and the other way round.
+    A grey image in equal channels gives the same result as in one channel, and vice versa.
     """
     (kernel, *_) = (part for part in first.modules() if isinstance(part, Convolution))
     filters = kernel.filters().sum(1, keepdim=True).expand(-1, channels, *kernel.weight.shape[2:]) / channels
@@ -142,13 +142,13 @@ class Stage(nn.Module):
     """One stencil onto the grid of a stage, and residual stencils there.
 
     Args:
-        before: channels of the signal that it takes.
-        after: channels of that which it gives.
-        stride: cells of the grid before along a cell of this one, by axis.
-        depth: residual stencils.
-        norm: what is before each nonlinearity, built of a number of channels.
+        before: channels of the input signal.
+        after: channels of the output signal.
+        stride: cells of the previous grid along a cell of this one, by axis.
+        depth: number of residual stencils.
+        norm: class of the norm before each nonlinearity, built from a number of channels.
         bias: whether stencils add a constant to each channel.
-        reads_pixels: whether there is no stage before, whose signal wants a nonlinearity.
+        reads_pixels: whether this is the first stage, whose input has no nonlinearity.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Stage(nn.Module):
         )
 
     def forward(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
-        """The signal `(B, N, before)` on the grid before, to `(B, M, after)` on this one."""
+        """The signal `(B, N, before)` on the previous grid, to `(B, M, after)` on this one."""
         u = self.entry(u if self.norm is None else F.gelu(self.norm(u)), domain)
         domain = self.entry.kernel.output_domain(domain)
         for norm, each in zip(self.norms, self.stencils, strict=True):
@@ -190,12 +190,12 @@ def stages_of(
     *,
     bias: bool,
 ) -> nn.ModuleList:
-    """From the pixels down to the patches.
+    """The stages from the pixels down to the patches.
 
     Args:
         widths: channels of the pixels, and of the signal of each stage.
         strides: of each stage.
-        depth: as for `Stage`, and so are norm and bias.
+        depth, norm, bias: as for `Stage`.
     """
     return nn.ModuleList(
         Stage(before, after, stride, depth, norm, bias=bias, reads_pixels=stage == 0)
@@ -204,12 +204,12 @@ def stages_of(
 
 
 def widths_of(count: int, embed_dim: int, least: int) -> list[int]:
-    """Channels of so many stages: of the last `embed_dim`, of each one before half as many, at least the least."""
+    """Channels of `count` stages: `embed_dim` in the last, half as many in each earlier one, at least `least`."""
     return [max(least, embed_dim >> later) for later in reversed(range(1, count))] + [embed_dim]
 
 
 def grids(stages: nn.ModuleList, images: Tensor) -> Iterator[tuple[Tensor, Grid]]:
-    """The signal of each stage `(B, N, C)` and the grid that it lives on, of images `(B, C, H, W)`."""
+    """Signal `(B, N, C)` and grid of each stage, from images `(B, C, H, W)`."""
     domain: Domain = Grid(*images.shape[2:], device=images.device)
     u = images.flatten(2).mT
     for stage in stages:
@@ -228,7 +228,7 @@ def stencil(
     *,
     bias: bool,
 ) -> IntegralOperator:
-    """The operator of a stencil alone, whose filters start with this norm."""
+    """A convolution operator with standardised filters that start with this norm."""
     kernel = Convolution(before, after, window, 2, stride=stride, padding=beyond, standardised=True)
     assert kernel.gain is not None
     nn.init.constant_(kernel.gain, norm)
@@ -245,6 +245,6 @@ def strides_of(patch: tuple[int, int]) -> list[tuple[int, int]]:
 
 
 def _prime_factors(n: int) -> list[int]:
-    """Of n, the smallest first; none of 1."""
+    """Prime factors of n, the smallest first; none for 1."""
     least = next((p for p in range(2, math.isqrt(n) + 1) if n % p == 0), n)
     return [] if n == 1 else [least, *_prime_factors(n // least)]

@@ -1,4 +1,4 @@
-"""The abstract encoder: a modality becomes a signal on a domain."""
+"""The abstract encoder: from a modality to a signal on a domain."""
 
 import abc
 import functools
@@ -13,13 +13,13 @@ from fredholm.storage.rebuildable import Rebuildable
 
 
 class Encoder(nn.Module, Rebuildable, abc.ABC):
-    """Turns raw inputs into a signal and says where it lives.
+    """Turns raw inputs into a signal and its domain.
 
     Attributes:
         embed_dim: channels of the signal.
         pos_dim: coordinates of the domain's positions.
-        has_class_token: whether the first point is a class token of its own, for a model to read its output from.
-        edge_dim: features that the domain tells of a pair of points; 0: none.
+        has_class_token: whether the first point is a class token, from which a model reads its output.
+        edge_dim: number of features that the domain holds for a pair of points; 0: none.
     """
 
     embed_dim: int
@@ -32,16 +32,16 @@ class Encoder(nn.Module, Rebuildable, abc.ABC):
         """Raw inputs of one batch to the signal `(B, N, embed_dim)` and its domain of N points."""
 
     def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """What the last axis of the tensors runs over that read raw channels of these names, by the tensors' names."""
+        """Names of the entries of the last axis, for each weight that reads raw channels; by the weight's name."""
         return {}
 
     def resampled(self, other: Any) -> dict[str, Tensor]:
-        """Tensors of another encoder of this kind, brought to the sizes of this one where that makes sense, by name."""
+        """Tensors of another encoder of this class, resampled to the sizes of this one where possible, by name."""
         return {}
 
 
 class FieldEncoder(Encoder):
-    """An encoder whose signal is a function of place: it has a value at any point, not only at those of its domain."""
+    """An encoder whose signal is a function of position, with a value at any point, not only at its domain."""
 
     @abc.abstractmethod
     def at(self, inputs: Any, places: Domain) -> Tensor:
@@ -49,24 +49,24 @@ class FieldEncoder(Encoder):
 
         Args:
             inputs: as `forward` takes them.
-            places: Nq points, of the domain's coordinates.
+            places: Nq points, in the domain's coordinates.
 
         Returns:
-            `(B, Nq, embed_dim)`; at the points of the domain what `forward` gives there, unless the encoder says that
-            some of them have a signal of another kind.
+            `(B, Nq, embed_dim)`; equal to `forward` at the points of the domain, except for points whose signal the
+            encoder documents as different.
         """
 
     def field(self, inputs: Any) -> tuple[Tensor, Domain, Callable[[Domain], Tensor]]:
-        """What `forward` gives of one batch, and its signal as a function of place.
+        """The result of `forward` on one batch, and its signal as a function of position.
 
-        An encoder whose `forward` and `at` have work in common does it here once.
+        An encoder whose `forward` and `at` share work overrides this to do it once.
         """
         u, domain = self(inputs)
         return u, domain, functools.partial(self.at, inputs)
 
 
 def check_places(name: str, pos_dim: int, places: Domain) -> None:
-    """Raises, in the name of an encoder, unless these are points of so many coordinates."""
+    """Raises, in the name of an encoder, unless `places` is a domain with `pos_dim` coordinates."""
     if not isinstance(places, Domain):
         raise TypeError(f"{name}: places must be a fredholm domain; got {type(places).__name__}")
     if places.pos_dim != pos_dim:

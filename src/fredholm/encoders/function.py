@@ -18,9 +18,9 @@ from fredholm.kernels.fourier_features import fourier_features, sample_frequenci
 
 @final
 class FunctionBatch(NamedTuple):
-    """Functions by their values at the points of a domain: `values (B, N, num_channels)`, finite where a point exists.
+    """Functions sampled at the points of a domain: `values (B, N, num_channels)`, finite where a point exists.
 
-    Entries may have points of their own; those that the domain's mask hides do not count.
+    Entries may have points of their own; masked points are ignored.
     """
 
     values: Tensor
@@ -29,12 +29,11 @@ class FunctionBatch(NamedTuple):
 
 @final
 class Function(FieldEncoder):
-    """u(x) = W_2 φ(W_1 [a(x) ; γ(x)] + b_1) + b_2, of the values a(x) and Fourier features γ of the place.
+    """u(x) = W_2 φ(W_1 [a(x) ; γ(x)] + b_1) + b_2, with the values a(x) and Fourier features γ of the position.
 
     At a sample a(x) is its value; elsewhere a mean of the K nearest samples, see `interpolate`. So the signal has a
-    value at any x and does not depend on how finely the function is sampled, but for what was not sampled. On a
-    periodic domain γ has whole numbers of waves. The papers of neural operators lift a(x) likewise, by one layer or
-    two.
+    value at any x, and does not depend on the resolution, apart from details that were not sampled. On a periodic
+    domain γ has whole numbers of waves. The papers of neural operators lift a(x) likewise, by one layer or two.
 
     Args:
         config: the functions.
@@ -50,14 +49,14 @@ class Function(FieldEncoder):
         pos_dim: int
         """Coordinates of a point; data lie in or about the unit box."""
         is_periodic: bool = False
-        """Whether functions repeat beyond the unit box."""
+        """Whether functions are periodic on the unit box."""
         num_frequencies: int = 16
-        """Fourier frequencies L of γ; 0: no place enters the signal. On a periodic domain these are the L lowest that
+        """Number L of Fourier frequencies of γ; 0: no position enters the signal. If periodic, the L lowest ones that
         fit into the box, of which k and -k count once."""
         sigma: float = 1.0
         """Standard deviation of the frequencies, in cycles a side of the unit box; refused where none are drawn."""
         num_neighbours: int | None = None
-        """Samples K that a value between samples is made of; None: 2 for each coordinate, multiplied."""
+        """Number K of samples that interpolate a value; None: 2^s for s coordinates."""
 
         def __post_init__(self) -> None:
             name = "encoders.Function"
@@ -76,7 +75,7 @@ class Function(FieldEncoder):
         check_count("encoders.Function", "embed_dim", embed_dim)
         self.config, self.embed_dim, self.pos_dim = config, embed_dim, config.pos_dim
         if config.is_periodic:
-            # a ball of this radius holds more of them than are taken
+            # a ball of this radius holds at least L frequencies
             reach = math.ceil(config.num_frequencies ** (1 / config.pos_dim)) + 1
             frequencies = half_lattice(reach, config.pos_dim)[1 : config.num_frequencies + 1]
         else:
@@ -87,7 +86,7 @@ class Function(FieldEncoder):
         self.projection = nn.Linear(2 * embed_dim, embed_dim)
 
     def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """See `Encoder.columns`; the place's frequencies come after the values."""
+        """See `Encoder.columns`; features of the position come after the values."""
         features = 2 * self.config.num_frequencies
         return {"lift.weight": (*channels, *(f"feature {n} of {features} of the place" for n in range(features)))}
 
@@ -95,7 +94,7 @@ class Function(FieldEncoder):
         """Values at the points of a domain to the signal `(B, N, embed_dim)` there, and the domain.
 
         Raises:
-            ValueError, TypeError: something else than a batch, values of another shape or dtype, or another domain.
+            ValueError, TypeError: inputs that are no batch, values of another shape or dtype, or another domain.
         """
         self._check(inputs)
         return self._signal(inputs.values, inputs.domain), inputs.domain
@@ -114,8 +113,8 @@ class Function(FieldEncoder):
     def _check(self, inputs: FunctionBatch) -> None:
         if not isinstance(inputs, tuple) or len(inputs) != 2:
             raise TypeError(
-                f"encoders.Function: expected a FunctionBatch(values, domain), as the values alone do not tell where "
-                f"they are; got {type(inputs).__name__}"
+                f"encoders.Function: expected a FunctionBatch(values, domain), as values need positions; "
+                f"got {type(inputs).__name__}"
             )
         values, domain = inputs
         expected = f"(batch, points, {self.config.num_channels})"
@@ -134,11 +133,11 @@ class Function(FieldEncoder):
 
 
 def interpolate(samples: FunctionBatch, places: Domain, num_neighbours: int | None = None) -> Tensor:
-    """Values between samples: a(x) = Σ w_k a_k / Σ w_k over the K nearest, w_k = ((R - d_k) / (R d_k))².
+    """Interpolates samples: a(x) = Σ w_k a_k / Σ w_k over the K nearest, w_k = ((R - d_k) / (R d_k))².
 
-    d_k is the distance to sample k, and R that to the nearest sample that is not taken, so that a sample's weight is 0
-    when another one takes its place: the values are continuous, and at a sample its own (Shepard's interpolation with
-    the weights of Franke and Little). Gradients reach values and places.
+    d_k is the distance to sample k, and R that to the next nearest sample, so that a sample's weight is 0 when another
+    one replaces it: a is continuous, and exact at samples (Shepard's interpolation with the weights of Franke and
+    Little). Gradients reach values and places.
 
     Args:
         samples: the functions, `(B, N, m)`.
@@ -152,26 +151,26 @@ def interpolate(samples: FunctionBatch, places: Domain, num_neighbours: int | No
     count = 2**domain.pos_dim if num_neighbours is None else num_neighbours
     if not domain.num_points:
         return values.new_zeros(values.shape[0], places.num_points, values.shape[-1])
-    pos, asked = domain.pos.double(), places.pos.double()
-    found = nearest(pos, asked, k=count + 1, mask=domain.mask, periodic=domain.is_periodic)
-    batch = max([t.shape[0] for t in (pos, asked, found.points) if t.ndim == 3], default=1)
+    pos, query_pos = domain.pos.double(), places.pos.double()
+    found = nearest(pos, query_pos, k=count + 1, mask=domain.mask, periodic=domain.is_periodic)
+    batch = max([t.shape[0] for t in (pos, query_pos, found.points) if t.ndim == 3], default=1)
     index = found.points.expand(batch, -1, -1)
     entry = torch.arange(batch, device=index.device)[:, None, None]
-    offset = asked.expand(batch, -1, -1)[:, :, None] - pos.expand(batch, -1, -1)[entry, index]
+    offset = query_pos.expand(batch, -1, -1)[:, :, None] - pos.expand(batch, -1, -1)[entry, index]
     squared = (wrapped(offset) if domain.is_periodic else offset).square().sum(-1)
     is_there = found.squared.isfinite().expand(batch, -1, -1)
     border = torch.where(is_there[..., count:], squared[..., count:], math.inf)
-    if index.shape[-1] <= count:  # all samples are taken, and none takes a place
+    if index.shape[-1] <= count:  # all samples are used, and none is replaced
         border = torch.full_like(squared[..., :1], math.inf)
-    # where more samples lie at the place itself than are taken, those share evenly
+    # where more than K samples coincide with the place, K of them share evenly
     border = torch.where(border > 0, border, 1.0).sqrt()
     taken, is_there = squared[..., :count], is_there[..., :count]
-    # distances are softened by a share of 1e-8, so that a sample's own place divides nothing by 0
+    # distances are softened by a factor of 1e-8, so that there is no division by 0 at a sample
     scale = torch.where(border.isfinite(), border, 1.0)
     distance = (taken + (1e-8 * scale).square()).sqrt()
     weight = torch.where(is_there, ((1 - distance / border).clamp(min=0) / distance).square(), 0.0)
     total = weight.sum(-1, keepdim=True)
-    # samples that are all equally far, and as far as the next, share their weight
+    # samples that are all as far as the next one share their weight
     weight = torch.where(
         total > 0, weight / torch.where(total > 0, total, 1.0), is_there / is_there.sum(-1, keepdim=True).clamp(min=1)
     )

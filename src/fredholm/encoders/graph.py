@@ -15,13 +15,13 @@ from fredholm.encoders.encoder import Encoder, check_dtype
 
 @final
 class GraphBatch(NamedTuple):
-    """Graphs of one batch, padded to as many nodes and edges each.
+    """Graphs of one batch, padded to equal numbers of nodes and edges.
 
     `features (B, N, F)` are finite numbers where a node exists. `edge_index (B, 2, E)` int64 are sources over targets,
     counted within each graph; -1 is no edge. `pos (B, N, s)` are positions. `mask (B, N)` is True where a node exists;
     None: everywhere. `edge_weights (B, E)` >= 0, `edge_features (B, E, c)` and `weights (B, N)` >= 0, the mass of each
-    node, are None where there are none. `kinds (B, N)` and `edge_kinds (B, E)`, int64, are equal for what is alike, for
-    models that count kinds; None: all are.
+    node, are None where there are none. `kinds (B, N)` and `edge_kinds (B, E)`, int64, number kinds of nodes and edges,
+    for models that count kinds; None: one kind.
     """
 
     features: Tensor
@@ -45,7 +45,7 @@ class Graph(Encoder):
         features: F, numbers that each node has.
         embed_dim: channels of the signal after a linear map; None: the features themselves, without one.
         pos_dim: s, coordinates of a position.
-        edge_dim: c, features of an edge, which kernels on edges read; 0: edges have none.
+        edge_dim: c, number of features of an edge, which kernels on edges read; 0: none.
         adds_positions: whether a linear map of the positions is added to the signal; kernels read positions anyway.
             Refused without a linear map of the features.
         feature_dropout: rate at which features are left out in training.
@@ -81,7 +81,7 @@ class Graph(Encoder):
         self.of_positions = nn.Linear(pos_dim, self.embed_dim, bias=False) if adds_positions else None
 
     def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """See `Encoder.columns`; without a linear map there is nothing that reads them."""
+        """See `Encoder.columns`; empty without a linear map."""
         return {"embedding.weight": tuple(channels)} if isinstance(self.embedding, nn.Linear) else {}
 
     def forward(self, inputs: Tensor | GraphBatch) -> tuple[Tensor, domains.Domain]:
@@ -90,7 +90,7 @@ class Graph(Encoder):
         Raises:
             ValueError: features of another shape or dtype, or that are NaN or infinite at nodes that exist; positions
                 of other coordinates, edges of other features; and what `domains.Graph` refuses.
-            TypeError: something else than a batch.
+            TypeError: inputs that are no batch.
         """
         if not isinstance(inputs, GraphBatch):
             raise TypeError(f"encoders.Graph: expected a GraphBatch; got {type(inputs).__name__}, which has no edges")

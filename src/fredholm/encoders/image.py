@@ -18,11 +18,10 @@ from fredholm.kernels.fourier_features import fourier_features, sample_frequenci
 class Image(FieldEncoder):
     """Patches, each joined with Fourier features of its centre and projected to the signal (ITNet, 3.4).
 
-    u(x) = W [E patch(x) ; γ(x)] + b on `Grid(H / P_h, W / P_w)`, where patch(x) are the pixels round x, of the patch
-    whose centre it is; so u has a value at any x, see `at`. The paper names the projection without a formula; this is
-    its plainest reading. E starts as a normal truncated at two standard deviations, of deviation 0.02 for the paper's
-    patches of 16 x 16 x 3 values and larger for smaller ones, so that patches of any size weigh alike against the
-    position features.
+    u(x) = W [E patch(x) ; γ(x)] + b on `Grid(H / P_h, W / P_w)`, where patch(x) is the patch of pixels centred at x; so
+    u has a value at any x, see `at`. The paper names the projection without a formula; this is its plainest reading. E
+    starts as a normal truncated at two standard deviations, of deviation 0.02 for the paper's patches of 16 x 16 x 3
+    values and larger for smaller ones, so that the balance with the position features does not depend on patch size.
 
     Args:
         config: the images.
@@ -132,8 +131,7 @@ class Image(FieldEncoder):
     def at(self, inputs: Tensor, places: Domain) -> Tensor:
         """The signal at any points of the plane; see `FieldEncoder.at`.
 
-        The patch round a point that is no pixel's centre is interpolated bilinearly; beyond the image its border goes
-        on.
+        Patches between pixel centres are interpolated bilinearly; beyond the image its border pixels are repeated.
         """
         self.config.check_images("encoders.Image", inputs)
         check_places("encoders.Image", self.pos_dim, places)
@@ -141,11 +139,11 @@ class Image(FieldEncoder):
 
     @torch.no_grad()
     def resampled(self, other: "Image") -> dict[str, Tensor]:
-        """The other's patch embedding E on patches of this size and channels; see `Encoder.resampled`.
+        """The other encoder's patch embedding E, resampled to this patch size and channels; see `Encoder.resampled`.
 
-        With B the bilinear scaling of patches from there to here, ⟨B x, E'⟩ = ⟨x, E⟩ as nearly as least squares make it
-        (FlexiViT, Beyer et al. 2023, section 3.4); where patches grow, exactly. A grey picture gives in three equal
-        channels what it gave in one, and the other way round.
+        With B the bilinear resampling of patches from the other size to this one, ⟨B x, E'⟩ = ⟨x, E⟩ in the least
+        squares sense (FlexiViT, Beyer et al. 2023, section 3.4); exactly where patches grow. A grey image in three
+        equal channels gives the same result as in one channel, and vice versa.
         """
         (height, width), channels = self.config.patch, self.config.channels
         if (other.config.patch, other.config.channels) == (self.config.patch, channels):
@@ -157,7 +155,7 @@ class Image(FieldEncoder):
             pixels = torch.eye(weight.shape[-1], dtype=weight.dtype, device=weight.device)
             scaled = nn.functional.interpolate(
                 pixels.view(-1, 1, *other.config.patch), (height, width), mode="bilinear", antialias=True
-            )  # Bᵀ, a row for each pixel there
+            )  # Bᵀ, a row for each pixel of the other size
             weight = weight @ torch.linalg.pinv(scaled.flatten(1)).T
         return {"patch_embedding.weight": weight.flatten(1).to(other.patch_embedding.weight.dtype)}
 
@@ -170,11 +168,11 @@ class Image(FieldEncoder):
 
 
 def windows(images: Tensor, pos: Tensor, size: tuple[int, int]) -> Tensor:
-    """The pixels of windows of this height and width round points of the unit square, interpolated bilinearly.
+    """Pixels of windows centred at points of the unit square, interpolated bilinearly.
 
     Args:
         images: `(B, C, H, W)`; pixel (i, j) has its centre at ((i + 1/2) / H, (j + 1/2) / W), and beyond the border the
-            outermost pixels go on.
+            outermost pixels are repeated.
         pos: `(N, 2)` or `(B, N, 2)`.
         size: height P_h and width P_w.
 
@@ -183,10 +181,10 @@ def windows(images: Tensor, pos: Tensor, size: tuple[int, int]) -> Tensor:
     """
     batch = images.shape[0]
     extent = pos.new_tensor(images.shape[2:])
-    first = (pos * extent - pos.new_tensor(size) / 2).expand(batch, -1, -1)  # of a window's upper left pixel
+    first = (pos * extent - pos.new_tensor(size) / 2).expand(batch, -1, -1)  # position of a window's upper left pixel
     corner = first.floor()
     share = (first - corner).to(images.dtype)
-    # a window that lies between pixels touches one more of them along each axis
+    # a window between pixel centres touches one more pixel along each axis
     rows, columns = (
         (corner[..., axis, None].long() + torch.arange(size[axis] + 1, device=pos.device)).clamp(
             0, images.shape[2 + axis] - 1

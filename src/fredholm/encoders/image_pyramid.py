@@ -1,4 +1,4 @@
-"""Images as functions of place, by convolutions down to the grid of patches and up again.
+"""Images as functions of position, by convolutions down to the grid of patches and up again.
 
 Legend
     P = r_1 ... r_m     side of a patch in pixels, as its prime factors, the smallest first
@@ -8,17 +8,17 @@ Legend
     N                   norm of each channel over the image:  N u = γ (u - ∫ u dμ) / (∫ (u - ∫ u dμ)² dμ + ε)^½ + β
     K                   a stencil with standardised filters, of 3 cells a side where its grid stays, as in
                         `convolutional_image.py`; φ is GELU of N
-    f|(x)               f between the centres of its cells, bilinear; beyond the outermost ones they go on
+    f|(x)               f interpolated bilinearly between the centres of its cells, constant beyond the outermost ones
 
-    u_0 = K pixels,   u_{i+1} = K φ(u_i), wanted at the centres of r_{i+1} cells a side
+    u_0 = K pixels,   u_{i+1} = K φ(u_i), at the centres of squares of r_{i+1} cells a side
     within a stage, `depth` times:   u <- u + K φ(u)
-    v_m = u_m,   v_i = w + K φ(w)   with   w = u_i + D_i v_{i+1}|;   no constants, which N would take away
+    v_m = u_m,   v_i = w + K φ(w)   with   w = u_i + D_i v_{i+1}|;   no constants, which N would remove
     signal(x) = Σ_i W_i (φ(v_i))|(x) + b + Q γ(x),   γ Fourier features of the place; Q starts small
 
 Source: Ronneberger, Fischer and Brox, U-Net (arXiv 1505.04597), for the way down and up; Lin et al., Feature pyramid
 networks (arXiv 1612.03144), for sums in place of joined channels; Hariharan et al., Hypercolumns (arXiv 1411.5752), for
 the reading of all stages at a place; Ulyanov, Vedaldi and Lempitsky (arXiv 1607.08022) for N, by which no image changes
-the signal of another. Deviations: standardised filters; the signal is asked at any place, not at pixels alone.
+the signal of another. Deviations: standardised filters; the signal is evaluated at any position, not at pixels alone.
 """
 
 import functools
@@ -60,10 +60,10 @@ class ImageNorm(StageNorm):
 
 @final
 class ImagePyramid(FieldEncoder):
-    """What stencils of all sizes see round a place, from its pixel to the whole image, and Fourier features of it.
+    """Features of stencils of all sizes round a point, from its pixel to the whole image, and Fourier features of it.
 
-    The formulas are at the head of `image_pyramid.py`. The signal lives on the grid of patches and has a value at any
-    place. The last stage has `embed_dim` channels, each one before half as many, at least 16.
+    The formulas are at the head of `image_pyramid.py`. The signal is on the grid of patches and has a value at any
+    point. The last stage has `embed_dim` channels, each earlier one half as many, at least 16.
 
     Args:
         config: the images, as for `encoders.Image`.
@@ -117,12 +117,12 @@ class ImagePyramid(FieldEncoder):
         return value(grid), grid, value
 
     def resampled(self, other: "ImagePyramid") -> dict[str, Tensor]:
-        """The other's first stencil on images of this number of channels; see `Encoder.resampled`, and `recoloured`."""
+        """The other encoder's first stencil, converted to this number of channels; see `recoloured`."""
         same = self.config.channels == other.config.channels
         return {} if same else recoloured(other.stages[0], self.config.channels)
 
     def _levels(self, images: Tensor) -> list[tuple[Tensor, Grid]]:
-        """v_i and the grid that it lives on, the finest first."""
+        """v_i and its grid, the finest first."""
         found = list(grids(self.stages, images))
         for finer in reversed(range(len(self.joints))):
             (u, grid), (coarse, coarse_grid) = found[finer], found[finer + 1]
@@ -141,7 +141,7 @@ class ImagePyramid(FieldEncoder):
 
 @final
 class _Joint(nn.Module):
-    """From u_i and v_{i+1} to v_i."""
+    """The upward step from u_i and v_{i+1} to v_i."""
 
     def __init__(self, coarse: int, fine: int) -> None:
         super().__init__()

@@ -14,8 +14,7 @@ from fredholm.encoders.text import Text
 
 Modality = Literal["image", "text"]
 ModalityMeasure = Literal["uniform", "balanced", "image-heavy", "text-heavy"]
-"""What images and text weigh: as much as they have points; a half each; three quarters for the one and a quarter for
-the other."""
+"""Masses of images and text: by number of points; a half each; three quarters for one and a quarter for the other."""
 HEAVY = 0.75
 SHARES: dict[ModalityMeasure, tuple[float, float] | None] = {
     "uniform": None,
@@ -23,16 +22,16 @@ SHARES: dict[ModalityMeasure, tuple[float, float] | None] = {
     "image-heavy": (1 - HEAVY, HEAVY),
     "text-heavy": (HEAVY, 1 - HEAVY),
 }
-"""Masses of the text and of all images; None: shares of the number of points."""
+"""Masses of the text and of all images; None: proportional to the number of points."""
 TEXT_ROW = 1.5
 """First coordinate of every token; those of patches lie between 0 and 1."""
 IMAGE_STEP = 1.25
-"""From an image to the next one along the second coordinate, in image sides."""
+"""Distance from an image to the next one along the second coordinate, in image sides."""
 
 
 @final
 class ImageTextBatch(NamedTuple):
-    """Images with a text each: `images (B, M, C, H, W)`, float, M of them a text, and `tokens (B, T)`, int64."""
+    """Texts with M images each: `images (B, M, C, H, W)`, float, and `tokens (B, T)`, int64."""
 
     images: Tensor
     tokens: Tensor
@@ -42,30 +41,30 @@ class ImageTextBatch(NamedTuple):
 class ImageText(Encoder):
     """Patches and tokens side by side on Ω_img ∪ Ω_txt (ITNet, section 3, "Multimodal encoder", and H.3.2).
 
-        u(x) = (what the image's or the text's own encoder gives) + e_img or e_txt
+        u(x) = (signal of the image's or the text's own encoder) + e_img or e_txt
 
     The two modality embeddings e start as N(0, 0.02²). The first points are those of the text, so that its [CLS] token
     is the class token of the whole; then come the patches of each image.
 
-    The paper embeds text positions "in the 2-D space to separate modalities" without saying where. Here a position is
-    (row, column) in image sides: the image is the unit box, token k stands below it at (3/2, k / context), and of
-    several images the next one is 5/4 to the right of the one before, so that kernels tell them apart. Fourier features
-    of a patch that the signal holds are those of its place in its own image.
+    The paper embeds text positions "in the 2-D space to separate modalities" without coordinates. Here a position is
+    (row, column) in image sides: the image is the unit box, token k is below it at (3/2, k / context), and each further
+    image is 5/4 to the right of the previous one, so that kernels can distinguish them. The Fourier features of a patch
+    in the signal are those of its position in its own image.
 
-    The measure says what a modality weighs: "uniform", as much as it has points; "balanced", one half; "image-heavy"
-    and "text-heavy", three quarters, where the paper compares such measures (table 22) without their shares. Points of
-    a modality weigh alike, those of all images together; padding of a text is no point, and weighs nothing. A class
-    token that a model adds takes 1/(N + 1) of the mass and leaves shares as they are.
+    The measure sets the mass of a modality: "uniform", proportional to its number of points; "balanced", one half;
+    "image-heavy" and "text-heavy", three quarters for it, where the paper compares such measures (table 22) without
+    stating their shares. Points of a modality have equal mass, those of all images together; padding of a text is
+    masked, with mass 0. A class token that a model adds takes 1/(N + 1) of the mass and keeps the ratio of the shares.
 
     Args:
-        image: of each image; None: texts alone are read.
-        text: of the text, with or without a class token; None: images alone are read.
-        num_images: M, images that each text comes with.
-        measure: see above; refused where one modality alone is read.
+        image: encoder of each image; None: only texts.
+        text: encoder of the text, with or without a class token; None: only images.
+        num_images: M, number of images of each text.
+        measure: see above; refused with a single modality.
 
     Raises:
-        ValueError: no modality, encoders of different channels, a text without a context, settings that nothing reads,
-            or a number of images below 1.
+        ValueError: no modality, encoders of different channels, a text without a context, settings without effect, or a
+            number of images below 1.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class ImageText(Encoder):
         """A batch to the signal `(B, N, embed_dim)` and its domain: T tokens, then the patches of M images.
 
         Raises:
-            TypeError: something else than a batch.
+            TypeError: inputs that are no batch.
             ValueError: another number of images, and what the two encoders refuse.
         """
         parts = self.parts(inputs)
@@ -116,9 +115,9 @@ class ImageText(Encoder):
         return torch.cat([text, image], dim=1), Union(of_text, of_image, mass=SHARES[self.measure])
 
     def parts(self, inputs: Tensor | ImageTextBatch) -> dict[Modality, tuple[Tensor, Domain]]:
-        """The signal of each modality that is read and its own domain, of mass 1, both at places of the joint domain.
+        """The signal and domain of each modality, the domain of mass 1, with the positions of the joint domain.
 
-        For models that keep modalities apart; errors as those of `forward`.
+        For models that process modalities separately; raises as `forward`.
         """
         if not isinstance(inputs, ImageTextBatch):
             raise TypeError(f"encoders.ImageText: expected an ImageTextBatch; got {type(inputs).__name__}")

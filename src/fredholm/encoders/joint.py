@@ -11,15 +11,15 @@ from fredholm.domains.grid import whole_grid
 from fredholm.encoders.encoder import Encoder
 
 STEP = 1.5
-"""From the place of a modality to that of the next one, along a coordinate of their own."""
+"""Distance of consecutive modalities along their extra coordinate."""
 
 
 @final
 class JointBatch(NamedTuple):
-    """What each part's encoder reads, by the part's name, and which examples have that part.
+    """The inputs of each part's encoder, by the part's name, and a mask of the examples that have the part.
 
     `present` has a bool tensor `(B,)` for each part that some examples lack, True = the example has it; None: all have
-    all. What `inputs` hold in place of a missing part changes nothing; it has to be finite.
+    all. The values of `inputs` for a missing part have no effect, but must be finite.
     """
 
     inputs: dict[str, Any]
@@ -30,25 +30,25 @@ class JointBatch(NamedTuple):
 class Joint(Encoder):
     """Parts of any kinds side by side on Ω_1 ∪ ... ∪ Ω_M (ITNet, section 3, "Multimodal encoder", for M modalities).
 
-        u(x) = (what the encoder of x's part gives) + e_m,   x in Ω_m
+        u(x) = (signal of the encoder of x's part) + e_m,   x in Ω_m
         μ = Σ_m s_m μ_m,   s_m = mass_m / Σ mass,  μ_m(Ω_m) = 1,  the sum over the parts that an example has
 
-    The embeddings e_m start as N(0, 0.02²). Points keep the coordinates of their part, with 0 in those that other parts
-    have beyond, and get one more, 3/2 m of part m, so that kernels that read positions tell the parts apart. The paper
-    joins images and texts alone; `encoders.ImageText` is that, with places of its own.
+    The embeddings e_m start as N(0, 0.02²). Points keep the coordinates of their part, padded with 0 to the largest
+    number of coordinates, and get one more, 3/2 m for part m, so that kernels that read positions can distinguish the
+    parts. The paper joins only images and texts; `encoders.ImageText` does that, with other positions.
 
-    An example without a part is what it would be without that part's encoder: its points do not exist, and the others
-    share its mass. Neither the other examples of a batch nor padding change a result.
+    For an example without a part, the result is that without the part's encoder: its points do not exist, and the other
+    parts share its mass. Neither the other examples of a batch nor padding change a result.
 
     Orders and times of points are not kept, nor are edges: kernels that need them refuse, and others see points.
 
     Args:
         encoders: two or more, by names without dots, in the order of their points; all give as many channels.
-        mass: what each part weighs, above 0, by name; None: all alike.
+        mass: mass of each part, above 0, by name; None: equal.
 
     Raises:
-        ValueError: fewer than two encoders, names that are none, other channels, or masses of other parts.
-        TypeError: an encoder or a mass that is none.
+        ValueError: fewer than two encoders, invalid names, different channels, or masses of other parts.
+        TypeError: an encoder or a mass of another type.
     """
 
     def __init__(self, encoders: dict[str, Encoder], *, mass: dict[str, float] | None = None) -> None:
@@ -76,7 +76,7 @@ class Joint(Encoder):
         The signal is 0 at points that do not exist.
 
         Raises:
-            TypeError: something else than a batch or a dictionary, or `present` that is not bool.
+            TypeError: inputs that are neither a batch nor a dictionary, or `present` that is not bool.
             ValueError: other parts, batches of several sizes, domains that cannot be joined; and what encoders refuse.
         """
         batch = inputs if isinstance(inputs, JointBatch) else JointBatch(inputs)
@@ -98,11 +98,11 @@ class Joint(Encoder):
             sizes = ", ".join(f"{name} {u.shape[0]}" for name, u in zip(self.parts, signals, strict=True))
             raise ValueError(f"encoders.Joint: the parts are of batches of different sizes: {sizes}")
         joint = self._joined(domains, batch.present or {})
-        joint.has_index_order = False  # nothing of one part comes before another
+        joint.has_index_order = False  # the parts have no order
         return torch.cat(signals, dim=1), joint
 
     def _joined(self, domains: list[Domain], present: dict[str, Tensor]) -> Domain:
-        """Their union, each with its share of the parts that an example has."""
+        """The union of the parts, each with its share of the mass among the parts that an example has."""
         joint, masses = domains[0], [*self.mass.values()]
         if not present:
             for number, domain in enumerate(domains[1:], start=1):
@@ -111,7 +111,7 @@ class Joint(Encoder):
         everywhere = torch.ones((), dtype=torch.bool, device=joint.device)
         has = torch.stack(torch.broadcast_tensors(*(present.get(name, everywhere) for name in self.parts)), dim=-1)
         found = has * torch.tensor(masses, dtype=torch.float64, device=joint.device)
-        # an example without any part has no point, whatever 0 is divided by
+        # an example without any part has no points: avoids 0 / 0
         shares = found / found.sum(-1, keepdim=True).clamp_min(min(masses))
         for number, domain in enumerate(domains[1:], start=1):
             before = shares[:, :number].sum(-1)
@@ -119,7 +119,7 @@ class Joint(Encoder):
         return joint
 
     def _placed(self, name: str, number: int, domain: Domain) -> Domain:
-        """The points of a part in the coordinates of all."""
+        """The points of a part in the joint coordinates."""
         if domain.pair_bias is not None or domain.pair_list is not None or domain.is_periodic:
             what = "is periodic" if domain.is_periodic else "weighs or lists pairs of points"
             raise ValueError(f"encoders.Joint: the domain of {name!r} {what}, which a joint domain does not keep")
@@ -153,7 +153,7 @@ class Joint(Encoder):
 
 
 def _shares(names: tuple[str, ...], mass: dict[str, float] | None) -> dict[str, float]:
-    """What each part weighs where all are there: 1 in all."""
+    """Share of each part where all are present, with sum 1."""
     if mass is None:
         return dict.fromkeys(names, 1 / len(names))
     if not isinstance(mass, dict) or not all(isinstance(m, int | float) for m in mass.values()):
@@ -167,11 +167,11 @@ def _shares(names: tuple[str, ...], mass: dict[str, float] | None) -> dict[str, 
 
 
 def _spread(name: str, present: Tensor, batch: int, num_points: int) -> Tensor:
-    """Whether each point of a part exists by what an example has, `(B, N)`."""
+    """The mask `(B, N)` of a part's points, True in examples that have the part."""
     if not isinstance(present, Tensor) or present.dtype != torch.bool:
-        came = present.dtype if isinstance(present, Tensor) else type(present).__name__
+        got = present.dtype if isinstance(present, Tensor) else type(present).__name__
         raise TypeError(
-            f"encoders.Joint: present[{name!r}] must be a bool tensor, True = the example has it; got {came}"
+            f"encoders.Joint: present[{name!r}] must be a bool tensor, True = the example has it; got {got}"
         )
     if present.ndim != 1 or present.shape[0] != batch:
         raise ValueError(f"encoders.Joint: present[{name!r}] must be ({batch},); got {tuple(present.shape)}")

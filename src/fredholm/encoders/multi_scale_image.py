@@ -18,17 +18,17 @@ from fredholm.encoders.image import Image
 class MultiScaleImage(FieldEncoder):
     """Patches of several sizes side by side, on the union of their grids (ITNet, J.2, eq. 264).
 
-    Each size s has an encoder of its own, u_s(x) = W_s [E_s patch_s(x) ; γ_s(x)] + b_s (`Image`), and the signal has
-    first the patches of the smallest size, then those of the next: with patches of 8 and 16 pixels 784 + 196 = 980
+    Each size s has an encoder of its own, u_s(x) = W_s [E_s patch_s(x) ; γ_s(x)] + b_s (`Image`). The patches of the
+    smallest size come first, then those of the next: with patches of 8 and 16 pixels 784 + 196 = 980
     points of an image of 224 x 224.
 
-    The paper does not say what tells scales apart, where two patches lie round one place, nor what they weigh. Here
-    W_s, b_s and γ_s are each scale's own, and nothing else is added. Points weigh alike, as the union of counting
-    measures in eq. 264 reads, so that a scale has mass by its number of patches; with `balanced` all scales weigh
-    alike.
+    The paper does not state how scales are distinguished where two patches have one centre, nor their masses. Here W_s,
+    b_s and γ_s are each scale's own, and nothing else is added. Points have equal mass, as in the union of counting
+    measures in eq. 264, so that the mass of a scale is proportional to its number of patches; with `balanced` all
+    scales have equal mass.
 
-    As a function of place the signal is that of the smallest patches, u_1(x): at the points of the first grid what
-    `forward` gives there, and nothing of the coarser patches, which enter an answer through integrals alone.
+    As a function of position the signal is that of the smallest patches, u_1(x): equal to `forward` at the points of
+    the first grid. The coarser patches enter a result only through integrals.
 
     Args:
         config: the images.
@@ -67,11 +67,11 @@ class MultiScaleImage(FieldEncoder):
             if self.num_frequencies == 0:
                 own = ("encoders.MultiScaleImage", type(self), "num_frequencies=0", "give num_frequencies")
                 refuse_idle(*own, sigma=self.sigma)
-            _ = self.scales  # each checks its own
+            _ = self.scales  # checks each scale
 
         @property
         def scales(self) -> tuple[Image.Config, ...]:
-            """What the encoder of each scale is given."""
+            """Config of the encoder of each scale."""
             return tuple(
                 Image.Config(
                     image_size=self.image_size,

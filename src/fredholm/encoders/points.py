@@ -22,9 +22,9 @@ OFFSET = ("x to a neighbour", "y to a neighbour", "z to a neighbour", "distance 
 class PointBatch(NamedTuple):
     """Clouds of one batch, padded to one number of points.
 
-    `pos (B, N, 3)` are finite coordinates where a point exists, and `features (B, N, F)` what is known there, such as a
+    `pos (B, N, 3)` are finite coordinates where a point exists, and `features (B, N, F)` further values, such as a
     normal or a colour. `mask (B, N)` is True where a point exists; None: everywhere. `weights (B, N)`, at least 0, is
-    the mass of each point, of which its share in the cloud's counts; None: all weigh the same.
+    the mass of each point, normalised to total 1 per cloud; None: equal masses.
     """
 
     pos: Tensor
@@ -38,12 +38,12 @@ class PointCloud(Encoder):
     """Points as a signal (ITNet, section 3 and H.3.2): u_k = W x_k + V f_k + max_j F[x_j - x_k, ‖x_j - x_k‖, f_k, f_j].
 
     x_k lies in the unit box: the cloud's centre is subtracted, the largest radius becomes 1, and [-1, 1]³ becomes
-    [0, 1]³; so where a cloud lies and how large it is does not matter. F is a perceptron, and j runs over the K points
-    nearest to k, itself among them. With Fourier features, W is applied to those of x_k. Neither the order of points
-    nor padding nor batch mates change anything: of points that are equally near, which may be K more than are taken,
-    those of smaller coordinates are.
+    [0, 1]³; so the location and size of a cloud do not matter. F is a perceptron, and j runs over the K points nearest
+    to k, itself among them. With Fourier features, W is applied to those of x_k. Neither the order of points
+    nor padding nor batch mates change anything: of equally near points, up to K more than needed, those of smaller
+    coordinates are taken.
 
-    The paper does not state F but for its start, a normal of deviation 0.02, with which what is local grows from almost
+    The paper states only the start of F, a normal of deviation 0.02, so that the local term grows from almost
     nothing. Here F has one hidden layer as wide as the signal, and offsets are measured in the mean distance of a
     neighbour, each cloud's own, so that they are about 1 whatever the number of points.
 
@@ -54,22 +54,22 @@ class PointCloud(Encoder):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config:
-        """What the points bring, and what is taken of them."""
+        """Features of the points, normalisation, neighbours and centres."""
 
         num_features: int = 0
-        """Numbers F that each point has besides its coordinates."""
+        """Number F of features of a point besides its coordinates."""
         normalise: bool = True
-        """Bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1."""
+        """Scale each cloud into the unit sphere; else coordinates must be within [-1, 1]."""
         num_frequencies: int = 64
-        """Fourier frequencies of the coordinates; 0 takes the coordinates themselves."""
+        """Number of Fourier frequencies of the coordinates; 0: the coordinates themselves."""
         sigma: float = 1.0
         """Standard deviation of the frequencies, in cycles per side of the unit box; refused where there are none."""
         num_neighbours: int = 16
-        """Points K whose arrangement around each point enters its signal; 0: none."""
+        """Number K of neighbours that enter the signal of each point; 0: none."""
         num_centres: int | None = None
-        """Points of the signal: as many of the cloud's, each the farthest from those before it, the first the one of
-        smallest coordinates. Neighbours are looked for among all points, and weights of those that are no centres go to
-        the nearest centre; without weights the centres, which lie evenly, weigh the same. None: all points."""
+        """Number of points of the signal: farthest-point sampling of the cloud from the point of smallest coordinates.
+        Neighbours are searched among all points. Weights of other points are added to the nearest centre; without
+        weights the centres, which are spread evenly, have equal mass. None: all points."""
 
         def __post_init__(self) -> None:
             name = "encoders.PointCloud"
@@ -104,7 +104,7 @@ class PointCloud(Encoder):
                 nn.init.normal_(layer.weight, std=0.02)
 
     def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """See `Encoder.columns`; of a neighbour the offset comes first, then the point's features and its own."""
+        """See `Encoder.columns`; a neighbour's offset comes first, then the point's features and the neighbour's."""
         of_both = (*channels, *(f"neighbour's {name}" for name in channels))
         local = {"local.0.weight": (*OFFSET, *of_both)} if self.local is not None else {}
         return local | ({"feature_embedding.weight": tuple(channels)} if channels else {})
@@ -112,8 +112,8 @@ class PointCloud(Encoder):
     def forward(self, inputs: Tensor | PointBatch) -> tuple[Tensor, Domain]:
         """A batch, or the coordinates `(B, N, 3)` of one, to the signal `(B, M, embed_dim)` and its M points.
 
-        M is N, and points keep their order; or `num_centres`, where clouds have more. The signal is 0 at points that do
-        not exist.
+        M is N, in the order of the points, or `num_centres` where clouds have more points. The signal is 0 at points
+        that do not exist.
 
         Raises:
             ValueError: another shape or dtype; coordinates or features that are NaN or infinite at points that exist;
@@ -136,12 +136,12 @@ class PointCloud(Encoder):
             weights = _shares(weights, exists)
         num_centres = self.config.num_centres
         if num_centres is None or num_centres >= pos.shape[1]:
-            kept = order.argsort(dim=1)  # as they came
+            kept = order.argsort(dim=1)  # in the order of the input
         else:
             kept, owner = _farthest_points(pos, exists, num_centres)
             if weights is not None:
                 weights = torch.zeros_like(weights).scatter_add(1, kept.gather(1, owner), weights)
-        # of coordinates as they came, since scaled ones differ by rounding where those are equally far apart
+        # by unscaled coordinates, since scaling breaks ties of equal distances by rounding
         around = _neighbours(pos, exists, kept, self.config.num_neighbours) if self.local is not None else None
         pos = (_in_unit_sphere(pos, exists) if self.config.normalise else pos).to(self.frequencies.dtype)
         pos = (pos + 1) / 2
@@ -155,7 +155,7 @@ class PointCloud(Encoder):
     def _signal(
         self, pos: Tensor, features: Tensor | None, kept: Tensor, around: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """The signal at some of the points, `kept (B, M)`, `around` which their neighbours are `(B, M, K)`."""
+        """The signal at the points `kept (B, M)`, with neighbours `around (B, M, K)`."""
         at = _take(pos, kept)
         if self.config.num_frequencies:
             signal = self.coordinate_embedding(fourier_features(at, self.frequencies).to(pos.dtype))
@@ -177,17 +177,17 @@ class PointCloud(Encoder):
         parts = [offsets / unit, lengths / unit]
         if features is not None and own is not None:
             parts += [own[..., None, :].expand(*index.shape, -1), _take(features, index)]
-        # of equal values one takes the gradient, which is faster than sharing it; their inputs are the same
+        # one of several equal values gets the gradient, which is faster than sharing it; their inputs are equal
         return signal + self.local(torch.cat(parts, dim=-1)).max(2).values
 
 
 def check_clouds(name: str, batch: PointBatch, num_features: int) -> PointBatch:
-    """The batch, with zeros where no point exists.
+    """The checked batch, with zeros where no point exists.
 
     Args:
-        name: of what reads it, in messages.
+        name: prefix of messages.
         batch: the clouds.
-        num_features: that points are to have.
+        num_features: expected number of features of a point.
 
     Raises:
         ValueError: another shape or dtype, or values that are NaN or infinite at points that exist.
@@ -197,8 +197,8 @@ def check_clouds(name: str, batch: PointBatch, num_features: int) -> PointBatch:
         raise ValueError(
             f"{name}: expected float coordinates of shape (batch, points, 3); got {tuple(pos.shape)}, {pos.dtype}"
         )
-    came = 0 if features is None else features.shape[-1]
-    if came != num_features or (features is not None and features.shape[:-1] != pos.shape[:-1]):
+    found = 0 if features is None else features.shape[-1]
+    if found != num_features or (features is not None and features.shape[:-1] != pos.shape[:-1]):
         shape = "none" if features is None else tuple(features.shape)
         raise ValueError(
             f"{name}: expected {num_features} features of each point, "
@@ -222,15 +222,15 @@ def check_clouds(name: str, batch: PointBatch, num_features: int) -> PointBatch:
 
 
 def _take(values: Tensor, index: Tensor) -> Tensor:
-    """`values (B, N, ...)` at `index (B, ...)`, for each entry of the batch from its own points."""
+    """Gathers `values (B, N, ...)` at `index (B, ...)` within each entry of the batch."""
     rows = torch.arange(values.shape[0], device=values.device).view(-1, *(1,) * (index.ndim - 1))
     return values[rows, index]
 
 
 def _canonical_order(batch: PointBatch) -> Tensor:
-    """`(B, N)`: points sorted by x, then y, then z, those that do not exist last; so that ties are decided alike.
+    """Order `(B, N)` of points by x, then y, then z, masked points last; so that ties do not depend on the input order.
 
-    Points at one place are sorted by their features, and then by their weights.
+    Coinciding points are sorted by their features, and then by their weights.
     """
     keys = [] if batch.weights is None else [batch.weights.detach()]
     for part in (batch.features, batch.pos):
@@ -250,23 +250,23 @@ def _shares(weights: Tensor, exists: Tensor) -> Tensor:
 
 
 def _in_unit_sphere(pos: Tensor, exists: Tensor) -> Tensor:
-    """Clouds about 0 with the largest radius 1; a cloud without extent lies at 0."""
+    """Clouds centred at 0 and scaled to radius 1; a cloud without extent is moved to 0."""
     count = exists.sum(1).clamp(min=1).view(-1, 1, 1)
     centred = torch.where(exists[..., None], pos - pos.sum(1, keepdim=True) / count, 0.0)
     if pos.shape[1] == 0:
         return centred
     first = pos.gather(1, exists.byte().argmax(1).view(-1, 1, 1).expand(-1, 1, 3))
-    has_extent = ((pos != first) & exists[..., None]).flatten(1).any(1).view(-1, 1, 1)  # whatever the mean's rounding
+    has_extent = ((pos != first) & exists[..., None]).flatten(1).any(1).view(-1, 1, 1)  # despite rounding of the mean
     radius = norm(centred).amax(1).view(-1, 1, 1)
     return torch.where(has_extent, centred / torch.where(has_extent, radius, 1.0), 0.0)
 
 
 @torch.no_grad()
 def _farthest_points(pos: Tensor, exists: Tensor, num_points: int) -> tuple[Tensor, Tensor]:
-    """Points each the farthest from those before it, the first point first, `(B, M)`; and which of them is nearest to
-    every point, `(B, N)`.
+    """Farthest-point sampling from the first point on, `(B, M)`, and the index of the centre nearest to every point,
+    `(B, N)`.
 
-    Where fewer exist, the others of the M do not.
+    Where fewer than M points exist, the other centres do not exist.
     """
     distance = torch.full(exists.shape, math.inf, dtype=pos.dtype, device=pos.device)
     rank = exists.to(pos.dtype)
@@ -277,7 +277,7 @@ def _farthest_points(pos: Tensor, exists: Tensor, num_points: int) -> tuple[Tens
         to_last = (pos - _take(pos, chosen[-1][:, None])).square().sum(-1)
         owner = torch.where(to_last < distance, k, owner)
         distance = torch.minimum(distance, to_last)
-        # one that is chosen already is never chosen again
+        # never chosen again
         distance = distance.scatter(1, chosen[-1][:, None], -2.0)
         rank = torch.where(exists, distance, -1.0)
     return torch.stack(chosen, dim=1), owner
@@ -285,12 +285,12 @@ def _farthest_points(pos: Tensor, exists: Tensor, num_points: int) -> tuple[Tens
 
 @torch.no_grad()
 def _neighbours(pos: Tensor, exists: Tensor, at: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The points nearest to each of `at (B, M)`, `(B, M, K)`, and whether they are there; else the point itself."""
+    """The K points nearest to each of `at (B, M)`, `(B, M, K)`, and whether they exist; else the point itself."""
     if pos.numel() == 0:
         index = at[..., None].expand(*at.shape, min(count, pos.shape[1]))
         return index, torch.zeros_like(index, dtype=torch.bool)
     found = nearest(pos, _take(pos, at), k=2 * count, mask=exists)
-    # equally near ones in the order of their indices, up to twice as many as are taken
+    # ties in the order of indices, among up to 2 K candidates
     by_index = found.points.sort(dim=-1)
     squared = found.squared.gather(-1, by_index.indices).sort(dim=-1, stable=True)
     index = by_index.values.gather(-1, squared.indices[..., :count])

@@ -31,27 +31,27 @@ class SeriesBatch(NamedTuple):
 
 @final
 class Series(Encoder):
-    """The channels of each sample, or a linear map of them; what the samples weigh tells how densely they lie.
+    """The channels of each sample, or a linear map of them, with weights inverse to the density of the samples.
 
-    A sample weighs the time that it stands for in units of Δ, the spacing in training (CKConv, A.1 and A.2). So a
-    kernel that counts samples at the rate of training integrates over time at any other one:
+    The weight of a sample is the time that it represents in units of Δ, the spacing in training (CKConv, A.1 and A.2).
+    So a kernel that counts samples at the rate of training integrates over time at any other rate:
 
     - samples at that rate weigh 1: the domain is `Sequence(N, spacing=Δ)` with its default measure;
     - samples at another common rate, δ apart, weigh δ / Δ;
-    - others weigh half the distance of their neighbours over Δ, the trapezoid rule. In a series whose samples all lie
-      at one time each weighs 1.
+    - others weigh half the distance of their neighbours over Δ, the trapezoid rule. In a series whose samples all have
+      one time each weighs 1.
 
-    Where the rates within a batch differ, the samples are placed by their times, and weigh what they weigh alone.
+    Where the rates within a batch differ, the samples are placed by their times, with the weights of each series alone.
 
-    With an extent, positions are times from a series' first sample on in units of it, and a series' samples weigh 1 in
-    all, each alike at one rate: the unit interval, on which the other kernels are made. Kernels that count samples
-    count each once at one rate, and with mean 1 at irregular times.
+    With an extent, positions are times since a series' first sample in units of the extent, and a series has total mass
+    1, shared evenly at a regular rate: the unit interval, for which the other kernels are designed. Kernels that count
+    samples count each once at a regular rate, and with mean 1 at irregular times.
 
     Args:
-        channels: C, those of the series.
-        embed_dim: channels of the signal after a linear map; None: the series' own, without one.
+        channels: C, of the series.
+        embed_dim: channels of the signal after a linear map; None: the series' channels, without a map.
         spacing: Δ, in the unit of the times; above 0.
-        extent: the longest series of training, in that unit; None: positions are times as they are.
+        extent: duration of the longest series of training, in that unit; None: positions are the times themselves.
 
     Raises:
         ValueError: sizes below 1, or a spacing or an extent that is not above 0.
@@ -101,7 +101,7 @@ class Series(Encoder):
         return signal if mask is None else torch.where(mask[..., None], signal, 0.0), domain
 
     def columns(self, channels: abc.Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """See `Encoder.columns`; without a linear map there is nothing that reads them."""
+        """See `Encoder.columns`; empty without a linear map."""
         return {"embedding.weight": tuple(channels)} if isinstance(self.embedding, nn.Linear) else {}
 
     def _domain(self, values: Tensor, mask: Tensor | None, times: Tensor | None, spacing: Tensor | None) -> Domain:
@@ -135,7 +135,7 @@ class Series(Encoder):
 
 
 def _on_the_unit_interval(times: Tensor, mask: Tensor | None, extent: float) -> Sequence:
-    """Samples at the times since the first of them, in units of the extent, with weights of sum 1."""
+    """Samples at the times since the first one, in units of the extent, with weights of sum 1."""
     first = times if mask is None else torch.where(mask, times, torch.inf)
     first = first.amin(-1, keepdim=True) if times.shape[-1] else times
     since = (times - torch.where(first.isfinite(), first, 0.0)) / extent

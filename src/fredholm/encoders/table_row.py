@@ -16,7 +16,7 @@ from fredholm.kernels.fourier_features import fourier_features, sample_frequenci
 
 @final
 class TableRowBatch(NamedTuple):
-    """Rows of one batch; at least one of both is given.
+    """Rows of one batch; at least one of `numbers` and `categories` is given.
 
     `numbers (B, F)` are floats of mean 0 and deviation 1, about, over the training rows; NaN where one is missing.
     `categories (B, C)`, int64, counts from 0 within each column; -1 where one is missing.
@@ -30,22 +30,21 @@ class TableRowBatch(NamedTuple):
 class TableRow(Encoder):
     """A point for each column: u_j = V_j γ(v_j) + w_j v_j + b_j of a number v_j, and E_j[c_j] of a category c_j.
 
-    γ are Fourier features of the number, by which a linear map bends. The columns have no places: all points lie at the
-    origin, and are distinguished by their signals. What is missing is a point that does not exist, so that a row is
-    read from what it has.
+    γ are Fourier features of the number, which make the map nonlinear. Columns have no positions: all points lie at the
+    origin, and are distinguished by their signals. A missing value is a point that does not exist.
 
     Source: Gorishniy et al. (arXiv 2106.11959), the feature tokenizer, and (arXiv 2203.05556) for periodic features of
-    numbers. Deviations: frequencies are frozen and shared by all columns; what is missing is left out.
+    numbers. Deviations: frequencies are frozen and shared by all columns; missing values are left out.
 
     Args:
         num_numbers: F, columns of numbers; 0: none.
-        num_categories: of each column of categories, how many there are; () : there are no such columns.
+        num_categories: number of categories of each categorical column; (): no such columns.
         embed_dim: channels of the signal.
         num_frequencies: L, of γ; 0: maps of the numbers are linear.
         sigma: standard deviation of these frequencies, in cycles per deviation of the numbers; refused without any.
 
     Raises:
-        ValueError: no columns, sizes below 1, or settings that nothing reads.
+        ValueError: no columns, sizes below 1, or settings without effect.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class TableRow(Encoder):
         self.frequencies: Tensor | None
         self.number_weight = self.number_bias = self.category_weight = None
         if num_numbers:
-            # the features of a number have squares that add up to 1 + L, about
+            # the squared norm of a number's features is about 1 + L
             scale = (1 + num_frequencies) ** -0.5
             self.number_weight = nn.Parameter(scale * torch.randn(num_numbers, 1 + 2 * num_frequencies, embed_dim))
             self.number_bias = nn.Parameter(torch.randn(num_numbers, embed_dim))
@@ -88,8 +87,8 @@ class TableRow(Encoder):
         """A batch to the signal `(B, F + C, embed_dim)`, numbers first, and its points; 0 at those that do not exist.
 
         Raises:
-            TypeError: something else than a batch.
-            ValueError: other columns or dtypes, infinite numbers, or on a CPU a category that is none.
+            TypeError: inputs that are no batch.
+            ValueError: other columns or dtypes, infinite numbers, or on a CPU a category out of range.
         """
         if not isinstance(inputs, TableRowBatch):
             raise TypeError(f"encoders.TableRow: expected a TableRowBatch; got {type(inputs).__name__}")
@@ -103,7 +102,7 @@ class TableRow(Encoder):
         return torch.where(exists[..., None], u, 0.0), Points(place, mask=exists)
 
     def _numbers(self, numbers: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-        """Their signal, and where there are any; nothing where the encoder takes none."""
+        """Signal and mask of the numbers; empty where the encoder has no numeric columns."""
         _check_columns("numbers", numbers, self.num_numbers)
         if numbers is None or self.number_weight is None or self.number_bias is None or self.frequencies is None:
             return []
@@ -118,7 +117,7 @@ class TableRow(Encoder):
         return [(torch.einsum("bfl,fle->bfe", features, self.number_weight) + self.number_bias, exists)]
 
     def _categories(self, categories: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-        """Likewise."""
+        """Signal and mask of the categories; empty where the encoder has no categorical columns."""
         _check_columns("categories", categories, len(self.num_categories))
         if categories is None or self.category_weight is None:
             return []
@@ -135,12 +134,12 @@ class TableRow(Encoder):
 
 
 def _check_columns(what: str, given: Tensor | None, count: int) -> None:
-    """Raises ValueError unless there is a column for each that the encoder reads."""
+    """Raises ValueError unless the input has exactly the encoder's columns."""
     if given is None and not count:
         return
     if given is not None:
         check_tensor("encoders.TableRow", what, given)
     if given is None or given.ndim != 2 or given.shape[1] != count:
-        came = "none" if given is None else str(tuple(given.shape))
+        got = "none" if given is None else str(tuple(given.shape))
         expected = f"{what} of shape (rows, {count})" if count else f"no {what}"
-        raise ValueError(f"encoders.TableRow: expected {expected}; got {came}")
+        raise ValueError(f"encoders.TableRow: expected {expected}; got {got}")

@@ -18,9 +18,9 @@ class Text(Encoder):
     """Tokens as a signal: u_k = E[t_k] + W γ(k / context) + S[s_k] (ITNet, section 3 and H.3.1).
 
     E is a learned vector for every token. γ are Fourier features of the position, whose unit is the context, however
-    long the text is, so that neither padding nor what comes later moves a point; the paper divides by the length. s_k
+    long the text is, so that neither padding nor later tokens move a point; the paper divides by the length. s_k
     is the number of separators before k, 0 or 1: the first or the second sentence of a pair, which the paper does not
-    name. Without a context the signal is E[t_k] on `Sequence(N)`: kernels read positions from the domain, or a model
+    specify. Without a context the signal is E[t_k] on `Sequence(N)`: kernels read positions from the domain, or a model
     adds its own.
 
     Args:
@@ -28,14 +28,14 @@ class Text(Encoder):
         embed_dim: channels of the signal.
         std: deviation of the normal start of E and S, and of each entry of Wγ.
         context: longest sequence, and the unit of length.
-        num_frequencies: Fourier frequencies L of γ; 0: no position enters the signal. Needs a context.
+        num_frequencies: number L of Fourier frequencies of γ; 0: no position enters the signal. Needs a context.
         sigma: their standard deviation, in cycles a context; refused where there are none.
-        pad: the token that fills sequences up: points that do not exist. None: all exist.
-        separator: the token that ends a sentence; None: there are no segments.
+        pad: the padding token, whose points do not exist; None: all exist.
+        separator: the token that ends a sentence; None: no segments.
         has_class_token: whether every sequence starts with a class token.
 
     Raises:
-        ValueError: sizes below 1, a deviation that is not above 0, tokens out of range, settings that nothing reads.
+        ValueError: sizes below 1, a deviation that is not above 0, tokens out of range, settings without effect.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Text(Encoder):
         self.register_buffer("frequencies", sample_frequencies(num_frequencies, 1, sigma) if num_frequencies else None)
         self.frequencies: Tensor | None
         if num_frequencies:
-            # the 2L features of a position have squares that add up to L
+            # the squared norm of a position's 2L features is L
             start = torch.empty(embed_dim, 2 * num_frequencies).normal_(std=std * num_frequencies**-0.5)
             self.position_weight = nn.Parameter(start)
         if separator is not None:
@@ -87,10 +87,10 @@ class Text(Encoder):
 
         Args:
             inputs: the tokens; N is at most the context.
-            first: place of the first token, where these go on after others; only with a context.
+            first: position of the first token, where the tokens continue a sequence; only with a context.
 
         Raises:
-            ValueError: on another shape or type, more tokens than the context, or on a CPU a token that is none.
+            ValueError: on another shape or type, more tokens than the context, or on a CPU a token out of range.
         """
         check_tensor("encoders.Text", "tokens", inputs)
         if inputs.ndim != 2 or inputs.dtype != torch.int64:
@@ -126,7 +126,7 @@ class Text(Encoder):
 
 
 def check_vocabulary(name: str, tokens: Tensor, vocab_size: int) -> None:
-    """Raises ValueError, in the name of `name`, on a token that is none; only where that costs no wait for a device."""
+    """Raises ValueError, in the name of `name`, on a token out of range; checked on the CPU only."""
     if not tokens.numel() or not values_are_at_hand(tokens):
         return
     lowest, highest = (int(end) for end in tokens.aminmax())

@@ -1,4 +1,4 @@
-"""The same integral by different routes, and the choice between them."""
+"""Routes to compute an integral, and the choice between them."""
 
 from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum

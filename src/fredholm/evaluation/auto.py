@@ -1,4 +1,4 @@
-"""All routes, the fastest first, and the evaluation that picks one of them."""
+"""All routes, the fastest first, and the evaluation that chooses among them."""
 
 import dataclasses
 from typing import Any, final
@@ -51,7 +51,7 @@ from fredholm.kernels.kernel import added, joined_states
 @final
 @dataclasses.dataclass(frozen=True)
 class AtThePoint(Route[Pointwise]):
-    """For `Pointwise`: κ vanishes unless x = y, and one matrix product for all points is left."""
+    """For `Pointwise`: κ vanishes unless x = y, so that one matrix product for all points remains."""
 
     marker = Pointwise
     queries = Queries.AT_POINTS
@@ -72,12 +72,12 @@ class AtThePoint(Route[Pointwise]):
 @final
 @dataclasses.dataclass(frozen=True)
 class TermByTerm(StatefulRoute[Sum | Scaled]):
-    """For `Sum` and `Scaled`: the integral is linear in κ, so each part goes its own way.
+    """For `Sum` and `Scaled`: the integral is linear in κ, so each part takes its own route.
 
-    Along a sequence each part goes on from its own part of the state.
+    Along a sequence each part continues from its own part of the state.
 
     Args:
-        parts: how each part is integrated; None: `Auto()`.
+        parts: evaluation of each part; None: `Auto()`.
     """
 
     marker = Sum | Scaled
@@ -85,7 +85,7 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
     parts: Evaluation | None = None
 
     def refusals(self, integral: Integral[Sum | Scaled]) -> list[str]:
-        """Refuses nothing: a part that cannot be integrated says why itself."""
+        """Refuses nothing: a part that cannot be integrated raises its own error."""
         return []
 
     def compute(self, integral: Integral[Sum | Scaled]) -> Tensor:
@@ -96,7 +96,7 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
         return added(parts.integrate(integral.of(term)) for term in kernel.kernels)
 
     def run_refusals(self, integral: Integral[Sum | Scaled], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses parts that carry no state, and an evaluation of parts that carries none."""
+        """Refuses parts without a state, and an evaluation of parts without one."""
         parts = self._evaluation
         stateless = [] if isinstance(parts, StatefulEvaluation) else [f"{parts.name} carries no state"]
         return stateless + integral.kernel.unsteppable(integral.domain)
@@ -104,7 +104,7 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
     def advance(
         self, integral: Integral[Sum | Scaled], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulRoute.advance`; the state is that of all parts in a row."""
+        """See `StatefulRoute.advance`; the state is that of all parts, concatenated."""
         parts, kernel = self._evaluation, integral.kernel
         assert isinstance(parts, StatefulEvaluation)
         if isinstance(kernel, Scaled):
@@ -123,10 +123,10 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
 @final
 @dataclasses.dataclass(frozen=True)
 class EdgeSum(Route[OnEdges]):
-    """For `OnEdges`: a sum over the edges, and λ times the integral over all nodes, each by a route of its own.
+    """For `OnEdges`: a sum over the edges plus λ times the integral over all nodes, each by its own route.
 
     Args:
-        parts: how both are integrated; None: `Auto()`.
+        parts: evaluation of both; None: `Auto()`.
     """
 
     marker = OnEdges
@@ -134,7 +134,7 @@ class EdgeSum(Route[OnEdges]):
     parts: Evaluation | None = None
 
     def refusals(self, integral: Integral[OnEdges]) -> list[str]:
-        """Refuses nothing: a domain without edges is a mistake, which is told by an error; see `Route.refusals`."""
+        """Refuses nothing: a domain without edges raises an error; see `Route.refusals`."""
         return []
 
     def compute(self, integral: Integral[OnEdges]) -> Tensor:
@@ -147,7 +147,7 @@ class EdgeSum(Route[OnEdges]):
         return near + kernel.long_range.to(far.dtype) * far
 
     def details(self, integral: Integral[OnEdges]) -> list[str]:
-        """The routes of both parts, and how many pairs each sums over."""
+        """The routes and numbers of pairs of both parts."""
         parts = AUTO if self.parts is None else self.parts
         near = _along_edges(integral)
         graph = near.domain
@@ -162,9 +162,11 @@ class EdgeSum(Route[OnEdges]):
 
 
 def _along_edges(integral: Integral[OnEdges]) -> Integral[Kernel]:
-    """The part of the integral that is a sum over edges."""
-    u, domain, query, asked = integral.arguments
-    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, asked).wanted_as(integral)
+    """The sum over edges."""
+    u, domain, query, query_domain = integral.arguments
+    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, query_domain).wanted_as(
+        integral
+    )
 
 
 @final
@@ -176,7 +178,7 @@ class Mean(Route[Constant]):
     weighs_pairs = spans_processes = True
 
     def refusals(self, integral: Integral[Constant]) -> list[str]:
-        """Refuses pair weights that differ between shares of the channels; see `Route.refusals`."""
+        """Refuses pair weights that differ between groups of channels; see `Route.refusals`."""
         bias = integral.domain.pair_bias
         return [] if bias is None or bias.shape[1] == 1 else ["pair weights differ between channels"]
 
@@ -195,11 +197,11 @@ class Mean(Route[Constant]):
 class EachQuery(Route[Kernel]):
     """For any kernel and listed pairs: every query becomes a batch entry of its own, with its points.
 
-    What a kernel computes of a point alone is computed again for each query that meets it; the routes for listed pairs
-    of perceptrons and of scores do without.
+    Per-point computations of a kernel are repeated for each pair of the point; the routes for listed pairs of
+    perceptrons and scores avoid that.
 
     Args:
-        parts: how each entry is integrated; None: `Auto()`.
+        parts: evaluation of each entry; None: `Auto()`.
     """
 
     lists_pairs = needs_list = True
@@ -209,18 +211,18 @@ class EachQuery(Route[Kernel]):
         """Refuses kernels that need more than two points, or their order; see `Route.refusals`."""
         kernel = integral.kernel
         if isinstance(kernel, Sum | Scaled):
-            return ["each term goes its own way"]
+            return ["each term takes its own route"]
         if kernel.reads_order:
-            return ["the order of the points is lost among those of a query"]
+            return ["the order of the points is lost in the lists of the queries"]
         return [] if kernel.is_pairwise else [f"{type(kernel).__name__} needs more than the two points of a pair"]
 
     def compute(self, integral: Integral[Kernel]) -> Tensor:
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         assert domain.pair_list is not None
-        pairs, asked = domain.pair_list.repeated(u.shape[0]), ordered_queries(integral)[0]
-        n, n_q, past = pairs.num_points, pairs.num_queries, asked.given_past_mass
-        pos, asked_pos = (d.pos if d.pos.ndim == 3 else d.pos[None] for d in (domain, asked))
+        pairs, query_domain = domain.pair_list.repeated(u.shape[0]), ordered_queries(integral)[0]
+        n, n_q, past = pairs.num_points, pairs.num_queries, query_domain.given_past_mass
+        pos, query_pos = (d.pos if d.pos.ndim == 3 else d.pos[None] for d in (domain, query_domain))
         rows = []
         for group in pairs.groups:
             queries, points, _, features = group
@@ -230,7 +232,7 @@ class EachQuery(Route[Kernel]):
                 "pos": per_point(pos, points, n),
                 "mass": Gathered(pair_mass(integral, group), every),
                 "scale": per_point(torch.atleast_2d(domain.counts_per_mass), queries // n_q, 1),
-                "asked_pos": per_point(asked_pos, queries, n_q),
+                "query_pos": per_point(query_pos, queries, n_q),
             }
             if integral.has_query_signal:
                 inputs["query"] = per_point(integral.query, queries, n_q)
@@ -238,7 +240,7 @@ class EachQuery(Route[Kernel]):
                 inputs["past"] = per_point(past, queries, n_q)
             if features is not None:
                 inputs["features"] = Gathered(features, every)
-            entries = _Entries(self, integral, asked)
+            entries = _Entries(self, integral, query_domain)
             rows.append(row_by_row(entries, inputs, kernel.out_dim, module=kernel))
         return spread(rows, pairs, u, kernel.out_dim)
 
@@ -246,11 +248,11 @@ class EachQuery(Route[Kernel]):
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Entries:
-    """The integrals of some rows, as entries of a batch."""
+    """The integrals of a chunk of rows, as entries of a batch."""
 
     route: EachQuery
     whole: Integral[Kernel]
-    asked: Domain
+    query_domain: Domain
 
     def __call__(
         self,
@@ -259,7 +261,7 @@ class _Entries:
         pos: Tensor,
         mass: Tensor,
         scale: Tensor,
-        asked_pos: Tensor,
+        query_pos: Tensor,
         query: Tensor | None = None,
         past: Tensor | None = None,
         features: Tensor | None = None,
@@ -267,10 +269,10 @@ class _Entries:
         """`(n, d_out)` from the points' signals `(n, K, C)`, positions and masses, and the queries' own."""
         nodes = Points.derived(self.whole.domain, pos, mass, counts_per_mass=scale[:, None], features=features)
         ones, past = mass.new_ones(mass.shape[0], 1), None if past is None else past[:, None]
-        asked = Points.derived(self.asked, asked_pos[:, None], ones, past_mass=past)
+        query_domain = Points.derived(self.query_domain, query_pos[:, None], ones, past_mass=past)
         parts = AUTO if self.route.parts is None else self.route.parts
         signal = None if query is None else query[:, None]
-        return parts.integrate(Integral(self.whole.kernel, u, nodes, signal, asked).wanted_as(self.whole))[:, 0]
+        return parts.integrate(Integral(self.whole.kernel, u, nodes, signal, query_domain).wanted_as(self.whole))[:, 0]
 
 
 ON_ONE_PROCESS: tuple[Route[Any], ...] = (
@@ -314,7 +316,7 @@ ON_ONE_PROCESS: tuple[Route[Any], ...] = (
     Weighted(),
     Dense(),
 )
-"""The routes that need no other process, the fastest first."""
+"""The routes on a single process, the fastest first."""
 
 
 @final
@@ -324,21 +326,21 @@ class Auto(FirstOf):
 
     Args:
         routes: the fastest first.
-        differentiable_twice: whether to take only routes whose gradient has a gradient, and which have forward-mode
-            derivatives: for losses that hold derivatives of the model, as those of physics do.
+        differentiable_twice: whether to take only routes with second and forward-mode derivatives: for losses that
+            contain derivatives of the model, such as residuals of differential equations.
     """
 
     routes: tuple[Route[Any], ...] = dataclasses.field(default_factory=lambda: ROUTES)
     differentiable_twice: bool = False
 
     def __repr__(self) -> str:
-        # without the default, which is long and in every signature that has this one
+        # omits the default routes, which are long and appear in many signatures
         stated = [] if self.routes == ROUTES else [f"routes={self.routes!r}"]
         return f"Auto({', '.join([*stated, *(['differentiable_twice=True'] if self.differentiable_twice else [])])})"
 
 
 LOCAL = Auto(ON_ONE_PROCESS)
-"""The choice for what a process computes by itself of a signal of which others hold a part."""
+"""The choice for local computations of a process on a sharded signal."""
 ROUTES: tuple[Route[Any], ...] = (
     *ON_ONE_PROCESS,
     Relay(LOCAL),
@@ -347,7 +349,7 @@ ROUTES: tuple[Route[Any], ...] = (
     Ring(LOCAL),
     WholeSignal(LOCAL),
 )
-"""All routes that `Auto` takes unless told otherwise, the fastest first."""
+"""The default routes of `Auto`, the fastest first."""
 
 AUTO = Auto()
 """The choice among all routes."""

@@ -1,14 +1,14 @@
-"""Operators that the compiler does not look into, with their derivatives and `vmap`.
+"""Operators that are opaque to the compiler, with derivatives and `vmap`.
 
-PyTorch gives such an operator a gradient outside of `torch.func` only, and drops its forward-mode tangents without a
-word. Here every operator has a rule for each transform, or an error that says what to do instead:
+PyTorch gives such an operator a gradient outside of `torch.func` only, and silently drops its forward-mode tangents.
+Here every operator has a rule for each transform, or an error with the remedy:
 
     reverse mode          its backward
     forward mode          its plain form, on the tensors with their tangents
     `torch.func.vmap`     one entry after the other
 
-The plain form is the same function, made of PyTorch's differentiable operations. A gradient is an operator of its own:
-second derivatives are the first ones of its plain form. A graph that is exported holds the plain form in its place.
+The plain form is the same function in PyTorch's differentiable operations. A gradient is an operator of its own:
+second derivatives are first derivatives of its plain form. An exported graph contains the plain form instead.
 """
 
 import abc
@@ -30,7 +30,7 @@ _FORWARD = "forward-mode derivative (jvp, jacfwd, hessian, linearize, forward_ad
 _SECOND = "second derivative (create_graph=True, hessian, a gradient of a gradient)"
 
 DENSE = "the operations of IntegralOperator(kernel, evaluation=Dense()) have all derivatives, for few points"
-"""What to do where the operator of a route lacks a derivative."""
+"""Remedy where the operator of a route lacks a derivative."""
 
 In = TypeVar("In", bound=NamedTuple)
 Out = TypeVar("Out", bound=NamedTuple)
@@ -42,29 +42,29 @@ _COUNTED: "list[_Opaque]" = []
 
 
 def flop_formulas() -> dict[Any, Callable[..., int]]:
-    """How many flops each of the library's own operators takes, as `custom_mapping` of torch's `FlopCounterMode`.
+    """Flop formulas of the library's own operators, as `custom_mapping` of torch's `FlopCounterMode`.
 
-    Which does not look into them: without these it leaves out sums over pairs, features and recurrences. On tensors
-    without values causal sums count every pair, and iterations one cycle. Fused kernels of Triton are left out: on the
-    meta device other routes are taken.
+    Without them it does not count sums over pairs, features and recurrences. On tensors without values causal sums
+    count every pair, and iterations one cycle. Triton's fused kernels are left out: on the meta device other routes are
+    taken.
     """
-    # not at the top: it imports Triton
+    # not at the top of the file: it imports Triton
     from torch.utils.flop_counter import flop_registry
 
     aten = torch.ops.aten
-    # torch itself leaves out products that are added in place
+    # torch itself does not count in-place products
     formulas = {aten.addmm_: flop_registry[aten.addmm], aten.baddbmm_: flop_registry[aten.baddbmm]}
     formulas |= {opaque.op._overloadpacket: opaque.flops for opaque in _COUNTED}
     return {packet: _of_tensors(formula) for packet, formula in formulas.items()}
 
 
 def _of_tensors(formula: Callable[..., int]) -> Callable[..., int]:
-    """A formula that is given tensors, whose dtypes matter, not their shapes."""
+    """A formula that gets tensors, because their dtypes matter, instead of shapes."""
 
     def of_tensors(*args: Any, **kwargs: Any) -> int:
         return formula(*args, **kwargs)
 
-    vars(of_tensors)["_get_raw"] = True  # as `torch.utils.flop_counter.register_flop_formula` says it
+    vars(of_tensors)["_get_raw"] = True  # the attribute that `torch.utils.flop_counter.register_flop_formula` sets
     return of_tensors
 
 
@@ -72,24 +72,24 @@ def _of_tensors(formula: Callable[..., int]) -> Callable[..., int]:
 class Operator(Generic[In, Out, Options]):
     """A function of tensors by name and options, opaque to the compiler, with a gradient and a rule for each transform.
 
-    The operators are `torch.ops.fredholm.NAME` and `NAME_backward`, whose tensors come and go as one list. Autocast is
-    off in all functions given here.
+    The operators are `torch.ops.fredholm.NAME` and `NAME_backward`, whose tensors are passed and returned as one list.
+    Autocast is off in all functions given here.
 
     Args:
         name: of the operator.
         inputs, outputs: the classes of its tensors, None where one is absent. No output is bool.
         forward: the outputs, from the inputs and the options; these are numbers, strings, dtypes or lists of numbers,
             as annotated.
-        like: the outputs with nothing in them: their shapes, strides and dtypes.
-        backward: gradients by the names of inputs, from `(inputs, outputs, grads, wanted, *options)`. They are brought
-            into the dtypes and shapes of the inputs. `wanted` has the names asked for; of these, what is left out is 0.
+        like: uninitialised outputs, with their shapes, strides and dtypes.
+        backward: gradients by the names of inputs, from `(inputs, outputs, grads, wanted, *options)`. They are
+            converted to the dtypes and shapes of the inputs. `wanted` has the requested names; missing ones are 0.
         results: the outputs that have a gradient; None: all. `grads` of the others are None.
         keeps: the outputs that the backward reads; the others are None there.
-        forgets: the inputs of which the backward reads shape and dtype alone; they are not kept for it.
+        forgets: the inputs of which the backward reads only shape and dtype; they are not kept for it.
         plain: the results in differentiable operations; None: there is no derivative but `backward`.
         plain_backward: `backward` in differentiable operations; None: the gradient of `plain`, which needs all inputs.
-        instead: what to do where a derivative is lacking, for the error.
-        is_counted: whether `flop_formulas` counts what its functions do, which then run on tensors without values too.
+        instead: the remedy where a derivative is missing, for the error.
+        is_counted: whether `flop_formulas` counts its functions, which then run on tensors without values too.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Operator(Generic[In, Out, Options]):
             _COUNTED.extend((self._forward, self._backward))
 
     def __call__(self, inputs: In, *options: Options.args, **named: Options.kwargs) -> Out:
-        """The outputs; in a graph that is exported, where the library may be missing, the results in plain form."""
+        """The outputs; in an exported graph, where the library may be missing, the results in plain form."""
         if self.plain is not None and torch.compiler.is_exporting():
             with without_autocast(_first(inputs)):
                 found = self.plain(inputs, *options, **named)
@@ -132,7 +132,7 @@ class Operator(Generic[In, Out, Options]):
 
 
 class _Opaque(abc.ABC):
-    """An operator of one list of tensors, and options, and what it does at one level of transforms after the other."""
+    """An operator of one list of tensors and options, with its rules at each level of transforms."""
 
     def __init__(self, operator: "Operator[Any, Any, ...]", name: str, *own: inspect.Parameter) -> None:
         def body(tensors: Given, *options: Any) -> list[Tensor]:
@@ -165,15 +165,15 @@ class _Opaque(abc.ABC):
 
     @abc.abstractmethod
     def fake(self, tensors: Given, *options: Any) -> list[Tensor]:
-        """The results with nothing in them."""
+        """Uninitialised results."""
 
     @abc.abstractmethod
     def plain(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
-        """The results in differentiable operations; without such, an error that says that `what` is lacking."""
+        """The results in differentiable operations; without a plain form, an error that names the missing `what`."""
 
     @abc.abstractmethod
     def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
-        """Keeps for `derive` what it needs, in the graph."""
+        """Saves the tensors for `derive` in the graph."""
 
     @abc.abstractmethod
     def derive(self, ctx: Any, grads: Given) -> Given:
@@ -185,12 +185,12 @@ class _Opaque(abc.ABC):
             return self.plain(what, tensors, *options)
 
     def lacks(self, what: str) -> NotImplementedError:
-        """That there is no such derivative."""
+        """The error for a missing derivative."""
         return NotImplementedError(f"{self.operator.name} has no {what}: {self.operator.instead}")
 
     def flops(self, tensors: Given, *options: Any, out_val: object) -> int:
-        """What it takes, with the signature of a formula of `torch.utils.flop_counter`."""
-        from torch.utils.flop_counter import FlopCounterMode  # not at the top: it imports Triton
+        """Number of flops, with the signature of a formula of `torch.utils.flop_counter`."""
+        from torch.utils.flop_counter import FlopCounterMode  # not at the top of the file: it imports Triton
 
         with FlopCounterMode(display=False, custom_mapping=flop_formulas()) as counter:
             self.run(tensors, *options)
@@ -200,7 +200,7 @@ class _Opaque(abc.ABC):
         """The results, without gradients at this level."""
         lower = keyset & torch._C._after_ADInplaceOrView_keyset
         with torch._C._AutoDispatchBelowAutograd():
-            # on a device itself, without transforms and tracers between, the dispatcher would only cost time
+            # without transforms and tracers the dispatcher would only cost time
             if lower.highestPriorityTypeId() in _DEVICES:
                 return self.body(tensors, *options)
             return self.op.redispatch(lower, tensors, *options)
@@ -211,7 +211,7 @@ class _Opaque(abc.ABC):
             return self.plainly(_FORWARD, tensors, *options)
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             with _this_level():
-                # `Function.apply` itself would begin anew, at the outermost transform
+                # `Function.apply` itself would restart at the outermost transform
                 apply = super(torch.autograd.Function, self.node).apply  # pyright: ignore[reportAttributeAccessIssue]
                 return list(apply(self, keyset, options, *tensors))
         return self.below(keyset, tensors, options)
@@ -240,11 +240,11 @@ class _Forward(_Opaque):
         return _travelling(self.operator.forward(self.operator.inputs(*tensors), *options), tensors)
 
     def fake(self, tensors: Given, *options: Any) -> list[Tensor]:
-        """The outputs with nothing in them."""
+        """Uninitialised outputs."""
         return _travelling(self.operator.like(self.operator.inputs(*tensors), *options), tensors)
 
     def plain(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
-        """The outputs in differentiable operations; those that are no results are 0."""
+        """The outputs in differentiable operations; outputs without a gradient are 0."""
         if self.operator.plain is None:
             raise self.lacks(what)
         found = self.operator.plain(self.operator.inputs(*tensors), *options)
@@ -255,10 +255,10 @@ class _Forward(_Opaque):
         return [by_place[i] if i in by_place else torch.zeros_like(t) for i, t in like]
 
     def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
-        """Keeps inputs and outputs, or their shapes."""
+        """Saves inputs and outputs, or their shapes."""
         own = self.operator
         inputs = [_shape(t) if i in own.forgets else t for i, t in enumerate(tensors)]
-        # of several results, not all may get a gradient
+        # some of several results may have no gradient
         shapes = own.results if len(own.results) > 1 else ()
         arrived = enumerate(map(_arrived, results))
         outputs = [t if i in own.keeps else _shape(t) if i in shapes else None for i, t in arrived]
@@ -270,7 +270,7 @@ class _Forward(_Opaque):
         wanted, own = ctx.needs_input_grad[_FIXED:], self.operator
         if all(grad is None for grad in grads):
             return [None] * len(wanted)
-        saved = ctx.saved_tensors  # read once: a second time, checkpoints have none
+        saved = ctx.saved_tensors  # read once: activation checkpointing does not allow a second read
         inputs, outputs = saved[: len(wanted)], saved[len(wanted) :]
         kept = [t if i in own.keeps else None for i, t in enumerate(outputs)]
         given = [
@@ -283,7 +283,7 @@ class _Forward(_Opaque):
 
 @final
 class _Backward(_Opaque):
-    """The gradients of those inputs that are wanted, from the inputs, the outputs and their gradients."""
+    """The operator of the wanted gradients, from the inputs, the outputs and their gradients."""
 
     def __init__(self, operator: "Operator[Any, Any, ...]") -> None:
         super().__init__(operator, f"{operator.name}_backward", _parameter("wanted", list[bool]))
@@ -293,7 +293,7 @@ class _Backward(_Opaque):
         return self._found(self.operator.backward, tensors, *options)
 
     def fake(self, tensors: Given, *options: Any) -> list[Tensor]:
-        """The gradients with nothing in them."""
+        """Uninitialised gradients."""
         return [t.new_empty(t.shape) for t, want in zip(tensors, options[0], strict=False) if want and t is not None]
 
     def plain(self, what: str, tensors: Given, *options: Any) -> list[Tensor]:
@@ -314,7 +314,7 @@ class _Backward(_Opaque):
         return [torch.zeros_like(t) if g is None else g for t, g, want in pairs if want and t is not None]
 
     def save(self, ctx: Any, tensors: Given, results: list[Tensor]) -> None:
-        """Keeps all tensors."""
+        """Saves all tensors."""
         ctx.save_for_backward(*tensors)
 
     def derive(self, ctx: Any, grads: Given) -> Given:
@@ -328,7 +328,7 @@ class _Backward(_Opaque):
         )
 
     def _found(self, backward: Callable[..., dict[str, Tensor]], tensors: Given, *options: Any) -> list[Tensor]:
-        """What one of the operator's two backwards gives, as the results of this one."""
+        """The results of one of the operator's two backward functions, as a list."""
         own, (wanted, *others) = self.operator, options
         ends = len(wanted), len(wanted) + len(own.outputs._fields)
         inputs = own.inputs(*tensors[: ends[0]])
@@ -339,7 +339,7 @@ class _Backward(_Opaque):
 
 
 class _Node(torch.autograd.Function):
-    """An operator in the graph of one level; each class derived from it has the name of one."""
+    """An operator in the graph of one level; each derived class has the operator's name."""
 
     @staticmethod
     def forward(ctx: Any, opaque: _Opaque, keyset: Any, options: Sequence[Any], *tensors: Tensor | None) -> Any:
@@ -347,19 +347,19 @@ class _Node(torch.autograd.Function):
         with _levels_below():
             results = opaque.below(keyset, tensors, options)
         ctx.opaque, ctx.options = opaque, options
-        # else gradients of zeros would be made for what has none
+        # else zeros would be made for missing gradients
         ctx.set_materialize_grads(False)
         opaque.save(ctx, tensors, results)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        """The gradients of the tensors, and none of what comes before them."""
+        """The gradients of the tensors, and None for the arguments before them."""
         return *[None] * _FIXED, *ctx.opaque.derive(ctx, grads)
 
 
 _FIXED = 3
-"""Arguments of a node before the tensors."""
+"""Number of arguments of a node before the tensors."""
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
@@ -367,7 +367,7 @@ def _parameter(name: str, annotation: Any) -> inspect.Parameter:
 
 
 def _travelling(outputs: Given, tensors: Given) -> list[Tensor]:
-    """Outputs as an operator returns them, which knows no None: what is absent is bool, and empty."""
+    """Outputs as an operator returns them: None is not allowed, so an absent output is an empty bool tensor."""
     some = next(t for t in tensors if t is not None)
     return [some.new_empty(0, dtype=torch.bool) if t is None else t for t in outputs]
 
@@ -377,12 +377,12 @@ def _arrived(output: Tensor) -> Tensor | None:
 
 
 def _shape(t: Tensor | None) -> Tensor | None:
-    """Only shape and dtype of a tensor, in the memory of one entry."""
+    """A tensor of the same shape and dtype in the memory of one entry."""
     return None if t is None else t.new_empty_strided(t.shape, (0,) * t.ndim)
 
 
 def _received(grad: Tensor | None, output: Tensor | None) -> Tensor | None:
-    """The gradient of an output, 0 where none came; None for one that is absent."""
+    """The gradient of an output, 0 where it is None; None for an absent output."""
     if grad is None:
         return None if output is None else output.new_zeros(output.shape)
     return grad.contiguous()
@@ -392,18 +392,18 @@ def _fitted(grad: Tensor | None, t: Tensor) -> Tensor:
     """The gradient of a tensor, in its dtype and shape."""
     if grad is None or t.numel() == 0:
         return t.new_zeros(t.shape)
-    # what changes nothing is left out, which makes small calls faster
+    # skips operations without effect, which makes small calls faster
     grad = grad if grad.dtype == t.dtype else grad.to(t.dtype)
     return grad.contiguous() if grad.shape == t.shape else grad.contiguous().view(t.shape)
 
 
 def _first(tensors: Given) -> Tensor:
-    """The first that there is."""
+    """The first tensor that is not None."""
     return next(t for t in tensors if t is not None)
 
 
 def _apart(results: list[Tensor], tensors: Given) -> list[Tensor]:
-    """The results, each in memory of its own, all of which it fills."""
+    """The results, each in memory of its own without gaps."""
     taken = {t.untyped_storage().data_ptr() for t in tensors if t is not None}
     apart = []
     for result in results:
@@ -424,10 +424,10 @@ def _pulled_back(
 ) -> list[Tensor | None]:
     """The gradients of the wanted tensors from those of `plain(tensors)`; None for the others, and where there is none.
 
-    Whether a tensor requires a gradient is not asked: that of a transform that is done is not seen any more.
+    Does not check `requires_grad`, which is no longer visible for a finished transform.
     """
     with torch.enable_grad():
-        # leaves are added, so that a tensor keeps what it brings along, history or tangent
+        # zeros are added as leaves, so that a tensor keeps its history or tangent
         leaves = [
             torch.zeros_like(t, requires_grad=True)
             if t is not None and want and (t.is_floating_point() or t.is_complex())
@@ -445,14 +445,14 @@ def _pulled_back(
 
 
 def _this_level() -> contextlib.AbstractContextManager[Any]:
-    """Under transforms, a node may be made for one of them."""
+    """Context that allows a node for a single transform."""
     has_transforms = torch._C._are_functorch_transforms_active()
     return enable_single_level_autograd_function() if has_transforms else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _levels_below() -> Iterator[None]:
-    """Under transforms, those further out still want their gradients, which a node's forward pass turns off."""
+    """Context that enables gradients of outer transforms, which a node's forward pass disables."""
     if torch._C._are_functorch_transforms_active():
         with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
             yield

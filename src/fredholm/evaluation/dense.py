@@ -1,4 +1,4 @@
-"""The oracle: κ in full, then a sum."""
+"""The oracle: materialises κ, then sums."""
 
 import dataclasses
 from typing import final
@@ -26,12 +26,12 @@ class Dense(Route[Kernel]):
     max_bytes: int = 4 << 30
 
     def refusals(self, integral: Integral[Kernel]) -> list[str]:
-        """Refuses for size, and listed pairs with features of their own, of which κ at two points knows nothing."""
+        """Refuses large integrals, and listed pairs with features, which `matrix` does not read."""
         kernel, u, listed = integral.kernel, integral.u, integral.domain.pair_list
         if listed is not None and listed.has_features:
             return ["listed pairs have features of their own"]
         if kernel.is_recursive and integral.has_open_sizes:
-            return ["κ is made a step a point, and the graph leaves open how many there are; fix their number"]
+            return ["κ is computed point by point, and the number of points is symbolic in the graph; fix their number"]
         pairs = u.shape[0] * integral.num_queries * integral.domain.num_points
         size = pairs * kernel.out_dim * (kernel.in_dim + kernel.is_affine) * u.element_size()
         if not is_open(size) and size > self.max_bytes:
@@ -51,7 +51,7 @@ class Dense(Route[Kernel]):
 
 
 def _check_matrix(kappa: Tensor, integral: Integral[Kernel]) -> None:
-    """Raises ValueError for a κ of another shape, which the sum would stretch to the one that it must have."""
+    """Raises ValueError for a κ of a wrong shape, which the sum would broadcast."""
     kernel, batch = integral.kernel, integral.u.shape[0]
     columns = kernel.in_dim + kernel.is_affine
     expected = (batch, integral.num_queries, integral.domain.num_points, kernel.out_dim, columns)

@@ -1,4 +1,4 @@
-"""An evaluation, a way to the integral; a route, one way with its conditions; the first of several."""
+"""Evaluations compute integrals: the abstract evaluation, the route with its conditions, and the first of several."""
 
 import abc
 import enum
@@ -15,31 +15,30 @@ from fredholm.kernels import Kernel, State, Stateful
 K = TypeVar("K", bound=Kernel, covariant=True)
 
 NOTHING = "no route: there is no batch entry, no point, no query or no pair, and the integral is 0 at every query"
-"""What `explain` says of an empty integral."""
+"""The explanation of an empty integral."""
 
 
 class Evaluation(abc.ABC):
-    """How Σ_j ω_j κ(x_i, y_j, u(x_i), u(y_j)) u(y_j) is computed: never what it is.
+    """A way to compute Σ_j ω_j κ(x_i, y_j, u(x_i), u(y_j)) u(y_j), without effect on its value.
 
-    For what it does not refuse, every evaluation gives the numbers of `Dense`, in the forward pass and in every
-    gradient.
+    Every evaluation equals `Dense` in the forward pass and in every gradient, unless it refuses.
     """
 
     @abc.abstractmethod
     def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
-        """Why this integral cannot be computed so, a sentence each; empty when it can."""
+        """Reasons why this evaluation cannot compute the integral, a sentence each; empty where it can."""
 
     @abc.abstractmethod
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
-        """The integral at every query, `(B, Nq, d_out)`; exactly 0 for a query that nothing is integrated for.
+        """The integral at every query, `(B, Nq, d_out)`; exactly 0 for a query without visible points.
 
         Raises:
-            ValueError: with `unsupported_reasons`, where there are some.
+            ValueError: with the `unsupported_reasons`, if any.
         """
 
     @abc.abstractmethod
     def explain(self, integral: Integral[Kernel]) -> str:
-        """How `integrate` would compute this integral, and why not otherwise."""
+        """A description of how `integrate` would compute this integral, and why not otherwise."""
 
     @property
     def name(self) -> str:
@@ -54,82 +53,82 @@ class Evaluation(abc.ABC):
 
 
 class StatefulEvaluation(Evaluation):
-    """An evaluation that can also start from a state and hand on the one it ends in."""
+    """An evaluation that can also start from a state and return the state at the end."""
 
     @abc.abstractmethod
     def run(
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """The integral along a sequence that goes on from `state`, and the state at its end.
+        """The integral along a sequence that continues from `state`, and the state at its end.
 
         Args:
             integral: of a causal `Stateful` kernel at its own points; one that does not exist leaves the state as it
                 is.
-            state: what earlier points left behind, the batch first; None: `kernel.initial_state`.
+            state: the state after the earlier points, batch first; None: `kernel.initial_state`.
             reset: `(B, N)` bool, True = the state is cleared before this point is read.
 
         Returns:
             `(B, N, d_out)`, and the state after the last point that exists.
 
         Raises:
-            ValueError: where this evaluation carries no state, or not through such a sequence.
+            ValueError: where this evaluation carries no state along this sequence.
         """
 
     @abc.abstractmethod
     def unsupported_run_reasons(
         self, integral: Integral[Kernel], state: State | None = None, reset: Tensor | None = None
     ) -> list[str]:
-        """Why `run` refuses, a sentence each; empty when it does not."""
+        """Reasons why `run` refuses, a sentence each; empty where it does not."""
 
 
 class Queries(enum.Enum):
-    """Which queries a route can serve; the value is what it says against all others."""
+    """Queries that a route supports; the value is its reason to refuse all others."""
 
     ANYWHERE = ""
     AT_POINTS = "the queries are not the points of the signal"
-    """At the points, whatever u(x) is there."""
+    """Queries at the points, with any u(x)."""
     OWN = "the queries have a signal of their own, or are not the points of the signal"
-    """At the points, u(x) being the signal itself."""
+    """Queries at the points, where u(x) is the signal itself."""
 
 
 class Route(Evaluation, Generic[K]):
-    """One way, with its conditions. What it does not state here it is never asked for.
+    """One way to compute integrals, with its conditions. It only gets integrals that meet the conditions.
 
-    A subclass gives `marker`, `refusals` and `compute`, and `weighs_pairs`, `lists_pairs`, `spans_processes`, `queries`
-    or `devices` where they are not the default.
+    A subclass defines `marker`, `refusals` and `compute`, and `weighs_pairs`, `lists_pairs`, `spans_processes`,
+    `queries` or `devices` where they differ from the default.
     """
 
     marker: ClassVar[type[Kernel] | UnionType] = Kernel
     """The kernels that the route is made for, K."""
     weighs_pairs: ClassVar[bool] = False
-    """Whether the route honours a measure that differs from query to query (`Domain.weigh_pairs`)."""
+    """Whether the route supports pair weights (`Domain.weigh_pairs`)."""
     lists_pairs: ClassVar[bool] = False
-    """Whether it honours one of which a query meets listed points alone (`Domain.list_pairs`)."""
+    """Whether it supports listed pairs (`Domain.list_pairs`)."""
     needs_list: ClassVar[bool] = False
-    """Whether it serves such measures and no others; for these it is passed over without a word."""
+    """Whether it supports listed pairs only; it is not mentioned for other measures."""
     queries: ClassVar[Queries] = Queries.ANYWHERE
-    """Which queries it serves."""
+    """The queries that it supports."""
     plans_sizes: ClassVar[bool] = False
-    """Whether the operations themselves, not their sizes alone, depend on how many points there are."""
+    """Whether the sequence of operations, not just their sizes, depends on the number of points."""
     differentiable_twice: ClassVar[bool] = True
-    """Whether its gradient has a gradient, and it itself forward-mode derivatives."""
+    """Whether it has second derivatives and forward-mode derivatives."""
     spans_processes: ClassVar[bool] = False
-    """Whether it serves a signal of which each process holds a part (`distributed.Shard`)."""
+    """Whether it supports a sharded signal (`distributed.Shard`)."""
     needs_processes: ClassVar[bool] = False
-    """Whether it serves such signals and no others; for these it is passed over without a word."""
+    """Whether it supports sharded signals only; it is not mentioned for others."""
     devices: ClassVar[tuple[str, ...] | None] = None
-    """The types of devices that it runs on; elsewhere nothing else is asked. None: all."""
+    """Device types that it runs on; elsewhere it refuses without further checks. None: all."""
 
     @abc.abstractmethod
     def refusals(self, integral: Integral[K]) -> list[str]:
-        """What `unsupported_reasons` says beside kernel, queries and pair weights."""
+        """Reasons of `unsupported_reasons` apart from kernel, queries and pair weights."""
 
     @abc.abstractmethod
     def compute(self, integral: Integral[K]) -> Tensor:
         """`integrate`, for an integral that the route does not refuse."""
 
     def details(self, integral: Integral[K]) -> list[str]:
-        """What `explain` says of an integral beside the route's purpose, a line each: its parts, its cost."""
+        """Lines of `explain` after the route's purpose, such as its parts and its cost."""
         return []
 
     @final
@@ -146,7 +145,7 @@ class Route(Evaluation, Generic[K]):
         if self.needs_processes and not integral.is_shared:
             return ["this process holds all points"]
         if self.plans_sizes and integral.has_open_sizes:
-            return ["its operations depend on sizes that the graph leaves open"]
+            return ["its operations depend on sizes that are symbolic in the graph"]
         if integral.is_empty:
             return []
         reasons = self.refusals(cast("Integral[K]", integral))
@@ -171,12 +170,12 @@ class Route(Evaluation, Generic[K]):
         return isinstance(kernel, self.marker)
 
     def concerns(self, integral: Integral[K]) -> bool:
-        """Whether the route may fit a kernel with these options; else it is passed over without a word."""
+        """Whether the route may fit a kernel with these options; else it is not mentioned."""
         return True
 
     @final
     def is_meant_for(self, integral: Integral[Kernel]) -> bool:
-        """Whether it is made for the kernel, with its options, and the measure is of the kind that it serves."""
+        """Whether it is made for the kernel with its options, and for the kind of its measure."""
         if not self.is_made_for(integral.kernel) or (integral.domain.pair_list is None and self.needs_list):
             return False
         if self.needs_processes if not integral.is_shared else not self.spans_processes:
@@ -211,17 +210,17 @@ class Route(Evaluation, Generic[K]):
 
 
 class StatefulRoute(Route[K], StatefulEvaluation):
-    """A route that carries a state along a sequence. A subclass gives `run_refusals` and `advance` as well."""
+    """A route that carries a state along a sequence. A subclass also defines `run_refusals` and `advance`."""
 
     @abc.abstractmethod
     def run_refusals(self, integral: Integral[K], state: State | None, reset: Tensor | None) -> list[str]:
-        """What speaks against `run` beside what speaks against every run and against `integrate`."""
+        """Further reasons against `run`, beside those against any run and against `integrate`."""
 
     @abc.abstractmethod
     def advance(
         self, integral: Integral[K], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """`run`, for what the route does not refuse."""
+        """`run`, for a sequence that the route does not refuse."""
 
     @final
     def unsupported_run_reasons(
@@ -234,9 +233,9 @@ class StatefulRoute(Route[K], StatefulEvaluation):
             reasons = [*reasons, f"{type(kernel).__name__} carries no state along a sequence"]
         elif self.is_made_for(kernel) and not integral.has_no_points:
             if not integral.own_queries:
-                reasons = [*reasons, "a state is carried from point to point of the signal, and the queries are others"]
+                reasons = [*reasons, "a state is carried along the points of the signal, and the queries are others"]
             if domain.pair_bias is not None or domain.pair_list is not None:
-                reasons = [*reasons, "a state does not remember what pairs weigh"]
+                reasons = [*reasons, "a state does not keep pair weights"]
             if kernel.sees_simultaneous and not is_ordered_by_index(domain):
                 reasons = [*reasons, "points that share a time see each other"]
             if reset is not None and kernel.has_growing_state:
@@ -256,7 +255,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
 
 
 class Choice(NamedTuple):
-    """The route taken, what it tells of the integral, and what each route before it in the list said against itself."""
+    """The chosen route, its details of the integral, and the refusals of the routes before it."""
 
     route: Route[Any]
     refusals: dict[str, list[str]]
@@ -271,11 +270,11 @@ class Choice(NamedTuple):
 class FirstOf(StatefulEvaluation):
     """The first of several routes that can compute an integral; a subclass lists them.
 
-    Routes that are made for other kernels are passed over without a word.
+    Routes for other kernels are not mentioned.
 
     Attributes:
         routes: the fastest first.
-        differentiable_twice: whether only those are taken whose gradient has a gradient, for parts of a kernel too.
+        differentiable_twice: whether to take only routes with second derivatives, also for parts of a kernel.
     """
 
     routes: tuple[Route[Any], ...]
@@ -357,7 +356,7 @@ AnyRoute = TypeVar("AnyRoute", bound=Route[Any])
 def _first(
     routes: Iterable[AnyRoute], integral: Integral[Kernel], reasons_of: Callable[[AnyRoute], list[str]]
 ) -> tuple[AnyRoute, dict[str, list[str]]]:
-    """The first route without reasons, and those of the routes before it; raises a ValueError if all have some."""
+    """The first route that does not refuse, and the refusals of those before it; raises a ValueError if all refuse."""
     refusals: dict[str, list[str]] = {}
     for route in routes:
         reasons = reasons_of(route)
@@ -368,13 +367,13 @@ def _first(
 
 
 def _refused(integral: Integral[Kernel], refusals: dict[str, list[str]]) -> str:
-    # the plainest routes stand last, and what they lack is what matters
-    told = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in reversed(refusals.items()))
-    return f"no route can integrate {type(integral.kernel).__name__} on {integral.domain!r} ({told})"
+    # the plainest routes are last in the list, and their reasons matter most
+    reasons_by_route = "; ".join(f"{name}: {', '.join(reasons)}" for name, reasons in reversed(refusals.items()))
+    return f"no route can integrate {type(integral.kernel).__name__} on {integral.domain!r} ({reasons_by_route})"
 
 
 def cache_refusals(integral: Integral[Kernel], reset: Tensor | None) -> list[str]:
-    """Why a state that is the keys and values of all points cannot lead through such a sequence."""
+    """Reasons why a state of all keys and values does not support such a sequence."""
     if reset is None and integral.domain.is_plain:
         return []
     return [

@@ -1,4 +1,4 @@
-"""The integral as a value: kernel, signal, domain and queries, resolved once."""
+"""The integral as a value: kernel, signal, domain and queries, with defaults resolved."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,21 +23,21 @@ Answer = TypeVar("Answer")
 class Integral(Generic[K]):
     """∫ κ(x, y, u(x), u(y)) u(y) dμ(y) at every query x, with all defaults resolved.
 
-    Whether the queries are the points is decided here, once, by what they are: nobody else compares them.
+    Whether the queries are the points is decided here, by comparing the domains; no other code compares them.
 
     Args:
         kernel: κ, with d_in input and d_out output channels.
         u: signal at the keys, `(B, N, d_in)`; 0 at points that do not exist.
-        domain: where u lives, N points; `kernel.measure` says what they weigh.
+        domain: the N points of u; their masses are `kernel.measure(domain)`.
         query: signal at the queries, `(B, Nq, query_dim)`; None: u, where the queries are the points.
-        query_domain: where the queries lie, Nq points; None: `domain`.
+        query_domain: the Nq queries; None: `domain`.
 
     Attributes:
-        query: zeros, which nobody reads, where the queries lie elsewhere and their signal was not given.
+        query: zeros, which are not read, where the queries are other points without a signal.
         has_query_signal: whether u(x) is known.
         at_points: whether the queries lie at the points: the same positions, times and masks, in one order.
-        own_queries: whether, besides, u(x) is the signal itself, or is not read.
-        differentiable_twice: whether a gradient of the gradient is wanted, or a forward-mode derivative.
+        own_queries: whether, in addition, u(x) is the signal itself, or is not read.
+        differentiable_twice: whether second or forward-mode derivatives are needed.
 
     Raises:
         ValueError: where the kernel reads u(x) at queries whose signal was not given, or is not that of the points.
@@ -88,19 +88,19 @@ class Integral(Generic[K]):
             "_answers": {},
         }
         for name, value in found.items():
-            object.__setattr__(self, name, value)  # a frozen dataclass refuses the plain form
+            object.__setattr__(self, name, value)  # plain assignment is refused by a frozen dataclass
 
     @property
     def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
-        """What a kernel's functions take: u, domain, query and query domain, None where they are the points' own."""
+        """Arguments of a kernel's functions: u, domain, query and query domain, None where they are the points' own."""
         query = None if self.own_queries and self.own_positions else self.query
         return self.u, self.domain, query, None if self.own_positions else self.query_domain
 
     @property
     def own_positions(self) -> bool:
-        """Whether the queries lie at the points, and no gradient tells their positions from those of the points."""
-        asked, pos = self.query_domain.pos, self.domain.pos
-        return self.at_points and (asked is pos or not (asked.requires_grad or pos.requires_grad))
+        """Whether the queries are at the points, and their positions have no separate gradient."""
+        query_pos, pos = self.query_domain.pos, self.domain.pos
+        return self.at_points and (query_pos is pos or not (query_pos.requires_grad or pos.requires_grad))
 
     @property
     def working_dtype(self) -> torch.dtype:
@@ -117,11 +117,11 @@ class Integral(Generic[K]):
 
     @property
     def has_no_points(self) -> bool:
-        """Whether no batch entry has a point, so that a state stays as it is."""
+        """Whether no batch entry has a point, so that a state does not change."""
         return 0 in (self.u.shape[0], self.domain.num_points)
 
     def state_after_nothing(self, state: State | None) -> State:
-        """The state at the end of an empty sequence that goes on from `state`: without a batch entry its sizes alone.
+        """The state at the end of an empty sequence that continues from `state`; without batch entries only its sizes.
 
         Raises:
             TypeError: where the kernel carries no state.
@@ -130,7 +130,7 @@ class Integral(Generic[K]):
         before = kernel.initial_state(batch) if state is None else state
         if not length or not kernel.has_growing_state:
             return before
-        # every point adds as much as the first, and there are no times to tell
+        # every point adds as much to the state as the first, and there are no times
         _, after = kernel.step(self.u[:, 0], before, self.u.new_zeros(0, dtype=torch.float64))
         grown = [
             [size + length * (larger - size) for size, larger in zip(old.shape, new.shape, strict=True)]
@@ -139,10 +139,10 @@ class Integral(Generic[K]):
         return tuple(new.new_zeros(shape) for new, shape in zip(after, grown, strict=True))
 
     def nothing(self) -> Tensor:
-        """0 at every query, `(B, Nq, d_out)`; its gradients are 0, whatever it would have been made of."""
+        """0 at every query, `(B, Nq, d_out)`, connected to the inputs with gradient 0."""
         places = (self.domain.pos, self.domain.weights, self.query_domain.pos)
         parts = (self.u, self.query, *places, *self.kernel.parameters())
-        # sums of no element: their gradients are there, and 0 even where a value is not finite
+        # empty sums: their gradients exist, and are 0 even where a value is not finite
         zero = sum((part.flatten()[:0].sum().to(self.working_dtype) for part in parts), start=self.u.new_zeros(()))
         return zero.to(self.working_dtype).expand(self.u.shape[0], self.num_queries, self.kernel.out_dim)
 
@@ -153,7 +153,7 @@ class Integral(Generic[K]):
 
     @property
     def has_open_sizes(self) -> bool:
-        """Whether a graph that is exported leaves open how many points or queries there are."""
+        """Whether the number of points or queries is symbolic in an exported graph."""
         return is_open(self.domain.num_points) or is_open(self.num_queries)
 
     @property
@@ -163,11 +163,11 @@ class Integral(Generic[K]):
 
     @property
     def num_heads(self) -> int:
-        """Heads that can be taken apart, each with an equal share of the channels; 1: none."""
+        """Number of separable heads with equal groups of channels; 1: none."""
         return self.kernel.num_heads if isinstance(self.kernel, MultiHead) else 1
 
     def once(self, question: Callable[["Integral[K]"], Answer]) -> Answer:
-        """What a function says of this integral, computed at most once however many routes ask."""
+        """The result of a function of this integral, cached for all routes."""
         if question not in self._answers:
             self._answers[question] = question(self)
         return self._answers[question]
@@ -177,17 +177,17 @@ class Integral(Generic[K]):
         return Integral(kernel, self.u, self.domain, *self.arguments[2:]).wanted_as(self)
 
     def wanted_twice(self) -> "Integral[K]":
-        """The same integral, of which a gradient of the gradient is wanted."""
+        """The same integral, with `differentiable_twice`."""
         other = object.__new__(Integral)
         vars(other).update(vars(self), differentiable_twice=True)
         return other
 
     def wanted_as(self, whole: "Integral[Any]") -> "Integral[K]":
-        """The same integral as a part of another, of which the same derivatives are wanted."""
+        """The same integral, with `differentiable_twice` of another, of which it is a part."""
         return self.wanted_twice() if whole.differentiable_twice else self
 
     def head(self, index: int) -> "Integral[Kernel]":
-        """The integral of one of `num_heads` heads, on its share of the channels."""
+        """The integral of one of `num_heads` heads, on its group of channels."""
         if not isinstance(self.kernel, MultiHead):
             return self
         u, domain, query, query_domain = self.arguments
@@ -203,9 +203,9 @@ def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
 
 
 def order_read(kernel: Kernel, query_domain: Domain, domain: Domain) -> tuple[Tensor | None, Tensor | None]:
-    """Times by which a kernel reads the order, of the queries and of the points, `(1 or B, n)` each.
+    """Times or indices of the queries and of the points, by which a kernel reads the order, `(1 or B, n)` each.
 
-    None where it reads none, and where there is none, of which the kernel then says that it needs one.
+    None where it does not read the order, and where there is none, which the kernel then reports.
 
     Raises:
         ValueError: of a causal kernel; see `domains.preceding_counts`.
@@ -219,16 +219,16 @@ def order_read(kernel: Kernel, query_domain: Domain, domain: Domain) -> tuple[Te
 
 
 def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
-    """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order.
+    """The queries' domain and the points' times, `(1 or B, N)`, which keep the order among nodes; None: no order.
 
-    Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
+    For a causal kernel the queries also keep the mass of their past, which does not follow from nodes.
     """
     queries, kernel = integral.query_domain, integral.kernel
-    asked, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
-    if asked is None:
+    query_times, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
+    if query_times is None:
         return queries, None
     past = past_mass(queries, integral.domain)
     pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
-    batch = max(pos.shape[0], asked.shape[0])
-    pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)
-    return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), asked, past), times
+    batch = max(pos.shape[0], query_times.shape[0])
+    pos, query_times = pos.expand(batch, -1, -1), query_times.expand(batch, -1)
+    return Points.derived(queries, pos, pos.new_ones(pos.shape[:2]), query_times, past), times

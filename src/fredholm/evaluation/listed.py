@@ -1,13 +1,13 @@
-"""Integrals over listed pairs, row by row: each query with its own points.
+"""Integrals over listed pairs, row by row: one row is a query with its own points.
 
 Legend of this file
-    n, K     queries of a group, points that each of them meets (`domains.PairGroup`)
-    table    numbers of every point, query or entry, `(M, ...)`; an index says which of them a row reads
+    n, K     queries of a group, points of each of them (`domains.PairGroup`)
+    table    numbers of every point, query or entry, `(M, ...)`; rows gather from it by an index
 
-A row is what one query meets. Rows go through in chunks: forward nothing of a chunk is kept, backward it is gathered
-and computed again, and its gradients are added to those of the tables. Few rows are computed once and kept. Cost and
-memory grow with pairs and points, never with their product. On a GPU the gradients of an entry that several rows read
-are added in no fixed order, so that last digits differ from run to run.
+Rows are processed in chunks: forward, nothing of a chunk is kept; backward, it is gathered and computed again, and its
+gradients are added to those of the tables. Few rows are computed once and kept. Cost and memory grow with pairs and
+points, never with their product. On a GPU the gradients of an entry that several rows read are added in no fixed order,
+so that last digits differ from run to run.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from fredholm.domains import PairGroup, PairList, preceding_counts
 from fredholm.evaluation.integral import Integral
 
 CHUNK_ELEMENTS = 1 << 22
-"""Numbers that a chunk of rows gathers and computes on a CPU; elsewhere 16 times as many."""
+"""Number of entries that a chunk of rows gathers and computes on a CPU; elsewhere 16 times as many."""
 KEPT_SHARE = 1 / 4
-"""Rows that make less than this share of that are all computed at once, and kept for the backward pass."""
+"""Share of `CHUNK_ELEMENTS` below which all rows are computed at once, and kept for the backward pass."""
 
 RowFunction = Callable[..., Tensor]
-"""From what all rows share and the gathered rows of all tables, by their names, to `(n, d_out)`."""
+"""A function of the shared tensors and the gathered rows of all tables, by name, to `(n, d_out)`."""
 
 
 class Gathered(NamedTuple):
@@ -49,15 +49,15 @@ def row_by_row(
     module: nn.Module | None = None,
     row_elements: int = 0,
 ) -> Tensor:
-    """`function` of every row, `(n, out_dim)`.
+    """Applies `function` to every row, `(n, out_dim)`.
 
     Args:
-        function: differentiable, each row of its result from the same row of what it is given.
-        inputs: what is gathered, by the name under which `function` takes it.
+        function: differentiable; each row of its result depends on the same row of its inputs.
+        inputs: the tables to gather, by the argument names of `function`.
         out_dim: channels of the result.
-        shared: what every row takes whole, by name.
-        module: whose parameters `function` may read beside; None: it reads none.
-        row_elements: numbers that `function` makes of a row.
+        shared: tensors passed whole to every chunk, by name.
+        module: the module whose parameters `function` reads; None: none.
+        row_elements: number of intermediate entries of `function` per row.
 
     Where there are few rows, and under `torch.func` transforms, forward-mode derivatives and the compiler, all are
     computed at once, and everything is kept; likewise for a second derivative.
@@ -71,10 +71,10 @@ def row_by_row(
         return tables[0].new_zeros(0, out_dim)
     gathered = sum(index[:1].numel() * table[:1].numel() for table, index in zip(tables, indices, strict=True))
     made, budget = gathered + row_elements, CHUNK_ELEMENTS * (1 if tables[0].device.type == "cpu" else 16)
-    # 16 bits are too few to add up the gradients of an entry that many rows read
+    # 16 bits are too few to sum the gradients of an entry that many rows read
     if indices[0].shape[0] * made <= KEPT_SHARE * budget and all(t.dtype == wide_dtype(t) for t in tables):
         return function(**shared, **{name: _gather(*given) for name, given in inputs.items()})
-    # buffers too: under `functional_call` the module has others by the time of the backward pass
+    # buffers too: under `functional_call` the module has other ones in the backward pass
     parameters = {} if module is None else {**dict(module.named_parameters()), **dict(module.named_buffers())}
     size = max(1, budget // max(1, made))
     plan = _Plan(module, function, tuple(inputs), tuple(indices), tuple(shared), tuple(parameters), size)
@@ -88,7 +88,7 @@ def _gather(table: Tensor, index: Tensor) -> Tensor:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Plan:
-    """What a pass over all rows needs beside tensors that have gradients: tables, what is shared, parameters."""
+    """Plan of a pass over all rows: indices, names and function, without the differentiable tensors."""
 
     module: nn.Module | None
     function: RowFunction
@@ -99,7 +99,7 @@ class _Plan:
     size: int
 
     def chunks(self) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Runs of rows, and what each gathers."""
+        """Chunks of rows, and the gathered inputs of each."""
         for start in range(0, self.indices[0].shape[0], self.size):
             rows = slice(start, start + self.size)
             yield rows, [index[rows] for index in self.indices]
@@ -116,7 +116,7 @@ class _Plan:
 
 @final
 class _Reader(nn.Module):
-    """A function that reads the parameters of a module."""
+    """Wraps a function that reads the parameters of a module."""
 
     def __init__(self, module: nn.Module, function: RowFunction) -> None:
         super().__init__()
@@ -147,30 +147,30 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Gathers and computes every chunk again; see `torch.autograd.Function`."""
-        # saved tensors are read once: a second time, checkpoints have none
+        # saved tensors are read once: activation checkpointing does not allow a second read
         (grad,), plan, needed, tensors = grads, ctx.plan, ctx.needs_input_grad[1:], ctx.saved_tensors
-        asked = [i for i, wanted in enumerate(needed) if wanted]
-        if torch.is_grad_enabled():  # a gradient of this one will be asked for
+        requested = [i for i, wanted in enumerate(needed) if wanted]
+        if torch.is_grad_enabled():  # a second derivative may follow
             with under_autocast(ctx.autocast, grad), _replayed(ctx.random, grad):
-                return None, *_differentiably(plan, tensors, asked, grad)
+                return None, *_differentiably(plan, tensors, requested, grad)
         with _replayed(ctx.random, grad):
-            return None, *_Rows._gradients(ctx, tensors, grad, asked)
+            return None, *_Rows._gradients(ctx, tensors, grad, requested)
 
     @staticmethod
-    def _gradients(ctx: Any, tensors: Sequence[Tensor], grad: Tensor, asked: list[int]) -> Iterator[Tensor | None]:
-        """The gradient of every tensor, None of those that are not asked for."""
+    def _gradients(ctx: Any, tensors: Sequence[Tensor], grad: Tensor, requested: list[int]) -> Iterator[Tensor | None]:
+        """The gradient of every tensor, None for those not requested."""
         plan = ctx.plan
         count = len(plan.indices)
-        totals = {i: torch.zeros_like(tensors[i], dtype=wide_dtype(tensors[i])) for i in asked}
+        totals = {i: torch.zeros_like(tensors[i], dtype=wide_dtype(tensors[i])) for i in requested}
         for rows, indices in plan.chunks():
             gathered = [_gather(table, index) for table, index in zip(tensors[:count], indices, strict=True)]
             leaves = [t.detach() for t in (*gathered, *tensors[count:])]
-            for i in asked:
+            for i in requested:
                 leaves[i].requires_grad_()
             with torch.enable_grad(), under_autocast(ctx.autocast, grad):
                 out = plan.compute(leaves[:count], leaves[count:])
-            found = torch.autograd.grad(out, [leaves[i] for i in asked], grad[rows], allow_unused=True)
-            for i, by in zip(asked, found, strict=True):
+            found = torch.autograd.grad(out, [leaves[i] for i in requested], grad[rows], allow_unused=True)
+            for i, by in zip(requested, found, strict=True):
                 if by is None:
                     continue
                 if i < count:
@@ -187,7 +187,7 @@ def _random_state(like: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def _replayed(state: Tensor | None, like: Tensor) -> Iterator[None]:
-    """Draws what was drawn from that state, such as a mask of weights, and leaves the generator as it was."""
+    """Context that replays random draws from a state, such as a mask of weights, and restores the generator."""
     if state is None:
         yield
         return
@@ -197,20 +197,20 @@ def _replayed(state: Tensor | None, like: Tensor) -> Iterator[None]:
         yield
 
 
-def _differentiably(plan: _Plan, tensors: Sequence[Tensor], asked: list[int], grad: Tensor) -> list[Tensor | None]:
+def _differentiably(plan: _Plan, tensors: Sequence[Tensor], requested: list[int], grad: Tensor) -> list[Tensor | None]:
     """The gradients of all rows at once, with a graph of their own."""
     count = len(plan.indices)
-    # views, because a table may have been made of the parameters that stand beside it
+    # views, because a table may depend on the parameters
     tensors = [tensor.view_as(tensor) for tensor in tensors]
     gathered = [_gather(table, index) for table, index in zip(tensors[:count], plan.indices, strict=True)]
     out = plan.compute(gathered, tensors[count:])
-    found = torch.autograd.grad(out, [tensors[i] for i in asked], grad, create_graph=True, allow_unused=True)
-    by_place = dict(zip(asked, found, strict=True))
+    found = torch.autograd.grad(out, [tensors[i] for i in requested], grad, create_graph=True, allow_unused=True)
+    by_place = dict(zip(requested, found, strict=True))
     return [by_place.get(i) for i in range(len(tensors))]
 
 
 def spread(rows: Sequence[Tensor], pairs: PairList, like: Tensor, out_dim: int) -> Tensor:
-    """The rows of all groups at their queries, `(B, Nq, out_dim)`; 0 at queries in no group."""
+    """Scatters the rows of all groups to their queries, `(B, Nq, out_dim)`; 0 at queries in no group."""
     if not rows:
         return like.new_zeros(pairs.batch, pairs.num_queries, out_dim)
     queries = torch.cat([group.queries for group in pairs.groups])
@@ -221,15 +221,15 @@ def spread(rows: Sequence[Tensor], pairs: PairList, like: Tensor, out_dim: int) 
 
 
 def per_point(values: Tensor, index: Tensor, count: int) -> Gathered:
-    """Values of each of `count` points, `(1 or B, count, ...)`, where an index numbers these through the batch."""
+    """Values of each of `count` points, `(1 or B, count, ...)`, with an index that counts across the batch."""
     return Gathered(values.flatten(0, 1), index % count if values.shape[0] == 1 else index)
 
 
 def pair_mass(integral: Integral[Any], group: PairGroup) -> Tensor:
     """ω_j m_ij of a group's pairs, `(n, K)`; 0 where a causal kernel does not see the point."""
-    domain, asked = integral.domain, integral.query_domain
+    domain, query_domain = integral.domain, integral.query_domain
     mass = _gather(*per_point(torch.atleast_2d(domain.weights), group.points, domain.num_points)) * group.weights
     if not integral.kernel.is_causal or integral.kernel.reads_past_by_position:
         return mass
-    seen = _gather(*per_point(preceding_counts(asked, domain), group.queries, asked.num_points))
+    seen = _gather(*per_point(preceding_counts(query_domain, domain), group.queries, query_domain.num_points))
     return torch.where(group.points % domain.num_points < seen[:, None], mass, 0.0)

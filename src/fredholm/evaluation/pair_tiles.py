@@ -1,4 +1,4 @@
-"""Scores of pairs, tile by tile: what is hidden, what pairs weigh, and how gradients reach queries and keys.
+"""Scores of pairs in tiles: masks, masses of pairs, and gradients of queries and keys.
 
 Legend (heads of a batch in a row, G = B·H)
     s_ij         score of a pair, of q_i·k_j and ‖q_i - k_j‖² (`kernels.attention.scored`)
@@ -20,20 +20,20 @@ from fredholm.kernels.attention.scored import Score, numbers_by_head
 
 
 class TileInputs(NamedTuple):
-    """What scores depend on; B' and H' are 1, or B and H."""
+    """Inputs of scores; B' and H' are 1, or B and H."""
 
     query: Tensor  # (B, H, Nq, d)
     key: Tensor  # (B, H, N, d)
     key_bias: Tensor | None = None  # b: (B, H, N)
     softening: Tensor | None = None  # ε: ()
-    numbers: Tensor | None = None  # what else the score is given: (m,) or (m, H)
+    numbers: Tensor | None = None  # further arguments of the score: (m,) or (m, H)
     mass: Tensor | None = None  # ω: (B', N); None: all 1
     pairs: Tensor | None = None  # m: (B', H', Nq, N); None: all 1
-    seen: Tensor | None = None  # how many leading keys each query sees, int64: (B', Nq); None: all
+    seen: Tensor | None = None  # number of leading keys that each query sees, int64: (B', Nq); None: all
 
 
 def measured(kernel: ValueMixing, domain: Domain, query_domain: Domain) -> tuple[Tensor | None, ...]:
-    """Mass, pair weights and order of an integral, as `TileInputs` has them last: None where nothing differs."""
+    """Mass, pair weights and order of an integral, the last fields of `TileInputs`; None where trivial."""
     kernel.check_pair_weights(domain)
     return (
         None if domain.is_even and domain.mask is None else torch.atleast_2d(kernel.measure(domain)),
@@ -43,7 +43,7 @@ def measured(kernel: ValueMixing, domain: Domain, query_domain: Domain) -> tuple
 
 
 class Pairs(NamedTuple):
-    """Every pair at once, in PyTorch's differentiable operations and at least float32; masses broadcast to scores."""
+    """All pairs at once, in differentiable operations and at least float32; masses broadcast to scores."""
 
     scores: Tensor  # s: (B, H, Nq, N)
     mass: Tensor | None  # P; None: all 1
@@ -51,7 +51,7 @@ class Pairs(NamedTuple):
 
 
 def all_pairs(inputs: TileInputs, score: Score) -> Pairs:
-    """What tiles hold, without tiles: for derivatives that their operators lack, and for graphs that are exported."""
+    """Scores and masses without tiles: for derivatives that tile operators lack, and for exported graphs."""
     query, key = (t.to(wide_dtype(t)) for t in (inputs.query, inputs.key))
     products = dot = query @ key.mT
     if inputs.key_bias is not None:
@@ -59,7 +59,7 @@ def all_pairs(inputs: TileInputs, score: Score) -> Pairs:
     distance = None
     if score.reads_distance:
         square = query.square().sum(-1)[..., None] + key.square().sum(-1)[:, :, None] - 2 * products
-        # rounding below 0 is taken off, and changes no derivative
+        # clamps rounding below 0, without effect on derivatives
         distance = square + (square.clamp_min(0) - square).detach()
         distance = distance if inputs.softening is None else distance + inputs.softening.to(dot.dtype)
     scores = score.value(dot, distance, *numbers_by_head(inputs.numbers, query.shape[1], dot.dtype))
@@ -75,22 +75,23 @@ def all_pairs(inputs: TileInputs, score: Score) -> Pairs:
 
 
 class Rows(NamedTuple):
-    """Some queries of some heads, and the keys that any of them may see."""
+    """A group of queries and heads, and the keys that any of them may see."""
 
     heads: slice
     rows: slice
     seen: int  # no query sees a key from here on
-    seen_by_all: int  # every query sees the keys before this one, as far as causality goes
+    seen_by_all: int  # causality hides no key before this one from any query
 
 
 @final
 class PairTiles:
-    """The heads of a batch in a row, in at least float32, cut into tiles.
+    """Pairs in at least float32, with batch and heads in one axis, cut into tiles.
 
     Args:
         inputs: see `TileInputs`.
         score: s.
-        elements: pairs in a tile, about; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
+        elements: approximate number of pairs in a tile; None: 2^17 a thread on a CPU, which its cache can hold, 2^24
+            elsewhere.
     """
 
     ROWS = 256
@@ -113,7 +114,7 @@ class PairTiles:
                 self.softening = inputs.softening.to(self.dtype)
                 self.query_square = self.query_square + self.softening
         self.numbers = [t.repeat(self.batch, 1, 1) for t in numbers_by_head(inputs.numbers, self.num_heads, self.dtype)]
-        # fewest and most keys that each query sees in some batch entry, read from the device once
+        # fewest and most keys that each query sees over the batch, read from the device once
         order = None if self.order is None or not has_values(self.order) else self.order
         self.seen: list[list[int]] = [] if order is None else torch.stack(order.aminmax(dim=0)).tolist()
         self.rows = max(1, min(self.ROWS, self.num_queries))
@@ -128,15 +129,15 @@ class PairTiles:
         return tensor.flatten(0, 1).to(self.dtype).contiguous()
 
     def at(self, tensor: Tensor, heads: slice, points: slice) -> Tensor:
-        """`tensor[heads, points]` of a tensor that lives as long as these tiles: taking one costs as much as a sum."""
+        """Cached `tensor[heads, points]` of a tensor that outlives these tiles: slicing costs as much as a sum."""
         place = id(tensor), heads.start, points.start, points.stop
         if place not in self._slices:
-            # the tensor as well, so that no other is given its identity
+            # keeps the tensor alive, so that its id stays unique
             self._slices[place] = tensor, tensor[heads, points]
         return self._slices[place][1]
 
     def scratch(self, place: int, shape: torch.Size) -> Tensor:
-        """Memory of one tile, used again for the next: `place` 0 and 1 hold what a score is made of."""
+        """Memory of one tile, reused for the next: `place` 0 and 1 hold the inputs of a score."""
         if (place, shape) not in self._shaped:
             if place not in self._scratch or self._scratch[place].numel() < shape.numel():
                 # a solver's block may be larger than a tile
@@ -146,12 +147,12 @@ class PairTiles:
         return self._shaped[place, shape]
 
     def groups(self) -> Iterator[slice]:
-        """Every head once, as many together as fill a tile."""
+        """Groups of heads, each as many as fill a tile."""
         for head in range(0, self.query.shape[0], self.group):
             yield slice(head, min(head + self.group, self.query.shape[0]))
 
     def rows_of(self, heads: slice, size: int | None = None) -> Iterator[Rows]:
-        """Every query of these heads once, `size` together or as many as a tile has."""
+        """Groups of queries of these heads, `size` each or as many as fit a tile."""
         size = self.rows if size is None else size
         for start in range(0, self.num_queries, size):
             stop = min(start + size, self.num_queries)
@@ -162,20 +163,20 @@ class PairTiles:
             yield Rows(heads, slice(start, stop), seen, seen_by_all)
 
     def all_rows(self) -> Iterator[Rows]:
-        """Every query of every head once."""
+        """Groups of queries of all heads."""
         for heads in self.groups():
             yield from self.rows_of(heads)
 
     def columns_of(self, rows: Rows, stop: int | None = None) -> Iterator[slice]:
-        """The keys that some of the rows may see, or those before `stop`, a tile at a time."""
+        """Tiles of the keys that some of the rows may see, or of those before `stop`."""
         stop = rows.seen if stop is None else stop
         for start in range(0, stop, self.columns):
             yield slice(start, min(start + self.columns, stop))
 
     def scores(self, rows: Rows, columns: slice) -> tuple[Tensor, Any]:
-        """s, `(g, r, c)`, and what `Score.pull` needs, to the bit the same each time, in memory of the next tile too.
+        """s, `(g, r, c)`, and the residuals of `Score.pull`, in memory that the next tile overwrites.
 
-        That is needed where scores are large: none may lie above its row's reference.
+        Recomputation is bit for bit the same: a large score must not exceed its row's reference.
         """
         at, heads = self.at, rows.heads
         query, key = at(self.query, heads, rows.rows), at(self.key, heads, columns)
@@ -230,18 +231,18 @@ class PairTiles:
         return tensor if tensor.shape[0] == 1 else tensor[self.places(rows, tensor.shape[0], 1)[0]]
 
     def places(self, rows: Rows, batch: int, heads: int) -> tuple[Tensor, Tensor]:
-        """Batch entry and head of each of the tile's heads in a tensor that has `batch` and `heads` of them."""
+        """Indices of batch entry and head for each of the tile's heads, in a tensor with these `batch` and `heads`."""
         index = torch.arange(rows.heads.start, rows.heads.stop, device=self.query.device)
         return (index // self.num_heads) % batch, (index % self.num_heads) % heads
 
 
 @final
 class PairGradients:
-    """Sums of the gradients of everything in `TileInputs` but the order, over tiles.
+    """Sums over tiles of the gradients of all `TileInputs` but the order.
 
     Args:
-        like: tiles, which say how many keys there are.
-        wanted: the names of the inputs whose gradients are asked for; those of masses and pairs cost something.
+        like: tiles, for the sizes.
+        wanted: names of the inputs whose gradients are needed; those of masses and pairs cost extra.
     """
 
     def __init__(self, like: PairTiles, wanted: frozenset[str]) -> None:
@@ -257,7 +258,7 @@ class PairGradients:
         self._num_heads = like.num_heads
 
     def queries(self, tiles: PairTiles) -> tuple[Tensor, Tensor | None]:
-        """Where `add` is to sum up what the queries of some tiles receive: of q, and of ‖q‖²."""
+        """Memory in which `add` sums the gradients of some queries: of q, and of ‖q‖²."""
         squares = None if tiles.query_square is None else torch.zeros_like(tiles.query_square)
         return torch.zeros_like(tiles.query), squares
 
@@ -270,7 +271,7 @@ class PairGradients:
         by_score: Tensor,
         into: tuple[Tensor, Tensor | None],
     ) -> None:
-        """Adds what the gradients of a tile's scores, which are used up, say of queries, keys and numbers."""
+        """Adds to the gradients of queries, keys and numbers from those of a tile's scores, which are overwritten."""
         at, score, here, there = tiles.at, tiles.score, (rows.heads, rows.rows), (rows.heads, columns)
         by_dot, by_distance, by_numbers = score.pull(kept, by_score, tiles.numbers_of(rows))
         to_query, to_query_square = into
@@ -286,7 +287,7 @@ class PairGradients:
             total[rows.heads] += by_number
 
     def add_masses(self, tiles: PairTiles, rows: Rows, columns: slice, by_mass: Tensor) -> None:
-        """Adds to the gradient of ω what each pair says of its point's, `(g, r, c)`."""
+        """Adds to the gradient of ω from that of each pair's mass, `(g, r, c)`."""
         if self.mass is not None:
             batch, _ = tiles.places(rows, self.mass.shape[0], 1)
             self.mass[:, columns].index_add_(0, batch, by_mass.sum(1))

@@ -1,4 +1,4 @@
-"""What the backward pass computes anew, from the parameters that the forward pass saw; and points a block at a time."""
+"""Recomputation in the backward pass, with the parameters of the forward pass; and points in blocks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast, final
@@ -15,15 +15,15 @@ Result = TypeVar("Result")
 
 
 def recomputed(module: nn.Module | None, function: Callable[..., Result], *args: Any) -> Result:
-    """`function(*args)`, of which the backward pass is left nothing but the arguments.
+    """`function(*args)`, recomputed in the backward pass, which keeps only the arguments.
 
     Args:
-        module: whose parameters `function` may read. Those of now are read backward too: under
-            `torch.func.functional_call` the module has others by then. None: it reads none.
+        module: the module whose parameters `function` reads. The current ones are used backward too, though under
+            `torch.func.functional_call` the module has other ones then. None: it reads none.
         function: computes tensors.
         args: its arguments.
 
-    Under `torch.func.grad`, vjp and the like everything is kept, for they cannot compute anew.
+    Under `torch.func.grad`, vjp and the like everything is kept, because they do not support recomputation.
     """
     if not torch.is_grad_enabled():
         return function(*args)
@@ -39,11 +39,11 @@ def recomputed(module: nn.Module | None, function: Callable[..., Result], *args:
 
 @final
 class _Reader(nn.Module):
-    """A function that reads the parameters of a module, as `functional_call` gives it others.
+    """Wraps a function that reads the parameters of a module, so that `functional_call` can replace them.
 
     Args:
-        module: whose parameters it reads.
-        function: of tensors.
+        module: the module whose parameters it reads.
+        function: a function of tensors.
     """
 
     def __init__(self, module: nn.Module, function: Callable[..., Any]) -> None:
@@ -56,7 +56,7 @@ class _Reader(nn.Module):
 
 
 def reading(module: nn.Module, parameters: Sequence[Tensor], function: Callable[[], Result]) -> Result:
-    """`function()`, which reads these tensors as the parameters of a module, in the order of `module.parameters()`."""
+    """Calls `function()` with these tensors as the parameters of a module, in the order of `module.parameters()`."""
     names = (f"module.{name}" for name, _ in module.named_parameters())
     return cast("Result", functional_call(_Reader(module, function), dict(zip(names, parameters, strict=True)), ()))
 
@@ -68,9 +68,9 @@ def pulled_back(
     wanted: Sequence[bool],
     autocast: torch.dtype | None,
 ) -> list[Tensor | None]:
-    """The gradients of those tensors that are wanted, of a function computed anew; None for the others.
+    """The gradients of the wanted tensors, of a recomputed function; None for the others.
 
-    `autocast` is what `autocast_dtype` told when it was computed first.
+    `autocast` is the `autocast_dtype` of the forward pass.
     """
     pairs, like = zip(tensors, wanted, strict=True), next(t for t in tensors if t is not None)
     leaves = [None if t is None else t.detach().requires_grad_(want) for t, want in pairs]
@@ -78,11 +78,11 @@ def pulled_back(
         results = function(*leaves)
     results, grads = ((results,), (grads,)) if isinstance(results, Tensor) else (results, grads)
     received = [(r, g) for r, g in zip(results, grads, strict=True) if r.requires_grad and g is not None]
-    asked = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-    if not received or not asked:
+    starts = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    if not received or not starts:
         return [None] * len(leaves)
     ends, given = zip(*received, strict=True)
-    found = iter(torch.autograd.grad(ends, asked, given, allow_unused=True))
+    found = iter(torch.autograd.grad(ends, starts, given, allow_unused=True))
     return [next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves]
 
 
@@ -90,8 +90,8 @@ Made = TypeVar("Made")
 
 
 class Blocks(NamedTuple):
-    """How N points are cut into blocks of `size`; with `anew`, nothing of a block outlives it, and the backward pass
-    computes it anew from the parameters of `reads`."""
+    """A cut of N points into blocks of `size`; with `anew`, nothing of a block is kept, and the backward pass
+    recomputes it from the parameters of `reads`."""
 
     size: int
     anew: bool
@@ -99,11 +99,11 @@ class Blocks(NamedTuple):
 
     def cut(self, points: Tensor) -> Sequence[Tensor]:
         """The blocks of a tensor with the points in dim 1."""
-        # `split` gathers gradients at once; slices would each make one of all points
+        # `split` gathers gradients at once; each slice would make one of all points
         return points.split(self.size, dim=1) if points.shape[1] > self.size else [points]
 
     def each(self, part: Callable[..., Made], *blocks: Sequence[Tensor]) -> Iterator[Made]:
-        """What `part` makes of every block."""
+        """The results of `part` on every block."""
         for given in zip(*blocks, strict=True):
             if self.anew and len(blocks[0]) > 1:
                 yield recomputed(self.reads, part, *given)
@@ -111,7 +111,7 @@ class Blocks(NamedTuple):
                 yield part(*given)
 
     def sum(self, part: Callable[..., tuple[Tensor, ...]], *blocks: Sequence[Tensor]) -> list[Tensor]:
-        """The sums over all blocks of what `part` makes of each."""
+        """The sums over all blocks of the results of `part`."""
         totals: list[Tensor] = []
         for made in self.each(part, *blocks):
             totals = [total + more for total, more in zip(totals, made, strict=True)] if totals else list(made)
@@ -119,13 +119,13 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(u: Tensor, size: int | None, kept: int, reads: Kernel | None = None) -> Blocks:
-    """How the points of `u` `(B, N, C)` are cut.
+    """The blocks of the points of `u` `(B, N, C)`.
 
     Args:
         u: the signal.
-        size: points a block; None: 2^11 on a CPU, whose cache then holds their features, 2^16 elsewhere.
-        kept: numbers in a signal up to which the backward pass finds what blocks were made of, and does not compute it
-            anew; 2^24 are 64 MB in float32.
-        reads: whose parameters are read block by block; None: nothing is read but tensors.
+        size: points per block; None: 2^11 on a CPU, whose cache then holds their features, 2^16 elsewhere.
+        kept: largest number of entries of a signal whose blocks are kept for the backward pass instead of recomputed;
+            2^24 are 64 MB in float32.
+        reads: the module whose parameters are read block by block; None: none.
     """
     return Blocks(size or (1 << 11 if u.device.type == "cpu" else 1 << 16), u.numel() > kept, reads)

@@ -1,4 +1,4 @@
-"""Sums and means over the past, by chunks, of what splits over the two points of a pair."""
+"""Sums and means over the past by chunks, for kernels that split over the two points of a pair."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from fredholm.kernels import Kernel, State, Stateful
 
 
 def order_refusals(integral: Integral[Kernel]) -> list[str]:
-    """Why the i-th query of a causal kernel does not see just the first i points, a sentence each."""
+    """Reasons why the i-th query of a causal kernel does not see exactly the first i points, a sentence each."""
     reasons = [] if integral.at_points else ["the kernel is causal and the queries are not the points of the signal"]
     if not is_ordered_by_index(integral.domain):
         reasons.append("points that share a time see each other")
@@ -19,8 +19,8 @@ def order_refusals(integral: Integral[Kernel]) -> list[str]:
 
 
 def reset_refusals(reset: Tensor | None) -> list[str]:
-    """Why sums by chunks cannot begin anew within a sequence; empty where they need not."""
-    return [] if reset is None else ["running sums see no reset; use evaluation=StepLoop(), or split the signal"]
+    """Reasons why sums by chunks cannot restart within a sequence; empty without a reset."""
+    return [] if reset is None else ["running sums support no reset; use evaluation=StepLoop(), or split the signal"]
 
 
 def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None, chunk: int) -> tuple[Tensor, Tensor]:
@@ -30,8 +30,8 @@ def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None
         phi: φ by shared head, `(B, H', H / H', N, r)`.
         psi: ψ, `(B, H', N, r)`.
         weighed: v, with the mass of its point, `(B, H', N, m)`.
-        before: what Σ ψ ⊗ v was before the first point, `(B, H', r, m)`; None: 0.
-        chunk: points in a chunk at most.
+        before: Σ ψ ⊗ v before the first point, `(B, H', r, m)`; None: 0.
+        chunk: largest number of points in a chunk.
 
     Returns:
         `(B, H', H / H', N, m)`, and Σ ψ ⊗ v after the last point, `(B, H', r, m)`.
@@ -40,7 +40,7 @@ def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None
     chunks = 1 if is_open(length) else max(1, -(-length // chunk))
     size = -(-length // chunks)
     fill = chunks * size - length
-    # contiguous: a compiler that knows no sizes takes what is padded for that, and padding by 0 keeps strides
+    # contiguous: with symbolic sizes the compiler assumes that padded tensors are, but padding by 0 keeps strides
     phi, psi, weighed = (
         pad(part.contiguous(), (0, 0, 0, fill)).unflatten(-2, (chunks, size)) for part in (phi, psi, weighed)
     )  # (B, H', H / H', chunks, size, r), and without H / H'
@@ -55,13 +55,13 @@ def causal_sums(phi: Tensor, psi: Tensor, weighed: Tensor, before: Tensor | None
 
 
 def state_refusals(integral: Integral[Stateful], state: State | None) -> list[str]:
-    """Why a state does not lead to these points: their positions would start anew with every chunk."""
+    """Reasons why a state cannot continue at these points: their positions would restart with every chunk."""
     domain = integral.domain
-    # a sequence that begins at place 0 may be one that nobody placed
+    # a sequence from position 0 may be one without given positions
     is_placed = not domain.is_generated or domain.times is not None or any(any(b.origin) for b in domain.grid_blocks)
     if state is None or is_placed or not integral.kernel.reads_time:
         return []
     return [
-        f"the kernel reads positions, and {integral.domain!r} does not say where a sequence goes on; "
+        f"the kernel reads positions, and {integral.domain!r} does not continue those of a sequence; "
         "give Sequence(n, first=...) or Sequence(times=...), or switch positions off in inputs="
     ]

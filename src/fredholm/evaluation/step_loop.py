@@ -1,4 +1,4 @@
-"""The oracle of recurrences: one point after the other."""
+"""The oracle of recurrences: point by point."""
 
 import dataclasses
 from typing import final
@@ -15,7 +15,7 @@ from fredholm.kernels import State, Stateful
 @final
 @dataclasses.dataclass(frozen=True)
 class StepLoop(StatefulRoute[Stateful]):
-    """Calls the kernel's `step` along the sequence: what every faster route of a stateful kernel is tested against.
+    """Calls the kernel's `step` along the sequence: the reference for all faster routes of stateful kernels.
 
     At a point that does not exist the result is exactly 0.
     """
@@ -29,13 +29,13 @@ class StepLoop(StatefulRoute[Stateful]):
         kernel, domain = integral.kernel, integral.domain
         reasons = [] if kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
         if kernel.has_growing_state and domain.mask is not None:
-            reasons.append("a state that grows cannot pass over points that do not exist")
+            reasons.append("a growing state cannot skip points that do not exist")
         if kernel.sees_simultaneous and not is_ordered_by_index(domain):
             reasons.append("points that share a time see each other")
         if kernel.reads_order and not domain.is_ordered:
-            reasons.append("the kernel reads times, or places in an order, and the domain has neither")
+            reasons.append("the kernel reads times or indices, and the domain has no order")
         if kernel.reads_time and domain.times is None:
-            reasons.append("a step must be told when its point is, and the domain has no times")
+            reasons.append("a step needs the time of its point, and the domain has no times")
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
         if not domain.is_uniform:

@@ -1,4 +1,4 @@
-"""What every room that works in tiles needs: runs of indices, memory that tiles share, and who may weigh pairs."""
+"""Tools of tiled routes: slices, scratch memory, and checks of pair weights."""
 
 from collections.abc import Iterator
 from typing import Any, final
@@ -9,15 +9,15 @@ from fredholm.evaluation.integral import Integral
 
 
 def ranges(total: int, step: int) -> Iterator[slice]:
-    """Runs of at most `step` that cover `total`."""
+    """Slices of at most `step` that cover `total`."""
     for first in range(0, total, step):
         yield slice(first, min(first + step, total))
 
 
 def pair_refusals(integral: Integral[Any]) -> list[str]:
-    """Why pair weights do not fit the heads of a kernel that has `num_heads`; empty where they do, or where none are.
+    """Reasons why pair weights do not fit the heads of a kernel with `num_heads`; empty where they do, or without any.
 
-    `Dense` also takes what weighs shares of the channels that are no heads.
+    `Dense` also accepts weights for groups of channels that are no heads.
     """
     bias, heads = integral.domain.pair_bias, integral.kernel.num_heads
     if bias is None or bias.shape[1] in (1, heads):
@@ -27,14 +27,14 @@ def pair_refusals(integral: Integral[Any]) -> list[str]:
 
 @final
 class Workspace:
-    """Scratch memory by name, taken again and again: fresh pages cost as much as the arithmetic on them."""
+    """Scratch memory by name, for reuse: fresh pages cost as much as the arithmetic on them."""
 
     def __init__(self, like: Tensor) -> None:
         self._like = like
         self._buffers: dict[str, Tensor] = {}
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """Uninitialised memory of this shape, valid until the name is taken again."""
+        """Uninitialised memory of this shape, valid until the name is used again."""
         size = 1
         for extent in shape:
             size *= extent

@@ -1,4 +1,4 @@
-"""Kernels that are a number a head and pair times a value matrix, in tiles of queries."""
+"""Kernels of one number per head and pair, times a value matrix, in tiles of queries."""
 
 import dataclasses
 from typing import final
@@ -17,10 +17,10 @@ from fredholm.kernels import ValueMixing
 @final
 @dataclasses.dataclass(frozen=True)
 class Weighted(Route[ValueMixing]):
-    """For `ValueMixing` kernels: `coefficients @ values`, some queries at a time, computed anew in the backward pass.
+    """For `ValueMixing` kernels: `coefficients @ values`, some queries at a time, recomputed in the backward pass.
 
-    Nothing but the kernel's own `density` is needed. Cost per pair and head that of the density and 2 d_v flops;
-    memory O(N·d) and that of one tile, and never the N x N x d² of κ.
+    Only the kernel's own `density` is needed. Cost per pair and head that of the density and 2 d_v flops; memory O(N·d)
+    plus that of one tile, without the N x N x d² of κ.
 
     Args:
         tile_elements: pairs of all heads in a tile; None: 2^20 on a CPU, 2^25 elsewhere.
@@ -31,9 +31,9 @@ class Weighted(Route[ValueMixing]):
     tile_elements: int | None = None
 
     def refusals(self, integral: Integral[ValueMixing]) -> list[str]:
-        """Refuses kernels whose rows are not made one by one, and pair weights for other heads than the kernel's."""
+        """Refuses kernels whose rows depend on each other, and pair weights for other heads than the kernel's."""
         if integral.kernel.holds_pair_weights:
-            return ["κ is a sum over chains of pairs, of which no row is made alone"]
+            return ["κ is a sum over chains of pairs, whose rows cannot be computed one by one"]
         return pair_refusals(integral)
 
     def compute(self, integral: Integral[ValueMixing]) -> Tensor:
@@ -51,11 +51,13 @@ class Weighted(Route[ValueMixing]):
 
     def _rows(self, integral: Integral[ValueMixing], value: Tensor, rows: slice) -> Tensor:
         """The integral at some queries, `(B, r, H·d)`."""
-        domain, asked = integral.domain, integral.query_domain
-        at, times = order_read(integral.kernel, asked, domain)
-        pos = (asked.pos if asked.pos.ndim == 3 else asked.pos[None])[:, rows]
-        past = past_mass(asked, domain)[:, rows] if integral.kernel.averages_past else None
-        asked = Points.derived(asked, pos, pos.new_ones(pos.shape[:2]), None if at is None else at[:, rows], past)
+        domain, query_domain = integral.domain, integral.query_domain
+        at, times = order_read(integral.kernel, query_domain, domain)
+        pos = (query_domain.pos if query_domain.pos.ndim == 3 else query_domain.pos[None])[:, rows]
+        past = past_mass(query_domain, domain)[:, rows] if integral.kernel.averages_past else None
+        query_domain = Points.derived(
+            query_domain, pos, pos.new_ones(pos.shape[:2]), None if at is None else at[:, rows], past
+        )
         domain = domain.as_met_by(rows, times)
-        coefficients = integral.kernel.coefficients(integral.u, domain, integral.query[:, rows], asked)
+        coefficients = integral.kernel.coefficients(integral.u, domain, integral.query[:, rows], query_domain)
         return (coefficients @ value.to(coefficients.dtype)).transpose(1, 2).flatten(2)

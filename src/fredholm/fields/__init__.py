@@ -1,4 +1,4 @@
-"""Fields, which are functions told by their parameters, and the frames in which sets of samples place them."""
+"""Fields, which are functions given by parameters, and the frames in which sets of samples place them."""
 
 from fredholm.fields.field import Field
 from fredholm.fields.frames.axes import Affine, Rotational

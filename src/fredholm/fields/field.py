@@ -1,4 +1,4 @@
-"""The abstract field: a family of functions, each told by its parameters."""
+"""The abstract field: a parametric family of functions."""
 
 import abc
 from typing import final
@@ -15,8 +15,8 @@ class Field(nn.Module, Rebuildable, abc.ABC):
     """(θ, x) -> f_θ(x): functions from R^s to R^m with P parameters each.
 
     The parameters are no `nn.Parameter`s but an argument, so that a set of fields, each with its own, is one tensor
-    `(..., P)`: what an operator predicts, or what is optimised. Leading dimensions broadcast against those of x.
-    Everything is computed in at least float32, under autocast too: phases of many radians need their digits.
+    `(..., P)`, which an operator predicts or an optimiser refines. Leading dimensions broadcast against those of x.
+    Everything is computed in at least float32, under autocast too: large phases need the precision.
 
     Attributes:
         pos_dim: coordinates s of x.
@@ -30,15 +30,15 @@ class Field(nn.Module, Rebuildable, abc.ABC):
 
     @abc.abstractmethod
     def draw(self) -> Tensor:
-        """θ of one field at the start of an optimisation, `(P,)`, from torch's global seed."""
+        """Initial θ of one field, `(P,)`, drawn from torch's global seed."""
 
     @abc.abstractmethod
     def sizes(self) -> Tensor:
-        """The standard deviation of each entry of `draw`, `(P,)`: what makes a change of it small or large."""
+        """Standard deviation of each entry of `draw`, `(P,)`: the scale on which an entry varies."""
 
     @abc.abstractmethod
     def amplitudes(self) -> Tensor:
-        """Which entries of θ the field is linear in, `(P,)` bool: where all of these are 0, so is the field."""
+        """Mask of entries of θ in which the field is linear, `(P,)` bool: where all of these are 0, so is the field."""
 
     @abc.abstractmethod
     def values(self, parameters: Tensor, x: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class Field(nn.Module, Rebuildable, abc.ABC):
 
     @abc.abstractmethod
     def derivatives(self, parameters: Tensor, x: Jet) -> Jet:
-        """f_θ with its derivatives, by whatever the jet x is differentiated by; arguments as in `values`."""
+        """f_θ with its derivatives by the variables of the jet x; arguments as in `values`."""
 
     @final
     def forward(self, parameters: Tensor, x: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class Field(nn.Module, Rebuildable, abc.ABC):
 
         Args:
             parameters: θ, `(..., P)`.
-            x: places with their derivatives by s' coordinates.
+            x: positions with their derivatives by s' coordinates.
         """
         parameters, wide = self._wide(parameters, *x)
         with without_autocast(parameters):

@@ -6,7 +6,7 @@ Such sums are closed under x -> A x + b, as those with fixed frequencies are not
 A⁻ᵀ w_k and the phases b_k - (A⁻ᵀ w_k)·t. In the coordinates of a frame that is what `Coordinates.waves` computes.
 
 Source: Neural Fields Meet Attention, 3.3 (A3b). The paper says that an operator which outputs frequencies "will" output
-w_k / a for samples scaled by a. It can; nothing makes it. Here it does, since what it outputs are frequencies in the
+w_k / a for samples scaled by a. It can, but nothing enforces it. Here it does, since it outputs frequencies in the
 frame.
 """
 

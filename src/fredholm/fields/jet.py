@@ -17,13 +17,13 @@ class Jet(NamedTuple):
     """Σ_k ∂²/∂x_k², `(..., N, c)`."""
 
     def mapped(self, weight: Tensor, bias: Tensor | None = None) -> "Jet":
-        """After v -> W v + b, from W `(..., c', c)` and b `(..., c')`."""
+        """The jet of W v + b, from W `(..., c', c)` and b `(..., c')`."""
         value = self.value @ weight.mT
         value = value if bias is None else value + bias[..., None, :]
         return Jet(value, self.gradient @ weight.mT[..., None, :, :], self.laplacian @ weight.mT)
 
     def sine(self, omega: float = 1.0) -> "Jet":
-        """After v -> sin(ω v), entry by entry.
+        """The jet of sin(ω v), entry by entry.
 
         Δ sin(ωv) = ω cos(ωv) Δv - ω² sin(ωv) ‖∇v‖².
         """

@@ -18,26 +18,26 @@ from fredholm.fields.jet import Jet
 
 
 class FieldSamples(NamedTuple):
-    """Values of B fields, and where they say little."""
+    """Values of B fields, and a mask of unreliable ones."""
 
     values: Tensor
     """`(B, N, m)`."""
     is_far: Tensor
-    """`(B, N)` bool: further from the samples' centre than `margin` times the furthest of them. The field is computed
-    there all the same, and nothing bound it to anything."""
+    """`(B, N)` bool: further from the samples' centre than `margin` times the furthest sample. The field is computed
+    there all the same, but no sample constrains it."""
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PlacedField:
-    """B fields, each with its parameters and its frame: what a `models.FieldOperator` makes of samples.
+    """B fields, each with its parameters and its frame: the prediction of a `models.FieldOperator` from samples.
 
     Args:
         field: the family.
         parameters: θ in each frame, `(B, F, P)`.
         coordinates: the frames of the B sets.
         reach: the largest ‖z‖ of a sample in each frame, `(B, F)`.
-        margin: how many times that a query may be away without being flagged.
+        margin: multiple of `reach` up to which a query is not flagged.
     """
 
     field: Field
@@ -51,12 +51,12 @@ class PlacedField:
 
         Raises:
             ValueError: on positions of another dimension or batch, that are NaN or infinite, or more than 10¹² sizes of
-                the frame away, where sines have no digits.
+                the frame away, where sines have no correct digits.
         """
         return self._values(self._places(x))
 
     def sample(self, x: Tensor) -> FieldSamples:
-        """f(x), and which x lie far outside the samples; arguments as in a call."""
+        """f(x), and a mask of the x that lie far outside the samples; arguments as in a call."""
         z = self._places(x)
         limit = self.margin * self.reach.detach()[..., None]
         return FieldSamples(self._values(z), (z.detach().square().sum(-1).sqrt() > limit).all(1))
@@ -69,7 +69,7 @@ class PlacedField:
         return Jet(*(part.mean(1) for part in found))
 
     def with_parameters(self, parameters: Tensor) -> "PlacedField":
-        """The same frames with other parameters, `(B, F, P)`: those that an optimisation refines."""
+        """The same frames with other parameters, `(B, F, P)`, such as refined ones."""
         if parameters.shape != self.parameters.shape:
             raise ValueError(
                 f"PlacedField.with_parameters: expected {tuple(self.parameters.shape)}, (fields, frames, parameters); "
@@ -100,7 +100,7 @@ class PlacedField:
                 f"PlacedField: x must be (points, {dim}) or ({batch}, points, {dim}); got {tuple(x.shape)}"
             )
         if values_can_be_read(x) and not bool(x.isfinite().all()):
-            raise ValueError("PlacedField: x holds NaN or infinite positions; a field is asked at places that exist")
+            raise ValueError("PlacedField: x holds NaN or infinite positions; leave them out")
         return x
 
 
@@ -109,8 +109,8 @@ def refine(
 ) -> PlacedField:
     """The fields after steps of Adam on the mean squared error of each at its samples.
 
-    What is optimised is δ in θ = θ_given + σ δ, with σ the field's `sizes`, so that one rate suits all entries. Frames
-    stay as they are, so the result moves with the samples as the operator's own does. Nothing flows back into the
+    The optimised variable is δ in θ = θ_given + σ δ, with σ the field's `sizes`, so that one rate suits all entries.
+    Frames stay as they are, so the result moves with the samples as the operator's own does. No gradient reaches the
     operator.
 
     Args:
@@ -118,7 +118,7 @@ def refine(
         x: positions of samples, `(B, N, s)`.
         y: their values, `(B, N, m)`.
         mask: `(B, N)` bool, True = this sample exists.
-        steps: how many, >= 0.
+        steps: number of steps, >= 0.
         rate: of Adam at the start, > 0, in units of σ; it falls to 0 along a cosine.
 
     Raises:
@@ -138,7 +138,7 @@ def refine(
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1))
         for _ in range(steps):
             error = (placed.with_parameters(start + sizes * change)(x) - y).square().mean(-1) * exists
-            # summed over fields: none of them slows the others down
+            # summed over fields, not averaged, so that the step of one does not depend on their number
             loss = (error.sum(-1) / exists.sum(-1).clamp(min=1)).sum()
             (change.grad,) = torch.autograd.grad(loss, change)
             optimizer.step()

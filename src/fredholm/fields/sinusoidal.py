@@ -1,4 +1,4 @@
-"""Sums of sinusoids with frequencies that are given, linear in what is learned.
+"""Sums of sinusoids with fixed frequencies, linear in the parameters.
 
     f(x) = Σ_k c_k φ_k(x),   φ_k(x) = sin(w_k·x + b_k),   θ = c
 

@@ -9,8 +9,8 @@ Legend
 At the start: W^1 uniform in ±1/s, the other W^l in ±√(6/n_{l-1})/ω0, ω0 b^l uniform over one period, b^D = 0.
 
 Source: Neural Fields Meet Attention, table 3, and Sitzmann et al. 2020, 3.2. Readings and deviations: the paper's
-"num_layers" is taken as D, the output layer counted; its ±1/2 for W^1 is 1/s in the plane, and 1/3 in space; it says
-nothing of biases, and here they are as in `kernels.KernelNetwork`.
+"num_layers" is taken as D, the output layer counted; its ±1/2 for W^1 is 1/s in the plane, and 1/3 in space; it does
+not specify biases, which here start as in `kernels.KernelNetwork`.
 """
 
 import itertools

@@ -1,9 +1,9 @@
-"""A field and a spline through what it leaves of some samples.
+"""A field plus a spline through its residuals at samples.
 
 Legend
-    z_i       node, a place in the frame            r_i     what is left there, y_i - f_θ(z_i)
+    z_i       node, a point in the frame            r_i     its residual, y_i - f_θ(z_i)
     φ(z)      |z|³                                  a_i     coefficients of the nodes;  c, b of the linear part
-    λ >= 0    how much is smoothed; 0: the sum goes through its samples
+    λ >= 0    smoothing; 0: the sum interpolates its samples
 
     f(z) = f_θ(z) + Σ_i a_i φ(z - z_i) + c·z + b,
     [K + λ I   Q ] [a    ]   [r]
@@ -24,7 +24,7 @@ from fredholm.fields.jet import Jet
 from fredholm.fields.placed_field import PlacedField
 
 TINY = 1e-11
-"""Of the diagonals, so that nodes at one place, or on one line, have an answer; in units of the mean of K."""
+"""Ridge on the diagonal, so that coinciding or collinear nodes have a solution; in units of the mean of K."""
 
 
 @final
@@ -71,7 +71,7 @@ class SplinedField(Field):
         found = self.field.derivatives(theta, x)
         apart = x.value[..., :, None, :] - nodes[..., None, :, :]
         lengths = _lengths(apart)
-        # of |z|³: the gradient 3 |z| z, and second derivatives 3 (|z| δ_jk + z_j z_k / |z|)
+        # |z|³ has the gradient 3 |z| z and second derivatives 3 (|z| δ_jk + z_j z_k / |z|)
         slope = 3 * lengths[..., None] * apart
         along = torch.einsum("...pnk,...pjk->...pjn", slope, x.gradient)
         unit = apart / torch.where(lengths > 0, lengths, 1.0)[..., None]
@@ -112,10 +112,10 @@ def _lengths(apart: Tensor) -> Tensor:
 def splined(
     placed: PlacedField, x: Tensor, y: Tensor, mask: Tensor | None = None, *, smoothing: float = 0.0
 ) -> PlacedField:
-    """The fields with a spline through what they leave of their samples; see the top of the file.
+    """The fields with a spline through their residuals at the samples; see the top of the file.
 
-    Frames stay as they are, so the result moves with the samples as the operator's own does. Gradients flow through
-    it into the operator, which thereby learns what a spline does not know.
+    Frames stay as they are, so the result moves with the samples as the operator's own does. Gradients flow through it
+    into the operator, which thereby learns what the spline cannot represent.
 
     Args:
         placed: B fields.

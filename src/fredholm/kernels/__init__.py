@@ -1,4 +1,4 @@
-"""κ on paper, a kernel a file: its definition (`matrix`), and the pieces that its fast routes need."""
+"""Kernels κ, one per file: the definition (`matrix`), and the pieces that fast routes need."""
 
 from fredholm.kernels.attention.additive_attention import AdditiveAttention
 from fredholm.kernels.attention.attention import Attention

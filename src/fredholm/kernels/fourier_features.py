@@ -1,4 +1,4 @@
-"""Fourier features of positions, by which kernels and encoders tell places apart.
+"""Fourier features of positions, by which kernels and encoders resolve positions.
 
 Legend
     B    frequencies, in cycles per unit length, L of them        γ(x) = [sin 2πBx, cos 2πBx]
@@ -18,9 +18,9 @@ from fredholm._precision import wide_dtype
 from fredholm.domains import Domain
 
 PIECE_BYTES = 1 << 24
-"""What phases, in the precision of positions, may fill at one time: many times what is kept of them."""
+"""Largest memory of phases at one time, in bytes: in the precision of positions they need more than the features."""
 SHARED_POINTS = 4096
-"""Up to how many points of a domain have γ found for several kernels at once, and kept for a pass of a model."""
+"""Largest number of points for which γ is computed for several kernels at once and cached for a pass of a model."""
 
 
 def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tensor:
@@ -31,12 +31,12 @@ def sample_frequencies(num_frequencies: int, pos_dim: int, sigma: float) -> Tens
 def phases(pos: Tensor, frequencies: Tensor) -> Tensor:
     """θ = 2π B x for positions `(..., s)` and frequencies `(L, s)`: `(..., L)`.
 
-    Computed in the precision of the positions or of the frequencies, the wider of the two, and never under autocast: a
-    phase of hundreds of radians has no digits left in bfloat16.
+    Computed in the wider precision of positions and frequencies, and never under autocast: bfloat16 cannot resolve a
+    phase of hundreds of radians.
     """
     dtype = wide_dtype(pos, frequencies)
     coordinates, waves = pos.to(dtype)[..., None].unbind(-2), frequencies.to(dtype).unbind(-1)
-    # products and sums, because autocast would take a matrix product to low precision
+    # products and sums, because autocast would lower the precision of a matrix product
     theta = coordinates[0] * waves[0]
     for x, wave in zip(coordinates[1:], waves[1:], strict=True):
         theta = theta + x * wave
@@ -50,7 +50,7 @@ def fourier_features(pos: Tensor, frequencies: Tensor) -> Tensor:
 
 
 class Lifting(nn.Module, abc.ABC):
-    """What reads γ(x), or x itself where it has no frequencies.
+    """A module that reads γ(x), or x itself if it has no frequencies.
 
     Attributes:
         num_frequencies: L.
@@ -63,12 +63,12 @@ class Lifting(nn.Module, abc.ABC):
     @property
     @abc.abstractmethod
     def reads_position(self) -> bool:
-        """Whether γ at points is read at all."""
+        """Whether γ(x) is read."""
 
     @property
     @abc.abstractmethod
     def lifted_dtype(self) -> torch.dtype:
-        """That of the parameters, in which γ is wanted."""
+        """Dtype of the parameters, in which γ is returned."""
 
     @final
     def lift(self, domain: Domain) -> Tensor:
@@ -86,7 +86,7 @@ class Lifting(nn.Module, abc.ABC):
         if not self.num_frequencies:
             return pos.to(self.lifted_dtype)
         size = max(1, PIECE_BYTES // (8 * self.num_frequencies))
-        # a compiled or exported graph holds for numbers of points on both sides
+        # a compiled or exported graph must hold for any number of points
         is_whole = torch.compiler.is_compiling() or pos.shape[-2] <= size
         pieces = (pos,) if is_whole else pos.split(size, dim=-2)
         found = [fourier_features(piece, self.frequencies).to(self.lifted_dtype) for piece in pieces]
@@ -94,9 +94,9 @@ class Lifting(nn.Module, abc.ABC):
 
 
 def lift_together(kernels: Sequence[Lifting], domain: Domain) -> None:
-    """Finds γ for several kernels at the points of a `remembering` domain by as many operations as for one.
+    """Computes and caches γ for several kernels at the points of a `remembering` domain, in a single batch.
 
-    Where points are many, each kernel finds its own when it needs it, so that they are not all in memory.
+    With many points, each kernel computes its own when needed, so that they are not all in memory.
     """
     alike: dict[Any, list[Lifting]] = {}
     for kernel in kernels:
@@ -113,10 +113,10 @@ def lift_together(kernels: Sequence[Lifting], domain: Domain) -> None:
 
 
 def _is_shared(pos: Tensor, domain: Domain) -> bool:
-    # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
+    # not for differentiable positions: activation checkpointing expects γ inside the layer, which it runs twice
     return domain.is_remembering and not pos.requires_grad and pos.shape[0] * pos.shape[1] <= SHARED_POINTS
 
 
 def _batched(domain: Domain) -> Tensor:
-    """Positions `(B', N, s)`."""
+    """Positions with a batch axis, `(B', N, s)`."""
     return domain.pos if domain.pos.ndim == 3 else domain.pos[None]

@@ -1,4 +1,4 @@
-"""Heads: parts of the channels that go their own ways, and their queries, keys and values."""
+"""Heads: groups of channels with separate queries, keys and values."""
 
 from typing import final
 
@@ -27,7 +27,7 @@ def split_heads(u: Tensor, num_heads: int) -> Tensor:
 
 
 def each_query_head(keys: Tensor, heads: int) -> Tensor:
-    """Keys, values or constants of some heads `(B, H', ...)`, H' a divisor of H, for each of H heads of queries."""
+    """Repeats keys, values or constants of H' heads `(B, H', ...)`, H' a divisor of H, for each of H query heads."""
     return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], dim=1)
 
 
@@ -38,7 +38,7 @@ def block_diagonal(blocks: Tensor) -> Tensor:
 
 
 def weigh_by_head(kappa: Tensor, pair_weights: Tensor) -> Tensor:
-    """κ `(B, Nq, N, d_out, d_in)` times m `(B', H', Nq, N)`; of the output channels each head has its share, in a row.
+    """κ `(B, Nq, N, d_out, d_in)` times m `(B', H', Nq, N)`; heads are equal consecutive groups of output channels.
 
     Raises:
         ValueError: when heads do not divide the output channels.
@@ -61,9 +61,9 @@ class HeadProjections(nn.Module):
         num_heads: heads H of the queries.
         num_kv_heads: heads of keys and values, a divisor of H; each serves H / num_kv_heads query heads in a row.
         head_dim: channels d of a head, of queries, keys and values alike.
-        separate_values: the signal at a key is [what W_K reads; what W_V reads], `key_dim + value_dim` channels;
-            otherwise both read all of it.
-        bias: whether the three constants are there.
+        separate_values: the signal at a key is [input of W_K; input of W_V], `key_dim + value_dim` channels; otherwise
+            both read all of it.
+        bias: whether to add the three constants.
     """
 
     def __init__(

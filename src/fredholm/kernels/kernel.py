@@ -1,9 +1,9 @@
-"""The abstract kernel, with a state, with heads; sums and multiples of kernels; what numbers are computed with.
+"""The abstract kernel, its markers for states and heads, sums and multiples of kernels, and ranges of signals.
 
     κ = Σ_m κ_m,   κ = g κ_1 with a scalar gate g
 
-A pretrained layer plus a kernel behind a gate at 0 starts as that layer, and learns what it lacks. The state of a sum
-are those of its terms in a row.
+A pretrained layer plus a kernel behind a gate at 0 starts as that layer, and learns the rest. The state of a sum is the
+concatenation of its terms' states.
 """
 
 import abc
@@ -21,7 +21,7 @@ from fredholm.kernels.heads import weigh_by_head
 from fredholm.storage.rebuildable import Rebuildable
 
 Range = Mapping[torch.dtype, tuple[float, float]]
-"""Between which root mean squares of a signal the numbers of a kernel are right, in each dtype."""
+"""Range of root mean squares of a signal in which a kernel keeps its accuracy, by dtype."""
 
 WIDE_RANGE: Range = {
     torch.float64: (1e-4, 1e4),
@@ -29,7 +29,7 @@ WIDE_RANGE: Range = {
     torch.bfloat16: (1e-4, 30.0),
     torch.float16: (1e-2, 1.0),
 }
-"""That of most kernels."""
+"""Range of most kernels."""
 
 RANGE_OF_EXPONENTIALS: Range = {
     torch.float64: (1e-4, 100.0),
@@ -37,11 +37,11 @@ RANGE_OF_EXPONENTIALS: Range = {
     torch.bfloat16: (1e-4, 10.0),
     torch.float16: (1e-2, 1.0),
 }
-"""That of kernels with exponentials of the signal: a last digit of a score of size S is a relative error of S ε."""
+"""Range of kernels with exponentials of the signal: a rounded score of size S gives a relative error of S ε."""
 
 
 class Kernel(nn.Module, Rebuildable, abc.ABC):
-    """κ(x, y, u(x), u(y)): what is integrated, with values in the d_out x d_in matrices.
+    """κ(x, y, u(x), u(y)), the integrand, with values in the d_out x d_in matrices.
 
     `matrix` is the definition; a kernel that also carries a marker class below gives an evaluation what its fast route
     needs, with the same result.
@@ -49,27 +49,27 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
     Attributes:
         in_dim, out_dim: channels d_in of u(y) and d_out of the integral.
         pos_dim: number of coordinates that positions must have; None when positions are not read.
-        is_causal: κ = 0 unless y comes before x or is x (`domains.preceding_counts` says what that means).
-        reads_past_by_position: whether "before" is a matter of positions, which κ reads itself, not of the order.
-        reads_order: whether κ depends on times or on places in the order, beside causality.
-        is_recursive: whether `matrix` is made a step a point.
+        is_causal: κ = 0 unless y comes before x or is x, in the order of `domains.preceding_counts`.
+        reads_past_by_position: whether causality is by position, which κ reads itself, not by the order of points.
+        reads_order: whether κ depends on times or indices, apart from causality.
+        is_recursive: whether `matrix` is computed point by point.
         reads_query: whether κ depends on u(x).
         is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
         counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
             or a recurrence sums over samples, however many there are.
-        skips_massless: whether a point of weight 0 has no part in the integral or in any norm, so that the weight gets
-            the gradient 0.
-        averages_past: whether κ is divided by the mass of the past, μ{y ≤ x}: then the integral is a mean over what a
-            causal kernel sees, and what comes later changes nothing.
+        skips_massless: whether a point of weight 0 is left out of the integral and of all norms, so that the weight
+            gets the gradient 0.
+        averages_past: whether κ is divided by the mass of the past, μ{y ≤ x}: then the integral is a mean over the
+            points that a causal kernel sees, and later points change nothing.
         is_pairwise: whether κ(x, y, u(x), u(y)) needs the two points and nothing else, so that it may be integrated
             over other nodes; a stencil needs its grid, a recurrence all points between the two.
-        holds_pair_weights: whether κ has the pair weights of a measure (`Domain.weigh_pairs`) in it, as a sum over
+        holds_pair_weights: whether κ contains the pair weights of a measure (`Domain.weigh_pairs`), as a sum over
             chains of pairs must; else the integral multiplies κ by them.
-        edge_dim: features of a pair that κ reads where pairs are listed with some (`Domain.list_pairs`); 0: none.
+        edge_dim: number of features of a listed pair that κ reads (`Domain.list_pairs`); 0: none.
         no_weight_decay: local names of parameters that an optimiser should not decay.
-        signal_range: between which root mean squares of u, with parameters of size about 1, every route keeps the
-            digits of a dtype, forward and in all gradients. Beyond it they may be lost: normalise the signal, or
-            compute in a wider dtype.
+        signal_range: range of root mean squares of u, with parameters of size about 1, in which every route keeps the
+            accuracy of a dtype, forward and in all gradients. Outside of it, normalise the signal or compute in a
+            wider dtype.
     """
 
     in_dim: int
@@ -92,7 +92,7 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
 
     @property
     def query_dim(self) -> int:
-        """Channels of u(x); those of u(y) unless a kernel says otherwise."""
+        """Channels of u(x); by default those of u(y)."""
         return self.in_dim
 
     @property
@@ -108,9 +108,9 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
 
         Args:
             u: the signal at the keys, `(B, N, d_in)`.
-            domain: where u lives, N points.
+            domain: the N points of u.
             query: the signal at the queries, `(B, Nq, d_in)`; None: `u`.
-            query_domain: where the queries lie, Nq points; None: `domain`.
+            query_domain: the Nq queries; None: `domain`.
 
         Returns:
             `(B, Nq, N, d_out, d_in)`, or with d_in + 1 columns from an affine kernel.
@@ -118,7 +118,7 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
 
     @final
     def forward(self, *args: object, **settings: object) -> Tensor:
-        """Raises TypeError: a kernel is a function of two points, and an operator is what acts on signals."""
+        """Raises TypeError: a kernel is a function of two points; an operator acts on signals."""
         raise TypeError(
             f"{type(self).__name__} is a kernel, which is not called; fredholm.IntegralOperator(kernel) acts on "
             "signals, and kernel.matrix(u, domain) is κ itself"
@@ -128,12 +128,12 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
     def measure(self, domain: Domain) -> Tensor:
         """Mass of each point under the measure that this kernel is integrated against, `(N,)` or `(B, N)`."""
         mass = domain.counts if self.counts_points else domain.weights
-        # what is skipped has no part in a norm either, of which a gradient alone would know
+        # detached where 0: a skipped point has no part in a norm either, which only its gradient would show
         return torch.where(mass > 0, mass, 0.0) if self.skips_massless and mass.requires_grad else mass
 
     @final
     def past_share(self, domain: Domain, query_domain: Domain | None = None) -> Tensor | None:
-        """1 / μ{y ≤ x} at each query, `(1 or B, Nq)`, 0 where nothing comes before it; None unless `averages_past`."""
+        """1 / μ{y ≤ x} at each query, `(1 or B, Nq)`, 0 where the past is empty; None unless `averages_past`."""
         if not self.averages_past:
             return None
         mass = past_mass(domain if query_domain is None else query_domain, domain)
@@ -143,7 +143,7 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
 
     @final
     def multiplicand(self, u: Tensor) -> Tensor:
-        """What κ multiplies: u, or [u; 1] for an affine kernel."""
+        """The factor of κ: u, or [u; 1] for an affine kernel."""
         return torch.cat([u, u.new_ones(*u.shape[:-1], 1)], dim=-1) if self.is_affine else u
 
     @final
@@ -161,25 +161,25 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
     __mul__ = __rmul__
 
     def output_domain(self, domain: Domain) -> Domain:
-        """Where the result lives when nobody asks for other queries: the points of u itself, unless overridden."""
+        """The default queries: the points of u itself, unless overridden."""
         return domain
 
 
 State = tuple[Tensor, ...]
-"""What a stateful kernel remembers of the points so far: tensors with the batch first."""
+"""State of a stateful kernel after the points so far: tensors with the batch first."""
 
 
 class Stateful(Kernel):
     """Marker: a causal kernel whose integral can be carried along a sequence in a state of bounded or growing size.
 
-    Its result lives at the points of u. A class whose causality is an option is stateful where `is_causal` is set, and
-    any kernel only where it is not `unsteppable`.
+    Its result is at the points of u. A class whose causality is an option is stateful where `is_causal` is set, and any
+    kernel only where it is not `unsteppable`.
 
     Attributes:
-        has_growing_state: whether a state holds something of every point, as a cache of keys does.
+        has_growing_state: whether the state grows with every point, as a cache of keys does.
         sees_simultaneous: whether points at one time see each other (`domains.preceding_counts`), so that the order of
             indices is not the order of the integral where times coincide.
-        reads_time: whether a step must be told when its point is.
+        reads_time: whether a step needs the time of its point.
     """
 
     has_growing_state: bool = False
@@ -191,11 +191,11 @@ class Stateful(Kernel):
         """The state before the first point, in the parameters' dtype and device.
 
         Raises:
-            ValueError, TypeError: of a kernel that no sequence can be gone through with.
+            ValueError, TypeError: where the kernel does not go step by step.
         """
 
     def unsteppable(self, domain: Domain) -> list[str]:
-        """Why a sequence on such points cannot be gone through step by step, a sentence each; empty when it can."""
+        """Reasons why a sequence on such points does not go step by step, a sentence each; empty where it does."""
         return []
 
     @abc.abstractmethod
@@ -205,7 +205,7 @@ class Stateful(Kernel):
         Args:
             u: the signal there, `(B, d_in)`.
             state: the state before it.
-            time: when, `(B,)`, which kernels in continuous time compare with the time before; None: a unit step later.
+            time: of the point, `(B,)`, for kernels in continuous time; None: a unit step later.
 
         Returns:
             `(B, d_out)`, and the new state.
@@ -213,7 +213,7 @@ class Stateful(Kernel):
 
 
 def stateful(kernel: Kernel) -> Stateful:
-    """A kernel as one with a state.
+    """The kernel as a `Stateful` one.
 
     Raises:
         TypeError: where it has none.
@@ -224,12 +224,12 @@ def stateful(kernel: Kernel) -> Stateful:
 
 
 def joined_states(parts: Iterable[State]) -> State:
-    """Several states as one."""
+    """Concatenates several states."""
     return tuple(part for state in parts for part in state)
 
 
 def _common_range(ranges: Sequence[Range]) -> Range:
-    """What lies in all of them."""
+    """Intersection of the ranges."""
     return {dtype: (max(r[dtype][0] for r in ranges), min(r[dtype][1] for r in ranges)) for dtype in ranges[0]}
 
 
@@ -247,13 +247,13 @@ class MultiHead(Kernel):
 
 
 def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:
-    """Their quotient; 0, with gradient 0, where the denominator is 0."""
+    """Quotient; 0, with gradient 0, where the denominator is 0."""
     # not `denominator > 0`: NaN stays NaN
     is_zero = denominator == 0
     denominator = torch.where(is_zero, 1.0, denominator)
     if not denominator.requires_grad:
         return torch.where(is_zero, 0.0, numerator / denominator)
-    # its gradient divides by it twice, and the square of a small mass leaves the range of float32
+    # the gradient divides by it twice, and the square of a small mass leaves the range of float32
     unit = denominator.detach()
     unit = torch.where(unit.abs() < torch.inf, unit, 1.0)
     return torch.where(is_zero, 0.0, numerator / (denominator / unit) / unit)
@@ -318,11 +318,11 @@ class Sum(Stateful):
         return _common_output_domain(self.kernels, domain)
 
     def initial_state(self, batch_size: int) -> State:
-        """The states of all terms in a row; see `Stateful.initial_state`."""
+        """The states of all terms, concatenated; see `Stateful.initial_state`."""
         return joined_states(stateful(term).initial_state(batch_size) for term in self.kernels)
 
     def unsteppable(self, domain: Domain) -> list[str]:
-        """See `Stateful.unsteppable`: terms that carry no state, and what the others say."""
+        """See `Stateful.unsteppable`: terms without a state, and the reasons of the others."""
         return [reason for term in self.kernels for reason in _unsteppable(term, domain)]
 
     def states_of_terms(self, state: State) -> list[State]:
@@ -365,7 +365,7 @@ class Scaled(Stateful):
 
     Args:
         kernel: κ_1.
-        gate: g at the start. At 0 the term is absent at step 0, and g is the first to learn.
+        gate: g at the start. At 0 the term is absent at first, and only g gets a gradient.
 
     Raises:
         ValueError, TypeError: κ_1 is no kernel, or the gate no finite number.
@@ -404,11 +404,11 @@ class Scaled(Stateful):
         return self.kernel.output_domain(domain)
 
     def initial_state(self, batch_size: int) -> State:
-        """That of κ_1; see `Stateful.initial_state`."""
+        """The state of κ_1; see `Stateful.initial_state`."""
         return stateful(self.kernel).initial_state(batch_size)
 
     def unsteppable(self, domain: Domain) -> list[str]:
-        """See `Stateful.unsteppable`: that κ_1 carries no state, or what it says."""
+        """See `Stateful.unsteppable`: κ_1 has no state, or its own reasons."""
         return _unsteppable(self.kernel, domain)
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
@@ -424,7 +424,7 @@ class Scaled(Stateful):
 
 
 def _unsteppable(part: Kernel, domain: Domain) -> list[str]:
-    """Why a part of a kernel does not go step by step, a sentence each."""
+    """Reasons why a part of a kernel does not go step by step, a sentence each."""
     if not isinstance(part, Stateful):
         return [f"{type(part).__name__} carries no state along a sequence"]
     return part.unsteppable(domain)
@@ -461,7 +461,7 @@ def _common_output_domain(terms: Sequence[Kernel], domain: Domain) -> Domain:
 
 
 def _same_points(one: Domain, other: Domain) -> bool:
-    """Whether two domains have the same positions; taken on trust where only values could tell and none can be read."""
+    """Whether two domains have the same positions; True where that depends on values that cannot be read."""
     if other is one:
         return True
     if other.pos.shape[-2:] != one.pos.shape[-2:]:

@@ -1,13 +1,13 @@
-"""What torch.linalg computes, where its gradients lose digits or it stalls: solutions and exponentials.
+"""Linear solves and matrix exponentials, in place of torch.linalg where its gradients are inaccurate or it stalls.
 
 Exponential. exp(M + E) = exp(M) + L(M, E) + …,   exp([[M, E], [0, M]]) = [[exp(M), L(M, E)], [0, exp(M)]]
 
-The gradient is L(Mᵀ, G), linear in G. PyTorch (2.13) takes the exponential of the block as it stands, which its series
-divides by the size of the whole: beside a G of size 1e10 four digits of M are left, and beside 1e16 none. Here G has
-norm 1 in the block. So it has where nothing is differentiated in forward mode, of which PyTorch's own rule is kept.
+The gradient is L(Mᵀ, G), linear in G. PyTorch (2.13) computes the exponential of the unscaled block, which its series
+divides by the norm of the whole: with a G of size 1e10 four digits of M are left, and with 1e16 none. Here G is scaled
+to norm 1 in the block, except in forward mode, where PyTorch's own rule is used.
 
-The series of PyTorch for one matrix has a wrong coefficient, 2e-5 in float32
-(https://github.com/pytorch/pytorch/issues/196592); that for several has not.
+PyTorch's series for a single matrix has a wrong coefficient, with an error of 2e-5 in float32
+(https://github.com/pytorch/pytorch/issues/196592); that for a batch is correct.
 """
 
 from typing import Any, final
@@ -18,21 +18,21 @@ from torch.autograd import forward_ad
 from torch.autograd.forward_ad import unpack_dual
 
 BATCHED = 64
-"""Up to this size systems are solved together anywhere."""
+"""Largest size of systems that are solved as a batch on every device."""
 
 
 def solve(matrices: Tensor, right: Tensor) -> Tensor:
     """X with matrices · X = right, `(..., N, N)` and `(..., N, M)`."""
     if unpack_dual(matrices).tangent is None and unpack_dual(right).tangent is None:
         return torch.linalg.solve(matrices, right)
-    # the tangent that `solve` gives takes its factors for constants (torch 2.13), and so has a wrong gradient
+    # the tangent of torch.linalg.solve treats its factors as constants (torch 2.13), so its gradient is wrong
     return torch.linalg.lu_solve(*torch.linalg.lu_factor(matrices), right)
 
 
 def solve_each(matrices: Tensor, right: Tensor) -> Tensor:
-    """X with matrices · X = right, `(..., N, N)` and `(..., N, M)`: one by one where larger ones are on a CPU.
+    """X with matrices · X = right, `(..., N, N)` and `(..., N, M)`; one by one for larger systems on a CPU.
 
-    There torch 2.13 with MKL was seen to report errors and to stall on batches of 200 x 200 systems in two threads.
+    There torch 2.13 with MKL reported errors and stalled on batches of 200 x 200 systems in two threads.
     """
     if torch.compiler.is_exporting() or matrices.device.type != "cpu":
         return solve(matrices, right)
@@ -45,7 +45,7 @@ def solve_each(matrices: Tensor, right: Tensor) -> Tensor:
 
 def matrix_exponential(matrices: Tensor) -> Tensor:
     """exp of each of `(..., n, n)`."""
-    if forward_ad._current_level >= 0:  # a level of forward mode is open
+    if forward_ad._current_level >= 0:  # inside forward-mode differentiation
         return _exponential(matrices)
     return _Exponential.apply(matrices)  # pyright: ignore[reportReturnType]
 
@@ -84,5 +84,5 @@ class _Exponential(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int, ...], *args: Tensor) -> tuple[Tensor, int]:
-        """All at once."""
+        """Treats the mapped axis as a batch axis."""
         return matrix_exponential(args[0].movedim(in_dims[0], 0)), 0

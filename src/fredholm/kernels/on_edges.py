@@ -1,10 +1,10 @@
-"""A kernel on the edges of a graph, and λ times everywhere.
+"""A kernel on the edges of a graph, plus λ times the kernel between all nodes.
 
 Legend
-    w_xy     weight of an edge from y to x (`domains.Graph`), 0 where there is none; of several the sum
+    w_xy     weight of an edge from y to x (`domains.Graph`), 0 where there is none, summed over parallel edges
     c_y      mass of a node where points are counted (`Domain.counts`): 1 each unless weights were given
     d_x      degree Σ_y w_xy c_y
-    a_xy     what the edge weighs in the sum at x              λ ≥ 0    what all pairs weigh, one number a kernel
+    a_xy     weight of the edge in the sum at x                λ ≥ 0    weight of all pairs, one number per kernel
 
     ∫ κ_G u dμ = Σ_{y → x} a_xy κ(x, y, u_x, u_y) u_y + λ ∫ κ u dμ
 
@@ -13,10 +13,10 @@ Legend
     "symmetric"    a = w c / √(d_x d_y)
     "measure"      a = w dμ               so that κ_G = (1[(x, y) ∈ E] + λ) κ
 
-Source: ITNet (arXiv 2606.19538), J.1, eq. 263, which is "measure": with dμ = 1/N what comes along edges vanishes as a
-graph grows, and the other three do not. A kernel that divides by a sum over all points, as attention does, divides by
-that over the neighbours on the edges, and by that over all nodes in the second term. Features of edges are read in the
-first term; in the second they are 0.
+Source: ITNet (arXiv 2606.19538), J.1, eq. 263, which is "measure": with dμ = 1/N the sum over edges vanishes as a graph
+grows, unlike for the other three. A kernel that is normalised by a sum over all points, as attention is, sums over the
+neighbours in the first term and over all nodes in the second. Features of edges are read in the first term; in the
+second they are 0.
 """
 
 import math
@@ -30,7 +30,7 @@ from fredholm.domains import Domain, Graph, Points
 from fredholm.kernels.kernel import Kernel, divided
 
 EdgeMass = Literal["mean", "sum", "symmetric", "measure"]
-"""What an edge weighs; see the top of the file."""
+"""Weight of an edge; see the top of the file."""
 
 
 @final
@@ -40,11 +40,11 @@ class OnEdges(Kernel):
     Args:
         kernel: κ, of two points alone (`Kernel.is_pairwise`) and not causal.
         long_range: λ at the start, above 0, learned as softplus of a number; None: edges alone, λ = 0.
-        edge_mass: what an edge weighs.
+        edge_mass: weight of an edge.
 
     Attributes:
         kernel: κ.
-        raw_long_range: what λ is the softplus of, `(1,)`; None without it.
+        raw_long_range: softplus⁻¹(λ), `(1,)`; None without λ.
 
     Raises:
         ValueError, TypeError: on a kernel that does not fit, or a λ that is not above 0.
@@ -89,14 +89,14 @@ class OnEdges(Kernel):
 
     @property
     def long_range(self) -> Tensor | None:
-        """λ, a number with its gradient; None where there are edges alone."""
+        """λ, a differentiable scalar; None where λ = 0."""
         return None if self.raw_long_range is None else nn.functional.softplus(self.raw_long_range[0])
 
     def on_edges(self, domain: Domain) -> Graph:
         """A graph with its edges as the pairs that the first term sums over (`Domain.list_pairs`).
 
         Raises:
-            ValueError: for a domain that is no graph, or whose edges tell other features than κ reads.
+            ValueError: for a domain that is no graph, or whose edges have other features than κ reads.
         """
         if not isinstance(domain, Graph):
             raise ValueError(f"kernels.OnEdges: needs edges, domains.Graph(edge_index, num_nodes); got {domain!r}")
@@ -109,7 +109,7 @@ class OnEdges(Kernel):
         return domain.list_pairs(domain.edge_pairs(self._density(domain)))
 
     def _density(self, graph: Graph) -> Tensor:
-        """a over the mass of the source as κ measures it: `(E,)`, or `(B, E)` where entries weigh a shared graph."""
+        """a over the mass of the source in κ's measure: `(E,)`, or `(B, E)` where entries weigh a shared graph."""
         per_mass = graph.counts_per_mass
         if graph.edges_batch > 1:
             per_mass = per_mass.expand(graph.edges_batch, 1)[graph.source // graph.num_points, 0]
@@ -123,14 +123,14 @@ class OnEdges(Kernel):
         degree = graph.degrees
         if self.edge_mass == "mean":
             return divided(own * scale, degree[..., graph.target])
-        # not sqrt(0), whose gradient is infinite; and of each degree, since the product of two may leave the range
+        # not sqrt(0), whose gradient is infinite; of each degree, since the product of two may leave the range
         root = torch.where(degree > 0, degree, 1.0).sqrt() * (degree > 0)
         return divided(own * scale, root[..., graph.target] * root[..., graph.source])
 
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
-        """κ_G, as multiplies the measure of κ; see `Kernel.matrix`.
+        """κ_G with respect to the measure of κ; see `Kernel.matrix`.
 
         Raises:
             ValueError: for queries that are not the nodes, and what `on_edges` refuses.
@@ -149,7 +149,7 @@ class OnEdges(Kernel):
         return kappa
 
     def _edge_by_edge(self, u: Tensor, listed: Graph, query: Tensor) -> Tensor:
-        """κ at the two ends of every edge, as a batch of single pairs, added up where edges join the same nodes."""
+        """κ at the two ends of every edge, computed as a batch of single pairs and summed over parallel edges."""
         assert listed.pair_list is not None
         n, pairs = listed.num_points, listed.pair_list.repeated(u.shape[0])
         pos = (listed.pos if listed.pos.ndim == 3 else listed.pos[None]).expand(u.shape[0], -1, -1).flatten(0, 1)

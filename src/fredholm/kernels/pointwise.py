@@ -1,4 +1,4 @@
-"""A linear map at every point by itself.
+"""A pointwise linear map.
 
 κ(x, y) = W 1[x = y], integrated against the measure that counts points: the sifting property of ITNet (arXiv
 2606.19538), eq. 41, and its 1 x 1 convolution, eq. 48.
@@ -16,7 +16,7 @@ from fredholm.kernels.kernel import Kernel
 
 @final
 class Pointwise(Kernel):
-    """κ = W where x = y, else 0: what `torch.nn.Linear` is as an integral.
+    """κ = W where x = y, else 0: `torch.nn.Linear` as an integral.
 
     Args:
         in_dim, out_dim: channels in and out, each >= 1.

@@ -1,4 +1,4 @@
-"""What is made of operators and their parts: torch's own layers as operators, and layers of Yat units."""
+"""Layers made of operators and their parts: torch's own layers as operators, and layers of Yat units."""
 
 from fredholm.layers import torch_layers
 from fredholm.layers.from_torch import from_torch, to_torch

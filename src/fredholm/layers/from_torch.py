@@ -1,4 +1,4 @@
-"""Modules of torch.nn as operators, and back."""
+"""Conversion of torch.nn modules to operators, and back."""
 
 import warnings
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from fredholm.layers.torch_layers.recurrence import RecurrentLayer
 Convert = Callable[[nn.Module], nn.Module]
 
 LAYERS: tuple[type[TorchLayer], ...] = (LinearLayer, ConvolutionLayer, RecurrentLayer, AttentionLayer)
-# what mixes points or channels with weights of its own; subclasses that are not converted are named, not passed over
+# layers that mix points or channels by weights; a subclass that cannot be converted is an error, never skipped
 MIXING = (nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Linear, nn.Bilinear)
 
 
@@ -27,7 +27,7 @@ def from_torch(module: nn.Module) -> nn.Module:
     Converts nn.Linear, Conv1d-3d, ConvTranspose1d-3d, MultiheadAttention, RNN, LSTM and GRU, and the Conv1D of
     transformers, alone or anywhere inside another module, which keeps its own code: norms, activations, embeddings and
     pooling stay torch's. The result has the calling convention, names, outputs and gradients of the original, of which
-    it copies everything: what shared a parameter goes on sharing it, and hooks are called as before.
+    it copies everything: shared parameters stay shared, and hooks are called as before.
 
     Args:
         module: one of these layers, or a module that holds some. It is left as it is.
@@ -37,7 +37,7 @@ def from_torch(module: nn.Module) -> nn.Module:
 
     Raises:
         ValueError: naming every layer inside that cannot be converted, and why; or when there is nothing to convert.
-        TypeError: when it is no module, or a layer of a kind that is not converted.
+        TypeError: when `module` is not a module, or a layer of a type that is not converted.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"from_torch: expected a torch.nn.Module; got {type(module).__name__}")
@@ -72,11 +72,11 @@ def from_torch(module: nn.Module) -> nn.Module:
 def to_torch(module: nn.Module) -> nn.Module:
     """The module with every layer of `layers.torch_layers` replaced by torch's own, with copies of the parameters.
 
-    What shared a parameter goes on sharing it, and hooks are called as before.
+    Shared parameters stay shared, and hooks are called as before.
 
     Raises:
         ValueError: when a layer has options that torch's own lacks, or there is nothing to convert.
-        TypeError: when it is no module.
+        TypeError: when `module` is not a module.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"to_torch: expected a torch.nn.Module; got {type(module).__name__}")
@@ -90,13 +90,13 @@ def to_torch(module: nn.Module) -> nn.Module:
         raise ValueError(f"to_torch: {type(module).__name__} holds no layer that from_torch makes")
     for inner in converted.modules():
         if isinstance(inner, nn.TransformerEncoder) and inner.enable_nested_tensor and len(inner.layers):
-            with warnings.catch_warnings(action="ignore"):  # an encoder of no layers says whether this one may
+            with warnings.catch_warnings(action="ignore"):  # as torch decides
                 inner.use_nested_tensor = nn.TransformerEncoder(cast(Any, inner.layers[0]), 0).use_nested_tensor
     return converted
 
 
 def _kind(module: nn.Module) -> type[TorchLayer] | None:
-    """The layer that stands for a module of torch."""
+    """The operator layer class for a torch module; None: there is none."""
     return next((kind for kind in LAYERS if kind.stands_for(module)), None)
 
 
@@ -110,11 +110,11 @@ def _taking(relaid: Relaid) -> Callable[[nn.Module], nn.Module | None]:
 
 @final
 class _Exchange:
-    """Replaces the layers inside a module, whose parameters they take over; one that occurs twice stays one.
+    """Replaces the layers inside a module; new layers take over the parameters, and a shared layer stays shared.
 
     Attributes:
-        done: the layers that were replaced, and by what.
-        refused: the paths of those that were not, and why.
+        done: the replacement of each replaced layer.
+        refused: path and reason of each layer that cannot be replaced.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class _Exchange:
                 if not isinstance(layer, mixing):
                     continue
                 self.refused.append(f"{path} ({why_not(layer)})")
-            settled = (*settled, f"{path}.")  # what lies inside belongs to the layer
+            settled = (*settled, f"{path}.")  # submodules belong to the layer
         self._check_nothing_is_torn(root)
         seen: set[int] = set()
         for inner in root.modules():
@@ -145,7 +145,7 @@ class _Exchange:
     def _replace(
         self, root: nn.Module, path: str, layer: nn.Module, convert: Callable[[nn.Module], nn.Module | None]
     ) -> bool:
-        """Whether the layer is of a kind that is replaced, though it may have been refused."""
+        """Replaces one layer; whether its type is one that is replaced, even if this layer was refused."""
         if layer not in self.done:
             before = dict(layer.named_parameters())
             try:
@@ -162,14 +162,14 @@ class _Exchange:
         home = root.get_submodule(parent)
         if isinstance(home, torch._dynamo.OptimizedModule):
             self.refused.append(
-                f"{parent or type(home).__name__} (is compiled, and would go on calling the layer that it was made "
+                f"{parent or type(home).__name__} (is compiled, and would keep calling the layer that it was made "
                 "from; convert that first, and compile the result)"
             )
         home._modules[name] = self.done[layer]
         return True
 
     def _check_nothing_is_torn(self, root: nn.Module) -> None:
-        """Refuses layers that would leave a shared parameter behind in the layout that they do not have."""
+        """Refuses layers whose parameters change layout while other modules share them."""
         left = {parameter: path for path, parameter in root.named_parameters(remove_duplicate=False)}
         for path, name, parameter in self._laid_out:
             if parameter in left:
@@ -178,12 +178,12 @@ class _Exchange:
                 )
 
     def _renewed(self, value: Any, seen: set[int]) -> Any:
-        """What a module holds besides its registered parts, with replaced layers for those that they replace."""
+        """A plain attribute of a module, with replaced layers in it exchanged."""
         if isinstance(value, nn.Module):
             return self.done.get(value, value)
         if type(value) is tuple:
             return tuple(self._renewed(part, seen) for part in value)
-        if type(value) in (list, dict) and id(value) not in seen:  # changed where it is, since others may hold it too
+        if type(value) in (list, dict) and id(value) not in seen:  # changed in place, since others may hold it too
             seen.add(id(value))
             for key, part in list(enumerate(value) if type(value) is list else value.items()):
                 value[key] = self._renewed(part, seen)

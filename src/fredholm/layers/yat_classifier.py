@@ -1,4 +1,4 @@
-"""A classifier of one Yat prototype a class, each of the shape of what it sees."""
+"""A classifier with one Yat prototype per class, each of the shape of an input."""
 
 import copy
 import math
@@ -14,9 +14,9 @@ from fredholm.layers.yat_dense import YatDense
 
 @final
 class YatClassifier(nn.Module):
-    """Logits s yat(x, w_c) of prototypes w_c that can be looked at: w_c is what class c answers to most.
+    """Logits s yat(x, w_c) of prototypes w_c in input space; the response of class c peaks next to w_c.
 
-    Without a bias, as here unless asked for, a logit is 0 for what is orthogonal to w_c and never below.
+    Without a bias, the default, a logit is 0 for inputs orthogonal to w_c, and never negative.
 
     Args:
         in_features: d, or the shape of an input, such as (28, 28), which the prototypes then have too.

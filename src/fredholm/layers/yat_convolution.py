@@ -22,10 +22,10 @@ _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: 
 class YatConvolution(YatLayer, ABC):
     """Y_j(p) = s (⟨x_p, w_j⟩ + b_j)² / (‖x_p - w_j‖² + ε) for the patch x_p at every place p, one channel a filter.
 
-    As a torch convolution in all that concerns places; padding counts as zeros, in the product and in the distance.
-    With groups, patch and filter hold the channels of one group. ⟨x_p, w⟩ is torch's convolution and ‖x_p‖² the
-    convolution of the channels' squares with ones; no patch is ever written out. Precision, stored memory, start and ε
-    are those of `YatDense`, with d = kernel cells × channels of a group, and n = `out_channels` in the scale.
+    Strides, padding and dilation as in torch's convolutions; padding is zeros, in the product and in the distance. With
+    groups, patch and filter hold the channels of one group. ⟨x_p, w⟩ is torch's convolution and ‖x_p‖² the convolution
+    of the channels' squares with ones; no patch is ever written out. Precision, stored memory, start and ε are those of
+    `YatDense`, with d = kernel cells × channels of a group, and n = `out_channels` in the scale.
 
     Args:
         in_channels, out_channels: multiples of `groups`.
@@ -107,7 +107,7 @@ class YatConvolution(YatLayer, ABC):
         dot = self._convolve(x, weight)
         channels = x.unflatten(1, (self.groups, -1)).square().sum(2)
         patch = self._convolve(channels, weight.new_ones(self.groups, 1, *self.kernel_size))
-        # as in `squares`: a patch that is infinite answers NaN, not a plausible 0
+        # as in `squares`: an infinite patch gives NaN, not a plausible 0
         patch = torch.where(patch.isinf(), torch.nan, patch)
         units, epsilon = (1, self.groups, self.out_channels // self.groups, 1), self.softening()
         bias, scale = None if self.bias is None else self.bias.to(x.dtype), None if self.scale is None else self.scale()
@@ -127,7 +127,7 @@ class YatConvolution(YatLayer, ABC):
         return _CONVOLUTIONS[self.num_axes](x, weight, None, self.stride, self._padding, self.dilation, self.groups)
 
     def _with_uneven_padding(self, x: Tensor) -> Tensor:
-        """x, with the cell more at the end of an axis that "same" asks for there where a patch reaches an odd way."""
+        """x, with the extra cell at the end of an axis that "same" needs where a patch spans an odd distance."""
         if self.padding != "same" or not any(reach % 2 for reach in self._reach):
             return x
         return F.pad(x, [cells for reach in reversed(self._reach) for cells in (0, reach % 2)])

@@ -27,12 +27,12 @@ from fredholm.layers.yat_response import (
     squares,
 )
 
-# of the rows whose products are computed by one matrix product: enough for its full speed
+# entries of one matrix product, enough for its full speed
 PRODUCT_ELEMENTS = 2**22
 
 
 class DenseInputs(NamedTuple):
-    """What a layer of units answers from."""
+    """Inputs of a layer of Yat units."""
 
     x: Tensor  # points: (M, d)
     w: Tensor  # prototypes: (n, d), in the dtype of x, which is also that of Y; all else is in at least float32
@@ -122,7 +122,7 @@ def _terms(inputs: DenseInputs, wide: Tensor) -> Terms:
 
 
 def _steps(m: int, n: int) -> tuple[int, int]:
-    """Rows of one matrix product, with no small rest, and rows of one block."""
+    """Number of rows of one matrix product, without a small remainder, and of one block."""
     most = max(1, PRODUCT_ELEMENTS // max(1, n))
     return max(1, math.ceil(m / math.ceil(max(1, m) / most))), max(1, block_elements(BLOCK_ELEMENTS) // max(1, n))
 
@@ -143,7 +143,7 @@ yat_dense = Operator(
     keeps=("out", "kept"),
     plain=_plain,
 )
-"""Y, `(M, n)`. Its option: whether a backward may come."""
+"""Y, `(M, n)`. Option: whether to keep the residuals for a backward pass."""
 
 
 @final
@@ -151,12 +151,12 @@ class YatDense(YatLayer):
     """Y_j = s (x·w_j + b_j)² / (‖x - w_j‖² + ε), j = 1 … n (Yat, eq. 1 and section 2.3), in place of a linear layer
     and its activation.
 
-    It is the integral of `kernels.Yat` over n prototypes that each count once and contribute one unit vector. What it
-    stores for the backward is a byte an entry besides its input and output, with a bias one number; forward mode and a
-    second derivative need several arrays of the output's size. Products and everything after them are computed in at
-    least float32, under autocast too; the output has the dtype of the signal, or autocast's. In bfloat16 entries up to
-    10⁴ give finite values and gradients. NaN answers NaN, and so does a point that is infinite or, in float32, longer
-    than 10¹⁹.
+    It is the integral of `kernels.Yat` over n prototypes that each count once and contribute one unit vector. For the
+    backward it stores one byte per entry besides its input and output, with a bias one number; forward mode and second
+    derivatives need several arrays of the output's size. Products and everything after them are computed in at least
+    float32, under autocast too; the output has the dtype of the signal, or autocast's. In bfloat16 entries up to 10⁴
+    give finite values and gradients. A NaN gives NaN, and so does a point that is infinite or, in float32, longer than
+    10¹⁹.
 
     Prototypes start so that responses are of order 1 for points of length 1 to √d (`reset_parameters`), b at 0.
     Default ε: 10⁻³ is above the rounding of a squared distance in float32, about 10⁻⁷ (‖x‖² + ‖w‖²), up to ‖x‖² = 10⁴;
@@ -165,9 +165,9 @@ class YatDense(YatLayer):
     Args:
         in_features: d, >= 1.
         out_features: prototypes n, >= 1.
-        bias: whether a unit has its constant b.
+        bias: whether units have a constant b.
         epsilon: ε > 0, in units of a squared distance.
-        learn_epsilon: whether ε is learned, from there on.
+        learn_epsilon: whether ε is learned, starting from `epsilon`.
         scale: whether s = (n / log(1 + n))^α, with α learned from 1; else s = 1.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What the layers of Yat units share: parameters, how they start, and the dtype that they answer in."""
+"""Base class of the layers of Yat units: parameters, their initialisation, and the dtype of the output."""
 
 import math
 from abc import ABC
@@ -34,10 +34,10 @@ class YatLayer(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Draws the prototypes anew and sets b to 0; ε and α stay.
 
-        They come from N(0, 1 / max(s - 1, 1)), s = n / log(1 + n), or 1 without a scale. A response is about
-        (s/d) ‖x‖² ‖w‖² / (‖x‖² + ‖w‖²) times the square of a standard normal number. At ‖x‖² = d, coordinates of order
-        1, its mean is 1 (1/2 without the scale and in layers of at most three units). In a wide layer ‖w‖² is of order
-        1, far below d, so that longer points answer alike, and points of length 1 about s/d.
+        They come from N(0, 1 / max(s - 1, 1)), s = n / log(1 + n), or 1 without a scale. A response is about (s/d) ‖x‖²
+        ‖w‖² / (‖x‖² + ‖w‖²) times the square of a standard normal number. At ‖x‖² = d, coordinates of order 1, its mean
+        is 1 (1/2 without the scale and in layers of at most three units). In a wide layer ‖w‖² is of order 1, far below
+        d, so that longer points give similar responses, and points of length 1 about s/d.
 
         The square of such a response has the mean 3, and torch's linear layers start with variance 1/3n: the map that
         follows keeps the size of a signal. Through such pairs of layers gradients grow by 2/√3 each, and two signals
@@ -73,5 +73,5 @@ class YatLayer(nn.Module, ABC):
 
 
 def backward_may_come(*tensors: Tensor | None) -> bool:
-    """Whether autograd records what happens to any of these."""
+    """Whether autograd records operations on any of these tensors."""
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)

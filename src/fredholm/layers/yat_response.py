@@ -27,10 +27,10 @@ from fredholm.kernels.attention.yat import response
 
 Block = tuple[slice, slice, slice]
 
-# of a block, and of each scratch beside it, for each thread: half a megabyte in float32, four of which nearly fit a
-# core's second-level cache, and still long beside the wait of threads for each other
+# entries per thread of a block, and of each scratch array: half a megabyte in float32. Four of them nearly fit a core's
+# L2 cache, and the work is still long compared with the synchronisation of threads
 BLOCK_ELEMENTS = 2**17
-# what the byte of an entry says besides the sign of S
+# flag in the byte of an entry, beside the sign of S: D is at its floor
 AT_FLOOR = 2
 
 
@@ -60,7 +60,7 @@ class Terms:
         return type(self)(self.query_square[n, g], self.key_square[:, g, u], bias, self.epsilon, self.scale)
 
     def scaled_sums(self) -> Self:
-        """The terms with s (‖x‖² + ε) and s ‖w‖², whose sum is s C, for the backward; never below what divides."""
+        """The terms with s (‖x‖² + ε) and s ‖w‖², whose sum is s C, for the backward; clamped for division."""
         tiny = torch.finfo(self.query_square.dtype).tiny
         query, key = self.query_square + self.epsilon, self.key_square
         if self.scale is not None:
@@ -69,7 +69,7 @@ class Terms:
 
 
 def squares(vectors: Tensor) -> Tensor:
-    """‖v‖² of `(M, d)`, NaN where it is not finite: such a vector would otherwise answer a plausible 0."""
+    """‖v‖² of `(M, d)`, NaN where it is not finite: such a vector would otherwise give a plausible response of 0."""
     # some rows at a time, so that their squares stay in cache
     rows = max(1, BLOCK_ELEMENTS // max(1, vectors.shape[-1]))
     found = torch.cat([part.square().sum(-1) for part in vectors.split(rows)])
@@ -77,26 +77,26 @@ def squares(vectors: Tensor) -> Tensor:
 
 
 class Answers(NamedTuple):
-    """What units answer."""
+    """Responses of Yat units."""
 
     out: Tensor  # Y
-    kept: Tensor | None  # what the backward needs besides Y and its inputs, of the same shape; None: none may come
+    kept: Tensor | None  # residuals for the backward besides Y and its inputs, of the same shape; None: no backward
 
 
 def kept_dtype(out_dtype: torch.dtype, *, has_bias: bool) -> torch.dtype:
-    """Of what an entry leaves for the backward: r with a bias, else a byte."""
+    """Dtype of `kept`: that of r with a bias, else a byte."""
     return out_dtype if has_bias else torch.int8
 
 
 def respond(dot: Tensor, terms: Terms, scratch: tuple[Tensor, Tensor], out: Tensor, kept: Tensor | None) -> None:
-    """Writes Y into `out`, which may be `dot` itself, and what the backward needs into `kept`.
+    """Writes Y into `out`, which may be `dot` itself, and the residuals of the backward into `kept`.
 
     Args:
         dot: S, `(N, G, U, L)`.
         terms: of the same block.
         scratch: two arrays like `dot`.
         out: like `dot`, of any floating dtype.
-        kept: like `dot`, of `kept_dtype`; None where no backward will come.
+        kept: like `dot`, of `kept_dtype`; None: no backward.
     """
     ratio, numerator = scratch
     torch.add(terms.query_square, terms.key_square, out=ratio)
@@ -124,8 +124,8 @@ def respond(dot: Tensor, terms: Terms, scratch: tuple[Tensor, Tensor], out: Tens
 
 
 def _below_zero(distance: Tensor) -> Tensor | None:
-    """Where rounding has put a squared distance below 0; None where it is known to be nowhere."""
-    # a look at the least entry is cheaper than a mask, but makes a GPU wait
+    """Mask of squared distances that rounding has made negative; None where there are known to be none."""
+    # reading the minimum is cheaper than a mask, but would synchronise with a GPU
     if values_are_at_hand(distance) and bool(distance.amin() >= 0):
         return None
     return distance < 0
@@ -134,7 +134,7 @@ def _below_zero(distance: Tensor) -> Tensor | None:
 @final
 @dataclass(frozen=True)
 class Totals:
-    """Gradients of everything but S, summed block by block and still to be scaled by `finished`.
+    """Gradients of all inputs but S, summed block by block and still to be scaled by `finished`.
 
     Shapes are those of `Terms`; those of `epsilon` and `scale` are 0-dim, float64. `epsilon` holds only what ‖x‖² does
     not: the entries at the floor of D.
@@ -148,7 +148,7 @@ class Totals:
 
     @classmethod
     def zeros(cls, terms: Terms) -> Self:
-        """Before the first block."""
+        """Zero totals, before the first block."""
         number = torch.zeros((), dtype=torch.float64, device=terms.query_square.device)
         return cls(
             torch.zeros_like(terms.query_square),
@@ -159,7 +159,7 @@ class Totals:
         )
 
     def finished(self, terms: Terms) -> Self:
-        """The gradients, after the last block."""
+        """The scaled gradients, after the last block."""
         s = 1.0 if terms.scale is None else terms.scale
         epsilon = self.epsilon + self.query_square.sum(dtype=torch.float64)
         return type(self)(
@@ -186,7 +186,7 @@ def differentiate(
     Args:
         grad: of Y, `(N, G, U, L)`, any floating dtype.
         out: Y, and `kept`, both as `respond` wrote them.
-        block: which piece of the totals this is.
+        block: slices of the totals that belong to this block.
         sums: `Terms.scaled_sums` of the block.
         totals: of the whole array.
         scratch: two arrays like `to_dot`.
@@ -210,7 +210,7 @@ def differentiate(
 
 
 def _ratio(out: Tensor, kept: Tensor, sums: Terms, ratio: Tensor, root: Tensor, sign: Tensor) -> Tensor | None:
-    """r into `ratio`, with scratch `root` and `sign`; where D is at its floor, None where known to be nowhere."""
+    """Writes r into `ratio`; returns the mask where D is at its floor, None where there are known to be none."""
     if sums.bias is None:
         torch.add(sums.query_square, sums.key_square, out=ratio)
         torch.div(out, ratio, out=ratio)
@@ -232,7 +232,7 @@ def _ratio(out: Tensor, kept: Tensor, sums: Terms, ratio: Tensor, root: Tensor, 
 
 
 def blocks(shape: tuple[int, int, int, int], elements: int) -> Iterator[Block]:
-    """Runs over the first three dimensions of `shape` that together cover it once.
+    """Slices of the first three dimensions of `shape` that together cover it once.
 
     A block holds at most `elements` entries, or one run of the last dimension where that alone holds more. It is a
     contiguous piece of a contiguous array.
@@ -255,7 +255,7 @@ def blocks(shape: tuple[int, int, int, int], elements: int) -> Iterator[Block]:
 
 
 def block_elements(per_thread: int) -> int:
-    """Entries of a block that all threads work on."""
+    """Number of entries of a block that all threads work on."""
     return per_thread * torch.get_num_threads()
 
 
@@ -266,7 +266,7 @@ def runs(total: int, step: int) -> Iterator[slice]:
 
 
 class ResponseInputs(NamedTuple):
-    """Products S of N signals, G groups of U units and L points, and what belongs to them."""
+    """Products S of N signals, G groups of U units and L points, with norms and parameters."""
 
     dot: Tensor  # S: (N, G, U, L), float32 or float64
     query_square: Tensor  # ‖x‖²: (N, G, 1, L); NaN where it is not finite (`squares`)
@@ -336,7 +336,7 @@ def _blocks(dot: Tensor) -> list[Block]:
 
 
 def _scratch(dot: Tensor) -> Tensor:
-    """Two arrays as large as any block."""
+    """Two scratch arrays as large as any block."""
     return dot.new_empty(2, min(dot.numel(), max(block_elements(BLOCK_ELEMENTS), dot.shape[-1])))
 
 
@@ -357,4 +357,4 @@ yat_response = Operator(
     plain=_plain,
     instead="fredholm.kernels.yat of the patches has one",
 )
-"""Y, `(N, G, U, L)`. Its options: the dtype of Y, and whether a backward may come."""
+"""Y, `(N, G, U, L)`. Options: the dtype of Y, and whether to keep the residuals for a backward pass."""

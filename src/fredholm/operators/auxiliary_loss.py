@@ -1,4 +1,4 @@
-"""Losses that operators have beside the task's, such as that of a Monte Carlo proposal."""
+"""Auxiliary losses of operators, such as that of a Monte Carlo proposal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 _collected: ContextVar[list[Tensor] | None] = ContextVar("_collected", default=None)
-# all that are open, which a graph reads instead: the compiler traces no ContextVar
+# all open lists, outermost first; compiled graphs use it because the compiler cannot trace a ContextVar
 _open_lists: list[list[Tensor]] = []
 
 
 @contextmanager
 def collect_auxiliary_losses() -> Iterator[list[Tensor]]:
-    """Collects what every operator that is called meanwhile, in training mode, wants added to the task's loss.
+    """Collects the auxiliary losses of all operators that are called inside the context in training mode.
 
-    Their gradients reach parameters of their own and nothing that the task's loss trains. Outside of it nothing of the
-    kind is computed. The innermost of nested ones collects, and each thread for itself; but compiled operators do not
-    know their thread, and give to the one opened last in the process.
+    Their gradients reach only parameters of their own, none that the task's loss trains. Outside of the context no
+    auxiliary loss is computed. Of nested contexts the innermost collects, and each thread collects its own. Compiled
+    operators do not know their thread: their losses go to the context that was opened last in the process.
 
     Yields:
-        the list that scalars, each with its weight, are appended to: add them to the loss.
+        the list to which weighted scalar losses are appended. Add them to the task's loss.
     """
     losses: list[Tensor] = []
     token = _collected.set(losses)
@@ -35,12 +35,12 @@ def collect_auxiliary_losses() -> Iterator[list[Tensor]]:
 
 
 def is_collecting() -> bool:
-    """Whether anybody collects auxiliary losses now."""
+    """Whether a `collect_auxiliary_losses` context is open."""
     return bool(_open_lists) if torch.compiler.is_compiling() else _collected.get() is not None
 
 
 def offer(loss: Tensor) -> None:
-    """Hands a loss to whoever collects."""
+    """Appends a loss to the innermost open context; without one, drops it."""
     if torch.compiler.is_compiling():
         if _open_lists:
             _open_lists[-1].append(loss)

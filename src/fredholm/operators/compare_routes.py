@@ -1,4 +1,4 @@
-"""One operator by all its routes and at other nodes: error, time and memory of each."""
+"""Comparison of an operator's routes and quadratures: error, time and memory of each."""
 
 import dataclasses
 import functools
@@ -22,11 +22,11 @@ from fredholm.quadrature.quadrature import Quadrature
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RouteCost:
-    """What one route, or one quadrature, costs; or why it refuses.
+    """Cost of one route or quadrature, or its reasons to refuse.
 
     Attributes:
         route: its name.
-        nodes: what is summed, in words.
+        nodes: the nodes that are summed, in words.
         error: the largest difference from the reference over the largest value of the integral; with gradients the
             worst of the output's and every gradient's. 0 for the reference itself, None where there is none.
         seconds: median of one pass; None where it refuses, as the next.
@@ -45,12 +45,12 @@ class RouteCost:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RouteComparison:
-    """The rows of `compare_routes`, in the order of the routes; printed, a table.
+    """The rows of `compare_routes`, in the order of the routes; prints as a table.
 
     Attributes:
-        rows: a route or quadrature each.
+        rows: one for each route or quadrature.
         reference: the route that errors are measured from; None where every exact route refuses.
-        title: what was run, in a line.
+        title: kernel, sizes, direction and device, in one line.
     """
 
     rows: tuple[RouteCost, ...]
@@ -89,15 +89,14 @@ def compare_routes(
     budget_s: float = 10.0,
     dense_bytes: int = 1 << 30,
 ) -> RouteComparison:
-    """Runs an operator by every route made for its kernel and at the nodes of every quadrature given.
+    """Runs an operator by every route of its kernel and at the nodes of every given quadrature.
 
     The reference is the plainest exact route that accepts: `Dense` for few points, else the last of `evaluation.ROUTES`
-    before it. A route or quadrature of the operator's own is measured too. Nothing changes: neither the operator, nor
-    gradients that it holds, nor torch's random state; hooks on it do not run. Quadratures do what their mode says,
-    `train()` or `eval()`.
+    before it. The operator's own route and quadrature are measured too. The operator, its gradients and torch's random
+    state stay as they are, and hooks on it do not run. Quadratures act by their mode, `train()` or `eval()`.
 
     Args:
-        operator: with its weights where u is.
+        operator: on the device of u.
         u, domain, query, query_domain, key_padding_mask: as in `IntegralOperator.forward`.
         quadratures: other nodes to try; a sum at them takes the fastest route.
         gradients: time forward and backward, and compare the gradients of u, of the queries and of all parameters; else
@@ -111,7 +110,7 @@ def compare_routes(
         other threads disturb.
 
     Raises:
-        TypeError, ValueError: on arguments that are none, or that the operator would not take.
+        TypeError, ValueError: on arguments of the wrong type or range, or that the operator refuses.
     """
     _check(operator, quadratures, repeats, budget_s)
     u = u.detach().requires_grad_(gradients)
@@ -123,7 +122,7 @@ def compare_routes(
     with torch.random.fork_rng(devices=[u.device] if u.device.type == "cuda" else []):
         measured = [_measure(candidate, trial, repeats, budget_s) for candidate in candidates]
     results = [result for _, result in measured]
-    # routes stand with the fastest first and the plainest last
+    # routes are ordered from the fastest to the plainest
     exact = [i for i, candidate in enumerate(candidates) if candidate.is_exact and results[i]]
     rows = [cost for cost, _ in measured]
     if exact:
@@ -156,7 +155,7 @@ def _check(operator: IntegralOperator, quadratures: Sequence[Quadrature], repeat
 
 
 class _Candidate(NamedTuple):
-    """An operator with the same weights that takes one route, or its reasons why it cannot."""
+    """An operator with the same weights and a fixed route, or the route's reasons to refuse."""
 
     route: str
     nodes: str
@@ -166,7 +165,7 @@ class _Candidate(NamedTuple):
 
 
 def _exact(operator: IntegralOperator, prepared: Integral[Kernel], dense_bytes: int) -> Iterator[_Candidate]:
-    """Every route made for the kernel, and before them that of the operator, if it is another."""
+    """Candidates for every route of the kernel; before them the operator's own route, if it is another."""
     routes = [Dense(max_bytes=dense_bytes) if isinstance(route, Dense) else route for route in ROUTES]
     own = operator.evaluation
     if isinstance(own, Route) and own not in ROUTES:
@@ -183,7 +182,7 @@ def _exact(operator: IntegralOperator, prepared: Integral[Kernel], dense_bytes: 
 def _sampled(
     operator: IntegralOperator, prepared: Integral[Kernel], quadratures: Sequence[Quadrature]
 ) -> Iterator[_Candidate]:
-    """The operator at other nodes, those of its own quadrature first."""
+    """Candidates for the quadratures, the operator's own first."""
     own = operator.quadrature
     given = [*([] if own is None or own in quadratures else [own]), *quadratures]
     for quadrature in given:
@@ -199,12 +198,12 @@ def _sampled(
 
 @final
 class _Trial:
-    """The integral of every pass, and how it is run.
+    """One forward (and backward) pass of a candidate on a fresh integral.
 
     Args:
-        operator: whose integral it is.
+        operator: the operator that is compared.
         given: makes the integral anew, so that each pass has a graph of its own.
-        signals: what it is made of.
+        signals: the tensors that the integral is made of.
         gradients: whether gradients are wanted.
     """
 
@@ -218,7 +217,7 @@ class _Trial:
         self.leaves = [p for p in parameters if p.requires_grad and p.numel()]
 
     def run(self, operator: IntegralOperator) -> list[Tensor]:
-        """The output, and with gradients those of all leaves against a fixed cotangent."""
+        """The output; with `gradients` also the gradients of all leaves for a fixed cotangent."""
         with torch.set_grad_enabled(self.gradients):
             out = operator.answer(self.given())
             if not self.gradients:
@@ -230,13 +229,13 @@ class _Trial:
 
     @torch.no_grad()
     def integral_scale(self, out: Tensor) -> float:
-        """The largest value of W^O ∫ κ u dμ in an output, which the residual and the bias would hide errors behind."""
-        rest, asked = self.operator.around(torch.zeros_like(out), self.prepared.query), self.prepared.query_domain
-        return _largest(out - (rest if asked.mask is None else torch.where(asked.mask[..., None], rest, 0.0)))
+        """Largest value of W^O ∫ κ u dμ in an output, without residual and bias, which would make errors look small."""
+        rest, mask = self.operator.around(torch.zeros_like(out), self.prepared.query), self.prepared.query_domain.mask
+        return _largest(out - (rest if mask is None else torch.where(mask[..., None], rest, 0.0)))
 
 
 def _measure(candidate: _Candidate, trial: _Trial, repeats: int, budget_s: float) -> tuple[RouteCost, list[Tensor]]:
-    """The cost without the error, and the result; none where it refuses."""
+    """The cost, still without its error, and the result; an empty result where the candidate refuses."""
     row = RouteCost(route=candidate.route, nodes=candidate.nodes, refusals=candidate.refusals)
     operator, device = candidate.operator, trial.prepared.u.device
     if operator is None:
@@ -251,7 +250,7 @@ def _measure(candidate: _Candidate, trial: _Trial, repeats: int, budget_s: float
         seconds = [first]
     else:
         seconds = [_timed(run, device)[1] for _ in range(repeats)]
-        with peak:  # once more, for the first pass also loads code
+        with peak:  # measured again, because the first pass also loads code
             run()
     return dataclasses.replace(row, seconds=statistics.median(seconds), peak_mb=peak.megabytes), result
 
@@ -265,9 +264,9 @@ def _timed(run: Callable[[], list[Tensor]], device: torch.device) -> tuple[list[
 
 
 def _distance(result: list[Tensor], reference: list[Tensor], integral: float) -> float:
-    """The worst of all parts, each relative to the largest value of its reference, the output to the integral's.
+    """Largest error of all parts, each relative to the largest value of its reference (the output: of the integral).
 
-    A gradient that is 0 but for rounding has no value to compare with; its scale is a small share of the largest one.
+    A gradient that is 0 up to rounding has no scale of its own; a small share of the largest gradient is used instead.
     """
     scales = [integral, *map(_largest, reference[1:])]
     floor = max(scales[1:], default=0.0) * torch.finfo(reference[0].dtype).eps ** 0.5

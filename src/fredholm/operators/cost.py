@@ -1,4 +1,4 @@
-"""What a computation costs on its device: the memory it needs at its peak, and when it is done."""
+"""Cost of a computation on its device: peak memory, and synchronisation for timing."""
 
 import contextlib
 import ctypes
@@ -22,7 +22,7 @@ class PeakMemory:
     in reference cycles counts as in use: collect it before.
 
     Args:
-        device: where the computation runs.
+        device: the device of the computation.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -48,13 +48,13 @@ class PeakMemory:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the accelerator, if that is where the work goes."""
+    """Waits until the device has finished its work; on a CPU returns at once."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def _return_free_memory() -> None:
-    """Hand the C allocator's free pages back to the system, so that the baseline holds only what is in use."""
+    """Returns the C allocator's free pages to the system, so that the baseline holds only memory in use."""
     trim = getattr(ctypes.CDLL(ctypes.util.find_library("c")), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,11 +1,11 @@
-"""A trained exact kernel made low-rank, and how far the two are apart, beside what limits every kernel of its form.
+"""Low-rank approximation of a trained exact kernel, with its errors and lower bounds for every kernel of its form.
 
 Legend
     K       the sampled kernel matrix of a head: κ at every pair of m points, (m·d, m·d), singular values σ_1 ≥ σ_2 ≥ …
     r       rank of Φᵀ Ψ; with a constant B the matrix fitted has rank r + d at most
 
-What limits every kernel of rank r on these points is the theorem of Eckart and Young, ‖K - K_r‖_F = (Σ_{i > r} σ_i²)^½.
-The bound of ITNet (arXiv 2606.19538), eq. 214, ‖K‖_* / √r, lies above that, and where it exceeds ‖K‖_F it says nothing.
+The lower bound for kernels of rank r on these points is that of Eckart and Young, ‖K - K_r‖_F = (Σ_{i > r} σ_i²)^½. The
+bound of ITNet (arXiv 2606.19538), eq. 214, ‖K‖_* / √r, lies above that, and is void where it exceeds ‖K‖_F.
 """
 
 import dataclasses
@@ -23,17 +23,17 @@ from fredholm.kernels import MLP, LowRankMLP, PointInputs
 from fredholm.kernels.perceptron.mlp import Activation
 from fredholm.operators.integral import IntegralOperator
 
-_NUMBERS_PER_STEP = 1 << 22  # entries of κ that a step of the fit looks at, about
+_NUMBERS_PER_STEP = 1 << 22  # approximate number of entries of κ in one step of the fit
 _SIGNALS_PER_STEP = 8
 _DRAWS = 4
-_LARGEST_MATRIX = 2048  # rows of K, so that its singular values take seconds
+_LARGEST_MATRIX = 2048  # largest number of rows of K, so that its singular values take seconds
 
 Sample = Tensor | tuple[Tensor, Domain]
-"""A signal `(B, N, C)` on `Sequence(N)`, or one and its domain."""
+"""A signal `(B, N, C)` on `Sequence(N)`, or a pair of a signal and its domain."""
 
 
 class Signal(NamedTuple):
-    """One signal `(1, N, C)`, where it lives, and the places of the points that may be drawn."""
+    """One signal `(1, N, C)`, its domain, and the indices of the points that may be drawn."""
 
     u: Tensor
     domain: Points
@@ -41,7 +41,7 @@ class Signal(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Signals to learn from, and signals, or at least points, kept apart."""
+    """Signals for the fit, and held-out signals (or held-out points of the only signal)."""
 
     train: list[Signal]
     test: list[Signal]
@@ -50,15 +50,15 @@ class Split(NamedTuple):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LowRankFit:
-    """How good a low-rank kernel is at points that the fit never saw; errors are relative, in the Frobenius norm.
+    """Errors of a low-rank kernel at held-out points, relative, in the Frobenius norm.
 
     Attributes:
         rank: r.
-        kernel_error: of κ, a head each.
-        bound: what no kernel of this form goes below on these points: Eckart-Young at rank r, or r + d with a constant.
+        kernel_error: of κ, one for each head.
+        bound: lower bound for kernels of this form on these points: Eckart-Young at rank r, or r + d with a constant.
         rank_bound: Eckart-Young at rank r, without any constant.
-        nuclear_bound: the paper's ‖K‖_* / (√r ‖K‖_F); above 1 it says nothing.
-        constant_error: what the best constant matrix alone would leave.
+        nuclear_bound: the paper's ‖K‖_* / (√r ‖K‖_F); void above 1.
+        constant_error: error of the best constant matrix alone.
         integral_error: of the integral, over all heads.
     """
 
@@ -93,7 +93,7 @@ def fit_low_rank(
     learning_rate: float = 1e-2,
     generator: torch.Generator | None = None,
 ) -> tuple[IntegralOperator, LowRankFit]:
-    """An operator with a `LowRankMLP` in place of its trained `MLP` kernel, and how far the two are apart.
+    """Replaces the trained `MLP` kernel of an operator by a fitted `LowRankMLP`, and reports the error.
 
     Φ, Ψ and B are fitted by Adam to the entries of κ, relative to their size, at pairs of points drawn anew for every
     step within one sample. A fifth of the signals, or with one signal a quarter of its points, is kept for the report.
@@ -101,20 +101,20 @@ def fit_low_rank(
 
     Args:
         operator: with a kernel of class `kernels.MLP`, not causal.
-        data: signals as the operator meets them, `(B, N, C)` on `Sequence(N)`, or pairs of one and its domain; sizes
+        data: signals like those that the operator gets, `(B, N, C)` on `Sequence(N)`, or pairs (signal, domain); sizes
             may differ.
         rank: r, per head.
         width: hidden units of Φ and Ψ.
-        constant: whether B is there.
-        steps: of the fit.
+        constant: whether to fit B.
+        steps: number of steps of the fit.
         points: points drawn from a sample at a time, at most.
         learning_rate: of Adam; it falls to 0 along a cosine.
         generator: source of all randomness; None: torch's global one.
 
     Raises:
-        TypeError: when the kernel is no `kernels.MLP`, or a number is none.
+        TypeError: when the kernel is no `kernels.MLP`, or a number is of another type.
         ValueError: on a causal kernel, a rank or number out of range, no data, samples that the operator refuses or
-            that hold NaN or infinite values, or a fit that runs away.
+            that hold NaN or infinite values, or a fit that diverges.
     """
     kernel = _checked(operator, steps, points, learning_rate)
     held = split(signals_of("fit_low_rank", operator, data), generator)
@@ -147,7 +147,7 @@ def _checked(operator: IntegralOperator, steps: int, points: int, learning_rate:
 def _untrained(
     operator: IntegralOperator, kernel: MLP, rank: int, width: int, constant: bool, generator: torch.Generator | None
 ) -> tuple[IntegralOperator, LowRankMLP]:
-    """The operator round a low-rank kernel that reads of each point what the kernel reads, alone or with the other."""
+    """The operator with an untrained low-rank kernel whose factors read the features that the kernel reads."""
     reads, seed = kernel.inputs, int(torch.randint(1 << 31, (), generator=generator))
     both = reads.relative_position or reads.distance
     inputs = PointInputs(
@@ -194,7 +194,7 @@ def _fit(
     learning_rate: float,
     generator: torch.Generator | None,
 ) -> None:
-    """Adam on κ less its mean, in the unit of its standard deviation, which goes back into the factors at the end."""
+    """Fits by Adam the standardised κ; its mean and standard deviation are put back into the factors at the end."""
     per_pair = kernel.num_heads * kernel.head_dim**2
     count = min(_SIGNALS_PER_STEP, max(1, _NUMBERS_PER_STEP // (points**2 * per_pair)))
     with torch.no_grad():
@@ -233,7 +233,7 @@ def _fit(
 def _measured(
     low: LowRankMLP, kernel: MLP, signals: list[Signal], points: int, generator: torch.Generator | None
 ) -> LowRankFit:
-    """The report on points of these signals, `points` at a time at most."""
+    """Errors on points of these signals, at most `points` of a signal at a time."""
     carried = low.rank + (0 if low.constant is None else kernel.head_dim)
     size = min(points, max(1, _LARGEST_MATRIX // kernel.head_dim))
     draws = [draw(signals, 1, size, generator) for _ in range(_DRAWS)]
@@ -258,13 +258,13 @@ def _measured(
 
 
 def _integral_error(low: LowRankMLP, kernel: MLP, signals: list[Signal], points: int) -> float:
-    """Relative error of the integral over whole signals, at some of the points kept apart."""
+    """Relative error of the integral over whole signals, at some of the held-out points."""
     errors, values = [], []
     for signal in signals:
         index = signal.drawn[:points]
         at = Points.derived(signal.domain, signal.domain.pos[:, index], signal.domain.weights[:, index])
-        asked = (signal.u, signal.domain, signal.u[:, index], at)
-        exact, fitted = (AUTO.integrate(Integral(k, *asked)).double() for k in (kernel, low))
+        arguments = (signal.u, signal.domain, signal.u[:, index], at)
+        exact, fitted = (AUTO.integrate(Integral(k, *arguments)).double() for k in (kernel, low))
         errors.append((exact - fitted).square().sum())
         values.append(exact.square().sum())
     return (_root_sum(errors) / _root_sum(values).clamp_min(torch.finfo(torch.float64).tiny)).item()
@@ -279,10 +279,10 @@ def _root_sum(squares: list[Tensor]) -> Tensor:
 
 
 def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) -> list[Signal]:
-    """Every signal in the data that has a point, one by one.
+    """All signals of the data that have a point, one by one.
 
     Raises:
-        ValueError, TypeError: in the name of a function, on no data, or samples that the operator refuses.
+        ValueError, TypeError: on no data, or samples that the operator refuses; messages begin with `name`.
     """
     if isinstance(data, Tensor) or (isinstance(data, tuple) and any(isinstance(part, Domain) for part in data)):
         raise TypeError(f"{name}: data is a list of signals, or of pairs (signal, domain); got one; put it in a list")
@@ -293,7 +293,7 @@ def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) ->
         if isinstance(item, tuple) and len(item) != 2:
             raise TypeError(f"{name}: a sample is a signal, or a pair (signal, domain); got a tuple of {len(item)}")
         u, domain = item if isinstance(item, tuple) else (item, None)
-        # the operator checks shapes as in a call; queries it has none, so that their signal is not asked for
+        # the operator checks shapes as in a call; without queries it needs no query signal
         integral = operator.prepare(u, domain)
         u, domain = integral.u, integral.domain
         for b in range(u.shape[0]):
@@ -312,7 +312,7 @@ def signals_of(name: str, operator: IntegralOperator, data: Iterable[Sample]) ->
 
 
 def split(signals: list[Signal], generator: torch.Generator | None) -> Split:
-    """A fifth of the signals is kept apart; of a single signal a quarter of its points, if it has two."""
+    """Holds out a fifth of the signals; of a single signal a quarter of its points, if it has at least two."""
     if len(signals) > 1:
         order = torch.randperm(len(signals), generator=generator).tolist()
         count = max(1, len(signals) // 5)
@@ -326,7 +326,7 @@ def split(signals: list[Signal], generator: torch.Generator | None) -> Split:
 
 
 def draw(signals: list[Signal], count: int, points: int, generator: torch.Generator | None) -> tuple[Tensor, Points]:
-    """Some points of some signals, `(count, m, C)`, and where they are; as many of each, at most `points`."""
+    """Random points of random signals, `(count, m, C)`, and their domain; m is the same for each, at most `points`."""
     picked = torch.randint(len(signals), (count,), generator=generator).tolist()
     chosen = [signals[i] for i in picked]
     m = min(points, *(signal.drawn.shape[0] for signal in chosen))

@@ -24,14 +24,13 @@ class IntegralOperator(nn.Module):
 
     Args:
         kernel: κ.
-        evaluation: how it is computed: the fastest route that fits each call (`explain` says which), or one route,
-            which then must fit.
-        quadrature: where the integral is sampled; None: at all points. Needs `kernel.is_pairwise`.
-        residual: whether the term W u(x) is there; W starts as the identity. Needs `kernel.in_dim == kernel.out_dim`.
-        bias: whether the constant b is there; it starts at 0.
-        output_projection: whether W^O is there; without it, it is the identity.
-        output_gain: the Xavier-uniform start of W^O is scaled by this; deep models use 1 / sqrt(2 depth). Refused
-            without W^O.
+        evaluation: the route: the fastest one that fits each call (`explain` reports it), or one route, which then must
+            fit.
+        quadrature: the nodes of the integral; None: all points. Needs `kernel.is_pairwise`.
+        residual: whether to add W u(x); W starts as the identity. Needs `kernel.in_dim == kernel.out_dim`.
+        bias: whether to add the constant b; it starts at 0.
+        output_projection: whether to learn W^O; else it is the identity.
+        output_gain: factor of the Xavier-uniform start of W^O; deep models use 1 / sqrt(2 depth). Refused without W^O.
 
     Attributes:
         output_weight: W^O, `(d_out, d_out)` or None.
@@ -92,13 +91,12 @@ class IntegralOperator(nn.Module):
         """Applies the operator.
 
         Args:
-            u: signal at the keys, `(B, N, C)`. Its values at points that do not exist are never read, unless a
-                `query_domain` without their mask asks for the result there, whose u(x) they are.
-            domain: where it lives, N points; None: `Sequence(N)`.
+            u: signal at the keys, `(B, N, C)`. Values at points that do not exist are not read, except as u(x) where a
+                `query_domain` without their mask requests the result there.
+            domain: the N points of u; None: `Sequence(N)`.
             query: signal at the queries, `(B, Nq, C)`; needed with a `query_domain` when the kernel or the residual
                 reads u(x).
-            query_domain: where the result is wanted, Nq points; None: `kernel.output_domain(domain)`, for most kernels
-                `domain`.
+            query_domain: the Nq points of the result; None: `kernel.output_domain(domain)`, for most kernels `domain`.
             key_padding_mask: `(N,)` or `(B, N)` bool, True = keep, on top of the domain's own mask; a uniform measure
                 is spread over what is kept.
 
@@ -112,23 +110,23 @@ class IntegralOperator(nn.Module):
         return self.answer(self.prepare(u, domain, query, query_domain, key_padding_mask))
 
     def answer(self, integral: Integral[Kernel]) -> Tensor:
-        """What `forward` gives, of the integral that `prepare` made of its arguments."""
+        """The result of `forward` for the integral that `prepare` made of its arguments."""
         return self._around_existing(self._integrate(integral), integral.query, integral.query_domain)
 
     def with_quadrature(self, quadrature: Quadrature | None) -> "IntegralOperator":
         """An operator with the same kernel and the same parameters, sampled at other nodes; None: at all points.
 
-        Training either trains both.
+        The two share their parameters: training either trains both.
         """
         check_quadrature(self.kernel, quadrature)
         other = IntegralOperator.__new__(IntegralOperator)
-        # registries of its own, so that hooks or parts given to one are not given to the other
+        # registries of its own, so that hooks or submodules added to one are not added to the other
         vars(other).update((name, copy.copy(v) if isinstance(v, dict) else v) for name, v in vars(self).items())
         other.add_module("quadrature", quadrature)
         return other
 
     def _integrate(self, integral: Integral[Kernel]) -> Tensor:
-        """∫ κ u dμ, `(B, Nq, d_out)`, by nodes and route; offers what the nodes' proposal is to learn from."""
+        """∫ κ u dμ, `(B, Nq, d_out)`, by nodes and route; offers the loss of the nodes' proposal."""
         quadrature = None if integral.is_empty else self.quadrature
         nodes = None if quadrature is None else self._nodes(quadrature, integral)
         if quadrature is None or nodes is None:
@@ -157,12 +155,13 @@ class IntegralOperator(nn.Module):
         return self._stateful("initial_state").initial_state(batch_size)
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
-        """One point at a time, with the numbers that `forward` gives for the whole sequence.
+        """Advances by one point; the results equal those of `forward` on the whole sequence.
 
         Args:
             u: signal at the next point, `(B, C)`.
-            state: what `initial_state` or the step before returned.
-            time: when, `(B,)` float, for kernels in continuous time; None: a unit step after the point before.
+            state: the state that `initial_state` or the previous step returned.
+            time: of the point, `(B,)` float, for kernels in continuous time; None: a unit step after the previous
+                point.
 
         Returns:
             `(B, d_out)`, and the new state.
@@ -183,12 +182,12 @@ class IntegralOperator(nn.Module):
     def scan(
         self, u: Tensor, domain: Domain | None = None, *, state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """A sequence, or the next chunk of one, from a state to a state; gradients flow through both.
+        """Processes a sequence, or its next chunk, from a state to a state; gradients flow through both.
 
         Args:
             u: `(B, N, C)`.
             domain: as in `forward`; a point that does not exist leaves the state as it is.
-            state: where the chunk before ended; None: `initial_state`.
+            state: the state at the end of the previous chunk; None: `initial_state`.
             reset: `(B, N)` bool, True = the state is cleared before this point, which begins a new sequence.
 
         Returns:
@@ -217,23 +216,24 @@ class IntegralOperator(nn.Module):
         out, state = self.evaluation.run(integral, state, reset)
         return self._around_existing(out, u, domain), state
 
-    def _stateful(self, asked: str) -> Stateful:
+    def _stateful(self, method: str) -> Stateful:
         if not isinstance(self.kernel, Stateful):
             raise TypeError(
-                f"IntegralOperator.{asked}: {type(self.kernel).__name__} carries no state along a sequence; "
+                f"IntegralOperator.{method}: {type(self.kernel).__name__} carries no state along a sequence; "
                 "call the operator on the whole signal"
             )
         if not self.kernel.is_causal:
             raise ValueError(
-                f"IntegralOperator.{asked}: {type(self.kernel).__name__} looks ahead; build it with is_causal=True, "
+                f"IntegralOperator.{method}: {type(self.kernel).__name__} looks ahead; build it with is_causal=True, "
                 "or call the operator on the whole signal"
             )
         return self.kernel
 
-    def _around_existing(self, integral: Tensor, u_x: Tensor, asked: Domain) -> Tensor:
-        """`around`, and 0 at points that do not exist."""
-        # before W^O too: what a route leaves there may be infinite, and 0 times it would be a gradient of W^O
-        return asked.where_existing(self.around(asked.where_existing(integral), u_x))
+    def _around_existing(self, integral: Tensor, u_x: Tensor, queries: Domain) -> Tensor:
+        """`around`, with 0 at queries that do not exist."""
+        # masked before W^O too: a route may leave infinite values there, and 0 times those is NaN in the gradient of
+        # W^O
+        return queries.where_existing(self.around(queries.where_existing(integral), u_x))
 
     def around(self, integral: Tensor, u_x: Tensor) -> Tensor:
         """W^O v + W u(x) + b, from the integral v `(..., d_out)` and u(x) `(..., C)`."""
@@ -247,7 +247,7 @@ class IntegralOperator(nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        """What is other than by default, for `print`."""
+        """The settings that are not at their defaults, for `print`."""
         parts = {"residual": self.residual_weight, "bias": self.bias, "output_projection": self.output_weight}
         absent = [f"{name}=False" for name, weight in parts.items() if weight is None]
         return ", ".join([*absent, *([] if self.evaluation == AUTO else [f"evaluation={self.evaluation!r}"])])
@@ -261,9 +261,9 @@ class IntegralOperator(nn.Module):
         query_domain: Domain | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> str:
-        """Which route `forward` would take for these arguments, and why not the others.
+        """Reports the route that `forward` would take for these arguments, and why the others refuse.
 
-        And whether the signal is beyond the range in which the kernel keeps its digits (`Kernel.signal_range`).
+        Also reports a signal outside the range in which the kernel keeps its accuracy (`Kernel.signal_range`).
         """
         integral = self.prepare(u, domain, query, query_domain, key_padding_mask)
         beyond = _beyond_range(integral)
@@ -286,7 +286,7 @@ class IntegralOperator(nn.Module):
         query_domain: Domain | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> Integral[Kernel]:
-        """Checks and completes the arguments of `forward`, and blanks what lies at points that do not exist."""
+        """Checks and completes the arguments of `forward`, and sets the signal to 0 at points that do not exist."""
         kernel, output_weight = self.kernel, self.output_weight
         like = next(self.parameters(), None) if output_weight is None else output_weight
         _check_signal("u", u, kernel.in_dim, like)
@@ -310,7 +310,7 @@ class IntegralOperator(nn.Module):
         if query_domain is None:
             query_domain = _natural_queries(kernel, domain, keys, query)
         if is_natural and query is None and query_domain.has_points_of(domain):
-            query_domain = keys  # nothing is wanted where a key is hidden
+            query_domain = keys  # no result is needed at a hidden key
         else:
             query_domain = _checked_domain("query", query_domain, None if query is None else query.shape[1], u, kernel)
         needs_query = kernel.reads_query or self.residual_weight is not None
@@ -323,7 +323,7 @@ class IntegralOperator(nn.Module):
             query = u  # the mask is of the keys, not of these queries
         weighed = None if domain.pair_bias is None else domain.pair_bias.shape[-2]
         weighed = weighed if domain.pair_list is None else domain.pair_list.num_queries
-        if weighed is not None and weighed != query_domain.num_points:  # not `in`, whose sizes the compiler mistakes
+        if weighed is not None and weighed != query_domain.num_points:  # not `in`: the compiler errs
             raise ValueError(
                 f"IntegralOperator: the domain weighs pairs with {weighed} queries; there are {query_domain.num_points}"
             )
@@ -337,14 +337,14 @@ class IntegralOperator(nn.Module):
 
 @final
 class _Explained(Evaluation):
-    """Notes what another evaluation says of each integral that it is asked for, and gives zeros."""
+    """Records another evaluation's explanation of each integral, and returns zeros."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self._evaluation = evaluation
         self.texts: list[str] = []
 
     def unsupported_reasons(self, integral: Integral[Kernel]) -> list[str]:
-        """Nothing; see `Evaluation.unsupported_reasons`."""
+        """No reasons; see `Evaluation.unsupported_reasons`."""
         return []
 
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
@@ -371,16 +371,16 @@ def check_quadrature(kernel: Kernel, quadrature: Quadrature | None) -> None:
 
 
 def _natural_queries(kernel: Kernel, domain: Domain, keys: Domain, query: Tensor | None) -> Domain:
-    """Where queries lie of which nothing but the signal, or not even that, was given.
+    """The domain of queries that were given without one.
 
     Args:
         kernel: of the operator.
         domain: the points of u.
         keys: those of them that exist for this call.
-        query: the signal at the queries; None: none was given.
+        query: the signal at the queries; None: not given.
 
     Raises:
-        ValueError: nothing says where they lie.
+        ValueError: where their positions cannot be inferred.
     """
     natural = domain.mapped(kernel.output_domain)
     if (
@@ -388,11 +388,11 @@ def _natural_queries(kernel: Kernel, domain: Domain, keys: Domain, query: Tensor
         and query is not None
         and (not natural.has_points_of(domain) or query.shape[1] != domain.num_points)
     ):
-        # by numbers of points each process would see something else
+        # numbers of points differ from process to process, so that they must not decide
         raise ValueError(
-            f"IntegralOperator: query has {query.shape[1]} points, and among those of all processes nobody says where "
-            f"they lie: {domain!r} gives results at {natural!r}; give a query_domain, a distributed.Shard or one "
-            "domain for all"
+            f"IntegralOperator: query has {query.shape[1]} points, and their positions among those of all processes "
+            f"cannot be inferred: {domain!r} gives results at {natural!r}; give a query_domain, a distributed.Shard "
+            "or one domain for all"
         )
     if query is None or query.shape[1] == natural.num_points:
         return natural
@@ -410,29 +410,29 @@ def _natural_queries(kernel: Kernel, domain: Domain, keys: Domain, query: Tensor
 
 
 def _check_kernel(kernel: object) -> None:
-    """Raises unless this is a kernel that says what every kernel says of itself."""
+    """Raises unless this is a kernel that sets the attributes of `kernels.Kernel`."""
     if isinstance(kernel, type) and issubclass(kernel, Kernel):
         name = kernel.__name__
         raise TypeError(f"IntegralOperator: kernel must be a fredholm kernel; got the class {name}: make one, {name}()")
     if not isinstance(kernel, Kernel):
         raise TypeError(f"IntegralOperator: kernel must be a fredholm kernel; got {type(kernel).__name__}")
-    unsaid = [
-        what for what in ("in_dim", "out_dim", "pos_dim", "is_causal", "reads_query") if not hasattr(kernel, what)
+    missing = [
+        name for name in ("in_dim", "out_dim", "pos_dim", "is_causal", "reads_query") if not hasattr(kernel, name)
     ]
-    if unsaid:
+    if missing:
         raise TypeError(
-            f"IntegralOperator: {type(kernel).__name__} does not set {', '.join(unsaid)}; see the attributes of "
+            f"IntegralOperator: {type(kernel).__name__} does not set {', '.join(missing)}; see the attributes of "
             "kernels.Kernel"
         )
 
 
 def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> None:
     if not isinstance(u, Tensor) or u.is_nested:
-        came = "a nested tensor" if isinstance(u, Tensor) else type(u).__name__
+        got = "a nested tensor" if isinstance(u, Tensor) else type(u).__name__
         instead = "torch.as_tensor makes one"
         if isinstance(u, Tensor | list | tuple):
-            instead = "pad entries of several lengths to one, and mask the filler: Sequence(n, mask=mask)"
-        raise TypeError(f"IntegralOperator: {name} must be a tensor, (batch, points, channels); got {came}; {instead}")
+            instead = "pad entries of several lengths to one, and mask the padding: Sequence(n, mask=mask)"
+        raise TypeError(f"IntegralOperator: {name} must be a tensor, (batch, points, channels); got {got}; {instead}")
     if u.ndim != 3 or u.shape[-1] != channels:
         message = f"{name} must be (batch, points, channels) with {channels} channels; got {tuple(u.shape)}"
         if u.ndim == 2 and u.shape[-1] == channels:
@@ -460,21 +460,21 @@ def _check_signal(name: str, u: Tensor, channels: int, like: Tensor | None) -> N
 
 def _check_time(time: object, u: Tensor) -> None:
     if not isinstance(time, Tensor) or time.shape != u.shape[:1] or not time.dtype.is_floating_point:
-        came = f"{tuple(time.shape)} {time.dtype}" if isinstance(time, Tensor) else repr(time)
+        received = f"{tuple(time.shape)} {time.dtype}" if isinstance(time, Tensor) else repr(time)
         raise ValueError(
-            f"IntegralOperator.step: time must be a float tensor ({u.shape[0]},), a time for each entry; got {came}"
+            f"IntegralOperator.step: time must be a float tensor ({u.shape[0]},), a time for each entry; got {received}"
         )
     if time.device != u.device:
         raise ValueError(f"IntegralOperator.step: time is on {time.device} but u is on {u.device}; move one of them")
 
 
 def _in_16_bits_of_autocast(signal: Tensor) -> Tensor:
-    """The signal; of other 16 bits than autocast's, which torch does not multiply with those, in autocast's."""
+    """The signal; a 16-bit one in autocast's dtype, because torch does not multiply float16 with bfloat16."""
     return signal.to(product_dtype(signal)) if signal.dtype.itemsize == 2 else signal
 
 
 def _beyond_range(integral: Integral[Kernel]) -> str:
-    """A line where the signal is not within the range that the kernel states for the dtype; else nothing."""
+    """A line that reports a signal outside the kernel's range for the dtype (`Kernel.signal_range`); else ""."""
     kernel, dtype = integral.kernel, integral.working_dtype
     if integral.is_empty or dtype not in kernel.signal_range:
         return ""
@@ -483,13 +483,13 @@ def _beyond_range(integral: Integral[Kernel]) -> str:
     if size == 0 or least <= size <= most:
         return ""
     return (
-        f"\n  the root mean square of the signal is {size:.2g}; {type(kernel).__name__} keeps its digits in {dtype} "
+        f"\n  the root mean square of the signal is {size:.2g}; {type(kernel).__name__} keeps its accuracy in {dtype} "
         f"between {least:g} and {most:g}: normalise the signal, or compute in a wider dtype"
     )
 
 
 def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor, kernel: Kernel) -> Domain:
-    """The domain of `name`, on u's device; raises unless it fits the kernel, u's batch and, where given, a number."""
+    """The domain of `name`, on u's device; raises unless it fits the kernel, u's batch and `num_points` (if given)."""
     if not isinstance(domain, Domain):
         raise TypeError(
             f"IntegralOperator: expected a fredholm domain, such as Grid(14, 14) or Points(positions); got "
@@ -526,7 +526,7 @@ def check_operator(name: str, what: str, operator: object) -> None:
 
 
 def _check_state(kernel: Stateful, state: State, batch_size: int) -> None:
-    """Raises unless a state could have come from `kernel.initial_state(batch_size)`."""
+    """Raises unless a state has the form of `kernel.initial_state(batch_size)`."""
     expected = kernel.initial_state(1)
     if not isinstance(state, tuple) or len(state) != len(expected) or not all(isinstance(s, Tensor) for s in state):
         raise TypeError(

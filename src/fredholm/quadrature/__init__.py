@@ -1,4 +1,4 @@
-"""Where integrals are sampled: every point, Monte Carlo draws, anchors, neighbourhoods."""
+"""Quadratures: the nodes of an integral are all points, Monte Carlo draws, anchors or neighbourhoods."""
 
 from fredholm.quadrature.anchors import Anchors, clusters
 from fredholm.quadrature.monte_carlo import MonteCarlo

@@ -5,7 +5,7 @@
 Replacing a smooth integrand over a cluster by its value at the mean loses only its curvature: with M anchors among many
 points of s dimensions the error falls as M^(-2/s).
 
-Source: ITNet (arXiv 2606.19538), 3.2: "deterministic k-means anchors in position space"; what stands for u at an anchor
+Source: ITNet (arXiv 2606.19538), 3.2: "deterministic k-means anchors in position space"; the value of u at an anchor
 is not stated there.
 """
 
@@ -27,17 +27,17 @@ COMPARED_PAIRS = 1 << 22
 
 @final
 class Anchors(Quadrature):
-    """Sums over the means of M clusters of points; the same nodes whenever it is asked, for all queries.
+    """Sums over the means of M clusters of points, the same nodes for all queries; deterministic.
 
     Clusters are those of k-means on positions, weighed by mass, started at points far from each other. Gradients reach
-    u, positions and masses through the means; which point belongs to which cluster is a constant.
+    u, positions and masses through the means; the assignment of points to clusters is a constant.
 
     Args:
         num_nodes: M >= 1. A domain of M points or fewer is summed whole.
         iterations: steps of k-means, >= 0.
 
     Raises:
-        ValueError: on numbers out of range, and at a causal kernel, which a mean of neighbours would let look ahead.
+        ValueError: on numbers out of range, and for a causal kernel, because a mean of neighbours looks ahead.
     """
 
     def __init__(self, num_nodes: int, *, iterations: int = 10) -> None:
@@ -73,7 +73,7 @@ class Anchors(Quadrature):
 
 @final
 class Means(Nodes):
-    """Means of clusters.
+    """Cluster means as nodes.
 
     Args:
         owner: the cluster of each point, `(1 or B, N)` int64.
@@ -129,7 +129,7 @@ def clusters(pos: Tensor, mass: Tensor, num_clusters: int, iterations: int, doma
 
 
 def _nearest(pos: Tensor, centre: Tensor, domain: Domain) -> Tensor:
-    """The nearest centre of every point, `(B, N)`; the first of equally near ones."""
+    """Index of the nearest centre of every point, `(B, N)`; the first of equally near ones."""
     out = []
     for some in pos.split(max(1, COMPARED_PAIRS // centre.shape[1]), dim=1):
         squared = torch.zeros((), dtype=pos.dtype, device=pos.device)

@@ -33,7 +33,7 @@ PROPOSED_PAIRS = 1 << 22
 
 @final
 class MonteCarlo(Quadrature):
-    """Draws M points anew at every call, for all queries together or for each by itself.
+    """Draws M points anew at every call, shared by all queries or separately for each.
 
     Shared nodes keep the sum a dense matrix product, of N / M times less work than the exact one. Nodes of its own
     serve a query better where κ is local, at the price of gathering them.
@@ -42,17 +42,17 @@ class MonteCarlo(Quadrature):
         num_samples: M >= 1. A domain of M points or fewer is summed whole, with a warning.
         proposal: p_φ; None draws points by their mass. A `KeyProposal` is for shared nodes, a `PairProposal` for nodes
             of each query.
-        per_query: whether every query has nodes of its own; None: as the proposal says, shared without one. Shared
-            nodes differ between heads where the kernel can be taken apart into them.
+        per_query: whether every query has nodes of its own; None: as the proposal needs, shared without one. Shared
+            nodes differ between heads where the kernel splits into heads.
         draw: "independent"; "stratified", one node in each of M runs of equal probability along a curve through the
             points; or "quasi_random", a lattice on that curve with a random shift. The curve of a causal kernel is the
             order of its points.
         uniform_share: ε, in (0, 1), of a proposal.
-        at_evaluation: what is summed in eval mode: another quadrature, "draws" as in training, or "anchors" as in the
+        at_evaluation: the quadrature in eval mode: another quadrature, "draws" as in training, or "anchors" as in the
             paper, `Anchors(num_samples)`; all points instead of anchors where the kernel is causal.
         loss_weight: λ >= 0, the weight of the proposal's loss beside the task's. That loss sees one pair at a time: of
             a kernel that is a quotient, as attention is, it sees the values and not the scores.
-        num_targets: queries a batch entry at which that loss looks, >= 1.
+        num_targets: number of queries per batch entry in that loss, >= 1.
 
     Raises:
         ValueError, TypeError: on numbers out of range, a proposal for the other kind of nodes, or settings of one where
@@ -122,8 +122,8 @@ class MonteCarlo(Quadrature):
             which = f"can differ between {heads}; build it with num_heads={heads}, or 1"
             if heads == 1:
                 which = "are the same for all heads; build it with num_heads=1"
-            came = f"the proposal has {proposal.num_heads} heads but the nodes of this kernel {which}"
-            raise ValueError(f"quadrature.MonteCarlo: {came}")
+            message = f"the proposal has {proposal.num_heads} heads but the nodes of this kernel {which}"
+            raise ValueError(f"quadrature.MonteCarlo: {message}")
 
         def log_probability() -> Tensor:
             return log_mixture(proposal.logits(u, domain), mass[:, None], self.uniform_share).expand(shape)
@@ -163,7 +163,7 @@ class MonteCarlo(Quadrature):
         )
 
     def _order(self, integral: Integral[Any]) -> Tensor | None:
-        """The points along the curve on which draws are spread, `(1 or B, N)`; None: as they come."""
+        """Order of the points along the curve on which draws are spread, `(1 or B, N)`; None: that of the indices."""
         if self.draw == "independent" or integral.kernel.is_causal:
             return None
         domain = integral.domain
@@ -228,7 +228,7 @@ def _check_options(num_samples: int, draw: str, uniform_share: float, loss_weigh
 
 
 def _refuse_without_learning(has_proposal: bool, uniform_share: float, loss_weight: float, num_targets: int) -> None:
-    """Raises ValueError on settings of a proposal that nothing reads."""
+    """Raises ValueError on settings of a proposal that have no effect."""
     name = "quadrature.MonteCarlo"
     if not has_proposal:
         refuse_idle(
@@ -245,7 +245,7 @@ def _refuse_without_learning(has_proposal: bool, uniform_share: float, loss_weig
 
 
 def _checked_kind(proposal: KeyProposal | PairProposal | None, per_query: bool | None) -> bool:
-    """Whether every query has nodes of its own."""
+    """Checks the proposal against `per_query`; returns whether every query has nodes of its own."""
     if proposal is None:
         return bool(per_query)
     if not isinstance(proposal, KeyProposal | PairProposal):
@@ -277,7 +277,7 @@ def log_mixture(logits: Tensor, mass: Tensor, uniform_share: float) -> Tensor:
 
 
 def levels(*rows: int, num_samples: int, draw: Draw, device: torch.device) -> Tensor:
-    """M ascending numbers in [0, 1) a row, `(*rows, M)` float64, whose mean density is uniform whatever the draw.
+    """M ascending numbers in [0, 1) per row, `(*rows, M)` float64, with uniform mean density for every `draw`.
 
     "independent" ones; "stratified", one in each of M equal intervals; or "quasi_random", the lattice (m + U) / M with
     one random shift U a row.
@@ -294,10 +294,11 @@ def invert(running: Tensor, level: Tensor, total: Tensor) -> Tensor:
     Args:
         running: `(*rows, N)` float64, a cumulative sum of masses >= 0.
         level: `(*rows, *sets, M)` in [0, 1).
-        total: what a level of 1 stands for, `(*rows, *sets, 1)`: the running sum at the last point wanted.
+        total: the mass that a level of 1 stands for, `(*rows, *sets, 1)`: the running sum at the last point allowed.
 
     Returns:
-        int64, of the shape of `level`; never a point of mass 0, or beyond the last wanted, where the total is positive.
+        int64, of the shape of `level`; never a point of mass 0, or beyond the last allowed, where the total is
+        positive.
     """
     # the largest number below the total, so that rounding never passes the last point of positive mass
     below = torch.nextafter(total, torch.zeros_like(total))
@@ -318,7 +319,7 @@ def curve_order(pos: Tensor) -> Tensor:
     cell = ((pos - low) / extent * (2**bits - 1)).round().long()
     code = torch.zeros_like(cell[..., 0])
     for bit in range(bits):
-        # beyond 62 coordinates the rest has no bit left to order by
+        # int64 has no bits left for coordinates beyond 62
         for axis in range(min(dims, 62)):
             code |= ((cell[..., axis] >> bit) & 1) << (bit * min(dims, 62) + axis)
     return code.argsort(dim=-1, stable=True)

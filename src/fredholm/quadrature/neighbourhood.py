@@ -21,7 +21,7 @@ from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 
 @final
 class Neighbourhood(Quadrature):
-    """Sums over the points near each query, all of them, however they are ordered.
+    """Sums over all points near each query, whatever their order.
 
     Distances wrap round on a periodic domain. Points that do not exist or weigh 0, or that a causal kernel must not
     see, are no neighbours. A query without neighbours gets 0. The search is that of `domains.nearest`.

@@ -1,4 +1,4 @@
-"""Nodes that all queries share, and nodes that each query has for itself."""
+"""Nodes shared by all queries, and nodes of each query."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -15,12 +15,12 @@ from fredholm.quadrature.quadrature import Nodes, mass_of
 
 @final
 class SharedNodes(Nodes):
-    """Some of the points, the same for every query, perhaps others for each head; sums stay dense matrix products.
+    """A selection of points, the same for every query and possibly different per head; sums stay dense products.
 
     Args:
         index: `(B, H, M)` int64, H = 1 or the heads; repeated or not, and ascending for a causal kernel.
-        weights: what each weighs, `(B, H, M)`, >= 0.
-        log_probability: gives log p of each under the distribution they were drawn from, with its gradient,
+        weights: weight of each node, `(B, H, M)`, >= 0.
+        log_probability: returns log p of each under the distribution they were drawn from, with its gradient,
             `(B, H, M)`; None where nothing is learned.
         learning: how that distribution learns.
     """
@@ -69,7 +69,7 @@ class SharedNodes(Nodes):
 
 @final
 class NodesPerQuery(Nodes):
-    """Some of the points, others for each query: a list of pairs (`Domain.list_pairs`), so that memory stays O(N·M).
+    """A selection of points for each query: a list of pairs (`Domain.list_pairs`), so that memory stays O(N·M).
 
     Args:
         index: `(1 or B, Nq, M)` int64; for a causal kernel all visible to their query, or of weight 0.

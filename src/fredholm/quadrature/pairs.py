@@ -1,4 +1,4 @@
-"""Pairs of a query and a point: what each contributes, and how a proposal learns from it. Legend: `quadrature.py`."""
+"""Pairs of a query and a point: their contributions, and the loss of a proposal. Legend: `quadrature.py`."""
 
 from typing import Any, NamedTuple
 
@@ -11,14 +11,14 @@ from fredholm.evaluation.integral import ordered_queries
 
 
 class Learning(NamedTuple):
-    """How a proposal learns: the weight λ of its loss beside the task's, and at how many queries it looks."""
+    """Settings of a proposal's loss: its weight λ beside the task's loss, and the number of queries it samples."""
 
     loss_weight: float
     num_targets: int
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
-    """The entries of `(1 or B, N, ...)` that an index `(B, *shape)` into N names: `(B, *shape, ...)`."""
+    """Gathers entries of `(1 or B, N, ...)` along N by an index `(B, *shape)`: `(B, *shape, ...)`."""
     if values.shape[0] == 1:
         return values[0][index]
     first = torch.arange(index.shape[0], device=index.device) * values.shape[1]
@@ -26,7 +26,7 @@ def take(values: Tensor, index: Tensor) -> Tensor:
 
 
 def batched(values: Tensor) -> Tensor:
-    """Positions `(1 or B, N, s)`."""
+    """Positions with a batch axis, `(1 or B, N, s)`."""
     return values if values.ndim == 3 else values[None]
 
 
@@ -35,7 +35,7 @@ def pair_norms(
 ) -> Tensor:
     """‖κ_ij u_j‖ of one head at the queries `rows` `(q,)` and the points `index` `(B, q, M)` of each: `(B, q, M)`.
 
-    Every pair is an integral of its own, over one point of mass 1. 0 where a causal kernel is, or no query exists.
+    Every pair is computed as an integral over one point of mass 1. 0 where a causal kernel is, or no query exists.
     """
     domain, (query_domain, times) = integral.domain, ordered_queries(integral)
     batch, _, samples = index.shape
@@ -49,12 +49,12 @@ def pair_norms(
 
     ones = domain.weights.new_ones(index.numel(), 1)
     point = Points.derived(domain, at_points(batched(domain.pos)), ones, None if times is None else at_points(times))
-    asked_at = None if times is None or query_domain.times is None else at_queries(query_domain.times)
+    query_times = None if times is None or query_domain.times is None else at_queries(query_domain.times)
     past = None if query_domain.given_past_mass is None else at_queries(query_domain.given_past_mass)
-    asked = Points.derived(query_domain, at_queries(batched(query_domain.pos)), ones, asked_at, past)
+    queries = Points.derived(query_domain, at_queries(batched(query_domain.pos)), ones, query_times, past)
     query = at_queries(share(integral.query, head, num_heads)) if integral.has_query_signal else None
     kernel = integral.kernel if num_heads == 1 else integral.head(head).kernel
-    pair = Integral(kernel, at_points(share(integral.u, head, num_heads)), point, query, asked)
+    pair = Integral(kernel, at_points(share(integral.u, head, num_heads)), point, query, queries)
     value = evaluation.integrate(pair)
     norms = torch.linalg.vector_norm(value.float(), dim=-1).view(index.shape)
     mask = integral.query_domain.mask

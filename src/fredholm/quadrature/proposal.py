@@ -8,7 +8,7 @@ Legend
     KeyProposal    ℓ_hj = a_h(f_j)                                    one distribution a head, for all queries
     PairProposal   ℓ_ij = q(f_i)·k(f_j) + a(f_j) - τ ‖x_i - y_j‖²      one a query
 
-Source: ITNet (arXiv 2606.19538), 3.2, asks for a learnable p(y|x) with parameters of its own and leaves its form open.
+Source: ITNet (arXiv 2606.19538), 3.2, calls for a learnable p(y|x) with parameters of its own and leaves its form open.
 A pair costs 2 rank + 3s flops here, against the 4 w d of a perceptron kernel.
 """
 
@@ -24,7 +24,7 @@ from fredholm.domains import Domain, Points
 
 @final
 class PointFeatures(nn.Module):
-    """f: `(B, N, width)` from a signal and its positions. Gradients end here: nothing but the proposal learns.
+    """f: `(B, N, width)` from a signal and its positions. Gradients stop here: only the proposal learns.
 
     Args:
         embed_dim: channels of the signal.
@@ -91,7 +91,7 @@ class KeyProposal(nn.Module):
 
 @final
 class PairProposal(nn.Module):
-    """A distribution over the points for each query, which may be near it or like it.
+    """A distribution over the points for each query, by distance and by similarity of features.
 
     Args:
         embed_dim: channels of the signal.
@@ -132,9 +132,9 @@ class PairProposal(nn.Module):
     def logits(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, rows: Tensor) -> Tensor:
         """ℓ of the queries `rows` `(n,)`, `(B, n, N)`."""
         keys = self.key_features(u, domain)
-        asked_pos = query_domain.pos[..., rows, :]
-        asked = Points.derived(query_domain, asked_pos, asked_pos[..., 0])
-        queries = self.query(self.query_features(query[:, rows], asked))
-        displacement = domain.displacement(asked_pos.detach())
+        query_pos = query_domain.pos[..., rows, :]
+        nodes = Points.derived(query_domain, query_pos, query_pos[..., 0])
+        queries = self.query(self.query_features(query[:, rows], nodes))
+        displacement = domain.displacement(query_pos.detach())
         squared = displacement.square().sum(-1).to(queries.dtype)
         return queries @ self.key(keys).mT + self.readout(keys).mT - self.rate[0] * squared

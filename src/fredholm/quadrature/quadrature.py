@@ -1,4 +1,4 @@
-"""The abstract quadrature, and what it chooses: nodes at which an integral is summed.
+"""The abstract quadrature, and the nodes that it chooses.
 
 Legend of this folder
     ω_j        mass of point j                                 N, Nq, M   points, queries, nodes
@@ -15,14 +15,14 @@ from fredholm.evaluation import Evaluation, Integral
 
 
 class Nodes(abc.ABC):
-    """Points, with weights, that stand for all points of a domain in an integral."""
+    """Weighted points that replace all points of a domain in an integral."""
 
     @abc.abstractmethod
     def integrate(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor:
         """The sum over the nodes, `(B, Nq, d_out)`."""
 
     def proposal_loss(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor | None:
-        """How far the distribution that the nodes were drawn from is from the best one; None: nothing is learned.
+        """Loss of the distribution that the nodes were drawn from against the best one; None: nothing is learned.
 
         Its gradient reaches the parameters of that distribution and nothing else.
         """
@@ -30,7 +30,7 @@ class Nodes(abc.ABC):
 
 
 class Quadrature(nn.Module, abc.ABC):
-    """Chooses the nodes of an integral; the kernel and its weights stay what they are.
+    """Chooses the nodes of an integral; kernel and parameters stay the same.
 
     A kernel must be pairwise (`Kernel.is_pairwise`). A normalised kernel is a quotient of two integrals, and both are
     summed at the nodes.
@@ -38,11 +38,11 @@ class Quadrature(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def nodes(self, integral: Integral[Any]) -> Nodes | None:
-        """The nodes of this integral; None: every point, as it is."""
+        """The nodes of this integral; None: all points."""
 
     @abc.abstractmethod
     def describe(self, num_points: int) -> str:
-        """What is summed instead of all points of such a domain, in a line."""
+        """A line that describes the nodes for a domain of `num_points` points."""
 
     @final
     @property

@@ -72,8 +72,8 @@ def test_a_torus_is_never_left(route):
     torus = Grid(5, periodic=True)
     problem = changed(make(torus, natural=False, padding=1), query_domain=Grid(5, periodic=True))
     (reason,) = route.unsupported_reasons(problem)
-    assert "on a periodic grid the signal goes on round the torus; got padding_mode 'zeros'" in reason
-    with refused(ValueError, "on a periodic grid the signal goes on round the torus"):
+    assert "on a periodic grid the signal continues round the torus; got padding_mode 'zeros'" in reason
+    with refused(ValueError, "on a periodic grid the signal continues round the torus"):
         Dense().integrate(problem)
 
 

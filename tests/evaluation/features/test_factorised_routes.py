@@ -222,9 +222,9 @@ def test_a_state_and_positions_need_times(name):
     kernel = kernel_named(name, is_causal=True)
     route, u = SCANS[type(kernel)], torch.randn(1, 3, 8, dtype=torch.float64)
     _, state = route.run(Integral(kernel, u, Sequence(3)))
-    with refused(ValueError, "reads positions, and Sequence(3) does not say where", "Sequence(times=...)"):
+    with refused(ValueError, "reads positions, and Sequence(3) does not continue", "Sequence(times=...)"):
         route.run(Integral(kernel, u, Sequence(3)), state)
-    with refused(ValueError, "see no reset", "StepLoop()"):
+    with refused(ValueError, "support no reset", "StepLoop()"):
         route.run(Integral(kernel, u, Sequence(3)), None, torch.zeros(1, 3, dtype=torch.bool))
 
 
@@ -416,7 +416,7 @@ def test_forward_mode_and_second_derivatives(operator, activation):
 @pytest.mark.parametrize("name", ["low rank", "separable"])
 def test_a_step_that_must_be_told_the_time_asks_for_times(name: str) -> None:
     kernel, u = kernel_named(name, is_causal=True), torch.randn(1, 5, 8, dtype=torch.float64)
-    told = "a step must be told when its point is, and the domain has no times"
+    told = "a step needs the time of its point, and the domain has no times"
     assert told in StepLoop().unsupported_reasons(Integral(kernel, u, Sequence(5)))
     assert StepLoop().unsupported_reasons(Integral(kernel, u, Sequence(times=torch.linspace(0, 1, 5)))) == []
     blind = LowRankMLP(8, 2, rank=2, inputs=ANYWHERE, is_causal=True)

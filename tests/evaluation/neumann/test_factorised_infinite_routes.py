@@ -236,7 +236,7 @@ def test_the_gradient_of_states():
 
 def test_no_reset_in_a_scan():
     kernel = FactorisedInfiniteAttention(8, 2, is_causal=True)
-    with refused(ValueError, "NeumannScan refuses this integral: running sums see no reset", "StepLoop"):
+    with refused(ValueError, "NeumannScan refuses this integral: running sums support no reset", "StepLoop"):
         NeumannScan().run(
             Integral(kernel, torch.randn(2, 5, 8), Sequence(5)), reset=torch.zeros(2, 5, dtype=torch.bool)
         )

@@ -118,7 +118,9 @@ def test_a_prompt_on_a_grid_is_read_by_its_table_and_gone_on_from() -> None:
     for state in (None, kernel.initial_state(2)):
         first, after = Toeplitz().run(prompt, state)
         rest = Integral(kernel, u[:, 6:], place(6, 9))
-        assert Toeplitz().unsupported_run_reasons(rest, after) == ["points so far are not on the grid of those to come"]
+        assert Toeplitz().unsupported_run_reasons(rest, after) == [
+            "earlier points are not on the grid of the next ones"
+        ]
         second, (signal, times) = AUTO.run(rest, after)
         torch.testing.assert_close(torch.cat([first, second], 1), whole, atol=1e-12, rtol=0)
         assert torch.equal(signal, u)
@@ -129,7 +131,7 @@ def test_what_a_state_does_not_tell_is_refused() -> None:
     kernel, u = make("all inputs"), torch.randn(1, 3, 4, dtype=torch.float64)
     route, times = Tiled(), torch.tensor([0.0, 0.5, 0.75], dtype=torch.float64)
     _, state = route.run(Integral(kernel, u, Sequence(times=times)))
-    with refused(ValueError, "reads positions, and Sequence(3) does not say where", "Sequence(times=...)"):
+    with refused(ValueError, "reads positions, and Sequence(3) does not continue", "Sequence(times=...)"):
         route.run(Integral(kernel, u, Sequence(3)), state)
     for late in (0.0, 0.7):
         with refused(ValueError, "Tiled refuses", f"comes {late - 0.75:.4g} after the last", "must come later"):
@@ -188,5 +190,5 @@ def test_chunks_of_a_sequence_that_say_their_place(kind: str) -> None:
     second, state = op.scan(u[:, 4:6], Sequence(2, first=4), state=state)
     last, _ = op.scan(u[:, 6:], Sequence(1, first=6), state=state)
     torch.testing.assert_close(torch.cat([first, second, last], 1), op(u))
-    with refused(ValueError, "does not say where a sequence goes on", "Sequence(n, first=...)") as _:
+    with refused(ValueError, "does not continue those of a sequence", "Sequence(n, first=...)") as _:
         op.scan(u[:, 6:], Sequence(1), state=state)

@@ -175,9 +175,9 @@ def test_what_cannot_be_tuned_is_refused() -> None:
 
 def test_a_step_that_does_not_repeat_itself_is_refused(path: Path) -> None:
     step = step_of(Kernel("one"))
-    with refused(ValueError, "tune: the step gives other results each time"):
+    with refused(ValueError, "tune: the results of the step are not reproducible"):
         tune(lambda: [*step(), torch.randn(3)])
-    with refused(ValueError, "tune: the step gives other results each time, or some that are not finite"):
+    with refused(ValueError, "tune: the results of the step are not reproducible, or not finite"):
         tune(lambda: [*step(), torch.full((2,), torch.nan)])
     assert not path.exists()
 

@@ -105,7 +105,7 @@ def test_the_one_before_cannot_see_a_point_at_its_time_any_more(horizon):
     _, state = op.scan(u[:, :2], Sequence(times=times[:2]))
     with refused(ValueError, "points that share a time see each other", "got steps of [0.0]"):
         op.scan(u[:, 2:], Sequence(times=times[2:]), state=state)
-    with refused(ValueError, "the one before is answered already", "call the operator on the whole sequence"):
+    with refused(ValueError, "the previous one is computed already", "call the operator on the whole sequence"):
         op.step(u[:, 2], state, times[2:3])
 
 
@@ -151,7 +151,7 @@ def test_what_a_step_cannot_see_is_refused():
     loop, kernel = StepLoop(), op.kernel
     signal = torch.randn(2, 3, 4)
     reasons = loop.unsupported_reasons(Integral(kernel, signal, Sequence(3)))
-    assert reasons == ["a step must be told when its point is, and the domain has no times"]
+    assert reasons == ["a step needs the time of its point, and the domain has no times"]
     tied = Sequence(times=torch.tensor([0.0, 0.5, 0.5]))
     assert loop.unsupported_reasons(Integral(kernel, signal, tied)) == ["points that share a time see each other"]
     weighed = Sequence(3, spacing=0.1, weights=torch.ones(3))

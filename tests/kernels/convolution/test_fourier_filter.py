@@ -91,7 +91,7 @@ def test_axis_by_axis_on_grids_it_is_what_it_is_on_their_points(shape: tuple[int
 
 def test_waves_that_do_not_close_are_refused_on_a_torus() -> None:
     integral = Integral(built(period=2.0), noise(1, 16, 4), Grid(4, 4, periodic=True))
-    assert FourierSum().unsupported_reasons(integral) == ["on a torus of length 1 waves of period 2.0 do not close"]
+    assert FourierSum().unsupported_reasons(integral) == ["waves of period 2.0 are not periodic on a torus of length 1"]
     assert not FourierSum().unsupported_reasons(Integral(built(period=0.5), noise(1, 16, 4), Grid(4, 4, periodic=True)))
 
 

@@ -41,9 +41,9 @@ def test_the_filter_is_the_integral(domain: Domain, queries: Domain | None, opti
     ("kernel", "domain", "queries", "told"),
     [
         (perceptron(2, {"product": False}), Grid(3, 3), None, "more than the displacement of a pair: query_position, "),
-        (perceptron(2, is_causal=True), Grid(3, 3), None, "what comes before a query is no matter of displacement"),
-        (perceptron(1, is_causal=True), Grid(9, periodic=True), None, "what comes before a query"),
-        (perceptron(1, is_causal=True), Grid(9), Grid(3), "what comes before a query"),
+        (perceptron(2, is_causal=True), Grid(3, 3), None, "the past of a query is not given by displacements"),
+        (perceptron(1, is_causal=True), Grid(9, periodic=True), None, "the past of a query"),
+        (perceptron(1, is_causal=True), Grid(9), Grid(3), "the past of a query"),
         (perceptron(2), Grid(3, 3), Grid(4, 4), "not spaced by whole cells"),
         (perceptron(2), Grid(3, 3), Grid(3, 3, periodic=True), "one is periodic"),
     ],

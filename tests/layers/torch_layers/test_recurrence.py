@@ -226,7 +226,7 @@ def test_what_the_layer_cannot_do_is_said():
     with refused(ValueError, "one point, (batch, channels)", "(5, 2, 3)"):
         mine.step(u)
     both = RecurrentLayer(LSTM, 3, 4, bidirectional=True)
-    with refused(ValueError, "a bidirectional layer reads what comes after", "bidirectional=False"):
+    with refused(ValueError, "a bidirectional layer reads later points", "bidirectional=False"):
         both.step(u[0])
     with refused(ValueError, "proj_size=2", "nn.Linear"):
         RecurrentLayer.from_torch(nn.LSTM(3, 4, proj_size=2))

@@ -1,1 +1,1 @@
-"""Integrals of attention: fused, in tiles of scores, and by sums over the keys first."""
+"""Routes of attention: fused, in tiles of scores, and with sums over the keys first."""

@@ -15,19 +15,19 @@ from fredholm.kernels import State
 from fredholm.kernels.attention.attention import DotProduct, DotProductForm
 
 REACH = 128.0
-"""Scores, in float32, up to which exp(s - log Σ exp s) has the digits that a route is to have, 1e-5."""
+"""Largest float32 score for which exp(s - log Σ exp s) has the accuracy of a route, 1e-5."""
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class FusedAttention(StatefulRoute[DotProduct]):
-    """For `DotProduct` kernels: `scaled_dot_product_attention`, with masses and pair weights as what it adds to scores.
+    """For `DotProduct` kernels: `scaled_dot_product_attention`, with masses and pair weights as an additive mask.
 
     On hardware with a flash kernel memory is O(N·d) where no masses, masks or pair weights are given.
 
-    The backward pass of a flash kernel makes a row anew as exp(s - log Σ exp s). Of that float32 loses 6e-8 times the
-    size of s, in a row that is all on one point too, which the definition keeps exactly. On a CPU a signal in float32
-    is therefore computed in float64 where scores may be beyond `REACH`, which costs O(N·d) to see. On a GPU, and where
+    The backward pass of a flash kernel recomputes a row as exp(s - log Σ exp s), with a float32 error of 6e-8 times the
+    size of s, even in a row with all its weight on one point, where the definition is exact. On a CPU a float32 signal
+    is therefore computed in float64 where scores may exceed `REACH`, which costs O(N·d) to check. On a GPU, and where
     values cannot be read, as by the compiler, it stays in float32.
     """
 
@@ -50,7 +50,7 @@ class FusedAttention(StatefulRoute[DotProduct]):
         return out if some is None else torch.where(_by_channel(some, out, kernel.num_heads), out, 0.0)
 
     def run_refusals(self, integral: Integral[DotProduct], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses what a cache of keys does not remember."""
+        """Refuses resets, masks and weights, which a cache of keys does not keep."""
         return cache_refusals(integral, reset)
 
     def advance(
@@ -65,14 +65,14 @@ class FusedAttention(StatefulRoute[DotProduct]):
 
 
 def _past(length: int, total: int, device: torch.device) -> Tensor:
-    """Which of `total` keys the last `length` points see, themselves included; torch's own causality is top-left."""
+    """Bottom-right causal mask of the last `length` points among `total` keys; torch's own is aligned top-left."""
     return torch.ones(length, total, dtype=torch.bool, device=device).tril(total - length)
 
 
 def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tensor:
     query, key, value, scale = form
     if key.shape[2] == 0:
-        # fused kernels refuse an empty sum, whose value and gradients are 0
+        # fused kernels refuse an empty sum; its value and gradients are 0
         key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], dim=1) for part in (key, value))
         return (query @ key.mT @ value).transpose(1, 2).flatten(2)
     dtype = query.dtype
@@ -83,15 +83,15 @@ def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tenso
         query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
     ).to(dtype)
     if out.device.type == "cpu":
-        # torch's kernel for few points answers 0 to a query that is NaN
+        # torch's kernel for few points returns 0 for a NaN query
         out = out.add(query.sum(-1, keepdim=True).to(dtype), alpha=0.0)
     return out.transpose(1, 2).flatten(2)
 
 
 def _is_out_of_reach(query: Tensor, key: Tensor, value: Tensor, scale: float) -> bool:
-    """Whether a score of a signal in float32 on a CPU may be beyond `REACH`, by the norms of queries and keys.
+    """Whether a float32 score on a CPU may exceed `REACH`, by the norms of queries and keys.
 
-    What has no backward pass is in reach.
+    False without a backward pass.
     """
     is_narrow = query.dtype == torch.float32 and query.device.type == "cpu"
     is_recorded = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
@@ -102,9 +102,9 @@ def _is_out_of_reach(query: Tensor, key: Tensor, value: Tensor, scale: float) ->
 
 
 def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """What is kept of, or added to, scores, `(B', H', Nq or 1, N)`; and which queries see anything, None if all do.
+    """Bool or additive mask of scores, `(B', H', Nq or 1, N)`, and the mask of queries with a visible key, None if all.
 
-    A query that sees nothing is shown everything, since fused kernels give NaN for it; its result is to be set to 0.
+    A fully masked query is unmasked, since fused kernels give NaN for it; its result must be set to 0.
     """
     visible = kernel.visible(domain, query_domain)
     some = visible.any(-1, keepdim=True)
@@ -118,20 +118,20 @@ def _mask(kernel: DotProduct, domain: Domain, query_domain: Domain, dtype: torch
 
 
 def _by_channel(some: Tensor, out: Tensor, num_heads: int) -> Tensor:
-    """`(B', H', Nq or 1, 1)` as it applies to a result `(B, Nq, H·d)`."""
+    """`(B', H', Nq or 1, 1)`, expanded for a result `(B, Nq, H·d)`."""
     batch, num_queries, channels = out.shape
     by_head = some.expand(batch, num_heads, num_queries, channels // num_heads)
     return by_head.transpose(1, 2).flatten(2)
 
 
 def _counts_indices(domain: Domain, query_domain: Domain) -> bool:
-    """Whether the i-th query sees the points up to the i-th, by the order of indices."""
+    """Whether the i-th query sees exactly the points up to the i-th."""
     by_time = domain.times is not None and query_domain.times is not None
     return query_domain.num_points == domain.num_points and not by_time
 
 
 def _log_mass(kernel: DotProduct, domain: Domain, dtype: torch.dtype) -> Tensor:
-    """log(ω_j m_ij), `(B', H', Nq or 1, N)`; 0 in place of log 0, which is hidden elsewhere."""
+    """log(ω_j m_ij), `(B', H', Nq or 1, N)`; 0 in place of log 0, since such pairs are masked."""
     mass = kernel.measure(domain)
     log_mass = torch.where(mass > 0, mass, 1.0).log()
     log_mass = (log_mass if log_mass.ndim == 2 else log_mass[None])[:, None, None]

@@ -1,4 +1,4 @@
-"""Scores that are products of features: the sum over keys first, then the query; causally, by chunks."""
+"""Scores that are products of features: sums over keys first, then the queries; causal ones by chunks."""
 
 import abc
 import dataclasses
@@ -21,10 +21,10 @@ Mixing = TypeVar("Mixing", bound=ValueMixing, covariant=True)
 
 @dataclasses.dataclass(frozen=True)
 class ProductSum(StatefulRoute[Mixing]):
-    """For a_ij = φ_i·ψ_j: Σ_j ω_j ψ_j ⊗ v_j first. A subclass gives `whole`, and `advance` for causal kernels.
+    """For a_ij = φ_i·ψ_j: Σ_j ω_j ψ_j ⊗ v_j first. A subclass defines `whole`, and `advance` for causal kernels.
 
     Args:
-        chunk: points that a causal kernel treats pair by pair at a time.
+        chunk: number of points that a causal kernel treats pair by pair at a time.
     """
 
     spans_processes = True
@@ -32,11 +32,11 @@ class ProductSum(StatefulRoute[Mixing]):
 
     @abc.abstractmethod
     def whole(self, integral: Integral[Mixing]) -> Tensor:
-        """`Route.compute` of a kernel that is not causal."""
+        """`Route.compute` for a kernel that is not causal."""
 
     @final
     def refusals(self, integral: Integral[Mixing]) -> list[str]:
-        """Refuses causal kernels whose i-th query does not see just the first i points."""
+        """Refuses causal kernels whose i-th query does not see exactly the first i points."""
         if not integral.kernel.is_causal:
             return []
         shared = ["each query has a sum of its own, and other processes hold points before it"]
@@ -49,7 +49,7 @@ class ProductSum(StatefulRoute[Mixing]):
 
     @final
     def run_refusals(self, integral: Integral[Mixing], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses a reset, which a sum by chunks does not see."""
+        """Refuses a reset, which sums by chunks do not support."""
         return reset_refusals(reset)
 
 
@@ -69,7 +69,7 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
     Sums are kept in at least float32.
 
     Args:
-        chunk: points that a causal kernel treats pair by pair at a time.
+        chunk: number of points that a causal kernel treats pair by pair at a time.
     """
 
     marker = FeatureMapped
@@ -93,7 +93,7 @@ class FeatureMapSum(ProductSum[FeatureMapped]):
             carried = None if state is None else torch.cat([state[0], state[1][..., None]], dim=-1).to(psi.dtype)
             out, total = causal_sums(phi, psi, weighed, carried, self.chunk)
             out = self._mean(out).to(dtype)
-        fresh = stateful(integral.kernel).initial_state(0)  # of no batch size, which a graph leaves open
+        fresh = stateful(integral.kernel).initial_state(0)  # without a batch size, which may be symbolic
         before = [each.new_zeros(out.shape[0]) for each in fresh[2:]] if state is None else state[2:]
         counted = (each + integral.domain.num_points for each in before)
         total = total.to(fresh[0].dtype)
@@ -121,7 +121,7 @@ class BilinearSum(ProductSum[Bilinear]):
     Sums are kept in at least float32.
 
     Args:
-        chunk: points that a causal kernel treats pair by pair at a time.
+        chunk: number of points that a causal kernel treats pair by pair at a time.
     """
 
     marker = Bilinear

@@ -1,4 +1,4 @@
-"""Scored kernels on listed pairs: queries, keys and values are made once a point, and gathered. Legend: `scored.py`."""
+"""Scored kernels on listed pairs: queries, keys and values are computed once a point and gathered. See `scored.py`."""
 
 import dataclasses
 from typing import final
@@ -17,7 +17,7 @@ from fredholm.kernels.heads import each_query_head
 @final
 @dataclasses.dataclass(frozen=True)
 class ListedScores(Route[Scored]):
-    """For `Scored` kernels and listed pairs, such as attention among neighbours: one row of scores a query.
+    """For `Scored` kernels and listed pairs, such as attention among neighbours: one row of scores per query.
 
     Cost per pair and head 2(d + d_v) flops and a score; memory linear in points and pairs, backward too.
     """
@@ -31,12 +31,12 @@ class ListedScores(Route[Scored]):
 
     def compute(self, integral: Integral[Scored]) -> Tensor:
         """See `Route.compute`."""
-        kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
+        kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
         assert domain.pair_list is not None
         kernel.check_score()
         pairs = domain.pair_list.repeated(u.shape[0])
-        form = kernel.score_form(u, domain, integral.query, asked)
-        n, n_q, rows = domain.num_points, asked.num_points, []
+        form = kernel.score_form(u, domain, integral.query, query_domain)
+        n, n_q, rows = domain.num_points, query_domain.num_points, []
         shared = {"softening": form.softening, "numbers": form.numbers}
         scores = _Scores(kernel.score, kernel.normaliser)
         for group in pairs.groups:

@@ -6,9 +6,9 @@ Legend (heads of a batch in a row, G = B·H)
     g, δ         ∂L/∂O / Z, and g·O = Σ P n g·v / Z of a row where scores compete, else 0
     G            ∂L/∂s = (g·v - δ) P ∂n/∂s, for the row's own sum held fixed
 
-Few rows need a reference: they are summed without one while sums stay in range. Backward, every tile is made anew, and
-of rows with a reference twice: where one key takes all, g·v - δ is 0 and ∂n/∂s may be 10⁶, so that δ is summed from the
-very g·v that it is taken off from; g·O differs from these by rounding.
+Few rows need a reference: they are summed without one while sums stay in range. Backward, every tile is recomputed, for
+rows with a reference twice: where one key has all the weight, g·v - δ is 0 and ∂n/∂s may be 10⁶, so δ must be summed
+from the same g·v from which it is subtracted; g·O differs from it by rounding.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ from fredholm.kernels.heads import each_query_head
 from fredholm.kernels.kernel import divided
 
 LARGEST, SMALLEST = 1e12, 1e-12
-"""Between these a row's sum is taken without a reference: its terms, times values and gradients, stay float32."""
+"""Range of row sums that need no reference: their terms, times values and gradients, stay in the range of float32."""
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class ScoreTiled(StatefulRoute[Scored]):
-    """For `Scored` kernels: scores, densities and sums tile by tile, computed anew in the backward pass.
+    """For `Scored` kernels: scores, densities and sums tile by tile, recomputed in the backward pass.
 
     Cost per pair and head 2(d + d_v) flops forward and five products of d or d_v backward, and twice that of the score;
     memory O(N·d) beside tiles. Scores, densities and sums are in float32 whatever the signal, since distances cancel.
@@ -59,7 +59,7 @@ class ScoreTiled(StatefulRoute[Scored]):
         return integrate_scores(integral, self._in_tiles)
 
     def run_refusals(self, integral: Integral[Scored], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses kernels that keep no keys and values, and what a cache of these does not remember."""
+        """Refuses kernels whose state is not keys and values, and resets, masks and weights, which a cache lacks."""
         return continuation_refusals(integral, reset)
 
     def advance(
@@ -73,7 +73,7 @@ class ScoreTiled(StatefulRoute[Scored]):
 
 
 class ScoreInputs(NamedTuple):
-    """Everything that the sum depends on: values, and the fields of `TileInputs`."""
+    """Inputs of the sum: values, and the fields of `TileInputs`."""
 
     value: Tensor  # (B, H, N, d_v)
     query: Tensor
@@ -87,9 +87,9 @@ class ScoreInputs(NamedTuple):
 
 
 class ScoreOutputs(NamedTuple):
-    """The sums, and of each row σ and Z, ones where the normaliser has none; in at least float32.
+    """The sums, and σ and Z of each row, ones where the normaliser has none; in at least float32.
 
-    The backward takes differences of the sums that rounding would drown.
+    Lower precision would lose differences of the sums in the backward pass.
     """
 
     out: Tensor  # (B, H, Nq, d_v)
@@ -98,33 +98,33 @@ class ScoreOutputs(NamedTuple):
 
 
 ScoreSum = Callable[[ScoreInputs, Score, Normaliser], Tensor]
-"""The integral `(B, H, Nq, d_v)`, in at least float32."""
+"""A function that computes the integral `(B, H, Nq, d_v)`, in at least float32."""
 
 
 def integrate_scores(integral: Integral[Scored], sums: ScoreSum) -> Tensor:
-    """What `sums` makes of an integral, `(B, Nq, H·d_v)`."""
+    """The integral `(B, Nq, H·d_v)`, computed by `sums`."""
     form = integral.kernel.score_form(integral.u, integral.domain, integral.query, integral.query_domain)
     return _summed(integral.kernel, form, integral.domain, integral.query_domain, sums)
 
 
 def continuation_refusals(integral: Integral[Scored], reset: Tensor | None) -> list[str]:
-    """Why a sequence cannot be carried on from its keys and values, a sentence each."""
+    """Reasons why a sequence cannot be continued from its keys and values, a sentence each."""
     if not isinstance(integral.kernel, CachedScored):
         return [f"the state of {type(integral.kernel).__name__} is not its keys and values"]
     return cache_refusals(integral, reset)
 
 
 def continue_scores(integral: Integral[Scored], state: State | None, sums: ScoreSum) -> tuple[Tensor, State]:
-    """What `sums` makes of the next points of a sequence; the state is every key and value so far.
+    """The integral at the next points of a sequence, computed by `sums`; the state is all keys and values so far.
 
     Raises:
-        TypeError: for a kernel whose state is another, or none.
+        TypeError: for a kernel whose state is not keys and values, or without one.
     """
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     if not isinstance(kernel, CachedScored):
         raise TypeError(f"{type(kernel).__name__} carries no keys and values along a sequence")
     if u.shape[1] == 1 and state is not None:
-        # the scores of one point are few: tiles cost more than they save
+        # for the few scores of one point tiles do not pay
         time = None if domain.times is None else domain.times[..., 0].expand(len(u))
         out, state = kernel.step(u[:, 0], state, time)
         return out[:, None], state
@@ -134,7 +134,7 @@ def continue_scores(integral: Integral[Scored], state: State | None, sums: Score
 
 
 def _summed(kernel: Scored, form: ScoreForm, domain: Domain, query_domain: Domain, sums: ScoreSum) -> Tensor:
-    """What `sums` makes of these queries, keys and values, `(B, Nq, H·d_v)`."""
+    """The integral `(B, Nq, H·d_v)` for these queries, keys and values, computed by `sums`."""
     kernel.check_score()
     batch, heads = form.value.shape[0], form.query.shape[1]
     bias = None if form.key_bias is None else each_query_head(form.key_bias, heads).expand(batch, -1, -1)
@@ -170,22 +170,22 @@ def score_forward(
             here = rows.heads, rows.rows
             if plain:
                 z = total[here] = _add(tiles, value, rows, rho, out[here]) + rho.floor()
-                # where one tile has such scores, so have others; NaN is in no range
+                # if one tile has such scores, others have too; NaN is out of range
                 usable = z >= SMALLEST
                 usable = usable | (z == 0) if tiles.score.is_nonnegative else usable
                 plain = not has_values(z) or bool(((z <= LARGEST) & usable).all())
             if not plain:
                 reference[here], total[here] = _add_online(tiles, value, rows, rho, out[here].zero_())
-            out[here].div_(total[here].where(total[here] != 0, 1.0))  # a row without mass is zeros
+            out[here].div_(total[here].where(total[here] != 0, 1.0))  # a row without mass is all zeros
     heads = inputs.query.shape[:2]
     return ScoreOutputs(out.unflatten(0, heads), reference.view(*heads, -1), total.view(*heads, -1))
 
 
 def _add(tiles: PairTiles, value: Tensor, rows: Rows, normaliser: Normaliser, out: Tensor) -> Tensor:
-    """Adds Σ P n v to `out`; Σ P n, `(g, r, 1)`."""
+    """Adds Σ P n v to `out`; returns Σ P n, `(g, r, 1)`."""
     total = out.new_zeros(*out.shape[:2], 1)
     for columns in tiles.columns_of(rows):
-        # its mass 0 hides a pair; 0 has a numerator that costs no more than others
+        # mass 0 hides a pair, so that its score may be any cheap number
         score, mass = _visible_scores(tiles, rows, columns, hidden=0.0)
         share = _weighed(normaliser.numerator(score), mass)
         if normaliser.is_competitive:
@@ -197,7 +197,7 @@ def _add(tiles: PairTiles, value: Tensor, rows: Rows, normaliser: Normaliser, ou
 def _add_online(
     tiles: PairTiles, value: Tensor, rows: Rows, normaliser: Competitive, out: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Adds O to `out`; σ, the largest score, and Z, `(g, r, 1)`."""
+    """Adds O to `out`; returns σ, the largest score, and Z, `(g, r, 1)`."""
     total = out.new_zeros(*out.shape[:2], 1)
     reference = torch.full_like(total, normaliser.least)
     for columns in tiles.columns_of(rows):
@@ -215,7 +215,7 @@ def _add_online(
 
 
 def _visible_scores(tiles: PairTiles, rows: Rows, columns: slice, hidden: float) -> tuple[Tensor, Tensor | None]:
-    """s, another number where it is hidden, and the masses of the pairs."""
+    """s, replaced where hidden, and the masses of the pairs."""
     score, _ = tiles.scores(rows, columns)
     mass = tiles.pair_mass(rows, columns)
     return (score if mass is None else score.masked_fill_(mass <= 0, hidden)), mass
@@ -235,9 +235,9 @@ def score_backward(
     elements: int | None,
     delta: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Gradients of the inputs by name, of those that are `wanted`.
+    """Gradients of the `wanted` inputs, by name.
 
-    `delta` `(B, H, Nq)` is δ where O, σ and Z are those of more keys than these: the sum of `score_delta` of all.
+    `delta` `(B, H, Nq)` is δ where O, σ and Z include further keys: the sum of `score_delta` over all blocks.
     """
     tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
     value, grad = tiles.flat(inputs.value), tiles.flat(grads.out)
@@ -248,7 +248,7 @@ def score_backward(
         whole = None if delta is None else delta.flatten(0, 1)[..., None]
         grad = divided(grad, total)
         known = (grad * outputs.out.flatten(0, 1)).sum(-1, keepdim=True)
-        # one more channel takes δ off within the product
+        # an extra channel subtracts δ within the product
         with_known = torch.cat([grad, -known], -1), torch.cat([value, torch.ones_like(value[..., :1])], -1)
     sums, to_value = PairGradients(tiles, wanted), torch.zeros_like(value)
     into = sums.queries(tiles)
@@ -298,7 +298,7 @@ def score_backward(
 
 
 def has_references(reference: Tensor, normaliser: Competitive) -> bool:
-    """Whether some σ is a score, so that one key may take all of a row."""
+    """Whether some row has a reference score σ, so that one key may have all its weight."""
     return has_values(reference) and not bool((reference == normaliser.neutral).all())
 
 
@@ -310,7 +310,7 @@ def score_delta(
     normaliser: list[float],
     elements: int | None,
 ) -> Tensor:
-    """What these keys add to the δ of their rows, `(B, H, Nq)`; `outputs` are of all keys, and `grad` is ∂L/∂O."""
+    """Contribution of these keys to δ, `(B, H, Nq)`; `outputs` are those of all keys, `grad` is ∂L/∂O."""
     tiles, rho = PairTiles(TileInputs(*inputs[1:]), Score.decoded(score), elements), Normaliser.decoded(normaliser)
     assert isinstance(rho, Competitive)
     value = tiles.flat(inputs.value)
@@ -332,11 +332,11 @@ def _summed_delta(
     reference: Tensor,
     total: Tensor,
 ) -> Tensor:
-    """δ = Σ P n g·v / Z of rows, `(g, r, 1)`, from g·v to the bit as the gradients of these rows have it."""
+    """δ = Σ P n g·v / Z of rows, `(g, r, 1)`, with g·v bit for bit as in the gradients of these rows."""
     delta = torch.zeros_like(total)
     for columns in tiles.columns_of(rows):
         score, mass = _visible_scores(tiles, rows, columns, normaliser.hidden)
-        # a share of 1 must leave g·v as it is
+        # a weight of 1 must keep g·v exactly
         share = divided(_weighed(normaliser.numerator(score, reference), mass), total)
         pulled = tiles.scratch(2, share.shape)
         torch.bmm(grad, tiles.at(value, rows.heads, columns).mT, out=pulled)
@@ -371,4 +371,4 @@ score_sums = Operator(
     keeps=("out", "reference", "total"),
     plain=plain_scores,
 )
-"""The integral of a scored kernel; its options are a score and a normaliser as `encoded`, and pairs in a tile."""
+"""The integral of a scored kernel; options: score and normaliser as `encoded`, and pairs in a tile."""

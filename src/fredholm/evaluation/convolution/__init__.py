@@ -1,1 +1,1 @@
-"""Integrals of functions of the displacement: torch's convolution, transforms, and tiles."""
+"""Routes of kernels of the displacement: torch's convolution, Fourier transforms, and tiles."""

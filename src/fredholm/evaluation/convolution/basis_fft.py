@@ -30,11 +30,11 @@ from fredholm.evaluation.convolution.spectra import FilterInputs, basis_convolut
 from fredholm.kernels import BasisFilter
 
 LEAST_LENGTH = 256
-"""Points below which a block along an axis does not pay for its own handling."""
+"""Smallest number of points of a block along an axis for which cutting pays."""
 
 
 class Axis(NamedTuple):
-    """What is filtered along one axis."""
+    """Sizes of a filtering along one axis."""
 
     signal: int  # n
     taps: int  # k
@@ -43,18 +43,18 @@ class Axis(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Points of a transform, at which no wanted result wraps round onto another."""
+        """Smallest number of points of a transform without wrap-round in the requested results."""
         n, k, x, m = self
         return fast_length(max(n, k, m, n - x, x + m - 1 + k))
 
     def block(self, length: int) -> "Axis":
-        """A block whose transform has this many points, with all results that it gives."""
+        """The block whose transform has this many points, with all its results."""
         step = length - self.taps + 1
         return Axis(step, self.taps, 1 - self.taps, length)
 
 
 class Plan(NamedTuple):
-    """A filtering, and how its signal is cut."""
+    """A filtering, and the cut of its signal into blocks."""
 
     batch: int
     in_dim: int
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
     num_basis: int
     axes: tuple[Axis, ...]
     blocks: tuple[Axis, ...]
-    """What one block is along each axis; the axis itself where it is not cut."""
+    """One block along each axis; the axis itself where it is not cut."""
 
     @classmethod
     def of(cls, filtering: Filtering[BasisFilter], batch_size: int) -> Self:
@@ -85,12 +85,12 @@ class Plan(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the signal goes in blocks along some axis."""
+        """Whether the signal is cut into blocks along some axis."""
         return self.blocks != self.axes
 
     @property
     def cost(self) -> float:
-        """In floating-point operations: 2.5 L (log2 L + m) a real transform of L points, 8 a complex product and sum.
+        """Floating-point operations: 2.5 L (log2 L + m) per real transform of L points, 8 per complex product and sum.
 
         m counts the passes over memory: 10, and 13 where the signal is cut into blocks (measured on processors).
         """
@@ -103,7 +103,7 @@ class Plan(NamedTuple):
         return transforms * 2.5 * points * (math.log2(max(points, 2)) + passes) + products * points / 2
 
     def cheapest(self) -> Self:
-        """The plan of least cost, of those whose blocks have a power of two, or thrice one, of points along an axis."""
+        """The cheapest plan with transforms of 2^k or 3·2^k points along each axis."""
         best = self
         for place, axis in enumerate(self.axes):
             power = LEAST_LENGTH
@@ -120,19 +120,18 @@ class Plan(NamedTuple):
 @final
 @dataclasses.dataclass(frozen=True)
 class BasisFFT(FilterRoute[BasisFilter]):
-    """For `BasisFilter` kernels between aligned regular grids: the basis is transformed, and the filter never.
+    """For `BasisFilter` kernels between aligned regular grids: transforms the basis, never the filters.
 
     κ has w basis functions and d_out·d_in entries. Signal, basis and result are transformed, O(N (d_in + d_out + w))
-    memory; the filters' spectrum is put together from that of the basis a few frequencies at a time, forward and
-    backward.
-    Where the filter is short beside the signal, the signal goes in blocks (overlap and add). Below float32, and under
+    memory; the filters' spectrum is combined from that of the basis a few frequencies at a time, forward and backward.
+    Where the filter is short beside the signal, the signal is cut into blocks (overlap-add). Below float32, and under
     autocast, it computes in float32. Where the formula gives exactly 0 next to values that are not, this route gives 0
     to rounding.
 
     Args:
-        min_gain: refuses where the direct sum costs less than this many times what this route does, in floating-point
-            operations (see `FFT.min_gain` and `Plan.cost`), and where each group has one channel and the signal goes
-            whole: then the filter's own spectrum, which `FFT` uses, is small. 0 never refuses for cost.
+        min_gain: refuses where the direct sum costs less than this many times this route, in floating-point operations
+            (see `FFT.min_gain` and `Plan.cost`), and where each group has one channel and the signal is not cut: then
+            the filter's own spectrum, which `FFT` uses, is small. 0 never refuses for cost.
         chunk_elements: entries of the filters' spectrum that exist at one time; None: 2^18 on a CPU, which its cache
             can hold, 2^24 elsewhere.
     """
@@ -167,7 +166,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
 
 
 def filtered(image: Tensor, basis: Tensor, weight: Tensor, plan: Plan, elements: int) -> Tensor:
-    """v at the wanted places, `(B, d_out, *results)`; tensors and `elements` as in `basis_convolution`."""
+    """v at the requested points, `(B, d_out, *results)`; tensors and `elements` as in `basis_convolution`."""
     for place, (axis, block) in enumerate(zip(plan.axes, plan.blocks, strict=True), start=2):
         if block != axis:
             image = _cut(image, place, block.signal)
@@ -178,7 +177,7 @@ def filtered(image: Tensor, basis: Tensor, weight: Tensor, plan: Plan, elements:
         [block.length for block in plan.blocks],
         elements,
     )
-    # what was cut last is the innermost of the batch
+    # the axis cut last is innermost in the batch
     for place, (axis, block) in reversed(list(enumerate(zip(plan.axes, plan.blocks, strict=True), start=2))):
         if block != axis:
             out = _joined(out, place, axis, block)
@@ -186,14 +185,14 @@ def filtered(image: Tensor, basis: Tensor, weight: Tensor, plan: Plan, elements:
 
 
 def _cut(image: Tensor, place: int, step: int) -> Tensor:
-    """Blocks of `step` points along one axis, as entries of the batch."""
+    """Cuts one axis into blocks of `step` points, as entries of the batch."""
     lacking = -image.shape[place] % step
     image = pad(image, (0, 0) * (image.ndim - 1 - place) + (0, lacking)).unflatten(place, (-1, step))
     return image.movedim(place, 1).flatten(0, 1)
 
 
 def _joined(values: Tensor, place: int, axis: Axis, block: Axis) -> Tensor:
-    """The sum of what the blocks along one axis give, where results are wanted."""
+    """Overlap-adds the results of the blocks along one axis, at the requested points."""
     step, overlap = block.signal, block.taps - 1
     parts = values.unflatten(0, (-1, -(-axis.signal // step)))
     parts = parts.movedim((1, place + 1), (-2, -1))  # (B, d_out, *other axes, blocks, S + k - 1)

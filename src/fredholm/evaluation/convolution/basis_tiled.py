@@ -6,7 +6,7 @@ Legend
 
     v_i = Σ_j ω_j m_ij κ(x_i, y_j) u_j = Σ_k M_k S_ik,    S_ik = Σ_j m_ij φ_k(x_i - y_j) ω_j u_j
 
-Keys that a kernel of bounded reach cannot see are passed over: a strip holds queries that see much the same keys.
+Keys out of a kernel's reach are skipped: a strip holds queries that see nearly the same keys.
 """
 
 import dataclasses
@@ -25,18 +25,18 @@ from fredholm.evaluation.recomputed import recomputed
 from fredholm.kernels import BasisFilter
 
 SLACK = 1e-3
-"""Share of all points' extent by which a reach is widened, for the kernel's own rounding at its ends."""
+"""Share of the points' extent by which a reach is widened, against rounding at its ends."""
 
 
 class Strip(NamedTuple):
-    """Some queries and the keys that they meet, both consecutive."""
+    """Consecutive queries, and the consecutive keys that they see."""
 
     queries: slice
     keys: slice
 
 
 class Reach(NamedTuple):
-    """The order along the first axis in which the keys that a query sees are consecutive, and where they are.
+    """An order along the first axis in which the keys of each query are consecutive, and their range.
 
     An order is `(B' or 1, n)`, or None where points are in order.
     """
@@ -47,18 +47,18 @@ class Reach(NamedTuple):
     stops: list[int]  # the first one after those that it may see
 
 
-def reach_of(kernel: BasisFilter, domain: Domain, asked: Domain) -> Reach | None:
-    """What a kernel can see from each query; None where it sees everything, or nobody can tell.
+def reach_of(kernel: BasisFilter, domain: Domain, query_domain: Domain) -> Reach | None:
+    """The keys that a kernel can see from each query; None where it may see all keys.
 
-    Where positions cannot be read, as in a graph that is traced, nobody can; on a torus all may be near.
+    That is also the case where positions cannot be read, as in a traced graph, and on a torus.
     """
     limited = kernel.is_causal or kernel.horizon is not None
-    if not limited or domain.is_periodic or not values_can_be_read(domain.pos, asked.pos):
+    if not limited or domain.is_periodic or not values_can_be_read(domain.pos, query_domain.pos):
         return None
-    if min(domain.num_points, asked.num_points) == 0:
+    if min(domain.num_points, query_domain.num_points) == 0:
         return None
     keys, key_order = _in_order(domain)
-    queries, query_order = _in_order(asked)
+    queries, query_order = _in_order(query_domain)
     batch = max(keys.shape[0], queries.shape[0])
     keys, queries = keys.expand(batch, -1).contiguous(), queries.expand(batch, -1)
     horizon = torch.inf if kernel.horizon is None else kernel.horizon
@@ -72,7 +72,7 @@ def reach_of(kernel: BasisFilter, domain: Domain, asked: Domain) -> Reach | None
 
 
 def _in_order(domain: Domain) -> tuple[Tensor, Tensor | None]:
-    """Where points are along the first axis, `(B' or 1, n)` and never decreasing, and the order that makes it so."""
+    """Coordinates along the first axis, sorted, `(B' or 1, n)`, and the sorting order; None if sorted already."""
     places = domain.pos[..., 0].detach().to(torch.float64)
     places = places if places.ndim == 2 else places[None]
     if bool((places.diff(dim=-1) >= 0).all()):
@@ -87,17 +87,17 @@ def strips(
     """Every query once, with all keys that it may see; at least one strip, be it without queries.
 
     Args:
-        num_queries, num_keys: how many there are.
-        reach: which keys each query may see; None: all.
-        per_pair, per_query: what a pair and a query need.
-        elements: how much a strip may need, about.
+        num_queries, num_keys: their numbers.
+        reach: the keys that each query may see; None: all.
+        per_pair, per_query: entries of memory of a pair and of a query.
+        elements: approximate number of entries of a strip.
     """
     if any(map(is_open, (num_queries, num_keys, per_pair, per_query))):
         yield Strip(slice(0, num_queries), slice(0, num_keys))
         return
     if reach is None:
         rows = max(1, elements // max(per_pair * num_keys, per_query, 1))
-        if num_queries <= rows:  # said first, for a compiler knows no number of strips
+        if num_queries <= rows:  # yielded first, because the compiler does not know the number of strips
             yield Strip(slice(0, num_queries), slice(0, num_keys))
             return
         for first in range(0, max(num_queries, 1), rows):
@@ -118,16 +118,16 @@ def strips(
 @final
 @dataclasses.dataclass(frozen=True)
 class BasisTiled(Route[BasisFilter]):
-    """For `BasisFilter` kernels on any points: matrices after the integral, φ computed anew backward.
+    """For `BasisFilter` kernels on any points: matrices after the integral, φ recomputed backward.
 
     A pair costs its φ, once for all batch entries that share their positions, and 2w d_in flops an entry:
-    d_out times fewer than κ u needs. Memory is O(N d) and that of one strip, in which some queries meet the keys that
-    they can see: keys after them all, for a causal kernel, and keys beyond the horizon are passed over. Sums are in
-    float32 at least. Under the compiler, which knows no positions, no key is passed over.
+    d_out times fewer than κ u needs. Memory is O(N d) and that of one strip of queries with the keys that they can see:
+    keys beyond the horizon, and for a causal kernel keys after all of them, are skipped. Sums are in float32 at least.
+    Under the compiler, which knows no positions, no key is skipped.
 
     Args:
-        strip_elements: entries of φ in a strip, about; None: 2^20 on a CPU, 2^25 elsewhere. What computes them needs
-            several times as much.
+        strip_elements: approximate entries of φ in a strip; None: 2^20 on a CPU, 2^25 elsewhere. Their computation
+            needs several times as much memory.
     """
 
     marker = BasisFilter
@@ -135,27 +135,27 @@ class BasisTiled(Route[BasisFilter]):
     strip_elements: int | None = None
 
     def refusals(self, integral: Integral[BasisFilter]) -> list[str]:
-        """Refuses pairs that weigh differently from head to head, because these kernels have no heads."""
+        """Refuses pair weights per head, because these kernels have no heads."""
         domain = integral.domain
         if domain.pair_bias is not None and domain.pair_bias.shape[1] > 1:
-            return ["pairs weigh differently from head to head, and this kernel has no heads"]
+            return ["pair weights differ from head to head, and this kernel has no heads"]
         return []
 
     def compute(self, integral: Integral[BasisFilter]) -> Tensor:
         """See `Route.compute`."""
-        kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
+        kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
         elements = self.strip_elements or (1 << 20 if u.device.type == "cpu" else 1 << 25)
         with without_autocast(u):
             values = at_least_float32(u)
             values = values * kernel.measure(domain).to(values.dtype)[..., None]
             weight = kernel.basis_weight().to(values.dtype)
-            reach = reach_of(kernel, domain, asked)
-            sums = BasisSums(kernel, domain, asked, reach)
+            reach = reach_of(kernel, domain, query_domain)
+            sums = BasisSums(kernel, domain, query_domain, reach)
             values = sums.by_position(values)
             per_pair, per_query = values.shape[0] * weight.shape[0], weight.shape[0] * values[:, :1].numel()
             rows = [
                 sums.integral(strip, values, weight)
-                for strip in strips(asked.num_points, domain.num_points, reach, per_pair, per_query, elements)
+                for strip in strips(query_domain.num_points, domain.num_points, reach, per_pair, per_query, elements)
             ]
             out = sums.by_query(torch.cat(rows, dim=1))
         return out.to(u.dtype)
@@ -163,15 +163,18 @@ class BasisTiled(Route[BasisFilter]):
 
 @final
 class BasisSums:
-    """One integral: its points in the order of their reach, and how a strip of it is computed.
+    """One integral, with its points in the order of their reach, computed strip by strip.
 
     Batch entries that share all positions are computed together: P distinct sets of positions with E entries each.
     """
 
-    def __init__(self, kernel: BasisFilter, domain: Domain, asked: Domain, reach: Reach | None) -> None:
+    def __init__(self, kernel: BasisFilter, domain: Domain, query_domain: Domain, reach: Reach | None) -> None:
         self.kernel, self.domain, self.keys = kernel, domain, whole_grid(domain)
         self.key_order, self.query_order = (None, None) if reach is None else (reach.key_order, reach.query_order)
-        self.query_pos, self.key_pos = _ordered(asked.pos, self.query_order), _ordered(domain.pos, self.key_order)
+        self.query_pos, self.key_pos = (
+            _ordered(query_domain.pos, self.query_order),
+            _ordered(domain.pos, self.key_order),
+        )
         self.pairs = domain.pair_weights
         if self.pairs is not None:
             self.pairs = _ordered(_ordered(self.pairs[:, 0], self.query_order).mT, self.key_order).mT
@@ -184,7 +187,7 @@ class BasisSums:
         return values.transpose(0, 1)[None] if self.is_shared else values[:, :, None]
 
     def by_query(self, out: Tensor) -> Tensor:
-        """`(P, Nq, E, d)` as `(B, Nq, d)`, in the order that was asked for."""
+        """`(P, Nq, E, d)` as `(B, Nq, d)`, in the original order of the queries."""
         out = out.transpose(1, 2).flatten(0, 1)
         return out if self.query_order is None else _ordered(out, self.query_order.argsort(dim=-1))
 
@@ -213,7 +216,7 @@ class BasisSums:
 
 
 def _ordered(values: Tensor, order: Tensor | None) -> Tensor:
-    """Points, `(N, d)` or `(B', N, d)`, in another order, `(B' or 1, N)`; one batch size 1 if both are shared."""
+    """Permutes points, `(N, d)` or `(B', N, d)`, by an order, `(B' or 1, N)`; batch size 1 if both are shared."""
     if order is None:
         return values
     values = values if values.ndim == 3 else values[None]

@@ -23,24 +23,24 @@ from fredholm.kernels import Stationary
 @final
 @dataclasses.dataclass(frozen=True)
 class FFT(FilterRoute[Stationary]):
-    """For `Stationary` kernels between aligned regular grids: a product of spectra, whatever the filter's size.
+    """For `Stationary` kernels between aligned regular grids: a product of spectra, for filters of any size.
 
     Signal and filter are transformed at a size at which the result does not wrap round onto itself; on a torus, at the
     size of the grid. Below float32, and under autocast, it computes in float32. Where the formula gives exactly 0 next
     to values that are not, this route gives 0 to rounding.
 
     Args:
-        min_gain: refuses where the cost of the direct sum is less than this many times that of the transforms, both in
-            floating-point operations: 2.5 L log2 L for a real transform of L points, 8 for a complex product and sum.
-            One of a depthwise direct sum, which is no matrix product, counts 4 times (processors measured). 0 never
-            refuses for cost.
+        min_gain: refuses where the direct sum costs less than this many times the transforms, both in floating-point
+            operations: 2.5 L log2 L for a real transform of L points, 8 for a complex product and sum. An operation of
+            a depthwise direct sum, which is no matrix product, counts 4 times (measured on CPUs). 0 never refuses for
+            cost.
     """
 
     plans_sizes = True
     min_gain: float = 0.0
 
     def filter_refusals(self, filtering: Filtering[Stationary], batch_size: int) -> list[str]:
-        """Refuses windows that lie wholly beyond the signal, and filters too small to pay."""
+        """Refuses windows that lie wholly outside the signal, and filters too small to pay."""
         if _misses(filtering):
             return ["no window of the filter meets a key, and this route would give 0 only to rounding"]
         if self.min_gain == 0:
@@ -79,7 +79,7 @@ class FFT(FilterRoute[Stationary]):
 
 
 def _lengths(filtering: Filtering[Stationary]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """The padding that the filter's taps are shifted by (what `extend` has done is done), and points a transform."""
+    """The shift of the filter's taps (padding without the part of `extend`), and the points of each transform."""
     geometry, keys, queries = filtering.geometry, filtering.keys.shape, filtering.queries.shape
     padding, lengths = geometry.padding, []
     wraps = geometry.mode == "circular" and all(
@@ -101,10 +101,10 @@ def _lengths(filtering: Filtering[Stationary]) -> tuple[tuple[tuple[int, int], .
 
 
 def _misses(filtering: Filtering[Stationary]) -> bool:
-    """Whether all windows lie beyond the same end of an axis, where the signal is continued with zeros."""
+    """Whether all windows lie beyond the same end of an axis, where the signal continues with zeros."""
     geometry, keys, queries = filtering.geometry, filtering.keys.shape, filtering.queries.shape
     for n, m, w, r, (lo, _) in zip(keys, queries, geometry.reach, geometry.stride, geometry.padding, strict=True):
-        # where the first window begins and the last one ends, and how far there is something to meet
+        # start of the first window, end of the last one, and extent of the signal
         first, last, end = (lo, lo + m, (n - 1) * r + w) if geometry.transposed else (-lo, (m - 1) * r - lo + w, n)
         if geometry.mode == "zeros" and (last <= 0 or first >= end):
             return True
@@ -112,7 +112,7 @@ def _misses(filtering: Filtering[Stationary]) -> bool:
 
 
 def _falls_between_taps(filtering: Filtering[Stationary]) -> bool:
-    """Whether along some axis no tap of a dilated window ever meets a key."""
+    """Whether along some axis all taps of dilated windows fall between keys."""
     geometry = filtering.geometry
     axes = zip(
         filtering.keys.shape,
@@ -131,7 +131,7 @@ def _falls_between_taps(filtering: Filtering[Stationary]) -> bool:
 
 
 def direct_operations(filtering: Filtering[Stationary]) -> int:
-    """Operations of the direct sum for one batch entry; see `FFT.min_gain`."""
+    """Number of operations of the direct sum for one batch entry; see `FFT.min_gain`."""
     kernel, geometry = filtering.kernel, filtering.geometry
     windows = (filtering.keys if geometry.transposed else filtering.queries).num_points
     mixed = min(kernel.in_dim, kernel.out_dim) > kernel.groups
@@ -139,7 +139,7 @@ def direct_operations(filtering: Filtering[Stationary]) -> int:
 
 
 def _spectral_cost(filtering: Filtering[Stationary], batch_size: int) -> float:
-    """Operations of the transforms and of the products between them."""
+    """Number of operations of the transforms and of the products between them."""
     kernel, (_, lengths) = filtering.kernel, _lengths(filtering)
     points = math.prod(lengths)
     pairs = kernel.in_dim * (kernel.out_dim // kernel.groups)
@@ -148,7 +148,7 @@ def _spectral_cost(filtering: Filtering[Stationary], batch_size: int) -> float:
 
 
 def _stuffed(image: Tensor, stride: tuple[int, ...]) -> Tensor:
-    """The signal on the finer lattice of a transposed convolution, zeros between its values."""
+    """The signal on the finer lattice of a transposed convolution, with zeros between its values."""
     for axis, r in enumerate(stride, start=2):
         if r > 1:
             apart = torch.nn.functional.pad(image.unsqueeze(axis + 1), (0, 0) * (image.ndim - axis - 1) + (0, r - 1))
@@ -157,7 +157,7 @@ def _stuffed(image: Tensor, stride: tuple[int, ...]) -> Tensor:
 
 
 def _placed(weight: Tensor, taps: list[Tensor], lengths: tuple[int, ...]) -> Tensor:
-    """The filter on the points of the transform, `(g, out, in, *lengths)`; taps that meet there add up."""
+    """The filter on the points of the transform, `(g, out, in, *lengths)`; coinciding taps add up."""
     for axis, (places, length) in enumerate(zip(taps, lengths, strict=True), start=3):
         shape = [*weight.shape[:axis], length, *weight.shape[axis + 1 :]]
         weight = weight.new_zeros(shape).index_add(axis, places, weight)
@@ -165,7 +165,7 @@ def _placed(weight: Tensor, taps: list[Tensor], lengths: tuple[int, ...]) -> Ten
 
 
 def _mixed(spectrum: Tensor, response: Tensor) -> Tensor:
-    """`(B, g, in, *F)` and `(g, out, in, *F)` to `(B, g, out, *F)`."""
+    """Channel products of spectra: `(B, g, in, *F)` and `(g, out, in, *F)` to `(B, g, out, *F)`."""
     if response.shape[2] == 1:
         return spectrum * response[:, :, 0]
     return torch.einsum("bgi...,goi...->bgo...", spectrum, response)

@@ -1,4 +1,4 @@
-"""What the routes of stationary kernels share: the signal as an image, the filter, and the signal beyond its grid."""
+"""Base class of the routes of stationary kernels: signal as an image, filter, and padding."""
 
 import abc
 from typing import Generic, NamedTuple, TypeVar, final
@@ -31,7 +31,7 @@ class Filtering(NamedTuple, Generic[S]):
 
 
 def as_filtering(integral: Integral[S]) -> Filtering[S] | str:
-    """The integral as a filter, or in a sentence why it is none."""
+    """The integral as a filter, or a sentence with the reason why it is none."""
     kernel, keys, queries = integral.kernel, whole_grid(integral.domain), whole_grid(integral.query_domain)
     if keys is None:
         return "the points of the signal are not one whole regular grid"
@@ -48,36 +48,36 @@ def as_filtering(integral: Integral[S]) -> Filtering[S] | str:
 
 
 class FilterRoute(Route[S]):
-    """A route for `Stationary` kernels between aligned regular grids, which filters the signal as one image."""
+    """Base class of routes for `Stationary` kernels between aligned regular grids, on the signal as an image."""
 
     marker = Stationary
 
     @abc.abstractmethod
     def filter_refusals(self, filtering: Filtering[S], batch_size: int) -> list[str]:
-        """Why this route cannot compute this filter, a sentence each."""
+        """Reasons why this route cannot compute this filter, a sentence each."""
 
     @abc.abstractmethod
     def filtered(self, image: Tensor, filtering: Filtering[S], bias: Tensor | None = None) -> Tensor:
-        """The image, `(B, d_in, *n)`, filtered: `(B, d_out, *m)`, plus a constant `(d_out,)` if one is given."""
+        """Filters the image, `(B, d_in, *n)` to `(B, d_out, *m)`, and adds a constant `(d_out,)` if given."""
 
     @final
     def concerns(self, integral: Integral[S]) -> bool:
-        """See `Route.concerns`: with kernels that are filters."""
+        """See `Route.concerns`: for kernels that are filters."""
         return integral.kernel.is_filter
 
     @final
     def refusals(self, integral: Integral[S]) -> list[str]:
-        """Refuses other points, and what `filter_refusals` says."""
+        """Refuses points off the grids, and for the reasons of `filter_refusals`."""
         filtering = integral.once(as_filtering)
         if isinstance(filtering, str):
             return [filtering]
         if any(is_open(taps) for taps in filtering.geometry.size):
-            return ["the filter has taps for all distances of points, whose number the graph leaves open"]
+            return ["the filter has taps for all distances of points, whose number is symbolic in the graph"]
         return self.filter_refusals(filtering, integral.u.shape[0])
 
     @final
     def compute(self, integral: Integral[S]) -> Tensor:
-        """See `Route.compute`; signal and image share their memory where every point counts once."""
+        """See `Route.compute`; signal and image share memory where every point counts once."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         filtering = integral.once(as_filtering)
         if isinstance(filtering, str):
@@ -91,7 +91,7 @@ class FilterRoute(Route[S]):
 
 
 def extend(image: Tensor, padding: tuple[tuple[int, int], ...], mode: str) -> Tensor:
-    """The signal continued by `padding` (lo, hi) cells along each axis; negative ones are cut off."""
+    """The signal padded by (lo, hi) cells along each axis; negative padding crops."""
     beyond = [max(cells, 0) for pair in reversed(padding) for cells in pair]
     if any(beyond):
         image = torch.nn.functional.pad(image, beyond, mode="constant" if mode == "zeros" else mode)
@@ -108,19 +108,19 @@ def thinned(image: Tensor, stride: tuple[int, ...]) -> Tensor:
 
 
 def with_constant(image: Tensor, bias: Tensor | None) -> Tensor:
-    """The image plus a constant a channel, `(C,)`, if one is given."""
+    """The image plus a constant per channel, `(C,)`, if given."""
     return image if bias is None else image + bias.unflatten(0, (-1, *(1,) * (image.ndim - 2)))
 
 
 def dearer(direct: int, spectral: float, min_gain: float) -> str:
-    """That transforms do not pay; without numbers where these are a compiler's symbols."""
+    """The refusal that transforms do not pay; without numbers where these are symbolic."""
     if torch.compiler.is_compiling():
         return "the direct sum costs less than transforms"
     return f"the direct sum costs {direct}, less than {min_gain} times the {int(spectral)} of transforms"
 
 
 def fast_length(least: int) -> int:
-    """The smallest number >= `least` without prime factors above 7, which transforms are fast at."""
+    """The smallest number >= `least` without prime factors above 7, for fast transforms."""
     length = least
     while True:
         rest = length

@@ -26,10 +26,10 @@ from fredholm.kernels import FourierFilter
 @final
 @dataclasses.dataclass(frozen=True)
 class FourierSum(Route[FourierFilter]):
-    """For `FourierFilter` kernels on any points: one sum a wave over all points, one over the waves at each query.
+    """For `FourierFilter` kernels on any points: one sum per wave over all points, one over the waves at each query.
 
-    O(N M d + M d²) for M waves, and never a pair of points. On a grid the sums are taken axis by axis, which costs
-    O(N K d) for K waves along the first axis, and less for the others: a discrete Fourier transform of few enough waves
+    O(N M d + M d²) for M waves, without pairs of points. On a grid the sums are taken axis by axis, which costs
+    O(N K d) for K waves along the first axis, and less for the others: a discrete Fourier transform of so few waves
     that a fast one gains nothing. Below float32, and under autocast, it computes in float32.
     """
 
@@ -37,11 +37,11 @@ class FourierSum(Route[FourierFilter]):
     spans_processes = True
 
     def refusals(self, integral: Integral[FourierFilter]) -> list[str]:
-        """Refuses waves that do not close round a torus, whose displacements are the shortest ones."""
+        """Refuses waves that are not periodic on the torus, where displacements wrap round."""
         if integral.domain.is_periodic:
             for period in integral.kernel.period:
                 if abs(1 / period - round(1 / period)) > 1e-9:
-                    return [f"on a torus of length 1 waves of period {period} do not close"]
+                    return [f"waves of period {period} are not periodic on a torus of length 1"]
         return []
 
     def compute(self, integral: Integral[FourierFilter]) -> Tensor:
@@ -63,7 +63,7 @@ class _Waves(abc.ABC):
 
     @abc.abstractmethod
     def moments(self, values: Tensor) -> Tensor:
-        """c and s of values `(B, N, d)` that bring their mass: `(B, 2, M, d)`."""
+        """c and s of values times masses, `(B, N, d)`: `(B, 2, M, d)`."""
 
     @abc.abstractmethod
     def series(self, sums: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class _Waves(abc.ABC):
 
 @final
 class _AtPoints(_Waves):
-    """Any points: all waves at each of them."""
+    """Waves at any points: all waves at each point."""
 
     def __init__(self, domain: Domain, kernel: FourierFilter, dtype: torch.dtype) -> None:
         self.waves = torch.cat(kernel.waves(domain.pos, dtype), dim=-1)  # (N, 2M) or (B, N, 2M)
@@ -86,7 +86,7 @@ class _AtPoints(_Waves):
 
 @final
 class _OnGrid(_Waves):
-    """A grid: the waves along each axis at its cells, and where each wave vector lies in the box of their products."""
+    """Waves on a grid: along each axis at its cells, with the index of each wave vector among their products."""
 
     def __init__(self, grid: GridBlock, kernel: FourierFilter, dtype: torch.dtype) -> None:
         vectors = kernel.wave_vectors

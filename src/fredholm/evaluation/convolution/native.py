@@ -20,7 +20,7 @@ TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 class NativeConvolution(FilterRoute[Stationary]):
     """For `Stationary` kernels between aligned regular grids with up to 3 axes: torch's convolution.
 
-    Signals pass to it as channels-last images and back without a copy.
+    Signals are passed as channels-last images, without copies.
     """
 
     def filter_refusals(self, filtering: Filtering[Stationary], batch_size: int) -> list[str]:
@@ -34,7 +34,7 @@ class NativeConvolution(FilterRoute[Stationary]):
         convolve = _transposed if transposed else _convolved
         dtype = product_dtype(image)
         # on a CPU, some processors never return from a long depthwise one in float16; and in 16 bits the gradient of a
-        # tap of a transposed one that meets no output is memory that nobody wrote
+        # tap of a transposed one that meets no output is uninitialised memory
         if image.device.type == "cpu" and (dtype == torch.float16 or (transposed and dtype == torch.bfloat16)):
             with without_autocast(image):
                 given = (image.float(), weight.float(), None if bias is None else bias.float())
@@ -56,13 +56,13 @@ def _convolved(image: Tensor, weight: Tensor, bias: Tensor | None, filtering: Fi
         image, padding = extend(image, geometry.padding, geometry.mode), 0
     convolve = CONVOLUTIONS[len(cells) - 1]
     if weight.shape[0] == 1:
-        # by the strides of a lone output channel torch mistakes the layout, and its gradient then fails
+        # with a single output channel torch misreads the layout from the strides, and its gradient fails
         weight = weight.contiguous()
     return convolve(image, weight, bias, geometry.stride, padding, geometry.dilation, filtering.kernel.groups)
 
 
 def _transposed(image: Tensor, weight: Tensor, bias: Tensor | None, filtering: Filtering[Stationary]) -> Tensor:
-    """By torch's own padding where it has that, else by a cut of the whole result."""
+    """Uses torch's own padding where it suffices, else crops the full result."""
     geometry, groups = filtering.geometry, filtering.kernel.groups
     convolve = TRANSPOSED[len(filtering.queries.shape) - 1]
     extra = tuple(lo - hi for lo, hi in geometry.padding)

@@ -1,4 +1,4 @@
-"""A filter made of few basis functions, applied and differentiated in chunks of frequencies.
+"""Filters in a basis of few functions, applied and differentiated in chunks of frequencies.
 
 Legend
     x, t         place of a result, and a tap                û, F u    spectrum of u at L points
@@ -10,7 +10,7 @@ Legend
     Ψ̄(t)  = Σ_b Σ_x v̄(x) u(x + t)ᵀ,    F Ψ̄ = Σ_b conj(F v̄) ûᵀ
     φ̄_k(t) = ⟨M_k, Ψ̄(t)⟩,   M̄_k = Σ_t φ_k(t) Ψ̄(t) = Re Σ conj(φ̂_k) F Ψ̄ / L, over all frequencies
 
-Only the spectra of u, v and the φ_k are ever whole: Ψ̂, with its d_out x d_in entries a frequency, lives for a chunk.
+Only the spectra of u, v and the φ_k exist as a whole: Ψ̂, with d_out x d_in entries per frequency, exists by chunks.
 """
 
 import math
@@ -25,7 +25,7 @@ from fredholm.evaluation.tiling import Workspace, ranges
 
 
 class FilterInputs(NamedTuple):
-    """What is filtered, and by what; all in one dtype."""
+    """Signal and filter; all in one dtype."""
 
     image: Tensor  # u: (B, d_in, *n), B >= 1, the channels of a group side by side
     basis: Tensor  # φ: (w, *k)
@@ -33,20 +33,20 @@ class FilterInputs(NamedTuple):
 
 
 class FilterOutputs(NamedTuple):
-    """What the filter gives."""
+    """The filtered signal."""
 
     out: Tensor  # v: (B, d_out, *results), where u is 0 beyond its grid
 
 
 @final
 class BasisSpectra:
-    """One filter and one signal.
+    """Applies one filter to one signal.
 
     Args:
         inputs: both.
-        first: x of the first result that is wanted, along each axis.
-        results: how many are wanted.
-        lengths: L, at which no wanted result wraps round onto another.
+        first: x of the first requested result along each axis.
+        results: number of requested results along each axis.
+        lengths: L, at which no requested result wraps round onto another.
         elements: entries of Ψ̂ in a chunk.
     """
 
@@ -72,11 +72,11 @@ class BasisSpectra:
         for at in self._chunks():
             _product(self._filters(at), signal[at], out[at])
         del signal
-        # conj(Ψ̂) û is the conjugate of Ψ̂ conj(û), and signals are smaller than filters
+        # conj(Ψ̂) û is the conjugate of Ψ̂ conj(û); conjugating signals is cheaper than filters
         return self._wanted(self._by_place(out.conj_physical_()))
 
     def plain(self) -> Tensor:
-        """v in differentiable operations, the share of one basis function after the other."""
+        """v in differentiable operations, one basis function after the other."""
         signal = self._transformed(self.image).unflatten(1, (self.groups, self.inner))  # (B, groups, i, F)
         matrices = self.weight.unflatten(1, (self.groups, self.outer)).to(signal.dtype)
         out = torch.zeros_like(signal[:, :, :1])
@@ -85,7 +85,7 @@ class BasisSpectra:
         return self._wanted(self._restored(out.flatten(1, 2)))
 
     def backward(self, grad: Tensor, wanted: frozenset[str]) -> dict[str, Tensor]:
-        """The gradients that are wanted, from v̄, `(B, d_out, *results)`."""
+        """The wanted gradients, from v̄, `(B, d_out, *results)`."""
         upstream = self._by_frequency(self._placed(grad))
         count, batch = upstream.shape[0], upstream.shape[-1]
         to_image = upstream.new_empty(count, self.groups, self.inner, batch) if "image" in wanted else None
@@ -120,29 +120,29 @@ class BasisSpectra:
         return by_frequency.view(-1, self.groups, self.outer, self.inner)
 
     def _by_frequency(self, values: Tensor) -> Tensor:
-        """`(B, C, *n)` to its spectrum `(F, groups, C / groups, B)`, where every frequency is one matrix a group."""
+        """`(B, C, *n)` to its spectrum `(F, groups, C / groups, B)`, one matrix per frequency and group."""
         batch = values.shape[0]
         spectrum = self._transformed(values.transpose(0, 1)).flatten(0, 1)
         return spectrum.t().contiguous().view(spectrum.shape[1], self.groups, -1, batch)
 
     def _by_place(self, spectrum: Tensor) -> Tensor:
-        """What `_by_frequency` takes apart, `(B, C, *L)`."""
+        """Inverse of `_by_frequency`, `(B, C, *L)`."""
         flat = spectrum.flatten(1).t().contiguous()
         return self._restored(flat).unflatten(0, (-1, spectrum.shape[-1])).transpose(0, 1)
 
     def _collect(self, products: Tensor, at: slice, to_basis: Tensor | None, to_weight: Tensor | None) -> None:
-        """Adds to F φ̄ and to L M̄ what F Ψ̄ at some frequencies, `(f, d_out·i)`, gives."""
+        """Adds the contributions of F Ψ̄ at some frequencies, `(f, d_out·i)`, to F φ̄ and L M̄."""
         entries = self._complex.take("entries", products.shape[1], products.shape[0]).copy_(products.t())
         parts = torch.view_as_real(entries).flatten(1)
         if to_basis is not None:
             to_basis[:, at] = torch.view_as_complex((self.mixing.t() @ parts).unflatten(1, (-1, 2)))
         if to_weight is not None:
-            # a real signal's spectrum is stored by half: what has a mirror image counts twice
+            # half of a real signal's spectrum is stored: frequencies with a mirror image count twice
             response = torch.view_as_real(self.response[:, at] * self._multiplicity(at)).flatten(1)
             to_weight.addmm_(parts, response.t())
 
     def _multiplicity(self, at: slice) -> Tensor:
-        """How often each stored frequency occurs in the whole spectrum, `(f,)`."""
+        """Multiplicity of each stored frequency in the whole spectrum, `(f,)`."""
         length = self.lengths[-1]
         half = torch.arange(at.start, at.stop, device=self.image.device) % (length // 2 + 1)
         return torch.where((half == 0) | (2 * half == length), 1.0, 2.0).to(self.image.dtype)
@@ -157,14 +157,14 @@ class BasisSpectra:
         return torch.fft.irfftn(spectrum.unflatten(-1, (*outer, last // 2 + 1)), self.lengths, self.axes)
 
     def _placed(self, grad: Tensor) -> Tensor:
-        """v̄ on the circle of the transforms, where result x has place x modulo L."""
+        """v̄ on the transforms' points, result x at x modulo L."""
         shape = (*grad.shape[: -len(self.axes)], *self.lengths)
         padded = grad.new_zeros(shape)
         self._cut(padded, self.results).copy_(grad)
         return padded.roll(self.first, self.axes) if any(self.first) else padded
 
     def _wanted(self, values: Tensor) -> Tensor:
-        """The results, out of the circle."""
+        """The requested results from the transforms' points."""
         if any(self.first):
             values = values.roll([-first for first in self.first], self.axes)
         return self._cut(values, self.results)
@@ -179,7 +179,7 @@ class BasisSpectra:
 def _product(matrices: Tensor, columns: Tensor, out: Tensor) -> None:
     """`(f, groups, a, c)` times `(f, groups, c, B)`, into `(f, groups, a, B)`."""
     if 1 in matrices.shape[2:]:
-        # a product of numbers, or a sum of few: what sets up a matrix product would cost more than the product
+        # a product of numbers, or a sum of few: the setup of a matrix product would cost more
         torch.sum(matrices[..., None] * columns[:, :, None], 3, out=out)
     else:
         torch.bmm(matrices.flatten(0, 1), columns.flatten(0, 1), out=out.flatten(0, 1))
@@ -209,4 +209,4 @@ basis_convolution = Operator(
     lambda inputs, _, grads, wanted, *options: BasisSpectra(inputs, *options).backward(grads.out, wanted),
     plain=lambda inputs, *options: (BasisSpectra(inputs, *options).plain(),),
 )
-"""v. Its options are those of `BasisSpectra`."""
+"""v. Options: those of `BasisSpectra`."""

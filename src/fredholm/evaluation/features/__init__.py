@@ -1,1 +1,1 @@
-"""Integrals of kernels that factor through features of one point."""
+"""Routes of kernels that factor through features of one point."""

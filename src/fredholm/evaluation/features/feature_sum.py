@@ -35,11 +35,12 @@ from fredholm.kernels import FeatureFactorised
 class FeatureSum(Route[FeatureFactorised]):
     """For `FeatureFactorised` kernels: O(N·w·d) time; S = Σ_j ω_j h_j ⊗ u_j and T = mix(S) once, h_i T at every query.
 
-    Features are computed chunk by chunk, and again in the backward pass: memory is O(N·C), whatever the rank. In low
-    precision features are rounded, and sums are kept in float32.
+    Features are computed chunk by chunk, and again in the backward pass: memory is O(N·C) for any rank. In low
+        precision
+    features are rounded, and sums are kept in float32.
 
     Args:
-        chunk_elements: features that exist at one time; None: 2^19 on a CPU, 2^26 elsewhere.
+        chunk_elements: number of features that exist at one time; None: 2^19 on a CPU, 2^26 elsewhere.
     """
 
     marker = FeatureFactorised
@@ -65,7 +66,7 @@ class FeatureSum(Route[FeatureFactorised]):
 
 
 class SumInputs(NamedTuple):
-    """What S reads: `FeatureInputs`, and ω. All of u is v, whether or not features read it."""
+    """Inputs of S: `FeatureInputs`, and ω. v is all of u, whether or not features read it."""
 
     lifted: Tensor
     content: Tensor  # u: (B, N, H, d)
@@ -76,7 +77,7 @@ class SumInputs(NamedTuple):
 
 
 class TableInputs(NamedTuple):
-    """What h_i T reads: `FeatureInputs` and T."""
+    """Inputs of h_i T: `FeatureInputs` and T."""
 
     lifted: Tensor
     content: Tensor
@@ -91,7 +92,7 @@ def integrate_features(
     sums_of: Callable[[SumInputs, str, torch.dtype], Tensor],
     read: Callable[[FeatureInputs, Tensor, str, torch.dtype], Tensor],
 ) -> Tensor:
-    """The integral.
+    """Computes the integral from sums and tables of features.
 
     Args:
         integral: of a kernel that is not causal.
@@ -123,7 +124,7 @@ class Sums:
         inputs: its tensors.
         activation: φ.
         dtype: of the features; sums are kept in at least float32.
-        elements: entries of p in a chunk.
+        elements: number of entries of p in a chunk.
     """
 
     def __init__(self, inputs: SumInputs, activation: str, dtype: torch.dtype, elements: int) -> None:
@@ -186,7 +187,7 @@ class Tables:
         inputs: its tensors.
         activation: φ.
         dtype: of the features and the result.
-        elements: entries of p in a chunk.
+        elements: number of entries of p in a chunk.
     """
 
     def __init__(self, inputs: TableInputs, activation: str, dtype: torch.dtype, elements: int) -> None:
@@ -238,14 +239,14 @@ def plain_tables(inputs: TableInputs, activation: str, dtype: torch.dtype, *_: i
 
 
 def sums_like(inputs: SumInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
-    """S with nothing in it."""
+    """Uninitialised S."""
     sizes = inputs.content.shape
     shape = sizes[2], sizes[0], inputs.bias.shape[1] + 1, sizes[3]
     return FeatureOutputs(inputs.content.new_empty(shape, dtype=torch.promote_types(dtype, torch.float32)))
 
 
 def tables_like(inputs: TableInputs, activation: str, dtype: torch.dtype, *_: int) -> FeatureOutputs:
-    """h_i T with nothing in it."""
+    """Uninitialised h_i T."""
     shape = (*inputs.content.shape[:3], inputs.table.shape[-1])
     return FeatureOutputs(inputs.content.new_empty(shape, dtype=dtype))
 
@@ -267,7 +268,7 @@ feature_sums = Operator(
     lambda inputs, _, grads, wanted, *options: Sums(inputs, *options).backward(grads.out, wanted),
     plain=plain_sums,
 )
-"""S; its options as in `Sums`."""
+"""S; options as in `Sums`."""
 
 feature_tables = Operator(
     "feature_tables",
@@ -278,4 +279,4 @@ feature_tables = Operator(
     lambda inputs, _, grads, wanted, *options: Tables(inputs, *options).backward(grads.out, wanted),
     plain=plain_tables,
 )
-"""h_i T; its options as in `Tables`."""
+"""h_i T; options as in `Tables`."""

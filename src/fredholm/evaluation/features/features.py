@@ -1,11 +1,11 @@
-"""Features of points, a chunk at a time, and the way back from their gradient.
+"""Features of points, chunk by chunk, with their gradients.
 
 Legend of this room (kernel g of G, G = 1 or H; batch entry b; point j; hidden unit k; see `FeatureFactorised`)
     p_j   P γ_j + R u_j + c              h_j   [φ(p_j); 1], w + 1 features
     S     Σ_j ω_j h_j ⊗ v_j, (w + 1, d)  T     a table (w + 1, n), so that h_i T is n numbers a point
     A_j   Σ_a h_ja A_a, (n, m): a matrix of every point, linear in its features
 
-Points go by in chunks. Nothing of a point's w features outlives its chunk, and the backward pass computes them again:
+Points are processed in chunks. A point's w features exist only within its chunk, and the backward pass recomputes them:
 memory is O(N·C) beside a chunk. Inside a chunk arrays are (H, b, c, …), so that heads are the batch of matrix products.
 """
 
@@ -23,9 +23,9 @@ from fredholm.kernels.perceptron.mlp import activate
 
 
 class FeatureInputs(NamedTuple):
-    """All tensors of the features of one side; of what is not read, the weight has no columns. B' is 1 or B.
+    """All tensors of the features of one side; weights of unread inputs have no columns. B' is 1 or B.
 
-    They come first among the inputs of every operator, which go on with what the features meet.
+    They are the first inputs of every operator, followed by the factors of the features.
     """
 
     lifted: Tensor  # γ: (B', N, f)
@@ -35,18 +35,18 @@ class FeatureInputs(NamedTuple):
     bias: Tensor  # c: (G, w)
 
     def to(self, dtype: torch.dtype) -> "FeatureInputs":
-        """The same in one dtype."""
+        """Converts all tensors to one dtype."""
         return FeatureInputs(*(t.to(dtype) for t in self))
 
 
 class FeatureOutputs(NamedTuple):
-    """What features give."""
+    """The output of an operator of features."""
 
     out: Tensor
 
 
 def feature_inputs(pair: FeaturePair, side: PointFeatures, u: Tensor, lifted: Tensor) -> FeatureInputs:
-    """The tensors of one side, as they are; arguments as in `FeaturePair.inputs`."""
+    """The tensors of one side, unconverted; arguments as in `FeaturePair.inputs`."""
     at = lifted if side.reads_position else lifted[..., :0]
     content = apart(u, pair.num_heads) if side.reads_content else u.new_empty(*u.shape[:2], pair.num_heads, 0)
     position_weight, content_weight = (
@@ -62,12 +62,12 @@ def apart(u: Tensor, heads: int) -> Tensor:
 
 
 def chunk_elements(u: Tensor) -> int:
-    """Features that exist at one time: what stays in a CPU's cache, or fills an accelerator."""
+    """Number of features that exist at one time: those that fit into a CPU's cache, or fill an accelerator."""
     return 1 << (19 if u.device.type == "cpu" else 26)
 
 
 class Chunk(NamedTuple):
-    """Batch entries and points that are treated at once: some of the points of one entry, or all of several."""
+    """Batch entries and points of a chunk: some points of one entry, or all points of several."""
 
     batch: slice
     points: slice
@@ -93,7 +93,7 @@ def plain_features(inputs: FeatureInputs, activation: str) -> Tensor:
     read = inputs.content[..., : inputs.content_weight.shape[-1]]
     content = read.unflatten(2, (len(inputs.bias), -1))  # (B, N, G, H / G, e)
     at_positions = inputs.bias.expand(*content.shape[:3], -1)
-    if inputs.position_weight.shape[-1]:  # ONNX has no sums over nothing
+    if inputs.position_weight.shape[-1]:  # ONNX has no empty sums
         at_positions = at_positions + torch.einsum("bnf,gwf->bngw", inputs.lifted, inputs.position_weight)
     p = at_positions[:, :, :, None].expand(*content.shape[:4], -1)
     if inputs.content_weight.shape[-1]:
@@ -103,7 +103,7 @@ def plain_features(inputs: FeatureInputs, activation: str) -> Tensor:
 
 @final
 class Features:
-    """The perceptron of one side; after `begin_gradients`, also what its inputs receive.
+    """The perceptron of one side; after `begin_gradients`, also the gradients of its inputs.
 
     Args:
         inputs: its tensors, in one dtype.
@@ -123,9 +123,9 @@ class Features:
         self._last: tuple[slice, Tensor] | None = None
 
     def chunks(self, elements: int, numbers: int = 0) -> list[Chunk]:
-        """Chunks of at most `elements` entries of p, or of something with `numbers` a point and head if these are more.
+        """Chunks of at most `elements` entries of p, or of `numbers` entries per point and head if these are more.
 
-        The batch is innermost; a chunk has at least a point.
+        The batch is innermost; a chunk has at least one point.
         """
         size = max(1, elements // (self.heads * max(self.width, numbers)))
         entries = max(1, size // max(1, self.num_points))
@@ -142,11 +142,11 @@ class Features:
         return p.add_(self._at_positions(at)[:, None]).flatten(0, 1)
 
     def activated(self, p: Tensor, out: Tensor | None = None) -> Tensor:
-        """φ(p): the features without the constant one."""
+        """φ(p): the features without the constant 1."""
         return activate_into(p, torch.empty_like(p) if out is None else out, self.activation)
 
     def begin_gradients(self, wanted: frozenset[str]) -> None:
-        """Sets all gradients to 0; those of γ and u are found only where `wanted`."""
+        """Sets all gradients to 0; those of γ and u are computed only where `wanted`."""
         self.wanted, t = wanted, self.t
         self.to_lifted = t.lifted.new_zeros(t.lifted.shape if "lifted" in wanted else 0, dtype=wide_dtype(t.lifted))
         self.to_content = t.content.new_zeros(t.content.shape if "content" in wanted else 0)
@@ -154,7 +154,7 @@ class Features:
         self.to_content_weight = t.bias.new_zeros(t.content_weight.shape, dtype=wide_dtype(t.bias))
 
     def collect(self, at: Chunk, p: Tensor, grad: Tensor) -> None:
-        """Adds what the gradient of φ(p), `(H, b, c, w)`, gives to all inputs; `grad` is overwritten."""
+        """Adds to the gradients of all inputs from that of φ(p), `(H, b, c, w)`; `grad` is overwritten."""
         grad = activation_gradient_into(grad, p, self.activation)
         if self.reads_content:
             flat = grad.view(self.kernels, -1, self.width)
@@ -189,7 +189,7 @@ class Features:
         return pad(self.t.lifted[self._entries(at), at.points], (0, 1), value=1.0)
 
     def _content(self, at: Chunk) -> Tensor:
-        """What is read of u, `(G, H / G, b, c, e)`."""
+        """The channels of u that are read, `(G, H / G, b, c, e)`."""
         read = self.t.content[..., : self.t.content_weight.shape[-1]]
         return by_head(read, at).unflatten(0, (self.kernels, self.folds))
 
@@ -198,7 +198,7 @@ class Features:
         return lifted.flatten(0, 1).expand(self.kernels, -1, -1) @ self.position_weight.mT
 
     def _at_positions(self, at: Chunk) -> Tensor:
-        """P γ + c, `(G, b or 1, c, w)`; where the batch shares positions, once for all its chunks of these points."""
+        """P γ + c, `(G, b or 1, c, w)`; where the batch shares positions, computed once for all its chunks."""
         if self._last is not None and self._last[0] == at.points:
             return self._last[1]
         lifted = self._lifted(at)

@@ -16,7 +16,7 @@ from fredholm.kernels import FeatureFactorised
 @final
 @dataclasses.dataclass(frozen=True)
 class ListedFeatures(Route[FeatureFactorised]):
-    """For `FeatureFactorised` kernels and listed pairs: features once a point, then a sum and a table for each query.
+    """For `FeatureFactorised` kernels and listed pairs: features once per point, a sum and a table for each query.
 
     Cost per pair and head 2w·d flops, and per query that of mixing a sum; memory linear in points and pairs.
     """

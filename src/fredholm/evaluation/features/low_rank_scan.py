@@ -1,4 +1,4 @@
-"""Low-rank kernels where every query has a sum of its own, of a few numbers a point. Legend: `features.py`."""
+"""Low-rank kernels with a separate sum for every query, of a few numbers per point. Legend: `features.py`."""
 
 import dataclasses
 from typing import NamedTuple, final
@@ -32,7 +32,7 @@ from fredholm.kernels.perceptron.factorised import LowRank
 
 
 class MapInputs(NamedTuple):
-    """What A_j v_j reads: `FeatureInputs`, v and A."""
+    """Inputs of A_j v_j: `FeatureInputs`, v and A."""
 
     lifted: Tensor
     content: Tensor
@@ -48,10 +48,10 @@ class MapInputs(NamedTuple):
 class LowRankScan(StatefulRoute[LowRank]):
     """For `LowRank` kernels, causal or with pair weights: sums of Ψ_j u_j and u_j, then Φ_iᵀ and B at every query.
 
-    O(N·r·w·d) time, r the rank: every query has a sum of its own, so that Φ and Ψ are needed point by point; they are
+    O(N·r·w·d) time, r the rank: every query has a sum of its own, so that Φ and Ψ are needed at every point; they are
     computed chunk by chunk, and again in the backward pass, so that memory is O(N·(r·H + C)). Sums and the mass of the
-    past are kept in at least float32. Queries may lie anywhere. The sums of a causal kernel run; under pair weights
-    they are products with some queries' m at a time, r + d numbers a head and pair.
+    past are kept in at least float32. Queries may be any points. A causal kernel uses running sums; pair weights m
+    multiply the terms, some queries at a time, r + d numbers per head and pair.
 
     Args:
         chunk_elements: entries of Φ, Ψ or m that exist at one time; None: 2^19 on a CPU, 2^26 elsewhere.
@@ -62,7 +62,7 @@ class LowRankScan(StatefulRoute[LowRank]):
     chunk_elements: int | None = None
 
     def refusals(self, integral: Integral[LowRank]) -> list[str]:
-        """Refuses kernels that look ahead where pairs weigh the same, and pair weights for other heads."""
+        """Refuses kernels that look ahead without pair weights, and pair weights for other heads."""
         if integral.domain.pair_bias is not None:
             return pair_refusals(integral)
         return [] if integral.kernel.is_causal else ["the kernel looks ahead (is_causal is off)"]
@@ -72,7 +72,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         return self.advance(integral)[0] if integral.domain.pair_bias is None else self._weighed(integral)
 
     def run_refusals(self, integral: Integral[LowRank], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses a reset, and a state with positions that start anew with every chunk."""
+        """Refuses a reset, and a state where positions restart with every chunk."""
         return reset_refusals(reset) + state_refusals(integral, state)
 
     def advance(
@@ -95,7 +95,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         return self._read(integral, lifted, divided(sums, mass[..., None, None])), end
 
     def _weighed(self, integral: Integral[LowRank]) -> Tensor:
-        """The integral under pair weights; of a causal kernel, also where some points share a time."""
+        """The integral under pair weights; for a causal kernel also where points share a time."""
         kernel, domain = integral.kernel, integral.domain
         lifted = kernel.features.lift(domain)
         terms, _ = self._terms(integral, lifted)
@@ -115,7 +115,7 @@ class LowRankScan(StatefulRoute[LowRank]):
         return read if form.constant is None else torch.cat([read, value], dim=-1), mass
 
     def _read(self, integral: Integral[LowRank], lifted: Tensor, mean: Tensor) -> Tensor:
-        """Φᵀ and B at what each query sees, its sums or their mean; `lifted` belongs to the points."""
+        """Applies Φᵀ and B to the sums of each query, or their mean; `lifted` is that of the points."""
         lifted = lifted if integral.own_positions else integral.kernel.features.lift(integral.query_domain)
         own, form, query = integral.kernel.features, integral.kernel.low_rank_form(), integral.query
         rank, dtype = form.query.shape[1], integral.working_dtype
@@ -147,7 +147,7 @@ def _pair_sums(integral: Integral[LowRank], terms: Tensor, rows: slice) -> Tenso
 
 
 def _at(running: Tensor, counts: Tensor) -> Tensor:
-    """Running sums `(B', N + 1, …)` where each query stands, `(B', Nq, …)`; counts are `(1 or B, Nq)`."""
+    """Running sums `(B', N + 1, …)` at each query, `(B', Nq, …)`; counts are `(1 or B, Nq)`."""
     batch = max(running.shape[0], counts.shape[0])
     running, counts = running.expand(batch, *running.shape[1:]), counts.expand(batch, -1)
     index = counts.reshape(*counts.shape, *(1,) * (running.ndim - 2)).expand(-1, -1, *running.shape[2:])
@@ -156,7 +156,7 @@ def _at(running: Tensor, counts: Tensor) -> Tensor:
 
 @final
 class Maps:
-    """A_j v_j; the matrices of a chunk exist, those of all points never do.
+    """A_j v_j; the matrices exist only chunk by chunk.
 
     Args:
         inputs: its tensors.
@@ -223,7 +223,7 @@ def _like(inputs: MapInputs, activation: str, elements: int) -> FeatureOutputs:
 
 
 def _plain(inputs: MapInputs, activation: str, elements: int) -> FeatureOutputs:
-    """With the matrices of all points at one time."""
+    """A_j v_j in differentiable operations, with the matrices of all points at one time."""
     by_kernel, dtype = (len(inputs.matrices), -1), wide_dtype(inputs.value)
     h = plain_features(FeatureInputs(*inputs[:5]), activation).to(dtype).unflatten(2, by_kernel)
     each = torch.einsum("bngkw,gwij->bngkij", h, inputs.matrices.to(dtype))
@@ -240,4 +240,4 @@ feature_maps = Operator(
     lambda inputs, _, grads, wanted, *options: Maps(inputs, *options).backward(grads.out, wanted),
     plain=_plain,
 )
-"""A_j v_j; its options as in `Maps`."""
+"""A_j v_j; options as in `Maps`."""

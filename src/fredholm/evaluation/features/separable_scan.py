@@ -1,4 +1,4 @@
-"""Causal kernels of one number a pair: by chunks."""
+"""Causal separable kernels, by chunks."""
 
 import dataclasses
 from typing import final
@@ -18,12 +18,12 @@ from fredholm.kernels.perceptron.factorised import Separable
 @final
 @dataclasses.dataclass(frozen=True)
 class SeparableScan(StatefulRoute[Separable]):
-    """For causal `Separable` kernels: O(N) time and memory, Σ_j ω_j ψ_j ⊗ u_j being handed on from chunk to chunk.
+    """For causal `Separable` kernels: O(N) time and memory, with Σ_j ω_j ψ_j ⊗ u_j carried from chunk to chunk.
 
     Sums are kept in at least float32.
 
     Args:
-        chunk: points that are treated pair by pair at a time.
+        chunk: number of points that are treated pair by pair at a time.
     """
 
     marker = Separable
@@ -39,7 +39,7 @@ class SeparableScan(StatefulRoute[Separable]):
         return self.advance(integral)[0]
 
     def run_refusals(self, integral: Integral[Separable], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses a reset, and a state with positions that start anew with every chunk."""
+        """Refuses a reset, and a state where positions restart with every chunk."""
         return reset_refusals(reset) + state_refusals(integral, state)
 
     def advance(

@@ -1,1 +1,1 @@
-"""Integrals of hops and of their series."""
+"""Routes of hops and their series."""

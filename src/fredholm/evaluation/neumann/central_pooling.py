@@ -20,13 +20,13 @@ from fredholm.kernels.neumann.linear_infinite_attention import CentralForm, Cent
 @final
 @dataclasses.dataclass(frozen=True)
 class CentralPooling(Route[CentralQueries]):
-    """For `CentralQueries` kernels: one pass over the points for energies and one a power step, O(N) time.
+    """For `CentralQueries` kernels: one pass over the points for energies and one per power step, O(N) time.
 
     Only energies need the queries of all points. Scores are (W_qᵀ q̄)·u(y) + q̄·b_q, and a context is W_V ∫ a u dμ + b_V,
     so that keys and values are never formed. Sums are kept in at least float32.
 
     Args:
-        block, kept: points at a time, and the size of a signal up to which their queries and scores are kept for the
+        block, kept: points at a time, and the largest size of a signal whose queries and scores are kept for the
             backward pass; see `blocks_of`.
     """
 
@@ -40,7 +40,7 @@ class CentralPooling(Route[CentralQueries]):
         return []
 
     def compute(self, integral: Integral[CentralQueries]) -> Tensor:
-        """See `Route.compute`; all rows of the result are one, expanded."""
+        """See `Route.compute`; the result is one row, expanded."""
         kernel, u = integral.kernel, integral.u
         dtype = integral.working_dtype
         wide = torch.promote_types(dtype, torch.float32)

@@ -1,4 +1,4 @@
-"""The routes of hops, whole or along a sequence that goes on. Legend: `hops.py`."""
+"""The routes of hops, on whole signals or along a sequence in chunks. Legend: `hops.py`."""
 
 import dataclasses
 from typing import final
@@ -35,7 +35,7 @@ class HopTiled(StatefulRoute[Neumann]):
     tile_elements: int | None = None
 
     def refusals(self, integral: Integral[Neumann]) -> list[str]:
-        """Refuses series, and norms of one's own; see `Route.refusals`."""
+        """Refuses series, and custom norms; see `Route.refusals`."""
         series = integral.kernel.discount is not None
         return [*(["the kernel is a series of hops, not one"] if series else []), *_refusals(integral)]
 
@@ -44,27 +44,27 @@ class HopTiled(StatefulRoute[Neumann]):
         return _integrate(integral, None, self.tile_elements)
 
     def run_refusals(self, integral: Integral[Neumann], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses what a cache of keys does not remember."""
+        """Refuses resets, masks and weights, which a cache of keys does not keep."""
         return _run_refusals(integral, reset)
 
     def advance(
         self, integral: Integral[Neumann], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulRoute.advance`; the state is every key and value so far, and the norm."""
+        """See `StatefulRoute.advance`; the state is all keys and values so far, and the norm."""
         return _continue(integral, state, None, self.tile_elements)
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class HopSeries(StatefulRoute[Neumann]):
-    """For `Neumann` series: y = B (v + y) by a solver, hops in tiles, in memory O(N·d) beside what the solver needs.
+    """For `Neumann` series: y = B (v + y) by a solver, hops in tiles, in memory O(N·d) plus that of the solver.
 
-    The backward pass solves the transposed system in the same way, then is that of one hop. Scores, norms and sums are
-    in float32 whatever the signal.
+    The backward pass solves the transposed system in the same way, then equals that of one hop. Scores, norms and sums
+    are in float32 whatever the signal.
 
     Args:
-        solver: `Substitution()`, which causal series have, `Factorisation()`, `Iteration()`, or `Truncation()`, which
-            is an approximation.
+        solver: `Substitution()` for causal series, `Factorisation()`, `Iteration()`, or `Truncation()`, an
+            approximation.
         tile_elements: as in `HopTiled`.
     """
 
@@ -79,7 +79,7 @@ class HopSeries(StatefulRoute[Neumann]):
         return f"HopSeries({type(self.solver).__name__})"
 
     def refusals(self, integral: Integral[Neumann]) -> list[str]:
-        """Refuses single hops, norms of one's own, and what the solver refuses."""
+        """Refuses single hops, custom norms, and what the solver refuses."""
         reasons = ["the kernel is one hop, not a series"] if integral.kernel.discount is None else []
         return reasons + self.solver.refusals(integral) + _refusals(integral)
 
@@ -88,30 +88,30 @@ class HopSeries(StatefulRoute[Neumann]):
         return _integrate(integral, self.solver, self.tile_elements)
 
     def run_refusals(self, integral: Integral[Neumann], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses solvers of whole series, and what a cache of keys does not remember."""
+        """Refuses solvers of whole series, and resets, masks and weights, which a cache of keys does not keep."""
         whole = [] if self.solver.carries_state else [f"{type(self.solver).__name__} solves for all points at once"]
         return whole + _run_refusals(integral, reset)
 
     def advance(
         self, integral: Integral[Neumann], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulRoute.advance`; the state is every key and v + y so far, and the norm."""
+        """See `StatefulRoute.advance`; the state is all keys and v + y so far, and the norm."""
         return _continue(integral, state, self.solver, self.tile_elements)
 
 
 def _refusals(integral: Integral[Neumann]) -> list[str]:
-    """What tiles say against a kernel, and against where it is asked."""
+    """Reasons of tiles against a kernel and its queries."""
     kernel = integral.kernel
     reasons = kernel.elsewhere(integral.domain, None if integral.at_points else integral.query_domain)
     if not isinstance(kernel.norm, FrobeniusNorm | RowNorm):
-        reasons.append(f"tiles do not know the norm {type(kernel.norm).__name__}")
+        reasons.append(f"tiles do not support the norm {type(kernel.norm).__name__}")
     return reasons + kernel.score.not_numbers()
 
 
 def _run_refusals(integral: Integral[Neumann], reset: Tensor | None) -> list[str]:
     kernel = integral.kernel
     other = isinstance(kernel, Stateful) and not kernel.has_growing_state
-    reasons = ["the kernel's state is not all points, and this route hands on no other"] if other else []
+    reasons = ["the kernel's state is not all points, and this route carries no other"] if other else []
     return reasons + cache_refusals(integral, reset)
 
 
@@ -123,7 +123,7 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
     mass, pairs, seen = measured(kernel, domain, integral.query_domain)
     factor = _range_factor(kernel, form, mass)
     if mass is not None and mass.shape[1]:
-        # which cancels as well, and gradients are divided by the square of the norm that masses make
+        # a factor of the masses cancels too; gradients divide by the square of the norm, which contains masses
         mass = over_own_power(mass)
     inputs = HopInputs(
         query=_scaled(kernel, form.query, factor).expand(form.value.shape[0], -1, -1, -1),
@@ -144,7 +144,7 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
 def _continue(
     integral: Integral[Neumann], state: State | None, solver: Solver | None, elements: int | None
 ) -> tuple[Tensor, State]:
-    """The integral along a sequence that goes on from a state, as in `StatefulRoute.advance`."""
+    """The integral along a sequence that continues from a state, as in `StatefulRoute.advance`."""
     kernel, u = integral.kernel, integral.u
     state = stateful(kernel).initial_state(u.shape[0]) if state is None else state
     if u.shape[1] == 0:
@@ -178,7 +178,7 @@ def _continue(
 def _range_factor(kernel: Neumann, form: HopForm, mass: Tensor | None) -> Tensor:
     """A power of two for the queries, which cancels in a hop, so that squares of scores stay within floating range.
 
-    Points without mass, `(B', N)`, have no say in it: their scores are in no norm and no sum.
+    Points without mass, `(B', N)`, are ignored: their scores are in no norm and no sum.
     """
     dtype, points = wide_dtype(form.query), form.query if form.own is None else form.own
     if not kernel.score.is_homogeneous or min(points.numel(), form.key.numel()) == 0:
@@ -192,9 +192,9 @@ def _range_factor(kernel: Neumann, form: HopForm, mass: Tensor | None) -> Tensor
 
 
 def _scaled(kernel: Neumann, query: Tensor, factor: Tensor) -> Tensor:
-    """Queries times a power of two, in its dtype, for in 16 bits their gradient, over that power, may overflow.
+    """Queries times a power of two, in the dtype of the factor, because in 16 bits their gradient may overflow.
 
-    Under the norm of rows each is over a power of its own instead, for a row may have tiny scores only.
+    Under row norms each query is divided by a power of its own instead, since all scores of a row may be tiny.
     """
     query = query.to(factor.dtype)
     has_own_powers = isinstance(kernel.norm, RowNorm) and kernel.score.is_homogeneous

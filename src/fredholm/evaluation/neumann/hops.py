@@ -3,14 +3,14 @@
 Legend (heads of a batch in a row, G = B·H)
     φ_ij, P_ij   score and mass of a pair              S_ij   φ_ij P_ij, the hop before its norm
     m            pair weight, 0 where hidden           ω      mass of a point
-    r_l          Σ_j P_lj (φ m)_lj of a point's row    n_i    how many leading points a query sees
+    r_l          Σ_j P_lj (φ m)_lj of a point's row    n_i    number of leading points that a query sees
     c_i          Σ_j |S_ij|, the norm of a row         c_i²   c_0² + Σ_{l < n_i} ω_l r_l, or all l: the norm of a block
 
     y = B (v + y)                the series,  B = γ S / c
 
 Gradients: one adjoint series, by the implicit function theorem, then those of one hop
     λ = g + Bᵀ λ                 the adjoint of the series, g = ∂L/∂y
-    ∂L/∂v = Bᵀ λ,   ∂L/∂B = λ (v + y)ᵀ              so that no hop but the last is remembered
+    ∂L/∂v = Bᵀ λ,   ∂L/∂B = λ (v + y)ᵀ              so that only the last hop is needed
     z            v + y                              w    γ λ / c
     δ_i          λ_i·y_i / c_i = -∂L/∂c_i           ρ_i  δ_i / c_i
     E_l          Σ_{i: n_i > l} ρ_i,   ∂L/∂(ω_l r_l) = -E_l / 2
@@ -36,48 +36,48 @@ from fredholm.kernels.neumann.infinite_attention import block_norm
 
 
 class HopInputs(NamedTuple):
-    """Everything that the integral depends on; what is not there is None. B' and H' are 1, or B and H."""
+    """All inputs of the integral; None where absent. B' and H' are 1, or B and H."""
 
     query: Tensor  # q, times the scale: (B, H, Nq, d)
     own: Tensor | None  # q at the points, where the queries are others: (B, H, N, d)
     key: Tensor  # (B, H, N, d)
-    value: Tensor  # v; of points before a chunk v + y, or v where κ is one hop: (B, H, N, d_v)
+    value: Tensor  # v; for points before a chunk v + y, or v where κ is one hop: (B, H, N, d_v)
     gamma: Tensor | None  # γ: (H,); None: κ is one hop
     before: Tensor | None  # c of the points before a chunk: (B, H)
     mass: Tensor | None  # ω: (B', N)
     pairs: Tensor | None  # m: (B', H', Nq, N)
-    seen: Tensor | None  # how many leading points each query sees, int64: (B', Nq)
-    own_seen: Tensor | None  # the same of the points, where the queries are others: (B', N)
+    seen: Tensor | None  # number of leading points that each query sees, int64: (B', Nq)
+    own_seen: Tensor | None  # the same for the points, where the queries are others: (B', N)
 
 
 class HopOutputs(NamedTuple):
-    """The integral, and what the backward pass needs beside the inputs; in at least float32. None: not there."""
+    """The integral, and further tensors for the backward pass; in at least float32. None: absent."""
 
     out: Tensor  # (B, H, Nq, c)
     norm: Tensor  # c of the queries: (B, H, Nq)
     inner: Tensor | None  # the series at the points, where the queries are others: (G, N, c)
-    inner_norm: Tensor | None  # c of the points, likewise: (G, N)
+    inner_norm: Tensor | None  # c of the points, where the queries are others: (G, N)
     rows: Tensor | None  # r, under the norm of a block: (G, n) in float64
-    factors: Tensor | None  # of I - B, transposed: (G, N, N)
+    factors: Tensor | None  # factors of I - B, transposed: (G, N, N)
     pivots: Tensor | None  # (G, N), int32
 
 
 @final
 class HopProblem:
-    """Heads of a batch in a row, in at least float32.
+    """One integral of hops, with batch and heads in one axis, in at least float32.
 
     Args:
         inputs: see `HopInputs`.
         score: φ, as `encoded`.
-        has_one_norm: whether the norm is a number of all points, or of all so far, and not of a row by itself.
+        has_one_norm: whether the norm is over all points (or all so far), not over each row.
         solver: its `options`; empty where κ is one hop.
-        elements: pairs in a tile, about; None: as `PairTiles` has it.
+        elements: approximate number of pairs in a tile; None: the default of `PairTiles`.
 
     Attributes:
-        asked, points: scores of the queries, and of the points themselves, which are the same tiles where those are
-            the queries.
-        is_elsewhere: whether the queries are others than the points.
-        start: points before the first row, where a chunk goes on after others.
+        queries, points: tiles of scores of the queries, and of the points themselves; the same tiles where the points
+            are the queries.
+        is_elsewhere: whether the queries are other points.
+        start: number of points before the first row, where a chunk continues a sequence.
         value: v, `(G, N, c)`.
         gamma: γ, `(G, 1, 1)`; None: κ is one hop.
     """
@@ -93,16 +93,16 @@ class HopProblem:
             pairs = TileInputs(query, inputs.key, mass=inputs.mass, pairs=inputs.pairs, seen=seen)
             return PairTiles(pairs, phi, elements)
 
-        self.asked = self.points = tiles(inputs.query, inputs.seen)
+        self.queries = self.points = tiles(inputs.query, inputs.seen)
         self.is_elsewhere = inputs.own is not None
         if inputs.own is not None:
             self.points = tiles(inputs.own, inputs.own_seen)
         self.start = inputs.key.shape[2] - self.points.num_queries
-        self.dtype = self.asked.dtype
-        self.value = self.asked.flat(inputs.value)
+        self.dtype = self.queries.dtype
+        self.value = self.queries.flat(inputs.value)
         self.gamma = None
         if inputs.gamma is not None:
-            self.gamma = inputs.gamma.to(self.dtype).repeat(self.asked.batch)[:, None, None]
+            self.gamma = inputs.gamma.to(self.dtype).repeat(self.queries.batch)[:, None, None]
 
     def point_mass(self) -> Tensor | None:
         """ω, `(G, N)`; None: all 1."""
@@ -119,7 +119,7 @@ class HopProblem:
         return torch.cat([first, weighed], dim=-1).cumsum(-1)
 
     def places(self, tiles: PairTiles, count: int) -> Tensor | None:
-        """How many of `count` rows are in the norm of each query, `(G, Nq)`; None: all."""
+        """Number of the `count` rows in the norm of each query, `(G, Nq)`; None: all."""
         if tiles.order is None:
             return None
         return (self._each_head(tiles, tiles.order) - self.start).clamp(0, count)
@@ -149,7 +149,7 @@ class HopProblem:
     def solve(
         self, heads: slice, weight: Tensor, signal: Tensor, factors: Factors | None = None, *, adjoint: bool = False
     ) -> Tensor:
-        """x = B f + B x on some heads, or with Bᵀ, of a signal of these heads."""
+        """Solves x = B f + B x on some heads, or with Bᵀ, for a signal of these heads."""
         if self.points.num_keys == 0:
             return torch.zeros_like(signal)
         solve = Solver.of(self.solver).solve
@@ -157,8 +157,8 @@ class HopProblem:
         return solve(system, signal, self.solver[1:], factors, adjoint=adjoint)
 
     def forward(self, *, keep: bool) -> HopOutputs:
-        """See `HopOutputs`; factors are kept on demand."""
-        asked, points = self.asked, self.points
+        """See `HopOutputs`; factors are kept if `keep`."""
+        queries, points = self.queries, self.points
         reached, inner, inner_norm, factors, pivots, rows = self.value, None, None, None, None, None
         if self.gamma is not None:
             rows = row_measures(points, self.has_one_norm)
@@ -173,15 +173,15 @@ class HopProblem:
             reached = reached + inner
         elif self.is_elsewhere and self.has_one_norm:
             rows = row_measures(points, squares=True)
-        out = reached.new_zeros(reached.shape[0], asked.num_queries, reached.shape[-1])
+        out = reached.new_zeros(reached.shape[0], queries.num_queries, reached.shape[-1])
         if rows is not None and self.has_one_norm:
-            for heads in asked.groups():
-                out[heads] = hop(asked, reached[heads], heads)
+            for heads in queries.groups():
+                out[heads] = hop(queries, reached[heads], heads)
         else:
             rows = torch.zeros(out.shape[:2], dtype=torch.float64, device=out.device)
-            for heads in asked.groups():
-                out[heads], rows[heads] = measured_hop(asked, reached[heads], heads, self.has_one_norm)
-        norm = self.norm(asked, rows)
+            for heads in queries.groups():
+                out[heads], rows[heads] = measured_hop(queries, reached[heads], heads, self.has_one_norm)
+        norm = self.norm(queries, rows)
         return self._found(out * self.weight(norm), norm, inner, inner_norm, rows, factors, pivots)
 
     def _found(self, out: Tensor, norm: Tensor, *others: Tensor | None) -> HopOutputs:
@@ -192,7 +192,7 @@ class HopProblem:
         return HopOutputs(out, norm, inner, inner_norm, rows if self.has_one_norm else None, factors, pivots)
 
     def _series(self, weight: Tensor, factors: Tensor | None, pivots: Tensor | None) -> Tensor:
-        """y at the points; factors are left in their memory, if there is some."""
+        """y at the points; factors are written to their memory, if given."""
         points, value = self.points, self.value
         out = value.new_zeros(value.shape[0], points.num_queries, value.shape[-1])
         for heads in points.groups():
@@ -204,13 +204,13 @@ class HopProblem:
 
 
 def reciprocal(norm: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / c, and NaN for NaN; 0 where there is no hop, or one so small that 1 / c is infinite in `dtype`."""
+    """1 / c, NaN for NaN; 0 where c is 0, or so small that 1 / c is infinite in `dtype`."""
     no_hop = norm <= torch.finfo(dtype).tiny
     return torch.where(no_hop, 0.0, 1 / torch.where(no_hop, 1.0, norm)).to(dtype)
 
 
 def measured_hop(tiles: PairTiles, signal: Tensor, heads: slice, squares: bool) -> tuple[Tensor, Tensor]:
-    """S f, and of every row Σ_j ω_j (φ m)_ij² or Σ_j ω_j |φ m|_ij, `(g, Nq)` in float64."""
+    """S f, and for every row Σ_j ω_j (φ m)_ij² or Σ_j ω_j |φ m|_ij, `(g, Nq)` in float64."""
     out = signal.new_zeros(signal.shape[0], tiles.num_queries, signal.shape[-1])
     total = torch.zeros(signal.shape[0], tiles.num_queries, dtype=torch.float64, device=signal.device)
     for rows in tiles.rows_of(heads):
@@ -231,7 +231,7 @@ def _row_squares(scores: Tensor, mass: Tensor | None, density: Tensor | None) ->
 
 
 def row_measures(tiles: PairTiles, squares: bool) -> Tensor:
-    """What `measured_hop` says of the rows, `(G, Nq)`, without a hop."""
+    """The row sums of `measured_hop`, `(G, Nq)`, without a hop."""
     total = torch.zeros(tiles.query.shape[0], tiles.num_queries, dtype=torch.float64, device=tiles.query.device)
     for heads in tiles.groups():
         nothing = tiles.query.new_zeros(heads.stop - heads.start, tiles.num_keys, 0)
@@ -309,11 +309,11 @@ def hop_backward(
         found["gamma"] = steps.by_gamma.unflatten(0, inputs.query.shape[:2]).sum(0)
     if inputs.before is not None and steps.ratios is not None:
         found["before"] = -inputs.before.flatten() * steps.ratios
-    return {**found, **sums.found(problem.asked), "value": steps.carried_grad}
+    return {**found, **sums.found(problem.queries), "value": steps.carried_grad}
 
 
 class _Pull(NamedTuple):
-    """What pulls at the rows of a hop, `(G, Nq, ...)`; None: nothing."""
+    """Cotangents of the rows of a hop, `(G, Nq, ...)`; None: absent."""
 
     flow: Tensor | None  # w: (G, Nq, c)
     row: Tensor | None  # δ: (G, Nq, 1), under the norm of rows
@@ -323,7 +323,7 @@ class _Pull(NamedTuple):
 
 @final
 class _Steps:
-    """The hop to the queries, where these are others, then those among the points; gradients are summed over both."""
+    """The hop to the queries, if these are other points, then those among the points; sums gradients over both."""
 
     def __init__(self, problem: HopProblem, found: HopOutputs, wanted: frozenset[str]) -> None:
         self.problem, self.found = problem, found
@@ -332,23 +332,23 @@ class _Steps:
             series = found.inner if found.inner is not None else found.out.flatten(0, 1)
             self.carried[:, problem.start :] += series
         self.carried_grad = torch.zeros_like(self.carried)
-        self.sums = PairGradients(problem.asked, wanted)
+        self.sums = PairGradients(problem.queries, wanted)
         self.by_gamma = None if problem.gamma is None else problem.gamma.new_zeros(problem.value.shape[0])
         self.block: Tensor | None = None  # E: (G, n), float64
         self.ratios: Tensor | None = None  # Σ_i ρ_i: (G,)
 
     def at_queries(self, grad: Tensor, grad_norm: Tensor) -> Tensor:
-        """Gradient of queries that are no points; what reaches the points is in the sums, and in E."""
-        out, norm, asked = self.found.out.flatten(0, 1), self.found.norm.flatten(0, 1), self.problem.asked
-        row = self._pulls(asked, grad, out, norm, grad_norm)
-        return self._add(asked, _Pull(self.problem.weight(norm) * grad, row, None, None))
+        """Gradient of queries that are no points; gradients of the points are accumulated in the sums, and in E."""
+        out, norm, queries = self.found.out.flatten(0, 1), self.found.norm.flatten(0, 1), self.problem.queries
+        row = self._pulls(queries, grad, out, norm, grad_norm)
+        return self._add(queries, _Pull(self.problem.weight(norm) * grad, row, None, None))
 
     def at_points(self, grad: Tensor, out: Tensor | None, norm: Tensor | None, grad_norm: Tensor | None) -> Tensor:
-        """Gradient of the points' own queries, from that of the series or the hop there."""
+        """Gradient of the points' own queries, from that of the series or the hop at the points."""
         problem, points = self.problem, self.problem.points
         mass = problem.point_mass()
         mass = None if mass is None else mass[..., None]
-        if out is None or norm is None:  # κ is one hop, and only its norm is made at the points
+        if out is None or norm is None:  # κ is one hop, and only its norm is computed at the points
             return self._add(points, _Pull(None, None, self._block(), mass))
         weight = problem.weight(norm)
         full = grad if problem.gamma is None else grad + self._adjoint(grad, weight)[:, problem.start :]
@@ -361,7 +361,7 @@ class _Steps:
     def _pulls(
         self, tiles: PairTiles, full: Tensor, out: Tensor, norm: Tensor, grad_norm: Tensor | None
     ) -> Tensor | None:
-        """δ `(G, Nq, 1)` under the norm of rows; under that of a block E grows. The gradient of γ grows too."""
+        """Returns δ `(G, Nq, 1)` under row norms; under a block norm adds to E. Also adds to the gradient of γ."""
         along = (full * out).sum(-1)
         if self.by_gamma is not None:
             assert self.problem.gamma is not None
@@ -388,7 +388,7 @@ class _Steps:
         return out
 
     def _add(self, tiles: PairTiles, pull: _Pull) -> Tensor:
-        """Adds what a hop says; its queries' gradients, `(G, Nq, d)`."""
+        """Adds the gradients of a hop; returns those of its queries, `(G, Nq, d)`."""
         into = self.sums.queries(tiles)
         for rows in tiles.all_rows():
             for columns in tiles.columns_of(rows):
@@ -439,7 +439,7 @@ def _plain(
     def pairs_of(query: Tensor, seen: Tensor | None) -> Pairs:
         return all_pairs(TileInputs(query, inputs.key, mass=inputs.mass, pairs=inputs.pairs, seen=seen), phi)
 
-    asked = points = pairs_of(inputs.query, inputs.seen)
+    queries = points = pairs_of(inputs.query, inputs.seen)
     if inputs.own is not None:
         points = pairs_of(inputs.own, inputs.own_seen)
     value = inputs.value.to(points.scores.dtype)
@@ -451,18 +451,18 @@ def _plain(
         norm = _plain_norm(points, squares, inputs.seen if inputs.own is None else inputs.own_seen, start)
         step = gamma * divided(_flow(points), norm[..., None])
         identity = torch.eye(step.shape[2], dtype=step.dtype, device=step.device)
-        # nobody reads the series at a point without mass
+        # the series at a point without mass is not needed
         series = solve_each(identity - step[..., start:], step @ value)
         if inputs.own is None:
             return series, norm
         reached = value + series
-    norm = _plain_norm(asked, squares, inputs.seen, start)
-    out = divided(_flow(asked) @ reached, norm[..., None])
+    norm = _plain_norm(queries, squares, inputs.seen, start)
+    out = divided(_flow(queries) @ reached, norm[..., None])
     return (out if inputs.gamma is None else inputs.gamma.to(out.dtype)[:, None, None] * out), norm
 
 
 def _flow(pairs: Pairs) -> Tensor:
-    """S, 0 where a pair is hidden whatever its score."""
+    """S, exactly 0 where a pair is hidden."""
     return pairs.scores if pairs.mass is None else torch.where(pairs.mass > 0, pairs.scores * pairs.mass, 0.0)
 
 
@@ -500,5 +500,5 @@ hops = Operator(
     keeps=HopOutputs._fields,
     plain=_plain,
 )
-"""The integral of hops. Its options: the score as `encoded`, whether the norm is one of all points, the solver as
-`options`, pairs in a tile, and whether factors stay for the backward pass."""
+"""The integral of hops. Options: the score as `encoded`, whether the norm is over all points, the solver as
+`options`, pairs in a tile, and whether factors are kept for the backward pass."""

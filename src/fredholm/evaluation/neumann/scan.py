@@ -7,7 +7,8 @@ Legend (a chunk has L points; mass ω; features φ, ψ; norms c; values v)
     y = s G Ω (v + y) + s φ S   within a chunk, so with T = I - s G Ω:   y = T⁻¹ s G Ω v + (T⁻¹ s φ) S = y⁰ + P S,
     S after it  =  S + Σ ω ψ ⊗ (v + y)  =  S + (ψᵀ Ω P) S + ψᵀ Ω (v + y⁰)
 
-y⁰ and P of all chunks are found at once; only S goes from chunk to chunk, by an operator opaque to the compiler:
+y⁰ and P of all chunks are computed at once; only S is carried from chunk to chunk, by an operator opaque to the
+compiler:
 
     S_{c+1} = S_c + E_c S_c + F_c;   from the gradients Ṡ of all states, backwards: g_c = Ṡ_c + g_{c+1} + E_cᵀ g_{c+1}
 """
@@ -35,13 +36,13 @@ from fredholm.kernels.neumann.infinite_attention import block_norm
 @final
 @dataclasses.dataclass(frozen=True)
 class NeumannScan(StatefulRoute[FactorisedNeumann]):
-    """For causal `FactorisedNeumann` kernels: O(N) time and memory, a triangular solve a chunk of points.
+    """For causal `FactorisedNeumann` kernels: O(N) time and memory, one triangular solve per chunk of points.
 
-    All of a chunk is computed in float64, whatever the signal: a row is divided by a norm of its own, be its scores as
-    tiny as they like, and neither these nor what divides them need be within the range of float32.
+    Chunks are computed in float64 for every signal dtype: rows are divided by norms, and tiny scores and norms may be
+    out of the range of float32.
 
     Args:
-        chunk: points that are treated pair by pair at a time.
+        chunk: number of points that are treated pair by pair at a time.
     """
 
     marker = FactorisedNeumann
@@ -63,7 +64,7 @@ class NeumannScan(StatefulRoute[FactorisedNeumann]):
     def run_refusals(
         self, integral: Integral[FactorisedNeumann], state: State | None, reset: Tensor | None
     ) -> list[str]:
-        """Refuses a reset, which sums by chunks do not see."""
+        """Refuses a reset, which sums by chunks do not support."""
         return reset_refusals(reset)
 
     def advance(
@@ -94,7 +95,7 @@ class _Chunk(NamedTuple):
 
 
 def _by_chunks(part: Tensor, most: int) -> Tensor:
-    """`(B, H, N, …)` in chunks of `most` points or a little less, the last filled up with zeros."""
+    """`(B, H, N, …)` in chunks of `most` points or slightly fewer, the last one padded with zeros."""
     length = part.shape[2]
     chunks = max(1, -(-length // most))
     size = max(1, -(-length // chunks))
@@ -112,7 +113,8 @@ def _integral(kernel: FactorisedNeumann, given: _Chunk, state: State) -> tuple[T
     norm, sums = (_row_norms if isinstance(kernel.norm, RowNorm) else _running_norms)(
         own, pairs, sums, phi_size.double(), psi_size.double()
     )
-    # each row over its norm, which cancels in a hop: squares of tiny norms would vanish in the gradient of s
+    # rows are divided by their norms, which cancels in a hop: squares of tiny norms would underflow in the gradient of
+    # s
     size = torch.where(norm > 0, norm, 1.0).detach()
     phi, pairs, norm = own.phi / size[..., None], pairs / size[..., None], norm / size
     assert kernel.discount is not None
@@ -134,8 +136,8 @@ def _integral(kernel: FactorisedNeumann, given: _Chunk, state: State) -> tuple[T
 
 
 def _sizes(given: _Chunk, sums: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Sizes of φ `(B, H, 1, 1, 1)` and ψ `(B, H', 1, 1, 1)`, those of the past included: a hop does not depend on them,
-    and over them squares neither overflow nor vanish."""
+    """Scales of φ `(B, H, 1, 1, 1)` and ψ `(B, H', 1, 1, 1)`, including the past: they cancel in a hop, and keep
+    squares from overflow and underflow."""
     phi, psi = (part.detach().amax((-3, -2, -1)).double() for part in (given.phi, given.psi))
     before = sums[0].detach()
     psi = torch.maximum(psi, before.amax(-1) if before.ndim == 3 else before.diagonal(dim1=-2, dim2=-1).amax(-1).sqrt())
@@ -149,7 +151,7 @@ def _sizes(given: _Chunk, sums: list[Tensor]) -> tuple[Tensor, Tensor]:
 def _row_norms(
     own: _Chunk, pairs: Tensor, sums: list[Tensor], phi_size: Tensor, psi_size: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """c_t = φ_t·Σ_{j ≤ t} ω_j ψ_j `(B, H, n, L)`, and Σ ω ψ at the end; the state's in units of its own."""
+    """c_t = φ_t·Σ_{j ≤ t} ω_j ψ_j `(B, H, n, L)`, and Σ ω ψ at the end; the state has units of its own."""
     size = psi_size[:, :, 0, 0]
     before, end = _running((own.psi * own.mass).sum(3), sums[0] / size)
     earlier = each_query_head(before, own.phi.shape[1]).to(pairs.dtype)
@@ -174,13 +176,13 @@ def _running_norms(
 
 
 def _running(parts: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of all chunks before each, `(B, H', n, …)`, and of all, in float64."""
+    """Sums over all chunks before each one, `(B, H', n, …)`, and over all chunks, in float64."""
     after = parts.double().cumsum(2) + start[:, :, None]
     return torch.cat([start[:, :, None], after[:, :, :-1]], dim=2), after[:, :, -1]
 
 
 class Chunks(NamedTuple):
-    """What the states are computed from."""
+    """Inputs of the recurrence of states."""
 
     transition: Tensor  # E: (M, n, r, r)
     driven: Tensor  # F: (M, n, r, d)

@@ -4,7 +4,7 @@ Legend (g heads of a batch in a row)
     S            a hop before its norm: scores times masses of pairs        B = γ S / c     one discounted hop
     y = B (v + y)          the series, v the values                         λ = g + Bᵀ λ    its adjoint
 
-A solver is a frozen dataclass: the numbers of a method. `System` says what B is.
+A solver is a frozen dataclass with the numbers of a method. `System` defines B.
 """
 
 import abc
@@ -26,23 +26,23 @@ from fredholm.kernels.kernel import divided
 
 
 def weigh(scores: Tensor, mass: Tensor) -> Tensor:
-    """Scores times masses of pairs; exactly 0 without mass, whatever the score."""
+    """Scores times masses of pairs; exactly 0 where the mass is 0, also for infinite scores."""
     return torch.where(mass == 0, 0.0, scores * mass)
 
 
 def hop_tile(tiles: PairTiles, rows: Rows, columns: slice) -> Tensor:
-    """S on a tile, `(g, r, c)`, in memory of the next tile too."""
+    """S on a tile, `(g, r, c)`, in memory that the next tile overwrites."""
     (scores, _), mass = tiles.scores(rows, columns), tiles.pair_mass(rows, columns)
     return scores if mass is None else weigh(scores, mass)
 
 
 @final
 class System:
-    """B of some heads.
+    """The operator B of some heads.
 
     Args:
-        tiles: scores among the points; rows are the last of these, where a chunk goes on after others.
-        heads: which heads.
+        tiles: scores among the points; rows are the last of these, where a chunk continues a sequence.
+        heads: the heads.
         weight: γ / c, `(g, n, 1)`.
     """
 
@@ -50,7 +50,7 @@ class System:
         self.tiles, self.heads, self.weight = tiles, heads, weight
 
     def apply(self, signal: Tensor, *, adjoint: bool = False) -> Tensor:
-        """B f `(g, n, c)` of a signal `(g, N, c)`, or Bᵀ f the other way."""
+        """B f `(g, n, c)` from a signal `(g, N, c)`, or Bᵀ f `(g, N, c)` from `(g, n, c)`."""
         tiles = self.tiles
         if adjoint:
             signal = self.weight * signal
@@ -71,7 +71,7 @@ class System:
 
 
 def hop(tiles: PairTiles, signal: Tensor, heads: slice) -> Tensor:
-    """S f, `(g, Nq, c)`, of a signal `(g, N, c)` on some heads."""
+    """S f, `(g, Nq, c)`, from a signal `(g, N, c)` on some heads."""
     out = signal.new_zeros(signal.shape[0], tiles.num_queries, signal.shape[-1])
     for rows in tiles.rows_of(heads):
         for columns in tiles.columns_of(rows):
@@ -83,8 +83,8 @@ class Solver(Numbered, abc.ABC):
     """A way to solve x = B f + B x, and its adjoint.
 
     Attributes:
-        carries_state: whether a sequence may be gone through chunk by chunk.
-        keeps_factors: whether what it finds of B, N x N a head, serves both directions.
+        carries_state: whether a sequence may be processed chunk by chunk.
+        keeps_factors: whether it factorises B, N x N per head, for both directions.
     """
 
     carries_state: ClassVar[bool] = False
@@ -92,15 +92,15 @@ class Solver(Numbered, abc.ABC):
 
     @abc.abstractmethod
     def refusals(self, integral: Integral[Neumann]) -> list[str]:
-        """Why this series cannot be solved so, a sentence each."""
+        """Reasons why this solver cannot solve the series, a sentence each."""
 
     def numbers(self, dtype: torch.dtype) -> list[float]:
-        """What `solve` takes for a signal of this dtype."""
+        """The numbers of `solve` for a signal of this dtype."""
         return []
 
     @final
     def options(self, dtype: torch.dtype) -> list[float]:
-        """The solver as an operator of PyTorch takes it."""
+        """The solver as numbers for a PyTorch operator."""
         return [float(self._place), *self.numbers(dtype)]
 
     @staticmethod
@@ -108,7 +108,7 @@ class Solver(Numbered, abc.ABC):
     def solve(
         system: System, signal: Tensor, numbers: list[float], factors: "Factors | None", *, adjoint: bool
     ) -> Tensor:
-        """x, `(g, n, c)`; of the adjoint x = Bᵀ f + Bᵀ x, `(g, N, c)`. `factors` are those of B, where kept."""
+        """x, `(g, n, c)`; for the adjoint x = Bᵀ f + Bᵀ x, `(g, N, c)`. `factors` are those of B, where kept."""
 
     @staticmethod
     def of(options: list[float]) -> "type[Solver]":
@@ -121,12 +121,12 @@ class Solver(Numbered, abc.ABC):
 class Substitution(Solver):
     """For causal series: exact, block of rows after block, at the cost of two hops.
 
-    The system is triangular, so that y at a point needs v + y before it only. The backward pass substitutes from the
-    last point on.
+    The system is triangular, so that y at a point depends only on earlier v + y. The backward pass substitutes from the
+    last point to the first.
     """
 
     BLOCK: ClassVar[int] = 64
-    """Rows solved together: their own triangle is solved as such, all before them is one product."""
+    """Number of rows solved together by a triangular solve; earlier rows are one product."""
     carries_state = True
 
     def refusals(self, integral: Integral[Neumann]) -> list[str]:
@@ -139,13 +139,13 @@ class Substitution(Solver):
     def solve(
         system: System, signal: Tensor, numbers: list[float], factors: "Factors | None", *, adjoint: bool
     ) -> Tensor:
-        """See `Solver.solve`; rows are the last of the points, and the signal of those before is v + y already."""
+        """See `Solver.solve`; rows are the last points, and the signal of the earlier points is already v + y."""
         return _substituted_back(system, signal) if adjoint else _substituted(system, signal)
 
 
 def _substituted(system: System, signal: Tensor) -> Tensor:
     tiles, start = system.tiles, system.tiles.num_keys - system.tiles.num_queries
-    reached = signal.clone()  # v + y, as far as it is known
+    reached = signal.clone()  # v + y, as far as it is computed
     out = signal.new_zeros(signal.shape[0], tiles.num_queries, signal.shape[-1])
     for rows in tiles.rows_of(system.heads, Substitution.BLOCK):
         weight, own = system.weight[:, rows.rows], slice(start + rows.rows.start, start + rows.rows.stop)
@@ -184,14 +184,14 @@ def _unit(triangle: Tensor, factor: Tensor) -> Tensor:
 @final
 @dataclasses.dataclass(frozen=True)
 class Factorisation(Solver):
-    """LU factors of I - γA, N x N a head, kept for the backward pass and for nothing else.
+    """LU factors of I - γA, N x N per head, kept only for the backward pass.
 
-    Cost a head 2/3 N³ flops and two hops; the backward pass solves the transposed system with the same factors.
+    Cost per head 2/3 N³ flops and two hops; the backward pass solves the transposed system with the same factors.
     Factors are in float32 at least.
 
     Args:
         max_bytes: refuses when the factors of all heads would need more memory than this.
-        max_points: refuses more points than this, for which iteration takes less time.
+        max_points: refuses more points than this, for which iteration is faster.
     """
 
     keeps_factors = True
@@ -203,7 +203,7 @@ class Factorisation(Solver):
         u, points, reasons = integral.u, integral.domain.num_points, []
         size = u.shape[0] * integral.kernel.num_heads * points**2 * max(4, u.element_size())
         if is_open(size):
-            return []  # nobody knows yet
+            return []  # sizes are still symbolic
         if size > self.max_bytes:
             reasons.append(
                 f"I - γA would need {size / 2**30:.2f} GiB, above max_bytes = {self.max_bytes / 2**30:.2f} GiB"
@@ -222,10 +222,10 @@ class Factorisation(Solver):
 
 @final
 class Factors:
-    """The factors of I - B of some heads; ready for both directions.
+    """The factors of I - B of some heads, for both directions.
 
-    Nobody reads the series at a point without mass, so its row of B is left out: before any mass is met the norm of a
-    causal row may be next to nothing, and the row so large that the others drown in the factors.
+    The series at a point without mass is not needed, so its row of B is left out: before the first mass the norm of a
+    causal row may be nearly 0, and the row so large that the factors lose all others.
 
     Args:
         memory: `(g, N, N)`, which holds their transpose, so that the factorisation needs no copy.
@@ -237,7 +237,7 @@ class Factors:
 
     @classmethod
     def fresh(cls, system: System) -> "Factors":
-        """The factors of a system, in memory of their own."""
+        """The factors of a system, in new memory."""
         count, points = system.heads.stop - system.heads.start, system.tiles.num_keys
         memory = system.tiles.key.new_empty(count, points, points)
         return cls.within(memory, torch.empty(count, points, dtype=torch.int32, device=memory.device), system)
@@ -261,17 +261,17 @@ class Factors:
         return cls(memory, pivots)
 
     def solve(self, system: System, signal: Tensor, *, adjoint: bool = False) -> Tensor:
-        """x = B f + B x, or with Bᵀ, `(g, N, c)`."""
+        """Solves x = B f + B x, or with Bᵀ, `(g, N, c)`."""
         nobody_reads = _without_mass(system) if adjoint else None
-        if nobody_reads is not None:  # but what comes from these rows goes through the others
+        if nobody_reads is not None:  # contributions of these rows pass through the others
             signal = signal + system.apply(signal.where(nobody_reads, 0.0), adjoint=True)
         reached = torch.linalg.lu_solve(self._matrix, self._pivots, signal, adjoint=adjoint)
-        # a hop more, as taking f off what it reached would cost the digits of a small x
+        # one more hop, since subtracting f from the solution would cost the accuracy of a small x
         return system.apply(reached, adjoint=adjoint)
 
 
 def _without_mass(system: System) -> Tensor | None:
-    """Which points nobody reads, `(g or 1, N, 1)`; None: none."""
+    """Mask of points without mass, `(g or 1, N, 1)`; None: there are none."""
     mass = system.mass()
     return None if mass is None or (has_values(mass) and bool((mass > 0).all())) else mass == 0
 
@@ -279,14 +279,14 @@ def _without_mass(system: System) -> Tensor | None:
 @final
 @dataclasses.dataclass(frozen=True)
 class Truncation(Solver):
-    """The first T powers, an approximation with a bound; T hops. Never chosen by itself.
+    """The first T powers, an approximation with a bound; T hops. Never chosen automatically.
 
-    What is left out is at most γ^{T+1} / (1 - γ) times the values v: in L²(μ) under the Frobenius norm, and in the
-    largest entry of a channel under the norm of rows, where hops have norm 1 at most. Gradients are those of the whole
-    series where its adjoint is cut in the same place.
+    The error is at most γ^{T+1} / (1 - γ) times the values v: in L²(μ) under the Frobenius norm, and in the maximum
+    norm of a channel under row norms, where hops have norm 1 at most. Gradients are those of the whole series with its
+    adjoint truncated likewise.
 
     Args:
-        tolerance: what may be left out, over the size of v, in (0, 1); T is the least that keeps to it.
+        tolerance: largest error relative to v, in (0, 1); T is the smallest number that meets it.
         terms: T, >= 1, in place of the tolerance.
 
     Raises:
@@ -307,21 +307,21 @@ class Truncation(Solver):
             )
 
     def num_terms(self, gamma: float) -> int:
-        """T for a discount γ, the largest of all heads: the least T >= 1 with γ^{T+1} / (1 - γ) <= tolerance."""
+        """T for the largest discount γ of all heads: the smallest T >= 1 with γ^{T+1} / (1 - γ) <= tolerance."""
         return _num_terms(gamma, self.tolerance) if self.terms is None else self.terms
 
     def bound(self, gamma: float) -> float:
-        """γ^{T+1} / (1 - γ): what is left out, over the size of v, at most."""
+        """γ^{T+1} / (1 - γ): bound of the error relative to v."""
         return gamma ** (self.num_terms(gamma) + 1) / (1 - gamma)
 
     def refusals(self, integral: Integral[Neumann]) -> list[str]:
-        """Refuses what the bound does not cover."""
+        """Refuses series that the bound does not cover."""
         if integral.kernel.is_causal and isinstance(integral.kernel.norm, FrobeniusNorm):
             return ["the bound needs hops of norm 1 at most, and rows that grow by the norm so far exceed it"]
         return []
 
     def numbers(self, dtype: torch.dtype) -> list[float]:
-        """The tolerance, and T, or 0 where the tolerance says."""
+        """The tolerance, and T, or 0 if T follows from the tolerance."""
         return [self.tolerance, float(self.terms or 0)]
 
     @staticmethod
@@ -336,10 +336,10 @@ class Truncation(Solver):
 
     @staticmethod
     def settled(options: list[float], gamma: Tensor) -> list[float]:
-        """What `solve` takes, with the T of these discounts.
+        """The numbers of `solve`, with T for these discounts.
 
         Raises:
-            ValueError: on discounts without values, which say no T.
+            ValueError: on discounts without values, from which T cannot be computed.
         """
         if Solver.of(options) is not Truncation or options[2]:
             return options
@@ -358,18 +358,18 @@ def _num_terms(gamma: float, tolerance: float) -> int:
 @final
 @dataclasses.dataclass(frozen=True)
 class Iteration(Solver):
-    """GMRES, some heads at a time, in memory O(N·d) however many hops it takes.
+    """GMRES, some heads at a time, in memory O(N·d) for any number of hops.
 
-    Every hop adds a direction, and the sum Σ_t B^t f is replaced by the combination of directions that leaves the least
-    residual in L²(μ). A few outlying eigenvalues, as a hop of scores >= 0 has one, then cost a hop each, where the
-    plain series pays for the largest one again and again. A head stops when its residual is small enough.
+    Every hop adds a direction, and the sum Σ_t B^t f is replaced by the combination of directions with the smallest
+    residual in L²(μ). Each of a few outlying eigenvalues (a hop of scores >= 0 has one) then costs one hop, whereas the
+    plain series converges at the rate of the largest. A head stops when its residual is small enough.
 
     Source: Saad and Schultz 1986, with restarts. Deviation: the channels of a head are one vector.
 
     Args:
-        tolerance: residual over y or γAv, whichever is larger; None: 1e-6, and 1e-12 for float64.
-        max_hops: hops at most.
-        restart: directions kept at a time, >= 1; each is as large as the values of the heads at work.
+        tolerance: residual relative to y or γAv, whichever is larger; None: 1e-6, and 1e-12 for float64.
+        max_hops: largest number of hops.
+        restart: number of directions kept, >= 1; each is as large as the values of the active heads.
 
     Raises:
         ValueError: on numbers out of range; in `integrate`, when the tolerance is not reached.
@@ -415,7 +415,7 @@ class Iteration(Solver):
         unsolved = scale > 0
         while True:
             x, taken = _cycle(system, x, residual, scale, unsolved, weight, adjoint, tolerance, restart)
-            # a hop more measures what is left, and what no mass weighs follows from the rest
+            # one more hop measures the residual, and gives x at points without mass from the others
             following = system.apply(signal + x, adjoint=adjoint)
             residual = _weighed_part(torch.sub(following, x, out=residual), weight)
             hops += taken + 1
@@ -442,10 +442,10 @@ def _cycle(
     tolerance: float,
     restart: int,
 ) -> tuple[Tensor, int]:
-    """A better x, in its place, from up to `restart` directions, and the number of hops; `residual` is used up.
+    """Improves x in place by up to `restart` directions; returns the number of hops. Overwrites `residual`.
 
-    A head that is solved, `(g,)`, or becomes so on the way, gets no more directions: what is left of it is rounding,
-    which a division by its norm would blow up.
+    A head that is solved, `(g,)`, before or during the cycle, gets no more directions: its residual is rounding,
+    which a division by its norm would amplify.
     """
     start = _norm(residual, weight)
     basis = [residual.mul_(_inverse(start, unsolved, x.dtype))]
@@ -473,7 +473,7 @@ def _cycle(
 
 
 def _residual_weight(system: System, adjoint: bool) -> Tensor | None:
-    """The square of the norm that residuals have: of L²(μ), or of its dual."""
+    """Weights of the squared norm of residuals, that of L²(μ) or of its dual."""
     mass = system.mass()
     return mass if mass is None or not adjoint else divided(1.0, mass)
 
@@ -489,17 +489,17 @@ def _norm(a: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def _weighed_part(signal: Tensor, weight: Tensor | None) -> Tensor:
-    """The signal, in its place, with 0 where no mass weighs it: there a direction would grow without a norm to see."""
+    """Sets the signal to 0 in place at points without mass, where a direction could grow unseen by the norm."""
     return signal if weight is None else signal.masked_fill_(weight == 0, 0.0)
 
 
 def _inverse(length: Tensor, unsolved: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 / length as it applies to `(g, N, c)`; 0 of what is 0, and of heads that are solved."""
+    """1 / length, expanded to `(g, N, c)`; 0 for length 0, and for solved heads."""
     return divided(1.0, torch.where(unsolved & (length > 0), length, 0.0)).to(dtype)[:, None, None]
 
 
 def _least_squares(upper: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """z that makes ‖target - upper z‖ least, `(g, k)`, and that, `(g,)`; directions that are none get 0."""
-    # a head that is NaN stays so by its directions; the decomposition would refuse it for all
+    """z that minimises ‖target - upper z‖, `(g, k)`, and the minimum, `(g,)`; unused directions get 0."""
+    # a NaN head stays NaN by its directions; the decomposition would fail for all heads
     shares = torch.linalg.pinv(upper.nan_to_num(), rtol=1e-14) @ target.nan_to_num()
     return shares[..., 0], torch.linalg.vector_norm(target - upper @ shares, dim=(-2, -1))

@@ -23,14 +23,14 @@ from fredholm.kernels.neumann.infinite_attention import block_norm
 @final
 @dataclasses.dataclass(frozen=True)
 class Woodbury(Route[FactorisedNeumann]):
-    """For `FactorisedNeumann` kernels that are not causal: O(N r²) time, N x N never formed, an r x r solve a head.
+    """For `FactorisedNeumann` kernels that are not causal: O(N r²) time, no N x N matrices, an r x r solve per head.
 
-    Values are never formed either, for Σ ω ψ ⊗ v is Σ ω ψ ⊗ [u, 1] times [W_V, b_V]ᵀ. Sums over the points are in at
-    least float32, or under the norm of rows in float64, and all that is made of them in float64.
+    Values are not formed either, since Σ ω ψ ⊗ v is Σ ω ψ ⊗ [u, 1] times [W_V, b_V]ᵀ. Sums over the points are in at
+    least float32, or under row norms in float64, and everything after them in float64.
 
     Args:
-        block, kept: points at a time, and the size of a signal up to which their features are kept for the backward
-            pass; see `blocks_of`.
+        block, kept: points at a time, and the largest size of a signal whose features are kept for the backward pass;
+            see `blocks_of`.
     """
 
     marker = FactorisedNeumann
@@ -46,19 +46,19 @@ class Woodbury(Route[FactorisedNeumann]):
         """See `Route.compute`."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
         blocks, dtype = blocks_of(u, self.block, self.kept, kernel), integral.working_dtype
-        # a row with a norm of its own may have tiny features only
+        # with row norms all features of a row may be tiny
         least = torch.float64 if isinstance(kernel.norm, RowNorm) else torch.float32
         points = _Points(kernel, domain, torch.promote_types(dtype, least))
         mass = torch.atleast_2d(kernel.measure(domain)).to(points.dtype).expand(u.shape[:2])
         signal, mass = blocks.cut(u), blocks.cut(mass)
         own = list(blocks.each(points.queries, signal))
-        asked = own if integral.own_queries else list(blocks.each(points.queries, blocks.cut(integral.query)))
+        queries = own if integral.own_queries else list(blocks.each(points.queries, blocks.cut(integral.query)))
         with without_autocast(u):
             total = None
             if isinstance(kernel.norm, RowNorm):
                 total = domain.total(blocks.sum(points.key_totals, signal, mass)[0].double())
                 total = each_query_head(total, kernel.num_heads)
-            # features are in float64 where exponentials ask for it, and not in every block
+            # features are in float64 where exponentials need it, not in every block
             sums = blocks.sum(functools.partial(points.products, total), signal, mass, own)
             sums = [domain.total(each.double()) for each in sums]
             table = _table(kernel, sums, total)
@@ -67,12 +67,12 @@ class Woodbury(Route[FactorisedNeumann]):
                 phi = _over_rows(phi, total)
                 return (phi @ table.to(phi.dtype)).transpose(1, 2).flatten(2).to(dtype)
 
-            out = list(blocks.each(read, asked))
+            out = list(blocks.each(read, queries))
         return out[0] if len(out) == 1 else torch.cat(out, dim=1)
 
 
 def _table(kernel: FactorisedNeumann, sums: list[Tensor], total: Tensor | None) -> Tensor:
-    """s (I - s M)⁻¹ Σ ω ψ ⊗ v, `(B, H, r, d)`, in float64, from what `_Points.products` gives."""
+    """s (I - s M)⁻¹ Σ ω ψ ⊗ v, `(B, H, r, d)`, in float64, from `_Points.products`."""
     moments, carried, *grams = sums
     assert kernel.discount is not None
     scale = kernel.discount().double()[:, None, None]
@@ -86,10 +86,10 @@ def _table(kernel: FactorisedNeumann, sums: list[Tensor], total: Tensor | None) 
 
 
 def _balance(grams: list[Tensor], total: Tensor | None) -> Tensor:
-    """d, `(B, H, r, 1)`, with which ψ / d and d φ give the same integral, and no entry of s M is above γ.
+    """Scales d, `(B, H, r, 1)`, such that ψ / d and d φ give the same integral, and no entry of s M exceeds γ.
 
-    Else a feature that is tiny in all keys and large in a query makes M so uneven that a solve loses every digit. Under
-    the norm of rows, d = Σ ω ψ, and s M has rows that sum to γ; else d⁴ = Σ ω ψ² / Σ ω φ².
+    Otherwise a feature that is tiny in all keys and large in a query makes M so ill-scaled that the solve loses all
+    accuracy. Under row norms, d = Σ ω ψ, and the rows of s M sum to γ; else d⁴ = Σ ω ψ² / Σ ω φ².
     """
     if total is None:
         of_phi, of_psi = (gram.detach().diagonal(dim1=-2, dim2=-1) for gram in grams)
@@ -100,7 +100,7 @@ def _balance(grams: list[Tensor], total: Tensor | None) -> Tensor:
 
 
 def _over_rows(phi: Tensor, total: Tensor | None) -> Tensor:
-    """φ `(B, H, n, r)`; over the norms of its rows, φ·Σ ω ψ, where that sum is given."""
+    """φ `(B, H, n, r)`, divided by the norms of its rows, φ·Σ ω ψ, if that sum is given."""
     return phi if total is None else over_row_norms(phi, total)
 
 
@@ -110,12 +110,12 @@ def _at_least(dtype: torch.dtype, part: Tensor) -> Tensor:
 
 @final
 class _Points:
-    """Features of a block of points, and what they contribute to sums.
+    """Features of a block of points, and their contributions to sums.
 
     Args:
-        kernel: gives the features.
-        domain: where the points are.
-        dtype: of features and sums, at least.
+        kernel: the kernel with the features.
+        domain: the points.
+        dtype: least precision of features and sums.
     """
 
     def __init__(self, kernel: FactorisedNeumann, domain: Domain, dtype: torch.dtype) -> None:
@@ -127,7 +127,7 @@ class _Points:
         return _at_least(self.dtype, self.kernel.query_features(u))
 
     def keys(self, u: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-        """ψ and ω ψ, `(B, H', n, r)`, 0 where no mass is."""
+        """ψ and ω ψ, `(B, H', n, r)`, 0 at points without mass."""
         with under_autocast(self.autocast, u):
             psi = _at_least(self.dtype, self.kernel.key_features(u))
         mass = mass[:, None, :, None]
@@ -142,7 +142,7 @@ class _Points:
         """M = Σ ω ψ ⊗ φ, Σ ω ψ ⊗ [u, 1], and for the norm of the hop Σ ω φ ⊗ φ and Σ ω ψ ⊗ ψ; all `(B, H, r, …)`."""
         phi, (psi, weighed) = _over_rows(phi, total), self.keys(u, mass)
         phi, psi, weighed = (_at_least(torch.promote_types(phi.dtype, psi.dtype), part) for part in (phi, psi, weighed))
-        heads, side_by_side = phi.shape[1], weighed.transpose(1, 2).flatten(2)  # as projections lie in memory
+        heads, side_by_side = phi.shape[1], weighed.transpose(1, 2).flatten(2)  # the memory layout of projections
         carried = (u.to(weighed.dtype).mT @ side_by_side).unflatten(2, weighed.shape[1::2]).permute(0, 2, 3, 1)
         if self.kernel.is_affine:
             carried = torch.cat([carried, weighed.sum(2)[..., None]], dim=-1)

@@ -1,1 +1,1 @@
-"""Exact integrals of perceptrons of two points, in tiles."""
+"""Exact routes of perceptrons of two points, in tiles."""

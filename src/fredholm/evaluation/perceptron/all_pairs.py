@@ -1,6 +1,6 @@
 """The integral of all pairs at once, in PyTorch's differentiable operations. Legend: `tiles.py`.
 
-For derivatives that the operator in tiles lacks, and for graphs that are exported. Memory w·H a pair.
+For derivatives that the operator in tiles lacks, and for exported graphs. Memory w·H per pair.
 """
 
 import math
@@ -18,7 +18,7 @@ from fredholm.kernels.perceptron.mlp import activate, norm
 def plain_integral(
     inputs: PerceptronInputs, block: list[int], activation: str, elements: int | None = None
 ) -> tuple[Tensor]:
-    """What `mlp_integral` gives; the size of a tile means nothing here."""
+    """`mlp_integral` in differentiable operations; ignores the size of a tile."""
     return with_relative(inputs, _relative(inputs, Block.of(block)), activation)
 
 
@@ -49,13 +49,13 @@ def with_relative(inputs: PerceptronInputs, relative: Tensor, activation: str) -
 
 
 def _relative(t: PerceptronInputs, block: Block) -> Tensor:
-    """The part of R that lies between the points, `(B' or 1, G or 1, Nq or 1, N or 1, w)`."""
+    """R from the positions of the points, `(B' or 1, G or 1, Nq or 1, N or 1, w)`."""
     if t.table is None:
         return by_parts(t)
     inside = _of_table(t.table, block)
     if (block.size, block.size) == (t.query_bias.shape[2], t.key_bias.shape[2]):
         return inside
-    # points beside the grid see each other, and the grid, by parts
+    # pairs with points off the grid are computed by parts
     every = by_parts(t)
     batch, groups, width = len(t.key_bias), *t.key_bias.shape[1::2]
     every = every.expand(batch, groups, t.query_bias.shape[2], t.key_bias.shape[2], width)
@@ -82,7 +82,7 @@ def _along(axis: int, block: Block) -> list[int]:
 
 
 def by_parts(t: PerceptronInputs) -> Tensor:
-    """R without a table."""
+    """R, computed without a table."""
     found = t.query.new_zeros(1, 1, 1, 1, 1)
     if t.distance_weight is not None or t.wrapped_weight is not None:
         step = t.query_pos[:, :, None] - t.key_pos[:, None]  # (B', Nq, N, s)
@@ -99,7 +99,7 @@ def by_parts(t: PerceptronInputs) -> Tensor:
         assert t.query_phase is not None
         assert t.key_phase is not None
         keys, queries = t.key_phase.shape[1], t.query_phase.shape[1]
-        # a point that is turned has w times as many numbers: fewer points are, where a graph does not leave both open
+        # rotated points have w times as many entries: rotates the side with fewer points, unless both are symbolic
         if not is_open(keys) and not is_open(queries) and keys < queries:
             turned = _turned(t.key_phase, t.sin_weight, t.cos_weight, -1)
             found = found + torch.einsum("bgkwl,bql->bgqkw", turned, t.query_phase)
@@ -110,9 +110,9 @@ def by_parts(t: PerceptronInputs) -> Tensor:
 
 
 def _turned(phase: Tensor, sin_weight: Tensor, cos_weight: Tensor, sign: int) -> Tensor:
-    """Of s sin(θ_i - θ_j) + c cos(θ_i - θ_j) the coefficients of one side's sines and cosines, `(B', G, n, w, 2L)`.
+    """Coefficients of one side's sines and cosines in s sin(θ_i - θ_j) + c cos(θ_i - θ_j), `(B', G, n, w, 2L)`.
 
-    They belong to the points of the other side: queries i, with sign 1, or keys j, with sign -1.
+    They depend on the points of the other side: queries i, with sign 1, or keys j, with sign -1.
     """
     sin, cos = (part[:, None, :, None] for part in phase.chunk(2, dim=-1))  # (B', 1, n, 1, L)
     s, c = sin_weight[:, None], cos_weight[:, None]

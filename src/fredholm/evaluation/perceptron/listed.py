@@ -1,10 +1,10 @@
 """Pairwise perceptron kernels on listed pairs. Legend: `tiles.py`, and `evaluation/listed.py` for rows.
 
-Row i has K points. Of each point alone, once however many rows meet it: α, and β_j = bias + K u_j. Of a pair
+Row i has K points. Computed once per point, for all its rows: α, and β_j = bias + K u_j. Computed per pair:
 
     p_ij = α_i + β_j + [P, s, c]·[u_i ⊙ u_j, sin(θ_i - θ_j), cos(θ_i - θ_j)] + r ‖x_i - x_j‖ + e·γ(x_i - x_j) + f·e_ij
 
-one product with weights that all pairs share, 2w(d + 2L) flops; then S_i = Σ_j m_ij ω_j h_ij ⊗ u_j, and W S_i a row.
+one product with shared weights, 2w(d + 2L) flops; then S_i = Σ_j m_ij ω_j h_ij ⊗ u_j, and W S_i per row.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from fredholm.kernels.perceptron.mlp import PairwiseForm, activate
 @final
 @dataclasses.dataclass(frozen=True)
 class ListedPerceptron(Route[PairwiseMLP]):
-    """For `PairwiseMLP` kernels and listed pairs: what belongs to a point alone is computed once for all its pairs.
+    """For `PairwiseMLP` kernels and listed pairs: per-point parts are computed once for all pairs of a point.
 
     Cost per pair and head 2w(2d + 2L) flops, per query 2w·d²; memory linear in points and pairs, backward too.
     """
@@ -41,11 +41,11 @@ class ListedPerceptron(Route[PairwiseMLP]):
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
-        kernel, u, domain, asked = integral.kernel, integral.u, integral.domain, integral.query_domain
+        kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
         assert domain.pair_list is not None
         pairs, dtype = domain.pair_list.repeated(u.shape[0]), integral.working_dtype
-        form = kernel.pairwise_form(domain, None if integral.own_positions else asked)
-        n, n_q, rows = domain.num_points, asked.num_points, []
+        form = kernel.pairwise_form(domain, None if integral.own_positions else query_domain)
+        n, n_q, rows = domain.num_points, query_domain.num_points, []
         tables = _tables(form, integral, dtype)
         shared = _shared(form, dtype)
         perceptron = _Perceptron(kernel.num_heads, kernel.activation, domain.is_periodic)
@@ -62,7 +62,7 @@ class ListedPerceptron(Route[PairwiseMLP]):
             made += heads * width * dim
             rows.append(row_by_row(perceptron, inputs, kernel.out_dim, shared=shared, row_elements=made))
         out = spread(rows, pairs, u, kernel.out_dim)
-        share = kernel.past_share(domain, asked)
+        share = kernel.past_share(domain, query_domain)
         return out.to(dtype) if share is None else (out * share[..., None]).to(dtype)
 
 
@@ -75,7 +75,7 @@ def _check_features(features: Tensor, weight: Tensor) -> None:
 
 
 def _tables(form: PairwiseForm, integral: Integral[PairwiseMLP], dtype: torch.dtype) -> dict[str, dict[str, Tensor]]:
-    """What is gathered of points and of queries, `(1 or B, N, ...)` each."""
+    """Tables of points and of queries to gather from, `(1 or B, N, ...)` each."""
     heads = integral.kernel.num_heads
     u, query = (t.to(dtype).unflatten(-1, (heads, -1)) for t in (integral.u, integral.query))  # (B, N, H, d)
     alpha, beta = (
@@ -86,16 +86,16 @@ def _tables(form: PairwiseForm, integral: Integral[PairwiseMLP], dtype: torch.dt
         alpha = alpha + torch.einsum("bnhd,hwd->bnhw", query, form.query_weight.to(dtype).expand(heads, -1, -1))
     if form.key_weight is not None:
         beta = beta + torch.einsum("bnhd,hwd->bnhw", u, form.key_weight.to(dtype).expand(heads, -1, -1))
-    point, asked = {"u": u, "beta": beta}, {"alpha": alpha}
+    point, at_query = {"u": u, "beta": beta}, {"alpha": alpha}
     if form.product_weight is not None:
-        asked["query"] = query
+        at_query["query"] = query
     if form.sin_weight is not None:
         assert form.key_phase is not None
         assert form.query_phase is not None
-        point["phase"], asked["query_phase"] = form.key_phase.to(dtype), form.query_phase.to(dtype)
+        point["phase"], at_query["query_phase"] = form.key_phase.to(dtype), form.query_phase.to(dtype)
     if form.distance_weight is not None or form.wrapped_weight is not None:
-        point["pos"], asked["query_pos"] = form.key_pos, form.query_pos
-    return {"point": point, "query": asked}
+        point["pos"], at_query["query_pos"] = form.key_pos, form.query_pos
+    return {"point": point, "query": at_query}
 
 
 def _shared(form: PairwiseForm, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -117,7 +117,7 @@ class _Perceptron:
     is_periodic: bool
 
     def __call__(self, **given: Tensor) -> Tensor:
-        """`(n, H·d_out)`, in at least float32; see `ListedPerceptron` for what is given."""
+        """The integral of each row, `(n, H·d_out)`, in at least float32, from gathered tables."""
         accumulator = wide_dtype(given["u"])
         h = self._last_hidden(given).to(accumulator)
         values = given["u"].to(accumulator) * given["mass"].to(accumulator)[..., None, None]  # (n, K, H, d)
@@ -144,7 +144,7 @@ class _Perceptron:
 
 
 def _columns(weight: Tensor) -> Tensor:
-    """Weights `(G, w, f)`, or `(G, w)` of one number."""
+    """Weights as `(G, w, f)`; those of a scalar input are `(G, w)`."""
     return weight if weight.ndim == 3 else weight[..., None]
 
 
@@ -156,7 +156,7 @@ def _by_head(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def _between(given: dict[str, Tensor], is_periodic: bool) -> dict[str, Tensor]:
-    """What the weights of that name are multiplied with, `(n, K, ...)`: all but the signal."""
+    """The inputs of the weights of a name, `(n, K, ...)`, other than the signal."""
     found: dict[str, Any] = {}
     dtype = given["u"].dtype
     if "sin_weight" in given:

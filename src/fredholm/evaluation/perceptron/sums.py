@@ -1,4 +1,4 @@
-"""The sums of an integral over its tiles, forward and backward, as one operator. Legend: `tiles.py`."""
+"""Sums of an integral over its tiles, forward and backward, as one operator. Legend: `tiles.py`."""
 
 import math
 from abc import ABC, abstractmethod
@@ -27,13 +27,13 @@ from fredholm.kernels.kernel import divided
 
 
 class PerceptronOutputs(NamedTuple):
-    """What an integral gives."""
+    """The result of an integral."""
 
     out: Tensor  # Σ_j ω_j m_ij W h_ij u_j, without the constant part of the kernel: (B, G, Nq, E·d_out)
 
 
 class Chunk(NamedTuple):
-    """Batch entries and queries whose S is held at once; `in_block`: the queries lie in the grid."""
+    """Batch entries and queries whose S is held at once; `in_block`: the queries are in the grid."""
 
     batch: slice
     queries: slice
@@ -41,8 +41,8 @@ class Chunk(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Queries and keys of a tile; `rows`: the queries' place in their chunk; `in_block`: both sides lie in the grid;
-    `first`: no other tile of these queries came before."""
+    """Queries and keys of a tile; `rows`: indices of the queries in their chunk; `in_block`: both sides are in the
+    grid; `first`: the first tile of these queries."""
 
     queries: slice
     rows: slice
@@ -65,7 +65,7 @@ class PerceptronSums:
         self.num_keys, self.width = self.t.key.shape[2], self.t.key_bias.shape[-1]
         self.in_dim, self.out_dim = self.t.output_weight.shape[2:]
         self.entries = self.t.entries
-        # one device read for all tiles: how many keys each query sees at most, over the batch
+        # one read from the device for all tiles: the most keys that each query sees over the batch
         seen = self.t.seen
         self._limits = None if seen is None or not has_values(seen) else seen.amax(0).tolist()
 
@@ -78,7 +78,7 @@ class PerceptronSums:
                 yield Chunk(batch, queries, inside)
 
     def tiles(self, chunk: Chunk) -> Iterator[Tile]:
-        """Tiles of a chunk; those whose queries see none of the keys are left out."""
+        """Tiles of a chunk, without those whose queries see none of the keys."""
         for rows in ranges(length(chunk.queries), self.tiling.queries):
             queries = slice(chunk.queries.start + rows.start, chunk.queries.start + rows.stop)
             limit = self.num_keys if self._limits is None else max(self._limits[queries])
@@ -89,7 +89,7 @@ class PerceptronSums:
                     yield Tile(queries, rows, keys, chunk.in_block and inside, keys.start == 0)
 
     def batches(self, chunk: Chunk) -> Iterator[tuple[slice, slice]]:
-        """Batch entries of a chunk, tile by tile, and their place in the chunk."""
+        """Batch entries of a chunk, tile by tile, and their indices in the chunk."""
         for place in ranges(length(chunk.batch), self.tiling.batch):
             yield slice(chunk.batch.start + place.start, chunk.batch.start + place.stop), place
 
@@ -104,7 +104,7 @@ class PerceptronSums:
         return list(zip(self.t.hidden_weight[:, g], self.t.hidden_bias[:, g, :, None], strict=True))
 
     def pairs_at(self, g: int, b: slice, tile: Tile) -> tuple[slice, int, slice, slice]:
-        """Where a tile lies in m: its entries are `(1 or b, nq, nk)`."""
+        """Slices of a tile in m, with entries `(1 or b, nq, nk)`."""
         assert self.t.pairs is not None
         return _of(self.t.pairs, b), g if self.t.pairs.shape[1] > 1 else 0, tile.queries, tile.keys
 
@@ -116,12 +116,12 @@ class PerceptronSums:
             value.masked_fill_(unseen[:, :, None], 0)
 
     def empty_totals(self, name: str, *shape: int) -> Tensor:
-        """Memory for sums over keys; zero where a query may turn out to have no tile."""
+        """Memory for sums over keys; zeros where a query may have no tile."""
         totals = self.sums_workspace.take(name, *shape)
         return totals if self._limits is None and self.num_keys > 0 else totals.zero_()
 
     def last_layer(self) -> "LastLayer":
-        """The last layer before the sum over keys or after it, whichever is cheaper."""
+        """The last layer, before the sum over keys or after it, whichever is cheaper."""
         is_before = evaluates_kernel(self.entries, self.width, self.out_dim)
         return BeforeTheSum(self) if is_before else AfterTheSum(self)
 
@@ -162,11 +162,11 @@ class LastLayer(ABC):
 
     @abstractmethod
     def open(self, g: int, chunk: Chunk) -> None:
-        """Turns to a chunk of kernel g."""
+        """Starts a chunk of kernel g."""
 
     @abstractmethod
     def add(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> None:
-        """Adds the keys of a tile: h `(b, nq, w, nk)`, m among it, and ω_j u_j `(b, nk, E·d)`."""
+        """Adds the keys of a tile: h `(b, nq, w, nk)`, including the factor m, and ω_j u_j `(b, nk, E·d)`."""
 
     @abstractmethod
     def closed(self) -> Tensor:
@@ -174,15 +174,15 @@ class LastLayer(ABC):
 
     @abstractmethod
     def open_backward(self, g: int, chunk: Chunk, grad: Tensor) -> None:
-        """Turns to a chunk of kernel g, `grad` being the gradient of its integral, `(b, nq, E·d_out)`."""
+        """Starts the backward pass of a chunk of kernel g, from the gradient of its integral, `(b, nq, E·d_out)`."""
 
     @abstractmethod
     def hidden_gradient(self, values: Tensor, place: slice, tile: Tile, out: Tensor) -> None:
-        """The gradient of a tile's h, into `out`, `(b, nq, w, nk)`."""
+        """Writes the gradient of a tile's h into `out`, `(b, nq, w, nk)`."""
 
     @abstractmethod
     def collect(self, h: Tensor, values: Tensor, place: slice, tile: Tile) -> Tensor:
-        """Takes in what the gradient of W needs of a tile; returns the gradient of `values`, `(b, nk, E·d)`.
+        """Accumulates a tile's part of the gradient of W; returns the gradient of `values`, `(b, nk, E·d)`.
 
         Called after `hidden_gradient` of the same tile.
         """
@@ -243,7 +243,7 @@ class AfterTheSum(LastLayer):
 class BeforeTheSum(LastLayer):
     """out_i = Σ_j κ_ij ω_j u_j with κ_ij = W h_ij, once for all E entries: per pair d·d_out (w + E) multiplications.
 
-    For integrals of which the batch is 1, all its entries being folded into the channels.
+    For integrals of batch size 1, with all entries folded into the channels.
     """
 
     def open(self, g: int, chunk: Chunk) -> None:
@@ -301,9 +301,9 @@ class BeforeTheSum(LastLayer):
 
 @final
 class Gradients:
-    """Sums the gradients of all tensors over the tiles of an integral, in at least float32: each tile is built again.
+    """Sums the gradients of all tensors over the tiles of an integral, in at least float32; tiles are recomputed.
 
-    Those of weights, pairs, phases and positions are left 0 where they are not `wanted`.
+    Those of weights, pairs, phases and positions stay 0 unless `wanted`.
     """
 
     def __init__(self, integral: PerceptronSums, wanted: frozenset[str]) -> None:
@@ -314,7 +314,7 @@ class Gradients:
             for name, t in integral.t._asdict().items()
             if t is not None and name not in ("seen", "frequencies")
         }
-        # held in the layout of the products that feed them
+        # in the memory layout of the products that are added to them
         self.key_bias = torch.zeros_like(self.sums["key_bias"].mT, memory_format=torch.contiguous_format)
 
     def run(self, grad: Tensor) -> dict[str, Tensor]:
@@ -344,7 +344,7 @@ class Gradients:
         return self.sums
 
     def _select_table(self, g: int) -> None:
-        """Where the gradient of kernel g's displacement table is summed: by window where windows are held whole."""
+        """Selects the memory for the gradient of kernel g's displacement table: by window if windows are unfolded."""
         if self.integral.block.size:
             first = self.integral.first
             self.windows = first.unfold(self.sums["table"][g])
@@ -368,7 +368,7 @@ class Gradients:
         return total.add_(grad_p.sum(0, keepdim=True))
 
     def _tile(self, rest: Tensor, last: LastLayer, g: int, b: slice, place: slice, tile: Tile) -> Tensor:
-        """Everything that depends on the batch entry; returns the gradient of p, `(b, nq, w, nk)`."""
+        """Gradients of the tensors that depend on the batch entry; returns that of p, `(b, nq, w, nk)`."""
         op, pairs, k = self.integral, self.integral.t.pairs, tile.keys
         before = [op.first.pre_activation(rest, b, tile.queries, k)]
         shape, hidden = before[0].shape, op.hidden(g)
@@ -428,7 +428,7 @@ class Gradients:
             sums["product_weight"][g] += torch.mul(grad_virtual, t.query[b, g, q, None], out=product).sum((0, 1))
 
     def _geometric(self, grad_rest: Tensor, g: int, b: slice, tile: Tile) -> None:
-        """Everything that only positions determine, from the gradient of R, `(B', nq, w, nk)`."""
+        """Gradients of the tensors that depend only on positions, from that of R, `(B', nq, w, nk)`."""
         op, t, sums, q, k = self.integral, self.integral.t, self.sums, tile.queries, tile.keys
         geo = op.first.geometry(b)
         self.key_bias[geo, g, :, k] += grad_rest.sum(1)
@@ -449,7 +449,7 @@ class Gradients:
                 sums["key_phase"][geo, k] += grad_flat.mT @ op.first.rotated(geo, q)
 
     def _steps(self, grad_rest: Tensor, g: int, geo: slice, q: slice, k: slice) -> None:
-        """What distances and wrapped displacements, and through both positions, receive."""
+        """Gradients of distances and wrapped displacements, and through both of positions."""
         first, t, sums = self.integral.first, self.integral.t, self.sums
         steps = first.steps(geo, q, k)
         grad_steps = [torch.zeros_like(step) for step in steps]
@@ -492,13 +492,13 @@ class Gradients:
 
 
 def _of(per_entry: Tensor, b: slice) -> slice:
-    """The range of batch entries, in a tensor that may have one for all."""
+    """The slice of batch entries in a tensor that may have one for all."""
     return b if per_entry.shape[0] > 1 else slice(0, 1)
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, *, fresh: bool = False) -> None:
     """total += a @ b for stacks of matrices, or total = a @ b when fresh; total may be more precise than a and b."""
-    # a total with gaps would be fed one matrix at a time
+    # with gaps in the total, matrices would be multiplied one at a time
     if total.dtype == a.dtype and total.is_contiguous():
         total.baddbmm_(a, b, beta=0 if fresh else 1)
     elif fresh:
@@ -527,7 +527,7 @@ def _like(inputs: PerceptronInputs, block: list[int], activation: str, elements:
     return PerceptronOutputs(inputs.query.new_empty(*inputs.query.shape[:3], channels))
 
 
-def _told(inputs: PerceptronInputs, block: list[int], activation: str, elements: int | None) -> PerceptronSums:
+def _sums_of(inputs: PerceptronInputs, block: list[int], activation: str, elements: int | None) -> PerceptronSums:
     (batch, _, num_queries, _), num_keys = inputs.query.shape, inputs.key.shape[2]
     width, dim, out_dim = inputs.output_weight.shape[1], inputs.key.shape[-1], inputs.output_weight.shape[-1]
     if evaluates_kernel(inputs.entries, width, out_dim):
@@ -538,7 +538,7 @@ def _told(inputs: PerceptronInputs, block: list[int], activation: str, elements:
 
 
 def _forward(inputs: PerceptronInputs, block: list[int], activation: str, elements: int | None) -> PerceptronOutputs:
-    return PerceptronOutputs(_told(inputs, block, activation, elements).forward())
+    return PerceptronOutputs(_sums_of(inputs, block, activation, elements).forward())
 
 
 mlp_integral = Operator(
@@ -547,10 +547,10 @@ mlp_integral = Operator(
     PerceptronOutputs,
     _forward,
     _like,
-    lambda inputs, _, grads, wanted, *options: Gradients(_told(inputs, *options), wanted).run(grads.out),
+    lambda inputs, _, grads, wanted, *options: Gradients(_sums_of(inputs, *options), wanted).run(grads.out),
     plain=plain_integral,
 )
 """The integral, of tensors in one dtype but for positions, frequencies and `seen`.
 
-Its options: `Block.numbers`; "gelu", "gelu_tanh" or "relu"; and entries of p in a tile, as `Tiled` has them.
+Options: `Block.numbers`; "gelu", "gelu_tanh" or "relu"; and entries of p in a tile, as in `Tiled`.
 """

@@ -41,7 +41,7 @@ class Tiled(StatefulRoute[PairwiseMLP]):
         return pair_refusals(integral)
 
     def details(self, integral: Integral[PairwiseMLP]) -> list[str]:
-        """What it costs."""
+        """The cost."""
         kernel = integral.kernel
         of_pair = 2 * kernel.width * (2 * kernel.in_dim + 2 * kernel.num_heads * kernel.num_frequencies)
         pairs = integral.u.shape[0] * integral.num_queries * integral.domain.num_points
@@ -52,13 +52,13 @@ class Tiled(StatefulRoute[PairwiseMLP]):
         return integrate_pairwise(integral, in_tiles(self.tile_elements))
 
     def run_refusals(self, integral: Integral[PairwiseMLP], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses what the signal and the times of all points so far do not tell."""
+        """Refuses states that need more than the signal and times of all points so far."""
         return _run_refusals(integral, state, reset)
 
     def advance(
         self, integral: Integral[PairwiseMLP], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """See `StatefulRoute.advance`; the state is the signal at every point so far, and its times."""
+        """See `StatefulRoute.advance`; the state is the signal at all points so far, and their times."""
         return _continue(integral, state, in_tiles(self.tile_elements))
 
 
@@ -73,11 +73,11 @@ def _run_refusals(integral: Integral[PairwiseMLP], state: State | None, reset: T
 
 
 PairIntegral = Callable[[PerceptronInputs, Block, str], Tensor]
-"""From all tensors, where the grid lies, and the activation: the integral `(B, G, Nq, d_out)`, constant part aside."""
+"""A function of all tensors, the grid's block and the activation, to the integral `(B, G, Nq, d_out)` without b."""
 
 
 def in_tiles(tile_elements: int | None) -> PairIntegral:
-    """Tile after tile by torch's own operations; see `Tiled` for the size of a tile."""
+    """The integral tile by tile in torch's own operations; see `Tiled` for the size of a tile."""
 
     def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
         entries = inputs.key.shape[0]
@@ -95,13 +95,13 @@ def integrate_pairwise(
     blocks: tuple[GridBlock, GridBlock] | None = None,
     table: Tensor | None = None,
 ) -> Tensor:
-    """The integral, by way of `by`.
+    """The integral, computed by `by` from prepared tensors.
 
     Args:
         integral: the integral.
-        by: is given all tensors.
-        blocks: one grid among the queries and again among the keys, so that R comes from a table.
-        table: R of all pairs, as `by` reads it. None: R of the grid, whose queries `by` is given in reversed order.
+        by: the function of all tensors.
+        blocks: the same grid among the queries and among the keys, for which R comes from a table.
+        table: R of all pairs in the layout of `by`. None: R of the grid, whose queries `by` gets in reversed order.
     """
     kernel, u, domain, query_domain = integral.kernel, integral.u, integral.domain, integral.query_domain
     form = kernel.pairwise_form(domain, None if integral.own_positions else query_domain)
@@ -125,7 +125,7 @@ def integrate_pairwise(
     if pairs is not None:
         pairs = _permuted(pairs if folds == 1 else _heads_in_batch(pairs, u.shape[0], folds), order, -2)
     seen = _permuted(preceding_counts(query_domain, domain), order, -1) if kernel.is_causal else None
-    # a cast lays it out head by head too, as the fused kernels read it
+    # a cast also changes the layout to head by head, which the fused kernels read
     key = _split_heads(u, kernel).to(dtype, memory_format=torch.contiguous_format)
     given: dict[str, Any] = {
         "query": _permuted(key if integral.own_queries else _split_heads(integral.query, kernel), order, -2),
@@ -136,9 +136,9 @@ def integrate_pairwise(
         "table": table,
         **_geometry(form, order, folds),
     }
-    # what has no other name in a form
+    # fields with the same names in a form
     given |= {name: getattr(form, name) for name in PerceptronInputs._fields if name not in given}
-    # of positions, differences are taken, which in 32 bits keep their digits near 0 alone
+    # centred, since differences of float32 positions are accurate near 0 only
     wide = torch.promote_types(dtype, torch.float32 if form.frequencies is None else domain.pos.dtype)
     special = {"query_pos": wide, "key_pos": wide, "frequencies": wide, "seen": torch.int64}
     given |= {name: t.to(special.get(name, dtype)) for name, t in given.items() if t is not None}
@@ -166,9 +166,9 @@ def _continue(
     by: PairIntegral,
     blocks: tuple[GridBlock, GridBlock] | None = None,
 ) -> tuple[Tensor, State]:
-    """The integral along a sequence that goes on from a state, as in `StatefulRoute.advance`.
+    """The integral along a sequence that continues from a state, as in `StatefulRoute.advance`.
 
-    The first points of a sequence, before which there are none, are integrated as a whole.
+    Without earlier points it is integrated as a whole.
     """
     kernel, u, pos = integral.kernel, integral.u, integral.domain.pos
     state = kernel.initial_state(u.shape[0]) if state is None else state
@@ -201,7 +201,7 @@ def _constant_part(bias: Tensor, inputs: PerceptronInputs, order: Tensor | None)
 
 
 def _geometry(form: PairwiseForm, order: Tensor | None, folds: int) -> dict[str, Tensor | None]:
-    """What positions determine, all with one leading size: 1 when the batch shares positions, else the batch."""
+    """Tensors that depend only on positions, with one leading size: 1 when the batch shares positions, else B."""
     sides = {f"{side}_{what}": order if side == "query" else None for side in ("query", "key") for what in _AT_POINTS}
     found: dict[str, Tensor | None] = {name: getattr(form, name) for name in sides}
     batch = max(t.shape[0] for t in found.values() if t is not None)
@@ -213,7 +213,7 @@ def _geometry(form: PairwiseForm, order: Tensor | None, folds: int) -> dict[str,
 
 _AT_POINTS = ("bias", "phase", "pos")
 _RELATIVE = ("sin_weight", "cos_weight", "query_phase", "key_phase", "distance_weight", "wrapped_weight", "frequencies")
-"""What R is computed from where no table has all of it."""
+"""Tensors from which R is computed where no table has all of it."""
 
 
 def _split_heads(u: Tensor, kernel: PairwiseMLP) -> Tensor:
@@ -223,7 +223,7 @@ def _split_heads(u: Tensor, kernel: PairwiseMLP) -> Tensor:
 
 
 def _fold(value: Tensor, folds: int) -> Tensor:
-    """Repeats what differs within the batch once a head, where heads are folded into the batch."""
+    """Repeats tensors that differ within the batch for each head, where heads are folded into the batch."""
     return value.repeat_interleave(folds, dim=0) if value.shape[0] > 1 and folds > 1 else value
 
 
@@ -241,18 +241,17 @@ def _reversed_within(num_points: int, block: GridBlock, device: torch.device) ->
 
 
 def _permuted(value: Tensor, order: Tensor | None, dim: int) -> Tensor:
-    """The points along one dimension in another order, unless all are the same there."""
+    """Permutes the points along one dimension, unless its size is 1."""
     return value if order is None or value.shape[dim] == 1 else value.index_select(dim, order)
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class Toeplitz(StatefulRoute[PairwiseMLP]):
-    """For `PairwiseMLP` kernels where queries and keys hold the same grid: what depends on x - y is tabulated once.
+    """For `PairwiseMLP` kernels where queries and keys hold the same grid: the relative part is tabulated once.
 
     A grid of n_1 x ... x n_s cells has (2n_1 - 1)...(2n_s - 1) displacements, shared by batch and queries, so that a
-    pair costs 2w(2d) flops whatever the relative part is. Points beside the grid, such as a class token, are tiled as
-    in `Tiled`.
+    pair costs 2w(2d) flops for any relative part. Points off the grid, such as a class token, are tiled as in `Tiled`.
 
     Args:
         tile_elements: as in `Tiled`.
@@ -265,7 +264,7 @@ class Toeplitz(StatefulRoute[PairwiseMLP]):
     def refusals(self, integral: Integral[PairwiseMLP]) -> list[str]:
         """Refuses domains without a common grid, kernels with nothing to tabulate, and what `Tiled` refuses."""
         if not integral.kernel.reads_displacement(integral.domain):
-            return ["nothing in this kernel depends on the displacement beyond what splits over the two points"]
+            return ["this kernel has no part in the displacement that does not split over the two points"]
         if integral.once(common_grid) is None:
             return ["queries and keys do not hold the same regular grid"]
         return pair_refusals(integral)
@@ -275,9 +274,9 @@ class Toeplitz(StatefulRoute[PairwiseMLP]):
         return integrate_pairwise(integral, in_tiles(self.tile_elements), integral.once(common_grid))
 
     def run_refusals(self, integral: Integral[PairwiseMLP], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses what `Tiled` refuses, and to go on after other points."""
+        """Refuses what `Tiled` refuses, and earlier points."""
         goes_on = state is not None and state[0].shape[1] > 0
-        reasons = ["points so far are not on the grid of those to come"] if goes_on else []
+        reasons = ["earlier points are not on the grid of the next ones"] if goes_on else []
         return reasons + _run_refusals(integral, state, reset)
 
     def advance(
@@ -288,11 +287,11 @@ class Toeplitz(StatefulRoute[PairwiseMLP]):
 
 
 def common_grid(integral: Integral[PairwiseMLP]) -> tuple[GridBlock, GridBlock] | None:
-    """The largest grid that queries and keys both hold: where it is among the queries, and among the keys."""
+    """The largest grid that queries and keys both hold: its block among the queries, and among the keys."""
     queries, keys = integral.query_domain.grid_blocks, integral.domain.grid_blocks
     pairs = [(q, k) for q in queries for k in keys if q.same_geometry(k)]
     largest = None
-    # a loop, because the compiler does not trace `max` over sizes that vary
+    # a loop, because the compiler does not trace `max` over symbolic sizes
     for pair in pairs:
         if largest is None or pair[1].num_points > largest[1].num_points:
             largest = pair

@@ -1,4 +1,4 @@
-"""What an integral over pairs is computed from, its tiles, and p on a tile: the first layer by parts.
+"""Inputs of an integral over pairs, its tiles, and p on a tile: the first layer by parts.
 
 Legend of this room (kernel g of G; batch entry b; query i; key j; hidden unit k; for κ see `kernels.PairwiseForm`)
     p_ijk   pre-activation of the first layer            h_ijk   last hidden layer
@@ -24,8 +24,8 @@ from fredholm.evaluation.tiling import Workspace
 class PerceptronInputs(NamedTuple):
     """All tensors of one integral; None where one is absent. B' is 1 or B, H' is 1 or G.
 
-    E entries of a batch that have one kernel, since it reads no content, may be folded into the channels: then B = 1,
-    and the queries have no channels. Else E = 1.
+    If the kernel reads no content, so that the E entries of a batch share it, they may be folded into the channels:
+    then B = 1, and the queries have no channels. Else E = 1.
     """
 
     query: Tensor  # u at the queries, (B, G, Nq, d)
@@ -59,20 +59,20 @@ class PerceptronInputs(NamedTuple):
 
     @property
     def has_one_kernel(self) -> bool:
-        """Whether all entries of the batch have the same κ, weighed by the same m."""
+        """Whether all entries of the batch have the same κ and the same m."""
         reads_content = any(weight is not None for weight in (self.query_weight, self.key_weight, self.product_weight))
         differ = (t for t in (self.key_bias, self.pairs, self.seen) if t is not None and t.shape[0] > 1)
         return not reads_content and next(differ, None) is None
 
     def spread(self) -> "PerceptronInputs":
-        """With a bias of its own at every point."""
+        """The inputs with biases expanded to every point."""
         biases = {"query_bias": self.query.shape[2], "key_bias": self.key.shape[2]}
         return self._replace(
             **{name: getattr(self, name).expand(-1, -1, points, -1) for name, points in biases.items()}
         )
 
     def folded(self) -> "PerceptronInputs":
-        """The batch among the channels; for integrals with one kernel."""
+        """The inputs with the batch folded into the channels; for integrals with one kernel."""
         values = self.key * self.weights[:, None, :, None]
         return self._replace(
             query=self.query[:1, ..., :0],
@@ -82,15 +82,15 @@ class PerceptronInputs(NamedTuple):
 
 
 def evaluates_kernel(entries: int, width: int, out_dim: int) -> bool:
-    """Whether κ itself, once for all entries, is cheaper than one S an entry: d·d_out (w + E) against w·d·E a pair."""
+    """Whether κ itself for all entries is cheaper than one S per entry: d·d_out (w + E) against w·d·E per pair."""
     return out_dim * (width + entries) < width * entries
 
 
 class Block(NamedTuple):
-    """Where the grid lies: its queries from `query_start`, its keys from `key_start`.
+    """The grid: its queries start at `query_start`, its keys at `key_start`.
 
-    Tiles have the queries of the grid in reversed order. Without a shape there is no grid. An operator of PyTorch,
-    whose options are numbers and lists, is told `numbers`.
+    Tiles have the queries of the grid in reversed order. Without a shape there is no grid. A PyTorch operator, whose
+    options are numbers and lists, gets `numbers`.
     """
 
     query_start: int = 0
@@ -104,7 +104,7 @@ class Block(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """Both starts, and then the shape."""
+        """Both starts, then the shape."""
         return [self.query_start, self.key_start, *self.shape]
 
     @property
@@ -119,9 +119,9 @@ class Block(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Sizes of a tile, in which p lives, and of a chunk of tiles, which shares one S.
+    """Sizes of a tile, which holds p, and of a chunk of tiles, which shares one S.
 
-    `elements` is the number of entries that a tile aims at.
+    `elements` is the target number of entries of a tile.
     """
 
     batch: int
@@ -148,7 +148,7 @@ def choose_tiling(batch: int, num_queries: int, num_keys: int, width: int, dim: 
 
 
 def split_at_block(total: int, step: int, start: int, block: Block, multiple: int = 1) -> Iterator[tuple[slice, bool]]:
-    """Runs of at most `step` that lie within or outside the block, and which; within it, multiples of `multiple`."""
+    """Slices of at most `step` inside or outside of the block, with a flag; inside, multiples of `multiple`."""
     stop = start + block.size
     for low, high, inside in ((0, start, False), (start, stop, True), (stop, total, False)):
         stride = max(multiple, step // multiple * multiple) if inside else step
@@ -163,11 +163,11 @@ def length(run: slice) -> int:
 
 @final
 class FirstLayer:
-    """Builds p for one kernel g at a time; call `select` first."""
+    """Computes p for one kernel g at a time; call `select` first."""
 
     def __init__(self, tensors: PerceptronInputs, block: Block, workspace: Workspace, window_elements: int) -> None:
         self.t, self.block, self.workspace = tensors, block, workspace
-        # on narrow grids whole windows in a row beat short strides, where the memory allows
+        # on narrow grids unfolded windows are faster than short strides, where memory allows
         self.window_elements = window_elements
         self.width, self.dim = tensors.key_bias.shape[-1], tensors.query.shape[-1]
         self.positions_per_batch = tensors.key_bias.shape[0] > 1
@@ -175,7 +175,7 @@ class FirstLayer:
         self.reads_steps = tensors.distance_weight is not None or tensors.wrapped_weight is not None
 
     def select(self, g: int) -> None:
-        """Turns to kernel g."""
+        """Selects kernel g."""
         self.g = g
         self.key_bias = self.t.key_bias[:, g].mT.contiguous()  # (B', w, N)
         if self.t.table is not None:
@@ -188,7 +188,7 @@ class FirstLayer:
         return table.unfold(-1, self.block.shape[-1], 1).movedim(-2, 0)
 
     def geometry(self, b: slice) -> slice:
-        """The range, among what positions determine, of a range of batch entries."""
+        """The slice of position-dependent tensors for a slice of batch entries."""
         return b if self.positions_per_batch else slice(0, 1)
 
     def relative(self, b: slice, q: slice, k: slice, in_block: bool) -> Tensor:
@@ -220,14 +220,14 @@ class FirstLayer:
         return rest
 
     def whole(self) -> Tensor:
-        """What the table holds for all queries and keys of the grid, `(*query cells, w, *key cells)`."""
+        """Entries of the table for all queries and keys of the grid, `(*query cells, w, *key cells)`."""
         windows, axes = self.windows, len(self.block.shape)
         for axis, cells in enumerate(self.block.shape[:-1]):
             windows = windows.unfold(2 + axis, cells, 1)
         return windows.permute(*range(2, axes + 1), 0, 1, *range(axes + 2, 2 * axes + 1), axes + 1)
 
     def lines(self, windows: Tensor, q: slice, k: slice) -> Iterator[tuple[slice, Tensor]]:
-        """Runs of queries along one grid line, and what an unfolded table holds for them, `(n, w, *key cells)`.
+        """Runs of queries along one grid line, and their entries of an unfolded table, `(n, w, *key cells)`.
 
         Queries run backwards through the grid, so that the r-th reads the window that starts at entry r of the table.
         """
@@ -247,7 +247,7 @@ class FirstLayer:
             first += count
 
     def steps(self, geo: slice, q: slice, k: slice) -> list[Tensor]:
-        """x_i - x_j along each axis, `(B', nq, nk)`, by differences: the expansion of a square loses near points."""
+        """x_i - x_j along each axis, `(B', nq, nk)`, by differences, since expanded squares are inaccurate."""
         axes = zip(self.t.query_pos[geo, q].unbind(-1), self.t.key_pos[geo, k].unbind(-1), strict=True)
         steps = [x[:, :, None] - y[:, None] for x, y in axes]
         return steps if self.t.frequencies is None else [wrapped(step) for step in steps]

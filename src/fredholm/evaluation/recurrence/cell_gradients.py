@@ -1,7 +1,7 @@
 """Back-propagation through time of the cells of torch.nn, from their inputs and outputs alone.
 
-The outputs are the states, so that all gates come from one matrix product a sequence, and only what is carried from
-point to point is a loop. Gates are named as in the kernels' files; d_x is the derivative of the loss by x.
+The outputs are the states, so that all gates follow from one matrix product per sequence, and only the recurrence of
+gradients is a loop. Gates are named as in the kernels' files; d_x is the derivative of the loss by x.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fredholm.kernels import State
 
 
 class CellInputs(NamedTuple):
-    """What a recurrence is computed from."""
+    """Inputs of a recurrence."""
 
     u: Tensor  # the signal, (B, T, d), in the dtype of the weights
     hidden: Tensor  # h before the first point: (B, n)
@@ -29,14 +29,14 @@ class CellInputs(NamedTuple):
 
     @classmethod
     def of(cls, u: Tensor, state: State, weights: Sequence[Tensor], mask: Tensor | None, reset: Tensor | None) -> Self:
-        """From the parts of a state and `CellRecurrence.weights`."""
+        """Inputs from the parts of a state and `CellRecurrence.weights`."""
         hidden, cell = state if len(state) == 2 else (*state, None)
         weight_ih, weight_hh, bias_ih, bias_hh = weights if len(weights) == 4 else (*weights, None, None)
         return cls(u, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh, mask, reset)
 
 
 class CellOutputs(NamedTuple):
-    """What a recurrence gives."""
+    """Outputs of a recurrence."""
 
     out: Tensor  # h at every point, 0 at those that do not exist: (B, T, n)
     hidden: Tensor  # h at the end: (B, n)
@@ -44,7 +44,7 @@ class CellOutputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Derivatives of the cell at every point; g gates, or 1 where all are driven alike."""
+    """Derivatives of the cell at every point; g gates, or 1 where all have the same input."""
 
     by_input: Tensor  # of h, or of c for all gates of an LSTM but o, by W u + b: (B, T, g, n)
     by_state: Tensor  # the same by R h + b'
@@ -90,7 +90,7 @@ def cell_gradients(
 
 
 def _carried(first: Tensor, factor: Tensor, added: Tensor, keep: Tensor) -> Tensor:
-    """x before each point where x after it is factor · x + added, and 0 before a reset: `(B, T, n)`."""
+    """Backward recurrence x ← factor · x + added, cleared at resets: x before each point, `(B, T, n)`."""
     rows, x = [], first
     for t in range(added.shape[1]):
         x = x * keep[:, t, None]
@@ -100,7 +100,7 @@ def _carried(first: Tensor, factor: Tensor, added: Tensor, keep: Tensor) -> Tens
 
 
 def _slopes(inputs: CellInputs, mode: str, h: Tensor, before: Tensor, exists: Tensor, keep: Tensor) -> Slopes:
-    """The derivatives of the cell; at points that do not exist it passes on what it was given."""
+    """The derivatives of the cell; at points that do not exist it is the identity."""
     from_input = linear(inputs.u, inputs.weight_ih, inputs.bias_ih)
     from_state = linear(before, inputs.weight_hh, inputs.bias_hh)
     here, absent = exists[..., None], (~exists[..., None]).to(h.dtype)

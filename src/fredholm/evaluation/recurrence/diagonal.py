@@ -1,13 +1,13 @@
-"""The diagonal recurrence and its gradient, parallel over time, a window of points after the other: an operator.
+"""The diagonal recurrence and its gradient as an operator: parallel over time within windows of points.
 
 Legend
     a_t = keep_t exp(Δ_t A),   w_t = φ_t ⊙ b_t x_t,   h_t = a_t ⊙ h_{t-1} + w_t,   y_t = Re Σ_n c_t ⊙ h_t
     g_t = conj(c_t) ẏ_t + conj(a_{t+1}) ⊙ g_{t+1}     gradient of h_t, from that of y
 
-Only a window of states exists at one time. Its points are laid out as chunks: a first pass runs all chunks at once from
-zero, the chunks' ends are put together in order (that is where the decay of a whole chunk, exp(A Σ Δ), enters), and a
-second pass runs all chunks at once from the state that each begins with. The backward runs the windows in reverse from
-the states that the forward kept, one a window. In the scan all arrays have time first, states are `(…, B, n, d)`.
+Only a window of states exists at one time. Its points form chunks: a first pass runs all chunks at once from zero, the
+chunks' final states are combined in order (with the decay of a whole chunk, exp(A Σ Δ)), and a second pass runs all
+chunks at once from their initial states. The backward runs the windows in reverse from the states that the forward
+kept, one per window. In the scan all arrays have time first, states are `(…, B, n, d)`.
 """
 
 from typing import NamedTuple, final
@@ -20,7 +20,7 @@ from fredholm.evaluation.recurrence.matrix import Block, blocks, chunk_size
 
 
 class DiagonalInputs(NamedTuple):
-    """What the recurrence is computed from."""
+    """Inputs of the recurrence."""
 
     rates: Tensor  # A: (n, d)
     steps: Tensor  # Δ: (B, T, d), or (d,)
@@ -32,7 +32,7 @@ class DiagonalInputs(NamedTuple):
 
 
 class DiagonalOutputs(NamedTuple):
-    """What the recurrence gives."""
+    """Outputs of the recurrence."""
 
     out: Tensor  # y: (B, T, d)
     final: Tensor  # h after the last point: (B, n, d)
@@ -40,7 +40,7 @@ class DiagonalOutputs(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """What a window of m points holds: decays a and states h, the one before the window first."""
+    """Decays a and states h of a window of m points, with the state before the window first."""
 
     decay: Tensor  # (m, B, n, d)
     states: Tensor  # (m + 1, B, n, d)
@@ -103,7 +103,7 @@ class DiagonalScan:
     def _window_gradients(
         self, at: slice, start: Tensor, grad_out: Tensor, pending: Tensor, grads: list[Tensor]
     ) -> Tensor:
-        """Adds to all gradients what a window gives; returns the gradient of the state before it."""
+        """Adds a window's contributions to all gradients; returns the gradient of the state before it."""
         inputs = self.inputs
         to_rates, to_steps, to_values, to_read_in, to_read_out = grads
         decay, states = self._window(at, start)
@@ -128,7 +128,7 @@ class DiagonalScan:
         return pending
 
     def _adjoint(self, at: slice, block: Block, decay: Tensor, v: Tensor, pending: Tensor) -> Tensor:
-        """Turns v = conj(c) ẏ into g in place; from the gradient that comes from behind to that which goes on."""
+        """Turns v = conj(c) ẏ into g in place, from the gradient after the window; returns the one before it."""
         a, v = (part[block.points].unflatten(0, (block.chunks, block.length)) for part in (decay, v))
         behind = pending[None]
         if block.chunks > 1:
@@ -155,7 +155,7 @@ class DiagonalScan:
         return decay.expand(at.stop - at.start, *self.inputs.start.shape)
 
     def _total(self, at: slice, block: Block) -> Tensor:
-        """What a whole chunk leaves of the state before it, `(chunks, B, n, d)`."""
+        """Decay over a whole chunk, `(chunks, B, n, d)`."""
         inputs, shape = self.inputs, (block.chunks, block.length)
         if self.varies:
             total = inputs.steps[at][block.points].unflatten(0, shape).sum(1)[:, :, None] * inputs.rates
@@ -175,7 +175,7 @@ class DiagonalScan:
             out *= self._gain(at)
 
     def _at(self, weights: Tensor, at: slice) -> Tensor:
-        """b or c on a window, with the dimensions of `(m, B, n, d)`."""
+        """b or c on a window, expanded to the dimensions `(m, B, n, d)`."""
         return weights[at][..., None] if weights.ndim == 3 else weights
 
     def _add_step_gradient(self, into: Tensor, at: slice, gradient: Tensor) -> None:
@@ -186,7 +186,7 @@ class DiagonalScan:
 
 
 def _spread(weights: Tensor, values: Tensor, out: Tensor) -> Tensor:
-    """b x: one number a channel goes to all its state variables."""
+    """b x: one number per channel, for all its state variables."""
     return torch.mul(weights, values[:, :, None], out=out)
 
 
@@ -196,7 +196,7 @@ def _contract(weights: Tensor, states: Tensor) -> Tensor:
 
 
 def _collect(into: Tensor, at: slice, states: Tensor, values: Tensor) -> None:
-    """Adds to the gradient of b or c what a window gives: states times one number a channel, summed."""
+    """Adds a window's contribution to the gradient of b or c: states times one number per channel, summed."""
     products = states * values[:, :, None]
     if into.ndim == 3:
         into[at] += products.sum(-1)
@@ -253,7 +253,7 @@ def _backward(
 def _plain(
     inputs: DiagonalInputs, holds_input: bool, window: int, max_chunks: int, chunk: int
 ) -> tuple[Tensor, Tensor]:
-    """The recurrence a point after the other."""
+    """The recurrence point by point, in differentiable operations."""
     rates, steps, values, read_in, read_out, h, keep = inputs
     out = []
     for t in range(values.shape[1]):
@@ -279,4 +279,4 @@ diagonal_scan = Operator(
     keeps=("starts",),
     plain=_plain,
 )
-"""The recurrence. Its options: whether φ is (exp(Δ A) - 1) / A, else 1; and those of `DiagonalScan`."""
+"""The recurrence. Options: whether φ is (exp(Δ A) - 1) / A, else 1; and those of `DiagonalScan`."""

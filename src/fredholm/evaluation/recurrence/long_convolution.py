@@ -13,13 +13,13 @@ from fredholm.evaluation.integral import Integral
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence
 
 STRETCH = 64
-"""Points over which powers of the decay are computed one by one."""
+"""Number of points over which powers of the decay are computed one by one."""
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class LongConvolution(Route[DiagonalRecurrence]):
-    """For `DiagonalRecurrence` kernels that do not vary in time: the whole sequence by FFT, from no state and to none.
+    """For `DiagonalRecurrence` kernels that do not vary in time: whole sequences by FFT, without states.
 
     The impulse response at T points costs T d n multiplications in matrix products and T d n / 64 memory, the
     transforms d T log T. In low precision it computes in float32. Where the recurrence gives exactly 0, this route
@@ -30,13 +30,13 @@ class LongConvolution(Route[DiagonalRecurrence]):
     queries = Queries.AT_POINTS
 
     def refusals(self, integral: Integral[DiagonalRecurrence]) -> list[str]:
-        """Refuses what is no convolution; see `Route.refusals`."""
+        """Refuses recurrences that are no convolution; see `Route.refusals`."""
         domain = integral.domain
         reasons = [] if integral.kernel.is_time_invariant else ["the recurrence varies in time"]
         if domain.pos_dim != 1:
             reasons.append("the domain does not order its points")
         if domain.mask is not None:
-            reasons.append("the state passes over points that do not exist, which a convolution cannot")
+            reasons.append("the state skips points that do not exist, which a convolution cannot")
         return reasons
 
     def compute(self, integral: Integral[DiagonalRecurrence]) -> Tensor:
@@ -59,15 +59,15 @@ class LongConvolution(Route[DiagonalRecurrence]):
             if form.feedthrough is not None:
                 out = out + form.feedthrough * value
             if some is not None:
-                # exactly 0 where nothing came before, and with the gradient of weights that may yet be more than 0
+                # exactly 0 without earlier mass, but with the gradient of weights that are 0
                 out = torch.where(some, out, out - out.detach())
         return out.to(u.dtype)
 
 
 def impulse_response(form: DiagonalForm, length: int) -> Tensor:
-    """What a unit at one point leaves at this and the `length` - 1 following ones, without D, `(length, d)`.
+    """Response to a unit impulse at its point and the `length` - 1 following ones, without D, `(length, d)`.
 
-    The powers of the decay are products of those within a stretch of points and those of whole stretches.
+    Powers of the decay are products of those within a stretch of points and those of whole stretches.
     """
     z = form.steps * form.rates
     stretch, stretches = (length, 1) if is_open(length) else (STRETCH, _stretches(length))

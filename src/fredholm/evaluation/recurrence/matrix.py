@@ -1,8 +1,8 @@
-"""A linear recurrence with a matrix for its transition, parallel over chunks of time, as a PyTorch operator.
+"""The linear recurrence with transition matrices, parallel over chunks of time, as a PyTorch operator.
 
 Legend
     p_t = keep_t h_{t-1},   h_t = A_t p_t + x_t,   with A_t = I where no point exists
-    g_t = ḣ_t + keep_{t+1} A_{t+1}ᵀ g_{t+1}                  gradient of h_t from ḣ, what comes from outside
+    g_t = ḣ_t + keep_{t+1} A_{t+1}ᵀ g_{t+1}                  gradient of h_t from ḣ, the gradient of the outputs
 
 The gradient is the same recurrence, backwards in time.
 """
@@ -16,7 +16,7 @@ from fredholm.evaluation.custom_op import Operator
 
 
 class Block(NamedTuple):
-    """`chunks` chunks of `length` points in a row, from point `start` on, that are run at once."""
+    """`chunks` consecutive chunks of `length` points, from point `start` on, which run in parallel."""
 
     start: int
     chunks: int
@@ -29,20 +29,20 @@ class Block(NamedTuple):
 
 
 def blocks(size: int, chunk: int) -> list[Block]:
-    """Cuts `size` points into chunks of `chunk`, and what remains."""
+    """Cuts `size` points into chunks of `chunk`, and a remainder."""
     chunks, rest = divmod(size, chunk)
     found = [Block(0, chunks, chunk), Block(size - rest, 1, rest)]
     return [block for block in found if block.chunks and block.length]
 
 
 def chunk_size(points: int, max_chunks: int) -> int:
-    """Points a chunk: as many chunks as allowed, but not more than keep steps and the joining of chunks few."""
+    """Points per chunk: the most chunks allowed that keep the number of steps and of chunks to combine small."""
     chunks = max(1, min(max_chunks, int((2 * points) ** 0.5)))
     return max(1, points // chunks)
 
 
 class MatrixInputs(NamedTuple):
-    """What the recurrence is computed from."""
+    """Inputs of the recurrence."""
 
     transition: Tensor  # A: (B', T, n, n), or (1, 1, n, n) where constant in time
     driven: Tensor  # x: (B, T, n); 0 at points that do not exist
@@ -52,7 +52,7 @@ class MatrixInputs(NamedTuple):
 
 
 class MatrixOutputs(NamedTuple):
-    """What the recurrence gives."""
+    """Outputs of the recurrence."""
 
     states: Tensor  # h at every point: (B, T, n)
 
@@ -92,7 +92,7 @@ def _backward(
 
 
 def _scan(inputs: MatrixInputs, chunk: int) -> Tensor:
-    """All chunks at once from zero, their ends put together in order, then all at once from what each begins with."""
+    """Runs all chunks at once from zero, combines their final states in order, then reruns from the initial states."""
     transition, driven, start, exists, keep = inputs
     length, found = driven.shape[1], []
     for block in blocks(length, chunk or chunk_size(length, length)):
@@ -114,7 +114,7 @@ def _scan(inputs: MatrixInputs, chunk: int) -> Tensor:
 
 
 def _run(a: Tensor, x: Tensor, h: Tensor, there: Tensor | None, kept: Tensor | None) -> list[Tensor]:
-    """The states `(B, chunks, n)` of all chunks, a step after the other."""
+    """The states `(B, chunks, n)` of all chunks, step by step."""
     states = []
     for k in range(x.shape[2]):
         h = h if kept is None else h * kept[:, :, k]
@@ -138,23 +138,23 @@ def _at(a: Tensor, k: int) -> Tensor:
 
 
 def _apply(a: Tensor, h: Tensor) -> Tensor:
-    """A h, for one matrix or one a row."""
+    """A h, for one matrix or one per row."""
     if _is_one(a):
         return h @ a.reshape(a.shape[-2:]).mT
     return (a @ h[..., None])[..., 0]
 
 
 def _is_one(a: Tensor) -> bool:
-    """Whether it holds one matrix; `numel` of a shape would make numbers of the sizes that a graph leaves open."""
+    """Whether it holds a single matrix; `numel` of a shape would specialise symbolic sizes."""
     return all(n == 1 for n in a.shape[:-2])
 
 
 def _delayed(values: Tensor) -> Tensor:
-    """Each entry at the place of the next; the first, which no state comes before, may be any."""
+    """Shifts entries by one point; the first one, which has no previous state, is arbitrary."""
     return torch.cat([values[:, :1], values[:, :-1]], dim=1)
 
 
-# both are made of differentiable operations; the compiler need not see them all
+# both consist of differentiable operations; the compiler need not trace them all
 matrix_scan = Operator(
     "matrix_scan",
     MatrixInputs,
@@ -167,4 +167,4 @@ matrix_scan = Operator(
     plain=_forward,
     plain_backward=_backward,
 )
-"""All states; of its option `chunk`, points a chunk, 0 says: as few steps as possible."""
+"""All states. Option: `chunk`, points per chunk; 0: as few steps as possible."""

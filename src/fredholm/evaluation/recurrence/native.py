@@ -26,7 +26,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @final
 class Runs:
-    """The points that exist, as runs without gaps that each begin in a state of their own.
+    """The points that exist, as runs without gaps, each with its own initial state.
 
     Every sequence begins a run, and so does every reset; run k's points are consecutive points of one sequence, those
     between that do not exist left out. Packed, the first points of all runs come first, then all second ones and so on,
@@ -36,8 +36,8 @@ class Runs:
         source: index of each packed point in the `(B * T)` points, in packed order.
         batch_sizes: number of runs that have a k-th point, for every k; on the CPU.
         order: runs, the longest first.
-        rank: place of each run in `order`.
-        first, last: index of the run that each sequence begins with and ends in, `(B,)`.
+        rank: index of each run in `order`.
+        first, last: index of the first and last run of each sequence, `(B,)`.
     """
 
     source: Tensor
@@ -49,7 +49,7 @@ class Runs:
 
     @classmethod
     def of(cls, mask: Tensor | None, reset: Tensor | None) -> Self | None:
-        """The runs of sequences; None where each is one run in which nothing is missing.
+        """The runs of sequences; None where each sequence is one complete run.
 
         Args:
             mask: `(B, T)` bool, True = this point exists; None = all exist.
@@ -92,11 +92,11 @@ class Runs:
         return flat.reshape(batch, length, -1)
 
     def begin(self, state: Tensor) -> Tensor:
-        """States of sequences, `(B, n)`, to those in which the runs begin, the longest first; 0 after a reset."""
+        """States of sequences, `(B, n)`, to the initial states of the runs, the longest first; 0 after a reset."""
         return state.new_zeros(self.order.shape[0], state.shape[-1]).index_copy(0, self.first, state)[self.order]
 
     def end(self, begun: Tensor, ended: Tensor) -> Tensor:
-        """The state at the end of each sequence, from those in which all runs began and those with points ended."""
+        """The final state of each sequence, from the initial states of all runs and the final ones of nonempty runs."""
         return torch.cat([ended, begun[ended.shape[0] :]])[self.rank[self.last]]
 
 
@@ -135,7 +135,7 @@ def _call(
     weights = [inputs.weight_ih, inputs.weight_hh, *biases]
     if u.is_cuda:
         weights = _in_one_piece(weights)
-    # cuDNN and oneDNN keep what a backward pass reads only in training mode
+    # cuDNN and oneDNN keep tensors for the backward pass only in training mode
     settings = (weights, len(biases) > 0, 1, 0.0, torch.is_grad_enabled(), False)
     hidden = [part[None] for part in state]
     before = hidden if mode == "lstm" else hidden[0]
@@ -147,9 +147,9 @@ def _call(
 
 
 def _in_one_piece(weights: list[Tensor]) -> list[Tensor]:
-    """W, R, b and b' one after the other in memory, where cuDNN reads them; else it copies them itself, and warns."""
+    """W, R, b and b' contiguous in memory, as cuDNN needs them; otherwise it copies them itself, and warns."""
     sizes = [weight.numel() for weight in weights]
-    if len(weights) == 2:  # room for biases is there even without them
+    if len(weights) == 2:  # has memory for biases even without them
         sizes.append(2 * weights[0].shape[0])
     room = [weights[0].new_zeros(size) for size in sizes[len(weights) :]]
     parts = torch.cat([*(weight.flatten() for weight in weights), *room]).split(sizes)
@@ -170,7 +170,7 @@ def _like(inputs: CellInputs, mode: str) -> CellOutputs:
     )
 
 
-# traced, torch's own functions unroll into nodes for every point: seconds to compile for each hundred points
+# when traced, torch's own functions unroll into nodes for every point: seconds of compilation per hundred points
 fused_recurrence_op = Operator(
     "fused_recurrence",
     CellInputs,
@@ -181,7 +181,7 @@ fused_recurrence_op = Operator(
     keeps=("out",),
     instead="IntegralOperator(kernel, evaluation=StepLoop()) has all derivatives",
 )
-"""The recurrence, which the compiler does not look into."""
+"""The recurrence, opaque to the compiler."""
 
 
 @final
@@ -189,10 +189,10 @@ fused_recurrence_op = Operator(
 class NativeRecurrence(StatefulRoute[CellRecurrence]):
     """Calls torch's fused RNN, LSTM or GRU: cuDNN, oneDNN or ATen's loop, as torch.nn does.
 
-    Points that do not exist are left out, and at resets sequences are cut: what remains runs packed, as a
-    `PackedSequence` does. There the result is exactly 0. It runs in the parameters' dtype, outside autocast. For cuDNN,
-    which reads all weights in one piece, each call copies them. Under `torch.compile` it is one opaque operator with a
-    backward pass of its own, since torch's would unroll.
+    Points that do not exist are left out, with result exactly 0, and sequences are cut at resets; the runs are packed
+    as in a `PackedSequence`. It runs in the parameters' dtype, outside autocast. For cuDNN, which needs all weights in
+    one piece, each call copies them. Under `torch.compile` it is one opaque operator with its own backward pass, since
+    torch's would unroll.
     """
 
     marker = CellRecurrence

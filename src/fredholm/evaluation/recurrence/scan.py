@@ -16,13 +16,13 @@ from fredholm.kernels import Kernel, State
 from fredholm.kernels.recurrence.semi_separable import DiagonalForm, DiagonalRecurrence, MatrixRecurrence
 
 LEAST_WINDOW = 16
-"""Points whose states are held at one time, at least."""
+"""Smallest number of points whose states are held at one time."""
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
-    """For `DiagonalRecurrence` and `MatrixRecurrence` kernels: chunks of time run at once, then joined in order.
+    """For `DiagonalRecurrence` and `MatrixRecurrence` kernels: chunks of time in parallel, then joined in order.
 
     With T points, d channels and n state variables a channel, a diagonal recurrence takes O(T d n) time and, besides a
     window of states, O(T (d + n)) memory, forward and backward: the backward computes the states again from the one
@@ -30,9 +30,9 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
     where its transition varies. States are float32 at least.
 
     Args:
-        chunk: points a chunk; None: as many as keep the number of steps small.
-        window_elements: numbers in the window of states that a diagonal recurrence holds at one time; None: 2^20 on a
-            CPU (they then stay in its cache), 2^24 elsewhere.
+        chunk: points per chunk; None: chosen for few steps.
+        window_elements: entries of the window of states that a diagonal recurrence holds at one time; None: 2^20 on a
+            CPU (they then fit into its cache), 2^24 elsewhere.
     """
 
     chunk: int | None = None
@@ -102,12 +102,12 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
     ) -> tuple[Tensor, Tensor]:
         steps = form.steps
         if mask is not None:
-            # a step of length 0 leaves the state as it is
+            # a step of length 0 keeps the state
             steps = torch.where(mask[..., None], steps, 0.0).expand(value.shape)
         state_size = value.shape[0] * form.rates.numel()
         on_cpu = value.device.type == "cpu"
         elements = self.window_elements or (1 << 20 if on_cpu else 1 << 24)
-        # on a CPU, steps too small for threads: meeting after each would cost more than they save
+        # on a CPU, steps are too small for threads: synchronisation would cost more than it saves
         step_elements = min((1 << 15) - 1 if on_cpu else 1 << 21, elements)
         max_chunks = max(1, step_elements // max(state_size, 1))
         inputs = DiagonalInputs(
@@ -125,7 +125,7 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
 
 
 def _weighed(u: Tensor, kernel: Kernel, domain: Domain, dtype: torch.dtype) -> Tensor:
-    """What is integrated: the signal, or [u; 1], times the mass of its points."""
+    """The integrand: the signal, or [u; 1], times the mass of its points."""
     value = u.to(dtype)
     if domain.mask is None and domain.is_uniform:
         return value

@@ -1,1 +1,1 @@
-"""Routes for signals of which each process holds a part, beside those that add up sums over the points."""
+"""Routes for sharded signals, beyond those that only need sums over all points."""

@@ -1,11 +1,11 @@
-"""One hop of infinite attention over points of all processes: keys and values go round, and the norm is that of all.
+"""One hop of infinite attention on a sharded signal: keys and values go round a ring, and the norm is over all points.
 
 Legend: `neumann/hops.py`
 
     y_i = Σ_b Σ_{j in b} S_ij v_j / c_i      c_i = Σ_b Σ_{j in b} |S_ij|   or   c_i² = Σ_{l seen by i} ω_l r_l
 
-    r_l = Σ_b Σ_{j in b} P_lj φ_lj² is known to the process that holds l; sums over l add up over the processes, or over
-    those that come before, where the kernel is causal.
+    r_l = Σ_b Σ_{j in b} P_lj φ_lj² is known to the process that holds l; sums over l are summed over the processes, or,
+    where the kernel is causal, over the earlier ones.
 """
 
 import dataclasses
@@ -34,9 +34,9 @@ from fredholm.kernels.neumann.infinite_attention import block_norm, over_own_pow
 @final
 @dataclasses.dataclass(frozen=True)
 class HopRing(Route[Neumann]):
-    """For `Neumann` kernels of one hop, on points of several processes: blocks of keys go round, and sums add up.
+    """For `Neumann` kernels of one hop on a sharded signal: blocks of keys go round a ring, and sums add up.
 
-    Scores, norms and sums are in float32 at least; the backward pass goes round once more, and computes scores anew.
+    Scores, norms and sums are in float32 at least; the backward pass goes round once more, and recomputes scores.
 
     Args:
         tile_elements: pairs of all heads in a tile; None: 2^20 on a CPU, 2^25 elsewhere.
@@ -49,12 +49,12 @@ class HopRing(Route[Neumann]):
     tile_elements: int | None = None
 
     def refusals(self, integral: Integral[Neumann]) -> list[str]:
-        """Refuses series, norms of one's own, and points whose order is not that of their indices."""
+        """Refuses series, custom norms, and points whose order is not that of their indices."""
         kernel = integral.kernel
         if kernel.discount is not None:
             return ["the kernel is a series of hops, each of which meets all points"]
         if not isinstance(kernel.norm, FrobeniusNorm | RowNorm):
-            return [f"it does not know the norm {type(kernel.norm).__name__}"]
+            return [f"it does not support the norm {type(kernel.norm).__name__}"]
         return []
 
     def compute(self, integral: Integral[Neumann]) -> Tensor:
@@ -113,7 +113,7 @@ class HopRing(Route[Neumann]):
         """A power of two, which cancels in a hop, so that squares of scores stay within floating range.
 
         Args:
-            parts: queries and keys, 0 where a point has no mass: its scores are in no norm and no sum.
+            parts: queries and keys, 0 at points without mass, whose scores are in no norm and no sum.
             group: the processes.
         """
         largest = torch.stack([part.detach().abs().amax() for part in parts])
@@ -123,7 +123,7 @@ class HopRing(Route[Neumann]):
         return torch.ldexp(torch.ones_like(product), -exponent)
 
     def _seen(self, integral: Integral[Neumann], squares: Tensor, seen: Tensor | None) -> Tensor:
-        """c² of each query, `(B, H, n or 1, 1)`: what all points add, or those that it sees."""
+        """c² of each query, `(B, H, n or 1, 1)`: the sum over all points, or over those that it sees."""
         shard = shard_of(integral)
         if seen is None:
             return shard.total(squares.sum(2, keepdim=True))

@@ -1,4 +1,4 @@
-"""What an integral over the points of all processes is made of: the points of each, and the queries held here."""
+"""The parts of a sharded integral: the points of each process, and the queries held here."""
 
 from typing import NamedTuple, Self
 
@@ -12,10 +12,10 @@ from fredholm.kernels import Kernel
 
 
 def shard_of(integral: Integral[Kernel]) -> Shard:
-    """The domain of an integral that is shared.
+    """The `Shard` of a sharded integral.
 
     Raises:
-        TypeError: it is not.
+        TypeError: its domain is none.
     """
     if not isinstance(integral.domain, Shard):
         raise TypeError(f"{integral.domain!r} is no Shard")
@@ -23,31 +23,31 @@ def shard_of(integral: Integral[Kernel]) -> Shard:
 
 
 def whole_of(domain: Domain) -> Domain:
-    """All points, where a domain holds some of them; else itself."""
+    """The whole domain of a shard; else the domain itself."""
     return domain if domain.whole is None else domain.whole
 
 
 class Places(NamedTuple):
-    """Tensors that say where points are and what they weigh, alike on all processes, and which of them go together."""
+    """Positions, masses and times of all points and of the queries held here, and the slice of each process."""
 
     pos: Tensor  # (1 or B, N, s)
     weights: Tensor  # (B', N)
     query_pos: Tensor  # (1 or B, Nq, s), of the queries held here
     times: Tensor | None  # (B', N)
     query_times: Tensor | None  # (B', Nq)
-    past: Tensor | None  # what the queries may see weighs: (B', Nq)
+    past: Tensor | None  # mass of the points that the queries may see: (B', Nq)
 
     @classmethod
     def of(cls, integral: Integral[Kernel]) -> Self:
-        """Those of a shared integral."""
-        whole, asked, kernel = whole_of(integral.domain), whole_of(integral.query_domain), integral.kernel
-        query_times, times = order_read(kernel, asked, whole)
-        past = past_mass(asked, whole) if kernel.averages_past else None
+        """The `Places` of a sharded integral."""
+        whole, query_domain, kernel = whole_of(integral.domain), whole_of(integral.query_domain), integral.kernel
+        query_times, times = order_read(kernel, query_domain, whole)
+        past = past_mass(query_domain, whole) if kernel.averages_past else None
         here = integral.query_domain.held
         return cls(
             _batched(whole.pos, 3),
             _batched(whole.weights, 2),
-            _batched(asked.pos, 3)[:, here],
+            _batched(query_domain.pos, 3)[:, here],
             times,
             None if query_times is None else query_times[:, here],
             None if past is None else past[:, here],
@@ -61,11 +61,13 @@ class Places(NamedTuple):
         scale = torch.atleast_2d(shard.counts_per_mass)
         return Points.derived(shard.whole, self.pos[:, at], self.weights[:, at], times, counts_per_mass=scale)
 
-    def queries(self, asked: Domain) -> Points:
+    def queries(self, query_domain: Domain) -> Points:
         """The queries held here."""
         ones = self.query_pos.new_ones(self.query_pos.shape[:2])
-        scale = ones.new_ones(1, 1)  # nobody asks what a query weighs
-        return Points.derived(whole_of(asked), self.query_pos, ones, self.query_times, self.past, counts_per_mass=scale)
+        scale = ones.new_ones(1, 1)  # the masses of queries are not used
+        return Points.derived(
+            whole_of(query_domain), self.query_pos, ones, self.query_times, self.past, counts_per_mass=scale
+        )
 
 
 def _batched(values: Tensor, ndim: int) -> Tensor:

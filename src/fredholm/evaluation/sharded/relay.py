@@ -1,7 +1,7 @@
-"""Integrals along a sequence of which each process holds a part: the state at a part's end goes to the next process.
+"""Integrals along a sharded sequence: the state at the end of a part is sent to the next process.
 
-Time is that of one process, which all wait for; memory is shared. The backward pass comes back with the state's
-gradient, and computes each part anew.
+The time is that of a single process, since all wait for each other; memory is shared. The backward pass sends the
+state's gradient back, and recomputes each part.
 """
 
 import dataclasses
@@ -24,10 +24,10 @@ from fredholm.kernels import Scaled, Stateful, Sum
 @final
 @dataclasses.dataclass(frozen=True)
 class Relay(Route[Stateful]):
-    """For causal kernels with a state, on a sequence of several processes: each goes on where the one before ended.
+    """For causal kernels with a state, on a sharded sequence: each process continues from the previous one's state.
 
     Args:
-        parts: how each part is integrated.
+        parts: evaluation of each part.
     """
 
     marker = Stateful
@@ -37,15 +37,15 @@ class Relay(Route[Stateful]):
     parts: StatefulEvaluation
 
     def refusals(self, integral: Integral[Stateful]) -> list[str]:
-        """Refuses kernels without a state of one size, and points that are in no order; see `Route.refusals`."""
+        """Refuses kernels without a state of fixed size, and points without an order; see `Route.refusals`."""
         kernel, whole = integral.kernel, shard_of(integral).whole
         if isinstance(kernel, Sum | Scaled):
-            return ["each term goes its own way"]
+            return ["each term takes its own route"]
         if not kernel.is_causal:
             return [f"{type(kernel).__name__} carries no state along a sequence"]
         if kernel.has_growing_state:
             return ["a state that holds every point would grow from process to process"]
-        # asked of the whole, so that all processes say the same
+        # checked on the whole, so that all processes agree
         u = integral.u.new_zeros(()).expand(integral.u.shape[0], whole.num_points, kernel.in_dim)
         part = Integral(kernel, u, _run(whole, whole.pos, whole.weights, whole.times))
         ordered = [] if whole.is_ordered else ["the points are in no order"]
@@ -69,7 +69,7 @@ class Relay(Route[Stateful]):
 
 
 def _run(source: Domain, pos: Tensor, weights: Tensor, times: Tensor | None) -> Domain:
-    """The points of a domain, as some that go on after others."""
+    """The points of a domain as the continuation of earlier ones."""
     run = Points.derived(source, pos, weights, times, counts_per_mass=source.counts_per_mass)
     run.mask, run.has_index_order = source.mask, True
     if whole_of(source).is_uniform:

@@ -1,12 +1,12 @@
-"""Integrals over points of all processes, block by block: each process's points go round, and all add what they meet.
+"""Integrals on a sharded signal, block by block: each process's points go round a ring, and all add their integrals.
 
 Legend (rank r of P, block b = the points of rank b)
-    v_r(x)       Σ_b ∫_b κ(x, y) u(y) dμ(y), where κ knows nothing of other points (`Ring`)
+    v_r(x)       Σ_b ∫_b κ(x, y) u(y) dμ(y), where κ depends on no other points (`Ring`)
     v_r(x)       Σ_b n(σ_b) / n(σ) Z_b O_b / Z, where scores of a row compete (`ScoreRing`): O_b, σ_b and Z_b of a block
                  as in `attention/score_tiled.py`, σ the largest of all σ_b, Z = Σ_b n(σ_b) / n(σ) Z_b
 
-A process holds its own block and one that passes by: O(N / P · C) numbers. With n_b points of F numbers in block b, it
-sends all blocks but one forward, and backward these and P blocks of gradients.
+A process holds its own block and a visiting one: O(N / P · C) numbers. It sends all blocks but one forward, with n_b
+points of F numbers in block b, and backward these and P blocks of gradients.
 """
 
 import dataclasses
@@ -42,13 +42,13 @@ from fredholm.kernels.kernel import divided
 @final
 @dataclasses.dataclass(frozen=True)
 class Ring(Route[Kernel]):
-    """For kernels of two points alone, on points of several processes: blocks of these go round, and integrals add up.
+    """For pairwise kernels on a sharded signal: blocks of points go round a ring, and integrals add up.
 
-    Each block is integrated by a route of its own, backward once more. Beside its tiles a process needs memory for its
-    own points and one block.
+    Each block is integrated by a route of its own, and once more backward. Beside its tiles a process needs memory for
+    its own points and one block.
 
     Args:
-        parts: how a block is integrated.
+        parts: evaluation of a block.
     """
 
     spans_processes = needs_processes = True
@@ -56,14 +56,14 @@ class Ring(Route[Kernel]):
     parts: Evaluation
 
     def refusals(self, integral: Integral[Kernel]) -> list[str]:
-        """Refuses kernels that know of more than two points; see `Route.refusals`."""
+        """Refuses kernels that depend on more than two points; see `Route.refusals`."""
         kernel = integral.kernel
         if isinstance(kernel, Sum | Scaled):
-            return ["each term goes its own way"]
+            return ["each term takes its own route"]
         if not kernel.is_pairwise:
             return [f"{type(kernel).__name__} needs more than the two points of a pair"]
         if isinstance(kernel, Normalised) or (isinstance(kernel, Scored) and kernel.normaliser.is_competitive):
-            return ["what a point counts depends on all others"]
+            return ["the mass of a point in the count depends on all others"]
         is_filter = isinstance(kernel, Stationary) and kernel.is_filter
         if is_filter and whole_grid(whole_of(integral.domain)) is not None:
             return ["on a grid a convolution of all points costs less than their pairs"]
@@ -97,12 +97,12 @@ class Ring(Route[Kernel]):
 
 
 Part = Callable[..., Tensor]
-"""The integral over a block, `(B, Nq, d_out)`, from its owner, its content and the tensors that all hold."""
+"""A function of a block's owner, its content and the replicated tensors, to its integral, `(B, Nq, d_out)`."""
 
 
 @final
 class RingSum(torch.autograd.Function):
-    """Σ_b part(b, content of b, tensors), each part being computed anew in the backward pass."""
+    """Σ_b part(b, content of b, tensors), recomputing each part in the backward pass."""
 
     @staticmethod
     def forward(
@@ -143,10 +143,10 @@ class RingSum(torch.autograd.Function):
 @final
 @dataclasses.dataclass(frozen=True)
 class ScoreRing(Route[Scored]):
-    """For `Scored` kernels whose scores compete, on points of several processes: keys and values go round in blocks.
+    """For `Scored` kernels with a sum over the row, on a sharded signal: keys and values go round a ring in blocks.
 
     Rows keep the largest score and the sum so far, so that the result is that of all keys at once; the backward pass
-    goes round once more with the whole row's sums, and computes scores anew; twice where one key may take all of a row.
+    goes round once more with the whole row's sums, and recomputes scores, twice where one key may have all weight.
 
     Args:
         tile_elements: as in `ScoreTiled`.
@@ -158,20 +158,20 @@ class ScoreRing(Route[Scored]):
     tile_elements: int | None = None
 
     def refusals(self, integral: Integral[Scored]) -> list[str]:
-        """Refuses scores that do not compete, and what tiles cannot be told; see `Route.refusals`."""
+        """Refuses elementwise normalisers, and scores that tiles cannot encode; see `Route.refusals`."""
         kernel = integral.kernel
-        alone = [] if kernel.normaliser.is_competitive else ["every score counts by itself, and integrals add up"]
+        alone = [] if kernel.normaliser.is_competitive else ["an elementwise normaliser needs no ring of scores"]
         return [*alone, *kernel.score.not_numbers(), *kernel.normaliser.not_numbers()]
 
     def compute(self, integral: Integral[Scored]) -> Tensor:
         """See `Route.compute`."""
         kernel, shard, places = integral.kernel, shard_of(integral), Places.of(integral)
         kernel.check_score()
-        whole, asked = shard.whole, whole_of(integral.query_domain)
+        whole, query_domain = shard.whole, whole_of(integral.query_domain)
         points, queries = places.points(shard, shard.rank), places.queries(integral.query_domain)
         form = kernel.score_form(integral.u, points, integral.query, queries)
         batch, heads = form.value.shape[0], form.query.shape[1]
-        mass, _, seen = measured(kernel, whole, asked)
+        mass, _, seen = measured(kernel, whole, query_domain)
         keys = [form.key.expand(batch, -1, -1, -1), form.value]
         if form.key_bias is not None:
             keys.append(form.key_bias[..., None].expand(batch, -1, -1, 1))
@@ -193,29 +193,29 @@ class ScoreRing(Route[Scored]):
         return out.to(form.value.dtype).transpose(1, 2).flatten(2)
 
     def details(self, integral: Integral[Scored]) -> list[str]:
-        """How many blocks there are."""
+        """The number of blocks."""
         return [f"{len(shard_of(integral).sizes)} blocks of keys and values"]
 
 
 CARRIED = ("key", "value", "key_bias")
-"""What goes round, by the names of `ScoreInputs`; not all kernels have the last."""
+"""Fields of `ScoreInputs` that go round the ring; not all kernels have the last."""
 
 
 class _Spec(NamedTuple):
-    """What the ring knows beside tensors."""
+    """Settings of the ring apart from tensors."""
 
     sizes: tuple[int, ...]
     group: dist.ProcessGroup
     widths: list[int]
-    """Channels a head of keys and values, and 1 for the constants of keys, if there are some."""
+    """Channels per head of keys and values, and 1 for the constants of keys, if any."""
     heads: int
-    """Of the queries."""
+    """Number of heads of the queries."""
     score: list[float]
     normaliser: list[float]
     elements: int | None
 
     def cut(self, block: Block, mass: Tensor | None, seen: Tensor | None) -> "_Cut":
-        """What a block holds, by head."""
+        """The tensors of a block, by head."""
         start, size = sum(self.sizes[: block.owner]), self.sizes[block.owner]
         kv_heads = block.content.shape[-1] // sum(self.widths)
         pieces = block.content.split([kv_heads * width for width in self.widths], dim=-1)
@@ -237,7 +237,7 @@ class _Cut(NamedTuple):
     seen: Tensor | None  # (B', Nq)
 
     def inputs(self, query: Tensor, softening: Tensor | None, numbers: Tensor | None, heads: int) -> ScoreInputs:
-        """The block's, as tiles have them."""
+        """The `ScoreInputs` of a block."""
         return ScoreInputs(
             each_query_head(self.value, heads),
             query,
@@ -294,14 +294,14 @@ class _ScoreRing(torch.autograd.Function):
         outputs = ScoreOutputs(out, reference[..., 0], total[..., 0])
         received = ScoreOutputs(grads[0].contiguous(), None, None)  # pyright: ignore[reportArgumentType]
         names = ("query", "softening", "numbers", "mass")
-        asked = {name for name, want in zip(names, ctx.needs_input_grad[2:6], strict=True) if want}
+        requested = {name for name, want in zip(names, ctx.needs_input_grad[2:6], strict=True) if want}
         sums: dict[str, Tensor] = {}
-        by_mass = torch.zeros_like(mass) if "mass" in asked else None
+        by_mass = torch.zeros_like(mass) if "mass" in requested else None
         options = spec.score, spec.normaliser, spec.elements
         rho, delta = Normaliser.decoded(spec.normaliser), None
         assert isinstance(rho, Competitive)
         if any_holds(has_references(reference, rho), spec.group, own.device):
-            # g·O would differ in its last digits from the g·v that it is taken off
+            # g·O would differ by rounding from the g·v from which it is subtracted
             for block in around(own, spec.sizes, spec.group):
                 inputs = spec.cut(block, mass, seen).inputs(query, softening, numbers, spec.heads)
                 part = score_delta(inputs, outputs, received.out, *options)
@@ -310,9 +310,9 @@ class _ScoreRing(torch.autograd.Function):
         def gradient(block: Block) -> Tensor:
             cut = spec.cut(block, mass, seen)
             inputs = cut.inputs(query, softening, numbers, spec.heads)
-            wanted = frozenset([*CARRIED[: len(spec.widths)], *asked])
+            wanted = frozenset([*CARRIED[: len(spec.widths)], *requested])
             made = score_backward(inputs, outputs, received, wanted, *options, delta)
-            for name in asked - {"mass"}:
+            for name in requested - {"mass"}:
                 if name in made:
                     sums[name] = made[name] if name not in sums else sums[name] + made[name]
             if by_mass is not None and "mass" in made:
@@ -320,7 +320,7 @@ class _ScoreRing(torch.autograd.Function):
                 by_mass[:, start:stop] += made["mass"].reshape(len(by_mass), -1)
             batch, kv_heads, size, _ = cut.key.shape
             pieces = [
-                # heads that share a key have a part of its gradient each
+                # heads that share a key each contribute to its gradient
                 made[name].reshape(batch, kv_heads, -1, size, width).sum(2).transpose(1, 2).flatten(2)
                 for name, width in zip(CARRIED, spec.widths, strict=False)
             ]

@@ -1,4 +1,4 @@
-"""Integrals of perceptron kernels and over Yat scores, fused in Triton, which only their first use imports."""
+"""Fused Triton routes of perceptron kernels and Yat scores; Triton is imported at their first use."""
 
 from fredholm.evaluation.triton.feature_sum import TritonFeatureSum
 from fredholm.evaluation.triton.tiled import TritonTiled

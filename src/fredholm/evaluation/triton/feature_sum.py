@@ -39,7 +39,7 @@ class TritonFeatureSum(FusedRoute[FeatureFactorised]):
     spans_processes = True
 
     def unfused(self, integral: Integral[FeatureFactorised]) -> list[str]:
-        """Large heads, and what `FeatureSum` refuses; see `FusedRoute.unfused`."""
+        """Refuses large heads, and what `FeatureSum` refuses; see `FusedRoute.unfused`."""
         kernel, reasons = integral.kernel, []
         dim, frequencies = kernel.in_dim // kernel.num_heads, kernel.features.num_frequencies
         if kernel.is_causal:
@@ -64,7 +64,7 @@ class TritonFeatureSum(FusedRoute[FeatureFactorised]):
 
 
 class LowRankInputs(NamedTuple):
-    """What h_i T reads where T is that of a low-rank kernel: `FeatureInputs`, S and `LowRankForm`."""
+    """Inputs of h_i T for a low-rank kernel: `FeatureInputs`, S and `LowRankForm`."""
 
     lifted: Tensor
     content: Tensor
@@ -78,7 +78,7 @@ class LowRankInputs(NamedTuple):
 
 
 class LowRankOutputs(NamedTuple):
-    """h_i T, and what the backward pass reads."""
+    """h_i T, and tensors for the backward pass."""
 
     out: Tensor
     reading: Tensor  # Ψ : S, (H, B, r)
@@ -203,7 +203,7 @@ feature_sums_triton = Operator(
     plain=plain_sums,
     is_counted=False,
 )
-"""As `feature_sums`, in float32, bfloat16 or float16."""
+"""`feature_sums`, in float32, bfloat16 or float16."""
 
 feature_tables_triton = Operator(
     "feature_tables_triton",
@@ -215,7 +215,7 @@ feature_tables_triton = Operator(
     plain=plain_tables,
     is_counted=False,
 )
-"""As `feature_tables`, in float32, bfloat16 or float16."""
+"""`feature_tables`, in float32, bfloat16 or float16."""
 
 low_rank_tables_triton = Operator(
     "low_rank_tables_triton",

@@ -1,12 +1,13 @@
-"""Features of one point, fused: none of them ever leaves a register.
+"""Fused features of one point, which exist only in registers.
 
 Legend (beside that of `features/features.py`)
-    v     what a point's features are multiplied with: ω_j u_j, or the gradient g_i of h_i T
-    T     a table (w + 1, n): of a query, or the gradient of S
+    v     factor of a point's features: ω_j u_j, or the gradient g_i of h_i T
+    T     a table (w + 1, n): that of a query, or the gradient of S
 
-Two sums are all there is. Over points, S = Σ_j h_j ⊗ v_j: one program a run of points, the runs added in a fixed order.
-Over units, h_i T. The gradient of S is read by points as a table, v its other factor; the gradient of T is a sum over
-points with g as v; and in both φ(p) receives v Tᵀ, from which the rest follows, again over points or over units.
+There are two sums. Over points, S = Σ_j h_j ⊗ v_j: one program per run of points, and the runs are added in a fixed
+order. Over units, h_i T. The gradient of S acts on points as a table with factor v; the gradient of T is a sum over
+points with g as v; in both, φ(p) has the gradient v Tᵀ, from which the other gradients follow, again over points or
+over units.
 
 The kernels take two orders: a program of hidden units takes all points of a run, in tiles of N, and sums over them; a
 program of N points takes all hidden units, in tiles of UNITS, and sums over those. All tensors are contiguous.
@@ -33,13 +34,13 @@ from fredholm.evaluation.triton.tile import (
 from fredholm.evaluation.triton.tuning import Room, choose_tile, launch
 
 PROGRAMS = 528
-"""How many programs share the sum over points at least, if there are points enough: four for each of 132 processors."""
+"""Smallest number of programs of a sum over enough points: four for each of 132 processors."""
 ROW_COLUMNS = 64
-"""The least columns of a tile's rows in 16 bits.
+"""Smallest number of columns of a tile in 16 bits.
 
-Tiles take each other's place in shared memory, and tensor cores are told by a descriptor how rows lie there. Where two
-that share a place have shorter rows of unlike length, the assembler of CUDA 12.8 makes the second descriptor from a
-register that nothing has set. Of this length and longer, all have the same descriptor.
+Tiles reuse shared memory, and tensor cores get a descriptor of the layout of rows. If two tiles in the same memory have
+shorter rows of different lengths, the assembler of CUDA 12.8 makes the second descriptor from an uninitialised
+register. From this length on, all tiles have the same descriptor.
 """
 _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 _WEIGHTS = {"position_weight": "grad_position", "content_weight": "grad_content", "bias": "grad_bias"}
@@ -80,7 +81,7 @@ def unit_sums_kernel(
     PRECISION: tl.constexpr, DTYPE: tl.constexpr, WIDTH: tl.constexpr, LIFTED: tl.constexpr, CONTENT: tl.constexpr,
     VALUE: tl.constexpr, F: tl.constexpr, C: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Over a run of points, v multiplied by ω with WEIGHED.
+    """Sums over a run of points; with WEIGHED v is multiplied by ω.
 
     With SUMS: Σ_j h_j ⊗ v_j, `(H, B·runs, w + 1, n)`. With GRADIENT: the gradients of P, R and c from those of φ(p),
     v T, `(H, B·runs, w, ...)` each.
@@ -154,10 +155,10 @@ def point_sums_kernel(
     CONTENT: tl.constexpr, VALUE: tl.constexpr, F: tl.constexpr, C: tl.constexpr, V: tl.constexpr,
     UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """At every point.
+    """Results at every point.
 
-    With READ: h_i T, `(B, N, H, n)`. With GRADIENT: those of u, `(B, N, H, e)`, and, with POSITIONS, of γ, a head
-    apart, `(B, N, H, f)`, from the gradients v T of φ(p), v multiplied by ω with WEIGHED. With both, v is u, and its
+    With READ: h_i T, `(B, N, H, n)`. With GRADIENT: gradients of u, `(B, N, H, e)`, and, with POSITIONS, of γ for each
+    head, `(B, N, H, f)`, from the gradients v T of φ(p); with WEIGHED v is multiplied by ω. With both, v is u, and its
     gradient ω_i h_i T is a part of that of u.
     """
     SCALE: tl.constexpr = scale_of(ACTIVATION)
@@ -229,8 +230,8 @@ class FusedFeatures:
     Args:
         inputs: its tensors, each in its own dtype.
         activation: φ.
-        dtype: what its products are computed in, and its results are.
-        weights: ω, `(B', N)`, B' = 1 or B, where v is to be multiplied by it.
+        dtype: of its products and results.
+        weights: ω, `(B', N)`, B' = 1 or B, a factor of v; None: no factor.
     """
 
     def __init__(
@@ -243,7 +244,7 @@ class FusedFeatures:
         self.lifted, self.content = inputs.position_weight.shape[-1], inputs.content_weight.shape[-1]
         self.unit = None if weights is None else mass_unit(weights, dtype)
         weights = weights if weights is None or self.unit is None else weights / self.unit
-        self.unused = self.t.bias  # what stands for tensors that a kernel is told not to touch
+        self.unused = self.t.bias  # placeholder for tensors that a kernel does not access
         self.inputs: dict[str, Any] = {
             **own,
             "weights": self.unused if weights is None else weights.contiguous(),
@@ -277,21 +278,21 @@ class FusedFeatures:
     def gradients(
         self, value: Tensor, table: Tensor, wanted: frozenset[str], *, sums: bool = False, read: bool = False
     ) -> dict[str, Tensor]:
-        """Gradients of all inputs where φ(p) receives v Tᵀ; those of γ and u only where `wanted`.
+        """Gradients of all inputs from the gradient v Tᵀ of φ(p); those of γ and u only where `wanted`.
 
         Args:
             value: v, `(B, N, H, n)`.
             table: T, `(H, B, w + 1, n)`.
             wanted: names of inputs.
-            sums: whether to find "sums" as well, as of `sums(value)`.
-            read: whether v is u, which then also receives ω_i h_i T.
+            sums: whether to compute "sums" as well, those of `sums(value)`.
+            read: whether v is u, whose gradient then also has the part ω_i h_i T.
         """
         t, table = self.t, self._weighed(table)
         grads = self._over_points(value, table, sums=sums)
         positions, signal = "lifted" in wanted and self.lifted > 0, read or self.content > 0
         if positions or ("content" in wanted and signal):
             places = {"value": value.contiguous()}
-            if signal:  # it is written wherever it is found
+            if signal:  # written wherever it is computed
                 places["grad_content"] = grads["content"] = torch.empty_like(t.content)
             if positions:
                 places["grad_lifted"] = self._empty(*t.content.shape[:3], self.lifted)
@@ -304,7 +305,7 @@ class FusedFeatures:
         """Sums over all points: S, `(H, B, w + 1, n)`, and with a table the gradients of weights, `(G, w, ...)`."""
         n, v = value.shape[-1], self._padded(value.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
-        summed = both + (0 if table is None else v * (1 + sums))  # what a program of S holds are its weights
+        summed = both + (0 if table is None else v * (1 + sums))  # numbers per unit that a program sums
         tile = choose_tile(unit_sums_kernel, Room(self.width, summed, both + v, self.dtype))
         blocks = tile.blocks(self.width)
         tiles = -(-self.num_points // tile.points)
@@ -332,7 +333,7 @@ class FusedFeatures:
         return found
 
     def _over_units(self, table: Tensor, places: dict[str, Tensor], *, read: bool, gradient: bool) -> None:
-        """Fills the places with what is found at every point."""
+        """Writes the results at every point to the given memory."""
         n, v = table.shape[-1], self._padded(table.shape[-1])
         both = self.inputs["F"] + self.inputs["C"]
         tile = choose_tile(point_sums_kernel, Room(self.width, both + v, both + v, self.dtype, "points"))
@@ -344,11 +345,11 @@ class FusedFeatures:
             launch(point_sums_kernel, (programs, 1, self.heads), tile, {**self.inputs, **own})
 
     def _weighed(self, value: Tensor) -> Tensor:
-        """S, or a T that multiplies ω u, as if ω were in units of 1."""
+        """Rescales S, or a T that multiplies ω u, to ω in units of 1."""
         return value if self.unit is None else value * self.unit
 
     def _padded(self, columns: int) -> int:
-        """The columns of a tile that holds so many."""
+        """Number of columns of a tile that holds `columns`."""
         return padded(columns, at_least=ROW_COLUMNS if columns and self.dtype != torch.float32 else 16)
 
     def _table(self, table: Tensor | None) -> Tensor:

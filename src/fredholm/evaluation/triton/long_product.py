@@ -1,7 +1,7 @@
-"""Products of few rows with few columns, whose inner dimension is so long that it is shared by many programs.
+"""Matrix products with few rows and columns and a long inner dimension, split over many programs.
 
-A library for matrix products gives a tile of the result to one program, and here there are fewer tiles than a GPU has
-processors. So each program sums over a part of the inner dimension, and the parts are added in a fixed order.
+Libraries assign one tile of the result to one program, and here there are fewer tiles than a GPU has processors. So
+each program sums over a part of the inner dimension, and the parts are added in a fixed order.
 """
 
 # pyright: reportGeneralTypeIssues=false

@@ -1,4 +1,4 @@
-"""Whether the fused kernels can run here, and what they are told of it."""
+"""Requirements of the fused kernels, and their settings for the machine."""
 
 import abc
 import importlib.util
@@ -14,28 +14,28 @@ from fredholm.kernels import Kernel
 
 INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
-"""Triton reads this once too, when the kernels are defined."""
+"""Whether Triton's interpreter is on. Triton reads the variable once too, when the kernels are defined."""
 LARGEST_DIM = 256
-"""Channels of a head, and Fourier frequencies, that a program's registers and shared memory are cut for."""
+"""Largest number of channels of a head, and of Fourier frequencies, for a program's registers and shared memory."""
 
 
 class FusedRoute(Route[K]):
-    """A route to fused kernels: where the machine has none, nothing else is asked."""
+    """A route to fused kernels; where the machine does not support them, it refuses without further checks."""
 
     devices = ("cuda", "cpu") if INTERPRETING else ("cuda",)
 
     @final
     def refusals(self, integral: Integral[K]) -> list[str]:
-        """Refuses machines and dtypes without such kernels, and what `unfused` names."""
+        """Refuses unsupported machines and dtypes, and for the reasons of `unfused`."""
         return machine_refusals(integral) or self.unfused(integral)
 
     @abc.abstractmethod
     def unfused(self, integral: Integral[K]) -> list[str]:
-        """What speaks against fused kernels on a machine that has them."""
+        """Reasons against fused kernels on a machine that supports them."""
 
 
 def machine_refusals(integral: Integral[Kernel]) -> list[str]:
-    """What speaks against fused kernels on this GPU: the installation, the dtype, or its age."""
+    """Reasons against fused kernels on this GPU: the installation, the dtype, or its compute capability."""
     if not INSTALLED:
         return ["triton is not installed (pip install 'fredholm[triton]')"]
     # the interpreter rounds to bfloat16 wrongly
@@ -54,33 +54,33 @@ def machine_refusals(integral: Integral[Kernel]) -> list[str]:
 
 
 def activation_for(activation: str, dtype: torch.dtype) -> str:
-    """φ as the kernels name it."""
+    """The kernels' name of φ."""
     return f"{activation}_short" if activation.startswith("gelu") and dtype != torch.float32 else activation
 
 
 def scale_for(activation: str) -> float:
-    """By what the first layer is multiplied before an activation, so named, is taken; a power of 2."""
+    """Factor of the first layer for an activation of this name; a power of 2."""
     return 0.5 if activation.endswith("_short") else 1.0
 
 
 def mass_unit(weights: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """In which unit ω is taken where products are in float16, 0-dim: a power of two just above the largest.
+    """The unit of ω for products in float16, 0-dim: a power of two just above the largest ω.
 
-    In that unit ω u is as large as u, and keeps its digits however many points share a mass. None: in units of 1.
+    In that unit ω u is about as large as u, and stays accurate for any number of points. None: units of 1.
     """
     if dtype != torch.float16:
         return None
     largest = weights.amax().float()
-    # a quotient is exact, as a GPU's power of 2 need not be
+    # a quotient is exact; a GPU's power of 2 may not be
     mantissa, _ = torch.frexp(largest)
     return torch.where(mantissa > 0, largest / mantissa, 1.0)
 
 
 def precision() -> str:
-    """How float32 matrices are multiplied: as torch does it."""
+    """Precision of float32 matrix products, as set in torch."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def padded(size: int, at_least: int = 16) -> int:
-    """The power of two that holds `size`; tensor cores take no less than 16."""
+    """The smallest power of two >= `size`, at least 16 for tensor cores."""
     return max(at_least, 1 << max(0, size - 1).bit_length())

@@ -5,8 +5,8 @@ Legend (beside that of `perceptron/tiles.py`)
     x         a point that the owner is paired with, in tiles of `points`
     A_o       (w, d): K + P ⊙ u_i for a query, Q + P ⊙ u_j for a key, so that in p one matrix product has all units:
               p_ij = R_ij + α_i + K u_j + (P ⊙ u_i) u_j + Q u_i, and the owner's own part of it is a bias
-    table     where a grid is among queries and among keys, R of all pairs, `(G, entries, w)`: a row a displacement of
-              the grid, and a row a pair with a point beside it (`Places`)
+    table     where a grid is among queries and among keys, R of all pairs, `(G, entries, w)`: one row per displacement
+              of the grid, and one row per pair with a point off the grid (`Places`)
     S_i       Σ_j h_ij ⊗ ω_j u_j, (w, d);  out_i = W S_i
     T_j       Σ_i h_ij ⊗ g_i, (w, d_out), g the gradient of the integral: both the gradient of ω_j u_j, W T_j, and that
               of W, Σ_j ω_j u_j ⊗ T_j, follow from it
@@ -15,8 +15,8 @@ Legend (beside that of `perceptron/tiles.py`)
 A forward program accumulates S_i in registers over tiles of keys; W is one matrix product for many queries. Backward,
 every tile is built twice: by the query's program, which accumulates all that belongs to the query, and by the key's,
 which accumulates all that belongs to the key. So each sum has one owner and one order: no atomic operations, and two
-runs are identical. Seven matrix products of a pair's w·d against the forward pass's two; a table, the rows of which no
-point owns, costs two more.
+runs are identical. Seven matrix products of a pair's w·d against the forward pass's two; a table, whose rows belong to
+no point, costs two more.
 """
 
 import functools
@@ -43,21 +43,21 @@ from fredholm.evaluation.triton.perceptron_kernels import (
 from fredholm.evaluation.triton.tuning import Room, Tile, choose_tile, launch, multiprocessors, split, tuned_tile
 
 WORKSPACE_BYTES = 1 << 28
-"""What S, Y or T of the owners that are launched at once may fill: the more, the fewer launches, and the larger the
-matrix product that takes them."""
+"""Largest memory of S, Y or T of the owners of one launch: more memory means fewer launches and larger matrix
+products."""
 TOGETHER, PROGRAMS_LEFT = 8, 8
-"""Batch entries that a program of the backward pass goes through, while a multiprocessor has so many programs left."""
+"""Batch entries per program of the backward pass, as long as a multiprocessor has this many programs."""
 WEIGHTS = ("product_weight", "sin_weight", "cos_weight", "distance_weight")
 """Weights of the first layer that belong to neither side."""
 FIRST = ("first_batch", "first")
-"""Where some owners begin: the batch entry, and the point in it."""
+"""The first owner of a launch: batch entry, and point in it."""
 FIRST_LAYER = (*WEIGHTS, "query_weight", "key_weight", "query_bias", "key_bias", "table")
-"""What is added up to p, or multiplied with features, sines and distances before."""
+"""Tensors that p is linear in: biases, and the weights of features, sines and distances."""
 
 
 @final
 class Problem:
-    """One integral's tensors, contiguous and by role, and what its kernels are compiled for."""
+    """One integral's tensors, contiguous and by role, and the compile options of its kernels."""
 
     def __init__(self, inputs: PerceptronInputs, block: Block, activation: str) -> None:
         nothing = inputs.query.new_empty(0)
@@ -66,7 +66,7 @@ class Problem:
         given = {name: x for name, x in inputs._asdict().items() if x is not None}
         if self.scale != 1.0:
             scaled = [name for name in FIRST_LAYER if name in given]
-            # by one launch, as optimisers work
+            # in one launch, like multi-tensor optimisers
             given |= zip(scaled, torch.ops.aten._foreach_mul([given[name] for name in scaled], self.scale), strict=True)
         self.t = t = dict.fromkeys(inputs._fields, nothing) | {name: x.contiguous() for name, x in given.items()}
         self.has = frozenset(given)
@@ -80,23 +80,23 @@ class Problem:
         self.frequencies = t["sin_weight"].shape[-1] if "sin_weight" in self.has else 0
         self.reads_distance = "distance_weight" in self.has
         self.last = t["output_weight"]  # (G, w, d, d_out)
-        # float16 ends at 65504, and so may S where the integral does not
+        # float16 ends at 65504: S may overflow where the integral does not
         self.sums_dtype = torch.float32 if self.dtype == torch.float16 else self.dtype
 
     def weighed(self, value: Tensor) -> Tensor:
-        """What is linear in `values`, as if ω were in units of 1."""
+        """Rescales a result that is linear in `values` to ω in units of 1."""
         return value if self.unit is None else value * self.unit
 
     def varies(self, side: str) -> bool:
-        """Whether the points of a side add something to p that is not the same at all of them, content aside."""
+        """Whether the biases of a side in p differ from point to point."""
         return self.t[f"{side}_bias"].shape[2] > 1
 
     def has_rest(self, met: str) -> bool:
-        """Whether p receives something of pairs, or of the points met, that lies in memory."""
+        """Whether p has terms of pairs, or of the other side's points, that are read from memory."""
         return self.places is not None or self.varies(met)
 
     def side(self, name: str, met: str | None) -> Side:
-        """The queries, or the keys; what they add to p themselves, where they own the sums and meet the others."""
+        """The queries or the keys as a `Side`; with `met`, as owners of sums over it, with their part of p."""
         t, num = self.t, self.t[name].shape[2]
         nothing = t[name].new_empty(0)
         part = nothing
@@ -109,7 +109,7 @@ class Problem:
         return Side(t[name], part.contiguous(), t[f"{name}_bias"], t[f"{name}_phase"], t[f"{name}_pos"], entry, num)
 
     def arguments(self, own: str, other: str) -> dict[str, Any]:
-        """What every kernel is given whose owners are of one side, and meet the other."""
+        """The common arguments of all kernels with owners of one side, paired with the other."""
         t = self.t
         weights = {name: t[name] for name in WEIGHTS}
         geometry = len(t["key_bias"]) > 1
@@ -124,7 +124,7 @@ class Problem:
         }
 
     def plan(self, own: str, other: str, value_dim: int, *, phase: bool = False, pos: bool = False) -> Plan:
-        """What a kernel is compiled for, whose values have `value_dim` channels; `phase` and `pos` as in `Plan`."""
+        """Compile options of a kernel whose values have `value_dim` channels; `phase` and `pos` as in `Plan`."""
         sign, dimensions = (1 if own == "query" else -1), self.t["key_pos"].shape[-1]
         return Plan(
             ACTIVATION=self.activation,
@@ -133,7 +133,7 @@ class Problem:
             TABLE=self.places is not None,
             BIAS=self.varies(other),
             CAUSAL="seen" in self.has,
-            # the other points' features meet the weights of the other points
+            # features of the other side are multiplied by the other side's weights
             WEIGHT=f"{other}_weight" in self.has,
             PRODUCT="product_weight" in self.has,
             DISTANCE=self.reads_distance,
@@ -160,22 +160,22 @@ class Problem:
         return value.unflatten(1, (self.batch, points)).transpose(0, 1)
 
     def owners_at_once(self, bytes_per_owner: int) -> int:
-        """How many owners fill the workspace."""
+        """Number of owners that fill the workspace."""
         return max(1, WORKSPACE_BYTES // max(1, bytes_per_owner))
 
 
 @final
 class Places(NamedTuple):
-    """Where points lie in the table of R, int32; see `_rows_of`.
+    """Indices of points into the table of R, int32; see `_rows_of`.
 
-    First come the `displacements` of the grid: query i and key j are entry_i + entry_j apart, where entry_i is that of
-    the cell as far from the last as i is from the first. Then, for each key beside the grid, a row a query; then, for
-    each query beside it, a row a key.
+    First come the `displacements` of the grid: query i and key j have the row entry_i + entry_j, where entry_i is that
+    of the cell as far from the last as i is from the first. Then, for each key off the grid, one row per query; then,
+    for each query off the grid, one row per key.
     """
 
     query: Tensor  # (Nq,)
     key: Tensor  # (N,)
-    cell: Tensor  # which cell has an entry, -1 where none has: (displacements,)
+    cell: Tensor  # the cell of each entry, -1 where there is none: (displacements,)
     keys_beside: Tensor  # int64
     displacements: int
     start: int
@@ -192,7 +192,7 @@ class Places(NamedTuple):
         return torch.where(key >= self.displacements, key + i[:, None], own)
 
     def beside(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Of `(G, entries, w)`, the rows of keys beside the grid, by query, and those of queries, by key."""
+        """The rows of `(G, entries, w)` of keys off the grid, by query, and of queries off the grid, by key."""
         queries, keys = len(self.query), len(self.key)
         of_keys = len(self.keys_beside) * queries
         rest = rows[:, self.displacements :]
@@ -200,14 +200,14 @@ class Places(NamedTuple):
         return by_query, rest[:, of_keys:].unflatten(1, (queries - self.size, keys))
 
     def numbers_beside(self, queries: slice) -> slice:
-        """Of queries before the grid, or behind it, how many beside it come before them."""
+        """Indices among the queries off the grid, for a slice of queries before or after the grid."""
         shift = self.size if queries.start > self.start else 0
         return slice(queries.start - shift, queries.stop - shift)
 
 
 def places_of(block: Block, num_queries: int, num_keys: int, device: torch.device) -> Places:
-    """Those of the points of an integral, of which a grid is the block."""
-    # what is made while a graph is captured belongs to that graph
+    """The `Places` of the points of an integral with a grid as its block."""
+    # tensors made while a CUDA graph is captured belong to that graph
     is_captured = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     return (_places.__wrapped__ if is_captured else _places)(block, num_queries, num_keys, device)
 
@@ -263,20 +263,20 @@ def integral(inputs: PerceptronInputs, block: Block, activation: str) -> Tensor:
 
 
 def grouped(count: int, points: int, blocks: int, device: torch.device) -> tuple[int, int]:
-    """How many owners, of `count` with so many `points` in a batch entry, a program has; and how many programs."""
+    """Number of owners per program, of `count` owners with `points` per batch entry, and number of programs."""
     entries = -(-count // points)
     together = max(1, min(TOGETHER, entries, count * blocks // (PROGRAMS_LEFT * multiprocessors(device))))
     return together, min(count, -(-entries // together) * points)
 
 
 def zeros_apart(shapes: dict[str, torch.Size], device: torch.device) -> dict[str, Tensor]:
-    """Sums in float32 that are given away as they are."""
+    """Zeros for sums in float32, one tensor each, which are returned without a conversion."""
     return {name: torch.zeros(shape, dtype=torch.float32, device=device) for name, shape in shapes.items()}
 
 
 def zeros_together(shapes: dict[str, torch.Size], device: torch.device) -> dict[str, Tensor]:
-    """Likewise, in one piece of memory and by one launch, of sums that leave it as they are rounded to 16 bits."""
-    # kernels are compiled for addresses that 16 bytes divide
+    """Zeros for sums in one piece of memory and one launch; they are copied when converted to 16 bits."""
+    # kernels are compiled for addresses divisible by 16 bytes
     sizes = [-(-shape.numel() // 4) * 4 for shape in shapes.values()]
     pieces = torch.zeros(sum(sizes), dtype=torch.float32, device=device).split(sizes)
     return {
@@ -306,7 +306,7 @@ class Gradients:
         return self.sums
 
     def _of_queries(self) -> None:
-        """What queries own: themselves, the weights of P, of the rotation and of the distance."""
+        """Gradients owned by queries: of themselves, and of the weights of P, of the rotation and of the distance."""
         problem = self.problem
         grads = problem.by_kernel(self.grad)  # (G, B·Nq, d_out)
         last = problem.last.flatten(1, 2)
@@ -319,7 +319,7 @@ class Gradients:
         owned.add_to(self.sums)
 
     def _of_keys(self) -> None:
-        """What keys own: themselves, their weights in the measure, and the last layer, by way of T."""
+        """Gradients owned by keys: of themselves, of their masses, and of the last layer, from T."""
         problem, t, sums, last = self.problem, self.t, self.sums, self.problem.last
         values = problem.by_kernel(problem.values)  # (G, B·N, d)
         grad_values = torch.empty_like(values)
@@ -343,7 +343,7 @@ class Gradients:
         kernels, batch, width, dim = problem.kernels, problem.batch, problem.width, problem.dim
         last, device = problem.last.flatten(1, 2), self.grad.device
         total = self.sums["table"]
-        # the first layer's weights stay in registers, for another A at each batch entry
+        # the first layer's weights stay in registers; A differs for each batch entry
         tile = choose_tile(relative_gradient_kernel, Room(width, 4 * padded(dim), 2 * padded(dim), problem.dtype))
         step = problem.owners_at_once(kernels * width * (batch * dim * problem.dtype.itemsize + 4 * num_keys))
         shared = problem.arguments("query", "key") | {"value": problem.values, "batch": batch}
@@ -368,7 +368,7 @@ class Gradients:
             total.mul_(problem.unit)
 
     def _add_beside(self, total: Tensor, relative: Tensor, places: Places, queries: slice, inside: bool) -> None:
-        """The rows of the table that belong to one pair each."""
+        """Adds the gradients of the table's rows that belong to one pair each."""
         of_keys, of_queries = places.beside(total)
         beside = places.keys_beside
         if len(beside):
@@ -381,9 +381,9 @@ class Gradients:
 
 @final
 class Owned:
-    """Launches the backward kernel for all owners of one side, some at a time, and adds up what it leaves.
+    """Launches the backward kernel for all owners of one side, some at a time, and adds up the results.
 
-    `wanted` names those whose gradients somebody wants, `value` is what the owners meet.
+    `wanted` has the names of the requested gradients; `value` is that of the other side.
     """
 
     def __init__(self, problem: Problem, wanted: frozenset[str], own: str, other: str, value: Tensor) -> None:
@@ -407,7 +407,7 @@ class Owned:
         self.pos = self._empty(self.blocks, self.total, plan.DIMENSIONS if pos else 0)
         self.arguments = problem.arguments(own, other) | {"value": value, "total": self.total, "PLAN": plan}
         columns = plan.DIM if plan.PRODUCT else 0, frequencies, frequencies, 1 if plan.DISTANCE else 0
-        # parameters are left to the queries
+        # gradients of parameters are computed with the queries
         self.parameters = dict(zip(WEIGHTS, columns if self.own_queries else (0,) * 4, strict=True))
 
     def _empty(self, *shape: int) -> Tensor:
@@ -417,7 +417,7 @@ class Owned:
         return self.problem.by_batch(value, self.points)
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """The first owner of each chunk, and how many there are."""
+        """The first owner of each chunk, and the number of owners."""
         problem = self.problem
         per_owner = problem.kernels * problem.width * self.value_dim * problem.dtype.itemsize
         step = problem.owners_at_once(per_owner)
@@ -425,7 +425,7 @@ class Owned:
             yield first, min(step, self.total - first)
 
     def launch(self, first: int, count: int, grads: Tensor, sums: Tensor | None = None) -> dict[str, Tensor]:
-        """Runs one chunk; queries give the gradients of weights, `(G, w, ...)`, keys leave T in `sums`."""
+        """Runs one chunk; for queries returns the gradients of weights, `(G, w, ...)`, for keys writes T to `sums`."""
         problem = self.problem
         together, programs = grouped(count, self.points, self.blocks * problem.kernels, grads.device)
         partial = {name: self._empty(programs, problem.width, size) for name, size in self.parameters.items()}
@@ -443,7 +443,7 @@ class Owned:
         return {name: problem.weighed(value.sum(1)) for name, value in partial.items() if value.numel()}
 
     def add_to(self, sums: dict[str, Tensor]) -> None:
-        """Adds what all chunks left to the gradients of this side's tensors."""
+        """Adds the results of all chunks to the gradients of this side's tensors."""
         problem, own = self.problem, self.own
         by_bias = problem.weighed(self.bias)
         sums[f"{own}_bias"].add_(self._by_batch(by_bias).sum_to_size(sums[f"{own}_bias"].shape))

@@ -5,12 +5,12 @@ queries and for owners that are keys. A row of the table belongs to many pairs, 
 `relative_gradient_kernel` sums the gradient of R over the batch for some queries at a time, and `gather_table_kernel`
 gathers it by displacement, both in a fixed order.
 
-Loops run over tiles that are full, without masks, and then over what is left in tiles of a quarter. How often a loop
-runs is never known to the compiler (`do_not_specialize`): Triton 3.6 takes one that runs once for none, and its matrix
-products outside of loops read shared memory that has been written anew.
+Loops run over full tiles, without masks, and then over the remainder in tiles of a quarter. The number of iterations is
+hidden from the compiler (`do_not_specialize`): Triton 3.6 removes a loop of one iteration, and its matrix products
+outside of loops read shared memory that has been overwritten.
 """
 
-# a constexpr has the attributes of what it holds
+# a constexpr has the attributes of its value
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 from typing import Any, NamedTuple
 
@@ -32,12 +32,12 @@ from fredholm.evaluation.triton.tile import (
 from fredholm.evaluation.triton.tuning import AFTER, BEFORE, PRODUCT
 
 AT_FIRST, AT_LAST, BY_PRODUCT = tl.constexpr(BEFORE), tl.constexpr(AFTER), tl.constexpr(PRODUCT)
-"""REST: when p receives R; see `Tile`."""
+"""Values of REST, the time at which R is added to p; see `Tile`."""
 
 
 class Side(NamedTuple):
-    """The points of one side, queries or keys: their features, what they add to p as owners and as points that are met,
-    their phases and positions, and where they lie in the table."""
+    """The points of one side, queries or keys: their features, their parts of p as owners and as partners, phases,
+    positions, and entries of the table."""
 
     u: Any
     part: Any
@@ -49,7 +49,7 @@ class Side(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What else the first layer has: the weight of the features that an owner meets, P, s, c, r, and the table of R."""
+    """Further parts of the first layer: the weight of the partners' features, P, s, c, r, and the table of R."""
 
     weight: Any
     product_weight: Any
@@ -60,8 +60,8 @@ class Layer(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Kernels; 1 where positions, and `seen`, differ within the batch, else 0; rows of the table, and how many of them
-    belong to displacements within the grid."""
+    """Number of kernels; 1 where positions, and `seen`, differ within the batch, else 0; number of rows of the table,
+    and of those for displacements within the grid."""
 
     kernels: Any
     geometry: Any
@@ -71,7 +71,7 @@ class Extent(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Gradients: of owners, once a block of units, then of parameters, once a program, both to be summed."""
+    """Gradients to be summed: of owners, one per block of units, then of parameters, one per program."""
 
     bias: Any
     u: Any
@@ -84,12 +84,12 @@ class Received(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a kernel is compiled for: sizes, the powers of two that hold them, and what there is.
+    """Compile-time constants of a kernel: sizes, the powers of two that hold them, and flags.
 
-    SIGN is 1 where owners are queries, -1 where they are keys. TABLE: whether R comes from the table, and from nothing
-    else. BIAS: whether the points that an owner meets add something of their own to p. WEIGHT: whether p reads their
-    features beside the product. PHASE, POS: whether the gradients of the owners' phases and positions are wanted;
-    ROTATION: or those of s and c.
+    SIGN is 1 where owners are queries, -1 where they are keys. TABLE: whether R comes from the table only. BIAS:
+    whether the partners of an owner have their own term in p. WEIGHT: whether p reads their features beside the
+    product. PHASE, POS, ROTATION: whether the gradients of the owners' phases, of their positions, or of s and c are
+    needed.
     """
 
     ACTIVATION: str
@@ -116,8 +116,8 @@ class Plan(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """One owner: u_o, A_o, the coefficients of the sines and cosines that it meets, its own part of p, r, where its
-    position lies, and where it lies in the table."""
+    """One owner: u_o, A_o, the coefficients of its partners' sines and cosines, its own part of p, r, its position, and
+    its entry of the table."""
 
     u: Any
     matrix: Any
@@ -130,7 +130,7 @@ class Owner(NamedTuple):
 
 
 class Met(NamedTuple):
-    """Where the points lie that an owner meets, their values and the table among them."""
+    """Pointers to the partners of an owner, to their values and to the table."""
 
     u: Any
     value: Any
@@ -144,7 +144,7 @@ class Met(NamedTuple):
 
 @triton.jit
 def _content(own, layer, head, o, g, units, PLAN: tl.constexpr):
-    """u_o `(D,)` and what the owner alone adds to p, `(units,)`, in float32; and A_o `(units, D)`."""
+    """u_o `(D,)` and the owner's own part of p, `(units,)`, in float32; and A_o `(units, D)`."""
     D: tl.constexpr = PLAN.D
     channels, square = tl.arange(0, D), g * PLAN.WIDTH * PLAN.DIM
     u = tl.load(own.u + (head * own.num + o) * PLAN.DIM + channels, mask=channels < PLAN.DIM, other=0.0)
@@ -179,7 +179,7 @@ def _wave_rows(layer, g, units, PLAN: tl.constexpr):
 
 @triton.jit
 def _owner(own, layer, extent, r, b, o, g, units, PLAN: tl.constexpr):
-    """The owner o of batch entry b, before it meets other points."""
+    """The owner o of batch entry b."""
     geo = b * extent.geometry
     dtype: tl.constexpr = own.u.dtype.element_ty
     u, matrix, part = _content(own, layer, b * extent.kernels + g, o, g, units, PLAN)
@@ -198,7 +198,7 @@ def _owner(own, layer, extent, r, b, o, g, units, PLAN: tl.constexpr):
 
 @triton.jit
 def _met(other, value, layer, seen, extent, own_num, b, g, PLAN: tl.constexpr):
-    """The points that the owners of batch entry b meet."""
+    """The partners of the owners of batch entry b."""
     head, geo = b * extent.kernels + g, b * extent.geometry
     bias = other.bias + (geo * extent.kernels + g) * other.num * PLAN.WIDTH
     phase, pos = other.phase + geo * other.num * 2 * PLAN.FREQUENCIES, other.pos + geo * other.num * PLAN.DIMENSIONS
@@ -218,10 +218,10 @@ def _distance_weights(layer, g, units, PLAN: tl.constexpr):
 
 @triton.jit
 def _rows_of(own, o, other, points, displacements, SIGN: tl.constexpr):
-    """Which rows of the table belong to an owner o and the points it meets, from the entries of both sides.
+    """Rows of the table for an owner o and its partners, from the entries of both sides.
 
-    Those within the grid add up. One beside it, whose entry is no displacement, has a row a point of the other side;
-    where both are beside it, the key's counts.
+    Entries within the grid are added. A point off the grid, whose entry is no displacement, has one row for each point
+    of the other side; where both are off the grid, the key's is used.
     """
     if SIGN == 1:
         rows = tl.where(other >= displacements, other + o, own + tl.where(own >= displacements, points, other))
@@ -233,14 +233,14 @@ def _rows_of(own, o, other, points, displacements, SIGN: tl.constexpr):
 
 @triton.jit
 def _table_rows(owner, met, o, points, exist, displacements, MASKED: tl.constexpr, PLAN: tl.constexpr):
-    """Which rows of the table belong to an owner and the points that it meets."""
+    """Rows of the table for an owner and its partners."""
     entry = tl.load(met.entry + points, mask=exist, other=0) if MASKED else tl.load(met.entry + points)
     return _rows_of(owner.entry, o.to(tl.int32), entry, points, displacements, PLAN.SIGN)
 
 
 @triton.jit
 def _rest(owner, met, o, points, exist, units, extent, MASKED: tl.constexpr, PLAN: tl.constexpr):
-    """What the table and the points met add to p, `(units, points)`, in float32."""
+    """The part of p from the table and the partners, `(units, points)`, in float32."""
     if PLAN.TABLE:
         rows = _table_rows(owner, met, o, points, exist, extent.displacements, MASKED, PLAN)
         rest = by_unit(met.table, rows, exist, units, PLAN.WIDTH, MASKED)
@@ -263,7 +263,7 @@ def _plus_turned(p, rows, PLAN: tl.constexpr):
 def _pre_activation(
     owner, met, o, points, exist, units, extent, MASKED: tl.constexpr, PLAN: tl.constexpr, REST: tl.constexpr
 ):
-    """p on a tile, `(units, points)`, and of its points, where they are read, u, sin θ, cos θ, steps and distances."""
+    """p on a tile, `(units, points)`, and u, sin θ, cos θ, steps and distances of its points, where read."""
     HAS_REST: tl.constexpr = PLAN.TABLE or PLAN.BIAS
     p = tl.zeros([units.shape[0], points.shape[0]], tl.float32) + owner.part[:, None]
     u, sin, cos, steps, distance = p, p, p, p, p
@@ -297,7 +297,7 @@ def _add_sums(
     total, owner, met, o, units, first, stop, last, extent,
     MASKED: tl.constexpr, PLAN: tl.constexpr, REST: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys from the first to before the stop, of those before the last."""
+    """total + Σ_j φ(p_ij) ⊗ ω_j u_j over the keys in [first, stop) that are before the last."""
     ACTIVATION: tl.constexpr = PLAN.ACTIVATION
     for begin in range(first, stop, N):
         keys = begin + tl.arange(0, N)
@@ -311,9 +311,9 @@ def _add_sums(
 
 @triton.jit
 def _first_place(program, together, own_num):
-    """Which of some owners is the first of a program: it has `together`, one point in so many batch entries.
+    """Index of the first owner of a program, which has `together` owners: one point in several batch entries.
 
-    What depends on the point alone is then read once from the second cache, and from the first one afterwards.
+    Data of the point alone is then read once from the L2 cache, and afterwards from the L1 cache.
     """
     return program // own_num * (together * own_num) + program % own_num
 
@@ -360,7 +360,7 @@ def _add_gradients(
     on_sums, on_matrix, on_sin, on_cos, on_bias, on_r, on_pos, owner, met, units, grad, o, first, stop, last, extent,
     MASKED: tl.constexpr, PLAN: tl.constexpr, REST: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Adds what the points of one loop give to the sums of an owner, in the order in which they are named."""
+    """Adds the contributions of the points of one loop to the sums of an owner, in the order of their names."""
     ACTIVATION: tl.constexpr = PLAN.ACTIVATION
     for begin in range(first, stop, N):
         points = begin + tl.arange(0, N)
@@ -398,7 +398,7 @@ def _add_gradients(
 
 @triton.jit
 def _write_phase(out, on_sin, on_cos, layer, g, units, PLAN: tl.constexpr):
-    """Gradients of sin θ_o and cos θ_o, from those of the coefficients that `_owner` makes of them."""
+    """Gradients of sin θ_o and cos θ_o, from those of the coefficients that `_owner` computes."""
     waves = tl.arange(0, PLAN.L)
     s, c = _wave_rows(layer, g, units, PLAN)
     real = waves < PLAN.FREQUENCIES
@@ -412,11 +412,11 @@ def gradients_kernel(
     before, total,
     PLAN: tl.constexpr, REST: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of what `count` owners contribute, numbered as in `sums_kernel`.
+    """Gradients of the contributions of `count` owners, numbered as in `sums_kernel`.
 
     For owners that are queries `grads` is the gradient of S_i, `value` is ω u. For owners that are keys `grads` is Y_j,
     `value` the gradient of the integral, and `sums` becomes T_j. A program has UNITS units of `together` owners in one
-    kernel. What owners receive is numbered from the first of all on: there are `total`, and `before` come before these.
+    kernel. Gradients of owners are numbered from the first owner of all: there are `total`, and `before` precede these.
     """
     D: tl.constexpr = PLAN.D
     E: tl.constexpr = PLAN.E
@@ -544,7 +544,7 @@ def gather_table_kernel(
     """Adds the gradient of R to that of the table, `(G, entries, w)`: each displacement's pairs, query by query.
 
     `relative` has `count` queries of the grid from its `first` on; the grid begins at query `own_start` and key
-    `start`. `cell` is the inverse of `entry`: which cell lies there, or -1.
+    `start`. `cell` is the inverse of `entry`: the cell of an entry, or -1.
     """
     shown = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)

@@ -1,6 +1,6 @@
-"""Single instructions of an NVIDIA GPU, which cost a fraction of what Triton makes of the same functions.
+"""Single instructions of an NVIDIA GPU, at a fraction of the cost of Triton's own functions.
 
-Their errors are those of the PTX manual. Triton's interpreter knows no assembly and takes the functions themselves.
+Errors are those of the PTX manual. Triton's interpreter does not support assembly and uses the functions themselves.
 """
 
 # pyright: reportGeneralTypeIssues=false
@@ -14,7 +14,7 @@ HAS_ASSEMBLY = tl.constexpr(not INTERPRETING)
 
 @triton.jit
 def _done(x, INSTRUCTION: tl.constexpr):
-    """One instruction on each number."""
+    """Applies one instruction elementwise."""
     text: tl.constexpr = INSTRUCTION + " $0, $1;"
     return tl.inline_asm_elementwise(
         text,  # pyright: ignore[reportArgumentType]
@@ -64,7 +64,7 @@ def tanh(x):
 
 @triton.jit
 def settled(sums):
-    """Sums between two loops, hidden from the assembler: across both it would let no products overlap."""
+    """A barrier for sums between two loops: without it the assembler lets no matrix products overlap."""
     if HAS_ASSEMBLY:
         return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [sums], dtype=tl.float32, is_pure=False, pack=1)
     else:
@@ -73,7 +73,7 @@ def settled(sums):
 
 @triton.jit
 def product(x, y):
-    """x y, rounded: fused with a difference that follows, it would be another number than the one compared before."""
+    """x y, rounded: fused into a following difference, it would differ from the number that was compared."""
     if HAS_ASSEMBLY:
         return tl.inline_asm_elementwise(
             "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1

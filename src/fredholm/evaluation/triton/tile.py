@@ -3,13 +3,13 @@
 All tensors are contiguous. Offsets that grow with the data are int64; numbers of points, and offsets within one
 kernel's parameters, are int32.
 
-"gelu_short" and "gelu_tanh_short" are GELUs for results that are rounded to 16 bits. Exact ones would have more
-instructions than all else there. They take the processor's own tanh: one instruction, to a
-relative 2^-11 (PTX ISA, `tanh.approx`), and five more. Erf is replaced by the tanh of an odd cubic, fitted for the
-least largest error: 1.3e-4 times max(1, |p|), and 2.2e-4 in the slope. Both errors together, 4e-4 and 5e-4, are a
-quarter of what bfloat16 rounds off, and as much as float16 does of p, which is not rounded here. They are given p / 2,
-which saves one of six instructions: by `scale_for` the first layer is multiplied, exactly, before a kernel sees it, and
-so are the gradients of its parameters afterwards.
+"gelu_short" and "gelu_tanh_short" are GELUs for results that are rounded to 16 bits. Exact ones would need more
+instructions than all other operations. They use the processor's own tanh: one instruction, with relative error 2^-11
+(PTX ISA, `tanh.approx`), and five more. Erf is replaced by the tanh of an odd cubic, fitted for the smallest maximal
+error: 1.3e-4 times max(1, |p|), and 2.2e-4 in the slope. Both errors together, 4e-4 and 5e-4, are a quarter of the
+rounding error of bfloat16, and about that of a float16 p, which is not rounded here. Their argument is p / 2, which
+saves one of six instructions: the first layer is multiplied, exactly, by `scale_for` before a kernel is called, and the
+gradients of its parameters afterwards.
 """
 
 import triton
@@ -20,13 +20,13 @@ from fredholm.evaluation.triton.processor import exp2, larger, tanh
 
 @triton.constexpr_function
 def tail_of(tile):
-    """Points of the tiles in which a loop takes what fills no whole tile."""
+    """Number of points of the smaller tiles for the remainder of a loop."""
     return max(16, tile // 4)
 
 
 @triton.constexpr_function
 def fills(size, tile):
-    """Whether tiles end where what they are cut from ends."""
+    """Whether tiles divide the extent exactly."""
     return size % tile == 0
 
 
@@ -44,7 +44,7 @@ def unit_rows(base, units, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl
 
 @triton.jit
 def write_unit_rows(base, value, units, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    """Writes `(units, BLOCK)` to where `unit_rows` reads."""
+    """Writes `(units, BLOCK)` in the layout of `unit_rows`."""
     columns = tl.arange(0, BLOCK)
     at = base + units[:, None] * COLUMNS + columns[None, :]
     value = value.to(base.dtype.element_ty)
@@ -64,7 +64,7 @@ def point_rows(
     BLOCK: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """What is known of each point, `(points, BLOCK)`; 0 beyond its COLUMNS columns and, MASKED, where none exists."""
+    """A row of data for each point, `(points, BLOCK)`; 0 beyond COLUMNS and, MASKED, where no point exists."""
     columns = tl.arange(0, BLOCK)
     at = base + points.to(tl.int64)[:, None] * STRIDE + columns[None, :]
     if MASKED:
@@ -78,7 +78,7 @@ def point_rows(
 
 @triton.jit
 def of_units(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr):
-    """What lies as `(points, WIDTH)`, at some units, `(points, units)`; MASKED: 0 where no point exists."""
+    """Loads some units of `(points, WIDTH)` as `(points, units)`; MASKED: 0 where no point exists."""
     at = base + points.to(tl.int64)[:, None] * WIDTH + units[None, :]
     if MASKED or not fills(WIDTH, units.shape[0]):
         rows = tl.load(at, mask=exist[:, None] & (units[None, :] < WIDTH), other=0.0)
@@ -89,7 +89,7 @@ def of_units(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constex
 
 @triton.jit
 def by_unit(base, points, exist, units, WIDTH: tl.constexpr, MASKED: tl.constexpr):
-    """What lies as `(points, WIDTH)`, turned, `(units, points)`; MASKED: 0 where no point exists."""
+    """Loads some units of `(points, WIDTH)` transposed, `(units, points)`; MASKED: 0 where no point exists."""
     at = base + points.to(tl.int64)[None, :] * WIDTH + units[:, None]
     if MASKED or not fills(WIDTH, units.shape[0]):
         columns = tl.load(at, mask=(units[:, None] < WIDTH) & exist[None, :], other=0.0)
@@ -114,13 +114,13 @@ def length_of(steps):
 
 @triton.constexpr_function
 def scale_of(activation):
-    """See `scale_for`, which Triton does not find."""
+    """`scale_for`, which Triton kernels cannot call."""
     return 0.5 if activation.endswith("_short") else 1.0
 
 
 @triton.jit
 def activate(p, ACTIVATION: tl.constexpr):
-    """φ(p); of the short ones φ(2p)."""
+    """φ(p); for the short activations φ(2p)."""
     if ACTIVATION == "relu":
         return larger(p, 0.0)
     elif ACTIVATION == "gelu_tanh":
@@ -133,7 +133,7 @@ def activate(p, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def activate_with_slope(p, ACTIVATION: tl.constexpr):
-    """What `activate` gives, and its derivative by p."""
+    """The result of `activate`, and its derivative by p."""
     if ACTIVATION == "relu":
         return larger(p, 0.0), tl.where(p > 0.0, 1.0, 0.0)
     elif ACTIVATION == "gelu_tanh":
@@ -141,7 +141,7 @@ def activate_with_slope(p, ACTIVATION: tl.constexpr):
         inner = 1.5957691216057308 * (1.0 + 0.134145 * p * p)
         return p * gate, gate + p * gate * (1.0 - gate) * inner
     elif ACTIVATION == "gelu_tanh_short":
-        # 1 - tanh² needs more than the short tanh has where it is near 0
+        # 1 - tanh² near 0 needs more accuracy than the short tanh
         gate = _tanh_gate(2.0 * p)
         inner = 1.5957691216057308 * (1.0 + 0.53658 * p * p)
         return 2.0 * p * gate, 2.0 * gate + 4.0 * p * gate * (1.0 - gate) * inner
@@ -169,7 +169,7 @@ def _linear(activation):
 
 @triton.constexpr_function
 def _cubic(activation):
-    """8b of it."""
+    """8b of the GELU of `_linear`."""
     return 8 * (0.035677408136300125 if activation == "gelu_tanh_short" else 0.03514652427162717)
 
 

@@ -30,15 +30,15 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
     is imported, float32 and float16 run in Triton's interpreter on a CPU: a slow check of the kernels.
 
     Args:
-        table: where queries and keys hold the same grid, what depends on x - y is read from a table, as in `Toeplitz`;
-            False computes it by parts everywhere, as in `Tiled`.
+        table: whether to read the relative part from a table, as in `Toeplitz`, where queries and keys hold the same
+            grid; False computes it by parts everywhere, as in `Tiled`.
     """
 
     marker = PairwiseMLP
     table: bool = True
 
     def unfused(self, integral: Integral[PairwiseMLP]) -> list[str]:
-        """Hidden layers, large heads, and displacements that wrap round beside a table; see `FusedRoute.unfused`."""
+        """Refuses hidden layers, large heads, and periodic displacements without a table; see `FusedRoute.unfused`."""
         kernel, domain, reasons = integral.kernel, integral.domain, []
         dim = kernel.in_dim // kernel.num_heads
         if kernel.depth > 2:
@@ -64,42 +64,44 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
 
 
 EDGE_BYTES = 1 << 28
-"""What R of the pairs with points beside a grid may fill, with γ of their displacements, to be read from a table."""
+"""Largest memory of R, and γ, of the pairs with points off a grid, for which R is read from a table."""
 
 
 def _table_of_all_pairs(integral: Integral[PairwiseMLP], queries: GridBlock, keys: GridBlock) -> Tensor | None:
-    """R, `(G, entries, w)`, as `Places` has it, of a grid among queries and among keys and of the points beside it.
+    """R, `(G, entries, w)`, in the order of `Places`, for a grid among queries and keys and the points off the grid.
 
-    None where these are too many, or lie elsewhere in each batch entry.
+    None where these are too many, or differ within the batch.
     """
     kernel, domain = integral.kernel, integral.domain
-    asked = domain if integral.own_positions else integral.query_domain
-    keys_beside, queries_beside = domain.num_points - keys.num_points, asked.num_points - queries.num_points
-    pairs = keys_beside * asked.num_points + queries_beside * domain.num_points
+    query_domain = domain if integral.own_positions else integral.query_domain
+    keys_beside, queries_beside = domain.num_points - keys.num_points, query_domain.num_points - queries.num_points
+    pairs = keys_beside * query_domain.num_points + queries_beside * domain.num_points
     if pairs:
         kernels = 1 if kernel.head_shared else kernel.num_heads
         entry = kernels * kernel.width * integral.working_dtype.itemsize
         features = 2 * kernel.num_frequencies * torch.float32.itemsize
-        if pairs * (entry + features) > EDGE_BYTES or any(side.pos.shape[:-2].numel() > 1 for side in (asked, domain)):
+        if pairs * (entry + features) > EDGE_BYTES or any(
+            side.pos.shape[:-2].numel() > 1 for side in (query_domain, domain)
+        ):
             return None
 
     def found() -> tuple[Tensor, Tensor]:
         displacement, distance = between_cells(keys, domain)
         if not pairs:
             return displacement, distance
-        x, y = (side.pos.to(displacement.dtype).flatten(0, -2) for side in (asked, domain))
+        x, y = (side.pos.to(displacement.dtype).flatten(0, -2) for side in (query_domain, domain))
         of_keys, of_queries = x - _beside(y, keys)[:, None], _beside(x, queries)[:, None] - y
         beside = domain.wrap(torch.cat([of_keys.flatten(0, 1), of_queries.flatten(0, 1)]))
         return torch.cat([displacement, beside]), torch.cat([distance, norm(beside)])
 
-    # what is differentiated is found where it is used, as checkpoints expect that run a layer twice
-    is_shared = asked is domain and not domain.pos.requires_grad
+    # not for differentiable positions: activation checkpointing expects R inside the layer, which it runs twice
+    is_shared = query_domain is domain and not domain.pos.requires_grad
     between = domain.once((_table_of_all_pairs, queries, keys), found) if is_shared else found()
     return kernel.relative_part(*between, is_periodic=domain.is_periodic)
 
 
 def _beside(pos: Tensor, block: GridBlock) -> Tensor:
-    """The positions before the block, and behind it."""
+    """The positions before the block, and after it."""
     return torch.cat([pos[: block.start], pos[block.start + block.num_points :]])
 
 
@@ -158,7 +160,7 @@ mlp_integral_triton = Operator(
     plain=_plain,
     is_counted=False,
 )
-"""As `mlp_integral`, in 32 or 16 bits but for positions (float32) and `seen` (int64), without hidden layers.
+"""`mlp_integral`, in 32 or 16 bits but for positions (float32) and `seen` (int64), without hidden layers.
 
 A table has R of all pairs, `(G, entries, w)`; see `Places`.
 """

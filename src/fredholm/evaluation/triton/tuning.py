@@ -1,9 +1,9 @@
-"""How much of an integral one program of a fused kernel holds: by a rule, or as measured on this GPU.
+"""Tile sizes of the fused kernels: by a rule, or tuned on this GPU.
 
-A rule leaves room in registers and shared memory; which of the tiles that fit is fastest, only the GPU tells. `tune`
-times each launch of a step with tiles near the rule's, and keeps the fastest in a file, from which every later process
-takes its tiles. Without the file, or with one of other kernels, another Triton or another GPU, the rule holds. A tile
-changes what is added first, and so the last digits: runs are equal bit for bit under one file.
+The rule fits tiles into registers and shared memory; the fastest of the tiles that fit can only be measured. `tune`
+times each launch of a step with tiles near the rule's, and keeps the fastest in a file, which later processes read.
+Without the file, or with one of other kernels, another Triton or another GPU, the rule is used. A tile changes the
+order of sums, and so the last digits: runs are bit for bit equal with the same file.
 """
 
 import contextlib
@@ -31,25 +31,25 @@ from fredholm.evaluation.triton.machine import INSTALLED
 from fredholm.storage.atomic import write_file
 
 REGISTERS, SHARED_BYTES = 1 << 16, 227 * 1024
-"""Of one multiprocessor, and of one program: compute capability 9.0, the most there is."""
+"""Registers of a multiprocessor, and largest shared memory of a program, at compute capability 9.0."""
 UNITS, POINTS, WARPS, STAGES = (16, 256), (16, 128), (4, 8), (1, 4)
-"""The least and the most that is tried."""
+"""Smallest and largest values that are tried."""
 CAPS = (0, 168, 128, 96)
-"""Registers of a thread that are tried, so that 2 programs of 4 warps, 3, 4 or 5 share a multiprocessor."""
+"""Limits of registers per thread that are tried, so that 2, 3, 4 or 5 programs of 4 warps share a multiprocessor."""
 BEFORE, AFTER, PRODUCT = range(3)
-"""When p receives what the table and the points met add to it, R: before the matrix product that is summed on it; after
-that, so that R is read meanwhile; or by a matrix product with 1, so that R goes the way of the product's own factors:
-loaded tiles ahead, and never laid out anew."""
+"""Time at which R is added to p: before the matrix product that is accumulated on it; after it, so that R is loaded
+meanwhile; or by a matrix product with 1, so that R is loaded like the product's own factors: tiles ahead, without a
+change of layout."""
 PROGRAMS_EACH, SHORTEST = 2, 4
-"""Programs that a multiprocessor is to have, and the tiles that one is worth starting for."""
+"""Target number of programs per multiprocessor, and smallest number of tiles per program."""
 GAIN = 0.97
-"""Of the time of another tile: what is no faster than that is left."""
+"""Ratio of times above which a new tile is not adopted."""
 _ROUNDS, _HOPELESS = 5, 1.5
 _PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _TOLERANCE = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""By which the norm of a result may differ: in float32 products may be those of TensorFloat-32."""
+"""Allowed relative difference of results: float32 products may use TensorFloat-32."""
 _NOTHING = 1e-2
-"""Of the largest norm of all results of a step: below it a result may be what rounding leaves of 0."""
+"""Share of the largest norm of a step's results below which a result may be pure rounding."""
 
 
 class Tile(NamedTuple):
@@ -65,45 +65,45 @@ class Tile(NamedTuple):
     registers: int = 0
     rest: int = BEFORE
     key: str = ""
-    """What it is for, as the file names it."""
+    """Key of the launch in the file."""
 
     @property
     def text(self) -> str:
-        """In words."""
+        """The tile in words."""
         sizes = "x".join(map(str, self.sizes[:4]))
         registers = f" in {self.registers} registers" if self.registers else ""
         return sizes + registers + ("", " with R last", " with R by a product")[self.rest]
 
     def blocks(self, width: int) -> int:
-        """Blocks of hidden units."""
+        """Number of blocks of hidden units."""
         return -(-width // self.units)
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int, int]:
-        """What the kernel is launched with."""
+        """The tile as a tuple of numbers."""
         return self.units, self.points, self.warps, self.stages, self.registers, self.rest
 
 
 @final
 class Room(NamedTuple):
-    """What a program of some kernel must hold: numbers a unit that it sums, in float32, and a point that it loads."""
+    """Memory of a program: numbers per unit that it sums, in float32, and per point that it loads."""
 
     width: int
-    """Hidden units, or points of the side that owns the sums where that has no bound."""
+    """Number of hidden units, or of points of the side that owns the sums, if unbounded."""
     summed: int
     loaded: int
     dtype: torch.dtype
     rows: Literal["units", "points"] = "units"
     """The rows of the matrix products."""
     has_rest: bool = False
-    """Whether p receives R from memory."""
+    """Whether R is read from memory."""
     is_crowded: bool = False
-    """Whether the compiler takes more registers than are worth it, so that too few programs share a multiprocessor."""
+    """Whether the compiler uses so many registers that too few programs share a multiprocessor."""
 
     def fits(self, tile: Tile) -> bool:
-        """Whether registers and shared memory may hold a tile; the compiler has the last word."""
+        """Whether a tile should fit into registers and shared memory; the compiler may still refuse."""
         units, points, warps, stages, registers, rest = tile.sizes
-        # R and what the points met add to it
+        # R and the partners' part of p
         loaded = self.loaded + (2 * units if rest == PRODUCT else 0)
         within = all(
             least <= size <= most
@@ -119,14 +119,14 @@ class Room(NamedTuple):
             and held >= 4 * 32 * warps
             and stages * points * loaded * self.dtype.itemsize <= SHARED_BYTES
             and (rest == BEFORE or self.has_rest)
-            # a product of float32 may round to TensorFloat-32, and costs as much as the others
+            # a float32 product may use TensorFloat-32, at the cost of the others
             and (rest != PRODUCT or self.dtype != torch.float32)
         )
 
     def near(self, tile: Tile) -> Iterator[Tile]:
-        """The tiles that fit and differ from one by one step in one size, or in `rest`.
+        """The tiles that fit and differ from a tile by one step in one size, or in `rest`.
 
-        Where `rest` changes, R takes other registers or shared memory: then half of the points are tried too.
+        A change of `rest` changes the memory of R, so half of the points are tried too.
         """
         for field in ("units", "points", "warps", "stages", "registers"):
             size = getattr(tile, field)
@@ -144,8 +144,8 @@ class Room(NamedTuple):
 def _has_rows(rows: int, warps: int) -> bool:
     """Whether each warp has rows of its own in the tensor cores' products of 16 bits.
 
-    Where products follow each other, Triton 3.6 spreads all warps over the rows, and those beyond the last read memory
-    that is not theirs. Less than 64 rows go to other instructions, of which this is not true.
+    For consecutive products, Triton 3.6 spreads all warps over the rows, and warps beyond the last row read memory out
+    of bounds. Fewer than 64 rows use other instructions, which are safe.
     """
     return rows < 64 or rows >= 16 * warps
 
@@ -153,10 +153,10 @@ def _has_rows(rows: int, warps: int) -> bool:
 def choose_tile(kernel: Any, room: Room) -> Tile:
     """A tile that leaves registers for pre-activations beside the sums, and fits the loads into shared memory.
 
-    Sizes are powers of two. float32 has no tensor cores at full precision, and its operands take twice the room. In 16
-    bits two programs or more share a multiprocessor, so that one multiplies while another takes activations; an H100
-    was measured. The more a program sums, the fewer points it meets at once, and fewer where it reads R, which it then
-    reads after the product: an H200 took 15 % less time so.
+    Sizes are powers of two. float32 has no tensor cores at full precision, and its operands need twice the memory. In
+    16 bits two programs or more share a multiprocessor, so that one multiplies while another computes activations
+    (measured on an H100). The more a program sums, the fewer points its tiles have, and fewer still where it reads R,
+    after the product: 15 % less time on an H200.
     """
     return tuned_tile(kernel, room, _rule(room))
 
@@ -181,7 +181,7 @@ def _rule(room: Room) -> Tile:
 
 
 def tuned_tile(kernel: Any, room: Room, rule: Tile) -> Tile:
-    """The tile that was measured for such a launch, or that of a rule."""
+    """The tuned tile for a launch, or that of a rule."""
     gpu = torch.cuda.current_device() if torch.cuda.is_available() else None
     key, found = _kept(kernel.fn.__name__, room, rule, gpu)
     if _Trial.running is not None:
@@ -191,13 +191,13 @@ def tuned_tile(kernel: Any, room: Room, rule: Tile) -> Tile:
 
 @functools.cache
 def _kept(kernel: str, room: Room, rule: Tile, gpu: int | None) -> tuple[str, Tile]:
-    """What the file calls such launches on a GPU, and the tile that it has for them, or that of the rule."""
+    """Key of a launch in the file, and its tile there for the GPU, else that of the rule."""
     key = f"{kernel} {room.width} {room.summed} {room.loaded} {str(room.dtype).removeprefix('torch.')}"
     return key, TileFile.read().of(_device_name()).get(key, rule)._replace(key=key)
 
 
 def split(points: int, tile: Tile, programs: int, device: torch.device) -> tuple[int, int]:
-    """How many parts the points of a loop are cut into, so that few programs fill a GPU; and the points of a part.
+    """Number of parts of the points of a loop, such that few programs fill a GPU, and number of points of a part.
 
     No part is shorter than SHORTEST tiles, and points are cut between tiles.
     """
@@ -209,7 +209,7 @@ def split(points: int, tile: Tile, programs: int, device: torch.device) -> tuple
 
 
 def multiprocessors(device: torch.device) -> int:
-    """Of a GPU; 1 in the interpreter."""
+    """Number of multiprocessors of a GPU; 1 in the interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
@@ -217,7 +217,7 @@ def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[
     """Runs a Triton kernel in a grid of programs of this tile.
 
     Raises:
-        RuntimeError: the tile is one of the file, and other inputs than those it was measured on leave no room for it.
+        RuntimeError: the tile is from the file, and does not fit for these inputs.
     """
     trial = _Trial.running
     if trial is None:
@@ -235,20 +235,20 @@ def launch(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[
 
 
 def _explain(tile: Tile, error: Exception) -> None:
-    """Says what to do about a tile of the file that has no room."""
+    """Raises a RuntimeError with the remedy for a tile of the file that does not fit."""
     # the library can be imported without triton
     from triton import OutOfResources
 
     kept = TileFile.read().of(_device_name()).get(tile.key)
     if isinstance(error, OutOfResources) and kept is not None and kept.sizes == tile.sizes:
         raise RuntimeError(
-            f"the tile {tile.text} that {tile_path()} has for {tile.key} was measured on another model, and this one "
-            f"leaves no room for it ({error}); run fredholm tune on a run of this model, or remove the file"
+            f"the tile {tile.text} that {tile_path()} has for {tile.key} was measured on another model, and does not "
+            f"fit for this one ({error}); run fredholm tune on a run of this model, or remove the file"
         ) from error
 
 
 def _options(kernel: Any, tile: Tile) -> dict[str, int]:
-    """What a kernel is compiled with."""
+    """Compile options of a kernel: tile sizes, warps, pipeline stages, register limit and `REST`."""
     limit = {"maxnreg": tile.registers} if tile.registers else {}
     rest = {"REST": tile.rest} if "REST" in kernel.arg_names else {}
     return {"UNITS": tile.units, "N": tile.points, "num_warps": tile.warps, "num_stages": tile.stages, **limit, **rest}
@@ -257,7 +257,7 @@ def _options(kernel: Any, tile: Tile) -> dict[str, int]:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What `tune` found for one kind of launch: seconds of all such launches of a step."""
+    """Result of `tune` for one kind of launch; times are seconds of all such launches of a step."""
 
     key: str
     tile: Tile
@@ -267,14 +267,14 @@ class Tuned:
     num_tried: int
 
     def as_json(self) -> dict[str, object]:
-        """As plain values; tiles as units, points, warps, stages, registers and `rest`."""
+        """The result as plain values; tiles as units, points, warps, stages, registers and `rest`."""
         return {**dataclasses.asdict(self), "tile": self.tile.sizes, "before": self.before.sizes}
 
     def __str__(self) -> str:
         old, new = self.before.text, self.tile.text
-        told = "stays" if self.tile.sizes == self.before.sizes else f"became {new}"
+        change = "stays" if self.tile.sizes == self.before.sizes else f"became {new}"
         gain = self.seconds_before / self.seconds
-        return f"{self.key}: {old} {told}, {gain:.2f} times as fast ({self.num_tried} tried)"
+        return f"{self.key}: {old} {change}, {gain:.2f} times as fast ({self.num_tried} tried)"
 
 
 def tune(
@@ -287,21 +287,21 @@ def tune(
     """Finds the fastest tiles for all fused launches of a step, and keeps them in the file `tile_path()`.
 
     From the tile in use the search goes to the fastest of its neighbours, while one is faster by more than 3 %. The
-    launches that take longest come first. A tile is tried on the step itself, and only counts if results stay what they
-    were. As many tiles are compiled side by side as this process has processors, and then timed one by one.
+    launches that take longest come first. A tile is tried on the step itself, and only accepted if results stay the
+    same. As many tiles are compiled in parallel as this process has processors, and then timed one by one.
 
     Args:
         step: computes the same results each time, such as outputs and gradients of a model.
-        dtype: that it computes in; of autocast its dtype, though gradients are float32.
-        budget_s: seconds after which nothing more is tried, compiling included.
-        heard: called with each finding.
+        dtype: of its computations; under autocast that of autocast, even if gradients are float32.
+        budget_s: seconds after which no more tiles are tried, compilation included.
+        heard: called with each result.
 
     Returns:
-        One finding a kind of launch, longest first.
+        One result per kind of launch, longest first.
 
     Raises:
-        ValueError: the step launches no fused kernel, its results differ from time to time or are not finite, or the
-            budget is not positive.
+        ValueError: the step launches no fused kernel, its results are not reproducible or not finite, or the budget is
+            not positive.
         OSError: the file cannot be written.
     """
     if not budget_s > 0:
@@ -311,8 +311,8 @@ def tune(
         trial.begin()
         if not trial.rooms:
             raise ValueError(
-                "tune: the step launches no fused kernel, so there is nothing to tune; `operator.explain` says of each "
-                "operator why"
+                "tune: the step launches no fused kernel, so there is nothing to tune; `operator.explain` gives the "
+                "reasons for each operator"
             )
         found = list[Tuned]()
         for key in sorted(trial.rooms, key=lambda key: -trial.spent[key]):
@@ -324,7 +324,7 @@ def tune(
 
 
 def _climbed(trial: "_Trial", key: str, stop: float) -> Tuned:
-    """The best tile for one kind of launch, which stays on trial."""
+    """Hill climbing for one kind of launch: the best tile, which stays in use."""
     room, before = trial.rooms[key], trial.tiles[key]
     seconds = {before: trial.measured(key, before) if time.perf_counter() < stop else trial.spent[key]}
     best = before
@@ -354,7 +354,7 @@ def _climbed(trial: "_Trial", key: str, stop: float) -> Tuned:
 
 @contextlib.contextmanager
 def _parsed_in_turn() -> Iterator[None]:
-    """While entered Triton parses one function at a time: Python counts how deep a tree is for all threads together."""
+    """Context in which Triton parses one function at a time: Python's limit on the depth of a tree is per process."""
     # the library can be imported without triton
     from triton.runtime.jit import JITFunction
 
@@ -374,7 +374,7 @@ def _parsed_in_turn() -> Iterator[None]:
 
 @final
 class _Trial:
-    """While entered, launches are timed, and have the tiles in ``tiles``."""
+    """Context in which launches are timed and use the tiles in ``tiles``."""
 
     running: "_Trial | None" = None
 
@@ -400,16 +400,16 @@ class _Trial:
 
     @property
     def gpu_name(self) -> str:
-        """Of the device that the step computes on."""
+        """Name of the GPU of the step."""
         return _device_name(self._gpu)
 
     def tile(self, key: str, room: Room, rule: Tile) -> Tile:
-        """The one on trial."""
+        """The current tile of a launch."""
         self.rooms[key] = room
         return self.tiles.setdefault(key, rule)
 
     def start(self, key: str, launched: Callable[[], None], compiler: Callable[[Tile], object]) -> None:
-        """Starts one launch, which a compiler would also compile with another tile."""
+        """Starts and times one launch; `compiler` compiles it with another tile."""
         if self._compilers is not None:
             self._compilers.setdefault(key, compiler)
         if self._laps is None:
@@ -426,21 +426,21 @@ class _Trial:
             self._laps.append((key, begin, time.perf_counter()))
 
     def begin(self) -> None:
-        """Takes the step with the tiles in use; its results are what others are held against."""
+        """Runs the step with the current tiles for reference results and times."""
         self._expected = [result.detach().clone() for result in self._step()]
         self._gpu = next((result.device for result in self._expected if result.device.type == "cuda"), None)
         self.spent = self._lap()
         again = [result.detach() for result in self._step()]
         if not all(bool(result.isfinite().all()) for result in again) or not self._agrees(again):
             raise ValueError(
-                "tune: the step gives other results each time, or some that are not finite; draw nothing at random in "
-                "it, and give it inputs that make sense"
+                "tune: the results of the step are not reproducible, or not finite; draw nothing at random in it, and "
+                "give it valid inputs"
             )
 
     def compile(self, key: str, tiles: Sequence[Tile]) -> None:
-        """Compiles the first launch of one kind with several tiles, side by side.
+        """Compiles the first launch of one kind with several tiles in parallel.
 
-        What does not compile is left to `measured`.
+        Errors are left to `measured`.
         """
         # the library can be imported without triton
         from triton import AsyncCompileMode
@@ -448,7 +448,7 @@ class _Trial:
         self._compilers = {}
         try:
             self._step()
-            # not within the step, whose backward pass has a thread of its own
+            # not inside the step, whose backward pass runs in another thread
             with _parsed_in_turn(), ThreadPoolExecutor(len(tiles)) as pool, AsyncCompileMode(pool, ignore_errors=True):
                 for tile in tiles:
                     self._compilers[key](tile)
@@ -470,7 +470,7 @@ class _Trial:
             return statistics.median([first, *(self._lap()[key] for _ in range(_ROUNDS - 1))])
         except torch.AcceleratorError:
             raise
-        except (CompilationError, OutOfResources, RuntimeError):  # the last of a pass of the compiler that gave up
+        except (CompilationError, OutOfResources, RuntimeError):  # RuntimeError: a compiler pass failed
             return math.inf
         finally:
             self.tiles[key] = before
@@ -499,7 +499,7 @@ class _Trial:
 
 
 def tile_path() -> Path:
-    """Where tiles are kept: FREDHOLM_TILES in the environment, or `fredholm/tiles.json` where caches are."""
+    """Path of the tile file: FREDHOLM_TILES in the environment, else `fredholm/tiles.json` in the cache directory."""
     named = os.environ.get("FREDHOLM_TILES")
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(named) if named else Path(caches) / "fredholm" / "tiles.json"
@@ -507,7 +507,7 @@ def tile_path() -> Path:
 
 @final
 class TileFile:
-    """The tiles of `tile_path`, by GPU; none of other kernels than these, or another Triton."""
+    """The tiles of `tile_path`, by GPU; empty if they are for other kernels or another Triton."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -518,14 +518,14 @@ class TileFile:
             self._gpus = json.loads(path.read_text(encoding="utf-8"))["gpus"]
             self._tiles = {name: _tiles_of(entry) for name, entry in self._gpus.items()}
         except OSError:
-            pass  # there is none
+            pass  # no file
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             self._gpus, self._tiles, self._damage = {}, {}, f"{type(error).__name__}: {error}"
 
     @staticmethod
     @functools.cache
     def read() -> "TileFile":
-        """The file, read once in a process; a damaged one is told of, and holds nothing."""
+        """The file, read once per process; a damaged one counts as empty, with a warning."""
         found = TileFile(tile_path())
         if found._damage:
             warnings.warn(
@@ -540,19 +540,19 @@ class TileFile:
         return self._tiles.get(gpu, {})
 
     def told_of(self, gpu: str) -> str:
-        """In words, for `fredholm info`; empty where nothing is known."""
+        """A line for `fredholm info`; empty without tiles."""
         if gpu not in self._gpus:
             return ""
         count, date = len(self._tiles[gpu]), self._gpus[gpu]["date"]
         return f"{count} tiles measured {date}" if count else f"tiles of {date} are of other kernels, tune again"
 
     def fingerprint(self, gpu: str) -> str:
-        """What of the file the digits on a GPU depend on; empty where it has no tiles of it."""
+        """Digest of the tiles of a GPU, on which the last digits of results depend; empty without tiles."""
         tiles = sorted((key, tile.sizes) for key, tile in self.of(gpu).items())
         return hashlib.sha256(repr(tiles).encode()).hexdigest()[:8] if tiles else ""
 
     def keep(self, gpu: str, found: dict[str, Tuned]) -> None:
-        """Adds tiles of a GPU to the file; those of launches that were not measured now stay.
+        """Adds tiles of a GPU to the file; other launches keep theirs.
 
         Raises:
             OSError: it cannot be written.
@@ -570,13 +570,13 @@ class TileFile:
 
 
 def forget_tiles() -> None:
-    """The file is read again when a tile is next wanted."""
+    """Makes the next use of a tile read the file again."""
     TileFile.read.cache_clear()
     _kept.cache_clear()
 
 
 def _tiles_of(entry: dict[str, Any]) -> dict[str, Tile]:
-    """The tiles of one GPU."""
+    """The checked tiles of one GPU; empty if they are for other kernels."""
     tiles = {key: Tile(*sizes) for key, sizes in entry["tiles"].items()}
     for key, tile in tiles.items():
         if not all(type(size) is int and size > 0 and size & (size - 1) == 0 for size in tile.sizes[:3]):
@@ -592,7 +592,7 @@ def _tiles_of(entry: dict[str, Any]) -> dict[str, Tile]:
 
 @functools.cache
 def _fingerprint() -> str:
-    """What times depend on beside the GPU: Triton, and the code of the kernels."""
+    """Digest of Triton's version and the code of the kernels, on which times depend."""
     code = hashlib.sha256((metadata.version("triton") if INSTALLED else "").encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         code.update(path.read_bytes())
@@ -600,5 +600,5 @@ def _fingerprint() -> str:
 
 
 def _device_name(device: torch.device | None = None) -> str:
-    """Of a GPU; None: the one that kernels are launched on now."""
+    """Name of a GPU; None: the current one."""
     return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "cpu"

@@ -2,11 +2,11 @@
 
 Legend (beside that of `attention/score_tiled.py`)
     c         ln 2 for softmax, so that powers of 2 need no factor, else 1
-    A, B      c (‖q‖² + ε) and c ‖k‖², made once for all tiles and passes
+    A, B      c (‖q‖² + ε) and c ‖k‖², computed once for all tiles and passes
     r, s      q·k / D, D = max(A + B - 2 c q·k, c ε), and q·k r: both over c
     σ, Z      reference score and sum of a row, kept from the forward pass
     a         n(s) / (n(σ) Z), the density of a pair but for its mass
-    L         what of σ and Z is needed for a beside s; see `_density` of `yat_kernels.py`
+    L         the combination of σ and Z that a needs beside s; see `_density` of `yat_kernels.py`
 
 The forward pass keeps the largest score so far, as fused softmax attention does. Backward, every tile is built twice:
 by the program of its queries and by that of its keys, so that each sum has one owner and one order: no atomic
@@ -15,7 +15,7 @@ rows of softmax with large scores, where δ = g·O would differ in its last digi
 and the order in which D is summed are the same in all passes: where D is small, scores that are computed anew must not
 differ.
 
-A program owns UNITS points of one side, the rows of its tiles, and meets those of the other, the columns, N at a time.
+A program owns UNITS points of one side, the rows of its tiles, and loops over the other side, the columns, N at a time.
 Queries are rows in the forward pass and for their own gradients; keys are rows for theirs. Tiles in which every row
 sees every column are met in a loop of their own, without comparisons. Signals have their channels in a row and points
 STEP numbers apart; all other tensors are contiguous, with batch and heads in one dimension.
@@ -40,16 +40,16 @@ from fredholm.evaluation.triton.yat_kernels import (
 from fredholm.evaluation.triton.yat_sums import Settings, YatOutputs, empty_outputs
 
 ALIGNED = 16
-"""Numbers between points, heads and entries of which a signal's memory is cut as the kernels need it."""
+"""Divisor of a signal's strides between points, heads and entries that the kernels need."""
 
 
 def _readable(t: Tensor) -> Tensor:
-    """A signal as the kernels read it without a copy where they can: channels in a row, points and heads aligned."""
+    """A signal in the kernels' layout, without a copy if possible: contiguous channels, aligned points and heads."""
     return t if t.stride(-1) == 1 and all(step % ALIGNED == 0 for step in t.stride()[:-1]) else t.contiguous()
 
 
 def _shared(t: ScoreInputs, outputs: YatOutputs) -> dict[str, Any]:
-    """What the kernels that meet both queries and keys are given."""
+    """The common arguments of the kernels of pairs."""
     value, nothing = _readable(t.value), t.query.new_empty(0)
     mass, seen = nothing if t.mass is None else t.mass, nothing.long() if t.seen is None else t.seen
     return {
@@ -73,7 +73,7 @@ def _shared(t: ScoreInputs, outputs: YatOutputs) -> dict[str, Any]:
 
 
 def _squared(t: ScoreInputs) -> dict[str, Any]:
-    """What the kernel of A and B is given."""
+    """The arguments of the kernel of A and B."""
     query, key = _readable(t.query), _readable(t.key)
     return {
         "query": query,
@@ -94,9 +94,9 @@ def _squared(t: ScoreInputs) -> dict[str, Any]:
 
 
 def _tile(kernel: Any, t: ScoreInputs) -> Tile:
-    """A tile of which a multiprocessor holds two programs or three, where registers suffice.
+    """A tile with which two or three programs share a multiprocessor, if registers suffice.
 
-    The tensor cores for bfloat16 want 64 rows for each 4 warps. Float32 has none at full precision.
+    Tensor cores for bfloat16 need 64 rows for each 4 warps. Float32 has none at full precision.
     """
     dim, value_dim = padded(t.query.shape[-1]), padded(t.value.shape[-1])
     width, forward, own = max(dim, value_dim), kernel is yat_forward_kernel, kernel is yat_key_kernel
@@ -116,13 +116,13 @@ def _tile(kernel: Any, t: ScoreInputs) -> Tile:
 
 
 def _summed(kernel: Any, t: ScoreInputs) -> int:
-    """Sums of a row."""
+    """Number of sums of a row."""
     dim, value_dim = padded(t.query.shape[-1]), padded(t.value.shape[-1])
     return dim + value_dim if kernel is yat_key_kernel else dim if kernel is yat_query_kernel else value_dim
 
 
 def _registers(kernel: Any, tile: Tile, t: ScoreInputs) -> int:
-    """How many a thread may have for another program to fit; 0: the compiler's choice, which cares for one alone."""
+    """Limit of registers per thread with which another program fits; 0: the compiler's choice for a single program."""
     pairs = 1 if kernel is yat_forward_kernel else 2
     held = tile.units * (_summed(kernel, t) + pairs * tile.points) // (32 * tile.warps)
     if t.query.dtype == torch.float32 or held > 96 or (held > 64 and tile.warps > 4):
@@ -131,19 +131,19 @@ def _registers(kernel: Any, tile: Tile, t: ScoreInputs) -> int:
 
 
 def _meet(kernel: Any, num_rows: int, t: ScoreInputs, arguments: dict[str, Any]) -> None:
-    """Runs a kernel that meets queries and keys, all rows of all heads."""
+    """Runs a kernel of pairs for all rows of all heads."""
     tile, heads = _tile(kernel, t), t.query.shape[0] * t.query.shape[1]
     launch(kernel, (tile.blocks(num_rows), heads, 1), tile, arguments)
 
 
 def _point_tile(kernel: Any, t: ScoreInputs) -> Tile:
-    """One for a kernel that reads every point once."""
+    """A tile for a kernel that reads every point once."""
     width = padded(max(t.query.shape[-1], t.value.shape[-1]))
     return tuned_tile(kernel, Room(UNITS[1], width, width, t.query.dtype), Tile(64, 64, 4, 1))
 
 
 def yat_forward(t: ScoreInputs, settings: Settings) -> YatOutputs:
-    """The integral and what the backward pass needs."""
+    """The integral, and tensors for the backward pass."""
     outputs, heads = empty_outputs(t), t.query.shape[0] * t.query.shape[1]
     num_queries, num_keys = t.query.shape[2], t.key.shape[2]
     if num_queries and heads:
@@ -159,7 +159,7 @@ def yat_forward(t: ScoreInputs, settings: Settings) -> YatOutputs:
 def yat_backward(
     grad: Tensor, outputs: YatOutputs, t: ScoreInputs, wanted: frozenset[str], settings: Settings
 ) -> dict[str, Tensor]:
-    """Gradients of queries, keys, values, and of ε and masses where they are wanted, by name."""
+    """Gradients of queries, keys, values, and of ε and masses where wanted, by name."""
     heads, num_queries, num_keys = t.query.shape[0] * t.query.shape[1], t.query.shape[2], t.key.shape[2]
     if not (heads and num_queries and num_keys):
         return {}  # all are 0
@@ -183,7 +183,7 @@ def yat_backward(
         "V": padded(grad.shape[-1]),
     }
     launch(yat_grads_kernel, (tile.blocks(num_queries), heads, 1), tile, arguments)
-    if settings.power == 0:  # other slopes are no larger than the density over the score
+    if settings.power == 0:  # other slopes are at most the density over the score
         sums = {"grad": rounded, "reference": rows, "total": outputs.total, "delta": delta}
         _meet(yat_delta_kernel, num_queries, t, {**_shared(t, outputs), **sums})
     by_query, by_key, by_value = (x.new_empty(x.shape) for x in (t.query, t.key, t.value))

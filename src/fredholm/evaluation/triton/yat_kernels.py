@@ -1,8 +1,8 @@
 """The kernels of sums over Yat scores. Legend: `yat.py`.
 
-`yat_squares_kernel` makes A and B; `yat_forward_kernel` is the forward pass. Backward, `yat_grads_kernel` makes what
-belongs to a query alone, of softmax `yat_delta_kernel` what that is too coarse for, and then `yat_query_kernel` and
-`yat_key_kernel` build every tile once each.
+`yat_squares_kernel` computes A and B; `yat_forward_kernel` is the forward pass. Backward, `yat_grads_kernel` computes
+the per-query terms, for softmax `yat_delta_kernel` a more accurate δ, and then `yat_query_kernel` and `yat_key_kernel`
+recompute every tile once each.
 """
 
 # pyright: reportGeneralTypeIssues=false
@@ -14,11 +14,11 @@ from fredholm.kernels.attention.scored import TINY
 
 LEAST = tl.constexpr(TINY)
 SMALLEST = tl.constexpr(1.2e-38)
-"""Near the least normal float32: its logarithm and reciprocal are finite."""
+"""About the smallest normal float32: its logarithm and reciprocal are finite."""
 STEEP = tl.constexpr(32.0)
-"""The largest score of a row, over c, above which δ is no longer g·O: slopes multiply its last digits by as much."""
+"""Largest score of a row, over c, for which δ is g·O: slopes amplify its rounding error by the score."""
 SCANNED = tl.constexpr(2048)
-"""Queries whose order is read at once."""
+"""Number of queries whose order is read at once."""
 
 
 @triton.jit
@@ -26,7 +26,7 @@ def _points(
     base, first, stop, STEP: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, N: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """What is known of the points from `first` on, `(N, BLOCK)`; 0 beyond COLUMNS and, CHECKED, from `stop` on."""
+    """Rows of data of the points from `first` on, `(N, BLOCK)`; 0 beyond COLUMNS and, CHECKED, from `stop` on."""
     points, channels = first + tl.arange(0, N), tl.arange(0, BLOCK)
     at = base + points.to(tl.int64)[:, None] * STEP + channels[None, :]
     if CHECKED:
@@ -39,7 +39,7 @@ def _points(
 
 @triton.jit
 def _numbers(base, points, stop, OTHER: tl.constexpr, CHECKED: tl.constexpr):
-    """A number a point; OTHER, CHECKED, from `stop` on."""
+    """One number per point; OTHER, CHECKED, from `stop` on."""
     if CHECKED:
         return tl.load(base + points, mask=points < stop, other=OTHER)
     else:
@@ -63,7 +63,7 @@ def _unit(power):
 
 @triton.jit
 def _score(dot, squares, softening, visible, HIDES: tl.constexpr, POWER: tl.constexpr):
-    """s and r of pairs whose A + B is given; HIDES: those that are not visible get a density, and a slope, of 0."""
+    """s and r of pairs from A + B; HIDES: pairs that are not visible get density and slope 0."""
     ratio = dot * reciprocal(larger(squares - 2 * _unit(POWER) * dot, softening))
     score = product(dot, ratio)
     if HIDES:
@@ -82,7 +82,7 @@ def _power(score, POWER: tl.constexpr):
 
 @triton.jit
 def _numerator(score, reference, POWER: tl.constexpr):
-    """n(s) over n(σ); σ is at least s, and has one entry a row."""
+    """n(s) / n(σ); σ is at least s, with one entry per row."""
     if POWER == 0.0:
         share = exp2(score - reference)
     elif POWER == 1.0:
@@ -111,9 +111,9 @@ def _level(reference, total, MASS: tl.constexpr, POWER: tl.constexpr):
 
 @triton.jit
 def _density(score, reference, level, MASS: tl.constexpr, POWER: tl.constexpr):
-    """a, and its derivative by s, times c, for the row's own σ and Z held fixed; only softmax with MASS reads σ."""
+    """a, and c times its derivative by s for fixed σ and Z of the row; only softmax with MASS reads σ."""
     if POWER == 0.0:
-        # rounding may put a score that is computed anew above those it is compared with, and a beyond any range
+        # rounding may raise a recomputed score above its reference, so that a would overflow
         most, less = (reference, level) if MASS else (level, 0.0)
         density = exp2(smaller(score - most, 0.0) - less)
         slope = density
@@ -230,7 +230,7 @@ def yat_forward_kernel(
         MASS, SEEN, POWER, PRECISION, KEY_STEP, VALUE_STEP, DIM, VALUE, D, V, N
     )  # fmt: skip
     if POWER > 0.0:
-        # a row of zeros has the least reference, whose power may be beyond the floating range
+        # a row of zeros has the smallest reference, whose power may underflow
         z += FLOOR * tl.exp2(tl.minimum(-POWER * tl.log2(largest), 126.0))
     empty = z == 0
     sums = tl.where(empty[:, None], 0.0, sums * (1.0 / tl.where(empty, 1.0, z))[:, None])
@@ -242,7 +242,7 @@ def yat_forward_kernel(
 
 @triton.jit
 def _limits(seen, rows, exist, num_queries, num_keys, batch, seen_batch, SEEN: tl.constexpr, N: tl.constexpr):
-    """How many keys each query sees; where the tiles end that all of them see, and where those that any one sees."""
+    """Number of keys that each query sees; end of the tiles that all queries see, and of those that any sees."""
     limit, clear, stop = rows, num_keys, num_keys
     if SEEN:
         seen += tl.where(seen_batch > 1, batch, 0) * num_queries
@@ -258,7 +258,7 @@ def yat_grads_kernel(
     MASS: tl.constexpr, POWER: tl.constexpr, VALUE: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr,
     N: tl.constexpr,
 ):  # fmt: skip
-    """∂L/∂O of UNITS queries in the dtype of values, and their L and, of what is left of ∂L/∂O there, δ."""
+    """∂L/∂O of UNITS queries, rounded to the dtype of values, and their L and, from the rounded ∂L/∂O, δ."""
     first, head, batch, group = _program(heads, False, UNITS)
     rows = first + tl.arange(0, UNITS)
     exist = rows < num_queries
@@ -286,7 +286,7 @@ def yat_delta_kernel(
     QUERY_STEP: tl.constexpr, KEY_STEP: tl.constexpr, VALUE_STEP: tl.constexpr, DIM: tl.constexpr,
     VALUE: tl.constexpr, D: tl.constexpr, V: tl.constexpr, UNITS: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """δ of UNITS queries as Σ a g·v, if one of their scores is steep: where one key takes all it is g·v to the bit."""
+    """δ of UNITS queries as Σ a g·v, if a score is steep: where one key has all weight it is g·v to the bit."""
     first, head, batch, group = _program(heads, SEEN, UNITS)
     rows = first + tl.arange(0, UNITS)
     exist = rows < num_queries
@@ -328,7 +328,7 @@ def yat_delta_kernel(
         tl.store(delta + at, drop, mask=exist)
 
 
-# two kernels, because sums that a program does not keep would cost registers
+# two kernels, because further sums would cost registers
 
 
 @triton.jit
@@ -351,7 +351,7 @@ def _pull_queries(
             by_density = tl.dot(g, tl.trans(v), input_precision=PRECISION)
             visible = (columns < num_keys)[None, :]
             if MASS:
-                # what has none may have a density beyond any range
+                # hidden pairs may have an infinite density
                 weight = _numbers(mass, columns, num_keys, 0.0, CHECKED)[None, :]
                 visible = weight > 0
             if CHECKED and SEEN:
@@ -405,7 +405,7 @@ def yat_query_kernel(
         sums, squares, q, g, row_square, sigma, over, drop, softening, limit, key, value, key_square, mass, clear,
         stop, num_keys, True, MASS, SEEN, POWER, PRECISION, KEY_STEP, VALUE_STEP, DIM, VALUE, D, V, N
     )  # fmt: skip
-    # loaded anew, so that no register holds it meanwhile
+    # loaded again, so that it occupies no registers meanwhile
     q = _points(query + head * query_head + batch * query_batch, first, num_queries, QUERY_STEP, DIM, D, UNITS, True)
     squares *= _unit(POWER)
     found = (2 * _unit(POWER)) * (sums - q.to(tl.float32) * squares[:, None])
@@ -457,7 +457,7 @@ def _pull_keys(
 
 @triton.jit
 def _scan(seen, first, stop, num_queries, N: tl.constexpr):
-    """The tiles before `begin` see none of the keys from `first` to `stop`, and those from `clear` on all of them."""
+    """Tiles of queries before `begin` see none of the keys in [first, stop), those from `clear` on see all."""
     begin, clear = num_queries, 0
     for start in range(0, num_queries, SCANNED):
         columns = start + tl.arange(0, SCANNED)

@@ -1,4 +1,4 @@
-"""What the fused sum over Yat scores gives, and its normaliser as the kernels take it."""
+"""Outputs of the fused sum over Yat scores, and the kernels' settings of its normaliser."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from fredholm.kernels import Normaliser, Softermax
 
 
 class YatOutputs(NamedTuple):
-    """The sums, and what the backward pass needs beside them; all in float32."""
+    """The sums, and further tensors for the backward pass; all in float32."""
 
     out: Tensor  # (B, H, Nq, d_v), a point's heads side by side in memory
     reference: Tensor  # σ: (B, H, Nq)
@@ -28,12 +28,12 @@ def empty_outputs(inputs: ScoreInputs) -> YatOutputs:
 
 
 class Settings(NamedTuple):
-    """A competitive normaliser as the kernels take it: power 0 is softmax."""
+    """A competitive normaliser for the kernels: power 0 is softmax."""
 
     power: float
     floor: float
 
 
 def settings_of(normaliser: Normaliser) -> Settings:
-    """Those of softmax or softermax."""
+    """The `Settings` of softmax or softermax."""
     return Settings(normaliser.power, normaliser.epsilon) if isinstance(normaliser, Softermax) else Settings(0.0, 0.0)

@@ -29,13 +29,13 @@ class TritonYat(FusedRoute[YatScored], StatefulRoute[YatScored]):
     """For `YatScored` kernels on a GPU: `ScoreTiled` in one fused pass, scores in registers.
 
     Machines, dtypes, precision and determinism as in `TritonTiled`. Signals in bfloat16 are multiplied exactly and
-    summed in float32, so that distances are those of float32. Of signals in float16 all is computed in float32.
+    summed in float32, so that distances are those of float32. For signals in float16 everything is computed in float32.
     """
 
     marker = YatScored
 
     def unfused(self, integral: Integral[YatScored]) -> list[str]:
-        """Normalisers that do not compete, constants of keys, and large heads; see `FusedRoute.unfused`."""
+        """Refuses elementwise normalisers, constants of keys, and large heads; see `FusedRoute.unfused`."""
         kernel, reasons = integral.kernel, []
         if type(kernel.normaliser) not in (Softmax, Softermax):
             reasons.append(f"softmax and softermax are fused, not {type(kernel.normaliser).__name__}")
@@ -51,7 +51,7 @@ class TritonYat(FusedRoute[YatScored], StatefulRoute[YatScored]):
         return integrate_scores(integral, _fused)
 
     def run_refusals(self, integral: Integral[YatScored], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses kernels that keep no keys and values, and what a cache of these does not remember."""
+        """Refuses kernels whose state is not keys and values, and resets, masks and weights, which a cache lacks."""
         return continuation_refusals(integral, reset)
 
     def advance(
@@ -101,4 +101,4 @@ yat_sums_triton = Operator(
     plain=lambda inputs, normaliser: plain_scores(inputs, YatScore().encoded(), normaliser),
     is_counted=False,
 )
-"""The sum over Yat scores; its option is a normaliser as `encoded`."""
+"""The sum over Yat scores. Option: a normaliser as `encoded`."""

@@ -1,1 +1,1 @@
-"""Frames: where a set of samples lies, how large it is, and how it is turned."""
+"""Frames: the location, size and orientation of a set of samples."""

@@ -1,4 +1,4 @@
-"""Frames with axes: how a set of samples is turned, and the signs that axes leave open, which a frame must choose.
+"""Frames with axes: the orientation of a set of samples, including the signs of the axes.
 
 Legend: `frame.py`, and
     T      symmetric (s, s)        V      its orthonormal eigenvectors, columns in the order of rising eigenvalues
@@ -31,7 +31,7 @@ from fredholm.fields.frames.frame import Coordinates, Frame, moments, warn
 
 
 class Axes(NamedTuple):
-    """V of B matrices, and where two eigenvalues are too close for V to be determined: there V = I."""
+    """V of B matrices; V = I for a matrix with two eigenvalues too close to determine its axes."""
 
     vectors: Tensor
     """`(B, s, s)`."""
@@ -44,7 +44,7 @@ def principal_axes(T: Tensor, hopeless: Tensor, tolerance: float) -> Axes:
 
     Args:
         T: `(B, s, s)`, symmetric and >= 0.
-        hopeless: `(B)` bool, where T is not to be read.
+        hopeless: `(B)` bool, True = ignore T.
         tolerance: gap of neighbouring eigenvalues, as a share of their sum, up to which they count as equal.
     """
     dim = T.shape[-1]
@@ -59,7 +59,7 @@ def principal_axes(T: Tensor, hopeless: Tensor, tolerance: float) -> Axes:
 
 
 class Signs(NamedTuple):
-    """A sign for each axis of B sets, `(B, s)`, or in F frames `(B, F, s)`; where some are open, `(B)` bool."""
+    """A sign for each axis of B sets, `(B, s)`, or in F frames `(B, F, s)`; `(B)` bool, True = a sign is ambiguous."""
 
     signs: Tensor
     is_ambiguous: Tensor
@@ -106,12 +106,12 @@ def all_signs(vectors: Tensor, *, proper: bool) -> Tensor:
 
 
 AMBIGUOUS_SIGNS = "ambiguous signs, no skewness along an axis (average=True needs none)"
-"""What a frame says of sets whose axes have no signs."""
+"""Warning of a frame for sets whose axes have no signs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AxesFrame(Frame):
-    """A frame with axes, whose signs are to be chosen.
+    """A frame with axes and a rule for their signs.
 
     Args:
         proper: whether det M > 0.
@@ -125,7 +125,7 @@ class AxesFrame(Frame):
 
     @final
     def _signs(self, axes: Axes, z: Tensor, shares: Tensor) -> Signs:
-        """The signs that are taken, `(B, F, s)`: all of them with `average`, else those of `skewed_signs`.
+        """The signs to use, `(B, F, s)`: all of them with `average`, else those of `skewed_signs`.
 
         Axes that are ambiguous themselves keep the signs that they have. Arguments: see `skewed_signs`.
         """
@@ -141,17 +141,17 @@ class AxesFrame(Frame):
 class Rotational(AxesFrame):
     """Principal axes: covers similarities, x -> a R x + b with a > 0 and R in O(n), or in SO(n) with `proper`.
 
-    Skewness needs sets that are not symmetric. For those that are, `average=True` evaluates a field in every one of
-    the 2^n frames that differ by signs (with `proper` the 2^(n-1) rotations among them) and takes the mean, at as many
-    times the cost. Near the edge of what is told apart by `tolerance` digits are lost, and a set that is moved across
-    it jumps: no continuous choice of axes exists.
+    Skewness needs sets that are not symmetric. For those that are, `average=True` evaluates a field in every one of the
+    2^n frames that differ by signs (with `proper` the 2^(n-1) rotations among them) and takes the mean, at as many
+    times the cost. Near the `tolerance` precision is lost, and a set that moves across it jumps: no continuous choice
+    exists.
 
     Fallbacks: samples that coincide get s = 1; equal principal variances leave axes open, and R = I is taken, so that
     translations and scalings remain covered; signs that skewness leaves open are taken so that an axis' largest
     component is positive, the first of them so that R is a rotation, which still covers SO(n) where it is the only one.
 
     Args:
-        proper: whether mirrored sets get mirrored fields only if the operator says so: R is a rotation.
+        proper: whether R is a rotation, so that mirrored sets need not get mirrored fields.
         average: whether all signs are averaged over.
         tolerance: of a gap between principal variances as a share of their sum, and of a skewness.
     """

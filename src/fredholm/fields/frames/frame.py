@@ -1,6 +1,6 @@
-"""What a frame is: coordinates of a set of samples, and what frames read of it.
+"""The abstract frame: coordinates of a set of samples, and the moments that frames compute from it.
 
-Coordinates lie between where the samples are and a place without location, size or direction.
+Coordinates map the samples to a space without location, size or direction.
 
 Legend
     x          a position, s coordinates                  μ, M     origin and matrix of a set's frame
@@ -23,14 +23,14 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.fields.jet import Jet
 
 FURTHEST = 1e12
-"""|z| that is computed: sines of more have no digits in any precision here, and squares may overflow."""
+"""Largest |z| allowed: sines of more have no correct digits in any precision here, and squares may overflow."""
 
 
 def require_digits(name: str, z: Tensor, exists: Tensor | None = None) -> None:
-    """Raises a `ValueError` where a place in a frame lies beyond `FURTHEST`.
+    """Raises a `ValueError` for positions in a frame beyond `FURTHEST`.
 
     Args:
-        name: of who asks, and what lies there, for the error.
+        name: prefix of the message: the caller and the positions.
         z: `(..., c)`.
         exists: `(...)` bool; None: all do.
     """
@@ -56,7 +56,7 @@ class Coordinates(NamedTuple):
     inverse: Tensor
     """M⁻¹, `(B, F, s, s)`."""
     is_periodic: bool = False
-    """Whether z is a place on a torus."""
+    """Whether z is a point on a torus."""
 
     def normalise(self, x: Tensor) -> Tensor:
         """z of positions `(B, N, s)`, or `(1, N, s)` for all sets: `(B, F, N, s)`, on a torus `(B, F, N, 2s)`."""
@@ -77,7 +77,7 @@ class Coordinates(NamedTuple):
         return Jet(z, slope, -((2 * math.pi) ** 2) * z)
 
     def denormalise(self, z: Tensor) -> Tensor:
-        """x of places in the frames, `(B, F, N, s)` to `(B, F, N, s)`.
+        """x of points z in the frames, `(B, F, N, s)` to `(B, F, N, s)`.
 
         Raises:
             ValueError: on a torus, where a place has no single x.
@@ -99,15 +99,15 @@ class Coordinates(NamedTuple):
 
 
 class Frame(abc.ABC):
-    """How a set of samples gives itself coordinates; a frozen value without parameters.
+    """A rule that derives coordinates from a set of samples; a frozen value without parameters.
 
     Its defining property: for every g of the group that it covers, M⁻¹(x - μ) of the samples g·x is that of x, so that
-    whatever is computed from these coordinates moves with the samples. Nothing depends on the order of the samples; a
-    sample counts by its weight, and one that is masked not at all. Computed in float64, since a set far from the
-    origin loses its digits otherwise. Gradients are finite everywhere.
+    anything computed from these coordinates moves with the samples. Nothing depends on the order of the samples; a
+    sample counts by its weight, and a masked one not at all. Computed in float64, since a set far from the origin
+    loses precision otherwise. Gradients are finite everywhere.
 
-    Samples that do not determine a frame get a stated fallback, and one warning a call that names what happened and in
-    how many sets. Nothing is warned of inside `torch.compile`.
+    Samples that do not determine a frame get a documented fallback, and one warning per call with the reason and the
+    number of sets. There are no warnings inside `torch.compile`.
     """
 
     coordinates_per_axis: ClassVar[int] = 1
@@ -126,7 +126,7 @@ class Frame(abc.ABC):
 
 
 class Moments(NamedTuple):
-    """Of B sets in R^s, float64."""
+    """Moments of B sets in R^s, float64."""
 
     shares: Tensor
     """p, `(B, N)`; sums to 1, or is all 0 in an empty set."""
@@ -160,7 +160,7 @@ def moments(domain: Domain) -> Moments:
 
 
 def warn(name: str, found: dict[str, Tensor]) -> None:
-    """One RuntimeWarning in the name of a frame: in how many sets each of `found` happened. None if in no set."""
+    """Warns with the number of sets in which each of `found` is true, in the name of a frame; silent if in none."""
     if not values_can_be_read(*found.values()):
         return
     warned = [

@@ -1,4 +1,4 @@
-"""Frames without axes of their own: where a set of samples lies, and how large it is.
+"""Frames without axes of their own: the location and size of a set of samples.
 
 Legend: `frame.py`; all but Periodic have μ = Σ p_i x_i.
 
@@ -24,7 +24,7 @@ from fredholm.fields.frames.frame import Coordinates, Frame, moments, warn
 @final
 @dataclasses.dataclass(frozen=True)
 class Identity(Frame):
-    """μ = 0, M = I: covers no group. What ablations compare with."""
+    """μ = 0, M = I: covers no group. The baseline of ablations."""
 
     def coordinates(self, domain: Domain) -> Coordinates:
         """See `Frame.coordinates`."""
@@ -91,7 +91,7 @@ class Periodic(Frame):
     z is smooth where x wraps round, so that every field of z is a field on the torus; it has two entries a coordinate.
 
     Fallback: along an axis whose samples are spread evenly (``|c_k|`` up to `tolerance`, as on a regular grid) μ_k = 0.
-    Weights that differ, such as what the samples show, break that tie.
+    Unequal weights, such as the values at the samples, break that tie.
 
     Args:
         tolerance: of ``|c_k|``, which is 1 where samples coincide.

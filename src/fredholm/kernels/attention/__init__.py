@@ -1,1 +1,1 @@
-"""A number for each pair of points and each head, times a value matrix: attention in all its forms."""
+"""Attention in all its forms: one number per pair of points and head, times a value matrix."""

@@ -1,4 +1,4 @@
-"""Attention with a score that is a sum over the two points.
+"""Attention with an additive score, a sum of one term per point.
 
 Legend
     v_j    value W u(y_j) of a head, d channels, which the score reads too        p, q   one vector a head each
@@ -39,7 +39,7 @@ class AdditiveAttention(Scored):
     Args:
         embed_dim: channels in and out; a multiple of `num_heads`.
         num_heads: heads H.
-        negative_slope: of the leaky ReLU, finite.
+        negative_slope: slope of the leaky ReLU below 0, finite.
 
     Attributes:
         value_weight: W, `(embed_dim, embed_dim)`.
@@ -67,7 +67,7 @@ class AdditiveAttention(Scored):
             nn.init.xavier_uniform_(weight)
 
     def score_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> ScoreForm:
-        """The two parts of the score as a query of one channel, beside a key of 1, and the constant of a key."""
+        """The score as a dot product: the query's term times a key of 1, plus the key's term as its constant."""
         here, value = (self._values(signal) for signal in (query, u))  # (B, H, N, d)
         of_query = (here * self.query_vector[:, None]).sum(-1, keepdim=True)
         of_key = (value * self.key_vector[:, None]).sum(-1)

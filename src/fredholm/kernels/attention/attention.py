@@ -25,7 +25,7 @@ from fredholm.kernels.kernel import State
 
 
 class DotProductForm(NamedTuple):
-    """n_ij = exp(scale q_i·k_j), and V ũ_j; keys and values may have fewer heads, each serving several in a row."""
+    """n_ij = exp(scale q_i·k_j), and V ũ_j; each head of keys and values may serve several consecutive query heads."""
 
     query: Tensor  # (B, H, Nq, d)
     key: Tensor  # (B, H', N, d)
@@ -33,7 +33,7 @@ class DotProductForm(NamedTuple):
     scale: float
 
     def scaled(self) -> ScoreForm:
-        """The same scores, with the scale in the queries."""
+        """The same scores with scale 1: queries are multiplied by the scale."""
         return ScoreForm(self.query * self.scale, self.key, self.value)
 
 

@@ -7,10 +7,10 @@ Legend
     κ(x_i, y_j, u(x_i), u(y_j)) = φ(R_i q_i)·φ(R_j k_j) / Z_i · V,   Z_i = ∫ φ(R_i q_i)·φ(R k) dμ
 
 Source: ITNet (arXiv 2606.19538), proposition 5, eq. 91; Katharopoulos et al. 2020 for φ = elu + 1. Deviations: biases,
-heads that share keys and values, a measure that enters both the numerator and Z, rotary positions. These turn what φ is
-taken of, as LoLCATs (Zhang et al. 2024) does where it makes the attention of trained models linear: features stay ≥ 0,
-and κ depends on both places. RoFormer (Su et al. 2021, eq. 19) turns the features instead, in the numerator alone: κ
-then depends on the difference of places, may be negative, and does not integrate to 1.
+heads that share keys and values, a measure that enters both the numerator and Z, rotary positions. These rotate the
+arguments of φ, as LoLCATs (Zhang et al. 2024) does to make the attention of trained models linear: features stay ≥ 0,
+and κ depends on both positions. RoFormer (Su et al. 2021, eq. 19) rotates the features instead, in the numerator alone:
+κ then depends on the difference of positions, may be negative, and does not integrate to 1.
 """
 
 import abc
@@ -41,8 +41,8 @@ class FeatureMapForm(NamedTuple):
 class FeatureMapped(Normalised):
     """Marker: a normalised kernel with n_ij = φ_i·ψ_j, so that the sum over keys comes before the query.
 
-    Along a sequence its state is Σ ψ ⊗ v `(B, H', r, d)`, Σ ψ `(B, H', r)` and, where features depend on the place in
-    the order, the number of points so far `(B,)`.
+    Along a sequence its state is Σ ψ ⊗ v `(B, H', r, d)`, Σ ψ `(B, H', r)` and, where features depend on the index, the
+    number of points so far `(B,)`.
     """
 
     @abc.abstractmethod
@@ -50,35 +50,35 @@ class FeatureMapped(Normalised):
         """Features and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`."""
 
     def continued_features(self, u: Tensor, domain: Domain, query: Tensor, state: State | None) -> FeatureMapForm:
-        """Those of the next points of a sequence, which may depend on how many came before.
+        """Features and values of the next points of a sequence, which may depend on the number of earlier points.
 
         Args:
             u: `(B, N, d_in)`.
             domain: the N next points.
             query: u(x) at the same points, `(B, N, query_dim)`.
-            state: what earlier points left behind; None: nothing.
+            state: the state after the earlier points; None: there are none.
         """
         return self.feature_map_form(u, domain, query, domain)
 
 
 FeatureMap = Callable[[Tensor], Tensor]
-"""From `(..., d)` to `(..., r)`, every value >= 0."""
+"""A map from `(..., d)` to `(..., r)` with values >= 0."""
 
 
 def elu_plus_one(x: Tensor) -> Tensor:
     """elu(x) + 1: x + 1 above 0, exp(x) below."""
-    # not elu(x) + 1, which far below 0 is 1 minus nearly 1
+    # not elu(x) + 1, which cancels far below 0
     return torch.relu(x) + torch.exp(x.clamp_max(0))
 
 
 REACH = 40.0
-"""How far from 0 the product of two exponentials comes near the ends of the range of float32."""
+"""Largest size of projections for which products of two exponentials stay in the range of float32."""
 
 
 def in_range(projected: Tensor) -> Tensor:
-    """Projections whose exponentials, and products of two of them, do not vanish: in float64 where they would.
+    """Converts projections to float64 if their exponentials, or products of two, would underflow in float32.
 
-    Where values cannot be read, as by the compiler, they stay as they are.
+    Where values cannot be read, as by the compiler, they are not converted.
     """
     if not values_can_be_read(projected) or projected.numel() == 0 or bool(projected.min() >= -REACH):
         return projected
@@ -86,19 +86,19 @@ def in_range(projected: Tensor) -> Tensor:
 
 
 def check_feature_map(name: str, feature_map: object) -> None:
-    """Raises TypeError, in the name of `name`, unless this can be called, or is None."""
+    """Raises TypeError, in the name of `name`, unless `feature_map` is callable or None."""
     if feature_map is not None and not callable(feature_map):
         raise TypeError(f"{name}: feature_map must be a function of a tensor, such as torch.relu; got {feature_map!r}")
 
 
 def own_features(name: str, feature_map: FeatureMap, projected: Tensor) -> Tensor:
-    """Features of projections by a map of one's own, in float64 where these reach beyond `REACH`.
+    """Features of projections by a user's map, in float64 where these reach beyond `REACH`.
 
-    A map that takes no float64, such as a module with parameters in float32, is computed as it is; so are all where
-    values cannot be read, as by the compiler.
+    A map that does not accept float64, such as a module with parameters in float32, gets the projections unconverted;
+    so do all maps where values cannot be read, as by the compiler.
 
     Raises:
-        ValueError: in the name of a kernel, on features below 0, or infinite ones. What vanishes is told in a warning.
+        ValueError: in the name of a kernel, on features below 0, or infinite ones. Underflow to 0 gives a warning.
     """
     if not values_can_be_read(projected) or not bool((projected.abs() > REACH).any()):
         features = feature_map(projected)
@@ -106,7 +106,7 @@ def own_features(name: str, feature_map: FeatureMap, projected: Tensor) -> Tenso
         return features
     try:
         features = feature_map(projected.double())
-    except (RuntimeError, TypeError):  # so PyTorch refuses dtypes that do not fit
+    except (RuntimeError, TypeError):  # PyTorch's errors for dtypes that do not fit
         features = feature_map(projected)
     _check_sign(name, features)
     _check_reach(name, feature_map, projected.detach(), features.detach())
@@ -125,7 +125,7 @@ def _check_sign(name: str, features: Tensor) -> None:
 
 
 def _check_reach(name: str, feature_map: FeatureMap, projected: Tensor, features: Tensor) -> None:
-    """Refuses features that left the range of their dtype upwards, and tells of points where all did downwards."""
+    """Raises ValueError where features overflow, and warns where all features of a point underflow to 0."""
     size = projected.abs().amax(-1)
     there = size.isfinite() & (size > REACH)
     if bool((there & features.isinf().any(-1)).any()):
@@ -133,13 +133,13 @@ def _check_reach(name: str, feature_map: FeatureMap, projected: Tensor, features
             f"{name}: feature_map gave infinite values in {features.dtype}, at queries or keys of size "
             f"{size[there].max().item():.3g}; normalise the signal, or take a feature map that grows less"
         )
-    gone = projected[there & (features == 0).all(-1)]
+    vanished = projected[there & (features == 0).all(-1)]
     # a map such as max(x, 0) is 0 there at any size
-    if gone.shape[0] and bool((feature_map(gone * (REACH / gone.abs().amax(-1, keepdim=True))) != 0).any()):
+    if vanished.shape[0] and bool((feature_map(vanished * (REACH / vanished.abs().amax(-1, keepdim=True))) != 0).any()):
         warnings.warn(
-            f"{name}: feature_map gave nothing but 0 in {features.dtype} at queries or keys beyond a size of "
-            f"{REACH:g}, where it does not within it; where no other point has weight either, the integral is 0. "
-            "Normalise the signal if the features vanished",
+            f"{name}: feature_map gave only zeros in {features.dtype} at queries or keys larger than {REACH:g}, but "
+            "not at smaller ones; where no other point has weight either, the integral is 0. Normalise the signal if "
+            "the features underflowed",
             stacklevel=2,
         )
 
@@ -154,7 +154,7 @@ class LinearAttention(FeatureMapped, Stateful):
         num_kv_heads: heads of keys and values, a divisor of H; None: H.
         feature_map: φ, a function or module from `(..., d)` to `(..., r)` with values >= 0; where a row of φ(q)·φ(k)
             is all 0, the integral is 0. None: elu(x) + 1. Where queries or keys are so large that exponentials leave
-            the range of float32, it is computed in float64, if it takes that.
+            the range of float32, it is computed in float64, if the map accepts that.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, with the state Σ φ(k) ⊗ [v, 1].
         rotary: positions that turn queries and keys, before φ, by their times, or their indices where the domain has
@@ -243,9 +243,9 @@ class LinearAttention(FeatureMapped, Stateful):
         return sums if self.rotary is None else (*sums, total.new_zeros(batch_size))
 
     def unsteppable(self, domain: Domain) -> list[str]:
-        """Refuses places in the order beside points that do not exist; see `Stateful.unsteppable`."""
+        """A reason where rotary positions are indices and some points do not exist; see `Stateful.unsteppable`."""
         passes_over = self.rotary is not None and domain.mask is not None
-        return ["rotary places count points that do not exist, which steps pass over"] if passes_over else []
+        return ["rotary positions by index count points that do not exist, which steps skip"] if passes_over else []
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Adds φ(k) ⊗ v to the state and reads it with φ(q); see `Stateful.step`."""

@@ -1,4 +1,4 @@
-"""The normalisers of the Yat paper: powers of scores, over their sum or each by itself.
+"""The normalisers of the Yat paper: powers of scores, divided by their sum or elementwise.
 
 Legend: as in `scored.py`
 
@@ -62,11 +62,11 @@ class Softermax(Competitive):
 
 
 SMALLEST = 1e-38
-"""Near the least normal float32: keeps a quotient of zeros from being NaN."""
+"""About the smallest normal float32: keeps a quotient of zeros from being NaN."""
 
 
 def positive_power(x: Tensor, power: float) -> Tensor:
-    """x^power for x >= 0, of which autograd takes a derivative of 0, not infinity, where x = 0 and power < 1."""
+    """x^power for x >= 0, with derivative 0, not infinity, where x = 0 and power < 1."""
     if power == 1:
         return x
     if power >= 1 or not x.requires_grad:
@@ -127,7 +127,7 @@ class SoftSigmoid(Squashing):
 @final
 @dataclasses.dataclass(frozen=True)
 class SoftTanh(Squashing):
-    """a = (s^n - 1) / (s^n + 1): pairs without likeness count -1; see `Squashing`."""
+    """a = (s^n - 1) / (s^n + 1): pairs with score 0 count -1; see `Squashing`."""
 
     gain = 2.0
 
@@ -155,7 +155,7 @@ class Unnormalised(Elementwise):
 def soft_sigmoid(scores: Tensor, power: float = 1.0) -> Tensor:
     """s^n / (1 + s^n) of scores >= 0 (Yat, eq. 4), any shape."""
     check_power("soft_sigmoid", power)
-    # of the two powers the one that cannot overflow
+    # the one of the two powers that cannot overflow
     above = scores > 1
     inverse = positive_power(torch.where(above, 1 / torch.where(above, scores, 1.0), 0.0), power)
     direct = positive_power(torch.where(above, 0.0, scores), power)

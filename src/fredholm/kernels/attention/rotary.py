@@ -1,7 +1,7 @@
-"""Rotary positions: queries and keys turned by angles that grow with their place.
+"""Rotary positions: queries and keys rotated by angles proportional to their position.
 
 Legend
-    t          place of a point: its time, or its index           θ_m = base^(-2m/d), m = 0 … d/2 - 1
+    t          position of a point: its time, or its index        θ_m = base^(-2m/d), m = 0 … d/2 - 1
     λ_m        wavelength 2π/θ_m                                   s, L    stretch, and the context before stretching
 
     (x_m, x_{m + d/2}) -> (x_m cos tθ_m - x_{m+d/2} sin tθ_m,  x_m sin tθ_m + x_{m+d/2} cos tθ_m)
@@ -9,7 +9,7 @@ Legend
     stretched      θ_m / s for all m; or, given L and a band a < b, those with λ_m < L/b as they are, those with
                    λ_m > L/a as θ_m / s, and between the two the mean of both, weighed by (L/λ_m - a) / (b - a)
 
-The turn keeps ‖x‖, and q·k then depends on places through their difference alone; so do ‖q - k‖² and every Yat score.
+The rotation keeps ‖x‖, and q·k then depends only on the difference of positions; so do ‖q - k‖² and every Yat score.
 
 Sources: Su et al. 2021 (RoFormer), eq. 34; channels are paired by halves, not as neighbours. Stretching: Chen et al.
 2023 (position interpolation), eq. 4; by a band, the frequencies of Llama 3.1.
@@ -34,9 +34,9 @@ class Rotary:
 
     Args:
         base: above 1.
-        stretch: s >= 1; above 1 a model takes contexts s times as long as those it was trained on.
+        stretch: s >= 1; above 1 a model accepts contexts s times as long as those of its training.
         trained_context: L; with `band`, only low frequencies are stretched. Refused without a stretch.
-        band: a < b, in waves a trained context.
+        band: a < b, in waves per trained context.
 
     Raises:
         ValueError: on numbers out of range.
@@ -75,9 +75,9 @@ class Rotary:
         return theta * (kept + (1 - kept) / self.stretch)
 
     def rotate(self, x: Tensor, place: Tensor) -> Tensor:
-        """x `(B, H, N, d)`, d even, turned at the places `(B', N)`; angles in float32, or float64 for such signals."""
+        """Rotates x `(B, H, N, d)`, d even, by positions `(B', N)`; angles in float32, or float64 for such signals."""
         wide = wide_dtype(x)
-        # places are compared with one another, so they keep the precision that they come in
+        # positions keep their precision, since only differences matter
         angle = place.to(torch.float64)[:, None, :, None] * self.frequencies(x.shape[-1], x.device)
         cos, sin = angle.cos().to(wide), angle.sin().to(wide)
         first, second = x.to(wide).chunk(2, dim=-1)
@@ -97,23 +97,23 @@ def check_rotary(name: str, rotary: Rotary | None, head_dim: int) -> None:
 def turned(
     name: str, rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, query_domain: Domain
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys `(B, H, n, d)` turned at their times, or at places in the order; as they are without positions.
+    """Queries and keys `(B, H, n, d)`, rotated by their times or indices; unchanged without rotary positions.
 
     Raises:
-        ValueError: in the name of a kernel, where a domain has neither.
+        ValueError: in the name of a kernel, where a domain has neither times nor an order.
     """
     if rotary is None:
         return query, key
     _check_order(name, domain)
     _check_order(name, query_domain)
-    asked, known = order_times(query_domain, domain)
-    return rotary.rotate(query, asked), rotary.rotate(key, known)
+    query_times, times = order_times(query_domain, domain)
+    return rotary.rotate(query, query_times), rotary.rotate(key, times)
 
 
 def _check_order(name: str, domain: Domain) -> None:
     if not domain.is_ordered:
         raise ValueError(
-            f"{name}: rotary positions turn by times, or by places in an order; {domain!r} has neither; give a "
+            f"{name}: rotary positions need times, or an order of points; {domain!r} has neither; give a "
             "Sequence or a Grid, or build the kernel with rotary=None"
         )
 
@@ -121,7 +121,7 @@ def _check_order(name: str, domain: Domain) -> None:
 def turned_after(
     name: str, rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, num_before: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys of the next points of a sequence, after so many, a number or one a batch entry `(B,)`.
+    """Queries and keys of the next points of a sequence, after a number of points, one for all or `(B,)`.
 
     Raises:
         ValueError: as `turned`.
@@ -138,7 +138,7 @@ def turned_after(
 def turned_next(
     rotary: Rotary | None, query: Tensor, key: Tensor, num_before: int | Tensor, time: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Query and key of the next point: at its time, or at its place after so many; see `turned_after`."""
+    """Query and key of the next point, rotated by its time or its index; see `turned_after`."""
     if rotary is None:
         return query, key
     place = torch.as_tensor(num_before, dtype=torch.float64, device=key.device).reshape(-1, 1)

@@ -1,11 +1,11 @@
-"""Kernels that are a number for each pair and head, times a value matrix; and those whose number is a normalised score.
+"""Kernels of one number per pair and head, times a value matrix; among them normalised scores.
 
 Legend
     a_ij         density of head h at a pair, 0 where the pair is hidden
     ω_j, m_ij    mass of a point, and its pair weight (`Domain.weigh_pairs`)
     V_h          value matrix, (d, d_in), or (d, d_in + 1) for affine kernels
     n_ij ≥ 0     numerator of a normalised kernel, up to a positive factor a query
-    q_i, k_j     query and key of a head, d channels          b_j, ε   constant of a key; what softens a distance
+    q_i, k_j     query and key of a head, d channels          b_j, ε   constant of a key; softening of a distance
     s_ij         score: a function of q_i·k_j + b_j, and of max(‖q_i - k_j‖², 0) + ε where it reads distances
     n(s), e      numerator that a normaliser makes of a score; floor of the sum        σ_i   reference score of a row
 
@@ -16,8 +16,8 @@ Legend
                      competitive  a_ij = n(s_ij) / (e + Σ_l ω_l m_il n(s_il)),   elementwise  a_ij = n(s_ij)
                      softmax      n(s) = exp(s), e = 0
 
-A content kernel of one's own is a `Score`, and a `Scored` kernel that says what queries and keys are. The score's value
-is all that a tiled route needs: slopes are taken of it, unless `pull` gives them.
+A custom content kernel is a `Score`, and a `Scored` kernel that defines queries and keys. A tiled route needs only the
+score's `value`, which it differentiates, unless `pull` gives the slopes.
 
 Source: ITNet (arXiv 2606.19538), eq. 57-64 and 91-93; there m is the causal mask alone. Normalisers: Yat, section 2.2.
 """
@@ -53,7 +53,7 @@ class ValueMixing(Kernel):
 
     @final
     def visible(self, domain: Domain, query_domain: Domain) -> Tensor:
-        """Which pairs the measure, the masks and causality leave, `(B', H', Nq or 1, N)` bool."""
+        """Mask of the pairs that the measure, masks and causality allow, `(B', H', Nq or 1, N)` bool."""
         seen = self.mass(domain) > 0
         if domain.pair_bias is not None:
             self.check_pair_weights(domain)
@@ -66,7 +66,7 @@ class ValueMixing(Kernel):
 
     @final
     def check_pair_weights(self, domain: Domain) -> None:
-        """Raises a ValueError unless pair weights, where there are some, are for one head or for all."""
+        """Raises a ValueError unless pair weights, if any, are for one head or for all."""
         if domain.pair_bias is not None and domain.pair_bias.shape[1] not in (1, self.num_heads):
             raise ValueError(
                 f"{type(self).__name__}: pair weights must be for 1 or {self.num_heads} heads; "
@@ -97,7 +97,7 @@ class ValueMixing(Kernel):
     def coefficients(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
-        """ω_j m_ij a_ij, what each point contributes to a head's integral, `(B, H, Nq, N)`; m as in the legend."""
+        """ω_j m_ij a_ij, the weight of each point in a head's integral, `(B, H, Nq, N)`; m as in the legend."""
         density = self.density(u, domain, query, query_domain)
         if self.holds_pair_weights:
             return density * self.mass(domain).to(density.dtype)
@@ -107,8 +107,8 @@ class ValueMixing(Kernel):
 class Normalised(ValueMixing):
     """Marker: in each of `num_heads` heads, κ is a numerator over its integral, times a value matrix.
 
-    Multiplying the measure by a constant changes nothing, so that a sum over the points so far may be carried along a
-    sequence of unknown length. A query that sees no mass gets κ = 0; else `coefficients` sum to 1 in every row.
+    Multiplying the measure by a constant changes nothing, so that a running sum works along a sequence of unknown
+    length. A query that sees no mass gets κ = 0; else `coefficients` sum to 1 in every row.
     """
 
     @abc.abstractmethod
@@ -117,9 +117,9 @@ class Normalised(ValueMixing):
 
         Args:
             u: `(B, N, d_in)`.
-            domain: where its N points lie.
+            domain: its N points.
             query: `(B, Nq, query_dim)`.
-            query_domain: where the Nq queries do.
+            query_domain: the Nq queries.
             visible: bool, broadcastable to `(B, H, Nq, N)`.
         """
 
@@ -148,8 +148,8 @@ class Normalised(ValueMixing):
 
 
 def largest_mass(mass: Tensor) -> Tensor:
-    """The unit of masses `(..., N)` in each row, `(..., 1)`: what is divided by a sum over a row has it twice in its
-    gradients, and their square may leave the range of float32."""
+    """The unit of masses `(..., N)` in each row, `(..., 1)`. Gradients of a quotient divide by the square of a sum over
+    the row, which may leave the range of float32."""
     if mass.shape[-1:] == (0,):
         return mass.new_ones(())
     unit = mass.detach().amax(-1, keepdim=True)
@@ -157,7 +157,7 @@ def largest_mass(mass: Tensor) -> Tensor:
 
 
 class Numbered:
-    """A frozen dataclass of numbers, as an operator of PyTorch is told it: the place of its class and its fields."""
+    """A frozen dataclass of numbers that can be passed to a PyTorch operator: index of its class, then its fields."""
 
     _classes: ClassVar[list[type]] = []
     _place: ClassVar[int]
@@ -168,7 +168,7 @@ class Numbered:
 
     @final
     def not_numbers(self) -> list[str]:
-        """Why no operator can be told this value; empty where it can."""
+        """Reasons why this value cannot be encoded for an operator; empty where it can."""
         if dataclasses.is_dataclass(self):
             sound = all(isinstance(field, int | float) for field in dataclasses.astuple(self))
         else:
@@ -177,7 +177,7 @@ class Numbered:
 
     @final
     def encoded(self) -> list[float]:
-        """The numbers that `decoded` makes this value of."""
+        """The value as numbers for `decoded`."""
         fields = dataclasses.astuple(self) if dataclasses.is_dataclass(self) else ()
         return [float(self._place), *map(float, fields)]
 
@@ -188,14 +188,14 @@ class Numbered:
 
 
 class Normaliser(Numbered, abc.ABC):
-    """How scores become densities; a frozen dataclass of numbers, which any scored kernel may hold.
+    """A map from scores to densities; a frozen dataclass of numbers, usable in any scored kernel.
 
     All tensors are in at least float32; `reference` has one entry a row and broadcasts against `score`, or is None.
 
     Attributes:
         is_competitive: whether the scores of a row compete.
         slope_reads_score: whether `slope` reads the score.
-        is_its_slope: whether `slope` gives the numerator itself.
+        is_its_slope: whether `slope` equals the numerator.
         takes_negative: whether scores may be below 0.
         hidden: the score of a pair that is hidden.
     """
@@ -208,7 +208,7 @@ class Normaliser(Numbered, abc.ABC):
 
     @abc.abstractmethod
     def numerator(self, score: Tensor, reference: Tensor | None = None) -> Tensor:
-        """n(s) over n(reference), or n(s) itself: without one, and of elementwise kinds. May overwrite `score`."""
+        """n(s) / n(reference), or n(s) itself without a reference and for elementwise kinds. May overwrite `score`."""
 
     @abc.abstractmethod
     def slope(self, score: Tensor, reference: Tensor | None, numerator: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ class Normaliser(Numbered, abc.ABC):
 
     @abc.abstractmethod
     def density(self, score: Tensor, mass: Tensor) -> Tensor:
-        """a on whole rows, the definition.
+        """a on whole rows: the definition.
 
         Args:
             score: `(..., N)`.
@@ -232,21 +232,21 @@ class Normaliser(Numbered, abc.ABC):
 
 
 TINY = 1e-30
-"""The least score that a row is divided by."""
+"""Smallest reference score that a row is divided by."""
 
 
 class Competitive(Normaliser):
-    """Scores of a row compete: every density has the sum over the row below it."""
+    """Densities are divided by a sum over the row."""
 
     is_competitive = True
     neutral: ClassVar[float]
-    """The reference that is none: n(neutral) = 1."""
+    """The neutral reference: n(neutral) = 1."""
     least: ClassVar[float] = TINY
-    """The least reference: below it a row counts as zero."""
+    """Smallest reference: below it a row counts as zero."""
 
     @abc.abstractmethod
     def floor(self, reference: Tensor | None = None) -> Tensor | float:
-        """e over n(reference): what the sum has beside its terms."""
+        """e / n(reference), the constant term of the sum."""
 
     @final
     def reference(self, score: Tensor) -> Tensor:
@@ -278,7 +278,7 @@ class Competitive(Normaliser):
 
 
 class Elementwise(Normaliser):
-    """Every density depends on its own score alone."""
+    """Each density depends only on its own score."""
 
     is_competitive = False
 
@@ -308,7 +308,7 @@ class Softmax(Competitive):
         return numerator
 
     def floor(self, reference: Tensor | None = None) -> float:
-        """Nothing; see `Competitive.floor`."""
+        """0; see `Competitive.floor`."""
         return 0.0
 
 
@@ -318,7 +318,7 @@ class Score(Numbered, abc.ABC):
     Attributes:
         reads_distance: whether s depends on ‖q - k‖² beside q·k.
         is_nonnegative: whether s >= 0, as most normalisers need.
-        is_homogeneous: whether c q, c > 0, has c times the score of q.
+        is_homogeneous: whether s(c q, k) = c s(q, k) for c > 0.
         dot_gain, distance_gain: factors that the two slopes of `pull` leave out.
     """
 
@@ -339,7 +339,7 @@ class Score(Numbered, abc.ABC):
         """
 
     def in_tile(self, dot: Tensor, distance: Tensor | None, numbers: Sequence[Tensor]) -> tuple[Tensor, Any]:
-        """s of a tile, in memory that may be overwritten, and what `pull` needs; may overwrite what it is given."""
+        """s of a tile, in memory that may be overwritten, and the residuals for `pull`; may overwrite its arguments."""
         s = self.value(dot, distance, *numbers)
         memory = s.untyped_storage().data_ptr()
         given = (t.untyped_storage().data_ptr() for t in (dot, distance) if t is not None)
@@ -348,25 +348,25 @@ class Score(Numbered, abc.ABC):
     def pull(
         self, kept: Any, grad: Tensor, numbers: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor | None, Sequence[Tensor]]:
-        """Gradients of `dot`, of `distance` and of each number, from that of s; may overwrite `grad` and what was kept.
+        """Gradients of `dot`, of `distance` and of each number, from that of s; may overwrite `grad` and the residuals.
 
         The first two may lack the factors `dot_gain` and `distance_gain`, and are in memory that may be overwritten.
         """
         with _autograd():
             leaves = [None if t is None else t.detach().requires_grad_() for t in (*kept, *numbers)]
             s = self.value(leaves[0], *leaves[1:])  # pyright: ignore[reportArgumentType]
-            asked = [leaf for leaf in leaves if leaf is not None]
+            requested = [leaf for leaf in leaves if leaf is not None]
             if not s.requires_grad:
-                found = iter([torch.zeros_like(t) for t in asked])
+                found = iter([torch.zeros_like(t) for t in requested])
             else:
-                found = iter(torch.autograd.grad(s, asked, grad, materialize_grads=True))
+                found = iter(torch.autograd.grad(s, requested, grad, materialize_grads=True))
         by_dot, by_distance, *by_numbers = (None if leaf is None else next(found) for leaf in leaves)
         return by_dot, by_distance, by_numbers  # pyright: ignore[reportReturnType]
 
 
 @contextlib.contextmanager
 def _autograd() -> Iterator[None]:
-    """Records gradients where an operator of PyTorch runs, which has turned that off."""
+    """Enables autograd inside a PyTorch operator, which disables it."""
     keys, unset = torch._C.DispatchKey, torch._C._SetExcludeDispatchKeyGuard
     with unset(keys.AutogradFunctionality, False), unset(keys.ADInplaceOrView, False), torch.enable_grad():
         yield
@@ -393,23 +393,23 @@ class Dot(Score):
 
 
 class ScoreForm(NamedTuple):
-    """What scores and values are made of; keys and values may have fewer heads, each serving several in a row."""
+    """The pieces of scores and values; each head of keys and values may serve several consecutive query heads."""
 
     query: Tensor  # (B, H, Nq, d)
     key: Tensor  # (B, H', N, d)
     value: Tensor  # V ũ: (B, H', N, d_v)
     key_bias: Tensor | None = None  # b: (B, H', N)
     softening: Tensor | None = None  # ε: ()
-    numbers: Tensor | None = None  # what else the score is given, (m,) or a number a head, (m, H)
+    numbers: Tensor | None = None  # further arguments of the score, (m,) or one per head, (m, H)
 
 
 class Scored(ValueMixing):
     """Marker: in each head κ is a score that went through `normaliser`, times a value matrix.
 
-    The measure counts points, so that a sum over the points so far may be carried along a sequence.
+    The measure counts points, so that a running sum works along a sequence.
 
     Attributes:
-        score: s, of what `score_form` gives.
+        score: s, applied to `score_form`.
         normaliser: ρ.
         reads_bias: whether keys have constants b.
     """
@@ -425,7 +425,7 @@ class Scored(ValueMixing):
 
     @final
     def check_score(self) -> None:
-        """Raises a ValueError where scores may be below 0 and the normaliser takes no such."""
+        """Raises a ValueError where scores may be negative and the normaliser needs scores >= 0."""
         if not (self.score.is_nonnegative or self.normaliser.takes_negative):
             raise ValueError(
                 f"{type(self).__name__}: {type(self.normaliser).__name__} takes scores >= 0, and those of "
@@ -453,7 +453,7 @@ class CachedScored(Scored, Stateful):
 
     @abc.abstractmethod
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
-        """Queries of the next points of a sequence; keys and values of all so far, which are the state after them.
+        """Queries of the next points of a sequence, with keys and values of all points so far, which are the new state.
 
         Args:
             u: `(B, N, d_in)`.
@@ -470,12 +470,12 @@ class CachedScored(Scored, Stateful):
 
 
 def num_cached(state: State | None) -> int:
-    """How many points' keys a state of a `CachedScored` kernel has."""
+    """Number of points whose keys a state of a `CachedScored` kernel holds."""
     return 0 if state is None else state[0].shape[2]
 
 
 def appended(state: State | None, form: ScoreForm) -> ScoreForm:
-    """A form with the state's keys and values before its own, in the dtypes of those."""
+    """A form with the state's keys and values prepended, in the state's dtypes."""
     if state is None:
         return form
     keys, values = state[0].to(form.key.dtype), state[1].to(form.value.dtype)

@@ -1,4 +1,4 @@
-"""Linear attention without a normaliser: dot products as they are.
+"""Linear attention without a normaliser.
 
 Legend
     q_i, k_j     query and key of a head, d channels          V     W_V, one a head

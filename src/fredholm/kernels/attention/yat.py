@@ -4,7 +4,7 @@ Legend
     x, w; q, k   a point and a prototype; a query and a key, d channels
     b            a constant of the prototype or key; 0 unless given         s      scale by the number of units, or 1
     ε            softening, > 0: keeps the response finite where x = w      ρ      normaliser: softmax, softermax, ...
-    V            [W_V, b_V], one a head                                     v_j    what a prototype contributes
+    V            [W_V, b_V], one a head                                     v_j    value of a prototype
 
     yat(x, w) = (x·w + b)² / (‖x - w‖² + ε)
 
@@ -53,7 +53,7 @@ def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor =
     """(x·w + b)² / (‖x - w‖² + ε) for every point and every prototype.
 
     The distance is ‖x‖² + ‖w‖² - 2 x·w, not below 0. Its rounding error is that of ‖x‖² + ‖w‖², so that an ε far below
-    ‖x‖² 10⁻⁷ in float32 says little. Everything is computed in at least float32, under autocast too. NaN gives NaN;
+    ‖x‖² 10⁻⁷ in float32 has no effect. Everything is computed in at least float32, under autocast too. NaN gives NaN;
     an infinite x or w gives NaN.
 
     Args:
@@ -91,7 +91,7 @@ def response(
 
 
 def check_range(name: str, dtype: torch.dtype) -> None:
-    """Raises a TypeError for float16 and for what is not a real floating dtype; `name` says who asks."""
+    """Raises a TypeError, in the name of `name`, for float16 and for dtypes that are not real floating."""
     if dtype == torch.float16:
         raise TypeError(
             f"{name}: got float16, which ends at 65504, below the squares of ordinary inputs; use bfloat16 or float32"
@@ -101,7 +101,7 @@ def check_range(name: str, dtype: torch.dtype) -> None:
 
 
 def check_softening(name: str, epsilon: float) -> None:
-    """Raises a ValueError unless ε is positive, finite and not lost in float32; `name` says who asks."""
+    """Raises a ValueError, in the name of `name`, unless ε is finite and at least the smallest normal float32."""
     check_number(name, "epsilon", epsilon)
     if not (math.isfinite(epsilon) and epsilon >= torch.finfo(torch.float32).tiny):
         raise ValueError(f"{name}: epsilon must be finite and above 0 (in float32, from 1.2e-38 on); got {epsilon}")
@@ -124,7 +124,7 @@ class Softening(nn.Module):
     the module is moved to. Learned, it is softplus(ρ) of one parameter ρ, in at least float32.
 
     Args:
-        epsilon: ε, or where it starts; from 1.2e-38, the least normal float32, on.
+        epsilon: ε, or its start; at least 1.2e-38, the smallest normal float32.
         learned: whether it is a parameter.
 
     Attributes:
@@ -201,7 +201,7 @@ class UnitScale(nn.Module):
 @final
 @dataclasses.dataclass(frozen=True)
 class YatScore(Score):
-    """s = (q·k + b)² / (‖q - k‖² + ε), of which r = (q·k + b) / (‖q - k‖² + ε) gives both slopes: 2 r and -r²."""
+    """s = (q·k + b)² / (‖q - k‖² + ε); its slopes are 2 r and -r² with r = (q·k + b) / (‖q - k‖² + ε)."""
 
     reads_distance = True
     is_nonnegative = True
@@ -232,7 +232,7 @@ class YatScored(Scored):
     @property
     @abc.abstractmethod
     def product_dim(self) -> int:
-        """Channels of the queries and keys of a head, of whatever the signals have."""
+        """Channels of the queries and keys of a head."""
 
 
 @final
@@ -249,7 +249,7 @@ class Yat(YatScored):
         num_units: n of the scale s = (n / log(1 + n))^α with learned α; None: s = 1.
         epsilon: ε > 0.
         learn_epsilon: whether ε is learned (softplus), starting there.
-        normaliser: ρ; None: the scores as they are.
+        normaliser: ρ; None: no normaliser.
 
     Raises:
         ValueError: on sizes below 1, or an epsilon that is not positive and finite.
@@ -287,7 +287,7 @@ class Yat(YatScored):
 
     @property
     def product_dim(self) -> int:
-        """Those of a prototype."""
+        """Channels of a prototype."""
         return self.dim
 
     def value_matrices(self) -> Tensor:
@@ -330,7 +330,8 @@ class YatAttention(YatScored, CachedScored):
         embed_dim: channels of u(x), and of the integral; a multiple of `num_heads`.
         num_heads: heads H; head h writes channels h·d … (h + 1)·d - 1, d = embed_dim / H.
         num_kv_heads: heads of keys and values, a divisor of H; None: H.
-        normaliser: ρ; None: softmax. With an elementwise one the integral is a sum, over as many points as there are.
+        normaliser: ρ; None: softmax. With an elementwise one the integral is a sum that grows with the number of
+            points.
         epsilon: ε > 0.
         learn_epsilon: whether ε is learned (softplus), starting there.
         rotary: positions that turn queries and keys by their times, or their indices where the domain has none; need an

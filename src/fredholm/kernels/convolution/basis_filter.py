@@ -24,11 +24,11 @@ from fredholm.kernels.convolution.stationary import LATTICE_TOLERANCE, Displacem
 class BasisFilter(DisplacementFilter):
     """Marker: κ(x, y) = Σ_k φ_k(x - y) M_k in `groups` groups of channels, at any two points.
 
-    Causality is that of positions: a query sees what does not lie after it, whatever the order of the points. On a
+    Causality is by position: a query sees points that do not lie after it, whatever their order. On a
     torus displacements are the shortest ones, and a causal kernel sees half of it.
 
     Attributes:
-        horizon: κ = 0 where a coordinate of x - y is as large as this or larger; None: it reaches over the whole input.
+        horizon: κ = 0 where a coordinate of x - y is at least this; None: κ covers the whole input.
         num_basis: w.
     """
 
@@ -53,7 +53,7 @@ class BasisFilter(DisplacementFilter):
     def basis_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
         """φ at displacements from keys that all lie on one regular grid, `keys`; None: on none.
 
-        `basis`, unless a kernel that smooths itself on grids finer than those of its training overrides it.
+        Equals `basis` unless overridden by a kernel that smooths itself on grids finer than those of its training.
         """
         return self.basis(displacement)
 

@@ -2,24 +2,24 @@
 
 Legend
     x, y       query and key position, s coordinates       S       longest extent in training, an axis each
-    δ          place of x - y in the range of training     h       the network's last hidden layer, n units
+    δ          x - y relative to the range of training     h       the network's last hidden layer, n units
     Δ          spacing in training                         η       spacing of the grid, r = ⌈Δ / η⌉
 
     κ(x, y) = ψ(δ),  ψ(δ) = W h(δ) + b             basis φ = [h; 1], M = [W, b], w = n + 1
     δ = (x - y) / S in [-1, 1]                     centred
     δ = 2 (x - y) / S - 1 in [-1, 1]               causal: κ = 0 where y comes after x
 
-What a kernel does between the samples of its training was never seen there. On a grid finer than those, averaging over
-one spacing to either side removes it: h becomes Σ_t G_t h(δ + t), per axis with
+Training does not constrain a kernel between the samples. On a finer grid, averaging over one spacing to either side
+removes that part: h becomes Σ_t G_t h(δ + t), per axis with
 
     G_t ∝ exp(-(t η / Δ)² / 2σ²),  t = -r … r,  Σ_t G_t = 1,  σ = 0.5;  1 at t = 0 where η ≥ Δ
 
 Source: CKConv (arXiv 2102.02611), eq. 4, 4.2 and E.1-E.3. Deviations: the sum counts samples, so that at the rate of
 training it is the paper's; at another rate, or at irregular times, the domain's weights in units of the spacing in
-training (Δτ / Δ) take the place of the paper's factor sr1 / sr2. The output layer starts so that the integral of white
-noise has variance 1. The paper (E.3: length 2r + 1, σ = 0.5) names no unit for σ; here it is Δ, so that the window ends
-at 2σ at every rate and the smoothed kernel has a limit as η → 0. In units of η it would hardly smooth at all, and the
-less the finer the grid.
+training (Δτ / Δ) replace the paper's factor sr1 / sr2. The output layer starts so that the integral of white noise has
+variance 1. The paper (E.3: length 2r + 1, σ = 0.5) names no unit for σ; here it is Δ, so that the window ends at 2σ at
+every rate and the smoothed kernel has a limit as η → 0. In units of η it would hardly smooth at all, and the less the
+finer the grid.
 """
 
 import itertools
@@ -42,7 +42,7 @@ from fredholm.kernels.kernel import State, Stateful
 
 SIGMA = 0.5
 RATE_TOLERANCE = 1e-3
-"""How much finer than in training, as a share, a grid must be to be finer."""
+"""Relative difference of spacings from which a grid counts as finer than in training."""
 
 
 def smoothing_taps(trained: Sequence[float], spacing: Sequence[float]) -> list[tuple[tuple[float, ...], float]]:
@@ -82,9 +82,9 @@ def lengths_per_axis(name: str, value: float | Sequence[float], axes: int) -> tu
 def trained_sampling(
     reach: tuple[float, ...], spacing: float | Sequence[float] | None, num_samples: int | None
 ) -> tuple[tuple[float, ...], int]:
-    """Distance between neighbouring samples along each axis, and how many lie within `reach`.
+    """Distance between neighbouring samples along each axis, and their number within `reach`.
 
-    What one of them says of the other stands at `ContinuousConvolution`.
+    See `ContinuousConvolution` for the defaults.
 
     Raises:
         ValueError: on numbers out of range, or fewer samples than lie within `reach` at that distance.
@@ -108,12 +108,11 @@ def trained_sampling(
 
 @final
 class ContinuousConvolution(BasisFilter, Stateful):
-    """κ(x, y) = ψ(x - y) with ψ a small network: a filter of any length, sampled wherever it is asked.
+    """κ(x, y) = ψ(x - y) with ψ a small network: a filter of any length that can be sampled anywhere.
 
     It counts samples: with the default measure every point weighs 1. Give weights in units of the spacing in training
     for another rate (`Sequence(n, spacing=Δτ, weights=torch.full((n,), Δτ / Δ))`) or for irregular times
-    (`trapezoid_weights(times, total=None) / Δ`). Positions beyond S are sampled beyond [-1, 1], where nothing was
-    trained.
+    (`trapezoid_weights(times, total=None) / Δ`). Displacements beyond S are outside of [-1, 1], where ψ is untrained.
 
     Args:
         in_dim, out_dim: channels of the signal and of the result, multiples of `groups`.
@@ -126,12 +125,12 @@ class ContinuousConvolution(BasisFilter, Stateful):
             horizon, else 1, the extent of `Sequence(n)` and `Grid(...)`. A buffer, kept in the checkpoint.
         spacing: Δ, the distance between neighbouring samples in training, one number or one an axis, > 0; None: horizon
             or S over `num_samples`; without that either, on a line, that of `Sequence(n)`.
-        num_samples: samples along an axis within the horizon, or within S, in training; None: what `spacing` says, and
-            100 an axis in the plane and in space. The output layer starts from it, and with a horizon a state holds as
+        num_samples: samples along an axis within the horizon, or within S, in training; None: from `spacing`, else 100
+            per axis in the plane and in space. The output layer starts from it, and with a horizon a state holds as
             many.
         width, activation, omega_0, learn_omega_0, spread_bias, layer_norm: see `KernelNetwork`.
         weight_dropout: share of M that is dropped in training, the rest scaled up; drawn anew for every integral. A
-            step, too, is an integral: in training a sequence step by step has other masks than the whole one.
+            step is an integral too: in training, a sequence processed step by step gets other masks than as a whole.
         smoothing: whether the kernel is smoothed (`smoothing_taps`) where the signal lives on one regular grid finer
             than Δ. It is smoothed before it is cut at the horizon and at 0, so that its ends are not dimmed. The kernel
             then depends on the grid, and cannot be integrated at other nodes.
@@ -142,7 +141,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         network: h.
         output_layer: W and b, weight-normalised; rows are pairs of channels, `(out_dim, in_dim / groups)` flattened.
 
-    Two positions that lie closer than 10⁻⁶ of the smallest Δ, or than rounding tells apart within S, are one.
+    Two positions closer than 10⁻⁶ of the smallest Δ, or than the rounding error within S, count as one.
 
     Raises:
         ValueError: on sizes out of range, groups that do not divide the channels, an unknown activation, or a horizon,
@@ -211,7 +210,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         inputs = self.in_dim // self.groups
         with torch.no_grad():
             energy = self.network(2 * torch.rand(1000, len(self.spacing)) - 1).square().sum(-1).mean()
-        # on the meta device there is no number
+        # the meta device has no numbers
         bound = torch.sqrt(3 / (seen ** len(self.spacing) * inputs * energy.clamp_min(1e-12)))
         weight = bound * torch.empty(self.out_dim * inputs, self.network.width).uniform_(-1, 1)
         return WeightNormalised(weight, torch.zeros(self.out_dim * inputs))
@@ -224,7 +223,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         """See `BasisFilter.basis_on`: with `smoothing`, Σ_t G_t h(δ + t) on a grid finer than in training."""
         wide = at_least_float32(displacement)
         reached = self._reaches(wide)[..., None]
-        wide = torch.where(reached, wide, 0.0)  # so that nothing beyond the reach overflows
+        wide = torch.where(reached, wide, 0.0)  # so that displacements out of reach do not overflow
         if keys is None or not self.smoothing:
             hidden = self.network(self._place(wide))
         else:
@@ -237,13 +236,13 @@ class ContinuousConvolution(BasisFilter, Stateful):
         return torch.where(reached, torch.cat([hidden, torch.ones_like(hidden[..., :1])], dim=-1), 0.0)
 
     def _place(self, displacement: Tensor) -> Tensor:
-        """δ, in the parameters' precision, but at least float32: differences are taken before."""
+        """δ, in the parameters' precision, at least float32; differences are computed in that of the positions."""
         share = displacement / self.scale.to(displacement.dtype)
         place = 2 * share - 1 if self.is_causal else share
         return place.to(wide_dtype(self.output_layer.direction))
 
     def _reaches(self, displacement: Tensor) -> Tensor:
-        """Whether κ does not vanish, `(...)` bool."""
+        """Mask of displacements where κ may differ from 0, `(...)` bool."""
         rounding = 4 * torch.finfo(displacement.dtype).eps * self.scale.to(displacement.dtype)
         tolerance = rounding + 1e-6 * min(self.spacing)
         within = displacement >= -tolerance if self.is_causal else torch.ones_like(displacement, dtype=torch.bool)
@@ -275,7 +274,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
 
     @staticmethod
     def _least_step(domain: Domain) -> float:
-        """The least time from a point to the next, on a grid also where it has one point; ∞ where none can be read."""
+        """Smallest time step between points; on a grid its spacing; ∞ where no times can be read."""
         grid = whole_grid(domain)
         if grid is not None:
             return grid.spacing[0]
@@ -285,7 +284,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         return since.min().item() if since.numel() else math.inf
 
     def initial_state(self, batch_size: int) -> State:
-        """See `Stateful.initial_state`: samples in reach, `(B, K, d_in)`, and when they were, `(B, K)` float64.
+        """See `Stateful.initial_state`: samples in reach, `(B, K, d_in)`, and their times, `(B, K)` float64.
 
         K is `num_samples` with a horizon; without one it grows from 0.
         """
@@ -295,10 +294,9 @@ class ContinuousConvolution(BasisFilter, Stateful):
         return like.new_zeros(batch_size, held, self.in_dim), never
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
-        """See `Stateful.step`; without a `time` the point comes Δ after the one before it.
+        """See `Stateful.step`; without a `time` the point is Δ after the previous one.
 
-        With `smoothing` the first step of a sequence, which has no spacing yet, is that of a sequence as coarse as in
-        training.
+        With `smoothing` the first step of a sequence, which has no spacing yet, assumes the spacing of training.
 
         Raises:
             ValueError: on a time that is not after the one before it, more samples within the horizon than a state
@@ -323,7 +321,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
         return out.flatten(1).to(u.dtype), (signal, times)
 
     def _check_step(self, now: Tensor, times: Tensor) -> None:
-        """Raises ValueError where a step at these times would not be the integral over the whole sequence."""
+        """Raises ValueError where a step at these times would differ from the integral over the whole sequence."""
         name = "kernels.ContinuousConvolution.step"
         if not values_can_be_read(now, times):
             if self.smoothing:
@@ -337,7 +335,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
             raise ValueError(f"{name}: times must be finite and not decrease; got steps of {since.tolist()}")
         if bool(self._reaches(-since[:, None]).any()):
             raise ValueError(
-                f"{name}: points that share a time see each other, and the one before is answered already; got steps "
+                f"{name}: points that share a time see each other, but the previous one is computed already; got steps "
                 f"of {since.tolist()}; call the operator on the whole sequence"
             )
         if self.smoothing and bool((since < self.spacing[0] * (1 - RATE_TOLERANCE)).any()):
@@ -354,7 +352,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         lengths = self.scale
         super()._apply(fn, recurse)
-        # a length is no weight: half precision would round every position, or overflow
+        # lengths stay in their precision: half precision would round every position, or overflow
         if self.scale.dtype in (torch.float16, torch.bfloat16):
             self.scale = lengths.to(self.scale.device)
         return self

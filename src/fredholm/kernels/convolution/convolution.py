@@ -5,7 +5,7 @@ Legend
     W           the filter, one d_out x d_in matrix a tap             t, d    tap 0 ... k - 1 and dilation, an axis each
     c           d (k - 1) / 2, the centre of the window               r       stride of a transposed convolution
 
-    κ(x, y) = Σ_t W_t 1[y = E(x + h (d t - c))]             with E the boundary: where u continues beyond the grid
+    κ(x, y) = Σ_t W_t 1[y = E(x + h (d t - c))]             with E the boundary: the continuation of u beyond the grid
     κ(x, y) = Σ_t W_t 1[x = y + (h / r) (d t - c)]          transposed
     standardised: in place of W, for each result channel o,   g_o (W_o - w_o) / ‖W_o - w_o‖,   w_o the mean of W_o
 
@@ -48,14 +48,14 @@ class Convolution(Stationary):
     """κ = a filter on a lattice: `torch.nn.ConvNd` and `ConvTransposeNd` without their bias, for s = 1, 2 or 3.
 
     The signal must live on one whole regular grid (`Grid`, `Sequence(n)`); the filter's taps are its neighbours,
-    whatever its spacing. Queries may be any points on the lattice of the windows' centres; asked for none, the result
-    lives on the grid of `output_domain`. Stride and padding say only which grid that is, except that a transposed
-    convolution has taps 1 / stride cells apart. A tap that hits no key, or a key that a mask removed, adds 0; a masked
-    key counts as 0 in every boundary mode; weights that were given multiply the signal.
+    whatever its spacing. Queries may be any points on the lattice of the windows' centres; by default they are the grid
+    of `output_domain`. Stride and padding only determine that grid, except that a transposed convolution has taps
+    1 / stride cells apart. A tap that hits no key, or a masked key, adds 0; a masked key counts as 0 in every boundary
+    mode; given weights multiply the signal.
 
     Args:
         in_dim, out_dim: channels of the signal and of the result, multiples of `groups`.
-        kernel_size: taps k along each axis, one number or one an axis, as all sizes here.
+        kernel_size: taps k along each axis, one number or one per axis, as for all sizes here.
         pos_dim: number of axes s.
         stride: cells between neighbouring windows; transposed: result cells between neighbouring keys.
         padding: cells by which windows reach beyond the grid: a number, one an axis, or a pair (lo, hi) an axis;
@@ -66,9 +66,9 @@ class Convolution(Stationary):
         padding_mode: how the signal continues beyond the grid; "zeros" only when transposed.
         transposed: upsampling by `stride` instead of downsampling.
         output_padding: transposed only: cells added at the end of the result, below stride or dilation.
-        standardised: whether the filter of each result channel has mean 0 and a norm of its own, g. What all values
-            that it reads have in common then does not pass: networks of many such layers learn as fast as with batch
-            norm, and no entry of a batch changes another. Not transposed.
+        standardised: whether the filter of each result channel has mean 0 and a learned norm g. It then ignores a
+            constant added to its input: deep networks of such layers learn as fast as with batch norm, and no entry of
+            a batch changes another. Not transposed.
 
     Attributes:
         weight: W, `(out_dim, in_dim / groups, *kernel_size)`; transposed `(in_dim, out_dim / groups, *kernel_size)`. It
@@ -145,7 +145,7 @@ class Convolution(Stationary):
         return out
 
     def least_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """`output_shape` without output padding; below 1 where nothing is left."""
+        """`output_shape` without output padding; below 1 where the result is empty."""
         axes = zip(shape, self.stride, self.reach, self.padding, strict=True)
         return tuple(
             (n - 1) * r + w - lo - hi if self.transposed else (n + lo + hi - w) // r + 1 for n, r, w, (lo, hi) in axes
@@ -159,7 +159,7 @@ class Convolution(Stationary):
             shape: cells of the result along each axis; None: `output_shape`.
 
         Raises:
-            ValueError: when the domain is no such grid, or nothing is left of it.
+            ValueError: when the domain is no such grid, or the result is empty.
         """
         block = self._block(domain)
         shape = self.output_shape(block.shape) if shape is None else shape
@@ -190,11 +190,11 @@ class Convolution(Stationary):
         return block
 
     def _torn(self, keys: GridBlock) -> str | None:
-        """Why the signal cannot continue beyond its grid as the filter has it, in a sentence; None where it can."""
+        """Reason why the filter's boundary mode does not fit the grid, in a sentence; None where it does."""
         if not keys.periodic or self.padding_mode == "circular":
             return None
         return (
-            f"on a periodic grid the signal goes on round the torus; got padding_mode {self.padding_mode!r}; use "
+            f"on a periodic grid the signal continues round the torus; got padding_mode {self.padding_mode!r}; use "
             "'circular' or a grid that is not periodic"
         )
 
@@ -206,7 +206,7 @@ class Convolution(Stationary):
         x = ((pos.double() - block.origin[axis]) * (r / h))[..., None]
         fine = x - offset if self.transposed else x + offset
         index = torch.round(fine)
-        # what a position's own precision leaves open: in float32, 1e-3 of a cell where there are 2^13 of them
+        # rounding error of a position: in float32, 1e-3 of a cell on an axis of 2^13 cells
         rounding = pos.double().abs() * (r / h * torch.finfo(pos.dtype).eps)
         hits = (fine - index).abs() < (LATTICE_TOLERANCE + rounding).clamp_max(0.25)[..., None]
         whole = index.long()
@@ -227,7 +227,7 @@ class Convolution(Stationary):
         for axis in range(len(self.kernel_size)):
             hit = self._taps(pos[..., axis], block, axis).to(kappa.dtype)
             hit = hit if hit.ndim == 4 else hit[None]
-            # the first tap axis is summed out, its key axis goes behind those already there
+            # sums out the first tap axis and appends its key axis
             kappa = torch.einsum("bqk...,bqkn->bq...n", kappa, hit)
         kappa = kappa.movedim((2, 3), (-2, -1)).flatten(2, -3)
         return kappa.expand(u.shape[0], *kappa.shape[1:])
@@ -265,7 +265,7 @@ class Convolution(Stationary):
         return self.filters()
 
     def filters(self) -> Tensor:
-        """W, or what stands in its place, of the same shape; see `standardised`."""
+        """W, standardised if `standardised`."""
         if self.gain is None:
             return self.weight
         rows = self.weight.flatten(1)
@@ -297,7 +297,7 @@ def _per_axis(name: str, value: int | Sequence[int], axes: int, *, least: int) -
 def _axis_padding(
     padding: Padding, reach: tuple[int, ...], stride: tuple[int, ...], *, transposed: bool
 ) -> tuple[tuple[int, int], ...]:
-    """(lo, hi) for each axis; `reach` is the extent of a window in cells."""
+    """Padding (lo, hi) for each axis; `reach` is the extent of a window in cells."""
     if isinstance(padding, str):
         if transposed:
             raise ValueError(f"kernels.Convolution: a transposed convolution has padding in numbers; got {padding!r}")

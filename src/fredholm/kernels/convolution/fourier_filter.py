@@ -56,8 +56,8 @@ class FourierFilter(BasisFilter):
 
         Args:
             pos: the positions.
-            dtype: of the results; None: that of the positions. Whole waves are taken off before, so that positions far
-                from 0 lose no digits.
+            dtype: of the results; None: that of the positions. Whole periods are subtracted first, so that positions
+                far from 0 lose no precision.
         """
         phase = phases(pos / pos.new_tensor(self.period), self.wave_vectors) / (2 * math.pi)
         angle = 2 * math.pi * (phase - phase.round()).to(dtype or phase.dtype)
@@ -75,9 +75,9 @@ class FourierFilter(BasisFilter):
 class SpectralConvolution(FourierFilter):
     """The layer of a Fourier neural operator (FNO, eq. 4), on any points: κ is a Fourier series of x - y.
 
-    On a torus, or with P = 1 on the unit box, it is FNO's: what leaves the box at one side comes in at the other. With
-    P = 2 nothing does, as FNO reaches by padding. FNO keeps one more wave at one end of each axis, whose partner it
-    drops; here waves come in pairs, so that results are real and mirrored functions are treated alike.
+    On a torus, or with P = 1 on the unit box, it is FNO's periodic filter. With P = 2 it does not wrap round the box,
+    as in FNO with padding. FNO keeps one more wave at one end of each axis without its conjugate; here waves come in
+    pairs, so that results are real and mirrored functions are treated alike.
 
     Args:
         in_dim, out_dim: channels.
@@ -114,7 +114,7 @@ class SpectralConvolution(FourierFilter):
         self.in_dim, self.out_dim, self.pos_dim, self.groups = in_dim, out_dim, pos_dim, groups
         self.num_waves_per_axis, self.period = num_waves_per_axis, periods
         self.register_buffer("wave_vectors", half_lattice(num_waves_per_axis, pos_dim))
-        # of k and -k the one is kept whose first number is not below 0
+        # keeps the one of k and -k whose first entry is not below 0
         self.reach = ((0, num_waves_per_axis), *[(-num_waves_per_axis, num_waves_per_axis)] * (pos_dim - 1))
         self.num_basis = 2 * self.wave_vectors.shape[0] - 1
         self.weight = nn.Parameter(torch.empty(self.num_basis, out_dim, in_dim // groups))
@@ -125,7 +125,7 @@ class SpectralConvolution(FourierFilter):
         return self.weight
 
     def extra_repr(self) -> str:
-        """Sizes, for `print`."""
+        """The sizes that `print(module)` shows."""
         return (
             f"{self.in_dim}, {self.out_dim}, pos_dim={self.pos_dim}, num_waves_per_axis={self.num_waves_per_axis}, "
             f"period={self.period}, groups={self.groups}"
@@ -133,9 +133,9 @@ class SpectralConvolution(FourierFilter):
 
 
 def half_lattice(largest: int, pos_dim: int) -> Tensor:
-    """Whole-number wave vectors of at most `largest` along each axis, of k and -k one, 0 first: `(M, s)`."""
+    """Integer wave vectors of at most `largest` along each axis, one of each pair ±k, 0 first: `(M, s)`."""
     every = itertools.product(range(-largest, largest + 1), repeat=pos_dim)
-    # of a pair the one whose first number that is not 0 is above 0
+    # keeps the one of a pair whose first nonzero entry is positive
     half = [k for k in every if next((n for n in k if n), 1) > 0]
     return torch.tensor(
         sorted(half, key=lambda k: (sum(n * n for n in k), k)), dtype=torch.get_default_dtype()

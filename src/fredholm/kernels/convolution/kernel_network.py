@@ -1,4 +1,4 @@
-"""The small network that draws a kernel: positions to the values of a basis.
+"""The small network of a kernel: from positions to the values of a basis.
 
 Legend
     x          position in [-1, 1]^s             h^l    hidden layer l = 1, 2, h^0 = x
@@ -9,7 +9,7 @@ Legend
     h^l = N(φ(W^l h^{l-1} + b^l))                φ = ReLU, LeakyReLU or Swish
     W_i = g_i v_i / ‖v_i‖                        rows are weight-normalised; one with v = 0 is 0
 
-Of a single input v_i / ‖v_i‖ is the sign of v_i, which no gradient changes: v is then no parameter. At the start
+With a single input v_i / ‖v_i‖ is the sign of v_i, which no gradient changes: v is then a buffer. At the start
 
     sine:    W^1 in ±1/s, W^2 in ±√(6/n)/ω0, uniform;  ω0 b_i uniform over one period, (-π, π)
     others:  W as Kaiming's for ReLU;  b_i = -W_i h^{l-1}(x_i), x_i uniform in [-1, 1]^s: unit i bends at x_i
@@ -17,8 +17,8 @@ Of a single input v_i / ‖v_i‖ is the sign of v_i, which no gradient changes:
 Source: CKConv (arXiv 2102.02611), 4.2, B and E.1; W of the sines: Sitzmann et al. 2020, 3.2 and their supplement;
 weight normalisation: Salimans and Kingma 2016, eq. 2. Deviations: the paper draws b_i from (-π/‖W_i‖, π/‖W_i‖). Behind
 the factor ω0 that is ω0/‖W_i‖ periods and not one, phases of thousands of radians where a row is short; mod 2π both are
-the same uniform phase, and one period keeps its digits. The paper uses layer normalisation in the other variants and
-does not say where; here it follows φ, so that the bends stay where b puts them.
+the same uniform phase, and one period keeps its precision. The paper uses layer normalisation in the other variants and
+does not say where; here it follows φ, so that the bends stay at x_i.
 """
 
 import math
@@ -40,7 +40,7 @@ class WeightNormalised(nn.Module):
         bias: b at the start, `(out,)`.
 
     Attributes:
-        direction: v, `(out, in)`; a buffer of a single input.
+        direction: v, `(out, in)`; a buffer where there is a single input.
         magnitude: g, `(out, 1)`.
         bias: b, `(out,)`.
     """
@@ -60,7 +60,8 @@ class WeightNormalised(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W, `(out, in)`, in at least float32."""
-        # autocast changes none of these operations, and no graph with one of its regions in another can be loaded
+        # not inside `without_autocast`: autocast changes none of these operations, and exported graphs with nested
+        # regions cannot be loaded
         return at_least_float32(self.magnitude) * nn.functional.normalize(at_least_float32(self.direction), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,24 +79,24 @@ KernelActivation = Literal["sine", "relu", "leaky_relu", "swish"]
 class KernelNetwork(nn.Module):
     """Two hidden layers: `(..., s)` positions in [-1, 1]^s to `(..., width)` basis functions there.
 
-    Everything is computed in at least float32, under autocast too: a phase of hundreds of radians has no digits left in
-    bfloat16.
+    Everything is computed in at least float32, under autocast too: bfloat16 cannot resolve a phase of hundreds of
+    radians.
 
     Args:
         pos_dim: coordinates s of a position.
         width: units of each layer.
         activation: "sine", "relu", "leaky_relu" or "swish".
         omega_0: ω0 at the start, in radians per unit of position, > 0; refused without sines.
-        learn_omega_0: whether ω0 is learned, as its logarithm; likewise.
-        spread_bias: whether biases start as the formulas on top of this file say, else at 0.
-        layer_norm: whether there is layer normalisation; None: for all but sines.
+        learn_omega_0: whether ω0 is learned, as its logarithm; refused without sines.
+        spread_bias: whether biases start by the formulas on top of this file, else at 0.
+        layer_norm: whether to use layer normalisation; None: for all but sines.
 
     Attributes:
         log_omega_0: log ω0, a parameter if learned, else a buffer.
 
     Raises:
-        ValueError: on an unknown activation, a width below 1, or an ω0 that is not positive and finite, or that nothing
-            reads.
+        ValueError: on an unknown activation, a width below 1, or an ω0 that is not positive and finite, or has no
+            effect.
     """
 
     def __init__(

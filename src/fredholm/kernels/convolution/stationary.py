@@ -8,8 +8,8 @@ Legend
     v_o = Σ_t W_t u_{r·o + d·t - p}            an ordinary filter: the query grid has spacing r·h
     v_o = Σ_{r·i + d·t = o + p} W_t u_i        a transposed one: the query grid has spacing h / r
 
-Outside the key grid u continues as its boundary mode says: with zeros, by reflection at the outermost keys, with their
-values, or periodically.
+Outside the key grid u continues by the boundary mode: zeros, reflection at the outermost keys, their values, or
+periodically.
 """
 
 import abc
@@ -27,11 +27,11 @@ from fredholm.kernels.kernel import Kernel
 BoundaryMode = Literal["zeros", "reflect", "replicate", "circular"]
 
 LATTICE_TOLERANCE = 1e-3
-"""How far, in cells, a position may lie from the lattice point that it is taken for."""
+"""Largest distance, in cells, of a position from its lattice point."""
 
 
 class FilterGeometry(NamedTuple):
-    """Everything about a filter but its coefficients; each tuple has an entry an axis."""
+    """The geometry of a filter, without its coefficients; each tuple has one entry per axis."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -42,7 +42,7 @@ class FilterGeometry(NamedTuple):
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """Cells from the first tap to the last, both included."""
+        """Number of cells from the first tap to the last, both included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.size, self.dilation, strict=True))
 
 
@@ -53,7 +53,7 @@ class Stationary(Kernel):
 
     Attributes:
         groups: channel groups that do not mix.
-        is_filter: whether it is one at all, which may depend on a kernel's options.
+        is_filter: whether the kernel is a filter, which may depend on its options.
     """
 
     groups: int
@@ -61,26 +61,26 @@ class Stationary(Kernel):
 
     @abc.abstractmethod
     def filter_geometry(self, keys: GridBlock, queries: GridBlock) -> FilterGeometry | str:
-        """The filter that takes a signal on `keys` to `queries`, or in a sentence why there is none."""
+        """The filter from a signal on `keys` to `queries`, or a sentence with the reason why there is none."""
 
     @abc.abstractmethod
     def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
-        """Its coefficients: `(d_out, d_in / groups, *size)`, or if transposed `(d_in, d_out / groups, *size)`."""
+        """The filter's coefficients: `(d_out, d_in / groups, *size)`, transposed `(d_in, d_out / groups, *size)`."""
 
 
 class DisplacementFilter(Stationary):
     """Marker: where it is a filter, κ(x, y) = ψ(x - y), with a tap for every displacement at which ψ may not vanish.
 
-    W_t = ψ(h (first + lo - t)), first being where the first query lies, in cells from the first key. There is a filter
-    where the queries' spacing is a whole number of the keys', wherever the first query lies.
+    W_t = ψ(h (first + lo - t)), first being the position of the first query, in cells from the first key. There is a
+    filter where the queries' spacing is a whole number of the keys', wherever the first query lies.
     """
 
     def unfiltered(self, keys: GridBlock, queries: GridBlock) -> str | None:
-        """Why the kernel is no function of displacement between two grids, in a sentence; None where it is one."""
+        """Reason why the kernel is no function of displacement between two grids, in a sentence; None where it is."""
         return None
 
     def tap_range(self, back: int, first: float, n: int, h: float) -> tuple[int, int]:
-        """First and last of the taps t = 0 … n - 1 + `back`, at h (first + back - t), at which ψ may not vanish.
+        """First and last of the taps t = 0 … n - 1 + `back`, at h (first + back - t), where ψ may be nonzero.
 
         The last may lie before the first. A causal kernel vanishes at displacements below 0.
         """
@@ -106,7 +106,7 @@ class DisplacementFilter(Stationary):
                 lo, taps = n // 2, n
             else:
                 least, most = self.tap_range(back, first, n, h)
-                # where ψ vanishes everywhere one tap stands for all, since torch has no empty filter
+                # one tap even where ψ vanishes everywhere, since torch has no empty filter
                 least = min(least, n - 1 + back)
                 lo, taps = back - least, max(most, least) - least + 1
             size.append(taps)
@@ -140,7 +140,7 @@ class DisplacementFilter(Stationary):
 
 
 def relative_lattice(keys: GridBlock, queries: GridBlock, refine: tuple[int, ...]) -> list[tuple[int, float]] | None:
-    """Where one grid lies on the lattice of another, an axis at a time.
+    """Position of one grid on the lattice of another, along one axis.
 
     Args:
         keys: the grid whose spacing, divided by `refine`, is the unit, and whose first cell is the origin.
@@ -148,7 +148,7 @@ def relative_lattice(keys: GridBlock, queries: GridBlock, refine: tuple[int, ...
         refine: >= 1.
 
     Returns:
-        Spacing of the queries (a whole number of units), and where the first one lies; None where a spacing is none.
+        Spacing of the queries, in whole units, and position of the first one; None where a spacing is not whole.
     """
     if len(keys.shape) != len(queries.shape):
         return None
@@ -165,9 +165,9 @@ def relative_lattice(keys: GridBlock, queries: GridBlock, refine: tuple[int, ...
 
 
 def nearest(x: float) -> int:
-    """The nearest whole number."""
-    # asks for no sign, which a compiler's guard finds to be another than its graph did where x is next to 0; and floors
-    # of an exporter's open numbers would be strides of which no graph is saved
+    """Rounds to the nearest whole number."""
+    # not round(), whose sign test near x = 0 fails the compiler's guards; and floor division of symbolic sizes would
+    # make strides that torch.export cannot save
     return int(math.floor(x + 0.5))  # noqa: RUF046
 
 

@@ -1,1 +1,1 @@
-"""Attention along all chains of points: hops and their discounted series."""
+"""Infinite attention: hops, and their discounted series over all chains of points."""

@@ -7,9 +7,9 @@ Legend
 
     κ(x, y) c_y = [(1 - γ) Σ_{k < K} γᵏ Pᵏ + γᴷ Pᴷ]_xy / e_x,   by   v ← γ P v + (1 - γ) u,   K times from v = u
 
-A constant stays as it is: rows sum to 1, also at a node without mass, whose own value no integral reads; only one
-without neighbours that have mass is given 0. As K grows κ tends to (1 - γ) (I - γP)⁻¹, the chance that a walk which
-goes on with probability γ ends at y: personalised PageRank; what is cut off sums to 2 γᴷ at most.
+Constants are preserved: rows sum to 1, also at a node without mass, whose own value no integral reads. Only a node
+without mass and without neighbours of mass gets 0. As K grows κ tends to (1 - γ) (I - γP)⁻¹, the chance that a walk
+which goes on with probability γ ends at y: personalised PageRank; the truncation error is at most 2 γᴷ in row sum.
 
 Source: Klicpera et al., Predict then Propagate (arXiv 1810.05997), eq. 4-5, there with the symmetric normalisation.
 It is the series of infinite attention (InfSA, eq. 8) with a graph's random walk in place of learned scores.
@@ -27,10 +27,10 @@ from fredholm.kernels.kernel import Kernel, divided
 
 @final
 class Diffusion(Kernel):
-    """κ = shares of a walk along edges, the same in every channel; it has no parameters.
+    """κ = probabilities of a walk along edges, the same in every channel; without parameters.
 
-    Averages a signal over what lies near in a graph, such as the answers of a model of nodes whose neighbours are
-    mostly alike. Needs a `domains.Graph`.
+    Averages a signal over near nodes of a graph, such as a model's predictions for nodes whose neighbours are mostly
+    similar. Needs a `domains.Graph`.
 
     Args:
         dim: channels, in and out.
@@ -58,7 +58,7 @@ class Diffusion(Kernel):
         self.gamma, self.num_steps = gamma, num_steps
 
     def walk(self, domain: Domain, batch: int) -> tuple[PairList, Tensor]:
-        """P: what comes along edges as listed pairs, whose weights are entries of P, and its diagonal, `(batch, N)`.
+        """P: the off-diagonal part as listed pairs, whose weights are entries of P, and the diagonal, `(batch, N)`.
 
         Raises:
             ValueError: for a domain that is no graph.

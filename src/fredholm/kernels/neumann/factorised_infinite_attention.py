@@ -12,7 +12,7 @@ With c one number, s = γ / c and M = Σ_j ω_j ψ_j φ_jᵀ, an r x r matrix (W
     Σ_{t ≥ 1} (γA)^t v at x  =  s φ(x)ᵀ (I - s M)⁻¹ Σ_j ω_j ψ_j v_jᵀ,
     c² = Σ_ij ω_i ω_j (φ_i·ψ_j)² = ⟨Σ_i ω_i φ_i φ_iᵀ, Σ_j ω_j ψ_j ψ_jᵀ⟩
 
-With one norm a row, c_i = φ_i·Σ_j ω_j ψ_j, the same holds for φ_i / c_i in place of φ_i and γ in place of s.
+With a norm for each row, c_i = φ_i·Σ_j ω_j ψ_j, the same holds with φ_i / c_i for φ_i and γ for s.
 
 Source: InfSA (Infinite Self-Attention), eq. 7 and 11, with the feature maps of linear attention in place of
 max(q·k, 0), φ = ψ(q) and ψ(k); deviations as in `infinite_attention.py`.
@@ -61,13 +61,13 @@ class FactorisedNeumann(Neumann):
 
     @abc.abstractmethod
     def key_features(self, u: Tensor) -> Tensor:
-        """ψ, `(B, H', N, r)`, of a signal `(B, N, d_in)`; H' divides H, each serving several heads in a row."""
+        """ψ, `(B, H', N, r)`, of a signal `(B, N, d_in)`; H' divides H, each serving several consecutive heads."""
 
 
 def over_row_norms(phi: Tensor, total: Tensor) -> Tensor:
     """φ `(B, H, n, r)` over the norms of its rows φ·t, t = Σ ω ψ `(B, H, r)`; 0 where a norm is 0.
 
-    t is divided by its size first, since the square of a norm, which a gradient is divided by, may vanish.
+    t is scaled to size 1 first, since gradients divide by the square of a norm, which may underflow.
     """
     size = total.detach().amax(-1, keepdim=True)
     size = torch.where((size > 0) & size.isfinite(), size, 1.0)
@@ -90,7 +90,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         normaliser: "frobenius": c is the Hilbert-Schmidt norm of the hop; rows of A may then sum to more than 1.
             "rows": c_i is the integral over the row, so that rows of A sum to 1, or 0.
         gamma: γ, a number for all heads or one for each.
-        learn_gamma: whether γ is learned, as a sigmoid, starting there.
+        learn_gamma: whether γ is learned, as a sigmoid, starting at `gamma`.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: a = 0 where y comes after x, and the norm of a row is that of the points up to x. Such a kernel can
             go step by step, with a state of fixed size.
@@ -148,7 +148,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
 
     def _features(self, projected: Tensor) -> Tensor:
         if self.feature_map is None:
-            # where each row has a norm of its own, what float32 makes 0 may be all that a row has
+            # with row norms, values that underflow in float32 may be all of a row
             own_norms = self.is_causal or isinstance(self.norm, RowNorm)
             return elu_plus_one(projected.double() if own_norms else in_range(projected))
         return own_features("kernels.FactorisedInfiniteAttention", self.feature_map, projected)
@@ -156,15 +156,15 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
     def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
         """See `Neumann.hop_form`."""
         at_points, key, value = self.query_features(u), self.key_features(u), self.projections.values(u)
-        asked = at_points if query is None else self.query_features(query)
-        dtype = functools.reduce(torch.promote_types, (part.dtype for part in (asked, at_points, key)))
-        at_points, key, asked = at_points.to(dtype), key.to(dtype), asked.to(dtype)
-        return HopForm(asked, None if query is None else at_points, key, value)
+        at_queries = at_points if query is None else self.query_features(query)
+        dtype = functools.reduce(torch.promote_types, (part.dtype for part in (at_queries, at_points, key)))
+        at_points, key, at_queries = at_points.to(dtype), key.to(dtype), at_queries.to(dtype)
+        return HopForm(at_queries, None if query is None else at_points, key, value)
 
     def initial_state(self, batch_size: int) -> State:
-        """Zeros, in float64: Σ ψ(k) ⊗ (v + y) `(B, H, r, d)`, and what norms are made of.
+        """Zeros, in float64: Σ ψ(k) ⊗ (v + y) `(B, H, r, d)`, and the sums for the norms.
 
-        That is Σ ψ(k) ⊗ ψ(k) `(B, num_kv_heads, r, r)` and c² `(B, H)`; or, of rows, Σ ψ(k) `(B, num_kv_heads, r)`.
+        These are Σ ψ(k) ⊗ ψ(k) `(B, num_kv_heads, r, r)` and c² `(B, H)`; for row norms Σ ψ(k) `(B, num_kv_heads, r)`.
         """
         own = self.projections
         like = own.key_weight

@@ -1,11 +1,11 @@
-"""Infinite attention: series of hops, what reaches a point along all chains of points.
+"""Infinite attention: series of hops along all chains of points.
 
 Legend
     q_i, k_j    query and key of a head, d channels         φ      relu, gelu or abs
     s_ij        score of a pair, σ q_i·k_j                  σ      scale, 1/√d unless given
     m_ij, ω_j   pair weight, 0 where hidden, and mass       γ      discount of a hop, in (0, 1)
     c_i         norm of a hop                               V      value matrix
-    n_i         how many leading points a query may see; all, unless causal
+    n_i         number of leading points that a query may see; all, unless causal
 
     a_ij = φ(s_ij) m_ij / c_i   (0 where c_i = 0),   (A f)_i = Σ_j ω_j a_ij f_j
 
@@ -16,8 +16,8 @@ At a query x that is no point, c(x, ·) = γ a(x, ·) + γ a(x, ·) Ω c: only t
 sigmoid(ρ), one ρ a head.
 
 Source: InfSA (Infinite Self-Attention), section 3.2, eq. 7, 11 and 12. Deviations: values have a constant, heads may
-share keys and values; there are a measure, masks, pair weights, causality and other queries; no ε beside the norm,
-since where c = 0 there is no hop; the norm of the past for causal kernels; the norm of rows.
+share keys and values; there are a measure, masks, pair weights, causality and other queries; no ε in the denominator,
+since the hop is 0 where c = 0; the norm of the past for causal kernels; the norm of rows.
 """
 
 import abc
@@ -39,21 +39,21 @@ from fredholm.kernels.kernel import State, Stateful, divided
 from fredholm.kernels.linear_algebra import solve_each
 
 CLOSEST = 1e-6
-"""How close to 0 and 1 a learned γ may come: at 1 a series need not converge."""
+"""Smallest distance of a learned γ from 0 and 1: at 1 a series need not converge."""
 
 LEAST_SQUARES = 1e-280
-"""c² below which there is no hop: its gradient is of the size of 1 / c², which may not overflow."""
+"""Smallest c² of a nonzero hop: gradients are of size 1 / c², which must not overflow."""
 
 
 @final
 class Discount(nn.Module):
-    """γ in (0, 1), one a head.
+    """γ in (0, 1), one for each head.
 
     Fixed, it is no parameter and not in the state dict: it stays the float64 numbers it was made from, whatever dtype
     the module is moved to. Learned, it is the sigmoid of parameters, in at least float32, held 1e-6 away from 0 and 1.
 
     Args:
-        gamma: γ, or where it starts; a number for all heads, or one for each.
+        gamma: γ, or its start; a number for all heads, or one for each.
         num_heads: heads H.
         learned: whether it is a parameter.
 
@@ -110,7 +110,7 @@ class Discount(nn.Module):
 
 
 class HopScores(NamedTuple):
-    """Everything that a norm may depend on, in at least float32. B' is 1 or B."""
+    """Inputs of a hop norm, in at least float32. B' is 1 or B."""
 
     query: Tensor  # φ at the queries, (B, H, Nq, N)
     own: Tensor  # φ among the points themselves, (B, H, N, N)
@@ -119,7 +119,7 @@ class HopScores(NamedTuple):
 
 
 class HopNorm(abc.ABC):
-    """c of a hop; a frozen value.
+    """Norm c of a hop; a frozen value.
 
     Attributes:
         is_contractive: whether no eigenvalue of a hop exceeds 1, whatever the scores, so that a discounted series
@@ -137,8 +137,8 @@ class HopNorm(abc.ABC):
         """c of the next row of a causal kernel where every point weighs 1.
 
         Args:
-            row: its scores, `(B, H, 1, n)`, n points so far, itself included.
-            before: c of the row before, `(B, H)`; 0 for the first.
+            row: its scores, `(B, H, 1, n)`, for the n points so far, itself included.
+            before: c of the previous row, `(B, H)`; 0 for the first.
 
         Returns:
             `(B, H)`.
@@ -175,20 +175,20 @@ class FrobeniusNorm(HopNorm):
 
 
 def block_norm(squares: Tensor) -> Tensor:
-    """c of c², in float64; 0, with gradient 0, for sums of squares that are none to speak of (`LEAST_SQUARES`)."""
+    """c from c², in float64; 0, with gradient 0, for c² below `LEAST_SQUARES`."""
     is_nothing = squares < LEAST_SQUARES
     return torch.where(is_nothing, 0.0, torch.where(is_nothing, 1.0, squares).sqrt())
 
 
 def over_own_power(rows: Tensor) -> Tensor:
-    """Rows `(..., d)`, each over a power of two of about its largest entry.
+    """Divides each row `(..., d)` by a power of two of about its largest entry.
 
-    Of queries that cancels under the norm of rows and a homogeneous score, and scores do not vanish where a whole row
-    is tiny; of masses it cancels under any norm.
+    For queries the factor cancels under row norms with a homogeneous score, and keeps the scores of a tiny row from
+    underflow; for masses it cancels under any norm.
     """
     size = rows.detach().abs().amax(-1, keepdim=True)
     exponent = torch.frexp(torch.where((size > 0) & size.isfinite(), size, 1.0)).exponent
-    # in two halves, either of which is within the range
+    # in two factors, since either is within the range
     half = exponent // 2
     one = torch.ones_like(size)
     return rows * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
@@ -254,7 +254,7 @@ class Gelu(Score):
 
 
 class HopForm(NamedTuple):
-    """s_ij = q_i·k_j, and V ũ_j; keys and values may have fewer heads, each serving several in a row."""
+    """s_ij = q_i·k_j, and V ũ_j; each head of keys and values may serve several consecutive query heads."""
 
     query: Tensor  # q at the queries, times the scale: (B, H, Nq, d)
     own: Tensor | None  # q at the points themselves: (B, H, N, d); None: the queries are the points
@@ -287,7 +287,7 @@ class Neumann(ValueMixing):
 
     @final
     def elsewhere(self, domain: Domain, query_domain: Domain | None) -> list[str]:
-        """Why a series cannot be taken at these queries, a sentence each; empty when it can. None: at the points."""
+        """Reasons why the series is not defined at these queries, a sentence each. None: the points themselves."""
         if domain.pair_bias is not None and query_domain is not None and not query_domain.has_points_of(domain):
             return ["pair weights are for other queries than the points, which later hops start from"]
         return []
@@ -318,11 +318,11 @@ class Neumann(ValueMixing):
                 seen = preceding_counts(domain, domain) if self.is_causal else None
                 among = divided(own, self.norm.norm(HopScores(own, own, mass, seen)))
             gamma = self.discount().to(dtype)[:, None, None]
-            # nobody reads the series at a point without mass, whose row of a may be next to infinite
+            # the series at a point without mass is not needed, and its row of a may be nearly infinite
             read = (gamma * among).where(mass.mT > 0, 0.0)
             first = gamma * hop
             series = first + (first * mass) @ self._series(read, mass)
-            # exactly 0 where no hop leads on, whatever a factorisation leaves there
+            # exactly 0 where no hop continues, despite rounding of the factorisation
             series = torch.where((hop != 0).any(-1, keepdim=True), series, 0.0)
             return _readable(series, query_domain, form.value.dtype)
 
@@ -344,9 +344,9 @@ class Neumann(ValueMixing):
 
 
 def _readable(density: Tensor, query_domain: Domain, dtype: torch.dtype) -> Tensor:
-    """a in another dtype, bounded at queries that do not exist, whose norm may be next to nothing.
+    """a in another dtype, bounded at queries that do not exist, whose norm may be nearly 0.
 
-    Nobody reads a there, but 0 times an infinite one would be a gradient.
+    a is not used there, but 0 times an infinite a would give NaN gradients.
     """
     if query_domain.mask is not None:
         bounded = density.clamp_max(torch.finfo(dtype).max ** 0.5)
@@ -363,7 +363,7 @@ class InfiniteAttention(Neumann, Stateful):
     """Attention along all chains of points: κ = (γA + γ²A² + …) W_V, or κ = A W_V, head by head.
 
     A is φ(σ q·k) over a norm. The integral y solves y = γA(v + y), v the values: each point reads the values of the
-    others, and what those have read. The output projection is the operator's W^O.
+    others, and what those have read in turn. The output projection is the operator's W^O.
 
     Args:
         embed_dim: channels of u(x), and of the integral; a multiple of `num_heads`.
@@ -372,9 +372,9 @@ class InfiniteAttention(Neumann, Stateful):
         form: "resolvent": the whole series. "hop": A alone, without γ: the paper's layer, whose model sums over layers.
         activation: φ; "gelu" has negative scores too.
         normaliser: "frobenius": c is the Hilbert-Schmidt norm of the hop; rows of A may then sum to more than 1.
-            "rows": c_i is the integral of ``|φ|`` over the row: γA is substochastic. Or a `HopNorm` of one's own.
+            "rows": c_i is the integral of ``|φ|`` over the row: γA is substochastic. Or a custom `HopNorm`.
         gamma: γ, a number for all heads or one for each; refused with a hop, which has none.
-        learn_gamma: whether γ is learned, as a sigmoid, starting there.
+        learn_gamma: whether γ is learned, as a sigmoid, starting at `gamma`.
         bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
         is_causal: a = 0 where y comes after x, and the norm of a row is that of the points up to x. Such a kernel can
             go step by step, its state being all keys, all v + y (of a hop: v), and the norm.
@@ -445,7 +445,7 @@ class InfiniteAttention(Neumann, Stateful):
         return HopForm(self._wide(self.scale * own.queries(query)), at_points, key, value)
 
     def _wide(self, projected: Tensor) -> Tensor:
-        """In float64, where each row has a norm of its own and scores that float32 makes 0 may be all that it has."""
+        """Converts to float64 under row norms, where scores that underflow in float32 may be all of a row."""
         has_own_norms = self.is_causal or not isinstance(self.norm, FrobeniusNorm)
         return projected.double() if self.activation == "gelu" and has_own_norms else projected
 
@@ -463,7 +463,7 @@ class InfiniteAttention(Neumann, Stateful):
         """Solves y = γA(v + y) for the next point, given those before; see `Stateful.step`.
 
         Raises:
-            ValueError: when the series diverges, under a norm of one's own.
+            ValueError: when the series diverges, under a custom norm.
         """
         form = self.hop_form(u[:, None], None)
         keys = torch.cat([state[0].to(form.key.dtype), form.key], dim=2)
@@ -493,7 +493,7 @@ class InfiniteAttention(Neumann, Stateful):
 
 
 def normal_distribution(x: Tensor) -> Tensor:
-    """Φ(x), to the last digits wherever it is not 0; `ndtr` and `gelu` take 1 + erf, which has none left below -5."""
+    """Φ(x), accurate in both tails; `ndtr` and `gelu` use 1 + erf, which has no correct digits below -5."""
     return 0.5 * torch.special.erfc(x * -(2**-0.5))
 
 

@@ -35,7 +35,7 @@ from fredholm.kernels.perceptron.mlp import norm
 
 
 class CentralForm(NamedTuple):
-    """What central queries are made of."""
+    """The pieces of central queries."""
 
     weight: Tensor  # [W_q, b_q]: (H, d, d_in), or with d_in + 1 columns from an affine kernel
     groups: Tensor | None  # G: (H, c, d); None: one group
@@ -43,14 +43,14 @@ class CentralForm(NamedTuple):
 
 
 class CentralQueries(ValueMixing):
-    """Marker: κ(x, y) = γ a(y) V, whatever x: the points are pooled once for all queries, head by head.
+    """Marker: κ(x, y) = γ a(y) V, independent of x: the points are pooled once for all queries, head by head.
 
-    Pair weights are of the measure alone: they multiply a, which is made of all points, and do not enter it.
+    Pair weights only multiply a, which is computed from all points, and do not enter it.
     """
 
     @abc.abstractmethod
     def central_form(self) -> CentralForm:
-        """The pieces that the weights are made of."""
+        """The projections and group directions of the weights."""
 
     @abc.abstractmethod
     def scale(self) -> Tensor | None:
@@ -58,13 +58,13 @@ class CentralQueries(ValueMixing):
 
     @final
     def given_mass(self, domain: Domain, dtype: torch.dtype) -> Tensor:
-        """ω `(B', N)`; without a gradient where it is 0, since such a point is hidden."""
+        """ω `(B', N)`, without a gradient where it is 0, since such a point is hidden."""
         mass = torch.atleast_2d(self.measure(domain)).to(dtype)
         return torch.where(mass > 0, mass, 0.0)
 
     @final
     def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
-        """γ a, the same in every row, whatever pairs weigh; see `ValueMixing.density`."""
+        """γ a, the same in every row, without pair weights; see `ValueMixing.density`."""
         num_queries = (domain if query_domain is None else query_domain).num_points
         form, wide = self.central_form(), wide_dtype(u)
         q = torch.einsum("bnc,hdc->bhnd", self.multiplicand(u), form.weight.to(u.dtype)).to(wide)
@@ -106,11 +106,11 @@ class LinearInfiniteAttention(CentralQueries):
     """κ(x, y) = γ a(y) W_V: one pooled context a head, the same at every x, in time linear in the points.
 
     Queries and keys are one projection. a(y) is one step of the power method for the Perron vector of max(q·qᵀ, 0),
-    from the energies ‖q‖. It comes near that vector where queries share a mean direction, and need not otherwise.
+    from the energies ‖q‖. It approximates that vector where queries share a mean direction, but not in general.
 
-    Several central queries: learned directions share the points out among groups, softly; each group has its own
-    central query and weights, and the weights are averaged, each group counting by its share of the energy. One q̄
-    cannot see two clusters of points that lie opposite each other, for they cancel in it; two can.
+    With several central queries, learned directions assign the points softly to groups; each group has its own central
+    query and weights, and the weights are averaged by the groups' shares of the energy. In a single q̄ two opposite
+    clusters of points cancel; two central queries resolve them.
 
     Args:
         embed_dim: channels of u(x), and of the integral; a multiple of `num_heads`.
@@ -119,8 +119,8 @@ class LinearInfiniteAttention(CentralQueries):
         power_steps: steps of the power method k; the central query of each but the first is ∫ a q dμ.
         bias: whether queries and values have constants; that of the values makes the kernel affine.
         gamma: γ in (0, 1), the scale of the context, one for all heads or one for each; None: 1, no scale.
-        learn_gamma: whether γ is learned (sigmoid), starting there.
-        is_causal: refused; the weights are made of all points.
+        learn_gamma: whether γ is learned (sigmoid), starting at `gamma`.
+        is_causal: refused; the weights depend on all points.
 
     Raises:
         ValueError: on heads that do not divide, sizes below 1, γ outside (0, 1), or `is_causal`.

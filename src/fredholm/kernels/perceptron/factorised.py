@@ -6,14 +6,15 @@ Legend
     G            distinct kernels: num_heads, or 1 if head-shared
     h_i, h'_j    features of query and key, w + 1 a head: [φ(P γ(x) + R u_x + c); 1], so that a linear map of them has a
                  constant of its own; each side has its own perceptron (P, R, c)
-    M_ab         constant (d, d) matrices, one for each pair of features; a kernel says how it holds them
+    M_ab         constant (d, d) matrices, one for each pair of features, stored as each kernel defines
 
     κ_ij = Σ_ab h_ia h'_jb M_ab,   and with a measure ω, since nothing in M depends on a point,
 
     Σ_j ω_j κ_ij u_j = h_i T,   T = mix(S),   S = Σ_j ω_j h'_j ⊗ u_j  of (w + 1, d) numbers a head
 
 A causal kernel takes the mean over the past: κ_ij = 1[j ≤ i] Σ_ab h_ia h'_jb M_ab / μ{l ≤ i}. At the last point of a
-measure of total mass 1 that is the value without `is_causal`, and a step needs no number of points to come.
+measure of total mass 1 it equals the value without `is_causal`, and a step does not depend on the number of later
+points.
 """
 
 import abc
@@ -33,7 +34,7 @@ from fredholm.kernels.perceptron.mlp import Activation, activate, check_frequenc
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointInputs:
-    """Which of the four inputs that belong to one point alone a kernel reads."""
+    """Switches for the four inputs of a single point that a kernel reads."""
 
     query_position: bool = True
     key_position: bool = True
@@ -42,7 +43,7 @@ class PointInputs:
 
     @property
     def has_frequencies(self) -> bool:
-        """Whether a position is read, through Fourier features."""
+        """Whether a position is read through Fourier features."""
         return self.query_position or self.key_position
 
 
@@ -109,10 +110,10 @@ class FeaturePair(Lifting):
         pos_dim: coordinates s of a position.
         width: hidden units w.
         activation: exact GELU, its tanh approximation, or ReLU.
-        inputs: what is read of each point.
+        inputs: the inputs of each point.
         num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
         sigma: standard deviation of the frequencies, in cycles per unit length.
-        head_shared: one pair for all heads instead of one a head.
+        head_shared: one pair for all heads instead of one per head.
 
     Raises:
         ValueError: on heads that do not divide the channels, or sizes below 1.
@@ -153,12 +154,12 @@ class FeaturePair(Lifting):
         return self.query.bias.dtype
 
     def inputs(self, side: PointFeatures, u: Tensor, lifted: Tensor) -> tuple[Tensor, Tensor]:
-        """What one side reads: γ(x) `(B', N, lifted_dim)` and u by head `(B, H, N, content_dim)`.
+        """Inputs of one side: γ(x) `(B', N, lifted_dim)` and u by head `(B, H, N, content_dim)`.
 
         Args:
             side: `self.query` or `self.key`.
-            u: the signal there, `(B, N, C)`; where the side does not read it, only B counts.
-            lifted: what `lift` gives there.
+            u: the signal, `(B, N, C)`; if the side does not read it, only B is used.
+            lifted: the result of `lift`.
         """
         at = lifted if side.reads_position else lifted[..., :0]
         content = (
@@ -280,7 +281,7 @@ class LowRankForm(NamedTuple):
 
 
 class LowRank(FeatureFactorised):
-    """Marker: κ_ij = Φ_iᵀ Ψ_j + B; what a query needs of the past are the r numbers Σ_j ω_j Ψ_j u_j and Σ_j ω_j u_j."""
+    """Marker: κ_ij = Φ_iᵀ Ψ_j + B; a query needs only the r numbers Σ_j ω_j Ψ_j u_j and Σ_j ω_j u_j of the past."""
 
     @abc.abstractmethod
     def low_rank_form(self) -> LowRankForm:
@@ -295,7 +296,7 @@ class LowRank(FeatureFactorised):
 def low_rank_table(sums: Tensor, form: LowRankForm) -> Tensor:
     """T of a low-rank kernel, `(H, B, w + 1, d)`, from S of that shape and in its dtype."""
     phi, psi = (weight.to(sums.dtype).flatten(2) for weight in (form.query, form.key))
-    # as one product for all entries of the batch, and so that neither weight is copied
+    # one product for the whole batch, without copies of the weights
     flat = sums.flatten(2)  # (H, B, (w + 1)·d)
     table = flat @ psi.mT @ phi
     if form.constant is not None:
@@ -313,7 +314,7 @@ class SeparableForm(NamedTuple):
 
 
 class Separable(FeatureFactorised, ValueMixing):
-    """Marker: κ_ij = (h_iᵀ m h'_j) V, one number a pair; what a query needs of the past is S."""
+    """Marker: κ_ij = (h_iᵀ m h'_j) V, one number per pair; a query needs only S of the past."""
 
     @abc.abstractmethod
     def separable_form(self) -> SeparableForm:
@@ -329,7 +330,7 @@ class Separable(FeatureFactorised, ValueMixing):
     def density(self, u: Tensor, domain: Domain, query: Tensor | None, query_domain: Domain | None) -> Tensor:
         """h · m h', over the mass of the past where `is_causal`; see `ValueMixing.density`.
 
-        Where a point has no mass it is not 0, so that the gradient of the mass is that of any other point's.
+        It is not 0 at a point without mass, so that the mass has its true gradient there.
         """
         h, key = self.both_sides(u, domain, query, query_domain)
         scores = h @ self.separable_form().scores @ key.mT

@@ -32,17 +32,17 @@ class LowRankMLP(LowRank):
         embed_dim: channels of the signal, in and out; a multiple of `num_heads`.
         num_heads: heads H; head h acts on its own d = embed_dim / H channels.
         pos_dim: coordinates s of a position.
-        rank: r, rows of Φ and Ψ, per head; at most (width + 1)·d, where every bilinear map of the features is reached.
+        rank: r, rows of Φ and Ψ, per head; at most (width + 1)·d, which represents every bilinear map of the features.
         width: hidden units w of both perceptrons.
         activation: exact GELU, its tanh approximation, or ReLU.
-        inputs: what is read of each point; everything by default.
+        inputs: the inputs of each point; all by default.
         num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
         sigma: standard deviation of the frequencies, in cycles per unit length.
-        head_shared: one kernel for all heads instead of one a head.
-        is_causal: the mean over the past: κ = 0 where y comes after x, and divided by the mass of what does not. Such a
-            kernel can go step by step, with the state Σ Ψ u, Σ u and the number of points; if it reads positions, on
-            points with times.
-        constant: whether B is there.
+        head_shared: one kernel for all heads instead of one per head.
+        is_causal: the mean over the past: κ = 0 where y comes after x, divided by the mass of the past. Such a kernel
+            can go step by step, with the state Σ Ψ u, Σ u and the number of points; if it reads positions, on points
+            with times.
+        constant: whether to add B.
         epsilon: scale of Φᵀ Ψ at the start.
 
     Initialisation: perceptrons as in `kernels.MLP`; W_Φ, W_Ψ ~ N(0, ε / (w √r)), but 0 for the feature 1; B = I, so
@@ -50,7 +50,7 @@ class LowRankMLP(LowRank):
 
     Raises:
         ValueError: on heads that do not divide the channels, sizes below 1, a rank that is out of range, or frequencies
-            that nothing reads.
+            without effect.
     """
 
     no_weight_decay = frozenset({"constant"})
@@ -85,7 +85,7 @@ class LowRankMLP(LowRank):
         check_scale("kernels.LowRankMLP", epsilon)
         self.rank = rank
         scale = math.sqrt(epsilon / width / math.sqrt(rank))
-        # (G, r, w + 1, d): rows of one matrix for all that S holds; what belongs to the feature 1 starts at 0
+        # (G, r, w + 1, d): flattened rows multiply S; entries of the feature 1 start at 0
         self.query_weight = nn.Parameter(scale * torch.randn(kernels, rank, width + 1, d))
         self.key_weight = nn.Parameter(scale * torch.randn(kernels, rank, width + 1, d))
         self.constant = nn.Parameter(torch.eye(d).repeat(kernels, 1, 1)) if constant else None

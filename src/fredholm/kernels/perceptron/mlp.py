@@ -47,8 +47,8 @@ class PairwiseForm(NamedTuple):
         p_ijk = query_bias_ik + key_bias_jk + Q_k·u_i + (K_k + P_k ⊙ u_i)·u_j
                 + s_k·sin(θ_i - θ_j) + c_k·cos(θ_i - θ_j) + r_k ‖x_i - x_j‖ + e_k·γ(x_i - x_j) + f_k·e_ij,
 
-    the kernel is vec κ_ij = W φ(M_m … φ(M_1 φ(p_ij) + b_1) … + b_m) + b. A part that a kernel lacks is None. Pairs have
-    features e_ij where they are listed with some (`Domain.list_pairs`); else e = 0. Positions may be shared by the
+    the kernel is vec κ_ij = W φ(M_m … φ(M_1 φ(p_ij) + b_1) … + b_m) + b. A part that a kernel lacks is None. Pairs
+    listed with features (`Domain.list_pairs`) have e_ij; else e = 0. Positions may be shared by the
     batch: B' is 1 or B. Sines and cosines of a displacement that wraps round the unit box do not split over the two
     points: then s and c are None, and e and r read the wrapped displacement.
     """
@@ -98,7 +98,7 @@ class PairwiseMLP(Stateful):
 
     @final
     def unsteppable(self, domain: Domain) -> list[str]:
-        """See `Stateful.unsteppable`: shares of a whole that is still to come, and positions that are no times."""
+        """See `Stateful.unsteppable`: shares of the whole measure, and positions with several coordinates."""
         reasons = []
         if self.is_causal and not self.averages_past:
             reasons.append(
@@ -111,7 +111,7 @@ class PairwiseMLP(Stateful):
 
     @final
     def out_of_order(self, pos: Tensor, state: State) -> list[str]:
-        """Why points at `(B', n, 1)` cannot follow those of a state, a sentence each; empty where nothing is read."""
+        """Reasons why points at `(B', n, 1)` cannot follow those of a state, if any; empty without positions."""
         if not self.reads_time or 0 in (pos.numel(), state[1].numel()) or not values_can_be_read(pos, state[1]):
             return []
         since = (pos[:, 0] - state[1][:, -1]).min()
@@ -121,7 +121,7 @@ class PairwiseMLP(Stateful):
 
     @final
     def appended(self, u: Tensor, pos: Tensor | None, state: State) -> State:
-        """The state after the next points: the signal `(B, n, in_dim)`, and, where they are read, positions."""
+        """The state after the next points, from their signal `(B, n, in_dim)` and positions, if these are read."""
         signal = torch.cat([state[0].to(u.dtype), u], dim=1)
         if not self.reads_time or pos is None:
             return (signal,)
@@ -129,7 +129,7 @@ class PairwiseMLP(Stateful):
 
     @final
     def places(self, state: State, count: int) -> tuple[Domain, Domain]:
-        """Where all points of a state lie, and the last `count` of them."""
+        """Domains of all points of a state, and of its last `count` points."""
         if not self.reads_time:
             total, device = state[0].shape[1], state[0].device
             return Sequence(total, device=device), Sequence(count, device=device)
@@ -142,22 +142,22 @@ class PairwiseMLP(Stateful):
 
     @abc.abstractmethod
     def relative_part(self, displacement: Tensor, distance: Tensor, *, is_periodic: bool) -> Tensor:
-        """R: the part of p that depends on x - y beyond what splits over the two points, `(G, T, w)`.
+        """R: the part of p that depends on x - y and does not split over the two points, `(G, T, w)`.
 
         Args:
             displacement: x - y, `(T, s)`.
             distance: ‖x - y‖, `(T,)`.
-            is_periodic: whether displacements wrap round, as these do, so that less splits.
+            is_periodic: whether displacements wrap round, so that fewer parts split.
         """
 
     @abc.abstractmethod
     def reads_displacement(self, domain: Domain) -> bool:
-        """Whether p on this domain depends on displacement or distance beyond what splits over the two points."""
+        """Whether p on this domain has a part in displacement or distance that does not split over the two points."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KernelInputs:
-    """Which of the seven input groups the kernel reads; with none it is one constant matrix a head."""
+    """Switches for the seven input groups of the kernel; with none it is one constant matrix per head."""
 
     query_position: bool = True
     key_position: bool = True
@@ -189,18 +189,18 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         width: hidden units w of the perceptron.
         depth: number of its linear layers, >= 2.
         activation: exact GELU (the paper's), its tanh approximation, or ReLU.
-        inputs: which of the seven input groups are read.
+        inputs: the input groups that are read.
         num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
         sigma: standard deviation of the frequencies, in cycles per unit length.
-        head_shared: one kernel for all heads instead of one a head.
+        head_shared: one kernel for all heads instead of one per head.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being the signal at all
             points so far and, if it reads positions, their times.
-        causal_measure: what a causal kernel is integrated against. "past": the points up to x, with total mass 1, so
-            that what comes later changes nothing. "total": the whole measure, of which x sees a share, as operators
-            between functions on an interval need it, and no step can know it. None: "past" where `is_causal`.
+        causal_measure: measure of a causal kernel. "past": the points up to x, with total mass 1, so that later points
+            change nothing. "total": the whole measure, of which x sees a share, as operators between functions on an
+            interval need it; such a kernel cannot go step by step. None: "past" where `is_causal`.
         epsilon: scale of the output layer's initial values.
-        edge_dim: features c of a pair that the perceptron reads beside, as those of a graph's edges; where a domain
-            tells none they are 0.
+        edge_dim: number of features c of a pair that the perceptron reads too, such as those of a graph's edges; 0 for
+            pairs of a domain without them.
 
     Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the
     operator starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give
@@ -208,8 +208,8 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
     N(0, 2/w), b = 0. A causal mean is one over the past, which the paper does not specify either.
 
     Raises:
-        ValueError: on heads that do not divide the channels, a depth below 2, sizes below 1, or frequencies that
-            nothing reads.
+        ValueError: on heads that do not divide the channels, a depth below 2, sizes below 1, or frequencies without
+            effect.
     """
 
     no_weight_decay = frozenset({"output_bias"})
@@ -290,7 +290,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         return self.input_bias.dtype
 
     def _pair_bias(self, domain: Domain) -> Tensor | None:
-        """f·e of the pairs that the points of a domain stand for, `(B, G, N, w)`; None where it tells none."""
+        """f·e of the pairs that the points of a domain represent, `(B, G, N, w)`; None without features."""
         if self.edge_weight is None or domain.features is None:
             return None
         if domain.features.shape[-1] != self.edge_dim:
@@ -301,7 +301,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         return _project(domain.features.to(self.input_bias.dtype), self.edge_weight)
 
     def _later_layers(self, p: Tensor) -> Tensor:
-        """κ from p `(..., G, a, b, w)`, whatever a and b run over: `(..., G, a, b, d_out, d_in)`."""
+        """κ from p `(..., G, a, b, w)`, for any axes a and b: `(..., G, a, b, d_out, d_in)`."""
         hidden = activate(p, self.activation)
         if self.hidden_weight is not None and self.hidden_bias is not None:
             for weight, bias in zip(self.hidden_weight, self.hidden_bias, strict=True):
@@ -319,7 +319,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         content_q = split_heads(query, self.num_heads)[:, :, :, None]
         content_k = split_heads(u, self.num_heads)[:, :, None]
         batch, heads, n_q, n_k = content_q.shape[0], self.num_heads, query_domain.num_points, domain.num_points
-        # a difference in fewer digits than those of the parameters is not what routes make of the two positions
+        # routes compute the difference in the parameters' precision at least
         displacement = domain.displacement(query_domain.pos.to(wide_dtype(query_domain.pos, self.input_bias)))
         parts = {
             "query_position": lambda: self.lift_positions(query_domain.pos)[..., None, :, None, :],
@@ -414,10 +414,10 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         """See `PairwiseMLP.pairwise_form`."""
         columns, dtype = self._columns(), self.input_bias.dtype
         wraps = domain.is_periodic and self.reads_displacement(domain)
-        asked = domain if query_domain is None else query_domain
-        query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (asked, domain))
+        queries = domain if query_domain is None else query_domain
+        query_pos, key_pos = (p.pos if p.pos.ndim == 3 else p.pos[None] for p in (queries, domain))
         splits = "relative_position" in columns and not wraps and self.num_frequencies > 0
-        at_query = self.lift(asked) if splits or "query_position" in columns else None
+        at_query = self.lift(queries) if splits or "query_position" in columns else None
         if at_query is not None and query_domain is None:
             at_key = at_query
         else:
@@ -430,7 +430,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
                 sin_weight, cos_weight = columns["relative_position"].chunk(2, dim=-1)
                 query_phase, key_phase = at_query, at_key
             else:
-                middle = domain.middle  # from where differences keep their digits
+                middle = domain.middle  # centred, so that differences stay accurate
                 query_bias = query_bias + _project((query_pos - middle).to(dtype), columns["relative_position"])
                 key_bias = _project((middle - key_pos).to(dtype), columns["relative_position"])
         if "query_position" in columns and at_query is not None:
@@ -469,7 +469,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         return self._of_displacement(displacement, distance, with_coordinates=not splits)
 
     def _of_displacement(self, displacement: Tensor, distance: Tensor, *, with_coordinates: bool = True) -> Tensor:
-        """The part of p that depends on x - y `(T, s)`, and its norm, alone, without b1: `(G, T, w)`."""
+        """The part of p that depends only on x - y `(T, s)` and its norm, without b1: `(G, T, w)`."""
         columns, parts, weights = self._columns(), [], []
         if with_coordinates and "relative_position" in columns:
             parts.append(self.lift_positions(displacement))
@@ -482,16 +482,16 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         return torch.cat(parts, dim=-1) @ torch.cat(weights, dim=-1).mT
 
     def _read_beyond_displacement(self) -> list[str]:
-        """The inputs that x - y does not tell."""
+        """Names of the inputs that are not functions of x - y."""
         return [name for name in self.group_sizes if name not in ("relative_position", "distance")]
 
     def unfiltered(self, keys: GridBlock, queries: GridBlock) -> str | None:
-        """See `DisplacementFilter.unfiltered`: inputs of a point, and an order of indices, do not depend on x - y."""
+        """See `DisplacementFilter.unfiltered`: inputs of a point, and an order by index, are no functions of x - y."""
         if read := self._read_beyond_displacement():
             return f"the kernel reads more than the displacement of a pair: {', '.join(read)}"
         by_displacement = self.pos_dim == 1 and not keys.periodic and keys.same_geometry(queries)
         if self.is_causal and not by_displacement:
-            return "what comes before a query is no matter of displacement here"
+            return "the past of a query is not given by displacements here"
         return None
 
     def filter_weight(self, keys: GridBlock, queries: GridBlock) -> Tensor:
@@ -541,7 +541,7 @@ def norm(displacement: Tensor) -> Tensor:
 def check_sizes(
     name: str, embed_dim: int, num_heads: int, pos_dim: int, width: int, num_frequencies: int, activation: str
 ) -> None:
-    """Raises ValueError, in the name of a kernel, on sizes that make no perceptron."""
+    """Raises ValueError, in the name of a kernel, on sizes out of range."""
     sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "pos_dim": pos_dim, "width": width}
     for what, size in sizes.items():
         check_count(name, what, size)
@@ -564,11 +564,11 @@ def check_scale(name: str, epsilon: float) -> None:
 def check_frequencies(
     name: str, owner: Callable[..., object], has_frequencies: bool, num_frequencies: int, sigma: float
 ) -> None:
-    """Raises ValueError, in the name of a kernel, on settings of frequencies that nothing reads, or no deviation.
+    """Raises ValueError, in the name of a kernel, on frequency settings without effect, or a bad deviation.
 
     Args:
-        name: who refuses.
-        owner: whose defaults count.
+        name: prefix of messages.
+        owner: class whose signature states the defaults.
         has_frequencies: whether an input is read through Fourier features.
         num_frequencies: L.
         sigma: their deviation.

@@ -1,4 +1,4 @@
-"""A kernel of one learned number a pair.
+"""A kernel of one learned number per pair.
 
 Legend
     h_i, h'_j    features of query and key (`factorised.py`)
@@ -8,8 +8,8 @@ Legend
     κ(x, y, u_x, u_y) = (φ(x, u_x) · ψ(y, u_y)) V,   φ · ψ = h(x, u_x)ᵀ m h'(y, u_y)
 
 The form of linear attention (ITNet, arXiv 2606.19538, eq. 91) with learned features of position and content, which may
-be negative, and without its normalisation. Beside Φᵀ Ψ (`low_rank_mlp.py`) it has d times fewer directions in the
-channels of a pair, but all w + 1 of the features, where rank r keeps r.
+be negative, and without its normalisation. Compared with Φᵀ Ψ (`low_rank_mlp.py`) it has d times fewer directions in
+the channels of a pair, but all w + 1 of the features, where rank r keeps r.
 """
 
 import math
@@ -34,20 +34,20 @@ class SeparableMLP(Separable):
         pos_dim: coordinates s of a position.
         width: hidden units w of both perceptrons.
         activation: exact GELU, its tanh approximation, or ReLU.
-        inputs: what is read of each point; everything by default.
+        inputs: the inputs of each point; all by default.
         num_frequencies: frozen random Fourier frequencies L; 0 reads raw coordinates.
         sigma: standard deviation of the frequencies, in cycles per unit length.
-        head_shared: one kernel for all heads instead of one a head.
-        is_causal: the mean over the past: κ = 0 where y comes after x, and divided by the mass of what does not. Such a
-            kernel can go step by step, with the state Σ ψ ⊗ u and the number of points; if it reads positions, on
-            points with times.
-        epsilon: scale of what m has beside a single 1 at the start.
+        head_shared: one kernel for all heads instead of one per head.
+        is_causal: the mean over the past: κ = 0 where y comes after x, divided by the mass of the past. Such a kernel
+            can go step by step, with the state Σ ψ ⊗ u and the number of points; if it reads positions, on points
+            with times.
+        epsilon: scale of the random part of m at the start.
 
     Initialisation: perceptrons as in `kernels.MLP`, V = I, m ~ ε N(0, 1/w) but for m = 1 where both features are the
     constant, so that with a measure of total mass 1 the operator starts as mean + identity.
 
     Raises:
-        ValueError: on heads that do not divide the channels, sizes below 1, or frequencies that nothing reads.
+        ValueError: on heads that do not divide the channels, sizes below 1, or frequencies without effect.
     """
 
     no_weight_decay = frozenset({"score_weight", "value_weight"})
@@ -72,7 +72,7 @@ class SeparableMLP(Separable):
         )
         check_scale("kernels.SeparableMLP", epsilon)
         kernels, d = (1 if head_shared else num_heads), embed_dim // num_heads
-        # (G, w + 1, w + 1), a row a feature of the query
+        # (G, w + 1, w + 1), one row for each feature of the query
         self.score_weight = nn.Parameter(epsilon / math.sqrt(width) * torch.randn(kernels, width + 1, width + 1))
         self.value_weight = nn.Parameter(torch.eye(d).repeat(kernels, 1, 1))
         with torch.no_grad():

@@ -1,1 +1,1 @@
-"""Causal kernels that are carried along a sequence in a state."""
+"""Recurrences: causal kernels with a state along a sequence."""

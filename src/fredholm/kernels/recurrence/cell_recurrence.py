@@ -1,4 +1,4 @@
-"""What the recurrences of a nonlinear cell have in common: parameters, the step, and the trajectory behind κ.
+"""Base class of recurrences with a nonlinear cell: parameters, the step, and κ along a trajectory.
 
 Legend
     u_t         signal at point t, d = in_dim channels; ũ = [u; 1]        h_t     output, n = state_dim channels
@@ -44,7 +44,7 @@ def tanh_secant(z: Tensor) -> Tensor:
 
 
 def unit_response(v: Tensor) -> Tensor:
-    """v/‖v‖², the least vector whose product with v is 1, for v of `(..., d)` other than 0."""
+    """v/‖v‖², the shortest vector whose product with v is 1, for nonzero v `(..., d)`."""
     # a scale taken out first, so that the square of a large signal does not overflow
     scale = v.detach().abs().amax(dim=-1, keepdim=True)
     scaled = v / scale
@@ -64,10 +64,10 @@ class CellRecurrence(SemiSeparable):
     Args:
         in_dim: channels d of the signal, >= 1.
         state_dim: channels n of the output and of every part of the state, >= 1.
-        bias: whether b and b' are there.
+        bias: whether to use b and b'.
 
     Attributes:
-        mode: which of torch's cells it is.
+        mode: torch's name of the cell, in lower case.
         num_gates: blocks of n rows in `weight_ih` and `weight_hh`.
         num_states: tensors in a state, each `(B, n)`; the first is h.
 
@@ -106,7 +106,7 @@ class CellRecurrence(SemiSeparable):
 
     @abc.abstractmethod
     def secant_form(self, along: tuple[Tensor, ...], affine: Tensor) -> StateSpace:
-        """The linear recurrence that the cell is along a trajectory.
+        """The linear recurrence that equals the cell along a trajectory.
 
         Args:
             along: what `advance` recorded, stacked to `(B, T, n)` each.
@@ -116,7 +116,7 @@ class CellRecurrence(SemiSeparable):
     @final
     @property
     def weights(self) -> list[Tensor]:
-        """W, R and, where there are biases, b, b', as torch's functions take them."""
+        """W, R and, with biases, b, b', in the order of torch's functions."""
         found = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return [weight for weight in found if weight is not None]
 
@@ -144,7 +144,7 @@ class CellRecurrence(SemiSeparable):
 
     @final
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
-        """The cell at the next point, whenever that is; see `Stateful.step`."""
+        """The cell at the next point; its time is not read; see `Stateful.step`."""
         self.check_state(state, u.shape[0])
         with without_autocast(u):
             state, _ = self.advance(self._from_input(u), state)

@@ -9,7 +9,7 @@ Legend
     zoh:        Ā = exp(ΔA),                    B̄ = (Ā - 1) / A
     bilinear:   Ā = (1 + ΔA/2) / (1 - ΔA/2),    B̄ = Δ / (1 - ΔA/2)
 
-B̄ stands with C, so that the state is what the input enters with weight 1.
+B̄ is merged with C, so that the input enters the state with weight 1.
 
 Source: Gu et al., "On the parameterization and initialization of diagonal state space models" (arXiv 2206.11893),
 eq. 5-9; ITNet (arXiv 2606.19538), E.5. The latter's E.11 lets u_t reach h_{t+1} first (s ≤ t - 1); here, as in S4, h_t
@@ -32,17 +32,17 @@ DiagonalRule = Literal["zoh", "bilinear"]
 
 @final
 class DiagonalStateSpace(DiagonalRecurrence):
-    """κ of one diagonal linear system a channel, sampled with a step that is learned (S4D).
+    """κ of one diagonal linear system per channel, sampled with a learned step (S4D).
 
     It reads the order of points, not their times.
 
     Args:
         in_dim: channels of the signal, in and out.
         state_dim: real state variables n a channel, even: n/2 conjugate pairs.
-        rule: how the system is sampled.
+        rule: discretisation rule, "zoh" or "bilinear".
         start: rates at the start, real part -1/2 and imaginary part "legs": the positive eigenvalues of the normal part
             of HiPPO-LegS; "lin": πk; "inv": n/π (n/(2k + 1) - 1); k = 0 … n/2 - 1.
-        feedthrough: whether D is there.
+        feedthrough: whether to add D.
         min_step, max_step: range of Δ at the start, log-uniform over the channels; > 0.
 
     Real parts stay negative, -exp(log_decay). C starts complex normal with variance 1, D normal.
@@ -96,7 +96,7 @@ class DiagonalStateSpace(DiagonalRecurrence):
         else:
             half = 0.5 * step * rates
             read_out = read_out * (step / (1 - half))
-            # a mode that one step blots out, 1 + ΔA/2 = 0, has no logarithm; the smallest number stands in for it
+            # a mode with 1 + ΔA/2 = 0 has no logarithm; the smallest number is used instead
             kept = torch.where(half == -1, torch.finfo(dtype).tiny, 1 + half)
             rates, step = (kept / (1 - half)).log(), torch.ones_like(step)
         return DiagonalForm(

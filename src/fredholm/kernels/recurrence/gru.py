@@ -28,7 +28,7 @@ class GRU(CellRecurrence):
     Args:
         in_dim: channels d of the signal, >= 1.
         state_dim: channels n of h, >= 1.
-        bias: whether b and b' are there.
+        bias: whether to use b and b'.
 
     Attributes:
         weight_ih, weight_hh: W `(3n, d)` and R `(3n, n)`, the rows of r, z, n in turn.
@@ -42,7 +42,7 @@ class GRU(CellRecurrence):
     num_gates = 3
 
     def advance(self, from_input: Tensor, state: State) -> tuple[State, tuple[Tensor, ...]]:
-        """See `CellRecurrence.advance`; what is recorded is z and (1 - z) ⊙ n."""
+        """See `CellRecurrence.advance`; records z and (1 - z) ⊙ n."""
         (h,) = state
         from_state = nn.functional.linear(h, self.weight_hh, self.bias_hh)
         (u_r, u_z, u_n), (h_r, h_z, h_n) = from_input.chunk(3, dim=-1), from_state.chunk(3, dim=-1)

@@ -23,14 +23,14 @@ from fredholm.kernels.recurrence.semi_separable import MatrixForm, MatrixRecurre
 
 @final
 class LinearRNN(MatrixRecurrence):
-    """κ(t, s) = 1[s ≤ t] C A^{t-s} B: a linear map of the state, once a point, whatever the distance between points.
+    """κ(t, s) = 1[s ≤ t] C A^{t-s} B: one linear map of the state per point, for any distance between points.
 
     Args:
         in_dim: channels of the signal.
         state_dim: state variables n.
         out_dim: channels of the integral; None: as many as the signal has.
-        feedthrough: whether D is there.
-        bias: whether b is there, which makes the kernel affine.
+        feedthrough: whether to add D.
+        bias: whether to add b, which makes the kernel affine.
 
     Initialisation: A a random orthogonal matrix, so that the state keeps its length; B and C uniform with variance
     1 / fan_in; D = 0, b = 0.

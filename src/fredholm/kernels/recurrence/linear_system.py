@@ -10,9 +10,9 @@ Legend
     zoh:        Ā = exp(ΔA),                         B̄ = ∫_0^Δ exp(τA) dτ B
 
 Source: ITNet (arXiv 2606.19538), E.2, E.5 and E.11; the bilinear rule: Gu et al. (arXiv 2111.00396), eq. 3. E.11 lets
-u_t reach h_{t+1} first (s ≤ t - 1, and step Δ_{t+1}); here, as in S4, h_t holds u_t (s ≤ t): the signal is taken to
-have had the value u_t since the point before. E.11 writes B̄ of the zero-order hold with A⁻¹; the integral above needs
-none and is read off exp of [[ΔA, ΔB], [0, 0]], so that a singular A is no exception.
+u_t reach h_{t+1} first (s ≤ t - 1, and step Δ_{t+1}); here, as in S4, h_t holds u_t (s ≤ t): the signal is assumed to
+have the value u_t since the previous point. E.11 writes B̄ of the zero-order hold with A⁻¹; the integral above needs
+none and is a block of exp [[ΔA, ΔB], [0, 0]], so that a singular A needs no special case.
 """
 
 import math
@@ -46,8 +46,8 @@ class LinearSystem(MatrixRecurrence):
         out_dim: channels of the integral; None: as many as the signal has.
         rule: "euler", "bilinear" or "zoh".
         step_size: step between the points of a domain without times, and of `step` without a time; > 0.
-        first_step: step that leads to the first of a sequence of times, which no point comes before; None: `step_size`.
-        feedthrough: whether D is there.
+        first_step: step to the first of a sequence of times, which has no previous point; None: `step_size`.
+        feedthrough: whether to add D.
 
     The state is (h, time of the last point), so that chunks and single steps carry on from it; before the first point
     the time is -inf. Points of a domain without times lie `step_size` apart, the first at 0.
@@ -106,7 +106,7 @@ class LinearSystem(MatrixRecurrence):
         """See `MatrixRecurrence.matrix_form`.
 
         Raises:
-            ValueError: where the first point comes before the time of the state.
+            ValueError: where the first point is before the time of the state.
         """
         since = self.initial_state(1)[1] if state is None else state[1]
         steps, until = _steps(domain, since, reset, self.step_size, self.first_step)
@@ -151,7 +151,7 @@ def discretise(rates: Tensor, input_weight: Tensor, steps: Tensor, rule: Rule) -
     if rule == "bilinear":
         solved = solve(identity - 0.5 * a, torch.cat([identity + 0.5 * a, b], dim=-1))
     else:
-        with torch.no_grad():  # B̄ is linear in B, whose size would take digits of A
+        with torch.no_grad():  # B̄ is linear in B; a B of another scale would cost digits of A
             size = b.abs().sum(-2, keepdim=True).amax(-1, keepdim=True).clamp_min(1.0)
         both = torch.nn.functional.pad(torch.cat([a, b / size], dim=-1), (0, 0, 0, b.shape[-1]))
         solved = matrix_exponential(both)[..., :n, :]
@@ -162,7 +162,7 @@ def discretise(rates: Tensor, input_weight: Tensor, steps: Tensor, rule: Rule) -
 def _steps(
     domain: Domain, since: Tensor, reset: Tensor | None, step_size: float, first_step: float
 ) -> tuple[Tensor, Tensor]:
-    """Δ, `(B', T')`, and the time of the last point that exists, `(B',)`; -inf stands for no point yet."""
+    """Δ, `(B', T')`, and the time of the last point that exists, `(B',)`; -inf: no point yet."""
     length = domain.num_points
     if length == 0:
         return since.new_zeros(1, 1), since
@@ -180,7 +180,7 @@ def _steps(
     times = domain.times.to(since.dtype).expand(rows, length)
     until = torch.where(last >= cleared.clamp_min(0), times.gather(-1, last.clamp_min(0)), start)
     before = torch.where(
-        # the point before, unless it was cleared or there is none
+        # the previous point, unless the state was cleared or there is none
         torch.nn.functional.pad(last[:, :-1], (1, 0), value=-1) >= cleared.clamp_min(0),
         torch.nn.functional.pad(until[:, :-1], (1, 0)),
         start,

@@ -28,7 +28,7 @@ class LSTM(CellRecurrence):
     Args:
         in_dim: channels d of the signal, >= 1.
         state_dim: channels n of h and c, >= 1.
-        bias: whether b and b' are there.
+        bias: whether to use b and b'.
 
     Attributes:
         weight_ih, weight_hh: W `(4n, d)` and R `(4n, n)`, the rows of i, f, g, o in turn.
@@ -43,7 +43,7 @@ class LSTM(CellRecurrence):
     num_states = 2
 
     def advance(self, from_input: Tensor, state: State) -> tuple[State, tuple[Tensor, ...]]:
-        """See `CellRecurrence.advance`; what is recorded is f, i ⊙ g and o ⊙ tanh(c)/c."""
+        """See `CellRecurrence.advance`; records f, i ⊙ g and o ⊙ tanh(c)/c."""
         h, c = state
         gates = from_input + nn.functional.linear(h, self.weight_hh, self.bias_hh)
         i, f, g, o = gates.chunk(4, dim=-1)

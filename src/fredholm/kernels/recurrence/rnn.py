@@ -30,7 +30,7 @@ class RNN(CellRecurrence):
         in_dim: channels d of the signal, >= 1.
         state_dim: channels n of h, >= 1.
         nonlinearity: φ, "tanh" or "relu".
-        bias: whether b and b' are there.
+        bias: whether to use b and b'.
 
     Attributes:
         weight_ih, weight_hh: W `(n, d)` and R `(n, n)`.
@@ -52,7 +52,7 @@ class RNN(CellRecurrence):
         self.mode = "rnn_tanh" if nonlinearity == "tanh" else "rnn_relu"
 
     def advance(self, from_input: Tensor, state: State) -> tuple[State, tuple[Tensor, ...]]:
-        """See `CellRecurrence.advance`; what is recorded is D."""
+        """See `CellRecurrence.advance`; records D."""
         z = from_input + nn.functional.linear(state[0], self.weight_hh, self.bias_hh)
         if self.nonlinearity == "tanh":
             return (torch.tanh(z),), (tanh_secant(z),)

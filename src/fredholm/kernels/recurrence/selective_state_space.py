@@ -8,7 +8,7 @@ Legend
     κ(t, s) = 1[s ≤ t] diag_channels(C_t · exp(A Σ_{s<τ≤t} Δ_τ) ⊙ Δ_s B_s) + 1[s = t] diag(D)
 
 Source: Gu and Dao, "Mamba" (arXiv 2312.00752), Algorithm 2 and section 3.6; ITNet (arXiv 2606.19538), E.6, eq. 141-145.
-Eq. 107 of the latter, ∏_{τ=s}^{t-1}, contradicts its own proof; eq. 143, ∏_{τ=s+1}^{t}, holds and is what stands here.
+Eq. 107 of the latter, ∏_{τ=s}^{t-1}, contradicts its own proof; eq. 143, ∏_{τ=s+1}^{t}, holds and is used here.
 """
 
 import math
@@ -37,7 +37,7 @@ class SelectiveStateSpace(DiagonalRecurrence):
         rank: of the map from the signal to Δ; None: in_dim / 16, rounded up.
         input_rule: "euler", B̄ = Δ B, as Mamba's code and paper compute it, or "zoh", B̄ = (exp(ΔA) - 1) A⁻¹ B, the
             zero-order hold that Mamba's paper derives it from.
-        feedthrough: whether D is there.
+        feedthrough: whether to add D.
         min_step, max_step: range of Δ at the start, log-uniform over the channels; > 0.
 
     Initialisation (Mamba's): A_n = -n, n = 1 … state_dim, in every channel (S4D-Real); b_Δ the inverse softplus of the

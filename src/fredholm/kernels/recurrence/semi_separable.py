@@ -1,4 +1,4 @@
-"""Semiseparable kernels: what every recurrence is, written as an integral.
+"""Semiseparable kernels: recurrences written as integrals.
 
 Legend
     h_t    state, n variables                 ũ          u, or [u; 1] where the kernel is affine
@@ -52,14 +52,14 @@ class SemiSeparable(Stateful):
 
     @abc.abstractmethod
     def state_space(self, u: Tensor, domain: Domain) -> StateSpace:
-        """The recurrence on this signal, `(B, T, d_in)`; what it says at points that do not exist is not read."""
+        """The recurrence on this signal, `(B, T, d_in)`; values at points that do not exist are not read."""
 
     @final
     def output_domain(self, domain: Domain) -> Domain:
         """The points of u, which lie on a line; see `Kernel.output_domain`.
 
         Raises:
-            ValueError: they do not, so that none is in the past of another.
+            ValueError: the points are not on a line, so that they have no past.
         """
         check_ordered(type(self).__name__, domain, None)
         return domain
@@ -83,7 +83,7 @@ class SemiSeparable(Stateful):
         if domain.mask is not None:
             identity = torch.eye(dense.shape[-1], dtype=dense.dtype, device=dense.device)
             dense = torch.where(domain.mask[..., None, None], dense, identity)
-        carried = read_in.new_zeros(batch, 0, *read_in.shape[2:])  # (B, t, n, d_in): what is left of each B_s
+        carried = read_in.new_zeros(batch, 0, *read_in.shape[2:])  # (B, t, n, d_in): transitions so far times B_s
         rows = []
         for t in range(length):
             carried = torch.cat([dense[:, t, None] @ carried, read_in[:, t, None]], dim=1)
@@ -108,7 +108,7 @@ def check_ordered(name: str, domain: Domain, query_domain: Domain | None) -> Non
     if query_domain is not None and not query_domain.has_points_of(domain):
         raise ValueError(
             f"{name} gives its result at the points of the signal; got other queries, {query_domain!r}; "
-            "leave query_domain out, and run over the reversed signal as well for what comes after a point"
+            "leave query_domain out, and run over the reversed signal as well for the points after a query"
         )
 
 
@@ -119,7 +119,7 @@ class MatrixForm(NamedTuple):
     input: Tensor  # B: (B', T', n, d_in), or d_in + 1
     output: Tensor  # C: (d_out, n)
     feedthrough: Tensor | None  # D: (d_out, d_in), or d_in + 1
-    clock: State = ()  # what the state after the last point holds besides h
+    clock: State = ()  # further parts of the state after the last point besides h
 
 
 class MatrixRecurrence(SemiSeparable):
@@ -135,9 +135,9 @@ class MatrixRecurrence(SemiSeparable):
         """The recurrence on these points, in float32 at least.
 
         Args:
-            domain: T points. What the form says at points that do not exist is not read.
+            domain: T points. Values of the form at points that do not exist are not read.
             batch_size: B.
-            state: what earlier points left behind; None: nothing came before.
+            state: the state after the earlier points; None: there are none.
             reset: `(B, T)` bool, True = the state is cleared before this point.
         """
 
@@ -179,7 +179,7 @@ class DiagonalForm(NamedTuple):
     holds_input: bool  # whether φ is (exp(Δ A) - 1) / A
 
     def accumulating(self) -> "DiagonalForm":
-        """The same in float32 at least, the precision in which states are kept."""
+        """The form in float32 at least, the precision of states."""
         return DiagonalForm(
             rates=at_least_float32(self.rates),
             steps=at_least_float32(self.steps),
@@ -244,7 +244,7 @@ class DiagonalRecurrence(SemiSeparable):
 
     @final
     def state_space(self, u: Tensor, domain: Domain) -> StateSpace:
-        """See `SemiSeparable.state_space`; the n d variables of all channels stand in a row."""
+        """See `SemiSeparable.state_space`; the n d variables of all channels form one state."""
         form = self.diagonal_form(u).accumulating()
         shape = (u.shape[0], u.shape[1], *form.rates.shape)
         decay, gain = _discretised(form)
@@ -273,7 +273,7 @@ def _discretised(form: DiagonalForm) -> tuple[Tensor, Tensor]:
 
 
 def _at_every_channel(weights: Tensor) -> Tensor:
-    """b or c with the dimensions of `(B', T', n, d')`."""
+    """b or c, expanded to the dimensions `(B', T', n, d')`."""
     return weights[..., None] if weights.ndim == 3 else weights[None, None]
 
 

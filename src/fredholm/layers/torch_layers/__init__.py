@@ -1,4 +1,4 @@
-"""Operators in the calling convention of torch's own layers, and the way there and back."""
+"""Operators in the calling convention of torch's own layers, and conversion in both directions."""
 
 from fredholm.layers.torch_layers.attention import AttentionLayer
 from fredholm.layers.torch_layers.convolution import ConvolutionLayer

@@ -35,17 +35,17 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
         kernel: the attention kernel, not causal: causality is an `attn_mask` here, as it is in torch.
         bias: whether the output projection W^O has a constant.
         batch_first: signals are `(B, N, C)` instead of torch's default `(N, B, C)`.
-        dropout: probability in [0, 1] with which attention weights are zeroed in training mode, the others being
-            scaled up; those are drawn as torch draws them.
+        dropout: probability in [0, 1] with which attention weights are zeroed in training mode, while the others are
+            scaled up; drawn as torch draws them.
 
     Attributes:
         operator: the integral operator; W^O is its output projection. Its kernel may become a sum of the attention and
-            others, `layer.operator.kernel += g * kernel`, which the masks hide the same pairs from; weights that are
-            asked for are those of the attention. While it is alone, no route is named and no hook watches the operator,
-            torch's own attention gives its numbers directly. It cannot take keys and values that are two signals with
-            one width, nor drop weights: with a route or hooks those calls are refused.
+            others, `layer.operator.kernel += g * kernel`, to which the masks apply too; returned weights are those of
+            the attention. While it is alone, without a fixed route and without hooks on the operator, torch's attention
+            computes the result. The operator cannot take keys and values that are two signals of one width, nor drop
+            weights: with a route or hooks those calls are refused.
         q_proj_weight, k_proj_weight, v_proj_weight, out_proj: as in torch's layer, the parameters themselves.
-        in_proj_weight, in_proj_bias: those of queries, keys and values on top of each other, computed for each reading.
+        in_proj_weight, in_proj_bias: those of queries, keys and values concatenated, computed at each access.
 
     Raises:
         ValueError: for a causal kernel, and a dropout outside [0, 1].
@@ -77,7 +77,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
 
     @property
     def kernel(self) -> Attention:
-        """The attention kernel, which may stand beside others in a sum.
+        """The attention kernel, which may be one term of a sum.
 
         Raises:
             TypeError: the operator has none, or several.
@@ -118,7 +118,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
 
     @property
     def in_proj_weight(self) -> Tensor | None:
-        """Those of queries, keys and values on top of each other; None, as in torch, where they read other channels."""
+        """Weights of queries, keys and values concatenated; None, as in torch, where they read other channels."""
         own = self.kernel.projections
         if own.key_dim != own.query_dim or own.value_dim != own.query_dim:
             return None
@@ -126,7 +126,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
 
     @property
     def in_proj_bias(self) -> Tensor | None:
-        """The constants of queries, keys and values, one after the other; None if there are none."""
+        """Biases of queries, keys and values concatenated; None if there are none."""
         own = self.kernel.projections
         biases = tuple(bias for bias in (own.query_bias, own.key_bias, own.value_bias) if bias is not None)
         return torch.cat(biases) if biases else None
@@ -200,23 +200,23 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
     def _direct(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, drop: float, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """The result by torch's own attention, `(Nq, B, C)`, and the weights if asked for."""
+        """The result by torch's own attention, `(Nq, B, C)`, and the weights if needed."""
         form = DotProductForm(*self.kernel.projections.of_signals(query, key, value), self.kernel.scale)
         integral, weights = _attend(form, bias, drop, need_weights)
         return self.operator.around(integral, query), weights
 
     def _check_operator_serves(self, is_one: bool, drop: float) -> None:
-        """Raises where the operator itself is wanted, by its route or its hooks, and cannot give what is asked."""
+        """Raises where the call needs the operator, for its route or hooks, and the operator cannot serve it."""
         route = self.operator.evaluation
-        wanted = "hooks on .operator" if route == AUTO else f"the route {route.name}"
+        reason = "hooks on .operator" if route == AUTO else f"the route {route.name}"
         instead = "put them on the layer" if route == AUTO else "set .operator.evaluation = evaluation.AUTO"
         if not isinstance(self.operator.kernel, Attention):
-            wanted, instead = "the kernels beside the attention", "set .dropout = 0" if drop else "make them one signal"
+            reason, instead = "the kernels beside the attention", "set .dropout = 0" if drop else "make them one signal"
         if drop:
-            raise ValueError(f"AttentionLayer: {wanted} cannot see dropout of weights; {instead}, or call .eval()")
+            raise ValueError(f"AttentionLayer: {reason} cannot see dropout of weights; {instead}, or call .eval()")
         if not is_one:
             raise ValueError(
-                f"AttentionLayer: {wanted} cannot see key and value as two signals of one width; {instead}"
+                f"AttentionLayer: {reason} cannot see key and value as two signals of one width; {instead}"
             )
 
     def _check_signals(self, query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -241,7 +241,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
         return signal if self.batch_first else signal.transpose(0, 1)
 
     def _pair_bias(self, query: Tensor, key: Tensor, padding: Tensor | None, attn_mask: Tensor | None) -> Tensor | None:
-        """What the masks keep (bool) or add to scores, `(B or 1, H or 1, Nq, N)`."""
+        """The combined masks: pairs to keep (bool) or numbers added to scores, `(B or 1, H or 1, Nq, N)`."""
         (batch, length), heads, bias = key.shape[:2], self.num_heads, None
         if attn_mask is not None:
             expected = [(query.shape[1], length), (batch * heads, query.shape[1], length)]
@@ -342,7 +342,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
 
 
 def _domains(query: Tensor, u: Tensor, bias: Tensor | None) -> tuple[Domain, Domain]:
-    """The keys, with what the masks hide or weigh, and the queries."""
+    """The domains of the keys, with masks as pair weights, and of the queries."""
     domain = Sequence(u.shape[1], device=u.device)
     domain = domain if bias is None else domain.weigh_pairs(bias)
     same_points = query.shape[1] == domain.num_points
@@ -350,10 +350,10 @@ def _domains(query: Tensor, u: Tensor, bias: Tensor | None) -> tuple[Domain, Dom
 
 
 def _attend(form: DotProductForm, bias: Tensor | None, drop: float, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-    """The means of values `(Nq, B, C)` and, if asked for, the weights `(B, H, Nq, N)`, of which each is dropped or not.
+    """The means of values `(Nq, B, C)` and, if needed, the weights `(B, H, Nq, N)`, after dropout.
 
-    Operations and layout in memory are those of torch's layer, so that the same seed drops the same weights, and the
-    same numbers of what is computed from the result.
+    Operations and memory layout are those of torch's layer, so that the same seed drops the same weights, here and in
+    what follows.
     """
     query, key, value, scale = form
     shared = query.shape[1] // key.shape[1]
@@ -363,7 +363,7 @@ def _attend(form: DotProductForm, bias: Tensor | None, drop: float, need_weights
         is_kept = bias.dtype == torch.bool
         visible = bias if is_kept else bias > -torch.inf
         some = visible.any(-1, keepdim=True)
-        # a query that sees nothing is shown everything, since a softmax of nothing is NaN; its result is set to 0
+        # a fully masked query is unmasked, since its softmax would be NaN; its result is set to 0
         bias = visible | ~some if is_kept else torch.where(some, bias, 0.0).to(query.dtype)
     if not need_weights and key.shape[2] > 0:
         means = scaled_dot_product_attention(query, key, value, bias, drop, scale=scale)
@@ -380,14 +380,14 @@ def _attend(form: DotProductForm, bias: Tensor | None, drop: float, need_weights
 
 
 def _kept(name: str, mask: Tensor) -> Tensor:
-    """torch's mask, True = ignore, in this library's meaning; a float mask is added to scores in both."""
+    """A bool mask inverted from torch's meaning, True = ignore, to True = keep; a float mask as it is."""
     if mask.dtype != torch.bool and not mask.dtype.is_floating_point:
         raise TypeError(f"AttentionLayer: {name} must be bool, True = ignore, or float; got {mask.dtype}")
     return ~mask if mask.dtype == torch.bool else mask
 
 
 def _both(one: Tensor, other: Tensor) -> Tensor:
-    """What two masks hide or add together."""
+    """Combines two masks."""
     if one.dtype == other.dtype == torch.bool:
         return one & other
     return _added(one) + _added(other)

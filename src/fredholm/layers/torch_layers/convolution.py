@@ -28,11 +28,11 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         evaluation: as in `IntegralOperator`.
 
     Attributes:
-        operator: the integral operator. The image lives on `Grid(*n)`, periodic if the kernel's boundary is circular.
+        operator: the integral operator. The image is on `Grid(*n)`, periodic if the kernel's boundary is circular.
         weight, bias: as in torch's layer; the kernel's and the operator's parameters.
 
-    The route that the operator takes for an image serves later images like it directly, with the bias in one pass,
-    unless hooks watch the operator.
+    The operator's route for an image is kept for later images of the same shape, which it filters with the bias in one
+    pass, unless the operator has hooks.
     """
 
     weight: nn.Parameter
@@ -59,12 +59,12 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
 
     @property
     def in_channels(self) -> int:
-        """Channels that it reads."""
+        """Number of input channels."""
         return self.kernel.in_dim
 
     @property
     def out_channels(self) -> int:
-        """Channels that it gives."""
+        """Number of output channels."""
         return self.kernel.out_dim
 
     @property
@@ -79,7 +79,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
 
     @property
     def padding(self) -> str | tuple[int, ...]:
-        """Cells at both ends of each axis, or "same" where the ends differ as they do there.
+        """Cells of padding at both ends of each axis, or "same" where the two ends differ as with that setting.
 
         Raises:
             ValueError: for other paddings with two different ends, which torch's layers lack.
@@ -126,13 +126,13 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         Args:
             input: `(B, C, *n)`, or `(C, *n)` without a batch.
             output_size: transposed only: cells of the result along each axis (batch and channels may precede), between
-                the least that the stride allows and stride - 1 more; None: what the kernel's output padding says.
+                the least that the stride allows and stride - 1 more; None: by the kernel's output padding.
 
         Returns:
             `(B, d_out, *m)`, or `(d_out, *m)`.
 
         Raises:
-            ValueError, TypeError: on an input that is no such image, or sizes that do not fit.
+            ValueError, TypeError: on an input of another type or shape, or sizes that do not fit.
         """
         if not isinstance(input, Tensor):
             raise TypeError(f"ConvolutionLayer: expected a tensor; got {type(input).__name__}")
@@ -140,10 +140,10 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         axes, weight = len(kernel.kernel_size), kernel.weight
         autocast = autocast_dtype(x)
         output_size = None if output_size is None else tuple(output_size)
-        asked = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device, is_watched(operator))
+        key = (x.shape, output_size, x.dtype, x.device, autocast, weight.dtype, weight.device, is_watched(operator))
         plan = self._plan
-        if not values_can_be_read(x) or plan is None or plan.asked != asked or not plan.serves(operator):
-            plan = self._planned(x, output_size, asked)
+        if not values_can_be_read(x) or plan is None or plan.key != key or not plan.serves(operator):
+            plan = self._planned(x, output_size, key)
         images = x if x.ndim == axes + 2 else x[None]
         if plan.filtering is not None:
             route, filtering = plan.filtering
@@ -154,8 +154,8 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
             out = out.unflatten(2, plan.cells)
         return lowered(out if x.ndim == axes + 2 else out[0])
 
-    def _planned(self, x: Tensor, output_size: tuple[int, ...] | None, asked: object) -> "_Plan":
-        """How images like x are to be filtered; kept for the next one."""
+    def _planned(self, x: Tensor, output_size: tuple[int, ...] | None, key: object) -> "_Plan":
+        """The plan for images like x, which is kept for the next one."""
         kernel, operator, axes = self.kernel, self.operator, len(self.kernel.kernel_size)
         if x.ndim not in (axes + 1, axes + 2) or x.shape[-axes - 1] != kernel.in_dim:
             raise ValueError(
@@ -176,7 +176,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         fits = not (is_watched(operator) or integral.is_empty or route.unsupported_reasons(integral))
         found = integral.once(as_filtering) if fits else None
         filtering = (route, found) if isinstance(route, FilterRoute) and isinstance(found, Filtering) else None
-        plan = _Plan(asked, kernel, operator.evaluation, domain, query_domain, cells, filtering)
+        plan = _Plan(key, kernel, operator.evaluation, domain, query_domain, cells, filtering)
         if values_can_be_read(x):
             self._plan = plan
         return plan
@@ -188,9 +188,9 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         if not kernel.transposed:
             raise ValueError("ConvolutionLayer: output_size belongs to a transposed convolution; leave it out")
         least = kernel.least_shape(shape)
-        asked = output_size[-len(shape) :]
+        sizes = output_size[-len(shape) :]
         fits = len(output_size) in (len(shape), len(shape) + 1, len(shape) + 2) and all(
-            max(low, 1) <= m < low + r for m, low, r in zip(asked, least, kernel.stride, strict=True)
+            max(low, 1) <= m < low + r for m, low, r in zip(sizes, least, kernel.stride, strict=True)
         )
         if not fits:
             most = tuple(low + r - 1 for low, r in zip(least, kernel.stride, strict=True))
@@ -198,7 +198,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
                 f"ConvolutionLayer: output_size must lie between {least} and {most}, and be at least 1, for an image "
                 f"of {shape}; got {output_size}"
             )
-        return asked
+        return sizes
 
     @classmethod
     def _blank(cls, module: nn.Module) -> nn.Module:
@@ -218,22 +218,22 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
 
 
 def _options(layer: nn.Module) -> dict[str, Any]:
-    """What torch's layer is built from, apart from the bias, from one of either kind."""
+    """The constructor arguments of torch's layer except the bias, from a layer of either library."""
     names = ["in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode"]
     return {name: getattr(layer, name) for name in (*names, *(["output_padding"] if layer.transposed else []))}
 
 
 class _Plan(NamedTuple):
-    """How the images asked for last are filtered."""
+    """A cached way to filter images of one shape and format."""
 
-    asked: object
+    key: object
     kernel: Convolution
     evaluation: Evaluation
     domain: Domain
     query_domain: Domain
     cells: tuple[int, ...]
     filtering: tuple[FilterRoute[Convolution], Filtering[Convolution]] | None
-    """None: as the operator's own route does it."""
+    """The route and its filter; None: call the operator."""
 
     def serves(self, operator: IntegralOperator) -> bool:
         """Whether the operator is still the one that the plan was made for."""

@@ -1,4 +1,4 @@
-"""What operators in the calling convention of torch's layers share: torch's names, and the way there and back."""
+"""Base class of operators in the calling convention of torch's layers: torch's names and the conversions."""
 
 import abc
 import copy
@@ -42,7 +42,7 @@ COMPUTED = (
 
 @final
 class Relaid:
-    """Lays parameters out anew, each once for a whole model, so that layers which share one go on sharing it."""
+    """Converts parameters to another layout, each once for a whole model, so that layers keep sharing them."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, tuple[int, ...]], tuple[list[Parameter], list[Parameter]]] = {}
@@ -51,19 +51,19 @@ class Relaid:
     def __call__(
         self, layout: str, sources: list[Parameter], lay_out: Callable[..., tuple[Tensor, ...]]
     ) -> list[Parameter]:
-        """The parameters that hold copies of `lay_out(*sources)`; the same ones for the same sources and layout.
+        """Parameters with copies of `lay_out(*sources)`; the same objects for the same sources and layout.
 
         Args:
-            layout: its name, of the parameter that torch has.
-            sources: what is laid out; attributes that all of them have go over.
-            lay_out: how.
+            layout: name of the layout, which is that of torch's parameter.
+            sources: parameters to convert; attributes that all of them have are copied.
+            lay_out: the conversion.
 
         Raises:
             ValueError: when the sources are trained or shared in part only, or their gradients have hooks.
         """
         key = (layout, tuple(map(id, sources)))
         if len(set(key[1])) < len(sources) or any(self._used.setdefault(one, key) != key for one in key[1]):
-            raise ValueError(f"a part of {layout} is shared, and not the whole of it, as torch would have to; untie it")
+            raise ValueError(f"a part of {layout} is shared, but torch's layer can only share the whole; untie it")
         if key not in self._made:
             flags = {source.requires_grad for source in sources}
             if len(flags) > 1:
@@ -78,25 +78,26 @@ class Relaid:
             common = {name: value for name, value in first.items() if all(o.get(name) is value for o in others)}
             for part in made:
                 vars(part).update(common)
-            self._made[key] = (sources, made)  # the sources are kept, since an id counts while its object lives
+            # keeps the sources alive, since an id is unique only while its object lives
+            self._made[key] = (sources, made)
         return self._made[key][1]
 
 
 def has_gradient_hooks(parameter: Parameter) -> bool:
-    """Whether anything is to be called with the gradient of a parameter."""
+    """Whether a parameter has hooks on its gradient."""
     return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
-    """Integral operators that are called as a layer of torch is, and answer to the names of that layer.
+    """Integral operators with the calling convention and the attribute names of a torch layer.
 
-    `layer.weight` is the kernel's parameter itself; assigning a parameter to that name puts it there, as a tie does. In
-    `state_dict` each parameter has one name, its path here.
+    `layer.weight` is the kernel's parameter itself; assigning a parameter to that name replaces it in the kernel, as in
+    weight tying. In `state_dict` each parameter has one name, its path here.
 
     Attributes:
         torch_names: the path here of each parameter, by its name in torch's layer.
-        natives: the classes of torch that it stands for.
-        foreign: qualified names of such classes elsewhere.
+        natives: the torch classes that it replaces.
+        foreign: qualified names of such classes in other libraries.
     """
 
     natives: ClassVar[tuple[type[nn.Module], ...]]
@@ -133,8 +134,7 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
 
         Raises:
             TypeError: for a module of another class, subclasses and parametrised ones included, or complex weights.
-            ValueError: for options that no kernel has, and for what was changed or added to the module and cannot be
-                kept.
+            ValueError: for options that no kernel has, and for changes or additions to the module that cannot be kept.
         """
         cls._check_kind(module)
         for inner in module.modules():
@@ -145,11 +145,11 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
     @classmethod
     @final
     def taking(cls, module: nn.Module, relaid: Relaid) -> Self:
-        """`from_torch` with the module's own parameters where the layouts agree; the module is used up.
+        """`from_torch` with the module's own parameters where the layouts agree; do not use the module afterwards.
 
         Args:
             module: as in `from_torch`.
-            relaid: lays out the others.
+            relaid: converts the layout of the other parameters.
         """
         cls._check_kind(module)
         try:
@@ -174,7 +174,7 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
 
     @final
     def giving(self, relaid: Relaid) -> Native:
-        """`to_torch` with this layer's own parameters where the layouts agree; this layer is used up."""
+        """`to_torch` with this layer's own parameters where the layouts agree; do not use this layer afterwards."""
         try:
             with torch.device("meta"):
                 module = self._native()
@@ -194,18 +194,18 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
     @classmethod
     @abc.abstractmethod
     def _shaped_like(cls, blank: nn.Module) -> Self:
-        """A layer with the options of one of torch."""
+        """A layer with the options of a torch layer."""
 
     @abc.abstractmethod
     def _native(self) -> Native:
         """torch's layer with the options of this one. Raises ValueError where it lacks some."""
 
     def _take(self, module: nn.Module, relaid: Relaid) -> None:
-        """Takes over the parameters of torch's layer; those by `torch_names`, unless a subclass says otherwise."""
+        """Takes over the parameters of torch's layer, by default those in `torch_names`."""
         hand_over(self.torch_names, module, self)
 
     def _give(self, module: nn.Module, relaid: Relaid) -> None:
-        """Hands the parameters over to torch's layer; those by `torch_names`, unless a subclass says otherwise."""
+        """Hands the parameters over to torch's layer, by default those in `torch_names`."""
         hand_over(self.torch_names, self, module)
 
     @classmethod
@@ -221,13 +221,13 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
     @classmethod
     @final
     def stands_for(cls, module: nn.Module) -> bool:
-        """Whether it is the operator of exactly the class of a module."""
+        """Whether this layer replaces exactly the class of a module."""
         kind = type(module)
         return kind in cls.natives or f"{kind.__module__}.{kind.__qualname__}" in cls.foreign
 
 
 def why_not(module: nn.Module) -> str:
-    """The class of a layer that has no operator, and what can be done."""
+    """Class of a layer that has no operator, with the reason and the remedy."""
     name = type(module).__name__
     if is_parametrized(module):
         made = ", ".join(cast(nn.ModuleDict, module.parametrizations))
@@ -247,7 +247,7 @@ def why_not(module: nn.Module) -> str:
 
 
 def computed(module: nn.Module) -> str | None:
-    """What is wrong with a module that torch.jit made, or of which a hook computes a tensor before each call."""
+    """The reason to refuse a module of torch.jit, or one whose hook computes a tensor before each call; else None."""
     if isinstance(module, torch.jit.ScriptModule):
         return "is made by torch.jit, whose code cannot be changed; convert the module that it was made from"
     for name, value in vars(module).items():
@@ -258,14 +258,14 @@ def computed(module: nn.Module) -> str | None:
 
 
 def duplicate(module: Native) -> Native:
-    """A copy whose parameters keep what was put on them, attributes and hooks on gradients, which deepcopy drops."""
+    """A deep copy whose parameters keep their attributes and gradient hooks, which `copy.deepcopy` drops."""
     twins: dict[int, Any] = {}
     copied = copy.deepcopy(module, twins)
     for parameter in module.parameters():
         twin = twins[id(parameter)]
         vars(twin).update(vars(parameter))
         if has_gradient_hooks(parameter):
-            twin.requires_grad_()  # without which no hook is taken
+            twin.requires_grad_()  # hooks can be registered only then
             for hook in (parameter._backward_hooks or {}).values():
                 twin.register_hook(hook)
             for hook in (parameter._post_accumulate_grad_hooks or {}).values():
@@ -275,21 +275,21 @@ def duplicate(module: Native) -> Native:
 
 
 def hand_over(names: Iterable[str], source: nn.Module, target: nn.Module) -> None:
-    """Gives `target` the parameters that `source` has by these names."""
+    """Sets the parameters of these names on `target` to those of `source`."""
     for name in names:
         setattr(target, name, getattr(source, name))
 
 
 def is_direct(operator: IntegralOperator) -> bool:
-    """Whether nothing is asked of an operator beyond its numbers: no route, no nodes, no hooks on its call."""
+    """Whether an operator has neither a fixed route nor a quadrature nor hooks, so that a call may bypass it."""
     return operator.evaluation == AUTO and operator.quadrature is None and not is_watched(operator)
 
 
 def sole_kernel(layer: nn.Module, operator: IntegralOperator, kind: type[Own]) -> Own:
-    """The kernel of a layer's operator, of the kind that the layer was made with.
+    """The kernel of a layer's operator, checked to be of the layer's kernel class.
 
     Raises:
-        TypeError: another was put in its place.
+        TypeError: it was replaced by a kernel of another class.
     """
     kernel = operator.kernel
     if not isinstance(kernel, kind):
@@ -301,13 +301,13 @@ def sole_kernel(layer: nn.Module, operator: IntegralOperator, kind: type[Own]) -
 
 
 def is_watched(module: nn.Module) -> bool:
-    """Whether anything is to be told when the module is called."""
+    """Whether the module has forward or backward hooks."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(hooks)
 
 
 def check_format(layer: nn.Module, name: str, signal: Tensor, like: Tensor) -> None:
-    """Raises unless a signal has the device and the dtype of a layer's parameter, or is cast to it by autocast."""
+    """Raises unless a signal has the device and dtype of a layer's parameter, or autocast converts it."""
     if signal.device != like.device:
         raise ValueError(f"{type(layer).__name__}: {name} is on {signal.device} but the layer is on {like.device}")
     if signal.dtype != like.dtype and (not signal.dtype.is_floating_point or autocast_dtype(signal) is None):
@@ -317,12 +317,12 @@ def check_format(layer: nn.Module, name: str, signal: Tensor, like: Tensor) -> N
 
 
 def lowered(out: Tensor) -> Tensor:
-    """In the dtype of autocast where it is on, as torch's layers return; float64 stays, as it does there."""
+    """The output in autocast's dtype where autocast is on, as torch's layers return it; float64 stays float64."""
     return out.to(product_dtype(out))
 
 
 def _check_registered(module: nn.Module, blank: nn.Module) -> None:
-    """Raises unless a module holds parameters, buffers and modules by the names of a fresh one."""
+    """Raises unless a module has the parameters, buffers and submodules of a fresh one."""
     for registry in ("_parameters", "_buffers", "_modules"):
         own, usual = getattr(module, registry), getattr(blank, registry)
         for name in own.keys() ^ usual.keys():
@@ -330,7 +330,7 @@ def _check_registered(module: nn.Module, blank: nn.Module) -> None:
 
 
 def _check_unaltered(module: nn.Module, blank: nn.Module) -> None:
-    """Raises unless a layer is as a fresh one of its options, but for values, hooks and attributes of one's own."""
+    """Raises unless a layer equals a fresh one with its options, apart from values, hooks and extra attributes."""
     for path, inner in module.named_modules():
         if is_parametrized(inner):
             raise ValueError(f"its {path} is a {why_not(inner)}")
@@ -347,7 +347,7 @@ def _check_unaltered(module: nn.Module, blank: nn.Module) -> None:
 
 
 def _carry(source: nn.Module, blank: nn.Module, target: nn.Module) -> None:
-    """Moves hooks, and attributes that a fresh layer does not have, from a layer to the one that stands for it."""
+    """Moves hooks, and attributes that a fresh layer does not have, from a layer to its replacement."""
     if any(getattr(source, name) for name in STATE_HOOKS):
         raise ValueError("it has a hook on its state_dict, whose names differ here; remove it")
     if source._backward_hooks and source._is_full_backward_hook is False:

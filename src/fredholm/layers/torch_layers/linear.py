@@ -19,8 +19,8 @@ class LinearLayer(TorchLayer[nn.Linear]):
         bias: whether a constant is added; it starts at 0.
 
     Attributes:
-        operator: the integral operator. Every vector is a signal with one point. While no route is named and no hook
-            watches it, one matrix product gives the integral and the constant together.
+        operator: the integral operator. Every vector is a signal with one point. Without a fixed route and without
+            hooks on it, one matrix product computes integral and bias together.
         weight, bias: as in `torch.nn.Linear`; the kernel's and the operator's parameters.
     """
 
@@ -43,12 +43,12 @@ class LinearLayer(TorchLayer[nn.Linear]):
 
     @property
     def in_features(self) -> int:
-        """Channels that it reads."""
+        """Number of input channels."""
         return self.kernel.in_dim
 
     @property
     def out_features(self) -> int:
-        """Channels that it gives."""
+        """Number of output channels."""
         return self.kernel.out_dim
 
     def forward(self, input: Tensor) -> Tensor:

@@ -36,14 +36,14 @@ _MODULES: dict[CellMode, Callable[..., NativeRecurrent]] = {
 class RecurrentLayer(TorchLayer[NativeRecurrent]):
     """Integral operators with recurrence kernels, one a layer and direction, in place of torch's RNN, LSTM and GRU.
 
-    Under autocast the recurrence runs in the dtype of its parameters, and is returned in the dtype that torch returns.
+    Under autocast the recurrence runs in the dtype of its parameters; the output has the dtype of torch's layer.
 
     Args:
         kernel: builds the kernel of a layer from its channels in and out: `kernels.LSTM`, or, for its options,
             `functools.partial(kernels.RNN, nonlinearity="relu", bias=False)`.
         input_size: channels of the signal, >= 1.
         hidden_size: channels n of each direction's output, >= 1.
-        num_layers: layers, each reading the output of the one before, >= 1.
+        num_layers: number of layers, each reading the output of the previous one, >= 1.
         batch_first: signals are `(B, T, C)` instead of torch's default `(T, B, C)`; states never are.
         dropout: probability in [0, 1] with which the output of each layer but the last is zeroed in training mode.
         bidirectional: a second operator a layer reads the reversed signal; the outputs are concatenated.
@@ -53,7 +53,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
 
     Raises:
         ValueError: on sizes below 1 or a dropout outside [0, 1].
-        TypeError: for a `kernel` that builds none of these kernels.
+        TypeError: for a `kernel` that builds another kernel.
     """
 
     natives = (nn.RNN, nn.LSTM, nn.GRU)
@@ -92,12 +92,12 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
 
     @property
     def mode(self) -> str:
-        """Which of torch's cells it is, as torch names it."""
+        """torch's name of the cell: "RNN_TANH", "RNN_RELU", "LSTM" or "GRU"."""
         return self._kernels()[0].mode.upper()
 
     @property
     def nonlinearity(self) -> str:
-        """Of an RNN: "tanh" or "relu".
+        """Nonlinearity of an RNN: "tanh" or "relu".
 
         Raises:
             AttributeError: for an LSTM or a GRU.
@@ -108,12 +108,12 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
 
     @property
     def bias(self) -> bool:
-        """Whether the cells have constants."""
+        """Whether the cells have biases."""
         return self._kernels()[0].bias_ih is not None
 
     @property
     def proj_size(self) -> int:
-        """0: h is not projected before it is fed back."""
+        """Always 0: h is not projected before it is fed back."""
         return 0
 
     @property
@@ -151,7 +151,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
     def _returned_dtype(
         self, cast: torch.dtype, given: Tensor | PackedSequence, hx: Tensor | State | None
     ) -> torch.dtype:
-        """What torch's layer returns under autocast to `cast`, though the recurrence runs in its own dtype."""
+        """Dtype that torch's layer returns under autocast to `cast`; the recurrence itself runs in its own dtype."""
         data = given.data if isinstance(given, PackedSequence) else given
         if self.mode == "GRU" and data.device.type == "cpu":
             # torch has no GRU of low precision on a CPU: there the dtype is that of the state
@@ -177,11 +177,11 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
         return _join([operator.initial_state(batch_size) for operator in self._operators()])
 
     def step(self, u: Tensor, hx: Tensor | State | None = None) -> tuple[Tensor, Tensor | State]:
-        """One point at a time, with the numbers that `forward` gives for the whole sequence.
+        """Advances by one point; the results equal those of `forward` on the whole sequence.
 
         Args:
             u: signal at the next point, `(B, C)`.
-            hx: the state before it, as in `forward`.
+            hx: the previous state, as in `forward`.
 
         Returns:
             `(B, n)`, and the new state.
@@ -191,7 +191,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
         """
         if self.bidirectional:
             raise ValueError(
-                "RecurrentLayer.step: a bidirectional layer reads what comes after a point; call it on whole "
+                "RecurrentLayer.step: a bidirectional layer reads later points; call it on whole "
                 "sequences, or build it with bidirectional=False"
             )
         if not isinstance(u, Tensor) or u.ndim != 2:
@@ -217,7 +217,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
         return nn.functional.dropout(u, self.dropout, self.training) if self.dropout else u
 
     def _run(self, u: Tensor, mask: Tensor | None, states: list[State | None]) -> tuple[Tensor, list[State]]:
-        """Every layer and direction in turn on `(B, T, C)`."""
+        """Runs all layers and directions in turn on `(B, T, C)`."""
         forwards = Sequence(u.shape[1], mask=mask, device=u.device)
         backwards = forwards if mask is None else Sequence(u.shape[1], mask=mask.flip(1))
         operators, ended = self._operators(), []
@@ -295,7 +295,7 @@ def _native_like(layer: nn.RNNBase | RecurrentLayer) -> NativeRecurrent:
 
 
 def _unpack(packed: PackedSequence) -> tuple[Tensor, Tensor]:
-    """The signal `(B, T, C)`, the longest sequence first, 0 behind its end, and the mask `(B, T)` of what exists."""
+    """The signal `(B, T, C)`, longest sequence first, padded with 0, and the mask `(B, T)` of existing points."""
     sizes, data = packed.batch_sizes, packed.data
     exists = torch.arange(int(sizes[0]), device=data.device) < sizes.to(data.device)[:, None]
     signal = data.new_zeros(*exists.shape, data.shape[-1]).masked_scatter(exists[..., None], data)
@@ -303,7 +303,7 @@ def _unpack(packed: PackedSequence) -> tuple[Tensor, Tensor]:
 
 
 def _repack(signal: Tensor, like: PackedSequence, mask: Tensor) -> PackedSequence:
-    """The points that exist of another signal in the same layout."""
+    """Packs the existing points of another signal in the same layout."""
     data = signal.transpose(0, 1)[mask.T]
     return PackedSequence(data, like.batch_sizes, like.sorted_indices, like.unsorted_indices)
 
@@ -341,7 +341,7 @@ def _split(
 
 
 def _join(states: list[State], *, unbatched: bool = False) -> Tensor | State:
-    """The states of all operators, without the batch where there was none."""
+    """Concatenates the states of all operators, without a batch axis where the input had none."""
     parts = [torch.stack(part) for part in zip(*states, strict=True)]
     parts = [part[:, 0] for part in parts] if unbatched else parts
     return tuple(parts) if len(parts) > 1 else parts[0]
