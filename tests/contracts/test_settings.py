@@ -1676,7 +1676,9 @@ MODELS = [
         {},
         {"num_features": (2,), "keeps_place": SWITCH},
         cloud_machine,
-        make=lambda **settings: models.CloudMachine.Config(num_centres=12, num_trees=3).build(models.CloudReading(**settings), 3),
+        make=lambda **settings: models.CloudMachine.Config(num_centres=12, num_trees=3).build(
+            models.CloudReading(**settings), 3
+        ),
     ),
     Subject(
         models.GraphStackConfig,

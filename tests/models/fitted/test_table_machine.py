@@ -83,7 +83,8 @@ def test_numbers_and_categories_become_coordinates() -> None:
 def test_texts_become_what_a_bank_says_without_each_row() -> None:
     batch = rows(60)
     targets = answers(batch)
-    machine = fitted(batch, targets, TableMachine.Config(texts=BANK, num_directions=3), READING)
+    config = TableMachine.Config(num_centres=60, num_trees=5, texts=BANK, num_directions=3)
+    machine = fitted(batch, targets, config, READING)
     text: Any = machine.texts[0]
     torch.manual_seed(0)
     bank = BANK.build(TEXT, 2)
@@ -129,7 +130,7 @@ def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
     errors = []
     for groups in (None, torch.arange(40).repeat(2)):
         torch.manual_seed(0)
-        machine = TableMachine.Config(num_centres=80, texts=BANK).build(READING, 1)
+        machine = TableMachine.Config(num_centres=80, num_trees=10, texts=BANK).build(READING, 1)
         left_out = machine.fit([(batch, y)], target, groups=groups)
         errors.append(float((left_out - y).square().mean() / y.var()))
     assert errors[0] < 0.1  # its double tells
@@ -138,7 +139,7 @@ def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
 
 def test_a_row_alone_is_told_what_it_is_told_in_a_batch() -> None:
     batch = rows(60)
-    machine = fitted(batch, answers(batch), TableMachine.Config(texts=BANK), READING)
+    machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=60, num_trees=5, texts=BANK), READING)
     whole = machine(batch)
     for i in (0, 7):
         one = TableBatch(*(part[i : i + 1] for part in batch))
