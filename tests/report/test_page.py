@@ -122,7 +122,7 @@ def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.Captu
     assert told["command"] == (first.rstrip("\n"),)
     assert told["gone on with"] == (shlex.join(["fredholm", *more, "4\\n"]),)
     card = model_card(RunRecord.read(copy, "copy"), "best", "there")
-    assert "| command | `fredholm train images digits --task.bank" in card
+    assert "| command | `fredholm train images digits --task.patch-size" in card
     assert "--run-dir copy --resume" in next(row for row in card.splitlines() if row.startswith("| gone on with | "))
 
 
