@@ -223,6 +223,13 @@ def test_dtypes_graphs_and_autocast() -> None:
     torch.testing.assert_close(other(x), found)
 
 
+def test_the_highest_of_few_values_is_told_from_the_others() -> None:
+    x = (torch.arange(60.0) % 4)[:, None]
+    trees = BoostedTrees(1, 1, 2)
+    trees.fit(x, (x == 3).float(), NUMBER)
+    assert trees.threshold[:, 0, 0].tolist() == [2.5] * FOLDS
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_compiled_packages_tell_the_same_boxes(tmp_path: Path) -> None:
