@@ -28,13 +28,14 @@ FORKS.set_forkserver_preload(
     ]
 )
 
-# A run of a second: one block on four patches.
+# A run of a second: one block on four patches, without a bank, whose fit takes some.
 TINY = [
     *("--task.patch-size", "4", "--task.model.embed-dim", "8", "--task.model.depth", "1"),
     *("--task.model.num-heads", "2", "--task.model.kernel", "mlp"),
     *("--task.model.kernel.width", "4", "--task.model.kernel.num-frequencies", "2"),
     *("--task.model.pool", "mean", "--training.epochs", "2", "--training.batch-size", "256"),
     *("--training.evaluate-every", "1", "--training.log-every", "2", "--training.no-tensorboard"),
+    *("--task.bank", "0"),
 ]
 
 

@@ -13,6 +13,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 # No test depends on which tiles somebody has measured.
 os.environ["FREDHOLM_TILES"] = str(ROOT / "tests" / "no tiles.json")
+# Code is generated for few small graphs: to compile what proves instructions, and headers for later ones, costs more.
+os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 
 pytest.register_assert_rewrite("tests.contracts")
 

@@ -9,3 +9,11 @@ def small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fredholm.evaluation.listed.CHUNK_ELEMENTS", 600)
         yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def few_trees() -> Iterator[None]:
+    """How many trees boosting grows in vain before it ends says nothing here, and is most of the time of small fits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fredholm.models.fitted.boosted_trees.PATIENCE", 5)
+        yield

@@ -1582,9 +1582,10 @@ MODELS = [
     ),
     Subject(
         models.NGramBank.Config,
-        {},
-        {"order": (1, 3), "num_grams": (4,), "letter_order": (0, 2), "num_letter_grams": (4,)},
+        {"num_grams": 60, "num_letter_grams": 200},
+        {"order": (1, 3), "num_grams": (4,), "letter_order": (2,), "num_letter_grams": (4,)},
         n_gram_bank,
+        modes={"tokens alone": {"letter_order": 0, "num_letter_grams": 65_536}},
         make=lambda **settings: models.NGramBank.Config(**settings).build(TOKEN_READING, 3),
     ),
     Subject(
@@ -1601,7 +1602,7 @@ MODELS = [
     ),
     Subject(
         models.TableMachine.Config,
-        {"texts": TEXTS, "images": PATCHES},
+        {"num_centres": 16, "num_trees": 5, "texts": TEXTS, "images": PATCHES},
         {
             "num_centres": (20,),
             "texts": (dataclasses.replace(TEXTS, order=1), dataclasses.replace(TEXTS, num_grams=4)),
@@ -1627,9 +1628,9 @@ MODELS = [
             "image_size": ((9, 9),),
         },
         table_machine,
-        make=lambda **settings: models.TableMachine.Config(texts=TEXTS, images=PATCHES).build(
-            models.TableReading(**settings), 3
-        ),
+        make=lambda **settings: models.TableMachine.Config(
+            num_centres=16, num_trees=5, texts=TEXTS, images=PATCHES
+        ).build(models.TableReading(**settings), 3),
     ),
     Subject(
         models.NeighbourhoodBank.Config,
@@ -1640,7 +1641,7 @@ MODELS = [
     ),
     Subject(
         models.GraphMachine.Config,
-        {"bank": models.NeighbourhoodBank.Config(num_waves=20)},
+        {"bank": models.NeighbourhoodBank.Config(num_waves=20), "num_centres": 12, "num_trees": 5},
         {
             "bank": (models.NeighbourhoodBank.Config(num_waves=30),),
             "num_centres": (4,),
@@ -1651,7 +1652,7 @@ MODELS = [
     ),
     Subject(
         models.NodeMachine.Config,
-        {},
+        {"num_centres": 12, "num_trees": 5},
         {"hops": (0, 1), "num_positions": (0,), "num_centres": (8,), "num_trees": (0,)},
         node_machine,
         make=lambda **settings: models.NodeMachine.Config(**settings).build(GRAPH_READING, 1, 16),
@@ -1665,7 +1666,7 @@ MODELS = [
     ),
     Subject(
         models.CloudMachine.Config,
-        {},
+        {"num_centres": 12, "num_trees": 5},
         {"turns": ("axis", "all"), "num_centres": (4,), "num_trees": (0,)},
         cloud_machine,
         make=lambda **settings: models.CloudMachine.Config(**settings).build(models.CloudReading(), 3),
@@ -1675,7 +1676,9 @@ MODELS = [
         {},
         {"num_features": (2,), "keeps_place": SWITCH},
         cloud_machine,
-        make=lambda **settings: models.CloudMachine.Config(num_trees=3).build(models.CloudReading(**settings), 3),
+        make=lambda **settings: models.CloudMachine.Config(num_centres=12, num_trees=3).build(
+            models.CloudReading(**settings), 3
+        ),
     ),
     Subject(
         models.GraphStackConfig,
@@ -1726,7 +1729,7 @@ MODELS = [
         {"vocab_size": (11,), "context": (16,), "pad": (7,), "separator": (8,), "spelling": ((" a",) * 9,)},
         of_sentences,
         make=lambda **settings: (
-            models.NGramBank.Config().build(models.TokenReading(**settings), 3),
+            models.NGramBank.Config(num_grams=60, num_letter_grams=200).build(models.TokenReading(**settings), 3),
             models.SentenceStackConfig(stack=SOME_ITNET).build(models.TokenReading(**settings), 3),
         ),
     ),
@@ -1739,7 +1742,7 @@ MODELS = [
     ),
     Subject(
         models.SeriesMachine.Config,
-        {"bank": models.FilterBank.Config(num_thresholds=2, num_groups=1)},
+        {"bank": models.FilterBank.Config(num_thresholds=2, num_groups=1), "num_centres": 12, "num_trees": 5},
         {
             "bank": (models.FilterBank.Config(num_thresholds=3, num_groups=1),),
             "num_places": (2,),

@@ -35,11 +35,12 @@ pytest.importorskip("jinja2")
 pytest.importorskip("vl_convert")
 pytest.importorskip("torchmetrics")
 OFF = {"tensorboard": False, "device": "cpu"}
+WITH_BANK = ("--task.bank", "100")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return digits(tmp_path_factory.mktemp("runs") / "first")
+    return digits(tmp_path_factory.mktemp("runs") / "first", *WITH_BANK)
 
 
 @pytest.fixture
@@ -106,8 +107,9 @@ def test_the_headline_is_what_the_run_reached(run: Path, capsys: pytest.CaptureF
 
 def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = (copy / "commands.txt").read_text()
-    assert shlex.split(first)[:-4] == ["fredholm", "train", "images", "digits", *TINY]
-    more = ["train", "images", "digits", *TINY, "--run-dir", str(copy), "--resume", "--no-report", "--training.epochs"]
+    assert shlex.split(first)[:-4] == ["fredholm", "train", "images", "digits", *TINY, *WITH_BANK]
+    more = ["train", "images", "digits", *TINY, *WITH_BANK, "--run-dir", str(copy), "--resume", "--no-report"]
+    more += ["--training.epochs"]
     for epochs in ("3", "3", "4\n"):
         call(capsys, *more, epochs)
     assert (copy / "commands.txt").read_text().splitlines() == [

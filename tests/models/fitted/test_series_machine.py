@@ -188,7 +188,8 @@ def test_a_graph_holds_any_series() -> None:
     values, at = steps(30)
     sampling = SeriesSampling(channels=2, spacing=1.0, extent=39.0, observation=(0,))
     batch = torch.cat([values, (noise(30, 40, 1) > 0).float()], -1)
-    built = machine(sampling)
+    torch.manual_seed(0)
+    built = SeriesMachine.Config(bank=FEW, num_places=4, num_centres=12, num_trees=5).build(sampling, 2)
     built.fit([(SeriesBatch(batch), (at > 18).long())], CLASSES)
     built.second.gain[1] = 1.0
     exists = torch.arange(40) < torch.tensor([40, 7, 1, 0])[:, None]

@@ -83,7 +83,8 @@ def test_numbers_and_categories_become_coordinates() -> None:
 def test_texts_become_what_a_bank_says_without_each_row() -> None:
     batch = rows(60)
     targets = answers(batch)
-    machine = fitted(batch, targets, TableMachine.Config(texts=BANK, num_directions=3), READING)
+    config = TableMachine.Config(num_centres=60, num_trees=5, texts=BANK, num_directions=3)
+    machine = fitted(batch, targets, config, READING)
     text: Any = machine.texts[0]
     torch.manual_seed(0)
     bank = BANK.build(TEXT, 2)
@@ -129,7 +130,7 @@ def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
     errors = []
     for groups in (None, torch.arange(40).repeat(2)):
         torch.manual_seed(0)
-        machine = TableMachine.Config(num_centres=80, texts=BANK).build(READING, 1)
+        machine = TableMachine.Config(num_centres=80, num_trees=10, texts=BANK).build(READING, 1)
         left_out = machine.fit([(batch, y)], target, groups=groups)
         errors.append(float((left_out - y).square().mean() / y.var()))
     assert errors[0] < 0.1  # its double tells
@@ -138,7 +139,7 @@ def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
 
 def test_a_row_alone_is_told_what_it_is_told_in_a_batch() -> None:
     batch = rows(60)
-    machine = fitted(batch, answers(batch), TableMachine.Config(texts=BANK), READING)
+    machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=60, num_trees=5, texts=BANK), READING)
     whole = machine(batch)
     for i in (0, 7):
         one = TableBatch(*(part[i : i + 1] for part in batch))
@@ -183,20 +184,20 @@ def test_columns_that_lack_all_or_are_one_number() -> None:
 
 @pytest.mark.parametrize("decide", [True, False], ids=["thresholds", "smooth"])
 def test_trees_tell_what_thresholds_decide_and_the_kernel_what_is_smooth(decide: bool) -> None:
-    numbers = torch.randn(1400, 5, generator=torch.Generator().manual_seed(0))
+    numbers = torch.randn(1250, 5, generator=torch.Generator().manual_seed(0))
     first, second, third = numbers.T[:3]
     steps = ((first * 2).floor() + (second > 0.3).float()) * torch.where(third > 0, 1.0, -1.0)
     y = (steps if decide else torch.sin(2 * first) + second * third)[:, None]
     batch = TableBatch.of(numbers)
-    learnt, asked = (TableBatch(*(part[some] for part in batch)) for some in (slice(0, 400), slice(400, None)))
+    learnt, asked = (TableBatch(*(part[some] for part in batch)) for some in (slice(0, 250), slice(250, None)))
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     errors = []
     for num_trees in (0, 100):
         torch.manual_seed(0)
-        config = TableMachine.Config(num_centres=400, num_trees=num_trees)
+        config = TableMachine.Config(num_centres=250, num_trees=num_trees)
         machine = config.build(TableReading(num_numbers=5), 1)
-        machine.fit([(learnt, y[:400])], target)
-        errors.append(float((machine(asked).detach() - y[400:]).square().mean() / y.var()))
+        machine.fit([(learnt, y[:250])], target)
+        errors.append(float((machine(asked).detach() - y[250:]).square().mean() / y.var()))
     assert errors[1] < (0.5 if decide else 1.01) * errors[0]
     assert machine.share >= 0.8 if decide else machine.share <= 0.3
     assert machine.trees is not None

@@ -147,7 +147,8 @@ class _Growth:
 
     def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor, dtype: torch.dtype = torch.float32) -> None:
         # as thresholds are kept, so that a model answers as it did where it was grown
-        self.edges = torch.stack([_edges(column) for column in x.T]).to(dtype).to(x.dtype)
+        edges = torch.stack([_edges(column) for column in x.T]).to(dtype).to(x.dtype)
+        self.edges = edges[:, : max(1, int(edges.isfinite().sum(1).max()))].contiguous()
         # x > edges[b] where its bin is above b
         self.bins = torch.searchsorted(self.edges, x.T.contiguous()).T.to(torch.int16)
         self.rest = wanted.float().repeat(FOLDS, 1, 1)
@@ -187,10 +188,10 @@ class _Growth:
         places = torch.full((FOLDS, _LEVELS), BINS, device=device)
         box = torch.zeros_like(drawn)
         for level in range(depth):
-            gain, gained = _gains(bins, along, box, 2**level)
+            gain, gained = _gains(bins, along, box, 2**level, 1 + self.edges.shape[1])
             gain = torch.where(self.edges[asked].isfinite(), gain, -1.0).flatten(1)
             best = gain.argmax(1)
-            column, place = best // (BINS - 1), best % (BINS - 1)
+            column, place = best // self.edges.shape[1], best % self.edges.shape[1]
             coordinate = asked[folds[:, 0], column]
             trees.coordinate[:, level], places[:, level] = coordinate, place
             trees.threshold[:, level] = self.edges[coordinate, place]
@@ -209,24 +210,25 @@ class _Growth:
         return trees
 
 
-def _gains(bins: Tensor, along: Tensor, box: Tensor, num_boxes: int) -> tuple[Tensor, Tensor]:
+def _gains(bins: Tensor, along: Tensor, box: Tensor, num_boxes: int, num_bins: int) -> tuple[Tensor, Tensor]:
     """What a question gains.
 
     Args:
         bins: `(FOLDS, m, k)`, of m examples in k coordinates.
         along: `(FOLDS, m)`, ρ.
         box: `(FOLDS, m)`, below num_boxes.
+        num_bins: that coordinates have, at most.
 
     Returns:
-        `(FOLDS, k, BINS - 1)`, Σ (∫ ρ dμ)² / (λ + μ) with each question, and `(FOLDS,)`, without one.
+        `(FOLDS, k, num_bins - 1)`, Σ (∫ ρ dμ)² / (λ + μ) with each question, and `(FOLDS,)`, without one.
     """
     folds, _, k = bins.shape
-    size = (folds, num_boxes, k, BINS)
+    size = (folds, num_boxes, k, num_bins)
     own = torch.arange(folds, device=bins.device)[:, None] * num_boxes + box
-    key = (own[..., None] * k + torch.arange(k, device=bins.device)) * BINS + bins
+    key = (own[..., None] * k + torch.arange(k, device=bins.device)) * num_bins + bins
     key = key.flatten()
-    mass = torch.bincount(key, minlength=folds * num_boxes * k * BINS).view(size).to(along.dtype).cumsum(3)
-    sums = along.new_zeros(folds * num_boxes * k * BINS)
+    mass = torch.bincount(key, minlength=folds * num_boxes * k * num_bins).view(size).to(along.dtype).cumsum(3)
+    sums = along.new_zeros(folds * num_boxes * k * num_bins)
     sums = sums.index_add_(0, key, along[..., None].expand_as(bins).flatten()).view(size).cumsum(3)
     whole, of_whole = sums[..., -1:], mass[..., -1:]
     below = sums.square() / (mass + PENALTY)

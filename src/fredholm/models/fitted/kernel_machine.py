@@ -76,6 +76,8 @@ _SINGULAR = 1e-13
 """Eigenvalues of κ(c, c), over the largest, that are rounding."""
 _ROWS = 2048
 """Examples whose kernel is computed at a time."""
+_SIDES = 2**15
+"""Pairs of examples, by several coordinates, that are looked at at a time."""
 _OUTPUTS = 512
 """Of one example, by several penalties, that are computed at a time."""
 
@@ -409,8 +411,11 @@ class _Part:
         x, weight, dual = self.x, metric.weight, metric.fit.dual
         slope = -metric.kernel / metric.length
         if p == 1:
-            sides = ((column[:, None] - column).sign_() for column in x.T.contiguous())
-            return torch.stack([((slope * side) @ dual).square().mean(0).sum() for side in sides]) * weight.square()
+            found = list[Tensor]()
+            for columns in x.T.contiguous().split(max(1, _SIDES // len(x) ** 2)):
+                sides = (columns[:, :, None] - columns[:, None]).sign_()
+                found.append(((slope * sides) @ dual).square().mean(1).sum(1))
+            return torch.cat(found) * weight.square()
         slope = torch.where(metric.distance > 0, slope / metric.distance, 0.0)
         found = torch.zeros_like(weight)
         for own in dual.T:
