@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
@@ -60,7 +59,8 @@ class CompareArguments:
     """A page that shows it, report.html, is written into the folder at the end; with --no-report it is not."""
 
 
-def _compare(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm compare` with these words behind it."""
     if not argv or argv[0].startswith("-"):
         _list()
         if argv and argv[0] in ("-h", "--help"):
@@ -185,11 +185,3 @@ def _print(found: Comparison, folder: Path, form: Format) -> None:
         print_line(line)
     for line in conclusion(found, folder) if form == "text" else ():
         print_line(line)
-
-
-COMPARE = Command(
-    name="compare",
-    operands="TASK [DATA]",
-    summary="train one network with several kernels, and say which is best",
-    run=_compare,
-)
