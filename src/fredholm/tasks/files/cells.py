@@ -18,6 +18,9 @@ ROUNDED = 1e-4
 MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
 """What stands for a missing value, in lower case."""
 _WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d[\d.,]*")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_SIGNS = "$€£¥% "
+"""What may stand round a number that is an amount or a share."""
 _BLANKS_ALONE = re.compile(r"[^\s,]\s+[^\s,]")
 """Between two cells."""
 
@@ -35,9 +38,36 @@ def parse_number(text: str) -> float:
         raise ValueError(f"{text.strip()!r} is no number; write one") from None
 
 
+def has_commas(word: str) -> bool:
+    """Whether this is a number with commas, before decimals or between thousands."""
+    return _WITH_COMMA.fullmatch(word) is not None
+
+
+def about_commas(words: Sequence[str]) -> str:
+    """What numbers look like of which some have commas, and how they are written."""
+    if all("," not in word or _THOUSANDS.fullmatch(word) for word in words):
+        return "a decimal comma, or one between thousands; write points, or leave commas between thousands out"
+    return "a decimal comma; write points"
+
+
+def without_signs(word: str) -> str:
+    """A word without the signs of amounts and shares round it, and commas between thousands."""
+    bare = word.strip(_SIGNS)
+    return bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
+
+
+def is_number(word: str) -> bool:
+    """Whether `parse_number` takes it."""
+    try:
+        parse_number(word)
+    except ValueError:
+        return False
+    return True
+
+
 def _refuse_commas(word: str) -> None:
-    """Raises ValueError where a number has commas, before decimals or between thousands."""
-    if _WITH_COMMA.fullmatch(word):
+    """Raises ValueError where a number has commas."""
+    if has_commas(word):
         raise ValueError(f"{word!r} has a comma; write a point before decimals, and nothing between thousands")
 
 
@@ -141,23 +171,34 @@ class Moment(NamedTuple):
     has_zone: bool
 
 
-_SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:[ T]+(\d{1,2}:.*))?")
+_YEAR_FIRST = re.compile(r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})(?:,?[ T]+(\d{1,2}:.*))?")
+_HALF_DAYS = re.compile(r"(\d{1,2})(:.*?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
 
 
 def parse_date(text: str) -> datetime.datetime:
-    """A date and time of ISO 8601, or with slashes as 2026/1/31.
+    """A date and time of ISO 8601, or as 2026/1/31 and 2026-1-31 9:30 PM.
 
     Raises:
         ValueError: it is none.
     """
-    if (found := _SLASHES.fullmatch(text)) is not None:
-        year, month, day, time = found.groups(default="")
+    if (found := _YEAR_FIRST.fullmatch(text)) is not None:
+        year, _, month, day, time = found.groups(default="")
         text = written_date(year, month, day, time)
     return datetime.datetime.fromisoformat(text)
 
 
 def written_date(year: str, month: str, day: str, time: str) -> str:
-    """Digits of a date in ISO 8601; no time is ""."""
+    """Digits of a date in ISO 8601; no time is "", and a time may be one of half a day, 9:30 PM.
+
+    Raises:
+        ValueError: an hour of half a day is none of 1 to 12.
+    """
+    half_day = _HALF_DAYS.fullmatch(time)
+    if half_day is not None:
+        number, minutes, half = half_day.groups()
+        if not 1 <= int(number) <= 12:
+            raise ValueError(f"{time!r} is no time; expected an hour from 1 to 12 before AM or PM")
+        time = f"{int(number) % 12 + 12 * (half in 'pP')}{minutes}"
     hour, colon, rest = time.partition(":")
     return f"{year}-{month:0>2}-{day:0>2}" + (f"T{hour:0>2}{colon}{rest}" if time else "")
 
@@ -204,8 +245,4 @@ def parse_time(text: str) -> float:
 
 def is_date(cell: str) -> bool:
     """Whether a time is written as a date, not as a number."""
-    try:
-        parse_number(cell)
-    except ValueError:
-        return True
-    return False
+    return not is_number(cell)
