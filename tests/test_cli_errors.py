@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 
 from fredholm import cli
-from fredholm.cli import error_reporting
 from fredholm.cli.error_reporting import error_line, exit_code
 from fredholm.cli.json_text import json_text
 from fredholm.cli.row_formats import FORMATS, FormatName
+from fredholm.cli.streams import FAILURE, USER_ERROR
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.terminal_text import visible
 from fredholm.training.run import Run
@@ -77,7 +77,7 @@ def test_every_error_is_one_harmless_line(error: Exception, capsys: pytest.Captu
     def fails() -> int:
         raise error
 
-    assert exit_code(fails) in (error_reporting.USER_ERROR, error_reporting.FAILURE)
+    assert exit_code(fails) in (USER_ERROR, FAILURE)
     out, err = capsys.readouterr()
     assert out == ""
     check_harmless(err, lines=1)

@@ -324,6 +324,12 @@ def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports
     metadata = onnxruntime.InferenceSession(tmp_path / "a.onnx").get_modelmeta().custom_metadata_map
     within = json.loads(metadata["description"])
     assert within == {name: value for name, value in told.items() if name != "checked"}
+    # of a model that is replaced it goes, and nothing else does that a description may list
+    (tmp_path / "mine.txt").write_text("kept")
+    described = json.dumps(told | {"files": [*told["files"], "mine.txt", "a.onnx./../mine.txt", 7]})
+    (tmp_path / "a.onnx.json").write_text(described)
+    assert exports(lambda model, values: model(values), None, "--overwrite")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.json", "mine.txt"]
 
 
 @pytest.mark.parametrize("nth", [1, 2])  # of the files that are given their places

@@ -212,3 +212,11 @@ def test_importing_the_library_needs_no_optional_dependency() -> None:
     program = f"import sys, fredholm; print(*sorted({set(OPTIONAL)!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_what_the_command_line_says_of_itself_needs_no_torch(words: list[str]) -> None:
+    program = f"import sys; from fredholm.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "fredholm" in done.stdout

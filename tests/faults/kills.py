@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fredholm.cli.error_reporting import exit_code, settle_streams
+from fredholm.cli.error_reporting import exit_code
+from fredholm.cli.streams import settle_streams
 from fredholm.tasks import TASKS, Task
 from fredholm.training import Run, RunFolder, TrainingConfig, train
 from fredholm.training.progress import print_line

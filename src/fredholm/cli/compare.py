@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
@@ -61,7 +60,8 @@ class CompareArguments:
     """Write report.html, a page about the comparison, into the folder at the end; --no-report writes none."""
 
 
-def _compare(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm compare` with these words behind it."""
     if not argv or argv[0].startswith("-"):
         _list()
         if argv and argv[0] in ("-h", "--help"):
@@ -186,11 +186,3 @@ def _print(found: Comparison, folder: Path, form: Format) -> None:
         print_line(line)
     for line in conclusion(found, folder) if form == "text" else ():
         print_line(line)
-
-
-COMPARE = Command(
-    name="compare",
-    operands="TASK [DATA]",
-    summary="train one network with several kernels, and say which is best",
-    run=_compare,
-)

@@ -1,27 +1,67 @@
 """Dispatches the words after `fredholm` to a command."""
 
+import contextlib
 import difflib
+import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import final
 
 from fredholm._version import __version__
-from fredholm.cli.compare import COMPARE
-from fredholm.cli.error_reporting import USER_ERROR, exit_code, settle_streams
-from fredholm.cli.evaluate import EVALUATE
-from fredholm.cli.export import EXPORT
-from fredholm.cli.generate import GENERATE
-from fredholm.cli.info import INFO
-from fredholm.cli.predict import PREDICT
-from fredholm.cli.push import PUSH
-from fredholm.cli.report import REPORT
-from fredholm.cli.train import TRAIN
-from fredholm.cli.tune import TUNE
-from fredholm.cli.verify import VERIFY
-from fredholm.distributed.processes import num_started
+from fredholm.cli.streams import USER_ERROR, printed, settle_streams
 
-COMMANDS = (TRAIN, COMPARE, EVALUATE, PREDICT, GENERATE, PUSH, EXPORT, REPORT, TUNE, VERIFY, INFO)
-"""Every command; a new one is added here."""
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command: the module of its name in this folder has `run_command`, which takes the words after the name.
+
+    The module is imported only when the command runs, since importing torch takes seconds.
+
+    Args:
+        name: name of the command.
+        operands: its operands in the overview.
+        summary: its description in the overview.
+        is_shared: whether several processes carry it out together.
+    """
+
+    name: str
+    operands: str = ""
+    summary: str
+    is_shared: bool = False
+
+
+COMMANDS = (
+    Command(name="train", operands="RECIPE_OR_TASK", summary="train a model in a run folder", is_shared=True),
+    Command(
+        name="compare",
+        operands="TASK [DATA]",
+        summary="train one network with several kernels, and say which is best",
+    ),
+    Command(name="evaluate", operands="RUN", summary="measure a trained model on held-out data"),
+    Command(name="predict", operands="RUN FILES...", summary="apply a trained model to files and folders"),
+    Command(name="generate", operands="RUN", summary="let a trained language model go on with a text"),
+    Command(
+        name="push",
+        operands="RUN TO",
+        summary="give a trained model away, to a folder or the Hugging Face hub",
+    ),
+    Command(
+        name="export",
+        operands="RUN",
+        summary="write a trained model as a file that runs without this library",
+    ),
+    Command(name="report", operands="RUN ...", summary="show runs on a page that opens without a network"),
+    Command(name="tune", operands="RUN", summary="which tiles of the fused kernels are fastest on this GPU"),
+    Command(name="verify", summary="check that every classical layer is an exact instance"),
+    Command(name="info", summary="versions, devices, evaluation routes, extras"),
+)
+"""All commands; a new one is added here."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,31 +72,58 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal N, such as 130 after Ctrl-C. Errors are one line on stderr.
     """
     settle_streams()
-    return exit_code(lambda: _dispatch(list(sys.argv[1:] if argv is None else argv)), ends_process=argv is None)
-
-
-def _dispatch(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help"):
-        print(_usage())
-        return 0 if argv else USER_ERROR
-    if argv[0] == "--version":
-        print(f"fredholm {__version__}")
-        return 0
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        return printed(_usage(), 0 if words else USER_ERROR)
+    if words[0] == "--version":
+        return printed(f"fredholm {__version__}", 0)
     commands = {command.name: command for command in COMMANDS}
-    if argv[0] not in commands:
-        close = difflib.get_close_matches(argv[0], commands, n=1) or [", ".join(commands)]
-        raise ValueError(f"no command {argv[0]!r}; expected {close[0]}")
-    if num_started() > 1 and not commands[argv[0]].is_shared:
+    with _ending_at_ctrl_c():  # while torch is imported
+        from fredholm.cli.error_reporting import exit_code
+
+        if words[0] in commands:
+            importlib.import_module(f"{__package__}.{words[0]}")
+    return exit_code(lambda: _run(words, commands), ends_process=argv is None)
+
+
+def _run(words: list[str], commands: dict[str, Command]) -> int:
+    """Runs the command named by the first word on the other words."""
+    from fredholm.distributed.processes import num_started
+
+    name, *others = words
+    if name not in commands:
+        close = difflib.get_close_matches(name, commands, n=1) or [", ".join(commands)]
+        raise ValueError(f"no command {name!r}; expected {close[0]}")
+    if num_started() > 1 and not commands[name].is_shared:
         if os.environ["RANK"] != "0":
             return USER_ERROR
         raise ValueError(
-            f"torchrun started {num_started()} processes, and fredholm {argv[0]} takes one; leave torchrun out"
+            f"torchrun started {num_started()} processes, and fredholm {name} takes one; leave torchrun out"
         )
     try:
-        commands[argv[0]].run(argv[1:])
-    except SystemExit as end:  # help was printed, or the command ends with a code of its own
+        importlib.import_module(f"{__package__}.{name}").run_command(others)
+    except SystemExit as end:  # help was printed, or the command ends with its own code
         return int(end.code or 0)
     return 0
+
+
+@contextlib.contextmanager
+def _ending_at_ctrl_c() -> Iterator[None]:
+    """A context in which Ctrl-C ends the process; an error raised during an import may be taken for an import error."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)
 
 
 def _usage() -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import io
 import os
 import re
 import signal
@@ -10,12 +9,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
+from fredholm.cli.streams import FAILURE, USER_ERROR, discard, say
 from fredholm.distributed.processes import LostProcessError, current, leave, must_report, record
 from fredholm.tasks.files.terminal_text import one_line
 from fredholm.training.batches import LostWorkerError
@@ -23,7 +22,7 @@ from fredholm.training.interruption import InterruptedRunError
 from fredholm.training.memory import lacking_memory
 from fredholm.training.trainer import DivergedError
 
-USER_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
+INTERRUPTED = 130
 _WRONG_PATH = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
 
@@ -61,7 +60,7 @@ def _code_of(run: Callable[[], int]) -> int:
     except InterruptedRunError:
         raise
     except BrokenPipeError:
-        _discard(sys.stdout)
+        discard(sys.stdout)
         return FAILURE
     except (DivergedError, LostProcessError, LostWorkerError, MemoryError, torch.OutOfMemoryError) as error:
         return _report(error, FAILURE)
@@ -88,7 +87,7 @@ def _report(error: BaseException, code: int, *, is_ours: bool = False) -> int:
         if me.size > 1:
             error.add_note(f"on {me.name}")
         raise error
-    _say(f"error: {where}{error_line(error)}")
+    say(f"error: {where}{error_line(error)}")
     return code
 
 
@@ -124,7 +123,7 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
         if not issubclass(error.exc_type, KeyboardInterrupt) and not _is_late_signal(error):
             unraisable(error)
             return
-        _say("interrupted")
+        say("interrupted")
         os._exit(INTERRUPTED)
 
     signal.signal(signal.SIGINT, interrupt)
@@ -142,31 +141,14 @@ def _is_late_signal(error: Any) -> bool:
     return type(value) is OSError and value.errno is None and error.object is None
 
 
-def settle_streams() -> None:
-    """Makes the standard streams accept any output.
-
-    A process without standard streams gets null ones, since the next opened file would take their descriptor and
-    receive the output. Characters that the encoding lacks are written as escapes.
-    """
-    with contextlib.suppress(OSError):
-        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-            os.set_inheritable(descriptor, True)
-        os.close(descriptor)
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that cannot be encoded ends no command
-
-
 def _flushed(code: int) -> int:
     """Flushes the output and returns the code, or another code where that fails."""
     try:
         sys.stdout.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
-            _say(f"error: {error_line(error)}")
-        _discard(sys.stdout)
+            say(f"error: {error_line(error)}")
+        discard(sys.stdout)
         return code or FAILURE
     return code
 
@@ -174,21 +156,7 @@ def _flushed(code: int) -> int:
 def _say_once(line: str) -> None:
     """Prints a line on stderr that all of several processes would print, once."""
     if current().is_first:
-        _say(line)
-
-
-def _say(line: str) -> None:
-    """Prints a line on stderr, unless its reader has gone."""
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except OSError:
-        _discard(sys.stderr)
-
-
-def _discard(stream: TextIO) -> None:
-    # The reader has gone; without this Python complains once more at exit.
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        say(line)
 
 
 def _shows_once() -> Callable[..., None]:

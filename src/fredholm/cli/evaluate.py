@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fredholm.cli.changed_task import changed_task, naming_absent_data
-from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
@@ -44,7 +43,8 @@ class EvaluateArguments:
     """Also write report.html, a page about the run with its own settings, into the run folder."""
 
 
-def _evaluate(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm evaluate` with these words behind it."""
     arguments = parse(EvaluateArguments, "evaluate", argv)
     if arguments.report and arguments.task:
         raise ValueError("--report has no effect with --task: a page is of the run as it is; pass one of them")
@@ -73,11 +73,3 @@ def _evaluate(argv: list[str]) -> None:
     print(f"{count} examples, {which_weights(run.task, step)}")
     if arguments.report:
         print(f"page: {Path(arguments.run) / PAGE}")
-
-
-EVALUATE = Command(
-    name="evaluate",
-    operands="RUN",
-    summary="measure a trained model on held-out data",
-    run=_evaluate,
-)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fredholm.cli.command import Command
 from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.export import Exported, Format, OnnxFile, Pt2Package, export_form
@@ -46,7 +45,8 @@ class ExportArguments:
     """FILE.py:FUNCTION, where the run's task is not one of the library but of that file."""
 
 
-def _export(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm export` with these words behind it."""
     arguments = parse(ExportArguments, "export", argv)
     if arguments.device is not None and arguments.format == OnnxFile.name:
         raise ValueError("--device has no effect with --format onnx, which runs on any device; leave it out")
@@ -87,11 +87,3 @@ def _print_written(written: Exported, form: TensorForm) -> None:
     for note in form.notes:
         print_line(f"  note: {note}")
     print_line(f"  differs from the model by at most {written.difference:.1e}, of numbers up to {written.largest:.3g}")
-
-
-EXPORT = Command(
-    name="export",
-    operands="RUN",
-    summary="write a trained model as a file that runs without this library",
-    run=_export,
-)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fredholm._settings import refuse_idle
-from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.option_names import naming_options
@@ -60,7 +59,8 @@ class GenerateArguments:
     """Print a JSON list with one object per text."""
 
 
-def _generate(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm generate` with these words behind it."""
     arguments = parse(GenerateArguments, "generate", argv)
     if arguments.prompt and arguments.prompt_file:
         raise ValueError("a prompt and a prompt file are given; pass one of them")
@@ -111,11 +111,3 @@ def _stream(start: str, pieces: Iterator[Piece]) -> None:
 def _print_part(text: str) -> None:
     """Prints a part of a text, with control characters escaped on a terminal only."""
     print(visible(text, keep="\n\t") if sys.stdout.isatty() else text, end="", flush=True)
-
-
-GENERATE = Command(
-    name="generate",
-    operands="RUN",
-    summary="let a trained language model go on with a text",
-    run=_generate,
-)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.parsing import Flag, parse
 from fredholm.training.storage.machine import describe_machine
@@ -16,7 +15,8 @@ class InfoArguments:
     """Print one JSON object."""
 
 
-def _info(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm info` with these words behind it."""
     arguments = parse(InfoArguments, "info", argv)
     facts = describe_machine()
     if arguments.json:
@@ -26,10 +26,3 @@ def _info(argv: list[str]) -> None:
         print(f"{topic}:")
         for name, value in entries.items():
             print(f"  {name:<14} {value}")
-
-
-INFO = Command(
-    name="info",
-    summary="versions, devices, evaluation routes, extras",
-    run=_info,
-)

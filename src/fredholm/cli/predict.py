@@ -10,11 +10,11 @@ import tyro
 
 from fredholm._progress import ProgressBar
 from fredholm.cli.changed_task import changed_task, pair_names
-from fredholm.cli.command import Command
-from fredholm.cli.error_reporting import FAILURE, USER_ERROR, error_line
+from fredholm.cli.error_reporting import error_line
 from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.cli.row_formats import FORMATS, FormatName, RowFormat
+from fredholm.cli.streams import FAILURE, USER_ERROR
 from fredholm.tasks import Prediction
 from fredholm.tasks.files.terminal_text import first_few, visible
 from fredholm.tasks.inputs import Listed
@@ -76,7 +76,8 @@ class PredictArguments:
     """
 
 
-def _predict(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm predict` with these words behind it."""
     arguments = parse(PredictArguments, "predict", argv)
     if not arguments.files:
         raise ValueError("fredholm predict needs at least one file after the run folder; see fredholm predict --help")
@@ -218,11 +219,3 @@ def _report_written(written: Sequence[Path], outputs: Outputs) -> None:
             _print_stderr(f"wrote {path}")
     if in_folder:
         _print_stderr(f"wrote {counted(len(in_folder), 'file')} in {outputs.save}")
-
-
-PREDICT = Command(
-    name="predict",
-    operands="RUN FILES...",
-    summary="apply a trained model to files and folders",
-    run=_predict,
-)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import tyro
 
-from fredholm.cli.command import Command
 from fredholm.cli.open_run import RunPlace, find_run, open_run
 from fredholm.cli.parsing import Flag, parse
 from fredholm.report.model_card import model_card
@@ -43,7 +42,8 @@ class PushArguments:
     """FILE.py:FUNCTION, where the run's task is not one of the library but of that file."""
 
 
-def _push(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm push` with these words behind it."""
     arguments = parse(PushArguments, "push", argv)
     to, repo = arguments.to, hub_name(arguments.to)
     if not to.strip():  # the variable of a shell that is not set would be the folder where one is
@@ -70,11 +70,3 @@ def _push(argv: list[str]) -> None:
             folder, repo, private=arguments.private, token=arguments.token, overwrite=arguments.overwrite
         )
         print(address)
-
-
-PUSH = Command(
-    name="push",
-    operands="RUN TO",
-    summary="give a trained model away, to a folder or the Hugging Face hub",
-    run=_push,
-)

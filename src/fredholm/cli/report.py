@@ -8,7 +8,6 @@ from typing import Annotated
 
 import tyro
 
-from fredholm.cli.command import Command
 from fredholm.cli.parsing import Flag, parse
 from fredholm.report import write_page
 from fredholm.tasks import TASKS
@@ -35,7 +34,8 @@ class ReportArguments:
     """Device: auto, cpu, cuda, ..."""
 
 
-def _report(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm report` with these words behind it."""
     arguments = parse(ReportArguments, "report", argv)
     if not arguments.runs:
         raise ValueError("no run is given; expected a run folder or several")
@@ -53,11 +53,3 @@ def _report(argv: list[str]) -> None:
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {time.monotonic() - started:.1f} s")
     if arguments.open and not webbrowser.open(path.absolute().as_uri()):
         raise ValueError(f"no web browser could be started; open {path} in one")
-
-
-REPORT = Command(
-    name="report",
-    operands="RUN ...",
-    summary="show runs on a page that opens without a network",
-    run=_report,
-)

@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple, final
 import tyro
 
 from fredholm._settings import filled
-from fredholm.cli.command import Command
 from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.launching import refuse_devices, train_on
 from fredholm.cli.option_names import with_option_names
@@ -73,7 +72,8 @@ class TrainArguments:
     """
 
 
-def _train(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm train` with these words behind it."""
     processes = joined()
     with _only_first_prints(processes):
         devices = _train_here(argv, processes)
@@ -473,12 +473,3 @@ def _list_recipes() -> None:
             if needs:
                 print(f"  {'':<{width}} {'; '.join(needs)}")
     print("\n`fredholm train NAME --help` lists every setting with its value.")
-
-
-TRAIN = Command(
-    name="train",
-    operands="RECIPE_OR_TASK",
-    summary="train a model in a run folder",
-    run=_train,
-    is_shared=True,
-)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fredholm.cli.command import Command
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
@@ -37,7 +36,8 @@ class TuneArguments:
     """Print a JSON list with one object per kind of launch."""
 
 
-def _tune(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm tune` with these words behind it."""
     arguments = parse(TuneArguments, "tune", argv)
     if not 0 < arguments.budget_s < float("inf"):
         raise ValueError(f"--budget-s is {arguments.budget_s}; expected a positive number of seconds")
@@ -76,11 +76,3 @@ def _step_of(run: Run) -> Callable[[], list[Tensor]]:
         return [loss, *(grad for grad in grads if grad is not None)]
 
     return step
-
-
-TUNE = Command(
-    name="tune",
-    operands="RUN",
-    summary="which tiles of the fused kernels are fastest on this GPU",
-    run=_tune,
-)

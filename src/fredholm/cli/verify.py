@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from fredholm.cli.command import Command
-from fredholm.cli.error_reporting import FAILURE
 from fredholm.cli.json_text import json_text
 from fredholm.cli.option_names import naming_options
 from fredholm.cli.parsing import Flag, parse
+from fredholm.cli.streams import FAILURE
 from fredholm.training.progress import progress_bar
 from fredholm.verification.verify import table, verify
 
@@ -24,7 +23,8 @@ class VerifyArguments:
     """Print a JSON list with one object per check."""
 
 
-def _verify(argv: list[str]) -> None:
+def run_command(argv: list[str]) -> None:
+    """`fredholm verify` with these words behind it."""
     arguments = parse(VerifyArguments, "verify", argv)
     with progress_bar("verify", None, unit="check") as bar:
         rows = []
@@ -39,10 +39,3 @@ def _verify(argv: list[str]) -> None:
         )
     if not all(row.ok for row in rows):
         raise SystemExit(FAILURE)
-
-
-VERIFY = Command(
-    name="verify",
-    summary="check that every classical layer is an exact instance",
-    run=_verify,
-)

@@ -82,14 +82,25 @@ def export_form(
         written = _written(form, kind, partial / path.name, about)
         for name, text in form.files.items():
             (partial / _beside(path, name)).write_text(text, encoding="utf-8")
-        made, is_replaced = {each.name for each in partial.iterdir()}, path.exists()
+        made, former = {each.name for each in partial.iterdir()}, _replaced_files(path, kind)
         _moved(partial, path.parent, [*(name for name in sorted(made) if name != path.name), path.name], overwrite)
-        for name in {_beside(path, each) for each in kind.may_have} - made if is_replaced else ():
+        for name in former - made:
             path.with_name(name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     files = [path.with_name(name) for name in [*names, *sorted(made - set(names))]]
     return written._replace(files=files)
+
+
+def _replaced_files(path: Path, kind: Format) -> set[str]:
+    """Names of the files beside an exported one that is to be replaced: weights, and what its description lists."""
+    if not path.exists():
+        return set()
+    listed = list[Any]()
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        listed += json.loads(path.with_name(_beside(path, DESCRIPTION)).read_text(encoding="utf-8"))["files"]
+    own = {each for each in listed if isinstance(each, str) and each.startswith(_beside(path, "")) and "/" not in each}
+    return own | {_beside(path, each) for each in kind.may_have}
 
 
 def _written(form: TensorForm, kind: Format, path: Path, about: Mapping[str, Any]) -> Exported:

@@ -111,9 +111,9 @@ def test_eigenvalues_determinants_and_quantiles_are_those_of_torch() -> None:
     x[0] = torch.eye(3)
     torch.testing.assert_close(eigenvalues(x), torch.linalg.eigvalsh(x).flip(-1), atol=1e-7, rtol=1e-7)
     torch.testing.assert_close(determinant(x), torch.linalg.det(x))
-    values, ranks = noise(2, 11), (torch.arange(4).double() + 0.5) / 4
-    told = quantiles(values, torch.arange(11).expand(2, -1) < 9, 4)
-    torch.testing.assert_close(told, torch.quantile(values[:, :9], ranks, dim=1).T)
+    values, ranks = noise(2, 3, 11), (torch.arange(4).double() + 0.5) / 4
+    told = quantiles(values, torch.arange(11).expand(2, -1) < 9, 4).unflatten(1, (3, 4))
+    torch.testing.assert_close(told, torch.quantile(values[..., :9], ranks, dim=2).permute(1, 2, 0))
 
 
 @pytest.mark.slow

@@ -189,9 +189,14 @@ def test_numbers_with_decimal_commas_are_no_classes() -> None:
     def place(i: int, column: str) -> str:
         return f"row {i}"
 
-    with refused(ValueError, "row 1: '0,5' looks like a number with a decimal comma; write a point"):
+    with refused(ValueError, "row 1: '0,5' looks like a number with a decimal comma; write points"):
         answers_of_cells({"label": ["2", "0,5", "-1,25"]}, None, place)
-    for words in (["2", "0,5", "a"], ["1", "2", "1"]):
+    with refused(ValueError, "row 1: '1,476,775' looks like a number", "or leave commas between thousands out"):
+        answers_of_cells({"label": ["200", "1,476,775", "12,000.5"]}, None, place)
+    amounts = [f"${1000 + i:,}.50" for i in range(30)]
+    with refused(ValueError, "row 0: '$1,000.50' looks like a number with a sign; write 1000.50, or set target to"):
+        answers_of_cells({"label": amounts}, None, place)
+    for words in (["2", "0,5", "a"], ["1", "2", "1"], ["10%", "20%"], [*amounts, "a"]):
         assert {*answers_of_cells({"label": words}, None, place).names} == {*words}
     assert answers_of_cells({"label": ["0,5", "0,5"]}, None, place, ("0,5", "a")).values.tolist() == [0, 0]
     assert {*answers_of_cells({"label": ["2", "0,5"]}, "class", place).names} == {"2", "0,5"}

@@ -109,7 +109,7 @@ def test_what_counts_as_an_image(tmp_path: Path) -> None:
     write(tmp_path / ".trash" / "1.png")
     (tmp_path / "a" / "notes.txt").write_text("not an image")
     (tmp_path / "README.md").write_text("not a class")
-    with pytest.warns(UserWarning, match=r"skipped 2 files that are no images of a class \(\.md, \.txt\)"):
+    with pytest.warns(UserWarning, match=r"skipped 2 files that hold no images of a class \(\.md, \.txt\)"):
         splits = image_folder(tmp_path)
     names = contents(splits.train).keys()
     assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png", "b/2.png"}

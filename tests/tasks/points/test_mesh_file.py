@@ -151,7 +151,11 @@ def test_other_elements_are_passed_over(tmp_path: Path) -> None:
         ("a.off", off("3 0 1 2\n3 0 2 2.0\n"), ", line 8: '2.0' is no whole number"),
         ("a.off", off("3 0 1 2\n3 0 2 3\n3 0 1 3\n"), ", line 9: goes on behind the last of 4 vertices and 2 faces"),
         ("a.off", off("3 0 1 2\n"), ": promises 4 vertices and 2 faces; it has 4 and 1"),
-        ("a.off", off("3 0 1 2\n3 0 2 3\n").replace("4 2 0", "5 2 0"), ", line 7: vertex 5 has 4 numbers; expected 3"),
+        (
+            "a.off",
+            off("3 0 1 2\n3 0 2 3\n").replace("4 2 0", "5 2 0"),
+            ", line 7: vertex 4 (from 0) has 4 numbers",
+        ),
         (
             "a.off",
             off("3 0 1 2\n3 0 2 3\n", head="4OFF", vertices=rows(SQUARE, behind=" 1")),
@@ -166,7 +170,11 @@ def test_other_elements_are_passed_over(tmp_path: Path) -> None:
         ("a.obj", OBJ + "f\nf 1 2 3\n", ", line 5: a face has 0 vertices; expected at least 3"),
         ("a.obj", "v 0 0\n", ", line 1: vertex 1 has 2 numbers; expected 3"),
         ("a.obj", "v 0 0 1_0\n", ", line 1: '1_0' is no number"),
-        ("a.obj", "v 0 0 1e99\n", ": vertex 1: its coordinates are 0, 0, 1e+99; expected finite numbers of at most"),
+        (
+            "a.obj",
+            "v 0 0 1e99\n",
+            ": vertex 1 (from 1): its coordinates are 0, 0, 1e+99; expected",
+        ),
         ("a.stl", stl([SQUARE]), ", line 7: begins with 'vertex'; expected endloop"),
         ("a.stl", stl([SQUARE[:2]]), ", line 6: begins with 'endloop'; expected vertex"),
         ("a.stl", stl([SQUARE[:3]]).partition("endsolid")[0], ": ends too early; expected facet or endsolid"),

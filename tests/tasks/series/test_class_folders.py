@@ -86,5 +86,5 @@ def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
 
 def test_other_files_are_skipped_aloud(folder: Path) -> None:
     (folder / "calm" / "notes.md").write_text("none")
-    with pytest.warns(UserWarning, match=r"skipped 1 file that is no series of a class \(\.md\)"):
+    with pytest.warns(UserWarning, match=r"skipped 1 file that holds no series of a class \(\.md\)"):
         open_series(folder)

@@ -88,6 +88,10 @@ def test_gzipped(tmp_path: Path) -> None:
         ("time,x\n", "has no rows below its header"),
         ("time,x\n0,1\n1,abc\n", "line 3: column 'x': 'abc' is no finite number; write one, or leave the place empty"),
         ("time,x\n0,1\n1,inf\n", "line 3: column 'x': 'inf' is no finite number"),
+        (
+            "who,time,x\np0,0,1\n",
+            "if this is the series that the row is of, call the column series (or unique_id",
+        ),
         ("time,x\n0,1\n1\n", "line 3: has 1 cells; the header has 2"),
         ("time,x\n0,1\n1,2,3\n", "line 3: has 3 cells"),
         ("time,x\n0,1\nnan,2\n", "line 3: column 'time': 'nan' is no time; expected a finite number"),

@@ -91,6 +91,9 @@ def test_what_a_person_may_think_otherwise_of_is_told() -> None:
         (["1.2.2026", "3.2.2026", "4.2.2026"], True),
         (["1.2.2026", "01/02/2026"], True),
         (["2026/1/31", "2026/02/03 9:30"], None),
+        (["1/31/26 7:25 PM", "2/3/26, 12:00:30 AM", "2026-02-04 1:30 p.m."], False),
+        (["31.01.26", "03.02.26", "04.02.2026 09:30"], True),
+        (["31-Jan-2026", "3 February 26", "Feb. 4, 2026 9:30"], None),
     ],
 )
 def test_dates_that_do_not_begin_with_their_year(cells: list[str], day_first: bool | None) -> None:
@@ -109,6 +112,40 @@ def test_amounts_and_shares_are_told(form: str, bare: str) -> None:
     learnt = learn_columns({"x": ["1", *(form.format(i) for i in range(7, 20))]}, place)
     assert learnt.columns[0].kind == "text"
     assert learnt.doubtful["x"].endswith(f"({form.format(7)!r}); write {bare}")
+
+
+@pytest.mark.parametrize(
+    ("written", "iso"),
+    [
+        ("12/31/99 12:05 am", "1999-12-31T00:05"),
+        ("12/31/68 12:05pm", "2068-12-31T12:05"),
+        ("1/2/26 11:59:59 P.M.", "2026-01-02T23:59:59"),
+        ("2026-1-2 1:05 PM", "2026-01-02T13:05"),
+        ("2 sept 2026", "2026-09-02"),
+        ("September 2, 2026", "2026-09-02"),
+    ],
+)
+def test_dates_as_they_are_written(written: str, iso: str) -> None:
+    found = one("day", written, "1/13/26").numbers([written, iso], place)
+    assert one("day", written, "1/13/26").kind == "date"
+    assert found[0].tolist() == found[1].tolist()
+
+
+@pytest.mark.parametrize("cell", ["1/13/26 13:05 PM", "1/13/26 0:05 AM", "1.2.10", "1-2-10", "2 Foo 2026", "2 Ja 2026"])
+def test_what_is_no_date(cell: str) -> None:
+    assert one("day", cell, "2026-01-02").kind == "text"
+
+
+def test_years_of_two_digits_come_last_or_are_refused() -> None:
+    days = [f"{day:02}/0{month}/2{year}" for day in range(1, 14) for month in (1, 2) for year in range(3)]
+    assert one("day", *days).numbers(["03/02/21", "2021-02-03"], place)[:, 0].std() == 0
+    with refused(ValueError, "row 0 of 'day': '20/01/01' may begin or end with its year", "write dates as 2026-01-31"):
+        one("day", *("/".join(reversed(day.split("/"))) for day in days))
+
+
+def test_times_of_a_day_are_told() -> None:
+    learnt = learn_columns({"at": ["9:30", "10:15 PM", "11:00:01"]}, place)
+    assert learnt.doubtful["at"].startswith("is no column of numbers, since cells are times ('9:30'); write them in")
 
 
 def test_dates_of_which_none_says_what_comes_first() -> None:
@@ -222,6 +259,10 @@ def test_cells_that_do_not_fit_are_refused() -> None:
     for cell in ("4,321", "1,234,567.5"):
         with refused(ValueError, f"{cell!r} looks like", "or leave commas between thousands out"):
             learn_columns({"x": ["2", cell, "3"]}, place)
+    with refused(
+        ValueError, "row 0 of 'x'", "'1.234,5' looks like a number with a decimal comma; write points, or say"
+    ):
+        learn_columns({"x": ["1.234,5", "12,25"]}, place)
 
 
 def shop(folder: Path, n: int = 120, name: str = "shop.csv", seed: int = 0) -> Path:

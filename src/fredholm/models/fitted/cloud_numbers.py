@@ -113,7 +113,7 @@ class _Frame:
             1,
         )
         found = [
-            quantiles(r, self.exists, RANKS),
+            quantiles(r[:, None], self.exists, RANKS),
             self._shares(self.distance, _DISTANCES, self.pairs),
             self._shares(cosine, _COSINES, self.pairs),
             self._shares(area, _AREAS, self.pairs),
@@ -126,9 +126,10 @@ class _Frame:
     def _shares(self, values: Tensor, thresholds: tuple[float, ...], of: Tensor) -> Tensor:
         """The shares `(B, thresholds)` of the pairs that are below each; 0 where there are no pairs."""
         number = of.sum((1, 2)).clamp_min(1)
-        values = torch.where(of, values, torch.inf).float()
-        below = [(values < threshold).sum((1, 2)) / number for threshold in thresholds]
-        return torch.stack(below, 1).double()
+        values = torch.where(of, values, torch.inf).float().unsqueeze(1)
+        # all at once: large graphs take long to export
+        below = (values < values.new_tensor(thresholds).view(-1, 1, 1)).sum((2, 3), dtype=torch.int32)
+        return (below / number.unsqueeze(1)).double()
 
     def _within(self, radius: float) -> list[Tensor]:
         """What is told of neighbourhoods."""
@@ -148,7 +149,7 @@ class _Frame:
             (mean - y).norm(dim=2) / radius,
             (shape * products).sum(2) / self.square.clamp_min(1e-12),
         ]
-        found = [quantiles(each, exists, FEW_RANKS) for each in measured]
+        found = [quantiles(torch.stack(measured, 1), exists, FEW_RANKS)]
         alike = 3 * shape @ shape.mT
         for low, high in _RANGES:
             found.append(self._shares(alike, _ALIKE, self.pairs & (self.distance >= low) & (self.distance < high)))
@@ -157,7 +158,7 @@ class _Frame:
 
 def _about_axis(x: Tensor, exists: Tensor) -> list[Tensor]:
     height, away = x[..., 2], x[..., :2].norm(dim=2)
-    found = [quantiles(height, exists, RANKS), quantiles(away, exists, RANKS)]
+    found = [quantiles(torch.stack([height, away], 1), exists, RANKS)]
     low = torch.where(exists, height, torch.inf).amin(1, keepdim=True)
     high = torch.where(exists, height, -torch.inf).amax(1, keepdim=True)
     slab = ((height - low) / (high - low).clamp_min(1e-9) * SLABS + _NUDGE).floor().clamp(0, SLABS - 1)
@@ -171,7 +172,7 @@ def _about_axis(x: Tensor, exists: Tensor) -> list[Tensor]:
 
 
 def _as_it_lies(x: Tensor, exists: Tensor, count: Tensor, spread: Tensor) -> list[Tensor]:
-    found = [quantiles(x[..., axis], exists, RANKS) for axis in (0, 1)]
+    found = [quantiles(x[..., :2].mT, exists, RANKS)]
     found.append(torch.stack([spread[:, a, b] for a, b in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))], 1))
     unit = x / x.square().sum(2).amax(1).sqrt().clamp_min(1e-9)[:, None, None]
     for side in CELLS:
@@ -233,12 +234,12 @@ def eigenvalues(matrices: Tensor) -> Tensor:
 
 
 def quantiles(values: Tensor, exists: Tensor, count: int) -> Tensor:
-    """Of values `(B, N)` that exist, at the ranks (k + 1/2) / count, lines between them, `(B, count)`."""
-    ordered = torch.where(exists, values, torch.inf).sort(1).values
+    """Of values `(B, K, N)` of points that exist, at the ranks (k + 1/2) / count, lines between, `(B, K count)`."""
+    ordered = torch.where(exists[:, None], values, torch.inf).sort(2).values
     last = exists.sum(1, keepdim=True).clamp_min(1) - 1
     ranks = (torch.arange(count, dtype=values.dtype, device=values.device) + 0.5) / count
     at = ranks * last
     below = at.floor().long()
     above = torch.minimum(below + 1, last)
-    low, high = ordered.gather(1, below), ordered.gather(1, above)
-    return low + (high - low) * (at - below)
+    low, high = (ordered.gather(2, each[:, None].expand(-1, values.shape[1], -1)) for each in (below, above))
+    return (low + (high - low) * (at - below)[:, None]).flatten(1)

@@ -18,6 +18,9 @@ ROUNDED = 1e-4
 MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
 """Spellings of a missing value, in lower case."""
 _WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d[\d.,]*")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_SIGNS = "$€£¥% "
+"""Signs of amounts and shares, which may precede or follow a number."""
 _BLANKS_ALONE = re.compile(r"[^\s,]\s+[^\s,]")
 """Blanks without a comma between two cells."""
 
@@ -35,9 +38,36 @@ def parse_number(text: str) -> float:
         raise ValueError(f"{text.strip()!r} is no number; write one") from None
 
 
+def has_commas(word: str) -> bool:
+    """Whether this is a number with commas, before decimals or between thousands."""
+    return _WITH_COMMA.fullmatch(word) is not None
+
+
+def about_commas(words: Sequence[str]) -> str:
+    """Names the commas of such numbers for a message, and the way to write them without."""
+    if all("," not in word or _THOUSANDS.fullmatch(word) for word in words):
+        return "a decimal comma, or one between thousands; write points, or leave commas between thousands out"
+    return "a decimal comma; write points"
+
+
+def without_signs(word: str) -> str:
+    """Returns a word without surrounding signs of amounts and shares, and without commas between thousands."""
+    bare = word.strip(_SIGNS)
+    return bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
+
+
+def is_number(word: str) -> bool:
+    """Whether `parse_number` accepts a word."""
+    try:
+        parse_number(word)
+    except ValueError:
+        return False
+    return True
+
+
 def _refuse_commas(word: str) -> None:
     """Raises a ValueError where a number has commas, as decimal or thousands separators."""
-    if _WITH_COMMA.fullmatch(word):
+    if has_commas(word):
         raise ValueError(f"{word!r} has a comma; write a point before decimals, and nothing between thousands")
 
 
@@ -142,23 +172,34 @@ class Moment(NamedTuple):
     has_zone: bool
 
 
-_SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})(?:[ T]+(\d{1,2}:.*))?")
+_YEAR_FIRST = re.compile(r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})(?:,?[ T]+(\d{1,2}:.*))?")
+_HALF_DAYS = re.compile(r"(\d{1,2})(:.*?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
 
 
 def parse_date(text: str) -> datetime.datetime:
-    """Parses a date and time in ISO 8601, or with slashes as 2026/1/31.
+    """Parses a date and time in ISO 8601, or such as 2026/1/31 and 2026-1-31 9:30 PM.
 
     Raises:
         ValueError: it is no date.
     """
-    if (found := _SLASHES.fullmatch(text)) is not None:
-        year, month, day, time = found.groups(default="")
+    if (found := _YEAR_FIRST.fullmatch(text)) is not None:
+        year, _, month, day, time = found.groups(default="")
         text = written_date(year, month, day, time)
     return datetime.datetime.fromisoformat(text)
 
 
 def written_date(year: str, month: str, day: str, time: str) -> str:
-    """Formats the digits of a date in ISO 8601; the time "" is left out."""
+    """Formats the digits of a date in ISO 8601; the time "" is left out, and may be on the 12-hour clock, 9:30 PM.
+
+    Raises:
+        ValueError: an hour of the 12-hour clock is not from 1 to 12.
+    """
+    half_day = _HALF_DAYS.fullmatch(time)
+    if half_day is not None:
+        number, minutes, half = half_day.groups()
+        if not 1 <= int(number) <= 12:
+            raise ValueError(f"{time!r} is no time; expected an hour from 1 to 12 before AM or PM")
+        time = f"{int(number) % 12 + 12 * (half in 'pP')}{minutes}"
     hour, colon, rest = time.partition(":")
     return f"{year}-{month:0>2}-{day:0>2}" + (f"T{hour:0>2}{colon}{rest}" if time else "")
 
@@ -205,8 +246,4 @@ def parse_time(text: str) -> float:
 
 def is_date(cell: str) -> bool:
     """Whether a time is written as a date, not as a number."""
-    try:
-        parse_number(cell)
-    except ValueError:
-        return True
-    return False
+    return not is_number(cell)

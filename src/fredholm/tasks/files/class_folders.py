@@ -89,5 +89,5 @@ def _warn_of_skipped(root: Path, read: set[Path], what: str) -> None:
     if skipped:
         kinds = sorted({path.suffix.lower() or path.name for path in skipped})
         endings = first_few(kinds)
-        count = f"{len(skipped)} files that are" if len(skipped) > 1 else "1 file that is"
+        count = f"{len(skipped)} files that hold" if len(skipped) > 1 else "1 file that holds"
         warnings.warn(f"{root}: skipped {count} no {what} of a class ({endings})", stacklevel=4)

@@ -61,7 +61,10 @@ def read_mesh(path: Path) -> Mesh:
     for i in np.flatnonzero(~(np.abs(vertices) <= LARGEST).all(1))[:1]:
         vertex = ", ".join(f"{value:g}" for value in vertices[i])
         expected = f"finite numbers of at most {LARGEST:.2g} in size"
-        raise ValueError(f"{path}: vertex {i + 1}: its coordinates are {vertex}; expected {expected}")
+        first = int(path.suffix.lower() == ".obj")  # as faces count them
+        raise ValueError(
+            f"{path}: vertex {i + first} (from {first}): its coordinates are {vertex}; expected {expected}"
+        )
     return Mesh(vertices=vertices, triangles=faces.triangles, columns=columns)
 
 
@@ -171,7 +174,7 @@ def _off(data: bytes) -> _Read:
         if len(rows) < num_vertices:
             if len(words) not in wanted:
                 expected = " or ".join(map(str, sorted(wanted)))
-                raise _at_line(number, f"vertex {len(rows) + 1} has {len(words)} numbers; expected {expected}")
+                raise _at_line(number, f"vertex {len(rows)} (from 0) has {len(words)} numbers; expected {expected}")
             wanted = {len(words)}
             rows.append(_numbers(words[:3], number))
         elif len(faces) < num_faces:

@@ -12,7 +12,7 @@ import torch
 
 from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
-from fredholm.tasks.files.cells import are_dates_in_digits, parse_moment, parse_value
+from fredholm.tasks.files.cells import are_dates_in_digits, has_commas, parse_moment, parse_value
 from fredholm.tasks.files.class_folders import class_folders
 from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_twice
 from fredholm.tasks.splits.split_files import Split
@@ -234,7 +234,7 @@ class _Series:
                 raise ValueError(f"{cells[at].strip()!r} after {self.last!r}; {hint}")
             row = []
             for at in columns.values:
-                row.append(parse_value(cells[at]))
+                row.append(_value(cells[at], may_be_name=columns.series is None and not self.times))
             for word, at in columns.of_series.items() if has_answers else ():
                 cell = cells[at].strip()
                 if self.own_cells.setdefault(word, cell) != cell:
@@ -244,3 +244,16 @@ class _Series:
         self.is_dated, self.has_zone, self.last = is_dated, has_zone, cells[columns.time].strip()
         self.times.append(time)
         self.values.append(row)
+
+
+def _value(cell: str, *, may_be_name: bool) -> float:
+    """See `parse_value`; where a cell may be the name of a series, the error says what its column is called."""
+    try:
+        return parse_value(cell)
+    except ValueError as error:
+        if not may_be_name or has_commas(cell.strip()):
+            raise
+        others = ", ".join(OTHER_NAMES[SERIES])
+        raise ValueError(
+            f"{error}; if this is the series that the row is of, call the column {SERIES} (or {others})"
+        ) from error

@@ -10,7 +10,18 @@ from typing import Literal, NamedTuple, final
 
 import numpy as np
 
-from fredholm.tasks.files.cells import MISSING, as_single, parse_date, parse_number, parse_value, written_date
+from fredholm.tasks.files.cells import (
+    MISSING,
+    about_commas,
+    as_single,
+    has_commas,
+    is_number,
+    parse_date,
+    parse_number,
+    parse_value,
+    without_signs,
+    written_date,
+)
 from fredholm.tasks.images.read import IMAGE_SUFFIXES
 
 ColumnKind = Literal["number", "date", "category", "text", "image"]
@@ -28,11 +39,19 @@ REPEATED_PHRASES = 5
 MOSTLY = 0.2
 """Share of cells that are no numbers or dates, up to which a note says that the others are."""
 DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
-_DECIMAL = re.compile(r"[-+]?\d+,\d+|[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
-_SIGNS = "$€£¥% "
-"""What may stand round a number that is an amount or a share."""
-_YEAR_LAST = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T]+(\d{1,2}:\d\d(?::\d\d)?))?")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_TIME = r"(?:,?[ T]+(\d{1,2}:.*))?"
+_YEAR_LAST = re.compile(rf"(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}){_TIME}")
+_SHORT_YEAR_LAST = re.compile(rf"(\d{{1,2}}(?=/)|\d\d)([./-])(\d{{1,2}}(?=/)|\d\d)\2(\d\d){_TIME}")
+"""With points and hyphens of two digits each: 1.2.10 may be a version."""
+_NAMED_MONTH = re.compile(rf"(\d{{1,2}})(?:\. ?|[ -])([A-Z]+)\.?[ -](\d{{4}}|\d\d){_TIME}", re.IGNORECASE)
+_NAMED_MONTH_FIRST = re.compile(rf"([A-Z]+)\.? (\d{{1,2}}),? (\d{{4}}){_TIME}", re.IGNORECASE)
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_FIRST_SHORT_YEAR = 69
+"""Years of two digits are 1969 to 2068, as POSIX has them."""
+_CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d)?( ?[AP]M)?", re.IGNORECASE)
 
 
 @final
@@ -101,9 +120,9 @@ def learn_columns(
     """What columns hold, by their cells in the training rows.
 
     A column is one of numbers or of dates if all cells that are not missing are; of dates in ISO 8601, or as 2026/1/31,
-    31.1.2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first; of images if all are names of image
-    files. It is one of categories if words come back, in REPEATED rows each on average, or phrases, of PHRASES words on
-    average, in REPEATED_PHRASES; else of texts.
+    31.1.2026, 31 Jan 2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first; of images if all are names
+    of image files. It is one of categories if words come back, in REPEATED rows each on average, or phrases, of PHRASES
+    words on average, in REPEATED_PHRASES; else of texts.
     Columns that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
 
     Args:
@@ -142,12 +161,14 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
         return f"has {count:,} categories; the {MOST_LEVELS} most frequent are distinguished"
     if kind in ("number", "date", "image"):
         return ""
-    if all(_is_number(cell.strip(_SIGNS)) for cell in known):
-        signed = next(cell for cell in known if not _is_number(cell))
-        return f"is no column of numbers, since cells have signs ({signed!r}); write {signed.strip(_SIGNS)}"
+    if all(is_number(without_signs(cell)) for cell in known):
+        signed = next(cell for cell in known if not is_number(cell))
+        return f"is no column of numbers, since cells have signs ({signed!r}); write {without_signs(signed)}"
+    if all(_CLOCK.fullmatch(cell) for cell in known):
+        return f"is no column of numbers, since cells are times ({known[0]!r}); write them in hours or minutes"
     if all(_is_year_first(cell) or _orders(cell) for cell in known):
         return "is no column of dates, since days come first in some of its cells and months in others"
-    for what, fits in (("numbers", _is_number), ("dates", lambda cell: _is_year_first(cell) or bool(_orders(cell)))):
+    for what, fits in (("numbers", is_number), ("dates", lambda cell: _is_year_first(cell) or bool(_orders(cell)))):
         odd = [cell for cell in known if not fits(cell)]
         if len(odd) <= MOSTLY * len(known):
             where = place(list(cells).index(odd[0]), name)
@@ -187,17 +208,14 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
 
 
 def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> ColumnKind:
-    if all(_is_number(cell) for cell in known):
+    if all(is_number(cell) for cell in known):
         return "number"
-    decimal = [cell for cell in known if _DECIMAL.fullmatch(cell)]
-    if decimal and all(_is_number(cell) or _DECIMAL.fullmatch(cell) for cell in known):
+    decimal = [cell for cell in known if has_commas(cell)]
+    if decimal and all(is_number(cell) or has_commas(cell) for cell in known):
         where = place(list(cells).index(decimal[0]), name)
-        thousands = all("," not in cell or _THOUSANDS.fullmatch(cell) for cell in known)
-        looks = "a decimal comma, or one between thousands" if thousands else "a decimal comma"
-        leave = ", or leave commas between thousands out" if thousands else ""
         raise ValueError(
-            f"{where}: {decimal[0]!r} looks like a number with {looks}; write points{leave}, or say that the column is "
-            "one of categories"
+            f"{where}: {decimal[0]!r} looks like a number with {about_commas(known)}, or say that the column is one of "
+            "categories"
         )
     if all(_is_year_first(cell) or _orders(cell) for cell in known) and _shared_orders(known):
         return "date"
@@ -211,14 +229,6 @@ def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> Co
 def names_images(known: Sequence[str]) -> bool:
     """Whether all of these cells, none of which is missing, are names of image files."""
     return bool(known) and all(cell.lower().endswith(IMAGE_SUFFIXES) for cell in known)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        parse_number(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _counts(known: list[str]) -> bool:
@@ -237,17 +247,32 @@ def _is_year_first(cell: str) -> bool:
 
 
 def _written(cell: str, day_first: bool) -> datetime.datetime | None:
-    """A date that ends with its year, read in this order; None: it is none."""
-    if (found := _YEAR_LAST.fullmatch(cell)) is None:
+    """A date that ends with its year, read in this order where its month has no name; None: it is none."""
+    if (found := _YEAR_LAST.fullmatch(cell) or _SHORT_YEAR_LAST.fullmatch(cell)) is not None:
+        first, mark, second, year, time = found.groups(default="")
+        if mark == "." and not day_first:  # points are written behind days alone
+            return None
+        day, month = (first, second) if day_first else (second, first)
+    elif (found := _NAMED_MONTH.fullmatch(cell)) is not None:
+        day, name, year, time = found.groups(default="")
+        month = _month(name)
+    elif (found := _NAMED_MONTH_FIRST.fullmatch(cell)) is not None:
+        name, day, year, time = found.groups(default="")
+        month = _month(name)
+    else:
         return None
-    first, mark, second, year, time = found.groups(default="")
-    if mark == "." and not day_first:  # points are written behind days alone
-        return None
-    day, month = (first, second) if day_first else (second, first)
+    if len(year) == 2:
+        year = f"{19 if int(year) >= _FIRST_SHORT_YEAR else 20}{year}"
     try:
         return parse_date(written_date(year, month, day, time))
     except ValueError:
         return None
+
+
+def _month(name: str) -> str:
+    """The number of a month by its English name or the start of it; 0: it is none."""
+    fits = (number for number, month in enumerate(_MONTHS, 1) if len(name) >= 3 and month.startswith(name.lower()))
+    return str(next(fits, 0))
 
 
 def _moment(cell: str, day_first: bool | None) -> datetime.datetime | None:
@@ -274,8 +299,14 @@ def _day_first(name: str, cells: Sequence[str], known: list[str], place: Place) 
     """What comes first in these dates; None: all are the same in either order.
 
     Raises:
-        ValueError: it may be either, and some are not.
+        ValueError: it may be either, and some are not; or it may be a year of two digits.
     """
+    if (cell := _may_begin_with_year(known)) is not None:
+        where = place(list(cells).index(cell), name)
+        raise ValueError(
+            f"{where}: {cell!r} may begin or end with its year, and the dates of the training rows do not say which; "
+            "write dates as 2026-01-31, or say that the column is one of categories or texts"
+        )
     orders = _shared_orders(known)
     if len(orders) == 1:
         return orders.pop()
@@ -283,6 +314,19 @@ def _day_first(name: str, cells: Sequence[str], known: list[str], place: Place) 
         where = place(list(cells).index(cell), name)
         raise ValueError(f"{where}: {_two_dates(cell)}, or say that the column is one of categories or texts")
     return None
+
+
+def _may_begin_with_year(known: Sequence[str]) -> str | None:
+    """One of some dates with years of two digits, if all may begin with them and their last numbers vary more."""
+    short = {cell: found for cell in known if (found := _SHORT_YEAR_LAST.fullmatch(cell)) is not None}
+    numbers = [(found[1], found[3], found[4]) for found in short.values()]
+    try:
+        for year, month, day in numbers:
+            parse_date(written_date(f"20{year:0>2}", month, day, ""))
+    except ValueError:
+        return None
+    firsts, _, lasts = (len(set(each)) for each in zip(*numbers, strict=True)) if numbers else (0, 0, 0)
+    return next(iter(short)) if lasts > firsts else None
 
 
 def _two_dates(cell: str) -> str:

@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from fredholm.tasks.files.cells import MISSING, parse_number, parse_value
+from fredholm.tasks.files.cells import (
+    MISSING,
+    about_commas,
+    has_commas,
+    is_number,
+    parse_number,
+    parse_value,
+    without_signs,
+)
 from fredholm.tasks.files.limits import check_counted, check_expansion
 
 from .class_names import ClassNames
@@ -22,7 +30,6 @@ BAR = "|"
 """Separator of the labels in a cell."""
 _FEWER = "leave out labels that are rare"
 _WHOLE = re.compile(r"[-+]?\d+")
-_DECIMAL = re.compile(r"[-+]?\d+(,\d+)?")
 Place = Callable[[int, str], str]
 """Returns the location of row i of a column, for messages."""
 
@@ -54,7 +61,7 @@ def answers_of_cells(
     if kind == "number" or (kind is None and _has_fractions(words)):
         return _numbers(cells, place)
     if kind is None and known is None:
-        _refuse_decimal_commas(name, words, place)
+        _refuse_commas(name, words, place)
         _refuse_counts(name, words, place)
     for i, word in enumerate(words):
         if not word:
@@ -71,14 +78,21 @@ def answers_of_cells(
     return ClassAnswers(names=classes, values=torch.tensor(numbers, dtype=torch.int64))
 
 
-def _refuse_decimal_commas(name: str, words: list[str], place: Place) -> None:
-    """Raises a ValueError where all cells are numbers with decimal commas, since each would become a class."""
-    comma = next((i for i, word in enumerate(words) if "," in word), None)
-    if comma is not None and all(_DECIMAL.fullmatch(word) for word in words):
+def _refuse_commas(name: str, words: list[str], place: Place) -> None:
+    """Raises a ValueError where all cells are numbers with commas, or with signs and too many to be classes."""
+    comma = next((i for i, word in enumerate(words) if has_commas(word)), None)
+    if comma is not None and all(has_commas(word) or is_number(word) for word in words):
         raise ValueError(
-            f"{place(comma, name)}: {words[comma]!r} looks like a number with a decimal comma; write a point, or set "
-            "target to 'class' where it is the name of one"
+            f"{place(comma, name)}: {words[comma]!r} looks like a number with {about_commas(words)}, or set target to "
+            "'class' where it is the name of one"
         )
+    if len(set(words)) > MOST_CLASSES and all(is_number(without_signs(word)) for word in words):
+        signed = next((i for i, word in enumerate(words) if not is_number(word)), None)
+        if signed is not None:
+            raise ValueError(
+                f"{place(signed, name)}: {words[signed]!r} looks like a number with a sign; write "
+                f"{without_signs(words[signed])}, or set target to 'class' where it is the name of one"
+            )
 
 
 def _refuse_counts(name: str, words: list[str], place: Place) -> None:
