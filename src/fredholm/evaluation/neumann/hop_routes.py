@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype
+from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.hops import HopInputs, hops
@@ -121,10 +122,12 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
     form = kernel.hop_form(integral.u, None if integral.own_queries else integral.query)
     heads = form.query.shape[1]
     mass, pairs, seen = measured(kernel, domain, integral.query_domain)
-    factor = _range_factor(kernel, form, mass)
     if mass is not None and mass.shape[1]:
+        if not domain.is_uniform and _are_far_apart(mass):
+            mass, form = mass.double(), HopForm(*(None if part is None else part.double() for part in form))
         # which cancels as well, and gradients are divided by the square of the norm that masses make
         mass = over_own_power(mass)
+    factor = _range_factor(kernel, form, mass)
     inputs = HopInputs(
         query=_scaled(kernel, form.query, factor).expand(form.value.shape[0], -1, -1, -1),
         own=None if form.own is None else _scaled(kernel, form.own, factor),
@@ -138,7 +141,19 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
         own_seen=None if form.own is None else measured(kernel, domain, domain)[2],
     )
     out, _ = _computed(kernel, inputs, solver, elements)
-    return out.to(form.value.dtype).transpose(1, 2).flatten(2)
+    return out.to(integral.working_dtype).transpose(1, 2).flatten(2)
+
+
+FAR_APART = 2.0**20
+"""Ratio of masses above which the gradients of norms, up to its square, leave the range of float32."""
+
+
+def _are_far_apart(mass: Tensor) -> bool:
+    """Whether masses are, as far as that is known; those of 0 have no part in any norm."""
+    if not values_can_be_read(mass):
+        return False
+    least = torch.where(mass > 0, mass, torch.inf).amin()
+    return bool(mass.amax().double() > FAR_APART * least.double())
 
 
 def _continue(
