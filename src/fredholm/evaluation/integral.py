@@ -224,10 +224,11 @@ def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
     Of a causal kernel the queries also keep the mass of their past, which nodes alone do not tell.
     """
     queries, kernel = integral.query_domain, integral.kernel
-    asked, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
+    reads = kernel.is_causal or kernel.reads_order
+    asked, times = order_read(kernel, queries, integral.domain) if reads else (None, None)
     if asked is None:
         return queries, None
-    past = past_mass(queries, integral.domain)
+    past = past_mass(queries, integral.domain) if kernel.is_causal else None
     pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
     batch = max(pos.shape[0], asked.shape[0])
     pos, asked = pos.expand(batch, -1, -1), asked.expand(batch, -1)

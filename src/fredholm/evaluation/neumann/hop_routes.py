@@ -124,7 +124,9 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
     mass, pairs, seen = measured(kernel, domain, integral.query_domain)
     if mass is not None and mass.shape[1]:
         if not domain.is_uniform and _are_far_apart(mass):
-            mass, form = mass.double(), HopForm(*(None if part is None else part.double() for part in form))
+            own = None if form.own is None else form.own.double()
+            form = HopForm(form.query.double(), own, form.key.double(), form.value.double())
+            mass = mass.double()
         # which cancels as well, and gradients are divided by the square of the norm that masses make
         mass = over_own_power(mass)
     factor = _range_factor(kernel, form, mass)
