@@ -25,7 +25,7 @@ class HopTiled(StatefulRoute[Neumann]):
     """For `Neumann` kernels of one hop: scores, norms and sums tile by tile, in memory that grows with N.
 
     Cost per pair and head 2(d + d_v) flops forward and five such products backward. Scores, norms and sums are in
-    float32 whatever the signal.
+    float32 whatever the signal, or in float64 where masses lie far apart (`FAR_APART`).
 
     Args:
         tile_elements: pairs in a tile; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
@@ -61,7 +61,7 @@ class HopSeries(StatefulRoute[Neumann]):
     """For `Neumann` series: y = B (v + y) by a solver, hops in tiles, in memory O(N·d) beside what the solver needs.
 
     The backward pass solves the transposed system in the same way, then is that of one hop. Scores, norms and sums are
-    in float32 whatever the signal.
+    in float32 whatever the signal, or in float64 where masses lie far apart (`FAR_APART`).
 
     Args:
         solver: `Substitution()`, which causal series have, `Factorisation()`, `Iteration()`, or `Truncation()`, which
