@@ -10,7 +10,8 @@ from torch import nn
 
 import fredholm
 from fredholm import analysis, domains, kernels
-from fredholm.analysis.kernel_values import values_at
+from fredholm.analysis.kernel_values import num_heads, values_at
+from fredholm.domains import PairList
 from fredholm.domains.points import subset
 from fredholm.evaluation import Integral
 from tests.contracts.instances import ROWS, Cell, case_of, fits, table_kernel
@@ -162,6 +163,20 @@ def test_a_filter_is_read_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
         assert by_place[near] == pytest.approx(mean)
 
 
+def test_a_window_keeps_masses_and_what_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, mask = kernels.Convolution(1, 1, 3, padding="same", standardised=True).double(), torch.ones(11).bool()
+    mask[4] = False
+    weights = torch.where(mask, torch.arange(1.0, 12.0, dtype=DOUBLE), 0.0)
+    grid = domains.Grid(11, weights=weights, mask=mask)
+    monkeypatch.setattr("fredholm.analysis.kernel_values.MOST_ENTRIES", 25)
+    found = values_at("test", Integral(kernel, torch.where(mask[:, None], signal(11, 1, 1), 0.0), grid), 11)
+    assert found.domain.mask is not None
+    assert found.domain.mask.tolist() == mask[3:8].tolist()
+    torch.testing.assert_close(kernel.measure(found.domain), kernel.measure(grid)[3:8])
+    with pytest.raises(ValueError, match="fewer points"):
+        values_at("test", Integral(kernel, signal(11, 1, 1), domains.Grid(11).weigh_pairs(torch.zeros(11, 11))), 11)
+
+
 def test_what_is_of_more_than_pairs_and_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernels.InfiniteAttention(4, num_heads=2).double()
     monkeypatch.setattr("fredholm.analysis.kernel_values.MOST_ENTRIES", 100)
@@ -201,6 +216,26 @@ def test_the_spectrum_is_that_of_the_weighed_matrix() -> None:
             ]
             by_entry.append(torch.linalg.svdvals(torch.cat(rows)))
         torch.testing.assert_close(found.values[h], torch.stack(by_entry).mean(0).detach())
+
+
+@pytest.mark.parametrize("name", ["Attention", "InfiniteAttention", "Constant", "ContinuousConvolution"])
+def test_pairs_weigh_as_much_as_in_the_integral(name: str) -> None:
+    kernel, u, density = table_kernel(name, "plain", 1), signal(5), torch.rand(5, 5, dtype=DOUBLE)
+    density[0] = density[2, 3] = 0.0
+    weighed = domains.Sequence(5).weigh_pairs(density.log())
+    listed = domains.Sequence(5).list_pairs(PairList.of_index(torch.arange(5).expand(1, 5, 5), density[None], 5))
+    kappa = kernel.matrix(u, weighed)[..., : kernel.in_dim].detach()
+    kappa = kappa if kernel.holds_pair_weights else density[:, :, None, None] * kappa
+    heads = num_heads(kernel)
+    rows = (kappa * kernel.measure(weighed)[0]).unflatten(3, (heads, -1))  # all masses are equal
+    matrices = rows.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+    sizes = rows.square().sum((-1, -2)).mean((0, 1, 2)) / rows.shape[-2] / kernel.measure(weighed)[0] ** 2
+    for where in (weighed, listed):
+        found = analysis.kernel_spectrum(kernel, u, where).values
+        torch.testing.assert_close(found, torch.linalg.svdvals(matrices).mean(0)[:, : found.shape[1]])
+        profile = analysis.kernel_profile(kernel, u, where)
+        squares = (profile.mean.square() + profile.deviation.square()) * profile.count
+        torch.testing.assert_close(squares.sum(1) / profile.count.sum(), sizes)
 
 
 def test_the_spectrum_of_a_mean_has_one_value_a_channel() -> None:

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 import fredholm
 from fredholm import analysis, domains, encoders, kernels, models, quadrature
+from fredholm.domains import PairList
 from fredholm.kernels import Attention, Kernel, LinearAttention, ValueMixing, YatAttention
 from fredholm.operators import IntegralOperator
 from tests.contracts.routes import randomise
@@ -25,6 +26,9 @@ KERNELS: dict[str, ValueMixing] = {
     "pooled": kernels.LinearInfiniteAttention(8, 4, num_central=2),
 }
 DOMAINS = ["no point", "grid", "nothing exists", "weights per entry, some 0", "pairs weighed per head"]
+LISTED = domains.Sequence(5).list_pairs(
+    PairList.of_index(torch.tensor([[[0, 3], [1, 1], [4, 0], [2, 2], [3, 1]]]), torch.rand(1, 5, 2).double(), 5)
+)
 KERNELS = {name: randomise(kernel.double()) for name, kernel in KERNELS.items()}
 
 
@@ -49,6 +53,15 @@ def test_weights_times_values_are_the_integral(name: str, where: str) -> None:
         gone = ~on.mask.expand(2, -1)
         assert not weights.transpose(1, 2)[gone].any()
         assert not weights.movedim(3, 1)[gone].any()
+
+
+@pytest.mark.parametrize("name", ["softmax", "yat, each by itself"])
+def test_listed_pairs_alone_have_weights(name: str) -> None:
+    kernel, u = KERNELS[name], torch.randn(2, 5, 8, dtype=torch.float64)
+    weights = analysis.attention_weights(kernel, u, LISTED)
+    values = torch.einsum("hoi,bni->bhno", kernel.value_matrices(), kernel.multiplicand(u))
+    operator = IntegralOperator(kernel, residual=False, output_projection=False, bias=False)
+    torch.testing.assert_close((weights @ values).transpose(1, 2).flatten(2), operator(u, LISTED))
 
 
 def test_weights_at_other_queries_and_their_gradients() -> None:

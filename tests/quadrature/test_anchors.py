@@ -151,3 +151,5 @@ def test_bad_input_is_named() -> None:
         Anchors(2.5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="would let a causal kernel look ahead"):
         plain(mlp(1, is_causal=True), Anchors(4))(signal(N), Sequence(N))
+    with pytest.raises(ValueError, match="no place in the order"):
+        plain(kernels.Attention(6, rotary=kernels.Rotary(10.0)).double(), Anchors(4))(signal(N), Sequence(N))

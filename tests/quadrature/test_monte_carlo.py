@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fredholm import IntegralOperator, kernels
 from fredholm.domains import Domain, Grid, Points, Sequence, Union
-from fredholm.evaluation import Integral
+from fredholm.evaluation import Dense, Integral
 from fredholm.kernels import Kernel
 from fredholm.operators import collect_auxiliary_losses
 from fredholm.quadrature.anchors import Anchors
@@ -534,3 +534,43 @@ def test_the_curve_orders_any_dimension_and_coinciding_points(dims: int) -> None
     assert order[1].tolist() == list(range(11))
     if dims == 1:
         assert order[0].tolist() == pos[0, :, 0].argsort().tolist()
+
+
+@pytest.mark.parametrize(
+    "quadrature",
+    [
+        Neighbourhood(num_neighbours=2),
+        Neighbourhood(radius=0.3, normalise=True),
+        MonteCarlo(3, per_query=True, at_evaluation="draws"),
+        MonteCarlo(3, PairProposal(6, 1).double(), draw="stratified", at_evaluation="draws"),
+    ],
+    ids=["nearest", "local mean", "drawn", "drawn, learned"],
+)
+def test_the_past_of_a_filter_is_one_of_positions(quadrature: Quadrature) -> None:
+    """Its points may come in any order, in a union for one, and queries may lie between those that exist."""
+    kernel = randomise(kernels.ContinuousConvolution(6, 3, width=5, is_causal=True).double())
+    pos, order = torch.rand(N, 1, dtype=torch.float64), torch.randperm(N)
+    pos, u, asked = pos.sort(0).values, signal(N), scattered(4, dims=1)
+    found = []
+    for index in (torch.arange(N), order):
+        domain = Points(pos[index], weights=WEIGHTS[index], mask=MASK[index])
+        torch.manual_seed(2)
+        found.append(plain(kernel, quadrature)(u[:, index], domain, query=signal(4), query_domain=asked))
+    torch.testing.assert_close(found[0], found[1])
+    at_points = plain(kernel, Neighbourhood(radius=2.0))(u[:, order], Points(pos[order]))
+    torch.testing.assert_close(at_points, plain(kernel)(u[:, order], Points(pos[order])))
+
+
+@pytest.mark.parametrize("per_query", [False, True])
+def test_nodes_of_a_sequence_keep_their_places(per_query: bool) -> None:
+    kernel = randomise(kernels.Attention(6, 1, rotary=kernels.Rotary(10.0)).double())
+    quadrature, u = MonteCarlo(4, per_query=per_query), signal(N)
+    nodes = quadrature.nodes(integral := Integral(kernel, u, Sequence(N)))
+    assert isinstance(nodes, SharedNodes | NodesPerQuery)
+    shape = (2, N, nodes.index.shape[-1])
+    density = torch.zeros(2, N, N, dtype=torch.float64)
+    density.scatter_add_(2, nodes.index.expand(shape), nodes.weights.double().expand(shape))
+    weighed = Sequence(N).weigh_pairs(density.log()[:, None])
+    torch.testing.assert_close(nodes.integrate(Dense(), integral), Dense().integrate(Integral(kernel, u, weighed)))
+    operator = plain(kernel, quadrature).eval()
+    torch.testing.assert_close(operator(u), plain(kernel)(u))

@@ -10,8 +10,8 @@ Legend
     mean(δ) = Σ_{P(δ)} s_ij / |P(δ)|,   deviation(δ)² = Σ_{P(δ)} (s_ij - mean(δ))² / |P(δ)|
 
 A convolution has deviation 0, and its mean is its stencil. Attention has no function of displacement behind it: its
-mean is over pairs, and the deviation says how much is content. The measure is not part of it: κ is the density that is
-integrated. Pairs of points without mass are left out.
+mean is over pairs, and the deviation says how much is content. The mass of points is not part of it: κ, times the pair
+weights of the measure, is the density that is integrated. Pairs of points without mass are left out.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """How many directions of a signal a kernel takes hold of: the singular values of its integral.
 
 Legend
-    κ_ij[R_h]    rows of head h of κ at a query x_i and a point x_j
+    κ_ij[R_h]    rows of head h of κ at a query x_i and a point x_j, times the pair weight
     ω_i          mass of a point under the measure that κ is integrated against
 
     M_h[(i, a), (j, b)] = √ω_i κ_ij[a, b] √ω_j,   a in R_h

@@ -1,7 +1,7 @@
 """κ of an integral at pairs of points, as much of it as fits in memory.
 
 Legend
-    κ_ij    (d_out, d_in) matrix at a query x_i and a point x_j
+    κ_ij    (d_out, d_in) matrix at a query x_i and a point x_j, times the pair weight m_ij where pairs are weighed
 
 A kernel of pairs alone is read at some of the queries. A causal one is read among the first points, which nothing after
 them changes; points of one time stay together. A filter on a grid is read among the cells of a window in its middle,
@@ -20,6 +20,7 @@ from fredholm.domains.points import subset
 from fredholm.evaluation import Integral
 from fredholm.evaluation.integral import order_read
 from fredholm.kernels import Kernel, MultiHead, Stationary, ValueMixing
+from fredholm.kernels.heads import weigh_by_head
 from fredholm.operators import IntegralOperator
 
 MOST_ENTRIES = 2**25
@@ -84,21 +85,22 @@ def values_at(name: str, integral: Integral[Kernel], queries: int, points: int |
         ValueError: κ is of more than pairs, and too large to be read whole.
     """
     kernel, domain = integral.kernel, integral.domain
+    weighs_pairs = domain.pair_bias is not None or domain.pair_list is not None
     per_pair = len(integral.u) * kernel.out_dim * (kernel.in_dim + kernel.is_affine)
     n, n_q = domain.num_points, integral.num_queries
     wanted_points = n if points is None else min(points, n)
     if wanted_points == n and n_q <= queries and per_pair * n * n_q <= MOST_ENTRIES:
         return _values(integral)
-    is_free = kernel.is_pairwise and not kernel.is_causal and domain.pair_bias is None and domain.pair_list is None
+    is_free = kernel.is_pairwise and not kernel.is_causal and not weighs_pairs
     if is_free and integral.own_queries:
         integral = _of_points(integral, _spaced(n, wanted_points)) if wanted_points < n else integral
         room = max(1, MOST_ENTRIES // (per_pair * integral.domain.num_points))
         return _values(_at_queries(integral, _spaced(integral.domain.num_points, min(queries, room))))
-    if kernel.is_causal and integral.own_queries and domain.pair_bias is None and domain.pair_list is None:
+    if kernel.is_causal and integral.own_queries and not weighs_pairs:
         room = max(1, int((MOST_ENTRIES / per_pair) ** 0.5))
         if count := _whole_past(domain, min(wanted_points, max(queries, 1), room)):
             return _values(Integral(kernel, integral.u[:, :count], _first(domain, count)))
-    grid = whole_grid(domain) if isinstance(kernel, Stationary) else None
+    grid = whole_grid(domain) if isinstance(kernel, Stationary) and not weighs_pairs else None
     if per_pair * n * n_q <= MOST_ENTRIES and (grid is None or wanted_points == n):
         return _values(integral)
     if grid is not None:
@@ -117,9 +119,11 @@ def _spaced(size: int, count: int) -> Tensor:
 
 
 def _values(integral: Integral[Kernel]) -> Values:
-    kernel = integral.kernel
-    kappa = kernel.matrix(*integral.arguments)
-    return Values(kappa[..., : kernel.in_dim], integral.domain, integral.query_domain)
+    kernel, domain = integral.kernel, integral.domain.with_dense_pairs()
+    kappa = kernel.matrix(integral.u, domain, *integral.arguments[2:])[..., : kernel.in_dim]
+    if domain.pair_weights is not None and not kernel.holds_pair_weights:
+        kappa = weigh_by_head(kappa, domain.pair_weights)
+    return Values(kappa, integral.domain, integral.query_domain)
 
 
 def _whole_past(domain: Domain, count: int) -> int:
@@ -171,17 +175,23 @@ def _of_points(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
 
 def _of_window(integral: Integral[Kernel], grid: GridBlock, side: int) -> Integral[Kernel]:
     """The integral on a part in the middle of its grid, with so many cells along each axis, or at least one."""
-    kernel, u = integral.kernel, integral.u.unflatten(1, grid.shape)
+    kernel, domain = integral.kernel, integral.domain
     shape = tuple(max(1, min(side, size)) for size in grid.shape)
     first = [(size - own) // 2 for size, own in zip(grid.shape, shape, strict=True)]
-    for axis, (start, own) in enumerate(zip(first, shape, strict=True), 1):
-        u = u.narrow(axis, start, own)
+    cells = torch.arange(domain.num_points, device=integral.u.device).view(grid.shape)
+    for axis, (start, own) in enumerate(zip(first, shape, strict=True)):
+        cells = cells.narrow(axis, start, own)
+    index = cells.flatten()
     window = Grid(
         *shape,
         spacing=grid.spacing,
         origin=tuple(at + step * start for at, step, start in zip(grid.origin, grid.spacing, first, strict=True)),
-    ).to(u.device)
-    return Integral(kernel, u.flatten(1, len(shape)), window, None, kernel.output_domain(window))
+        weights=None if domain.is_uniform else domain.weights[..., index],
+        mask=None if domain.mask is None else domain.mask[..., index],
+    ).to(index.device)
+    if not domain.is_uniform:
+        window.given_counts_per_mass = domain.counts_per_mass  # so that a cell counts as it does among all
+    return Integral(kernel, integral.u[:, index], window, None, kernel.output_domain(window))
 
 
 def _at_queries(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:

@@ -68,7 +68,7 @@ def attention_weights(
                 f"{where.num_points}"
             )
     query = None if query is None else _present(query, asked)
-    weights = kernel.coefficients(_present(u, domain), domain, query, query_domain)
+    weights = kernel.coefficients(_present(u, domain), domain.with_dense_pairs(), query, query_domain)
     if asked.mask is None:
         return weights
     exists = asked.mask if asked.mask.ndim == 2 else asked.mask[None]

@@ -224,10 +224,11 @@ def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
     For a causal kernel the queries also keep the mass of their past, which does not follow from nodes.
     """
     queries, kernel = integral.query_domain, integral.kernel
-    query_times, times = order_read(kernel, queries, integral.domain) if kernel.is_causal else (None, None)
+    reads = kernel.is_causal or kernel.reads_order
+    query_times, times = order_read(kernel, queries, integral.domain) if reads else (None, None)
     if query_times is None:
         return queries, None
-    past = past_mass(queries, integral.domain)
+    past = past_mass(queries, integral.domain) if kernel.is_causal else None
     pos = queries.pos if queries.pos.ndim == 3 else queries.pos[None]
     batch = max(pos.shape[0], query_times.shape[0])
     pos, query_times = pos.expand(batch, -1, -1), query_times.expand(batch, -1)

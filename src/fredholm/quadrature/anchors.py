@@ -37,7 +37,8 @@ class Anchors(Quadrature):
         iterations: steps of k-means, >= 0.
 
     Raises:
-        ValueError: on numbers out of range, and for a causal kernel, because a mean of neighbours looks ahead.
+        ValueError: on numbers out of range, for a causal kernel, because a mean of neighbours looks ahead, and for one
+            that reads an order, in which a mean has no place.
     """
 
     def __init__(self, num_nodes: int, *, iterations: int = 10) -> None:
@@ -52,6 +53,11 @@ class Anchors(Quadrature):
             raise ValueError(
                 "quadrature.Anchors: the mean of a cluster would let a causal kernel look ahead; use MonteCarlo, "
                 "Neighbourhood or Full"
+            )
+        if integral.kernel.reads_order:
+            raise ValueError(
+                "quadrature.Anchors: the mean of a cluster has no place in the order that this kernel reads (rotary=); "
+                "use MonteCarlo, Neighbourhood or Full"
             )
         domain = integral.domain
         if self.num_nodes >= domain.num_points:

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import check_count, check_number, refuse_idle
-from fredholm.domains import preceding_counts
 from fredholm.evaluation import Integral
 from fredholm.quadrature.anchors import Anchors
 from fredholm.quadrature.nodes import NodesPerQuery, SharedNodes
-from fredholm.quadrature.pairs import Learning, batched, take
+from fredholm.quadrature.pairs import Learning, Past, batched, past_of, take
 from fredholm.quadrature.proposal import KeyProposal, PairProposal
 from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 
@@ -49,7 +48,7 @@ class MonteCarlo(Quadrature):
             order of its points.
         uniform_share: ε, in (0, 1), of a proposal.
         at_evaluation: the quadrature in eval mode: another quadrature, "draws" as in training, or "anchors" as in the
-            paper, `Anchors(num_samples)`; all points instead of anchors where the kernel is causal.
+            paper, `Anchors(num_samples)`; all points instead of anchors where the kernel is causal or reads an order.
         loss_weight: λ >= 0, the weight of the proposal's loss beside the task's. That loss sees one pair at a time: of
             a kernel that is a quotient, as attention is, it sees the values and not the scores.
         num_targets: number of queries per batch entry in that loss, >= 1.
@@ -89,9 +88,10 @@ class MonteCarlo(Quadrature):
         """See `Quadrature.nodes`."""
         num_points = integral.domain.num_points
         if not self.training and isinstance(self.at_evaluation, Quadrature):
-            # anchors are means of neighbours, which would let a causal kernel look ahead
-            anchors = isinstance(self.at_evaluation, Anchors)
-            return None if anchors and integral.kernel.is_causal else self.at_evaluation.nodes(integral)
+            # anchors are means of neighbours, which would let a causal kernel look ahead, and have no place in an order
+            anchors, kernel = isinstance(self.at_evaluation, Anchors), integral.kernel
+            in_order = kernel.is_causal or kernel.reads_order
+            return None if anchors and in_order else self.at_evaluation.nodes(integral)
         if self.num_samples >= num_points:
             if not torch.compiler.is_compiling():
                 warnings.warn(
@@ -134,11 +134,11 @@ class MonteCarlo(Quadrature):
 
     def _per_query(self, integral: Integral[Any]) -> NodesPerQuery:
         domain, query_domain = integral.domain, integral.query_domain
-        seen = preceding_counts(query_domain, domain) if integral.kernel.is_causal else None
-        mass, order = mass_of(integral).detach(), self._order(integral)
+        past, mass, order = past_of(integral), mass_of(integral).detach(), self._order(integral)
+        order = order if past is None or past.order is None else past.order
         proposal = self.proposal
         if not isinstance(proposal, PairProposal):
-            return self._by_mass(integral, mass, seen, order)
+            return self._by_mass(integral, mass, None if past is None else past.counts, order)
         batch, num_queries = integral.u.shape[0], query_domain.num_points
         query = integral.query
         if not integral.has_query_signal:
@@ -147,7 +147,7 @@ class MonteCarlo(Quadrature):
         def log_probability(rows: Tensor) -> Tensor:
             return log_mixture(
                 proposal.logits(integral.u, domain, query, query_domain, rows),
-                _visible(mass, seen, rows, domain.num_points),
+                _visible(mass, past, rows),
                 self.uniform_share,
             ).expand(batch, -1, -1)
 
@@ -155,7 +155,7 @@ class MonteCarlo(Quadrature):
         pieces = []
         with torch.no_grad():
             for rows in torch.arange(num_queries, device=mass.device).split(size):
-                share = log_probability(rows).double().exp() * (_visible(mass, seen, rows, domain.num_points) > 0)
+                share = log_probability(rows).double().exp() * (_visible(mass, past, rows) > 0)
                 pieces.append(self._drawn(share, mass, order))
         index, weights = (torch.cat(parts, dim=1) for parts in zip(*pieces, strict=True))
         return NodesPerQuery(
@@ -204,11 +204,11 @@ class MonteCarlo(Quadrature):
         return NodesPerQuery(index, weights.to(mass.dtype))
 
 
-def _visible(mass: Tensor, seen: Tensor | None, rows: Tensor, num_points: int) -> Tensor:
+def _visible(mass: Tensor, past: Past | None, rows: Tensor) -> Tensor:
     """ω where a query sees a point, else 0: `(1 or B, n or 1, N)`."""
-    if seen is None:
+    if past is None:
         return mass[:, None]
-    return mass[:, None] * (torch.arange(num_points, device=mass.device) < seen[:, rows, None])
+    return mass[:, None] * (past.places(mass.shape[1])[:, None] < past.counts[:, rows, None])
 
 
 def _check_options(num_samples: int, draw: str, uniform_share: float, loss_weight: float, num_targets: int) -> None:

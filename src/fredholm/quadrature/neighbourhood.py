@@ -11,11 +11,11 @@ from typing import Any, final
 import torch
 
 from fredholm._settings import check_count, check_number
-from fredholm.domains import nearest, preceding_counts
+from fredholm.domains import nearest
 from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation import Integral
 from fredholm.quadrature.nodes import NodesPerQuery
-from fredholm.quadrature.pairs import batched, take
+from fredholm.quadrature.pairs import batched, past_of, take
 from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 
 
@@ -53,17 +53,24 @@ class Neighbourhood(Quadrature):
     def nodes(self, integral: Integral[Any]) -> Nodes | None:
         """See `Quadrature.nodes`."""
         domain, query_domain, mass = integral.domain, integral.query_domain, mass_of(integral)
-        exists = domain.weights > 0
+        pos, exists, past = domain.pos, domain.weights > 0, past_of(integral)
+        order = None if past is None else past.order
+        if order is not None:
+            entries = max(len(order), len(batched(pos)))
+            pos = take(batched(pos), order.expand(entries, -1))
+            exists = take(torch.atleast_2d(exists), order.expand(max(len(order), len(torch.atleast_2d(exists))), -1))
         found = nearest(
-            domain.pos,
+            pos,
             query_domain.pos,
             k=self.num_neighbours,
             radius=self.radius,
             mask=None if values_can_be_read(exists) and bool(exists.all()) else exists,
-            visible=preceding_counts(query_domain, domain) if integral.kernel.is_causal else None,
+            visible=None if past is None else past.counts,
             periodic=domain.is_periodic,
         )
         index, near = batched(found.points), batched(found.squared) < torch.inf
+        if order is not None:
+            index = take(order, index)
         weights = take(mass, index.expand(max(index.shape[0], mass.shape[0]), -1, -1)) * near
         if self.normalise:
             total = weights.sum(-1, keepdim=True)

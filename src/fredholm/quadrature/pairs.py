@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fredholm.domains import Points
+from fredholm.domains import Points, preceding_counts
 from fredholm.evaluation import Evaluation, Integral, share
 from fredholm.evaluation.integral import ordered_queries
 
@@ -28,6 +28,44 @@ def take(values: Tensor, index: Tensor) -> Tensor:
 def batched(values: Tensor) -> Tensor:
     """Positions with a batch axis, `(1 or B, N, s)`."""
     return values if values.ndim == 3 else values[None]
+
+
+class Past(NamedTuple):
+    """Which points a causal kernel sees."""
+
+    order: Tensor | None
+    """The points from the first to the last, `(1 or B, N)`; None: as they come."""
+    counts: Tensor
+    """How many leading ones each query sees, `(1 or B, Nq)`."""
+
+    def places(self, num_points: int) -> Tensor:
+        """Where each point stands in the order, `(1 or B, N)`."""
+        if self.order is None:
+            return torch.arange(num_points, device=self.counts.device)[None]
+        return self.order.argsort(-1)
+
+
+def past_of(integral: Integral[Any]) -> Past | None:
+    """The past of each query; None: κ sees all points, or vanishes by itself on half of a torus."""
+    kernel, domain, query_domain = integral.kernel, integral.domain, integral.query_domain
+    if not kernel.is_causal:
+        return None
+    if not kernel.reads_past_by_position:
+        return Past(None, preceding_counts(query_domain, domain))
+    if domain.is_periodic:
+        return None
+    pos, asked = (batched(each.pos.detach())[..., 0] for each in (domain, query_domain))
+    exists = torch.atleast_2d(domain.weights) > 0
+    batch = max(pos.shape[0], exists.shape[0])
+    # what is not there may lie anywhere
+    ordered, order = torch.where(exists, pos, torch.inf).expand(batch, -1).sort(dim=-1, stable=True)
+    batch = max(batch, asked.shape[0])
+    # two points at one place see each other, to rounding
+    asked = asked + 4 * torch.finfo(asked.dtype).eps * (1 + asked.abs())
+    counts = torch.searchsorted(
+        ordered.expand(batch, -1).contiguous(), asked.to(ordered.dtype).expand(batch, -1).contiguous(), right=True
+    )
+    return Past(order, counts)
 
 
 def pair_norms(

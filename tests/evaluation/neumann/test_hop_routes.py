@@ -490,3 +490,23 @@ def test_masses_count_in_any_unit(options: dict[str, Any]) -> None:
         found.append((out, torch.autograd.grad(out.square().sum(), u)[0]))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options", [*SERIES.values(), *HOPS.values()], ids=[*SERIES, *(f"hop {name}" for name in HOPS)]
+)
+def test_masses_may_be_far_apart_in_float32(options: dict[str, Any]) -> None:
+    """Of a causal row that sees the first point alone, a gradient is divided by the square of its mass."""
+    found = []
+    for route, dtype in ((AUTO, torch.float32), (Dense(), torch.float64)):
+        weights = torch.tensor([1e-15, 2e8, 1.0, 3e15, 5e-14]).to(dtype).requires_grad_()
+        integral = problem(options, Sequence(5, weights=weights))
+        integral.kernel.to(dtype)
+        integral = changed(integral, u=integral.u.to(dtype).requires_grad_())
+        out = route.integrate(integral)
+        by_u, by_weight = torch.autograd.grad(
+            (out * torch.linspace(-1, 2, out.numel()).view_as(out)).sum(), (integral.u, weights)
+        )
+        found.append([part.double() for part in (out.detach(), by_u, by_weight * weights.detach())])
+    for got, expected in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=2e-3, atol=2e-3 * expected.abs().max().item())

@@ -118,6 +118,21 @@ def test_left_out_logits_and_penalty_are_those_of_refits(n: int, p: int, classes
     assert float(head.penalty) / (float(x.square().sum()) / n) == pytest.approx(chosen(x, targets).multiple)
 
 
+@pytest.mark.parametrize("p", [1, 7])
+def test_a_group_of_almost_all_is_left_out_exactly(p: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the smallest penalty 1 - h is about λ, to which nothing may be added."""
+    monkeypatch.setattr(ridge_head, "PENALTIES", PENALTIES[:1])
+    features, groups = torch.linspace(-1, 2, 5).double()[:, None] ** torch.arange(1, p + 1), torch.arange(5) > 3
+    x, labels = standard(features), torch.tensor([1, 0, 0, 0, 0])
+    logits = RidgeHead(p, 2).double().fit(features, labels, classes_of(2), groups=groups)
+    targets = 2 * F.one_hot(labels, 2).double() - 1
+    mean, unit = means(targets, groups), float(x.square().sum()) / len(x)
+    fall = refits(x, targets, float(PENALTIES[0]) * unit, groups) - mean
+    gain = min(1.0, max(0.0, float((fall * (targets - mean)).sum() / fall.square().sum())))
+    scores = mean + gain * fall
+    torch.testing.assert_close(logits, logits.norm() / scores.norm() * scores, rtol=1e-7, atol=1e-7)
+
+
 @pytest.mark.parametrize(("n", "p"), [(13, 5), (9, 17)])
 def test_groups_are_left_out_together(n: int, p: int) -> None:
     features, labels = data(n, p, 3)

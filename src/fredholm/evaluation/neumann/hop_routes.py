@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import wide_dtype
+from fredholm.domains.checks import values_can_be_read
 from fredholm.evaluation.evaluation import StatefulRoute, cache_refusals
 from fredholm.evaluation.integral import Integral
 from fredholm.evaluation.neumann.hops import HopInputs, hops
@@ -24,7 +25,7 @@ class HopTiled(StatefulRoute[Neumann]):
     """For `Neumann` kernels of one hop: scores, norms and sums tile by tile, in memory that grows with N.
 
     Cost per pair and head 2(d + d_v) flops forward and five such products backward. Scores, norms and sums are in
-    float32 whatever the signal.
+    float32 whatever the signal, or in float64 where masses lie far apart (`FAR_APART`).
 
     Args:
         tile_elements: pairs in a tile; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
@@ -60,7 +61,7 @@ class HopSeries(StatefulRoute[Neumann]):
     """For `Neumann` series: y = B (v + y) by a solver, hops in tiles, in memory O(N·d) plus that of the solver.
 
     The backward pass solves the transposed system in the same way, then equals that of one hop. Scores, norms and sums
-    are in float32 whatever the signal.
+    are in float32 whatever the signal, or in float64 where masses are far apart (`FAR_APART`).
 
     Args:
         solver: `Substitution()` for causal series, `Factorisation()`, `Iteration()`, or `Truncation()`, an
@@ -121,10 +122,14 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
     form = kernel.hop_form(integral.u, None if integral.own_queries else integral.query)
     heads = form.query.shape[1]
     mass, pairs, seen = measured(kernel, domain, integral.query_domain)
-    factor = _range_factor(kernel, form, mass)
     if mass is not None and mass.shape[1]:
+        if not domain.is_uniform and _are_far_apart(mass):
+            own = None if form.own is None else form.own.double()
+            form = HopForm(form.query.double(), own, form.key.double(), form.value.double())
+            mass = mass.double()
         # a factor of the masses cancels too; gradients divide by the square of the norm, which contains masses
         mass = over_own_power(mass)
+    factor = _range_factor(kernel, form, mass)
     inputs = HopInputs(
         query=_scaled(kernel, form.query, factor).expand(form.value.shape[0], -1, -1, -1),
         own=None if form.own is None else _scaled(kernel, form.own, factor),
@@ -138,7 +143,19 @@ def _integrate(integral: Integral[Neumann], solver: Solver | None, elements: int
         own_seen=None if form.own is None else measured(kernel, domain, domain)[2],
     )
     out, _ = _computed(kernel, inputs, solver, elements)
-    return out.to(form.value.dtype).transpose(1, 2).flatten(2)
+    return out.to(integral.working_dtype).transpose(1, 2).flatten(2)
+
+
+FAR_APART = 2.0**20
+"""Ratio of masses above which the gradients of norms, up to its square, leave the range of float32."""
+
+
+def _are_far_apart(mass: Tensor) -> bool:
+    """Whether masses are, as far as that is known; those of 0 have no part in any norm."""
+    if not values_can_be_read(mass):
+        return False
+    least = torch.where(mass > 0, mass, torch.inf).amin()
+    return bool(mass.amax().double() > FAR_APART * least.double())
 
 
 def _continue(

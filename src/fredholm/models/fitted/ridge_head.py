@@ -387,15 +387,16 @@ class _Spectrum:
     def left_out_errors(self, errors: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
         """What the errors of the fit `(n, c)` become where each example, or each group of members, is left out."""
         n = len(errors)
+        # 1 - h is at least λ / (λ + the largest eigenvalue), but for rounding, above which it is held
+        rounding = n * torch.finfo(errors.dtype).eps
         if members is None:
-            # 1 - h is at least λ / (λ + the largest eigenvalue), but for the rounding that it is held above
             leverages = self._leverages @ (1 / (self.values + penalty))
-            return errors / (1 - 1 / n - leverages).clamp_min(1e-12)[:, None]
+            return errors / (1 - 1 / n - leverages).clamp_min(rounding)[:, None]
         found, shrunk = torch.empty_like(errors), self.others / (self.values + penalty)
         for own in members:
             hat = self.rows[own] @ shrunk[own].T + 1 / n
             eye = torch.eye(len(own), dtype=errors.dtype, device=errors.device)
-            found[own] = torch.linalg.solve((1 + 1e-12) * eye - hat, errors[own])
+            found[own] = torch.linalg.solve((1 + rounding) * eye - hat, errors[own])
         return found
 
 
