@@ -137,7 +137,7 @@ def learn_base(
     )
     if not len(windows):
         return None
-    size, changes = min(shortest, MOST_READ), mean_changes(windows, ends, columns)
+    size, changes = min(shortest, max(COUNTED, min(half, 2 * season))), mean_changes(windows, ends, columns)
     last = replace(windows, horizon=0, places=torch.tensor([[i, end] for i, end in enumerate(ends)]))
     samples = left(effect, last, columns, size).transpose(0, 1) / mean_changes(last, ends, columns)[:, 0]
     before, wanted = left(effect, windows, columns, half), windows.wanted()

@@ -125,7 +125,9 @@ class Structure:
 
 
 def _with_noise(kappa: Tensor) -> Tensor:
-    return kappa + torch.eye(len(kappa), dtype=kappa.dtype)
+    found = kappa.clone()
+    found.diagonal().add_(1.0)
+    return found
 
 
 def read_before(shortest: int, horizon: int, season: int) -> int | None:
