@@ -1,12 +1,12 @@
 """What answers are counted from.
 
 Legend
-    E, ℓ      of a structure: the mean square of its errors over the horizon of windows of the training part, in units of
-              mean changes, and the log likelihood of the last samples of the series (`structure.py`)
-    r         how many horizons follow each other in these windows       n    samples that ℓ is of
+    E      of a structure: the mean square of its errors over the horizon of windows of the training part
+    ℓ      the log likelihood of the last n samples of all series together (`structure.py`)
+    r      how many horizons these windows are
 
-A structure is chosen by -r log E + ℓ min(1, COUNTED / n), less SURE of one in logarithms. Of few samples E is of hardly
-more than one horizon, and ℓ chooses; of many, no structure is quite true, and what predicts whole horizons well counts.
+The structure of a channel is that with the largest min(1, COUNTED / n) ℓ - r log E, less SURE in logarithms. Of few
+samples E is of hardly more than one horizon, and ℓ chooses; of many no structure is quite true, and E chooses.
 """
 
 from collections.abc import Sequence

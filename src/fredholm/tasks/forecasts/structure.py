@@ -14,8 +14,9 @@ Legend
     ŷ = P y,   P = K' K⁻¹ + (A' - K' K⁻¹ A) (Aᵀ K⁻¹ A)⁻¹ Aᵀ K⁻¹
 
 the best linear forecast without bias. v = w = 0 is least squares of a line and a season, v alone exponential smoothing,
-with b that with a drift, z > 0 that with a trend, which φ < 1 damps, and ρ < 1 a return to a mean. P y keeps any constant, and follows y in any unit, so that one
-structure suits series of many sizes. Where seasons and slopes grow with the level, all this holds of log y_t.
+with b that with a drift, z > 0 that with a trend, which φ < 1 damps, and ρ < 1 a return to a mean. P y keeps any
+constant, and follows y in any unit, so that one structure suits series of many sizes. Where seasons and slopes grow with
+the level, all this holds of log y_t.
 
 How likely a structure makes n samples, of a scale σ of their own, is the restricted likelihood
 
@@ -25,8 +26,9 @@ with p columns of A, that of b divided by √n, and y in units of its mean chang
 so that structures with and without them can be compared.
 
 Source: Goldberger, Best linear unbiased prediction in the generalized linear regression model (1962); Harvey,
-Forecasting, structural time series models and the Kalman filter (1989), for the parts; Patterson and Thompson, Recovery of inter-block information when block sizes are unequal
-(1971), for ℓ. Deviation: v, z, w, ρ and φ are those of a few, chosen by ℓ and by errors of whole horizons (`base.py`).
+Forecasting, structural time series models and the Kalman filter (1989), for the parts; Patterson and Thompson, Recovery
+of inter-block information when block sizes are unequal (1971), for ℓ. Deviation: v, z, w, ρ and φ are those of a few,
+chosen by ℓ and by errors over whole horizons (`base.py`).
 """
 
 from collections.abc import Sequence
@@ -150,9 +152,7 @@ def candidate_structures(known: int, season: int) -> list[Structure]:
         *((0.0, 1.0, phi == 1, z, phi) for z, phi in TRENDS),
     ]
     return [
-        Structure(
-            level=v, persistence=rho, has_slope=has_slope, trend=z, damping=phi, season=w, in_logarithms=False
-        )
+        Structure(level=v, persistence=rho, has_slope=has_slope, trend=z, damping=phi, season=w, in_logarithms=False)
         for w in (SEASONS if has_season else (None,))
         for v, rho, has_slope, z, phi in parts
     ]
