@@ -15,8 +15,8 @@ Legend
 
 the best linear forecast without bias. v = w = 0 is least squares of a line and a season, v alone exponential smoothing,
 with b that with a drift, z > 0 that with a trend, which φ < 1 damps, and ρ < 1 a return to a mean. P y keeps any
-constant, and follows y in any unit, so that one structure suits series of many sizes. Where seasons and slopes grow with
-the level, all this holds of log y_t.
+constant, and follows y in any unit, so that one structure suits series of many sizes. Where seasons and slopes grow
+with the level, all this holds of log y_t.
 
 How likely a structure makes n samples, of a scale σ of their own, is the restricted likelihood
 
