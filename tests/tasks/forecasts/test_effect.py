@@ -1,5 +1,7 @@
 """What known channels do, against literal loops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,9 @@ from fredholm.tasks.forecasts.base import learn_base
 from fredholm.tasks.forecasts.effect import LAGS, PENALTIES, Effect, Part, learn_effect
 from fredholm.tasks.forecasts.structure import LEAST_READ, Structure
 
-STRUCTURE = Structure(level=0.3, persistence=1.0, has_slope=False, season=None)
+STRUCTURE = Structure(
+    level=0.3, persistence=1.0, has_slope=False, trend=0.0, damping=1.0, season=None, in_logarithms=False
+)
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -53,7 +57,7 @@ def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "CHUNK", 3)
     before, wanted, x = drawn(20, 8), drawn(20, seed=1), drawn(20, 9, 2, seed=2)
     q, stretch = drawn(20, seed=3).abs() + 0.5, torch.arange(20) // 5
-    other = Structure(level=300.0, persistence=1.0, has_slope=False, season=None)
+    other = replace(STRUCTURE, level=300.0)
     steps = torch.stack([each.weights(8, 1, 1)[0] for each in (STRUCTURE, other)])
     rows = module._Rows(before, wanted, q, stretch, x, steps)
     effect = Effect(deviation=(1.0, 1.0), knots=((), ()), reach=4, parts=())

@@ -19,9 +19,23 @@ def drawn(count: int, channels: int = 1) -> Tensor:
 
 
 def structure(
-    level: float = 0.0, persistence: float = 1.0, slope: bool = False, season: float | None = None
+    level: float = 0.0,
+    persistence: float = 1.0,
+    slope: bool = False,
+    season: float | None = None,
+    trend: float = 0.0,
+    damping: float = 1.0,
+    in_logarithms: bool = False,
 ) -> Structure:
-    return Structure(level=level, persistence=persistence, has_slope=slope, season=season)
+    return Structure(
+        level=level,
+        persistence=persistence,
+        has_slope=slope,
+        trend=trend,
+        damping=damping,
+        season=season,
+        in_logarithms=in_logarithms,
+    )
 
 
 def test_without_variances_it_is_least_squares_of_a_line_and_a_season() -> None:
@@ -44,33 +58,59 @@ def test_a_level_alone_is_exponential_smoothing_and_a_large_one_the_last_value()
     assert last.tolist() == pytest.approx([float(y[-1]) + drift, float(y[-1]) + 2 * drift], rel=1e-5)
 
 
-@pytest.mark.parametrize("season", [None, 0.2])
-@pytest.mark.parametrize("persistence", [1.0, 0.7])
-def test_it_is_the_best_linear_forecast_of_its_own_covariance(persistence: float, season: float | None) -> None:
-    v, n, m = 0.5, 12, 3
-    weights = structure(v, persistence, season=season).weights(n, 2, m)
-    covariance = torch.zeros(n + 2, n + 2, dtype=torch.float64)
-    for i in range(n + 2):
-        for j in range(n + 2):
+def literal(v: float, persistence: float, z: float, phi: float, w: float | None, size: int) -> tuple[Tensor, Tensor]:
+    """κ and A of some samples, three a season, sum by sum."""
+    covariance = torch.zeros(size, size, dtype=torch.float64)
+    for i in range(size):
+        for j in range(size):
             covariance[i, j] = v * (min(i, j) + 1 if persistence == 1 else persistence ** abs(i - j))
-            if season is not None and i % m == j % m:
-                covariance[i, j] += season * (min(i // m, j // m) + 1)
+            for s in range(min(i, j) + 1):  # what the change of slope at s has come to
+                covariance[i, j] += z * sum(phi**k for k in range(i - s + 1)) * sum(phi**k for k in range(j - s + 1))
+            if w is not None and i % 3 == j % 3:
+                covariance[i, j] += w * (min(i // 3, j // 3) + 1)
+    phases = [(torch.arange(size) % 3 == k).double() for k in range(1, 3)] * (w is not None)
+    return covariance, torch.stack([torch.ones(size).double(), *phases], 1)
+
+
+@pytest.mark.parametrize("season", [None, 0.2])
+@pytest.mark.parametrize(("persistence", "trend", "damping"), [(1.0, 0.0, 1.0), (0.7, 0.3, 1.0), (1.0, 0.3, 0.8)])
+def test_it_is_the_best_linear_forecast_of_its_own_covariance(
+    persistence: float, trend: float, damping: float, season: float | None
+) -> None:
+    v, n = 0.5, 12
+    own = structure(v, persistence, season=season, trend=trend, damping=damping)
+    weights = own.weights(n, 2, 3)
+    covariance, parts = literal(v, persistence, trend, damping, season, n + 2)
     noisy = covariance[:n, :n] + torch.eye(n, dtype=torch.float64)
-    parts = torch.stack(
-        [torch.ones(n + 2).double()] + [torch.arange(n + 2) % m == k for k in range(1, m)] * (season is not None), 1
-    )
+    # the likelihood is that of contrasts, which do not depend on the parts
+    full = torch.linalg.qr(parts[:n], mode="complete")[0][:, parts.shape[1] :]
+    y, of_contrasts = torch.stack([drawn(n, 2)[:, 1], drawn(n)[:, 0] + 5], 1), full.T @ noisy @ full
+    z = full.T @ y
+    variance = (z * torch.linalg.solve(of_contrasts, z)).sum(0) / len(z)
+    volume = torch.logdet(of_contrasts) + torch.logdet(parts[:n].T @ parts[:n])
+    torch.testing.assert_close(own.log_likelihood(y, 3), -0.5 * (len(z) * variance.log() + volume))
     # a change of the weights that keeps them without bias makes no error smaller: its gradient is along the parts
     gradient = weights @ noisy - covariance[n:, :n]
-    assert torch.allclose(weights @ parts[:n].double(), parts[n:].double(), atol=1e-9)
-    rest = gradient.T - parts[:n].double() @ torch.linalg.lstsq(parts[:n].double(), gradient.T).solution
+    assert torch.allclose(weights @ parts[:n], parts[n:], atol=1e-9)
+    rest = gradient.T - parts[:n] @ torch.linalg.lstsq(parts[:n], gradient.T).solution
     assert float(rest.abs().max()) < 1e-9
 
 
 def test_weights_are_read_far_from_0_and_in_any_unit() -> None:
     weights, y = structure(0.3, slope=True, season=0.03).weights(24, 3, 4)[None], drawn(24)[None]
-    near = read(weights, y)
-    torch.testing.assert_close(read(weights, y * 1e-3 + 1e9), near * 1e-3 + 1e9, rtol=0, atol=1e-6)
+    near = read(weights, y, [False])
+    torch.testing.assert_close(read(weights, y * 1e-3 + 1e9, [False]), near * 1e-3 + 1e9, rtol=0, atol=1e-6)
     torch.testing.assert_close(near[0, :, 0], weights[0] @ y[0, :, 0])
+
+
+def test_logarithms_are_read_where_all_samples_are_above_0() -> None:
+    weights, y = structure(0.3, slope=True, season=0.03).weights(24, 3, 4)[None], drawn(24)[None]
+    torch.testing.assert_close(read(weights, y.exp(), [True]), read(weights, y, [False]).exp())
+    crossing = torch.cat([y.exp(), y.exp()])
+    crossing[1, 5] = 0
+    found = read(weights, crossing, [True])
+    torch.testing.assert_close(found[0], read(weights, y, [False])[0].exp())
+    torch.testing.assert_close(found[1], read(weights, crossing, [False])[1])
 
 
 def windows(series: Tensor, places: list[int], horizon: int = 2) -> WindowSet:
@@ -104,6 +144,43 @@ def test_structures_are_those_that_tell_windows_best() -> None:
     alone = learn_base([series], [series[:, [1]]], [96], [1], horizon=6, season=1)
     assert alone is not None
     assert (alone.structures, alone.least) == ((second,), 8) if second.season is None else alone.least == 8
+
+
+def end_errors(y: Tensor, end: int, season: int) -> tuple[Structure, float]:
+    """The structure of what is before the end, and the mean absolute error of what it says of all that follows."""
+    series, horizon = y[:, None], len(y) - end
+    base = learn_base([series], [series], [end], [0], horizon=horizon, season=season)
+    assert base is not None
+    told = base.predictions(windows(series, [end], horizon), [0])[0, :, 0]
+    return base.structures[0], float((told - y[end:]).abs().mean())
+
+
+def test_seasons_that_grow_with_the_level_are_of_logarithms() -> None:
+    t, noise = torch.arange(84, dtype=torch.float64), drawn(85).diff(dim=0)[:, 0]
+    wave = 0.3 * torch.sin(t * math.pi / 6) + 0.2 * torch.cos(t * math.pi / 3)
+    own, error = end_errors((0.02 * t + wave + 0.02 * noise).exp(), 72, 12)
+    assert own.in_logarithms
+    assert error < 0.15  # a season that does not grow has 0.57
+    own, error = end_errors(50 + 0.5 * t + 10 * wave + 0.5 * noise, 72, 12)
+    assert not own.in_logarithms
+    below, _ = end_errors((0.02 * t + wave + 0.02 * noise).exp() - 4, 72, 12)
+    assert not below.in_logarithms
+
+
+def test_slopes_that_change_are_followed() -> None:
+    t, noise = torch.arange(126, dtype=torch.float64), drawn(127).diff(dim=0)[:, 0]
+    bent = t - 2 * (t - 30).clamp_min(0) + 2.5 * (t - 60).clamp_min(0) - 2 * (t - 95).clamp_min(0)
+    own, error = end_errors(bent + 0.3 * noise, 120, 1)
+    assert own.trend > 0
+    assert error < 1  # levels and slopes that are one all along have more than 3
+
+
+def test_structures_of_few_samples_are_the_likely_ones() -> None:
+    # windows of 40 samples are hardly more than one or two, and by their errors alone the sum is 38
+    walks = torch.randn(12, 48, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).cumsum(1)
+    errors = [end_errors(walk, 40, 1)[1] for walk in walks]
+    last = [float((walk[40:] - walk[39]).abs().mean()) for walk in walks]  # the best that can be known: 21
+    assert sum(errors) < 1.05 * sum(last)
 
 
 def test_what_is_after_the_end_and_in_other_units_chooses_nothing() -> None:

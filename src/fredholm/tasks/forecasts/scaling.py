@@ -88,13 +88,13 @@ class Frame:
             weights: see there; they are known before a graph is made.
         """
         seen, base = values[:, -self.context :], None
-        if weights is not None:
+        if weights is not None and self.base is not None:
             count = weights.shape[-1]
             before = values[:, -count:, self.columns]
             if self.effect is not None:
                 x = torch.cat([values[:, -count:, self.ahead], known], 1)
                 before = before - self.effect.of(seen[..., self.columns], x)[:, :count]
-            base = read(weights.to(values.device), before)
+            base = read(weights.to(values.device), before, self.base.in_logarithms)
         return self._seen(seen, known, base)
 
     def _seen(self, seen: Tensor, known: Tensor, base: Tensor | None) -> Seen:
