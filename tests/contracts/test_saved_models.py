@@ -2,16 +2,18 @@
 
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from fredholm import encoders, from_pretrained, models
 from fredholm.kernels import Kernel
+from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.saved_model import SavedModel, known_classes
 from fredholm.storage.config_json import from_json, to_json
 from tests.contracts.instances import ROWS as KERNELS
@@ -38,12 +40,12 @@ def each_image() -> models.EachImage:
     return models.EachImage(models.ITNet(encoder, 4, TOKEN_STACK), num_images=2)
 
 
-ROWS = {
-    f"{subject.name}: {mode}": (subject, start)
-    for subject in MODELS
-    for mode, start in subject.starts().items()
-    if built(subject, start) is not None
+SETTINGS = {
+    f"{subject.name}: {mode}": (subject, start) for subject in MODELS for mode, start in subject.starts().items()
 }
+KINDS = {row: type(built(*given)) for row, given in SETTINGS.items()}
+ROWS = {row: given for row, given in SETTINGS.items() if issubclass(KINDS[row], SavedModel)}
+CLOSED_FORM = [row for row in ROWS if issubclass(KINDS[row], ClosedFormModel)]
 
 
 def probed(subject: Subject, model: SavedModel) -> list[object]:
@@ -67,6 +69,39 @@ def test_what_is_read_back_is_what_was_saved(row: str, tmp_path: Path) -> None:
     assert all(_equal(own[name], found[name]) for name in own)
     for before, after in zip(probed(subject, model), probed(subject, again), strict=True):
         assert _equal(before, after)
+
+
+@pytest.mark.parametrize("row", CLOSED_FORM)
+def test_numbers_computed_from_data_are_never_rounded(row: str) -> None:
+    """Models in 16 bits, under autocast and on inputs of 16 bits, are fitted and predict as in float32."""
+    subject, start = ROWS[row]
+    whole, half = built(subject, start), built(subject, start).bfloat16()
+    assert half.state_dict().keys() == whole.state_dict().keys()
+    assert all(_equal(tensor, half.state_dict()[name]) for name, tensor in whole.state_dict().items())
+    outputs = list[list[Tensor]]()
+    for model, dtypes in ((whole, (torch.bfloat16, torch.float32)), (half, (torch.bfloat16,))):
+        for dtype in reversed(dtypes):  # the hook that is registered last is called first
+            model.register_forward_pre_hook(partial(inputs_in, dtype), with_kwargs=True, prepend=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=model is half):
+            found = tree_leaves(probed(subject, model))
+        outputs.append([each for each in found if isinstance(each, Tensor)])
+    assert outputs[0]
+    for before, after in zip(*outputs, strict=True):
+        torch.testing.assert_close(after, before.to(after.dtype), rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+def inputs_in(dtype: torch.dtype, _: Any, args: Any, kwargs: Any) -> Any:
+    """Floating-point inputs in a dtype."""
+    return tree_map_only(Tensor, lambda each: each.to(dtype) if each.is_floating_point() else each, (args, kwargs))
+
+
+def test_weights_are_read_in_16_bits_but_for_numbers_computed_from_data(tmp_path: Path) -> None:
+    for number, (row, dtype) in enumerate(
+        {"RidgeHead: base": torch.float32, "ViT.Config: base": torch.float16}.items()
+    ):
+        built(*ROWS[row]).save_pretrained(tmp_path / str(number))
+        again = from_pretrained(tmp_path / str(number), dtype=torch.float16)
+        assert {each.dtype for each in again.parameters()} == {dtype}
 
 
 @pytest.mark.parametrize("row", ROWS)

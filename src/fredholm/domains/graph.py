@@ -5,6 +5,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
+from fredholm._precision import at_least_float32
 from fredholm.domains.checks import values_can_be_read
 from fredholm.domains.domain import Domain, check_tensor
 from fredholm.domains.laplacian import laplacian_positions
@@ -106,8 +107,9 @@ class Graph(Domain):
 
     @property
     def degrees(self) -> Tensor:
-        """Σ w c over the edges that end at each node, of the shape of `node_counts`."""
-        return torch.zeros_like(self.node_counts).index_add(-1, self.target, self.edge_counts)
+        """Σ w c over the edges that end at each node, of the shape of `node_counts`, in float32 at least."""
+        counts = at_least_float32(self.edge_counts)  # in bfloat16 no sum of ones passes 256
+        return counts.new_zeros(self.node_counts.shape).index_add(-1, self.target, counts)
 
     def to(self, device: torch.device | str) -> Self:
         """See `Domain.to`."""

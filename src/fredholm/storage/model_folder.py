@@ -184,8 +184,11 @@ class ModelFolder:
         for name, tensor in found.items():
             is_default = own[name].dtype == torch.float32 and dtype is not None
             # a copy, since the tensor may be a view of the mapped file at an unaligned address
-            own[name].data = tensor.to(dtype if is_default else tensor.dtype, copy=True)
+            own[name].data = tensor.to(torch.float32 if is_default else tensor.dtype, copy=True)
         refuse_non_finite(model, self.path)
+        if dtype is not None and dtype != torch.float32:
+            # each model says which of its tensors may be rounded
+            model._apply(lambda tensor: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor)
 
     def _files(self) -> dict[str, dict[str, Any]]:
         return check_listing(self.config_file, self.content.get("files"))

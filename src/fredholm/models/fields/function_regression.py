@@ -28,12 +28,12 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from fredholm._precision import without_autocast
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.domains import Domain, Points, UnitGrid, whole_grid
 from fredholm.encoders.function import FunctionBatch, interpolate
+from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.fitted.ridge_head import check_groups
-from fredholm.models.saved_model import SavedModel
 
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Values of ℓ that are tried beside ∞, in units of the median distance."""
@@ -48,7 +48,7 @@ _ROUNDING = 1e-13
 
 
 @final
-class FunctionRegression(SavedModel):
+class FunctionRegression(ClosedFormModel):
     """Functions predicted from their distances to training functions, or by a linear integral operator; fitted at once.
 
     Args:
@@ -111,7 +111,7 @@ class FunctionRegression(SavedModel):
         self.config = config
         given, wanted = _count(config.given), _count(config.wanted)
         wide, n = torch.float64, config.num_functions
-        # in float64, which weights that are read in 16 bits keep: large terms of both signs cancel
+        # in float64, since large terms of both signs cancel
         self.register_buffer("functions", torch.zeros(n, given * config.num_channels, dtype=wide))
         self.register_buffer("dual", torch.zeros(n, wanted * config.num_outputs, dtype=wide))
         self.register_buffer("offset", torch.zeros(wanted * config.num_outputs, dtype=wide))
@@ -148,7 +148,8 @@ class FunctionRegression(SavedModel):
             for places, pos in ((config.given, self.given_pos), (config.wanted, self.wanted_pos))
         )
         with without_autocast(values):
-            known = values if domain.has_points_of(given) else interpolated(inputs, given)
+            wide = inputs._replace(values=at_least_float32(values))
+            known = values if domain.has_points_of(given) else interpolated(wide, given)
             kernel = self._kernel(known.flatten(1).double(), self.functions.double(), self.rate)
             found = (kernel @ self.dual.double() + self.offset.double()).unflatten(1, (-1, config.num_outputs))
             if not asked.has_points_of(wanted):

@@ -25,6 +25,7 @@ from typing import Generic, NamedTuple, TypeVar, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import without_autocast
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.ridge_head import Regressand, some_drawn
@@ -190,10 +191,11 @@ class ImageColumn(BankColumn[ImageCells]):
 
     def _coordinates(self, cells: ImageCells) -> tuple[Tensor, Tensor]:
         features = self.bank.features(self._pixels(cells.images))
-        return self.bank.head(features.to(self.bank.head.weight.dtype)), self._turned(features)
+        return self.bank.head(features), self._turned(features)
 
     def _turned(self, features: Tensor) -> Tensor:
-        return features.to(self.directions.dtype) @ self.directions - self.middle
+        with without_autocast(features):
+            return features.to(self.directions.dtype) @ self.directions - self.middle
 
     def _pixels(self, images: Tensor) -> Tensor:
         """Standardised."""
@@ -232,7 +234,7 @@ class ImageColumn(BankColumn[ImageCells]):
         for (cells, _), own, own_outputs, own_along in others:
             if bool(own.any()):
                 features = self.bank.features(self._pixels(cells.images[own]))
-                own_outputs[own] = self.bank.head(features.to(self.bank.head.weight.dtype)).double()
+                own_outputs[own] = self.bank.head(features).double()
                 own_along[own] = self._turned(features).double()
         self._weigh(outputs[exists], regressand.columns(targets[exists]))
         return self._with_missing(torch.cat([self._read(outputs), along], 1).double(), exists)

@@ -28,7 +28,6 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._precision import at_least_float32
 from fredholm._settings import check_count
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
 from fredholm.models.fitted.ridge_head import dealt
@@ -93,7 +92,7 @@ class BoostedTrees(CoordinateModel):
 
     def forward(self, coordinates: Tensor) -> Tensor:
         """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
-        leaves, threshold, total = (at_least_float32(each) for each in (self.leaves, self.threshold, self.bias))
+        leaves, threshold, total = self.leaves, self.threshold, self.bias
         x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
         start = torch.arange(leaves.shape[1], device=x.device) * leaves.shape[2]
         for k in range(FOLDS):
@@ -103,7 +102,7 @@ class BoostedTrees(CoordinateModel):
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
-        x = x.to(at_least_float32(self.threshold).dtype)
+        x = x.to(self.threshold.dtype)
         growth = _Growth(x, wanted - offset, dealt(len(x), groups, FOLDS, x.device), self.threshold.dtype)
         trees, count, left_out = list[_Trees](), 0, growth.left_out()
         error = float(left_out.square().mean())
@@ -115,8 +114,8 @@ class BoostedTrees(CoordinateModel):
             if len(trees) - count >= PATIENCE:
                 break
         self.coordinate.zero_()
-        self.threshold.copy_(torch.tensor(_NEVER))  # which is infinity where the dtype does not hold it
-        gains = torch.zeros_like(at_least_float32(self.gains))
+        self.threshold.fill_(_NEVER)
+        gains = torch.zeros_like(self.gains)
         boxes = wanted.new_zeros(*self.leaves.shape[:-1], wanted.shape[1])
         for t, tree in enumerate(trees[:count]):
             self.coordinate[:, t] = tree.coordinate

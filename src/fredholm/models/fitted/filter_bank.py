@@ -155,7 +155,8 @@ class FilterBank(FittedModel[SeriesBatch]):
         """Draws the thresholds from the training series, and fits the head; see `FittedModel.fit`."""
         if not sum(len(targets) for _, targets in batches):
             raise ValueError("models.FilterBank: there is no series to fit to")
-        self._draw_thresholds([batch for batch, _ in batches])
+        with without_autocast(self.thresholds):
+            self._draw_thresholds([batch for batch, _ in batches])
         features = torch.cat([self.features(batch) for batch, _ in batches])
         return self.head.fit(features, torch.cat([targets for _, targets in batches]), regressand, groups=groups)
 

@@ -9,15 +9,15 @@ from typing import Generic, NamedTuple, TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._precision import at_least_float32, without_autocast
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count
+from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.fitted.ridge_head import Readout, Regressand, check_groups
-from fredholm.models.saved_model import SavedModel
 
 Inputs = TypeVar("Inputs")
 
 
-class FittedModel(SavedModel, abc.ABC, Generic[Inputs]):
+class FittedModel(ClosedFormModel, abc.ABC, Generic[Inputs]):
     """A model that is computed from its training data, not learned by steps."""
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class Solution(NamedTuple):
     left_out: Tensor
 
 
-class CoordinateModel(SavedModel, abc.ABC):
+class CoordinateModel(ClosedFormModel, abc.ABC):
     """A model that is computed from the coordinates of its training examples; its outputs are linear in its weights.
 
     Args:
@@ -131,7 +131,7 @@ class CoordinateModel(SavedModel, abc.ABC):
         if len(coordinates) < 2:
             raise ValueError(f"{name}: there are fewer than 2 examples; expected some to fit to")
         check_groups(name, groups, len(coordinates))
-        kept = coordinates.to(at_least_float32(self.bias).dtype)
+        kept = coordinates.to(self.bias.dtype)
         if not bool(kept.isfinite().all()):
             raise ValueError(
                 f"{name}: coordinates hold NaN or numbers that {kept.dtype} does not hold; fill or scale them"
@@ -141,7 +141,7 @@ class CoordinateModel(SavedModel, abc.ABC):
 
     @abc.abstractmethod
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
-        """See `solve`; x is float64, of numbers that the model's dtype holds, float32 at least."""
+        """See `solve`; x is float64, of numbers that the model's dtype holds."""
 
     @final
     @torch.no_grad()

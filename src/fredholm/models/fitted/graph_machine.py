@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 
 from fredholm._settings import check_count
-from fredholm.domains import Graph
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.graph_summaries import MOST_OF_FEATURE, may_miss, num_summaries, summarise_graphs
-from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
+from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank, read_graphs
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.second_reading import SecondReading
 from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
@@ -115,11 +114,11 @@ class GraphMachine(FittedModel[GraphBatch]):
         """Fits the bank and the machine, and chooses how they share; see `FittedModel.fit`."""
         if not batches:
             raise ValueError("models.GraphMachine: there is no graph to fit to")
-        self.colours.choose((batch, self._signal(batch)[1]) for batch, _ in batches)
+        self.colours.choose((batch, read_graphs(self.bank.encoder, batch)[1]) for batch, _ in batches)
         self.least.fill_(torch.inf)
         self.least_of_edges.fill_(torch.inf)
         for batch, _ in batches:
-            values, domain = self._signal(batch)
+            values, domain = read_graphs(self.bank.encoder, batch)
             weighs = (domain.weights > 0).expand(values.shape[:2])
             self._lower(self.least, values[weighs])
             if domain.edge_features is not None:
@@ -135,16 +134,10 @@ class GraphMachine(FittedModel[GraphBatch]):
     @torch.no_grad()
     def numbers(self, inputs: GraphBatch) -> Tensor:
         """Summaries of graphs and roots of counts, `(B, numbers)`; NaN where one is not defined."""
-        values, domain = self._signal(inputs)
+        values, domain = read_graphs(self.bank.encoder, inputs)
         of_edges = domain.edge_features
         if of_edges is not None:
             of_edges = of_edges.double() - self.least_of_edges.double()
         found = summarise_graphs(values.double() - self.least.double(), domain, of_edges, self.num_of_each)
         # in float32 whatever the weights are, since of quantiles that are numbers themselves ranks depend on each digit
         return torch.cat([found.float(), self.colours(inputs, domain, torch.float32)], 1)
-
-    def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:
-        """Features of nodes, and their domain."""
-        u, domain = self.bank.encoder(inputs)
-        assert isinstance(domain, Graph)
-        return u, domain

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fredholm._precision import at_least_float32, without_autocast
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import FittedModel
@@ -128,7 +128,7 @@ class ImageBank(FittedModel[Tensor]):
         Raises:
             ValueError: on another shape, or images smaller than the patches.
         """
-        return self.head(self.features(images).to(self.head.weight.dtype))
+        return self.head(self.features(images))
 
     @torch.no_grad()
     def fit(
@@ -179,7 +179,7 @@ class ImageBank(FittedModel[Tensor]):
         plain = self._read(images)
         if values_can_be_read(images, self.mirrored) and not self.mirrored:
             return plain
-        return torch.lerp(plain, self._read(images.flip(-1)), at_least_float32(self.mirrored))
+        return torch.lerp(plain, self._read(images.flip(-1)), self.mirrored)
 
     def _read(self, images: Tensor) -> Tensor:
         """The features f, of some images at a time."""
@@ -196,7 +196,7 @@ class ImageBank(FittedModel[Tensor]):
                 f"models.ImageBank: images must be (batch, {self.channels}, at least {self.least_size}, at least "
                 f"{self.least_size}); got {tuple(images.shape)}"
             )
-        return images.to(at_least_float32(self.mirrored).dtype)
+        return images.to(self.mirrored.dtype)
 
     def _features(self, images: Tensor) -> Tensor:
         whole, parts, largest, places = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
@@ -249,9 +249,8 @@ class _Filters(nn.Module):
         mean = F.avg_pool2d(grey, side, stride)
         square = F.avg_pool2d(reduced.square().mean(1, keepdim=True), side, stride)
         spread = ((square - mean.square()).clamp_min(0) + CONTRAST).sqrt()
-        kernels, offsets, threshold = (at_least_float32(each) for each in (self.kernels, self.offsets, self.threshold))
-        answers = F.conv2d(reduced, kernels, stride=stride) / spread - offsets[:, None, None]
-        return torch.cat([F.relu(answers - threshold), F.relu(-answers - threshold)], 1)
+        answers = F.conv2d(reduced, self.kernels, stride=stride) / spread - self.offsets[:, None, None]
+        return torch.cat([F.relu(answers - self.threshold), F.relu(-answers - self.threshold)], 1)
 
     def learn(self, batches: Sequence[Tensor]) -> None:
         """Sets the filters by patches of images `(B, C, H, W)`, drawn by the global torch seed."""

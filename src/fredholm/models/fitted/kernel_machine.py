@@ -41,7 +41,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from fredholm._precision import at_least_float32, without_autocast
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
@@ -118,7 +118,7 @@ class KernelMachine(CoordinateModel):
         check_count("models.KernelMachine", "num_centres", num_centres)
         check_count("models.KernelMachine", "num_rounds", num_rounds, least=0)
         self.num_rounds = num_rounds
-        # all in float64, which weights that are read in 16 bits keep: a smooth kernel's large terms cancel
+        # all in float64, since a smooth kernel's large terms cancel
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates, dtype=torch.float64))
         self.register_buffer("relevance", torch.ones(2, num_coordinates, dtype=torch.float64))
@@ -131,10 +131,10 @@ class KernelMachine(CoordinateModel):
         """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
         with without_autocast(coordinates):
             # in float64, since the sum over centres has terms of both signs, which cancel
-            coordinates = coordinates.to(at_least_float32(self.bias).dtype).double()
+            coordinates = coordinates.to(self.bias.dtype).double()
             kernel = self.kernel(coordinates, self.centres.double())
             answers = kernel @ self.dual.double() + self.bias.double()
-            return answers.to(at_least_float32(self.bias).dtype)
+            return answers.to(self.bias.dtype)
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)

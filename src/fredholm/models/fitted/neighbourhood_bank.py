@@ -31,8 +31,9 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
-from fredholm._precision import without_autocast
+from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count
 from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
@@ -131,7 +132,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         if not len(targets):
             raise ValueError("models.NeighbourhoodBank: there is no graph to fit to")
         if self.colours is not None:
-            self.colours.choose((batch, self._signal(batch)[1]) for batch, _ in batches)
+            self.colours.choose((batch, read_graphs(self.encoder, batch)[1]) for batch, _ in batches)
         some = some_drawn(len(targets), groups, CHOSEN_BY).to(targets.device)
         batch_sizes = [len(targets) for _, targets in batches]
         chosen = [
@@ -160,18 +161,12 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
 
     def features(self, inputs: GraphBatch) -> Tensor:
         """What the head reads, `(B, 2 num_waves + num_colours)`: m, s, and the roots of counts."""
-        u, domain = self._signal(inputs)
+        u, domain = read_graphs(self.encoder, inputs)
         with without_autocast(u):
             found = self._waves(u.to(self.directions.dtype), domain)
             if self.colours is None:
                 return found
             return torch.cat([found, self.colours(inputs, domain, found.dtype)], 1)
-
-    def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:
-        """Features of nodes, and their domain."""
-        u, domain = self.encoder(inputs)
-        assert isinstance(domain, Graph)
-        return u, domain
 
     def _waves(self, u: Tensor, domain: Graph) -> Tensor:
         """m, then s, `(B, 2 num_waves)`, of features `(B, N, F)`."""
@@ -201,6 +196,17 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
             # the root of 0 has no gradient
             deviations.append(torch.where(varies, torch.where(varies, variance, 1.0).sqrt(), 0.0))
         return torch.cat([*means, *deviations], 1)
+
+
+def read_graphs(encoder: GraphEncoder, inputs: GraphBatch) -> tuple[Tensor, Graph]:
+    """Features of nodes and their domain, with all numbers in float32 at least; see `encoders.Graph`."""
+
+    def widened(tensor: Tensor) -> Tensor:
+        return at_least_float32(tensor) if tensor.is_floating_point() else tensor
+
+    u, domain = encoder(tree_map_only(Tensor, widened, inputs))
+    assert isinstance(domain, Graph)
+    return u, domain
 
 
 def neighbourhoods(u: Tensor, domain: Graph, hops: int) -> Tensor:

@@ -68,7 +68,7 @@ from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
 from fredholm.models.fitted.graph_positions import aligned, positions_of
 from fredholm.models.fitted.kernel_machine import KernelFit, KernelMachine, best_fit, best_fits, members_of
-from fredholm.models.fitted.neighbourhood_bank import means_around, neighbourhoods
+from fredholm.models.fitted.neighbourhood_bank import means_around, neighbourhoods, read_graphs
 from fredholm.models.fitted.ridge_head import Readout, Regressand, fall_of_mean, is_surely_less
 from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.graphs.graph_model import GraphReading
@@ -406,8 +406,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         return Solution(weights, mean, whole - mean), found
 
     def _signal(self, graph: GraphBatch) -> tuple[Tensor, Graph]:
-        u, domain = self.encoder(graph)
-        assert isinstance(domain, Graph)
+        u, domain = read_graphs(self.encoder, graph)
         if len(u) != 1:
             raise ValueError(f"models.NodeMachine: there are {len(u)} graphs; expected one")
         return u, domain

@@ -36,8 +36,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fredholm._precision import without_autocast
 from fredholm._settings import check_count
-from fredholm.models.saved_model import SavedModel
+from fredholm.models.closed_form_model import ClosedFormModel
 
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
 """Values of λ that are tried, in multiples of the mean of the n eigenvalues of XXᵀ."""
@@ -136,7 +137,7 @@ def shares_of(count: int) -> list[tuple[float, ...]]:
 
 
 @final
-class RidgeHead(SavedModel):
+class RidgeHead(ClosedFormModel):
     """Outputs that are a linear function of features, fitted by ridge regression.
 
     Args:
@@ -183,8 +184,9 @@ class RidgeHead(SavedModel):
         self.register_buffer("error", unknown, persistent=False)  # of the fit alone
 
     def forward(self, features: Tensor) -> Tensor:
-        """`(..., num_features)` to outputs `(..., num_outputs)`."""
-        return F.linear(features, self.weight, self.bias)
+        """`(..., num_features)` to outputs `(..., num_outputs)`, in the dtype of the weights, under autocast too."""
+        with without_autocast(features):
+            return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
 
     @torch.no_grad()
     def fit(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fredholm._settings import check_count, check_whole
 from fredholm.domains.checks import values_can_be_read
+from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.language.jelinek_mercer import bins, interpolation
 from fredholm.models.language.language_model import LanguageModel, LanguageState
 from fredholm.models.language.recall import NOTHING, Recall
@@ -18,7 +19,7 @@ STRETCHES = 8
 
 
 @final
-class NGramModel(LanguageModel):
+class NGramModel(ClosedFormModel, LanguageModel):
     """Interpolated n-grams of tokens, in closed form but for some weights of bins (Jelinek and Mercer, 1980).
 
         p_k(w | c) = λ(c) p_{k-1}(w | c') + (1 - λ(c)) N(c w) / N(c),        p_{-1} = 1 / V
