@@ -245,23 +245,6 @@ def test_compiled_packages_tell_the_same_boxes(tmp_path: Path) -> None:
     torch.testing.assert_close(torch._inductor.aoti_load_package(path)(x[:7]), trees(x[:7]))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_fitted_and_costs_what_it_rounds(dtype: torch.dtype) -> None:
-    x, told = problem(600)
-    models = []
-    for kept in (torch.float32, dtype):
-        torch.manual_seed(0)
-        models.append(BoostedTrees(4, 1, 20).to(kept))
-        models[-1].fit(x, 300 * told, NUMBER)
-    whole, half = models
-    assert half.leaves.dtype == dtype
-    assert float((half(x) - whole(x)).detach().square().mean()) < 0.01 * float(whole(x).detach().var())
-    torch.testing.assert_close(half.gains.float(), whole.gains, rtol=0.01, atol=0.01)
-    short = whole.threshold == boosted_trees._NEVER
-    assert bool(short.any())
-    assert not (x.max() > half.threshold[short].float()).any()
-
-
 def test_a_tree_asks_for_coordinates_that_gained_and_for_a_draw_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boosted_trees, "READ", 0)
     x = torch.randn(60, 200, generator=torch.Generator().manual_seed(0))
@@ -282,16 +265,6 @@ def test_a_tree_asks_for_coordinates_that_gained_and_for_a_draw_of_the_others(mo
     assert len(growth._asked(gained)) == 150
     monkeypatch.setattr(boosted_trees, "READ", growth.num_drawn * 900)
     assert len(growth._asked(torch.zeros(700))) == 512
-
-
-def test_thresholds_that_a_dtype_does_not_hold_are_not_grown() -> None:
-    x = 1000 + torch.rand(300, 1, generator=torch.Generator().manual_seed(0))  # bfloat16 has every fourth number there
-    y = (x > 1000.5).float()
-    torch.manual_seed(0)
-    model = BoostedTrees(1, 1, 60).bfloat16()
-    left_out = model.fit(x, y, NUMBER)
-    errors = [float((told - y).detach().square().mean() / y.var()) for told in (left_out, model(x))]
-    assert errors == pytest.approx([1.0, 1.0], abs=0.05)
 
 
 def test_a_regressand_of_other_outputs_changes_nothing() -> None:

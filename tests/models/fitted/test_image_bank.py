@@ -184,16 +184,3 @@ def test_what_cannot_be_read_is_refused_by_name() -> None:
         ImageBank.Config(num_filters=0)
     with refused(ValueError, "models.ImageBank", "width", "0"):
         ImageBank.Config().build((3, 0), 1, 2)
-
-
-@pytest.mark.parametrize("mirrored", [0.0, 0.5])
-def test_weights_of_16_bits_read_features_of_32(mirrored: float) -> None:
-    images, wanted = discs(24)
-    built = bank((9, 48), 1)
-    built.fit([(images, wanted)], NUMBER)
-    built.mirrored.fill_(mirrored)
-    images[0] = 0.0  # to which no filter answers
-    told = built(images)
-    found = built.half()(images)
-    assert found.dtype == torch.float16
-    torch.testing.assert_close(found.float(), told, rtol=0.05, atol=0.05)

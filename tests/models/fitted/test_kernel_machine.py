@@ -228,7 +228,6 @@ def test_half_precision_and_autocast_cost_what_the_inputs_lose() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(machine(x.float()).float(), expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(machine(x).float(), expected, rtol=1e-5, atol=1e-5)
-    assert bool(machine.bfloat16()(x).isfinite().all())
 
 
 def test_far_from_the_origin_it_is_fitted_to_what_it_keeps() -> None:

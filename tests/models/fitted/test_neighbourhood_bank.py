@@ -12,7 +12,7 @@ from torch import Tensor
 from fredholm.domains import Graph
 from fredholm.encoders import GraphBatch
 from fredholm.models import FeatureBlock, GraphReading, NeighbourhoodBank, RidgeHead
-from fredholm.models.fitted.neighbourhood_bank import SCALES, neighbourhoods
+from fredholm.models.fitted.neighbourhood_bank import SCALES, neighbourhoods, read_graphs
 from fredholm.models.fitted.ridge_head import SHARES
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
@@ -107,7 +107,7 @@ def test_features_are_means_and_deviations_of_waves_over_neighbourhoods(hops: in
     torch.testing.assert_close(waves.double(), expected, rtol=1e-4, atol=2e-5)
     assert not expected[0, 300:].abs().max() > 1e-6  # a single node does not vary
     assert not waves[0, 300:].any()
-    u, domain = built._signal(graphs)
+    u, domain = read_graphs(built.encoder, graphs)
     assert built.colours is not None
     assert torch.equal(colours, built.colours(graphs, domain, u.dtype))
     nodes = torch.arange(5) + 1.0
@@ -180,7 +180,7 @@ def test_the_fit_is_that_of_the_scale_and_shares_with_the_smallest_errors(num_co
     scale, head, waves = best
     assert float(built.scale) == scale
     if built.colours is not None:
-        u, domain = built._signal(graphs)
+        u, domain = read_graphs(built.encoder, graphs)
         both = torch.cat([waves, built.colours(graphs, domain, u.dtype)[order]], 1)
         share, heads = float(head.shares[1]), []
         for last in SHARES:

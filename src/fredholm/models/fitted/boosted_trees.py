@@ -103,7 +103,7 @@ class BoostedTrees(CoordinateModel):
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
         x = x.to(self.threshold.dtype)
-        growth = _Growth(x, wanted - offset, dealt(len(x), groups, FOLDS, x.device), self.threshold.dtype)
+        growth = _Growth(x, wanted - offset, dealt(len(x), groups, FOLDS, x.device))
         trees, count, left_out = list[_Trees](), 0, growth.left_out()
         error = float(left_out.square().mean())
         for _ in range(self.leaves.shape[1]):
@@ -144,9 +144,8 @@ class _Trees(NamedTuple):
 class _Growth:
     """What is left of Y, `(FOLDS, n, c)`, and what coordinates gained, while trees grow for all folds side by side."""
 
-    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor, dtype: torch.dtype = torch.float32) -> None:
-        # as thresholds are kept, so that a model answers as it did where it was grown
-        edges = torch.stack([_edges(column) for column in x.T]).to(dtype).to(x.dtype)
+    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor) -> None:
+        edges = torch.stack([_edges(column) for column in x.T])
         self.edges = edges[:, : max(1, int(edges.isfinite().sum(1).max()))].contiguous()
         # x > edges[b] where its bin is above b
         self.bins = torch.searchsorted(self.edges, x.T.contiguous()).T.to(torch.int16)
