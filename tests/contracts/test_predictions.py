@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from fredholm import cli
 from fredholm.cli import predict
+from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.tasks import TASKS, Task
 from fredholm.training import TaskModel
@@ -173,8 +174,12 @@ def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, boo
         )
         rows = TaskModel(network, task).predict(files)
         told.append([value for row in rows for value in row.row().values() if isinstance(value, float)])
+        if isinstance(network, FittedModel):  # is never rounded to 16 bits
+            digits = min(digits, 1e-4)
         assert told[-1] == pytest.approx(told[0], rel=digits, abs=digits)
-        assert {parameter.dtype for parameter in network.parameters()} <= {dtype}
+        parts = [part for part in network.modules() if isinstance(part, ClosedFormModel)]
+        kept = {parameter for part in parts for parameter in part.parameters()}
+        assert {parameter.dtype for parameter in network.parameters() if parameter not in kept} <= {dtype}
         unwanted = torch.bfloat16 if isinstance(network, FittedModel) else torch.float32
         assert dtype == torch.float32 or unwanted not in seen
     assert told[0]
