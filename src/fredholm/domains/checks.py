@@ -26,6 +26,15 @@ def has_values(tensor: Tensor) -> bool:
     return not (tensor.is_meta or is_fake(tensor))
 
 
+def is_batched(tensor: Tensor | None) -> bool:
+    """Whether a tensor stands for many, under `torch.func.vmap`."""
+    while tensor is not None and is_functorch_wrapped_tensor(tensor):
+        if is_batchedtensor(tensor):
+            return True
+        tensor = get_unwrapped(tensor)
+    return False
+
+
 def is_open(size: int) -> bool:
     """Whether a size is symbolic, as in an exported graph; a branch on it would hold only for some sizes."""
     return isinstance(size, torch.SymInt)

@@ -1,10 +1,14 @@
 """Softmax attention by PyTorch's fused kernel."""
 
+import contextlib
 import dataclasses
 from typing import final
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, is_gradtrackingtensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from fredholm.domains import Domain
@@ -64,6 +68,17 @@ class FusedAttention(StatefulRoute[DotProduct]):
         return _attend(form, mask, is_causal=length == total), (key, value)
 
 
+def _is_differentiated_otherwise(tensor: Tensor) -> bool:
+    """Whether a forward-mode derivative is taken of a tensor, or several derivatives of `torch.func`."""
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        return True
+    count = 0
+    while is_functorch_wrapped_tensor(tensor):
+        count += is_gradtrackingtensor(tensor)
+        tensor = get_unwrapped(tensor)
+    return count > 1
+
+
 def _past(length: int, total: int, device: torch.device) -> Tensor:
     """Bottom-right causal mask of the last `length` points among `total` keys; torch's own is aligned top-left."""
     return torch.ones(length, total, dtype=torch.bool, device=device).tril(total - length)
@@ -79,9 +94,13 @@ def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tenso
     if _is_out_of_reach(query, key, value, scale):
         query, key, value = query.double(), key.double(), value.double()
         mask = mask.double() if mask is not None and mask.dtype != torch.bool else mask
-    out = scaled_dot_product_attention(
-        query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
-    ).to(dtype)
+    # fused kernels have a first derivative, backwards
+    is_traced = torch.compiler.is_compiling()
+    by_parts = not is_traced and any(map(_is_differentiated_otherwise, (query, key, value)))
+    with sdpa_kernel(SDPBackend.MATH) if by_parts else contextlib.nullcontext():
+        out = scaled_dot_product_attention(
+            query, key, value, mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+        ).to(dtype)
     if out.device.type == "cpu":
         # torch's kernel for few points returns 0 for a NaN query
         out = out.add(query.sum(-1, keepdim=True).to(dtype), alpha=0.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fredholm._precision import without_autocast
-from fredholm.domains.checks import has_values, values_can_be_read
+from fredholm.domains.checks import has_values, is_batched, values_can_be_read
 from fredholm.evaluation.custom_op import Operator
 from fredholm.evaluation.evaluation import Queries, StatefulRoute
 from fredholm.evaluation.integral import Integral
@@ -231,6 +231,8 @@ class NativeRecurrence(StatefulRoute[CellRecurrence]):
         inputs = CellInputs.of(u, state, kernel.weights, mask, reset)
         with without_autocast(u):
             whole = torch.compiler.is_exporting() and mask is None and reset is None
-            run = fused_recurrence if whole or values_can_be_read(mask, reset) else fused_recurrence_op
+            # torch's own functions have no rule for `vmap`
+            is_read = values_can_be_read(mask, reset) and not any(map(is_batched, inputs))
+            run = fused_recurrence if whole or is_read else fused_recurrence_op
             out, *ended = run(inputs, kernel.mode)
         return out, tuple(part for part in ended if part is not None)
