@@ -504,9 +504,6 @@ AGAIN = Reason(
     "compiled again for another size",
 )
 BATCH = Reason("along edges the graph is compiled again for another batch", AssertionError, "compiled again")
-UNBATCHED = Reason(
-    "PyTorch's fused cells have no `vmap`; take `evaluation=StepLoop()`", RuntimeError, "Batching rule|broadcast shape"
-)
 REASONS: dict[tuple[str, str], Reason] = {
     **_reasons("export", RECURRENCES, LENGTH),
     **_reasons("export", "RNN LSTM GRU", UNROLLED),
@@ -515,9 +512,6 @@ REASONS: dict[tuple[str, str], Reason] = {
     **_reasons("ONNX", "DiagonalStateSpace", COMPLEX),
     **_reasons("compile", "Convolution ContinuousConvolution", AGAIN),
     **_reasons("compile", "Diffusion OnEdges", BATCH),
-    **_reasons("vmap, parameters", "RNN LSTM GRU", UNBATCHED),
-    **_reasons("vmap, inputs", "RNN LSTM GRU", UNBATCHED),
-    **_reasons("per-sample gradients", "RNN LSTM GRU", UNBATCHED),
 }
 
 
