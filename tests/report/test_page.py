@@ -142,7 +142,7 @@ def test_a_model_without_its_run(
     monkeypatch.setattr("fredholm.tasks.images.image_learning.open_images", absent)
     monkeypatch.chdir(tmp_path)
     told = notes_of(build_page([tmp_path / "saved"]))
-    assert "The model cannot be asked about examples: nothing is at 'digits', where they would lie" in told
+    assert "The model cannot be evaluated on examples: nothing is at 'digits', relative to" in told
     assert "pass others" not in told
     (tmp_path / "saved" / "model.safetensors").write_bytes(b"")
     assert "Its model cannot be read: " in notes_of(build_page([tmp_path / "saved"]))
@@ -402,7 +402,7 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     assert "How it goes on" in [block.title for block in galleries]
     text.unlink()
     found = build_page([tmp_path / "run"])
-    assert "cannot be asked about examples" in notes_of(found)
+    assert "cannot be evaluated on examples" in notes_of(found)
     assert blocks_of(found, Plot)
 
 

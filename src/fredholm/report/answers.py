@@ -1,4 +1,4 @@
-"""How good a model's answers are: its metric with an interval, and what it gets wrong, by the kind of its target."""
+"""The section on a model's predictions: the metric with its interval, and the errors by kind of target."""
 
 import math
 from collections.abc import Iterator
@@ -18,26 +18,26 @@ from .examination import Examination
 from .statistics import BINS, ClassScores, confusion
 
 MOST_CLASSES = 16
-"""In the drawing of a confusion matrix: those with the most errors."""
+"""Most classes in the plot of a confusion matrix, chosen by their number of errors."""
 MOST_ROWS = 200
-"""Of a table of classes or labels."""
+"""Most rows in a table of classes or labels."""
 HISTOGRAM_BINS = 24
 MOST_DOTS = 1000
-"""Of a scatter plot."""
+"""Most points in a scatter plot."""
 
 
 def answer_section(task: Task, found: Examination, logged: float | None) -> Section:
-    """Of a run.
+    """The section on the quality of a run's predictions.
 
     Args:
-        task: its task.
-        found: what its model said.
-        logged: the objective on the whole split, as its log has it; None: it has none.
+        task: the run's task.
+        found: the examination of its model.
+        logged: the objective on the whole split from the run's log; None where the log has none.
     """
     blocks: list[Block] = [_headline(task, found, logged)]
     if found.split == "valid":
         message = (
-            "These are numbers of the validation data, on which the step was chosen: test data are read at the end."
+            "These numbers are of the validation data, on which the step was chosen. Test data are read at the end."
         )
         blocks.append(Note(message, is_warning=True))
     if isinstance(task, TargetTask):
@@ -127,7 +127,7 @@ def _confusion(counts: Tensor, names: tuple[str, ...], what: str) -> Plot:
     pairs = [(int(counts[a, b]), a, b) for a, b in (counts - counts.diagonal().diag()).nonzero().tolist()]
     worst = sorted(pairs, key=lambda each: (-each[0], each[1:]))[:20]
     cells: tuple[tuple[Cell, ...], ...] = tuple((names[a], names[b], count) for count, a, b in worst)
-    table = Table(title="What is taken for what", columns=("truth", "answer", what), rows=cells, is_folded=True)
+    table = Table(title="Most frequent confusions", columns=("truth", "answer", what), rows=cells, is_folded=True)
     note = f"Shades are shares of a row. {note}".strip()
     height = max(160, min(520, 26 * len(chosen) + 90))
     spec = heat(rows, ("answer", "answer"), ("truth", "truth"), ("count", what), height=height)

@@ -1,4 +1,4 @@
-"""What the kernels of a model learnt: where they look, how much they hold, what they follow, and what they cost."""
+"""The section on a model's kernels: profiles, receptive fields, weights, spectra, symmetries and costs."""
 
 import dataclasses
 import math
@@ -28,35 +28,35 @@ from .charts import Row, away_from_zero, axis, bars, chart, hint
 from .drawing import drawn
 
 MOST_OPERATORS = 6
-"""Whose kernels are shown: the first, the last, and some between."""
+"""Most operators whose kernels are shown: the first, the last, and some between."""
 MOST_INPUTS = 30
-"""That are drawn, of all in a table."""
+"""Most columns in the plot of input relevances; the table lists all."""
 MOST_HEADS = 8
 MOST_MAP = 2**20
-"""Weights of a head that are computed for a map."""
+"""Most weights of a head that are computed for a map."""
 MOST_CELLS = 30
-"""Displacements along each axis that a map shows one by one."""
+"""Most displacements along each axis that a map shows singly."""
 MOST_READ = 1024
-"""Displacements along each axis among which those are looked for."""
+"""Most displacements along each axis that are searched for those where κ is not 0."""
 MOST_POINTS = 300
-"""Of a signal on which symmetry is measured."""
+"""Most points of a signal on which symmetry is measured."""
 SECONDS = 5.0
-"""After which no further readings are made."""
+"""Seconds after which no further analysis is begun."""
 Found = TypeVar("Found")
 REFUSALS = (ValueError, TypeError, RuntimeError, NotImplementedError)
-"""What a reading raises where it has no meaning, or there is no memory for it."""
+"""Errors of an analysis that does not apply to a kernel, or for which memory is short."""
 
 
 @final
 @dataclass
 class _Readings:
-    """Readings until the time is over, with what could not be read."""
+    """Runs analyses until a deadline and collects the reasons for missing ones."""
 
     end: float
     missing: dict[str, list[str]]
 
     def of(self, what: str, name: str, read: Callable[[], Found]) -> Found | None:
-        """What a reading gives; None where it has no meaning, or the time is over."""
+        """Result of an analysis; None where it does not apply or the time is over."""
         if time.monotonic() > self.end:
             self.missing.setdefault("there was no time left", []).append(f"{what} of {name}")
             return None
@@ -68,7 +68,7 @@ class _Readings:
 
 
 def input_section(counts: Mapping[str, float]) -> Section:
-    """How much what a model reads counts, the most first."""
+    """The section on the relevance of each input column, the most relevant first."""
     found = sorted(counts.items(), key=lambda each: -each[1])
     table = Table(title="How much columns count", columns=("column", "counts"), rows=tuple(found))
     rows: list[Row] = [{"column": name, "counts": count} for name, count in found[:MOST_INPUTS]]
@@ -82,7 +82,7 @@ def input_section(counts: Mapping[str, float]) -> Section:
 
 
 def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.device) -> Section:
-    """All readings at the first example of a split; beside a model in closed form those of the network.
+    """The section of all kernel analyses at the first example of a split; of a blended model those of its network.
 
     Raises:
         ValueError, OSError, ImportError: the data cannot be read, or torchmetrics is not installed.
@@ -91,7 +91,7 @@ def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.d
     model = model.network if isinstance(model, Blended) else model
 
     def run() -> None:
-        if isinstance(task, TargetTask):  # whose metrics are not needed, and take seconds to import
+        if isinstance(task, TargetTask):  # its metrics are not needed and take seconds to import
             task.outputs_and_targets(model, split, first)
         else:
             batch = move(task.held_out_batch(split, first), device)
@@ -131,7 +131,7 @@ def _some(names: list[str]) -> list[str]:
 
 
 def _terms(name: str, integral: Integral[Kernel]) -> dict[str, Integral[Kernel]]:
-    """The kernels that an operator's is a sum of, each with its own integral."""
+    """The summands of an operator's kernel, each with its own integral."""
     kernel = integral.kernel
     if isinstance(kernel, Scaled):
         return _terms(name, integral.of(kernel.kernel))
@@ -167,7 +167,7 @@ def _costs(integrals: dict[str, Integral[Kernel]], costs: dict[str, analysis.Ope
 
 
 def _profiles(readings: _Readings, name: str, integral: Integral[Kernel]) -> list[Block]:
-    """By displacement along a line, else by distance and, in the plane, a map."""
+    """Plots of κ by displacement along a line, else by distance and, in the plane, as a map."""
     is_line = integral.domain.pos_dim == 1
     profile = readings.of(
         "the profile",
@@ -196,7 +196,7 @@ def _profiles(readings: _Readings, name: str, integral: Integral[Kernel]) -> lis
 
 
 def flat_profile(integral: Integral[Kernel]) -> analysis.KernelProfile:
-    """By displacement in the plane: all where κ is not 0, and those around; or in bins, where these are too many."""
+    """Profile of κ by displacement in the plane: where κ is not 0, with a margin; in bins where these are too many."""
     profile = analysis.kernel_profile(integral, bins=MOST_READ // 2)
     size = profile.mean.mean(0)
     is_held = torch.ones(len(size), dtype=torch.bool)
@@ -303,7 +303,7 @@ def _spectra(readings: _Readings, terms: dict[str, Integral[Kernel]]) -> list[Bl
 
 
 def _over(domain: Domain, values: Tensor, title: str) -> View:
-    """Values at the points of a domain, as what these allow."""
+    """A view of values at the points of a domain: a field, a curve or coloured points."""
     pos = (domain.pos if domain.pos.ndim == 2 else domain.pos[0]).cpu()
     grid = whole_grid(domain)
     if grid is not None and len(grid.shape) == 2:
@@ -317,7 +317,7 @@ def _over(domain: Domain, values: Tensor, title: str) -> View:
 def _fields(
     readings: _Readings, model: nn.Module, run: Callable[[], None], integrals: dict[str, Integral[Kernel]]
 ) -> list[Block]:
-    """From the last operator's output at some points back to the first one's input."""
+    """Receptive fields: gradients of the last operator's output at some points by the first one's input."""
     first = next(iter(integrals))
     several = [integral.num_queries for integral in integrals.values() if integral.num_queries > 1]
     n, cards = several[-1] if several else 1, list[Card]()
@@ -353,7 +353,7 @@ def _fields(
 
 
 def _maps(readings: _Readings, name: str, integral: Integral[Kernel]) -> list[Block]:
-    """Of a kernel with weights: what the point in the middle takes from where, along a line what all points do."""
+    """Attention weights of a kernel: of all queries on a line, otherwise of the point in the middle."""
     kernel, n = integral.kernel, integral.domain.num_points
     if not isinstance(kernel, ValueMixing):
         return []

@@ -1,4 +1,4 @@
-"""What a language model makes of text: how its loss falls with what came before, and how it goes on."""
+"""The section on a language model: loss by position in the context, and continuations."""
 
 import math
 
@@ -18,15 +18,15 @@ from .drawing import drawn
 from .examination import Examination
 
 MOST_WINDOWS = 64
-"""That the loss by position is the mean of."""
+"""Most windows that the loss by position is averaged over."""
 LENGTH = 200
-"""Tokens of a continuation."""
+"""Most tokens of a continuation."""
 PROMPTS = 2
 
 
 @torch.no_grad()
 def text_section(task: LanguageModelling, model: nn.Module, found: Examination, device: torch.device) -> Section:
-    """The loss by position in a window, and continuations of the beginnings of some windows."""
+    """The section of the loss by position in a window and of continuations of some windows."""
     indices = found.indices[:MOST_WINDOWS]
     batch = move(task.held_out_batch(found.split, indices), device)
     logits = task.logits(model, batch).float()
