@@ -1,8 +1,8 @@
-"""How far an operator is from moving its result with its samples.
+"""Equivariance error of an operator under moves of its samples.
 
 Legend
-    S, g·S     samples {(x_i, u_i)}, and {(g x_i, u_i)}        O(S)    what the operator makes of them, a function
-    x̂_q        places where it is compared
+    S, g·S     samples {(x_i, u_i)}, and {(g x_i, u_i)}        O(S)    the operator's result for them, a function
+    x̂_q        positions where results are compared
 
     error = rms_q ‖O(g·S)(g x̂_q) - O(S)(x̂_q)‖
 
@@ -25,7 +25,7 @@ from fredholm.fields.placed_field import PlacedField
 NAME = "analysis.equivariance_error"
 
 SetOperator = Callable[[Tensor, Domain], Tensor | PlacedField]
-"""From a signal `(B, N, C)` and where it lives to fields, to a signal at the same points, or to a vector a set."""
+"""A map from a signal `(B, N, C)` and its domain to fields, a signal at the same points, or one vector per set."""
 
 
 class EquivarianceError(NamedTuple):
@@ -36,10 +36,10 @@ class EquivarianceError(NamedTuple):
     relative: Tensor
     """The same, divided by `norm`."""
     norm: Tensor
-    """Root mean square over places and channels of what the operator makes of the samples as they are, `(B,)`."""
+    """Root mean square of the result for the unmoved samples, over positions and channels, `(B,)`."""
     variation: Tensor
-    """Root mean square of its deviation from its own mean over places, `(B,)`: near 0 the result is a constant, which
-    moves with everything. 0 for a vector."""
+    """Root mean square of that result's deviation from its mean over positions, `(B,)`. Near 0 the result is a
+    constant, which is equivariant trivially. 0 for a vector."""
 
 
 @torch.no_grad()
@@ -54,7 +54,7 @@ def equivariance_error(
     min_norm: float = 1e-3,
     generator: torch.Generator | None = None,
 ) -> EquivarianceError:
-    """How far O(g·S) is from g·O(S), for drawn g of a group.
+    """Measures the distance of O(g·S) from g·O(S) for random g of a group.
 
     Args:
         operator: an `IntegralOperator`, a block, a `FieldOperator`, or any function of a signal and a domain, in
@@ -62,15 +62,15 @@ def equivariance_error(
             must stay as it is, and fields are compared at `query_pos`.
         moves: the group.
         u: the signal, `(B, N, C)`; scalars in every channel: a move does not change them.
-        domain: where it lives; weights and masks move along, and other structure (grids, times) is not kept.
-        query_pos: places where fields are compared, `(Nq, s)` or `(B, Nq, s)`; None: the points themselves.
+        domain: domain of the signal; weights and masks move along, other structure (grids, times) is not kept.
+        query_pos: positions where fields are compared, `(Nq, s)` or `(B, Nq, s)`; None: the points themselves.
         num_moves: G, at least 1.
-        min_norm: the least norm that tells anything, in the unit of the result.
-        generator: of the draws; None: torch's global seed.
+        min_norm: smallest norm at which the error is meaningful, in the unit of the result.
+        generator: random generator of the moves; None: torch's global seed.
 
     Raises:
         ValueError: where the norm of a result is at most `min_norm`, or it is not finite.
-        TypeError: on an operator that gives neither.
+        TypeError: on an operator that returns none of these.
     """
     check_count(NAME, "num_moves", num_moves)
     pos = domain.pos.expand(len(u), -1, -1) if domain.pos.ndim == 2 else domain.pos
@@ -97,7 +97,7 @@ def equivariance_error(
 
 
 def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: Tensor, asked: Tensor) -> Tensor:
-    """The operator's result for moved samples, at moved places, in the order of before, `(B, places, C)` in float64."""
+    """The operator's result for moved samples at moved positions, in the original order, `(B, places, C)`, float64."""
     order = move.order
     mask, weights = domain.mask, None if domain.is_even else domain.weights
     moved = move(pos)
@@ -124,7 +124,7 @@ def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: T
 
 
 def _places(reference: Tensor, u: Tensor, is_there: Tensor | None) -> Tensor:
-    """Which places count, `(B, places, 1)`, 0 or 1."""
+    """Mask of the positions that count, `(B, places, 1)`, 0 or 1."""
     ones = torch.ones_like(reference[..., :1])
     if is_there is None or reference.shape[1] != u.shape[1]:
         return ones
