@@ -114,7 +114,7 @@ def kernel_profile(
 
     Raises:
         TypeError, ValueError: an argument that is no operator, an entry or a diagonal that κ has not, or a kernel that
-                    is too large to be read.
+            is too large to be read.
     """
     for name, value in (("bins", bins), ("num_queries", num_queries)):
         check_count(f"analysis.{NAME}", name, value)

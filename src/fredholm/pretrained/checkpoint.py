@@ -242,7 +242,7 @@ def find_tensors(folder: Path) -> Tensors:
 
     Raises:
         ValueError, OSError: there are no tensors, a shard is missing, a file is damaged, or the folder holds pickles
-                    alone.
+            alone.
     """
     index = folder / INDEX
     files = [folder / SINGLE]
