@@ -494,7 +494,7 @@ def test_no_other_file_is_replaced(copy: Path, tmp_path: Path, capsys: pytest.Ca
     notes.write_text("mine")
     code, _, err = call(capsys, "report", copy, "--output", notes)
     assert code == 2
-    assert "is no page of this program" in err
+    assert "is not a page of this program" in err
     assert notes.read_text() == "mine"
 
 
