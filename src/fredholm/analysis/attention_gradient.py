@@ -143,8 +143,8 @@ def _range(values: Tensor, shares: Tensor, dim: int) -> Tensor:
 def _check(features: Tensor, residual: Tensor, weights: Tensor | None) -> None:
     fits = features.ndim >= 2 and residual.ndim >= 2 and features.shape[:-1] == residual.shape[:-1]
     if not fits or (weights is not None and weights.shape != features.shape[:-1]):
-        came = "" if weights is None else f" and weights {tuple(weights.shape)}"
+        got = "" if weights is None else f" and weights {tuple(weights.shape)}"
         raise ValueError(
             "analysis: features (..., N, K), residual (..., N, m) and weights (..., N) must agree; got "
-            f"{tuple(features.shape)}, {tuple(residual.shape)}{came}"
+            f"{tuple(features.shape)}, {tuple(residual.shape)}{got}"
         )

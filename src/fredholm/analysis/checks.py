@@ -14,8 +14,8 @@ def checked_matrix(name: str, A: Tensor) -> Tensor:
             A: the weights.
     """
     if not isinstance(A, Tensor) or not A.dtype.is_floating_point:
-        came = str(A.dtype) if isinstance(A, Tensor) else type(A).__name__
-        raise TypeError(f"analysis.{name}: weights must be a float tensor (..., N, N); got {came}")
+        got = str(A.dtype) if isinstance(A, Tensor) else type(A).__name__
+        raise TypeError(f"analysis.{name}: weights must be a float tensor (..., N, N); got {got}")
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ValueError(
             f"analysis.{name}: weights must be (..., N, N), from the points of a domain to the same points; "

@@ -74,10 +74,10 @@ def equivariance_error(
     """
     check_count(NAME, "num_moves", num_moves)
     pos = domain.pos.expand(len(u), -1, -1) if domain.pos.ndim == 2 else domain.pos
-    asked = pos if query_pos is None else query_pos.to(pos)
+    compared_pos = pos if query_pos is None else query_pos.to(pos)
     is_there = domain.mask if query_pos is None else None
     still = Move(torch.eye(domain.pos_dim, dtype=torch.float64), torch.zeros(domain.pos_dim, dtype=torch.float64))
-    reference = _result(operator, still, u, domain, pos, asked)
+    reference = _result(operator, still, u, domain, pos, compared_pos)
     places = _places(reference, u, is_there)
     norm = _rms(reference, places)
     if not bool(norm.isfinite().all()):
@@ -90,13 +90,13 @@ def equivariance_error(
     absolute = []
     for _ in range(num_moves):
         move = moves.draw(domain.pos_dim, domain.num_points, generator)
-        absolute.append(_rms(_result(operator, move, u, domain, pos, asked) - reference, places))
+        absolute.append(_rms(_result(operator, move, u, domain, pos, compared_pos) - reference, places))
     errors = torch.stack(absolute)
     mean = (places * reference).sum(1, keepdim=True) / places.sum(1, keepdim=True).clamp_min(1)
     return EquivarianceError(errors, errors / norm, norm, _rms(reference - mean, places))
 
 
-def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: Tensor, asked: Tensor) -> Tensor:
+def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: Tensor, compared_pos: Tensor) -> Tensor:
     """The operator's result for moved samples at moved positions, in the original order, `(B, places, C)`, float64."""
     order = move.order
     mask, weights = domain.mask, None if domain.is_even else domain.weights
@@ -108,11 +108,11 @@ def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: T
         weights = None if weights is None else weights[..., order]
     found = operator(u, Points(moved, weights, mask, periodic=domain.is_periodic))
     if isinstance(found, PlacedField):
-        return found(move(asked)).double()
+        return found(move(compared_pos)).double()
     if not isinstance(found, Tensor) or found.ndim not in (2, 3):
-        came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise TypeError(
-            f"{NAME}: the operator must give fields, (batch, points, channels) or (batch, channels); got {came}"
+            f"{NAME}: the operator must give fields, (batch, points, channels) or (batch, channels); got {got}"
         )
     if found.ndim == 2:
         return found[:, None].double()

@@ -121,8 +121,8 @@ def kernel_profile(
     integral = integral_of(NAME, operator, u, domain)
     found = values_at(NAME, integral, num_queries)
     read = _read(integral.kernel, found.kappa, reading)
-    asked = found.query_domain.pos
-    apart = found.domain.displacement(asked).double()
+    query_pos = found.query_domain.pos
+    apart = found.domain.displacement(query_pos).double()
     if by == "distance":
         apart = apart.norm(dim=-1, keepdim=True)
     elif by != "displacement":

@@ -120,10 +120,12 @@ def kernel_spectrum(
 
 def _matrices(integral: Integral[Kernel], most: int) -> tuple[Tensor, int]:
     """M, `(B, H, d_h, d_in, Nq, N)`, and N, which is at most `most` where κ may be read at a subset of points."""
-    kappa, domain, asked = values_at(NAME, integral, most, most)
-    root, root_asked = (torch.atleast_2d(integral.kernel.measure(each)).double().sqrt() for each in (domain, asked))
+    kappa, domain, query_domain = values_at(NAME, integral, most, most)
+    root, query_root = (
+        torch.atleast_2d(integral.kernel.measure(each)).double().sqrt() for each in (domain, query_domain)
+    )
     rows = by_head(integral.kernel, kappa.double())  # (B, Nq, N, H, d_h, d_in)
-    rows = rows * root_asked[:, :, None, None, None, None] * root[:, None, :, None, None, None]
+    rows = rows * query_root[:, :, None, None, None, None] * root[:, None, :, None, None, None]
     return rows.permute(0, 3, 4, 5, 1, 2), domain.num_points
 
 

@@ -59,19 +59,19 @@ def attention_weights(
             f"{'; ask for those of its terms, one by one' if isinstance(kernel, Sum) else ''}"
         )
     domain = Line(u.shape[1]).to(u.device) if domain is None else domain
-    asked = domain if query_domain is None else query_domain
+    target_domain = domain if query_domain is None else query_domain
     at_queries = u if query is None else query
-    for name, signal, where in (("u", u, domain), ("query", at_queries, asked)):
+    for name, signal, where in (("u", u, domain), ("query", at_queries, target_domain)):
         if signal.shape[1] != where.num_points:
             raise ValueError(
                 f"analysis.attention_weights: {name} has {signal.shape[1]} points but its domain {where!r} has "
                 f"{where.num_points}"
             )
-    query = None if query is None else _present(query, asked)
+    query = None if query is None else _present(query, target_domain)
     weights = kernel.coefficients(_present(u, domain), domain, query, query_domain)
-    if asked.mask is None:
+    if target_domain.mask is None:
         return weights
-    exists = asked.mask if asked.mask.ndim == 2 else asked.mask[None]
+    exists = target_domain.mask if target_domain.mask.ndim == 2 else target_domain.mask[None]
     return torch.where(exists[:, None, :, None], weights, 0.0)
 
 
@@ -112,9 +112,9 @@ def record_weights(model: nn.Module, names: Sequence[str] | None = None) -> Iter
     chosen = list(found) if names is None else list(names)
     unknown = [name for name in chosen if name not in found]
     if unknown or not chosen:
-        asked = f"names {unknown} are" if unknown else "the model has"
+        subject = f"names {unknown} are" if unknown else "the model has"
         raise ValueError(
-            f"analysis.record_weights: {asked} no operators whose kernels mix values; there are {list(found)}"
+            f"analysis.record_weights: {subject} no operators whose kernels mix values; there are {list(found)}"
         )
     recorded: dict[str, Tensor] = {}
     handles = [

@@ -393,9 +393,9 @@ class RecurrenceConfig(KernelConfig):
 def check_kernel_config(name: str, what: str, kernel: object) -> None:
     """Raises a TypeError, which begins with `name`, unless the setting `what` is the configuration of a kernel."""
     if not isinstance(kernel, KernelConfig):
-        came = kernel.__name__ if isinstance(kernel, type) else type(kernel).__name__
+        got = kernel.__name__ if isinstance(kernel, type) else type(kernel).__name__
         raise TypeError(
-            f"{name}: {what} must be the configuration of a kernel, such as {what}=MLPConfig(); got {came}; the model "
+            f"{name}: {what} must be the configuration of a kernel, such as {what}=MLPConfig(); got {got}; the model "
             "builds a kernel from it for every layer"
         )
 

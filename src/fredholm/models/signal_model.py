@@ -50,10 +50,10 @@ class SignalModel(SavedModel, abc.ABC):
     def __init__(self, encoder: Encoder, num_outputs: int, *, embed_dim: int, pool: Pool, dropout: float) -> None:
         super().__init__()
         name = f"models.{type(self).__name__}"
-        unsaid = [what for what in ("embed_dim", "pos_dim") if not hasattr(encoder, what)]
-        if unsaid:
+        missing = [what for what in ("embed_dim", "pos_dim") if not hasattr(encoder, what)]
+        if missing:
             raise TypeError(
-                f"{name}: {type(encoder).__name__} does not set {' and '.join(unsaid)}; see encoders.Encoder"
+                f"{name}: {type(encoder).__name__} does not set {' and '.join(missing)}; see encoders.Encoder"
             )
         if encoder.embed_dim != embed_dim:
             raise ValueError(

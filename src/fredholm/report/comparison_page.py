@@ -207,7 +207,7 @@ def _facts(comparison: Comparison, folder: Path) -> list[tuple[str, tuple[str, .
     sizes = (comparison.num_train, comparison.num_valid, comparison.num_test)
     budget = comparison.budget
     minutes = "minute" if budget.minutes == 1 else "minutes"
-    asked = f"{budget.minutes:g} {minutes}: " if budget.minutes is not None else ""
+    planned = f"{budget.minutes:g} {minutes}: " if budget.minutes is not None else ""
     facts = {
         "folder": str(folder),
         "command": shlex.join(["fredholm", *comparison.command_line]),
@@ -215,7 +215,7 @@ def _facts(comparison: Comparison, folder: Path) -> list[tuple[str, tuple[str, .
         "data": comparison.data or "-",
         "examples": "{:,} to learn from, {:,} for validation, {:,} for testing".format(*sizes),
         "parameters": f"about {comparison.target_parameters:,} of every network",
-        "budget": f"{asked}{counted(budget.epochs, 'epoch')} a run, seeds {', '.join(map(str, comparison.seeds))}",
+        "budget": f"{planned}{counted(budget.epochs, 'epoch')} a run, seeds {', '.join(map(str, comparison.seeds))}",
         "began": comparison.created,
         "machine": ", ".join(comparison.machine.values()),
         "version": comparison.version,

@@ -92,8 +92,8 @@ def _of_batch(coordinates: Coordinates, batch: int) -> Coordinates:
 
 def _check(name: str, u: Tensor, domain: Domain, pos_dim: int, out_dim: int) -> None:
     if not isinstance(u, Tensor) or u.ndim != 3 or u.shape[-1] != out_dim:
-        came = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
-        raise ValueError(f"{name}: u must be (batch, samples, {out_dim}), the values of samples; got {came}")
+        got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
+        raise ValueError(f"{name}: u must be (batch, samples, {out_dim}), the values of samples; got {got}")
     if not isinstance(domain, Domain):
         raise TypeError(f"{name}: expected a fredholm domain; got {type(domain).__name__}")
     if domain.pos_dim != pos_dim:

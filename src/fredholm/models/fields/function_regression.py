@@ -142,7 +142,7 @@ class FunctionRegression(SavedModel):
                 f"models.FunctionRegression: expected values (batch, points, {config.num_channels}) at points of "
                 f"{config.pos_dim} coordinates; got {tuple(values.shape)} at points of {domain.pos_dim}"
             )
-        asked = domain if at is None else at
+        query_domain = domain if at is None else at
         given, wanted = (
             self._domain(places, pos)
             for places, pos in ((config.given, self.given_pos), (config.wanted, self.wanted_pos))
@@ -151,8 +151,8 @@ class FunctionRegression(SavedModel):
             known = values if domain.has_points_of(given) else interpolated(inputs, given)
             kernel = self._kernel(known.flatten(1).double(), self.functions.double(), self.rate)
             found = (kernel @ self.dual.double() + self.offset.double()).unflatten(1, (-1, config.num_outputs))
-            if not asked.has_points_of(wanted):
-                found = interpolated(FunctionBatch(found, wanted), asked)
+            if not query_domain.has_points_of(wanted):
+                found = interpolated(FunctionBatch(found, wanted), query_domain)
             return found.to(values.dtype)
 
     @torch.no_grad()

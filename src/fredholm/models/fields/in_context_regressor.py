@@ -140,8 +140,8 @@ class InContextRegressor(SavedModel):
         self, layer: IntegralOperator, features: Tensor, residual: Tensor, query: Tensor, at: Domain
     ) -> Tensor:
         """Returns Pᵀ q · g at every query, `(B·F, Nq, m)`; with softmax up to O(1/τ)."""
-        signal, asked = torch.cat([features, residual], dim=-1), Sequence(query.shape[1], device=query.device)
-        out = layer(signal, at, query=query, query_domain=asked)
+        signal, queries = torch.cat([features, residual], dim=-1), Sequence(query.shape[1], device=query.device)
+        out = layer(signal, at, query=query, query_domain=queries)
         if self.temperature is None:
             return out
         kernel = layer.kernel

@@ -97,8 +97,8 @@ class BoostedTrees(CoordinateModel):
         x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
         start = torch.arange(leaves.shape[1], device=x.device) * leaves.shape[2]
         for k in range(FOLDS):
-            answers = x[:, self.coordinate[k].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
-            total = total + leaves[k].flatten(0, 1)[_box(answers) + start].sum(1)
+            outcomes = x[:, self.coordinate[k].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
+            total = total + leaves[k].flatten(0, 1)[_box(outcomes) + start].sum(1)
         return total
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
@@ -160,7 +160,7 @@ class _Growth:
         """Errors of each example by the trees grown without it, float64 `(n, c)`."""
         return self.rest[self.fold, torch.arange(len(self.fold), device=self.fold.device)].double()
 
-    def _asked(self, gained: Tensor) -> Tensor:
+    def _candidates(self, gained: Tensor) -> Tensor:
         """Candidate coordinates of the next tree of a fold, by their gains in this fold."""
         number, count = len(gained), min(max(COORDINATES[0], READ // self.num_drawn), COORDINATES[1])
         if number <= count:
@@ -175,8 +175,8 @@ class _Growth:
         """Grows the next tree of each fold and subtracts it from the residuals."""
         folds, device = torch.arange(FOLDS, device=self.rest.device)[:, None], self.rest.device
         drawn = torch.stack([_some(known, self.num_drawn) for known in self.known])
-        asked = torch.stack([self._asked(gained) for gained in self.gains])
-        bins, rest = self.bins[drawn[..., None], asked[:, None]].long(), self.rest[folds, drawn]
+        candidates = torch.stack([self._candidates(gained) for gained in self.gains])
+        bins, rest = self.bins[drawn[..., None], candidates[:, None]].long(), self.rest[folds, drawn]
         along = rest[..., 0] if rest.shape[2] == 1 else rest @ torch.randn(rest.shape[2]).to(rest)
         trees = _Trees(
             torch.zeros(FOLDS, _LEVELS, dtype=torch.int64, device=device),
@@ -188,15 +188,15 @@ class _Growth:
         box = torch.zeros_like(drawn)
         for level in range(depth):
             gain, gained = _gains(bins, along, box, 2**level)
-            gain = torch.where(self.edges[asked].isfinite(), gain, -1.0).flatten(1)
+            gain = torch.where(self.edges[candidates].isfinite(), gain, -1.0).flatten(1)
             best = gain.argmax(1)
             column, place = best // (BINS - 1), best % (BINS - 1)
-            coordinate = asked[folds[:, 0], column]
+            coordinate = candidates[folds[:, 0], column]
             trees.coordinate[:, level], places[:, level] = coordinate, place
             trees.threshold[:, level] = self.edges[coordinate, place]
             trees.gains[:, level] = (gain[folds[:, 0], best] - gained).clamp_min(0)
-            answers = bins.gather(2, column[:, None, None].expand(-1, bins.shape[1], 1))[..., 0] > place[:, None]
-            box = 2 * box + answers
+            outcomes = bins.gather(2, column[:, None, None].expand(-1, bins.shape[1], 1))[..., 0] > place[:, None]
+            box = 2 * box + outcomes
         box = box << (_LEVELS - depth)
         shape = trees.boxes.shape
         sums = torch.zeros_like(trees.boxes).flatten(0, 1)
@@ -234,11 +234,11 @@ def _gains(bins: Tensor, along: Tensor, box: Tensor, num_boxes: int) -> tuple[Te
     return (below + above).sum(1)[..., :-1], below[:, :, 0, -1].sum(1)
 
 
-def _box(answers: Tensor) -> Tensor:
+def _box(outcomes: Tensor) -> Tensor:
     """The index of a box from its splits' outcomes `(..., _LEVELS)`, the first as the highest bit."""
-    box = torch.zeros_like(answers[..., 0], dtype=torch.int64)
+    box = torch.zeros_like(outcomes[..., 0], dtype=torch.int64)
     for level in range(_LEVELS):  # torch.compile sums int64 along a dimension wrongly on CPUs
-        box = 2 * box + answers[..., level]
+        box = 2 * box + outcomes[..., level]
     return box
 
 

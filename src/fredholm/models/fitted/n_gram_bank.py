@@ -149,8 +149,8 @@ class _Grams(nn.Module):
         fewest, often = (
             torch.zeros_like(keys).scatter_reduce(0, place, times, how, include_self=False) for how in ("amin", "amax")
         )
-        tells = (counts < num_rows) | (fewest < often)
-        keys, counts = keys[tells], counts[tells]
+        is_informative = (counts < num_rows) | (fewest < often)
+        keys, counts = keys[is_informative], counts[is_informative]
         most = counts.argsort(descending=True, stable=True)[: len(self)].sort().values
         self.known.fill_(_NONE)
         self.rarity.zero_()
@@ -275,9 +275,9 @@ class NGramBank(FittedModel[Tensor]):
             letters the order is lowered until n-grams can be numbered.
             """
             default, config = NGramBank.Config(), self
-            is_asked = (self.letter_order, self.num_letter_grams) != (default.letter_order, default.num_letter_grams)
+            is_set = (self.letter_order, self.num_letter_grams) != (default.letter_order, default.num_letter_grams)
             if reading.spelling is None:
-                config = self if is_asked else dataclasses.replace(self, letter_order=0)
+                config = self if is_set else dataclasses.replace(self, letter_order=0)
             elif self.letter_order == default.letter_order:
                 config = dataclasses.replace(self, letter_order=_longest(reading.spelling, self.letter_order))
             bank, letters = NGramBank(reading, 1, dataclasses.replace(config, num_grams=1)), 0
@@ -285,13 +285,13 @@ class NGramBank(FittedModel[Tensor]):
             for tokens in rows:
                 symbols = bank.tokens_of(tokens)
                 tokens_seen.add(bank.of_tokens.occurrences(symbols)[1])
-                if bank.spelling is None or bank.of_letters is None or (letters > MOST_LETTERS and not is_asked):
+                if bank.spelling is None or bank.of_letters is None or (letters > MOST_LETTERS and not is_set):
                     continue
                 spelt = bank.spelling(symbols)
                 letters += len(spelt.symbol)
-                if letters <= MOST_LETTERS or is_asked:
+                if letters <= MOST_LETTERS or is_set:
                     letters_seen.add(bank.of_letters.occurrences(spelt)[1])
-            if letters > MOST_LETTERS and not is_asked:
+            if letters > MOST_LETTERS and not is_set:
                 config = dataclasses.replace(config, letter_order=0)
             counted = {"num_grams": tokens_seen}
             if config.letter_order:
@@ -494,11 +494,11 @@ def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     aim, best, least, worse = wanted - without_own, None, float("inf"), 0
     for penalty in (PENALTIES * unit).tolist():
         scores = torch.cat([fits.scores(penalty) for fits in without], 1)
-        told = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
-        square, tells = float(told.square().sum()), float((told * aim).sum())
+        centred = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
+        square, product = float(centred.square().sum()), float((centred * aim).sum())
         # rounding errors would get a gain that makes them large
-        gain = max(0.0, tells / square) if square > ROUNDING**2 * float(aim.square().sum()) else 1.0
-        left_out = without_own + gain * told
+        gain = max(0.0, product / square) if square > ROUNDING**2 * float(aim.square().sum()) else 1.0
+        left_out = without_own + gain * centred
         error = float((wanted - left_out).square().mean())
         if error < least:
             least, worse, best = error, 0, (penalty, gain, left_out)

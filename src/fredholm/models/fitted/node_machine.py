@@ -363,9 +363,9 @@ class NodeMachine(FittedModel[KnownNodes]):
                 if of_far is not None:
                     self.spread.dual[: len(drawn)] = rest.read.gain * of_far.weights[:, rest.read.column]
             values = torch.cat([self.dual[drawn], torch.ones_like(self.dual[drawn, :1])], 1)
-            said = steps.sums(nodes[drawn], values, self._sight.coefficients())[nodes[drawn]]
-            self.aim[drawn] = said[:, :-1] + self.noise * self.dual[drawn]
-            self.crowd[drawn] = said[:, -1]
+            sums = steps.sums(nodes[drawn], values, self._sight.coefficients())[nodes[drawn]]
+            self.aim[drawn] = sums[:, :-1] + self.noise * self.dual[drawn]
+            self.crowd[drawn] = sums[:, -1]
             self.answers.copy_(self(inputs)[nodes])
         return rest.read(rest.scores)
 
@@ -383,10 +383,10 @@ class NodeMachine(FittedModel[KnownNodes]):
         near.rank(near.wanted - features)
         kernel, x = self.machine.table.machine, self.machine.coordinates(numbers[near.nodes])
         found = near.beside(kernel.kernel(x, x), features)
-        said = near.alone if found is None else found.left_out
-        if said is None:
+        left_out = near.alone if found is None else found.left_out
+        if left_out is None:
             return None
-        kernel.solve(x, near.wanted - said, groups=near.groups)
+        kernel.solve(x, near.wanted - left_out, groups=near.groups)
         other = near.beside(kernel.kernel(x, x))
         return found if other is None or (found is not None and found.error <= other.error) else other
 
@@ -503,15 +503,15 @@ class _Near:
     def rank(self, rest: Tensor) -> None:
         """Keeps the reaches that predict best by themselves, for the targets and for the residuals of features."""
         own, members = rest[self._some], self._members
-        parts, told = (self._chosen, own - own.mean(0)), list[tuple[Reach, list[KernelFit]]]()
+        parts, fits = (self._chosen, own - own.mean(0)), list[tuple[Reach, list[KernelFit]]]()
         self._kernels, self._without, self.errors = {}, None, self._chosen.square().mean(1)
         for reach, between, unit in self._all():
-            told.append((reach, best_fits(between, parts, members, PENALTIES)))
+            fits.append((reach, best_fits(between, parts, members, PENALTIES)))
             self._kernels[reach] = between, unit
-        ranked = [sorted(told, key=lambda each: each[1][of].error) for of in (0, 1)]
+        ranked = [sorted(fits, key=lambda each: each[1][of].error) for of in (0, 1)]
         kept = dict.fromkeys(reach for pair in zip(*ranked, strict=True) for reach, _ in pair)
         self._kernels = {reach: self._kernels[reach] for reach in list(kept)[:KEPT]}
-        self._best = ranked[0][0] if told else None
+        self._best = ranked[0][0] if fits else None
 
     def squares(self, left_out: Tensor) -> Tensor:
         """Mean squared errors of left-out predictions `(n, c)`, at the nodes on which choices are made."""
@@ -525,20 +525,20 @@ class _Near:
         reach, fits = self._best
         return self._of_all(None, 1.0, reach, 1.0, fits[0].penalty).left_out
 
-    def beside(self, kernel: Tensor, said: Tensor | None = None) -> _Graph | None:
+    def beside(self, kernel: Tensor, left_out: Tensor | None = None) -> _Graph | None:
         """Fits the graph's part beside a kernel of features `(n, n)`; None if it does not help significantly.
 
         Args:
             kernel: kernel of features, whose relevances may depend on a left-out node.
-            said: its predictions `(n, c)` with relevances learned without the node; None: reuses the last increase of
-                errors.
+            left_out: its predictions `(n, c)` with relevances learned without the node; None: reuses the last
+                increase of errors.
         """
         own, wanted = kernel[self._some][:, self._some], self._chosen
         unit = _unit(own)
         own = own / (unit or 1.0)
         alone = best_fit(own, wanted, self._members, PENALTIES)
-        if said is not None:
-            self._learnt = self.squares(said) - _squares(wanted, alone)
+        if left_out is not None:
+            self._learnt = self.squares(left_out) - _squares(wanted, alone)
         without = _squares(wanted, alone) + self._learnt
         self._without = without if self._without is None else min(self._without, without, key=_mean)
         best, chosen = self._without, None
@@ -621,15 +621,15 @@ class _Beside(Regressand):
     scores: Tensor
     read: Readout
 
-    def __init__(self, regressand: Regressand, wanted: Tensor, said: Tensor) -> None:
-        self._regressand, self._wanted, self._said = regressand, wanted, said
+    def __init__(self, regressand: Regressand, wanted: Tensor, predicted: Tensor) -> None:
+        self._regressand, self._wanted, self._predicted = regressand, wanted, predicted
 
     def columns(self, targets: Tensor) -> Tensor:
         """See `Regressand.columns`."""
-        return self._wanted - self._said
+        return self._wanted - self._predicted
 
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
         """See `Regressand.readout`: the readout of the sum of residual scores and predictions."""
-        self.scores = scores + self._said
+        self.scores = scores + self._predicted
         self.read = self._regressand.readout(self.scores, targets)
         return self.read

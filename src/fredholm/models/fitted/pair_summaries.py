@@ -106,7 +106,7 @@ class PairSummaries:
 
     def walks(self, pairs: Tensor) -> Iterator[Tensor]:
         """Yields summaries of walks, nearness and directions."""
-        counts, told = self._counted(pairs), range(len(STEPS))
+        counts, lengths = self._counted(pairs), range(len(STEPS))
         degrees = self.num_joined
         a, b = pairs.T
         mean, total = degrees.mean().clamp_min(1.0), degrees.sum()
@@ -118,7 +118,7 @@ class PairSummaries:
             yield (total * each / chance).log1p()
         yield common / (degrees[a] + degrees[b] - common).clamp_min(1.0)
         steps = torch.full_like(common, STEPS[-1] + 1)
-        for k in reversed(told):
+        for k in reversed(lengths):
             steps = torch.where(rest[k] > 0, float(STEPS[k]), steps)
         yield steps
         yield from ((mean * each).log1p() for each in rest[len(STEPS) :])

@@ -113,4 +113,4 @@ class GraphStackConfig(GraphModelConfig):
     @property
     def _network(self) -> SignalModel.Config:
         """The stack with one output per graph."""
-        return self.stack.pooling("mean", "a graph has one answer, and a token no edges")
+        return self.stack.pooling("mean", "a graph has one output, and a class token no edges")

@@ -120,9 +120,9 @@ def generate(
     if lengths is None:
         lengths = torch.full((len(prompt),), prompt.shape[1])
     if not isinstance(lengths, Tensor) or lengths.shape != prompt.shape[:1] or lengths.dtype != torch.int64:
-        came = f"{tuple(lengths.shape)} {lengths.dtype}" if isinstance(lengths, Tensor) else repr(lengths)
+        got = f"{tuple(lengths.shape)} {lengths.dtype}" if isinstance(lengths, Tensor) else repr(lengths)
         raise ValueError(
-            f"generate: lengths are {came}; expected an int64 tensor, one for each of {len(prompt)} prompts"
+            f"generate: lengths are {got}; expected an int64 tensor, one for each of {len(prompt)} prompts"
         )
     if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= prompt.shape[1]:
         raise ValueError(f"generate: lengths are {lengths.tolist()}; expected 1 to {prompt.shape[1]}, the tokens given")

@@ -75,8 +75,8 @@ class Recall(nn.Module):
         for begin, start, end in windows[:: max(1, -(-len(given) // _PLACES))]:
             text = tokens[max(begin, start - self.length) : end]
             seen = _Seen.of(text, end - start, self.vocab_size, self.reach)
-            came = seen.following == tokens[start + 1 : end + 1][seen.place]
-            rows.append((seen.times, seen.kinds, seen.longer_too(came), given[start:end]))
+            follows = seen.following == tokens[start + 1 : end + 1][seen.place]
+            rows.append((seen.times, seen.kinds, seen.longer_too(follows), given[start:end]))
         times, kinds, together, p = (torch.cat(each) for each in zip(*rows, strict=True))
         for k in range(LONGEST):
             is_known = times[:, k] > 0
