@@ -83,9 +83,9 @@ NO_GRAPH = {
     "NodeMachine.Config": "how its edges are grouped depends on which nodes they join",
     "NeighbourhoodBank.Config": "how its edges are grouped depends on which nodes they join",
     "FilterBank.Config": "samples at other times are resampled",
-    "TableMachine.Config": "how many n-grams rows have depends on their tokens",
-    "TableReading": "how many n-grams rows have depends on their tokens",
-    "NGramBank.Config": "how many n-grams rows have depends on their tokens",
+    "TableMachine.Config": "the number of n-grams depends on the tokens",
+    "TableReading": "the number of n-grams depends on the tokens",
+    "NGramBank.Config": "the number of n-grams depends on the tokens",
 }
 """Why models are refused by `torch.export`."""
 TAKE_NO_TENSORS = {

@@ -255,7 +255,7 @@ def test_kernels_are_shown_as_they_are(run: Path) -> None:
     (tab,) = (tab for tab in found.tabs if tab.name == "Kernels")
     (section,) = tab.sections
     titles = [getattr(block, "title", "") for block in section.blocks]
-    assert titles[:2] == ["Routes and costs", "Why not by other routes"]
+    assert titles[:2] == ["Routes and costs", "Reasons against other routes"]
     assert {"Singular values", "Receptive fields", "Symmetry, measured"} <= set(titles)
     (costs,) = (block for block in section.blocks if isinstance(block, Table) and block.title == "Routes and costs")
     asked = Run(run, device="cpu")
@@ -399,7 +399,7 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     mean = sum(row["bits"] * row["tokens"] for row in rows) / sum(row["tokens"] for row in rows)
     assert mean == pytest.approx(run.evaluate("test")["loss"] / math.log(2), rel=1e-4)
     galleries = [block for block in blocks_of(told, Gallery) if isinstance(block, Gallery)]
-    assert "How it goes on" in [block.title for block in galleries]
+    assert "Continuations" in [block.title for block in galleries]
     text.unlink()
     found = build_page([tmp_path / "run"])
     assert "cannot be evaluated on examples" in notes_of(found)

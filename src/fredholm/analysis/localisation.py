@@ -132,7 +132,7 @@ def patch_labels(mask: Tensor, shape: tuple[int, int], *, fraction: float = 0.5)
     if covered.numel() and not (covered.min() >= 0 and covered.max() <= 1):
         raise ValueError("analysis.patch_labels: mask must hold shares in [0, 1] of pixels, or be bool")
     share = covered.unflatten(2, (columns, -1)).unflatten(1, (rows, -1)).mean((2, 4))
-    return share >= fraction * (1 - 1e-12)  # a share that is met exactly counts, whatever the rounding of its sum
+    return share >= fraction * (1 - 1e-12)  # the tolerance accepts a share that is met exactly despite rounding
 
 
 def box_mask(boxes: Tensor, size: tuple[int, int]) -> Tensor:

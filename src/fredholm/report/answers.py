@@ -73,7 +73,7 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
     assert counts is not None
     scores, what = ClassScores.of(counts), "examples" if found.outputs is not None else "elements"
     if int((scores.support > 0).sum()) < 2:
-        yield Note("All known answers are of one class, so that there is nothing to distinguish here.", is_warning=True)
+        yield Note("All targets are of one class, so that there is nothing to distinguish here.", is_warning=True)
     yield _confusion(counts, names, what)
     if found.reliability is not None:
         yield _reliability(found, what)
@@ -89,15 +89,15 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
         for k in order
     )
     note = (
-        "Precision: of what is predicted to be this class, the share that is. Recall: of this class, the share that is "
-        f"predicted so. F1: their harmonic mean. Support: its {what}."
+        f"Precision: share of this class among the {what} predicted as it. Recall: share of this class that is "
+        f"predicted as it. F1: their harmonic mean. Support: number of {what}."
     )
     if len(names) > MOST_ROWS:
         note += f" The {MOST_ROWS} most frequent of {len(names):,} classes."
     lone = [names[k] for k in range(len(names)) if int(scores.support[k]) == 1]
     if lone and what == "examples":
         lone_names = first_few(lone)
-        yield Note(f"Of {lone_names} there is a single example: its numbers say next to nothing.", is_warning=True)
+        yield Note(f"There is a single example of {lone_names}: its scores mean next to nothing.", is_warning=True)
     columns = ("class", "precision", "recall", "F1", "support")
     yield Table(title="Class by class", columns=columns, rows=rows, note=note)
 
@@ -174,8 +174,8 @@ def _reliability(found: Examination, what: str) -> Plot:
     cells = tuple((f"{row['from']:.1f} to {row['to']:.1f}", row["sure"], row["right"], row["count"]) for row in rows)
     columns = ("probability", "mean probability", "share that is right", what)
     note = (
-        f"Expected calibration error {reliability.error:.3f}: the mean gap between how sure an answer is and how often "
-        "such answers are right. On the dashed line both are equal; below it the model is too sure."
+        f"Expected calibration error {reliability.error:.3f}: the mean gap between the probability of predictions and "
+        "the share that is right. On the dashed line both are equal; below it the model is overconfident."
     )
     table = Table(title="Reliability", columns=columns, rows=cells, is_folded=True)
     return Plot(title="Reliability", spec=chart(rows, layers), table=table, note=note, is_half=True)
@@ -280,5 +280,5 @@ def _residuals(errors: Tensor, name: str) -> Plot:
 def _loss_plot(found: Examination) -> Plot:
     losses = torch.where(found.losses.isfinite(), found.losses, 0.0)
     high = float(losses.quantile(0.5)) if len(losses) else 0.0
-    note = f"Half of the examples lose at most {high:.4g}; those that lose the most are shown under Examples."
+    note = f"Half of the examples have a loss of at most {high:.4g}; the highest losses are shown under Examples."
     return _histogram_plot(_histogram(losses), "Loss of single examples", "loss", note)

@@ -70,15 +70,15 @@ class _Readings:
 def input_section(counts: Mapping[str, float]) -> Section:
     """The section on the relevance of each input column, the most relevant first."""
     found = sorted(counts.items(), key=lambda each: -each[1])
-    table = Table(title="How much columns count", columns=("column", "counts"), rows=tuple(found))
-    rows: list[Row] = [{"column": name, "counts": count} for name, count in found[:MOST_INPUTS]]
-    spec = bars(rows, ("counts", "how much it counts"), ("column", ""), height=40 + 18 * len(rows))
+    table = Table(title="Relevance of columns", columns=("column", "relevance"), rows=tuple(found))
+    rows: list[Row] = [{"column": name, "relevance": count} for name, count in found[:MOST_INPUTS]]
+    spec = bars(rows, ("relevance", "relevance"), ("column", ""), height=40 + 18 * len(rows))
     note = (
-        "How much the model relies on a column, from 0, not at all, to 1, as much as on any. What two "
-        "columns share may stand with either."
+        "How much the model relies on a column, from 0 (not at all) to 1 (as much as on any other). "
+        "Information that two columns share may be attributed to either."
     )
-    plot = Plot(title="How much columns count", spec=spec, table=table, note=note)
-    return Section(title="What the model reads", blocks=(plot,))
+    plot = Plot(title="Relevance of columns", spec=spec, table=table, note=note)
+    return Section(title="Inputs of the model", blocks=(plot,))
 
 
 def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.device) -> Section:
@@ -97,7 +97,7 @@ def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.d
             batch = move(task.held_out_batch(split, first), device)
             task.score(model, batch, {name: metric.to(device) for name, metric in task.metrics().items()})
 
-    title = "What the kernels do at one example"
+    title = "Kernels at one example"
     operators = {name: module for name, module in model.named_modules() if isinstance(module, IntegralOperator)}
     with torch.no_grad(), analysis.record_integrals(model) as integrals:
         run()
@@ -158,11 +158,11 @@ def _costs(integrals: dict[str, Integral[Kernel]], costs: dict[str, analysis.Ope
     )
     columns = ("operator", "kernel", "points", "route", "ms", "MB")
     note = (
-        "Forward at this example on the machine that wrote the page, each operator by itself: the median of three "
-        "calls, and what the peak of a call is above what was in use before."
+        "Forward pass at this example on the machine that wrote the page, each operator by itself: the median time of "
+        "three calls, and the peak memory of a call above the memory in use before it."
     )
     reasons = tuple((name or "operator", line) for name, cost in costs.items() for line in cost.route.split("\n")[1:])
-    why = Table(title="Why not by other routes", columns=("operator", "reason"), rows=reasons, is_folded=True)
+    why = Table(title="Reasons against other routes", columns=("operator", "reason"), rows=reasons, is_folded=True)
     return [Table(title="Routes and costs", columns=columns, rows=rows, note=note), *([why] if reasons else [])]
 
 
@@ -233,7 +233,7 @@ def _profile_plot(name: str, by: str, rows: list[Row]) -> Plot:
     columns = ("head", by, "mean", "deviation", "pairs")
     note = (
         "Root mean square over a head's outputs of the norms of κ, its mean over pairs of points; the band is the "
-        "deviation over them, which is 0 where only the place counts."
+        "deviation over them, which is 0 where κ depends on nothing else."
     )
     table = Table(title=title, columns=columns, rows=cells, is_folded=True)
     return Plot(title=title, spec=chart(rows, [line, band]), table=table, note=note, is_half=True)
@@ -261,15 +261,15 @@ def _map_plot(name: str, profile: analysis.KernelProfile) -> Plot:
     cells = tuple((row["down"], row["right"], row["size"]) for row in order)
     table = Table(title=title, columns=("down", "right", "size of κ"), rows=cells, is_folded=True)
     note = (
-        "The mean over heads and pairs; darker is larger. Where it is 0 at the edge, it is 0 beyond. Points meet "
-        "themselves where both displacements are 0."
+        "The mean over heads and pairs; darker is larger. Where it is 0 at the edge, it is 0 beyond. Both "
+        "displacements are 0 for a point with itself."
     )
     return Plot(title=title, spec=chart(rows, [square], height=240), table=table, note=note, is_half=True)
 
 
 def _spectra(readings: _Readings, terms: dict[str, Integral[Kernel]]) -> list[Block]:
     rows, cells = list[Row](), list[tuple[Cell, ...]]()
-    spectra = {  # the last operators first, since they take the longest, and what is near the input is the largest
+    spectra = {  # the last operators first: spectra take the longest, and kernels near the input are the largest
         name: readings.of("the spectrum", name, lambda integral=integral: analysis.kernel_spectrum(integral))
         for name, integral in reversed(terms.items())
     }
@@ -296,8 +296,8 @@ def _spectra(readings: _Readings, terms: dict[str, Integral[Kernel]]) -> list[Bl
     columns = ("kernel", "head", "largest", "effective rank", "of", "points")
     table = Table(title="Singular values", columns=columns, rows=tuple(cells), is_folded=True)
     note = (
-        "Of the integral on L² of the points, the mean over heads. A kernel that takes hold of few directions falls "
-        "steeply; the effective rank of each head stands in the table."
+        "Singular values of the integral on L² of the points, the mean over heads. They fall steeply for a kernel of "
+        "low rank; the table has the effective rank of each head."
     )
     return [Plot(title="Singular values", spec=chart(rows, [line]), table=table, note=note)]
 
@@ -346,8 +346,8 @@ def _fields(
     if not cards:
         return []
     note = (
-        f"How much what the last operator gives at one point depends on what {first or 'it'} is given at every point: "
-        "the norm of the gradient, by 16 random signs in place of all channels."
+        f"Sensitivity of the last operator's output at one point to the input of {first or 'the first one'} at every point: "
+        "the norm of the gradient, estimated by 16 vectors of random signs."
     )
     return [Gallery(title="Receptive fields", cards=tuple(cards), note=note)]
 
@@ -378,8 +378,8 @@ def _maps(readings: _Readings, name: str, integral: Integral[Kernel]) -> list[Bl
         line = f"point {middle} spreads over about {math.exp(entropy):.1f} points"
         is_share = bool((head[middle] >= 0).all()) and abs(float(head[middle].sum()) - 1) < 1e-3
         cards.append(Card(title=f"head {h}", drawings=drawing, lines=(line,) if is_share else ()))
-    where = "rows are queries, columns are points" if is_line else f"what point {middle} takes from where"
-    return [Gallery(title=f"{name}: weights", cards=tuple(cards), note=f"With the measure in them: {where}.")]
+    where = "rows are queries, columns are points" if is_line else f"weights of all points at the query {middle}"
+    return [Gallery(title=f"{name}: weights", cards=tuple(cards), note=f"The weights include the measure: {where}.")]
 
 
 def _symmetry(
@@ -411,8 +411,7 @@ def _symmetry(
     if not rows:
         return []
     note = (
-        "How far what an operator gives is from moving along when its points are moved, or change their order, "
-        "relative to its norm: 0 is exact, 1 as large as the result itself. On the points as scattered ones, without "
-        "grid or times."
+        "Equivariance error of an operator when its points are moved or reordered, relative to the norm of its output: "
+        "0 is exact, 1 is as large as the output itself. Points are treated as scattered, without grid or times."
     )
     return [Table(title="Symmetry, measured", columns=("operator", *groups), rows=tuple(rows), note=note)]

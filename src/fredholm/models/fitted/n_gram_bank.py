@@ -329,8 +329,8 @@ class NGramBank(FittedModel[Tensor]):
         """Maps rows `(B, N)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
         if not values_can_be_read(tokens):
             raise ValueError(
-                "models.NGramBank: how many n-grams rows have depends on their tokens, and no graph of operations "
-                "holds that; take a model that learns by steps, such as sentence-stack; of a table leave its texts out"
+                "models.NGramBank: the number of n-grams depends on the tokens, which no graph can hold; take a "
+                "network, such as sentence-stack, or leave the texts of a table out"
             )
         row, gram, value = self.features(tokens)
         start = self.weight.new_zeros(len(tokens), len(self.bias))
