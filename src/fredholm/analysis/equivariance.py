@@ -7,7 +7,7 @@ Legend
     error = rms_q ‖O(g·S)(g x̂_q) - O(S)(x̂_q)‖
 
 Source: Neural Fields Meet Attention, 3.2 and 4.1. Deviation: the paper states this error alone, which a field near 0
-passes whatever it does; here it is also given relative to the norm rms_q ‖O(S)(x̂_q)‖, and a field without norm is
+always passes; here it is also given relative to the norm rms_q ‖O(S)(x̂_q)‖, and a field without norm is
 refused.
 """
 

@@ -6,7 +6,7 @@ Legend
 
     M_h[(i, a), (j, b)] = √ω_i κ_ij[a, b] √ω_j,   a in R_h
 
-The singular values of M_h are those of u -> ∫ κ u dμ, head h, on L²(μ) of the points: √ω is what makes sums of squares
+The singular values of M_h are those of u -> ∫ κ u dμ, head h, on L²(μ) of the points: √ω turns sums of squares into
 integrals. Where there are too many points, evenly spaced ones stand for all, with the same mass in total (Nyström), of
 a causal kernel the first ones, and of a filter on a grid those of a window in its middle. The entropy of
 p_k = σ_k² / Σ σ² gives the effective rank exp(-Σ p_k log p_k) (Roy and Vetterli, 2007).

@@ -21,7 +21,7 @@ def attention_rollout(weights: Sequence[Tensor] | Mapping[str, Tensor]) -> Tenso
     """Attribution of every point's output to every point's input, by the product of the weights of all layers.
 
     Args:
-        weights: of the layers, first to last, `(B, H, N, N)` each and >= 0: what `record_weights` yields, or a list.
+        weights: weights of the layers in order, `(B, H, N, N)` each and >= 0, as from `record_weights`, or a list.
 
     Returns:
         R, `(B, N, N)`; rows sum to 1.

@@ -165,5 +165,5 @@ class ITNet(FieldModel):
 
     def _field_encoder(self) -> FieldEncoder:
         if self.diffusion is not None:
-            raise ValueError("models.ITNet: diffusion shares answers among the nodes of a graph; leave `at` out")
+            raise ValueError("models.ITNet: diffusion mixes outputs of the nodes of a graph; leave `at` out")
         return super()._field_encoder()

@@ -87,7 +87,7 @@ def sentence_modules(folder: Path) -> SentenceModules:
             )
         places.append((kind.rpartition(".")[2], folder / path))
     if not places:
-        raise ValueError(f"{source} lists no modules; expected a transformer and what pools its signal")
+        raise ValueError(f"{source} lists no modules; expected a transformer and a pooling")
     (_, transformer), *others = places
     pooling = next((place / "config.json" for kind, place in others if kind == "Pooling"), None)
     return SentenceModules(source, transformer, pooling, tuple(kind for kind, _ in others if kind != "Pooling"))

@@ -346,8 +346,8 @@ def _fields(
     if not cards:
         return []
     note = (
-        f"Sensitivity of the last operator's output at one point to the input of {first or 'the first'} at every point: "
-        "the norm of the gradient, estimated by 16 vectors of random signs."
+        f"Sensitivity of the last operator's output at one point to the input of {first or 'the first'} at every "
+        "point: the norm of the gradient, estimated by 16 vectors of random signs."
     )
     return [Gallery(title="Receptive fields", cards=tuple(cards), note=note)]
 

@@ -1,7 +1,7 @@
 """Operators of this library outside a classical family, each with the property that distinguishes it.
 
 Source: ITNet (arXiv 2606.19538), C.4, D.5, D.6, E.9 and E.10. Deviations: E.10 bounds the rank of a whole kernel, which
-a recurrence with n state variables does not obey; what it obeys is that every block of κ that lies in the past of its
+a recurrence with n state variables does not obey; instead every block of κ that lies in the past of its
 queries has rank at most n, and that is measured here. C.4's map is κ = σ(u(x)·u(x_0)) I 1[x = y].
 """
 

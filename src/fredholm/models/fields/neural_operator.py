@@ -26,7 +26,7 @@ class NeuralOperator(FieldModel):
 
     Args:
         encoder: the lifting, from raw inputs to a signal with `config.embed_dim` channels on a domain.
-        num_outputs: values of the answer at a point.
+        num_outputs: number of outputs at a point.
         config: the stack.
     """
 

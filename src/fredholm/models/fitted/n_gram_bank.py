@@ -313,8 +313,8 @@ class NGramBank(FittedModel[Tensor]):
         if config.letter_order:
             if reading.spelling is None:
                 raise ValueError(
-                    f"models.NGramBank: letter_order is {config.letter_order}, and the reading does not say what its "
-                    "tokens spell; give TokenReading.spelling, or letter_order=0"
+                    f"models.NGramBank: letter_order is {config.letter_order}, and the reading has no spelling of its "
+                    "tokens; give TokenReading.spelling, or letter_order=0"
                 )
             self.spelling = _Spelling(reading.spelling)
             _check_numbers("letter_order", config.letter_order, self.spelling.size, "letters")
