@@ -328,8 +328,8 @@ class SpectralConfig(KernelConfig):
     """A filter that is a Fourier series, as in Fourier neural operators; see `kernels.SpectralConvolution`."""
 
     num_waves_per_axis: int = 6
-    """The highest frequency along an axis, in waves per period; points must be dense enough to resolve it, with at least
-    two per wave."""
+    """The highest frequency along an axis, in waves per period; points must be dense enough to resolve it, at least two
+    per wave."""
     period: float | tuple[float, ...] = 1.0
     """Period, in the unit of positions, one for all axes or one per axis; 1 makes the unit box a torus, 2 avoids
     wrap-around."""
