@@ -170,7 +170,7 @@ def _of_points(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
 
 
 def _of_window(integral: Integral[Kernel], grid: GridBlock, side: int) -> Integral[Kernel]:
-    """The integral on a window in the middle of its grid, with at most `side` cells and at least one along each axis."""
+    """The integral on a window in the middle of its grid, with at most `side` cells (at least one) along each axis."""
     kernel, u = integral.kernel, integral.u.unflatten(1, grid.shape)
     shape = tuple(max(1, min(side, size)) for size in grid.shape)
     first = [(size - own) // 2 for size, own in zip(grid.shape, shape, strict=True)]

@@ -4,7 +4,7 @@ Legend
     v       descriptors of a cloud: those of `cloud_numbers.py`, which are invariant to translation, scaling and, as set
             by `turns`, rotation;  for each feature of its points mean, deviation, minimum, maximum and the covariance
             with the distance from the centre;  and, where position counts, its centre and the logarithm of its size
-            outputs predictions of a `NumbersMachine` from v
+    outputs predictions of a `NumbersMachine` from v
 
 The model needs neither gradient steps nor rotated copies of training clouds: a few dozen clouds are enough to
 distinguish classes of different shape. It uses nothing but v.
