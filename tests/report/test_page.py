@@ -419,7 +419,7 @@ def test_one_class_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of one class" in notes_of(build_page([copy]))
 
 
-def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_with_one_example_has_a_note(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fredholm.tasks import ImageLearning
 
     whole = ImageLearning.outputs_and_targets
@@ -432,7 +432,7 @@ def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.Monkey
         return outputs, torch.where((torch.arange(len(targets)) == 0) & is_first, 5, 3)
 
     monkeypatch.setattr(ImageLearning, "outputs_and_targets", with_lone)
-    assert "Of 5 there is a single example" in notes_of(build_page([copy]))
+    assert "Classes with a single example: 5." in notes_of(build_page([copy]))
 
 
 def test_the_command_writes_into_the_run_folder(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

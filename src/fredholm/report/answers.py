@@ -97,7 +97,7 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
     lone = [names[k] for k in range(len(names)) if int(scores.support[k]) == 1]
     if lone and what == "examples":
         lone_names = first_few(lone)
-        yield Note(f"There is a single example of {lone_names}: its scores mean next to nothing.", is_warning=True)
+        yield Note(f"Classes with a single example: {lone_names}. Their scores mean next to nothing.", is_warning=True)
     columns = ("class", "precision", "recall", "F1", "support")
     yield Table(title="Class by class", columns=columns, rows=rows, note=note)
 
