@@ -123,7 +123,7 @@ def _table(comparison: Comparison) -> Table:
         rows.append((f"{baseline.name} (no network)", *values, *nothing, baseline.reason or "–"))
     columns = ("kernel", "valid", *(("test",) if has_test else ()), "parameters", "ms a step", "MB a step")
     count = len(comparison.seeds)
-    mean = f"The mean of {_name(objective)} over {count} seeds ± its deviation." if count > 1 else "Of one seed."
+    mean = f"The mean of {_name(objective)} over {count} seeds ± its deviation." if count > 1 else "One seed."
     note = f"{mean} Differs: whether the 95 % interval of the difference to the best (Welch) leaves 0 out."
     title = "Kernels under one budget"
     return Table(title=title, columns=(*columns, "examples a second", "differs"), rows=tuple(rows), note=note)

@@ -142,7 +142,7 @@ def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Pa
     tabs = [comparison_tab(comparison, folder), training_tab(records)]
     best = best_run(comparison, folder)
     for record in (record for record in records if record.path == best):
-        note = Note(f"Of {record.name}, the best run of the kernel that is best on validation data.")
+        note = Note(f"This is {record.name}, the best run of the kernel that is best on validation data.")
         for name, sections in _of_model(*_with_model(record)).items():
             noted = tuple(dataclasses.replace(own, blocks=(note, *own.blocks)) for own in sections)
             tabs += [Tab(name=name, sections=noted)] if noted else []
