@@ -1,4 +1,4 @@
-"""Examples that are shown: those that cost a model the most, and a sample of those that it gets right."""
+"""The section of examples: those with the highest loss, and a sample of those that are predicted right."""
 
 import math
 
@@ -16,11 +16,11 @@ from .drawing import drawn
 from .examination import Examination
 
 MOST = 12
-"""Examples of each gallery."""
+"""Most examples of a gallery."""
 
 
 def example_section(task: Task, model: nn.Module, found: Examination) -> Section:
-    """The worst and some good examples of what was examined."""
+    """The section of the worst and of some good examples among the examined ones."""
     cost = torch.where(found.losses.isnan(), math.inf, found.losses)
     by_cost = cost.argsort(descending=True, stable=True)
     right = _right(task, found)
@@ -49,7 +49,7 @@ def example_section(task: Task, model: nn.Module, found: Examination) -> Section
 
 
 def _right(task: Task, found: Examination) -> Tensor | None:
-    """Which answers are right, bool `(n,)`; None where there is no right and wrong."""
+    """Mask of the right predictions, bool `(n,)`; None where predictions are not right or wrong."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return None
     predicted = task.target.predictions(found.outputs)
@@ -72,7 +72,7 @@ def _card(task: Task, model: nn.Module, found: Examination, row: int, right: Ten
 
 
 def _short(name: str, task: Task) -> str:
-    """A name without the folder of the data, wherever they lie."""
+    """A name without the path of the data folder."""
     config = getattr(task, "config", None)
     if not (isinstance(config, Task.Config) and config.data):
         return name
@@ -81,7 +81,7 @@ def _short(name: str, task: Task) -> str:
 
 
 def _answer_lines(task: Task, found: Examination, row: int) -> list[str]:
-    """What is true and what the model says, in words."""
+    """Lines with the true and the predicted target of an example."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return []
     target, outputs, truth = task.target, found.outputs[row], found.targets[row]

@@ -461,7 +461,7 @@ def test_bad_settings(tmp_path: Path) -> None:
         (
             True,
             {"model": dataclasses.replace(SMALL, pool="mean")},
-            "model.pool is 'mean', but each point needs an answer",
+            "model.pool is 'mean', but each point needs an output",
         ),
     ):
         with refused(ValueError, told):

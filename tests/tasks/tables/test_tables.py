@@ -347,7 +347,7 @@ def test_which_columns_count_is_told_and_drawn(run: Path, tmp_path: Path, capsys
     assert min(counts[name] for name in ("area", "town", "note")) > 2 * max(counts["sold"], counts["rooms"])
     assert call(capsys, "report", run, "--output", tmp_path / "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text()
-    assert "How much columns count" in page
+    assert "Relevance of columns" in page
     assert "of step" not in page
     assert "after step" not in page
 
@@ -409,7 +409,7 @@ def test_an_export_tells_what_predict_tells_or_says_why_there_is_none(
     code, out, err = call(capsys, "export", tmp_path / "run", "--format", "onnx", "--output", tmp_path / "m.onnx")
     if with_texts:
         assert code == 2
-        assert "how many n-grams rows have depends on their tokens" in err
+        assert "the number of n-grams depends on the tokens" in err
         return
     assert (code, err) == (0, "")
     assert (tmp_path / "m.onnx.columns.json").exists()

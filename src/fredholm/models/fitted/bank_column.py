@@ -1,8 +1,8 @@
-"""A column of a table whose cells are texts or images: what a bank predicts of a cell, and its main directions.
+"""Coordinates for table columns of texts or images: predictions of a bank and principal directions of its features.
 
 Legend
-    t          what a bank says of a cell: n-grams of a text (`n_gram_bank.py`), patches of an image (`image_bank.py`),
-               outputs (c,);  standardised by the training rows
+    t          predictions (c,) of a bank for a cell: n-grams of a text (`n_gram_bank.py`), patches of an image
+               (`image_bank.py`);  standardised by the training rows
     ρ          the largest correlation of t, left out, with a column of Y; 1e-6 where there is none above it
     x          the features of the bank, those of an image as its ridge regression scales them;   x̄ their mean
     V          the first `num_directions` right singular vectors of the features of all training rows
@@ -11,10 +11,10 @@ Legend
     coordinates      ρ t within FAR,  (x - x̄) V / s / √num_directions
     of an image that a row lacks   0 for all, and 1[it is missing] where a training row lacks it
 
-Where models on these coordinates learn, t is what the bank says without that row (`FittedModel.fit`), as it is of a row
-that was not learnt from: stacking (Wolpert, Stacked generalization, 1992). By ρ an uninformative column does not come
-with the weight of one that is not. A bank of images learns from MOST_IMAGES of the training rows, and speaks of the
-others as of new ones.
+For training the models on these coordinates, t is the left-out prediction of each row (`FittedModel.fit`): stacking
+(Wolpert, Stacked generalization, 1992). The factor ρ keeps an uninformative column from weighing as much as an
+informative one. A bank of images is fitted to at most MOST_IMAGES of the training rows, and predicts the others like
+new ones.
 """
 
 import abc
@@ -31,20 +31,20 @@ from fredholm.models.fitted.ridge_head import Regressand, some_drawn
 from fredholm.models.language.sentence_model import TokenReading
 
 FAR = 4.0
-"""Deviations beyond which a number counts as being there."""
+"""Standard deviations at which a number is clipped."""
 MOST_IMAGES, MOST_VALUES = 2048, 1 << 27
-"""Images that a bank learns from, at most, and numbers of pixels and colours that they have."""
+"""Most images that a bank is fitted to, and most pixel values of all of them."""
 
 Cells = TypeVar("Cells")
 
 
 class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
-    """A column of cells that a bank reads, as coordinates.
+    """Maps the cells of a column to coordinates by a bank.
 
     Args:
-        num_features: of the bank.
-        num_outputs: such as classes.
-        num_directions: that are read beside what the bank says; 0: none.
+        num_features: number of features of the bank.
+        num_outputs: number of outputs, such as classes.
+        num_directions: number of principal directions beside the bank's predictions; 0: none.
     """
 
     directions: Tensor
@@ -62,7 +62,7 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
         self.register_buffer("middle", torch.zeros(num_directions))
 
     def forward(self, cells: Cells) -> Tensor:
-        """Coordinates `(B, num_coordinates)`."""
+        """Returns the coordinates `(B, num_coordinates)`."""
         outputs, along = self._coordinates(cells)
         return torch.cat([self._read(outputs), along], 1)
 
@@ -70,24 +70,24 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
     def fit(
         self, rows: Sequence[tuple[Cells, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
-        """Fits the bank to cells and targets, and takes the directions.
+        """Fits the bank to cells and targets, and computes the directions.
 
         Returns:
-            Coordinates of the training rows, float64 `(n, num_coordinates)`, what is said of each by a bank without it.
+            Coordinates of the training rows, float64 `(n, num_coordinates)`, by left-out predictions of the bank.
         """
 
     @abc.abstractmethod
     def _coordinates(self, cells: Cells) -> tuple[Tensor, Tensor]:
-        """What the bank says `(B, num_outputs)`, and the coordinates along the directions `(B, num_directions)`."""
+        """Predictions of the bank `(B, num_outputs)`, and coordinates along the directions `(B, num_directions)`."""
 
     @final
     def _read(self, outputs: Tensor) -> Tensor:
-        """What a bank says, in units of what is fitted."""
+        """Standardised and clipped predictions of the bank, weighted by ρ."""
         return ((outputs - self.mean) / self.scale).clamp(-FAR, FAR)
 
     @final
     def _weigh(self, outputs: Tensor, wanted: Tensor) -> None:
-        """Takes mean and scale of outputs `(n, num_outputs)`, by how well they go with what is fitted `(n, c)`."""
+        """Sets mean and scale from predictions `(n, num_outputs)`, by their correlation with the targets `(n, c)`."""
         self.mean.copy_(outputs.mean(0))
         outputs, wanted = outputs - outputs.mean(0), wanted - wanted.mean(0)
         deviation = outputs.std(0)
@@ -98,7 +98,7 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
 
     @final
     def _turn(self, along: Tensor, vectors: Tensor) -> None:
-        """Takes directions from features of the training rows along vectors `(n, q)`, and those `(num_features, q)`."""
+        """Sets the directions from vectors `(num_features, q)` and the training features along them `(n, q)`."""
         deviation = along.std(0)
         varies = deviation > 1e-6 * deviation.max().clamp_min(torch.finfo(along.dtype).tiny)
         spread = torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0) / math.sqrt(self.num_directions)
@@ -113,9 +113,9 @@ class TextColumn(BankColumn[Tensor]):
     """Texts, rows of tokens `(B, N)`.
 
     Args:
-        reading: of the tokens.
+        reading: description of the tokens.
         num_outputs, num_directions: see `BankColumn`.
-        config: of the bank of n-grams.
+        config: configuration of the bank of n-grams.
     """
 
     def __init__(self, reading: TokenReading, num_outputs: int, num_directions: int, config: NGramBank.Config) -> None:
@@ -147,7 +147,7 @@ class TextColumn(BankColumn[Tensor]):
 
 @final
 class ImageCells(NamedTuple):
-    """Images of a column: uint8 `(B, C, H, W)`, and which of them there are, bool `(B,)`."""
+    """Images of a column, uint8 `(B, C, H, W)`, and the mask of the existing ones, bool `(B,)`."""
 
     images: Tensor
     exists: Tensor
@@ -158,10 +158,10 @@ class ImageColumn(BankColumn[ImageCells]):
     """Images of one size.
 
     Args:
-        channels, image_size: 1 (grey) or 3 (RGB), and height and width.
+        channels, image_size: 1 (grey) or 3 (RGB) channels; height and width.
         num_outputs, num_directions: see `BankColumn`.
-        config: of the bank of patches.
-        may_miss: whether some training rows lack one.
+        config: configuration of the bank of patches.
+        may_miss: whether some training rows have no image.
     """
 
     pixel_mean: Tensor
@@ -196,7 +196,7 @@ class ImageColumn(BankColumn[ImageCells]):
         return features.to(self.directions.dtype) @ self.directions - self.middle
 
     def _pixels(self, images: Tensor) -> Tensor:
-        """Standardised."""
+        """Standardised pixels."""
         return (images.to(self.pixel_mean.dtype) / 255 - self.pixel_mean) / self.pixel_scale
 
     def _with_missing(self, found: Tensor, exists: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ class ImageColumn(BankColumn[ImageCells]):
     def fit(
         self, rows: Sequence[tuple[ImageCells, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
-        """See `BankColumn.fit`; from rows that have an image, MOST_IMAGES at most. Of one image nothing is learnt."""
+        """See `BankColumn.fit`; uses at most MOST_IMAGES rows with an image, and learns nothing from a single one."""
         targets, exists = torch.cat([each for _, each in rows]), torch.cat([cells.exists for cells, _ in rows])
         learnt, ends = self._drawn(rows[0][0].images, exists, groups), [len(each) for _, each in rows]
         own_groups = None if groups is None else groups[learnt]
@@ -238,7 +238,7 @@ class ImageColumn(BankColumn[ImageCells]):
         return self._with_missing(torch.cat([self._read(outputs), along], 1).double(), exists)
 
     def _drawn(self, images: Tensor, exists: Tensor, groups: Tensor | None) -> Tensor:
-        """The rows that the bank learns from, bool."""
+        """Mask of the rows that the bank is fitted to, bool."""
         most = min(MOST_IMAGES, max(2, MOST_VALUES // math.prod(images.shape[1:])))
         drawn = torch.zeros_like(exists)
         own = some_drawn(int(exists.sum()), None if groups is None else groups[exists], most)
@@ -246,7 +246,7 @@ class ImageColumn(BankColumn[ImageCells]):
         return drawn
 
     def _standardise(self, images: Sequence[Tensor]) -> None:
-        """Takes mean and deviation of pixels, of each channel."""
+        """Sets mean and deviation of the pixels of each channel."""
         count = sum(each[:, 0].numel() for each in images)
         mean = torch.stack([each.double().sum((0, 2, 3)) for each in images]).sum(0) / count / 255
         square = torch.stack([(each.double() / 255).square().sum((0, 2, 3)) for each in images]).sum(0) / count

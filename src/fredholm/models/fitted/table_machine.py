@@ -1,23 +1,23 @@
-"""Rows of a table, numbers, categories, texts and images together; a kernel machine and boosted trees on what they
-become.
+"""Predictions from rows of a table, with numbers, categories, texts and images, by a kernel machine and boosted
+trees.
 
 Legend
     v          a number of a row, standardised by the training rows; NaN where it is missing
-    q_1..q_K   quantiles of its column over the training rows, even from 1/2K on;  z_k = Φ⁻¹((k - 1/2) / K)
+    q_1..q_K   quantiles of its column over the training rows, at (k - 1/2) / K;  z_k = Φ⁻¹((k - 1/2) / K)
     F(v)       z_1 + Σ_k (z_{k+1} - z_k) clamp((v - q_k) / (q_{k+1} - q_k), 0, 1): the normal score of its rank. Where
-               q_k and q_{k+1} are one number, the clamp is a step, 1/2 at it
+               q_k and q_{k+1} are equal, the clamp is a step, 1/2 at it
     T, I       texts and images of a row
 
     coordinates of a number      clamp(v, -4, 4) / √2,  F(v) / √2,  0 both where it is missing, and 1[it is missing]
                                  where a training row lacks it
-    of a category                1 at its place, 0 at the others; all 0 where it is missing or new
-    of a text or an image        what a bank predicts of it, and its main directions: `bank_column.py`
+    of a category                one-hot; all 0 where it is missing or new
+    of a text or an image        predictions and principal directions of a bank: `bank_column.py`
     outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
 
-f is ahead where answers change smoothly, g where thresholds decide. Their mean by left-out errors is stacking (Wolpert,
-Stacked generalization, 1992).
+f is better where outputs change smoothly, g where thresholds decide. Their weighted mean by left-out errors is stacking
+(Wolpert, Stacked generalization, 1992).
 """
 
 import dataclasses
@@ -38,19 +38,19 @@ from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.language.sentence_model import TokenReading
 
 NUM_QUANTILES = 100
-"""K, of a column."""
+"""Number K of quantiles of a column."""
 SHARES = tuple(tenths / 10 for tenths in range(11))
-"""Of trees, that are tried."""
+"""Candidates of the share of the trees."""
 
 
 @final
 class TableBatch(NamedTuple):
-    """Rows of one batch.
+    """A batch of rows.
 
-    `numbers (B, F)` are floats of mean 0 and deviation 1 over the training rows, about; NaN where one is missing.
-    `categories (B, C)`, int64, counts from 0 within each column; -1 where one is missing.
-    `tokens (B, T, N)`, int64, are the texts' rows, filled up at their ends.
-    `images (B, I, C, H, W)`, uint8, are anything where `has_image (B, I)`, bool, is False.
+    `numbers (B, F)` are floats of about mean 0 and deviation 1 over the training rows; NaN where one is missing.
+    `categories (B, C)`, int64, are indices from 0 within each column; -1 where one is missing.
+    `tokens (B, T, N)`, int64, are the texts' rows, padded at their ends.
+    `images (B, I, C, H, W)`, uint8, are arbitrary where `has_image (B, I)`, bool, is False.
     """
 
     numbers: Tensor
@@ -68,7 +68,7 @@ class TableBatch(NamedTuple):
         images: Tensor | None = None,
         has_image: Tensor | None = None,
     ) -> "TableBatch":
-        """Rows of which some kinds of columns are absent; where images are there, all are unless it is said."""
+        """Creates rows without some kinds of columns; all images exist unless `has_image` is passed."""
         count = numbers.shape[0]  # not len(), by which a graph would fix the batch
         none = torch.zeros(count, 0, dtype=torch.int64, device=numbers.device)
         images = none.to(torch.uint8)[:, :, None, None, None] if images is None else images
@@ -85,17 +85,17 @@ class TableBatch(NamedTuple):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableReading:
-    """How rows reach a model.
+    """Description of the rows that a model reads.
 
     Args:
         num_numbers: F.
-        may_miss: the columns of numbers, from 0 on, in which some are missing in training.
-        num_categories: of each column of categories, how many there are.
+        may_miss: indices of the columns of numbers with missing values in training.
+        num_categories: number of categories of each column of categories.
         num_texts: T.
-        text: the rows of tokens; None: there are no texts.
+        text: description of the rows of tokens; None: there are no texts.
         num_images: I.
-        images_may_miss: the columns of images, from 0 on, of which some training rows have none.
-        channels: of images, 1 (grey) or 3 (RGB); 0: there are no images.
+        images_may_miss: indices of the columns of images that some training rows lack.
+        channels: channels of images, 1 (grey) or 3 (RGB); 0: there are no images.
         image_size: height and width of images, in pixels; None: there are none.
 
     Raises:
@@ -136,7 +136,7 @@ class TableReading:
 
 @final
 class Counts(NamedTuple):
-    """How much columns count, from 0 on: of numbers (F,), categories (C,), texts (T,) and images (I,)."""
+    """Relevance of columns, >= 0: of numbers (F,), categories (C,), texts (T,) and images (I,)."""
 
     numbers: Tensor
     categories: Tensor
@@ -146,11 +146,11 @@ class Counts(NamedTuple):
 
 @final
 class TableMachine(FittedModel[TableBatch]):
-    """Numbers by value and rank, categories, and what banks say of texts and images, read by a kernel and by trees.
+    """A kernel machine and trees on numbers by value and rank, categories, and banks' coordinates of texts and images.
 
     Args:
-        reading: the rows.
-        num_outputs: such as classes.
+        reading: description of the rows.
+        num_outputs: number of outputs, such as classes.
         config: sizes.
     """
 
@@ -164,15 +164,15 @@ class TableMachine(FittedModel[TableBatch]):
         """Sizes."""
 
         num_centres: int = 4096
-        """Training rows that are centres of the kernel, at most; all are learnt from."""
+        """Most training rows that are centres of the kernel; the fit uses all rows."""
         texts: NGramBank.Config = dataclasses.field(default_factory=NGramBank.Config)
-        """Of each column of texts, the bank of n-grams."""
+        """Configuration of the bank of n-grams of each column of texts."""
         images: ImageBank.Config = dataclasses.field(default_factory=ImageBank.Config)
-        """Of each column of images, the bank of patches."""
+        """Configuration of the bank of patches of each column of images."""
         num_directions: int = 32
-        """Of each column of texts or images; 0: what its bank says alone."""
+        """Number of principal directions of each column of texts or images; 0: only its bank's predictions."""
         num_trees: int = 300
-        """Of each fold, at most; 0: there are none, and the kernel alone predicts, which changes smoothly."""
+        """Most trees of each fold; 0: no trees, only the kernel, whose predictions are smooth."""
 
         def __post_init__(self) -> None:
             check_count("models.TableMachine", "num_centres", self.num_centres)
@@ -180,7 +180,7 @@ class TableMachine(FittedModel[TableBatch]):
                 check_count("models.TableMachine", name, getattr(self, name), least=0)
 
         def build(self, reading: TableReading, num_outputs: int) -> "TableMachine":
-            """A new model, from the global torch seed."""
+            """Builds a model, with random numbers from the global torch seed."""
             return TableMachine(reading, num_outputs, self)
 
     def __init__(self, reading: TableReading, num_outputs: int, config: Config) -> None:
@@ -219,10 +219,10 @@ class TableMachine(FittedModel[TableBatch]):
         self.register_buffer("share", torch.zeros(()))
 
     def forward(self, inputs: TableBatch) -> Tensor:
-        """Rows to outputs `(B, num_outputs)`, all equal before a fit.
+        """Maps rows to outputs `(B, num_outputs)`, which are all equal before a fit.
 
         Raises:
-            ValueError: other columns than the reading has.
+            ValueError: the columns differ from those of the reading.
         """
         self._check(inputs)
         texts = [text(inputs.tokens[:, column]) for column, text in enumerate(self.texts)]
@@ -235,7 +235,7 @@ class TableMachine(FittedModel[TableBatch]):
     def fit(
         self, batches: Sequence[tuple[TableBatch, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
-        """Takes the quantiles from the rows, fits the banks, and the machine; see `FittedModel.fit`."""
+        """Computes quantiles of the rows, and fits the banks and the machine; see `FittedModel.fit`."""
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.TableMachine: there are fewer than 2 rows; expected some to fit to")
         for inputs, _ in batches:
@@ -268,10 +268,10 @@ class TableMachine(FittedModel[TableBatch]):
         return readout(left_out)
 
     def counts(self) -> "Counts":
-        """How much each column counts: the most of its coordinates.
+        """Returns the relevance of each column: the largest of its coordinates.
 
-        Of a coordinate it is the mean of w_1 and w_2 by the shares of the kernels that read them, and of trees the root
-        of what questions for it gained, over the most; both by their shares a.
+        For the kernel it is the mean of w_1 and w_2, weighted by the shares of the kernels that read them; for trees
+        the root of the coordinate's gain relative to the largest. Both are averaged by the share a.
         """
         _, first, *others = self.machine.shares
         shares, f = torch.stack([first, torch.stack(others).sum()]), self.reading.num_numbers
@@ -286,12 +286,12 @@ class TableMachine(FittedModel[TableBatch]):
 
     @property
     def _num_of_banks(self) -> list[int]:
-        """Coordinates of each column of texts, then of images."""
+        """Number of coordinates of each column of texts, then of images."""
         columns = [*self.texts, *self.images]
         return [column.num_coordinates for column in columns if isinstance(column, BankColumn)]
 
     def _most(self, weight: Tensor) -> "Counts":
-        """Of columns, the most of their coordinates, a number having one beside that which says that it is missing."""
+        """The largest weight of each column's coordinates; a number has one, and one for missing values."""
         reading, f = self.reading, self.reading.num_numbers
         may_miss, of_columns = list(reading.may_miss), self._num_of_columns - f
         numbers = weight[:f].clone()
@@ -329,14 +329,14 @@ class TableMachine(FittedModel[TableBatch]):
                 row.copy_(known[place])
 
     def _for_trees(self, numbers: Tensor, coordinates: Tensor) -> Tensor:
-        """Coordinates with the numbers themselves in place of what is computed of them."""
+        """Coordinates for the trees, with the raw numbers in place of clamped values and ranks."""
         # a rank is rounded by its batch, so that a question between two of one number would tell them apart
         return torch.cat(
             [numbers.nan_to_num(nan=0.0).to(coordinates), coordinates[:, 2 * self.reading.num_numbers :]], 1
         )
 
     def _of_columns(self, inputs: TableBatch) -> Tensor:
-        """Coordinates of numbers and categories."""
+        """Coordinates of the numbers and categories."""
         # rounded as the quantiles are, whatever these are kept in, so that a number that is one of them stays one
         numbers, reading = inputs.numbers.float().to(self.quantiles.dtype), self.reading
         missing = numbers.isnan()
@@ -363,15 +363,15 @@ def _images_of(inputs: TableBatch, column: int) -> ImageCells:
 
 @final
 class NumbersMachine(nn.Module):
-    """A table machine on rows of numbers, in any units, which it standardises.
+    """A table machine on rows of numbers in any units, which it standardises.
 
     Args:
-        num_numbers: of a row.
-        num_outputs: such as classes.
-        may_miss: the numbers, from 0 on, that may be NaN.
-        num_centres: training rows that are centres of the kernel, at most.
-        num_trees: of each fold, at most; 0: there are none.
-        rounding: deviations up to which numbers are all alike, beside a millionth of their mean.
+        num_numbers: number of columns.
+        num_outputs: number of outputs, such as classes.
+        may_miss: indices of the columns that may be NaN.
+        num_centres: most training rows that are centres of the kernel.
+        num_trees: most trees of each fold; 0: no trees.
+        rounding: deviation up to which a column counts as constant, beside a millionth of its mean.
     """
 
     mean: Tensor
@@ -395,16 +395,16 @@ class NumbersMachine(nn.Module):
         self.register_buffer("scale", torch.ones(num_numbers, dtype=torch.float64))
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """`(B, num_numbers)` to outputs `(B, num_outputs)`, all equal before a fit."""
+        """Maps `(B, num_numbers)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
         return self.table(self._rows(numbers))
 
     def coordinates(self, numbers: Tensor) -> Tensor:
-        """What the kernel reads of rows `(B, num_numbers)`, float64 `(B, num_coordinates)`."""
+        """Returns the kernel's coordinates of rows `(B, num_numbers)`, float64 `(B, num_coordinates)`."""
         return self.table._of_columns(self._rows(numbers)).double()
 
     @torch.no_grad()
     def measure(self, numbers: Tensor) -> None:
-        """Takes mean, deviation and quantiles of rows `(n, num_numbers)`, as `fit` does, which coordinates read."""
+        """Sets mean, deviation and quantiles from rows `(n, num_numbers)`, as `fit` does, for the coordinates."""
         numbers = numbers.double()
         self.mean.copy_(numbers.nanmean(0).nan_to_num(0.0))
         deviation = (numbers - self.mean).square().nanmean(0).sqrt().nan_to_num(0.0)
