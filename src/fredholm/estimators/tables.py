@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fredholm.tasks.files.cells import MISSING
 from fredholm.tasks.splits.split_marks import MARKS
-from fredholm.tasks.tables.columns import names_images
+from fredholm.tasks.tables.columns import kind_of_files
 from fredholm.tasks.tables.table_learning import TableLearning
 from fredholm.tasks.tables.table_set import Rows
 from fredholm.tasks.targets import Answers
@@ -136,9 +136,10 @@ class TableClassifier(TableEstimator, Classifier[Rows]):
     """Predicts which class a row of a table belongs to, or which labels it has, by the task `table`.
 
     X is a data frame of n rows, of pandas or polars, or an array `(n, F)` of numbers or objects. Its columns may be
-    numbers, truth values, dates, categories, texts, and names of image files, from the working folder on; None and NaN
-    are missing values. What a column holds is learnt from its values, but that columns of the dtype category, and truth
-    values, are categories. Others are named in `task={"categories": ["zip"]}`, and `texts` and `ignore` likewise; the
+    numbers, truth values, dates, categories, texts, and names of files of images or series, from the working folder on;
+    None and NaN are missing values. What a column holds is learnt from its values, but that columns of the dtype
+    category, and truth values, are categories. Others are named in `task={"categories": ["zip"]}`, and `texts` and
+    `ignore` likewise; the
     columns of an array are x0, x1 and so on.
 
     Args:
@@ -166,8 +167,8 @@ class _Column:
 
 
 def _from_here(cells: Sequence[str]) -> Sequence[str]:
-    """Names of image files from the working folder on, as whole paths; other cells as they are."""
-    if not names_images([cell for cell in cells if cell.lower() not in MISSING]):
+    """Names of files that are read, from the working folder on, as whole paths; other cells as they are."""
+    if kind_of_files([cell for cell in cells if cell.lower() not in MISSING]) is None:
         return cells
     return [cell if cell.lower() in MISSING else str(Path(cell).absolute()) for cell in cells]
 
