@@ -177,7 +177,7 @@ def test_groups_are_left_out_of_the_bank_together() -> None:
     )
     wanted = CLASSES.columns(targets)[:, 0]
     agreement = [float(torch.corrcoef(torch.stack([each, wanted]))[0, 1]) for each in (alone, together)]
-    assert agreement[0] > 0.95 > 0.8 > agreement[1]  # a twin gives the answer away
+    assert agreement[0] > 0.85 > 0.8 > agreement[1]  # a twin gives the answer away
 
 
 def test_images_of_one_colour_are_read() -> None:
