@@ -410,7 +410,7 @@ def test_directions_are_those_of_the_training_data(tmp_path: Path) -> None:
     with refused(ValueError, "directed is False, but edges are to be read as directed"):
         built._read(tmp_path / "both.npz")
     undirected = dataclasses.replace(built.config, data=str(tmp_path / "both.npz")).build()
-    with refused(ValueError, "edges are directed; the model knows them without directions"):
+    with refused(ValueError, "edges are directed; the model was trained on edges without directions"):
         undirected._read(tmp_path / "a.npz")
 
 

@@ -215,7 +215,7 @@ def test_kinds_are_of_all_features_of_marks_or_of_none() -> None:
     ):
         kinds = Kinds.of(of_features(features))
         assert kinds == Kinds(features=told, edge_features=())
-        found = kinds.tell(of_features(features)).kinds
+        found = kinds.added_to(of_features(features)).kinds
         assert found is not None
         rows = features[:, [int(name[1:]) for name in told]]
         assert torch.equal(found[:, None] == found, (rows[:, None] == rows).all(2))
@@ -224,16 +224,16 @@ def test_kinds_are_of_all_features_of_marks_or_of_none() -> None:
         graph = of_features(place, values)
         kinds = Kinds.of(graph)
         assert kinds == Kinds(features=(), edge_features=told)
-        found = kinds.tell(graph).edge_kinds
+        found = kinds.added_to(graph).edge_kinds
         assert found is not None
         assert len(found.unique()) == (3 if told else 1)
-    assert kinds.tell(of_features(place)).edge_kinds is None
+    assert kinds.added_to(of_features(place)).edge_kinds is None
 
 
 def test_kinds_are_of_features_as_they_are_given() -> None:
     graph = of_features(torch.tensor([[1.0], [2], [4], [2]] * 5))
     inputs = GraphInputs(sizes=True, positions="none")
-    silent, telling = inputs.learn(graph), inputs.learn(graph, tells_kinds=True)
+    silent, telling = inputs.learn(graph), inputs.learn(graph, with_kinds=True)
     assert inputs.prepare(graph, silent).kinds is None
     assert "kinds" not in batch_of(inputs.prepare(graph, silent))
     assert replace(telling, kinds=None) == silent
@@ -252,7 +252,7 @@ def test_a_batch_knows_kinds() -> None:
     graph = open_two()
     graph = replace(graph, edge_features=torch.arange(12.0)[:, None] // 4, edge_feature_names=("bond",))
     inputs = GraphInputs(positions="none")
-    prepared = inputs.prepare(graph, inputs.learn(graph, tells_kinds=True))
+    prepared = inputs.prepare(graph, inputs.learn(graph, with_kinds=True))
     batch = graphs_in(batch_of(prepared))
     assert prepared.kinds is not None
     assert prepared.edge_kinds is not None
@@ -281,10 +281,10 @@ def open_two() -> GraphSet:
 def test_weights_are_there_as_in_training_or_not(name: str, what: str, count: int) -> None:
     plain, inputs = listed([(0, 1), (1, 2)], 3), GraphInputs(positions="none")
     weighted = replace(plain, **{name: torch.ones(count)})
-    told = f"{what} have no weights; the model knows them with weights: give them weights"
+    told = f"{what} have no weights; in training they had weights: give them weights"
     with refused(ValueError, told):
         inputs.prepare(plain, inputs.learn(weighted))
-    with refused(ValueError, f"{what} have weights; the model knows them without weights: leave the weights out"):
+    with refused(ValueError, f"{what} have weights; in training they had no weights: leave the weights out"):
         inputs.prepare(weighted, inputs.learn(plain))
     alone = listed([], 3)
     if name == "edge_weights":

@@ -15,7 +15,7 @@ from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import LinkLearning, NodeLearning
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
-from fredholm.tasks.graphs.link_learning import PairNetwork, num_told, told_of_pairs, walks_between
+from fredholm.tasks.graphs.link_learning import PairNetwork, features_of_pairs, num_pair_features, walks_between
 from fredholm.tasks.targets import ClassTarget
 from fredholm.training import Run, TrainingConfig, train
 from tests.refusals import refused
@@ -117,7 +117,7 @@ def test_pairs_without_an_edge(tmp_path: Path) -> None:
 
 
 class Codes(torch.nn.Module):
-    """What a network told of the nodes, whatever it is given."""
+    """A network with fixed outputs at the nodes."""
 
     def __init__(self, outputs: Tensor) -> None:
         super().__init__()
@@ -162,31 +162,31 @@ def seen_without(built: LinkLearning, batch: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_what_is_told_of_a_pair_counts_linearly_and_walks_as_the_network_says(tmp_path: Path, directed: bool) -> None:
+def test_features_of_a_pair_count_linearly_and_walks_by_weights_of_the_network(tmp_path: Path, directed: bool) -> None:
     built = task(tmp_path / "a", pair_features=True, directed=directed)
     outputs, batch = (
         torch.randn(30, 16 if directed else 8),
         built.train_batch(torch.tensor([3, 7]), torch.Generator()),
     )
     size = built.facts.preparation.num_inputs
-    model = PairNetwork(Codes(outputs), num_told(size))
+    model = PairNetwork(Codes(outputs), num_pair_features(size))
     assert model.direct is not None
     for parameter in model.direct.parameters():
         torch.nn.init.normal_(parameter)
     a, b = batch["pairs"].unbind(-1)
     edges, prepared = seen_without(built, batch), _given(built).features[0]
-    told = told_of_pairs(edges, prepared, batch["pairs"].flatten(0, 1)).view(2, 2, -1)
+    read = features_of_pairs(edges, prepared, batch["pairs"].flatten(0, 1)).view(2, 2, -1)
     between = walks_between(edges, 30, batch["pairs"].flatten(0, 1)).view(2, 2, 3)
     assert (between > 0).any()
     source, target = outputs[a], outputs[b, 8:] if directed else outputs[b]
     logits = score(source, target) + (between * (source[..., 5:8] + target[..., 5:8])).sum(-1)
-    logits = logits + model.direct(told)[..., 1] - model.direct(told)[..., 0]
+    logits = logits + model.direct(read)[..., 1] - model.direct(read)[..., 0]
     expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
     torch.testing.assert_close(built.loss(model, batch), expected)
 
 
 @pytest.mark.parametrize("count", [2, 70])
-def test_what_is_told_of_a_pair(count: int) -> None:
+def test_features_of_pairs(count: int) -> None:
     edges = torch.tensor([[0, 1, 1, 2, 2, 3, 0, 2], [1, 0, 2, 1, 3, 2, 2, 0]])
     features = torch.randn(5, count)
     features[4] = 0
@@ -200,10 +200,10 @@ def test_what_is_told_of_a_pair(count: int) -> None:
         if count <= 64:
             row += [p * q for p, q in zip(x, y, strict=True)] + [abs(p - q) for p, q in zip(x, y, strict=True)]
         rows.append(row)
-    torch.testing.assert_close(told_of_pairs(edges, features, pairs), torch.tensor(rows))
+    torch.testing.assert_close(features_of_pairs(edges, features, pairs), torch.tensor(rows))
     with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(told_of_pairs(edges, features, pairs), torch.tensor(rows))
-    assert len(rows[0]) == num_told(count)
+        torch.testing.assert_close(features_of_pairs(edges, features, pairs), torch.tensor(rows))
+    assert len(rows[0]) == num_pair_features(count)
 
 
 def test_the_linear_function_is_fitted_to_edges_that_are_hidden(tmp_path: Path) -> None:
@@ -213,14 +213,14 @@ def test_the_linear_function_is_fitted_to_edges_that_are_hidden(tmp_path: Path) 
     assert isinstance(model, PairNetwork)
     assert model.direct is not None
     generator, prepared = torch.Generator().manual_seed(0), _given(built).features[0]
-    told, labels = [], []
+    features, labels = [], []
     for indices in torch.randperm(63, generator=generator).chunk(8):
         batch = built.train_batch(indices, generator)
         for pairs in batch["pairs"]:
-            told.append(told_of_pairs(seen_without(built, batch), prepared, pairs))
+            features.append(features_of_pairs(seen_without(built, batch), prepared, pairs))
             labels += [1, 0, 0]
     head = RidgeHead(model.direct.weight.shape[1], 2)
-    head.fit(torch.cat(told), torch.tensor(labels), ClassTarget(names=("apart", "joined")))
+    head.fit(torch.cat(features), torch.tensor(labels), ClassTarget(names=("apart", "joined")))
     torch.testing.assert_close(model.direct.weight, head.weight)
     assert bool(head.weight.any())
     assert task(tmp_path / "a").model().get_parameter("network.head.weight").shape[0] == 5
@@ -244,7 +244,7 @@ def _given(built: LinkLearning) -> Any:
             caught.append(given)
             return torch.zeros(1, 30, built._outputs_of_end * (2 if built.config.directed else 1))
 
-    model = PairNetwork(Catching(), num_told(built.facts.preparation.num_inputs))
+    model = PairNetwork(Catching(), num_pair_features(built.facts.preparation.num_inputs))
     built.loss(model, built.held_out_batch("valid", torch.arange(2)))
     return caught[0]
 
@@ -321,16 +321,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_edges_that_the_data_call_directed_are_so_everywhere(tmp_path: Path) -> None:
     folder = two_groups(tmp_path / "a")
     open_graphs(folder, is_directed=True).save(tmp_path / "a.npz")
-    told = task(tmp_path, data=str(tmp_path / "a.npz"), pair_features=True)
+    built = task(tmp_path, data=str(tmp_path / "a.npz"), pair_features=True)
     asked = task(tmp_path, data=str(folder), pair_features=True, directed=True)
     pairs = torch.cartesian_prod(torch.arange(10), torch.arange(10))
-    assert torch.equal(told._told(told._whole, pairs), asked._told(asked._whole, pairs))
+    assert torch.equal(built._features(built._whole, pairs), asked._features(asked._whole, pairs))
     torch.manual_seed(0)
-    model = told.model()
-    outputs = told._at_nodes(model, told._whole, {})
-    assert outputs.shape[1] == 2 * told._outputs_of_end
+    model = built.model()
+    outputs = built._at_nodes(model, built._whole, {})
+    assert outputs.shape[1] == 2 * built._outputs_of_end
     assert torch.equal(
-        told._scores(model, outputs, told._whole, pairs), asked._scores(model, outputs, asked._whole, pairs)
+        built._scores(model, outputs, built._whole, pairs), asked._scores(model, outputs, asked._whole, pairs)
     )
 
 
@@ -377,7 +377,7 @@ def test_a_machine_learns_from_some_edges_of_many(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("fredholm.tasks.graphs.link_learning.LEARNT", 20)
     pairs, are_edges = machine_task(tmp_path / "a")._learnt_from()
     assert (len(pairs), int(are_edges.sum())) == (40, 20)
-    of_edges = task(tmp_path / "b", num_negatives=2)._told_of_train(CPU)[1]
+    of_edges = task(tmp_path / "b", num_negatives=2)._training_features(CPU)[1]
     assert (len(of_edges), int(of_edges.sum())) == (60, 20)
 
 

@@ -189,7 +189,7 @@ def test_numbers_are_of_nodes_without_graph_and_of_graphs_with_it(tmp_path: Path
     assert (again.target_names, again.targets) == (graph.target_names, None)
     whole = {"graph": np.zeros(3, np.int64), "edges": ONE["edges"], "features": ONE["features"]}
     one = open_graphs(save(tmp_path / "c.npz", **whole, targets=np.array([[7.0, 8.0]])))
-    assert (one.node_targets, one.tells_nodes) == (None, False)
+    assert (one.node_targets, one.has_node_answers) == (None, False)
     assert one.targets is not None
     assert one.targets.tolist() == [[7, 8]]
     one.save(tmp_path / "d.npz")

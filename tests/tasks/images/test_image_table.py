@@ -132,8 +132,8 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"text": label, "label": label}, ["has no column of images", "the columns are text, label"]),
         ({"image": pixels, "img": pixels, "label": label}, ["several columns of images, image, img; keep one"]),
-        ({"image": pixels}, ["no column has a usual name of what is predicted", "the columns are image:"]),
-        ({"image": pixels, "fine": label, "coarse": label}, ["rename the one that is meant"]),
+        ({"image": pixels}, ["no column has a usual name of a label", "the columns are image:"]),
+        ({"image": pixels, "fine": label, "coarse": label}, ["rename the one to predict"]),
         ({"image": pixels, "label": ["x", None]}, ["row 2: column 'label': is empty; give each row a value"]),
         ({"image": cells([ENCODED[0], None]), "label": label}, ["row 2: there is no image; leave the row out"]),
         ({"image": [pixels[0], None], "label": label}, ["row 2: there is no image; leave the row out"]),

@@ -540,10 +540,10 @@ def test_weights_are_there_as_in_training_or_not(tmp_path: Path) -> None:
     np.savez(tmp_path / "plain.npz", **arrays)  # pyright: ignore[reportArgumentType]
     np.savez(tmp_path / "weighted.npz", **arrays, weights=np.ones((2, 4)))  # pyright: ignore[reportArgumentType]
     assert built._read(tmp_path / "weighted.npz", None).weights is not None
-    with refused(ValueError, "plain.npz: points have no weights; the model knows them with weights: give them weights"):
+    with refused(ValueError, "plain.npz: points have no weights; in training they had weights: give them weights"):
         built._read(tmp_path / "plain.npz", None)
     built = PointLearning(built.config, dataclasses.replace(built.facts, is_weighted=False))
-    with refused(ValueError, "weighted.npz: points have weights; the model knows them without weights: leave the"):
+    with refused(ValueError, "weighted.npz: points have weights; in training they had no weights: leave the"):
         built._read(tmp_path / "weighted.npz", None)
 
 

@@ -35,7 +35,7 @@ def batch_of(graphs: GraphSet) -> Batch:
 
 
 def graphs_in(batch: Batch) -> GraphBatch:
-    """What an encoder takes of a batch."""
+    """The graphs of a batch, as an encoder takes them."""
     return GraphBatch(**{name: batch[name] for name in _FIELDS if name in batch})
 
 

@@ -46,7 +46,7 @@ def read_csv_folder(
     - `edges.csv`: `source` and `target`, names of nodes; `weight`; all other columns are features of edges, numbers.
     - `nodes.csv`: `id`; `weight`, what the node counts; all other columns are features, numbers. Without this file,
       nodes are those that edges join.
-    - One graph: `label` of a node is its class, or empty; or `target`, `target_...` are its numbers to tell, all or
+    - One graph: `label` of a node is its class, or empty; or `target`, `target_...` are numbers to predict, all or
       none of them empty; `split`, `group` and `time` beside these: see `marks_of_cells`.
     - Several graphs: a column `graph` in `nodes.csv` says whose a node is, and one in `edges.csv` whose an edge is;
       without the latter, no name is of two nodes. `graphs.csv` has `graph`, the class `label` or the numbers `target`,
@@ -54,9 +54,9 @@ def read_csv_folder(
 
     Args:
         folder: with `edges.csv`, or `edges.csv.gz`; likewise the others.
-        is_directed: whether an edge from source to target is none from target to source.
-        features: columns of nodes to read, in this order; None: all that are left, in theirs.
-        edge_features: likewise of edges.
+        is_directed: whether edges have directions, from source to target.
+        features: columns of nodes to read, in this order; None: all that are left, in the order of the table.
+        edge_features: likewise for edges.
 
     Raises:
         ValueError: a table is broken, a column is missing, a cell is no number, a name is unknown or there twice,
@@ -79,7 +79,7 @@ class _Cells:
     table: Table
     usual: tuple[str, ...]
     targets: tuple[str, ...] = ()
-    """Columns of numbers to tell."""
+    """Columns of numbers to predict."""
 
     @cached_property
     def columns(self) -> dict[str, str]:
@@ -154,7 +154,7 @@ class _Cells:
         return self.numbers([self.columns["weight"]])[:, 0] if "weight" in self.columns else None
 
     def marks(self) -> SplitMarks:
-        """What the columns of `MARKS` say."""
+        """Splits, groups and times, from the columns of `MARKS`."""
         return marks_of_cells(
             {word: self.texts(word) for word in MARKS if word in self.columns},
             lambda i, word: f"{self.place(i)}: column {self.columns[word]!r}",
@@ -172,11 +172,11 @@ class _Cells:
 
 
 def _nodes(table: Table, known: tuple[str, ...] | None) -> _Cells:
-    """A table of nodes; where these have classes or numbers to tell, it may say how they are split.
+    """A table of nodes; columns of splits are read only beside a label or targets.
 
     Args:
-        table: its rows.
-        known: features that a model knows, which are no numbers to tell, whatever they are called.
+        table: the table.
+        known: features that a model knows, which are never taken for targets, whatever their names.
     """
     words = ((name, name.lower()) for name in table.names if name not in (known or ()))
     targets = tuple(name for name, word in words if word == "target" or word.startswith("target_"))
@@ -196,7 +196,7 @@ class _Tables:
     def graphs(
         self, is_directed: bool, known: tuple[str, ...] | None, known_of_edges: tuple[str, ...] | None
     ) -> GraphSet:
-        """What they say; see `read_csv_folder`."""
+        """The graphs of the tables; see `read_csv_folder`."""
         edges, nodes = self.edges, self.nodes
         edges.need("source", "target")
         ids, of_node = self._nodes()
@@ -268,7 +268,7 @@ class _Tables:
         return [name or folder for name in names], np.array([number[name] for name in of_node], np.int64)
 
     def _edges(self, ids: list[str], of_node: list[str]) -> np.ndarray:
-        """The ends of each edge as numbers of nodes, `(2, E)`."""
+        """The ends of each edge as node indices, `(2, E)`."""
         edges, nodes = self.edges, self.nodes
         ends = edges.names("source"), edges.names("target")
         has_graph = "graph" in edges.columns
@@ -309,10 +309,10 @@ class _Tables:
     def _of_graphs(self, graphs: _Cells) -> dict[str, Any]:
         """Labels or targets, and the marks, of the graphs."""
         if self.nodes is not None and ("label" in self.nodes.columns or self.nodes.targets):
-            told = self.nodes.columns["label"] if "label" in self.nodes.columns else self.nodes.targets[0]
+            column = self.nodes.columns["label"] if "label" in self.nodes.columns else self.nodes.targets[0]
             raise ValueError(
-                f"{self.nodes.table.path}, line 1: has a column {told!r} beside {GRAPHS}; nothing is told of nodes "
-                "where it is of graphs: call it otherwise if it is a feature, which is a number"
+                f"{self.nodes.table.path}, line 1: has a column {column!r} beside {GRAPHS}; labels and targets are "
+                "either of nodes or of graphs: rename the column if it is a feature, which is a number"
             )
         labels, classes = graphs.labels()
         targets = tuple(name for name in graphs.others if name.lower().startswith("target"))

@@ -1,4 +1,4 @@
-"""What becomes of a list of edges: loops, duplicates and directions."""
+"""Tidying lists of edges: loops, duplicates and directions."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class Edges:
     """Edges without loops and duplicates, sorted by source and target.
 
     `index` is int64 `(2, E)`, sources over targets; `weights` float32 `(E,)` and `features` `(E, c)` are of the
-    same edges. `notes` say what became of the list that they come from.
+    same edges. `notes` report the edges of the list that were dropped, merged or mirrored.
     """
 
     index: np.ndarray
@@ -35,19 +35,19 @@ def tidy_edges(
     place: Callable[[int], str],
     node_name: Callable[[int], str] = str,
 ) -> Edges:
-    """The edges of a list, as a domain takes them.
+    """The edges of a list in the form that a domain takes.
 
-    An edge from a node to itself is dropped: the operator has a map of its own of what is at a point. An edge that
-    stands there twice counts once. Without directions, each edge is taken both ways, however often it stands there.
+    An edge from a node to itself is dropped: the operator's term W u(x) stands for it. An edge that is listed twice
+    counts once. Without directions, each edge is taken both ways, however often it is listed.
 
     Args:
         index: integers `(2, E)`, sources over targets, counted from 0.
         weights: `(E,)`, finite and >= 0.
         features: `(E, c)`, finite.
-        graph: of each node, `(nodes,)`.
-        is_directed: whether an edge from a to b is none from b to a.
-        place: where an edge stands, for messages.
-        node_name: what a node is called in messages.
+        graph: the graph of each node, `(nodes,)`.
+        is_directed: whether edges have directions.
+        place: from an edge to its place in the data, for messages.
+        node_name: from a node to its name in messages.
 
     Raises:
         ValueError: an edge has an end that is no node or is in two graphs, a weight or feature is out of range, or
@@ -71,7 +71,7 @@ def tidy_edges(
         ends, chosen = np.concatenate([ends, ends[::-1]], axis=1), np.concatenate([chosen, chosen])
     order = np.lexsort((ends[1], ends[0]))
     ends, chosen = ends[:, order], chosen[order]
-    told = (
+    changes = (
         (loops, "from a node to itself: dropped"),
         (len(kept) - num_ordered, "listed again: counted once"),
         (one_way, "listed one way: taken both ways"),
@@ -80,7 +80,7 @@ def tidy_edges(
         np.ascontiguousarray(ends),
         None if weights is None else weights[chosen].astype(np.float32),
         None if features is None else features[chosen],
-        tuple(f"{count} edge{'s' if count > 1 else ''} {what}" for count, what in told if count),
+        tuple(f"{count} edge{'s' if count > 1 else ''} {what}" for count, what in changes if count),
     )
 
 

@@ -50,17 +50,17 @@ from .network import NO_FORM, along_edges, reading_of, warn_of_notes
 from .open import is_graph_folder
 
 CHUNK = 64
-"""Graphs that are predicted, or that a bank reads, at a time."""
+"""Graphs that are predicted, or read by a bank, at a time."""
 _OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout")
+"""Settings of the inputs that only networks read."""
 _NETWORK = "take the model graph-stack"
-"""Of what is computed of graphs, what networks alone read."""
 
 
 @final
 class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
-    """A model of whole graphs that predicts their classes or numbers (ITNet, J.1), as the data have them.
+    """A model of whole graphs that predicts their classes or numbers (ITNet, J.1), whichever the data have.
 
-    Batches are padded to their largest graph, and are of graphs of about one size. Warns once of what became of edges.
+    Batches hold graphs of similar size, padded to the largest. Warns once of edges that reading has changed.
 
     Args:
         config: the settings.
@@ -85,24 +85,25 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split."""
+        """Facts about the training split."""
 
         preparation: Preparation
         target: Target
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.NumbersConfig):
-        """Graphs, how they are split, what is computed of them, and the model.
+        """The graphs, their split, the inputs of the model, and the model.
 
         Args:
             data: a folder with edges.csv, nodes.csv and graphs.csv, a folder of the TUDataset collection, or an .npz
                 file.
-            directed: whether an edge from a to b is none from b to a; else every edge is taken both ways.
-            num_folds: parts of like size, one of which is the test split, in place of test_fraction; None: none.
-            fold: which, from 0 on; refused without folds.
-            inputs: what is computed of each graph; positions are for networks.
-            model: of neighbourhoods, a kernel and trees, which is computed from the training graphs, or a network that
-                learns by steps.
+            directed: whether edges have directions; else every edge is taken both ways.
+            num_folds: number of folds of equal size, one of which is the test split, in place of test_fraction; None:
+                no folds.
+            fold: index of the test fold, from 0 on; refused without folds.
+            inputs: the inputs that are computed from each graph; positions are for networks.
+            model: a closed-form model of neighbourhoods, or with a kernel and trees, which is fitted to the training
+                graphs at once; or a network.
         """
 
         data: str = ""
@@ -143,15 +144,15 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
         @property
         def inputs_read(self) -> GraphInputs:
-            """What is computed of each graph for this model: of a bank without positions."""
+            """The inputs that this model reads; a closed-form model reads no positions."""
             return self.inputs if self.model.learns_by_steps else dataclasses.replace(self.inputs, positions="none")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: what is computed of graphs, and of a network its kernel and its size.
+            """See `Task.Config.recommended`: the inputs, and the kernel and the size of a network.
 
-            A mean over nodes hides how many there are, so that each knows it. Layers of a network are sums along the
-            edges, which read no positions and have no heads; unless edges have features, or positions or heads were
-            asked for: then a perceptron reads them.
+            A mean over nodes hides how many there are, so the size of the graph is an input. Layers of a network are
+            sums along the edges, without positions and heads; but where edges have features, or positions or heads
+            were asked for, a perceptron reads them.
             """
             default, task = GraphLearning.Config(), self.build()
             inputs = filled(self.inputs, [default.inputs], sizes=True)
@@ -178,11 +179,11 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: that of a network, where the model is one or is computed at once."""
+            """See `Task.Config.stack`: that of the network, the default one where the model is closed-form."""
             return stack_of(self._network.stack)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`: along the edges, which weigh what they weigh in the default network."""
+            """See `Task.Config.with_stack`: the stack along the edges, with the edge measure of the default network."""
             along = along_edges(stack, GraphStackConfig().stack)
             return dataclasses.replace(self, model=dataclasses.replace(self._network, stack=along))
 
@@ -205,17 +206,17 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts about the training split."""
         return self._facts
 
     @property
     def learns_by_steps(self) -> bool:
-        """As the model says."""
+        """Whether the model is a network, trained step by step."""
         return self.config.model.learns_by_steps
 
     @cached_property
     def _graphs(self) -> GraphSet:
-        """All graphs as they are."""
+        """All graphs, not prepared yet."""
         config = self.config
         if not config.data:
             raise ValueError("no graphs are given; pass a folder of tables or an .npz file")
@@ -246,7 +247,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return self.prepared(self._graphs.select(numbers))
 
     def prepared(self, graphs: GraphSet) -> GraphSet:
-        """Graphs as the model sees them; see `GraphInputs.prepare`."""
+        """Prepared graphs; see `GraphInputs.prepare`."""
         return self.config.inputs_read.prepare(graphs, self._facts.preparation)
 
     def _learn_facts(self) -> Facts:
@@ -254,7 +255,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         train = self._graphs.select(self._split.train)
         assert train.answers is not None
         return GraphLearning.Facts(
-            preparation=self.config.inputs_read.learn(train, tells_kinds=not self.learns_by_steps),
+            preparation=self.config.inputs_read.learn(train, with_kinds=not self.learns_by_steps),
             target=train.answers.learn(self.config.target_settings, self.config.data),
         )
 
@@ -274,7 +275,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return self.config.model.build(reading, self.target.num_outputs)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a model that is computed from all training graphs."""
+        """See `Task.initialise`: fits a closed-form model to all training graphs."""
         if not isinstance(model, FittedModel):
             return
         train, batches = self.splits.train, list[tuple[GraphBatch, Tensor]]()
@@ -284,23 +285,23 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows, the classes or numbers, and of the encoder's columns."""
+        """See `Task.entry_names`: the targets at the rows of the head, and the inputs at the columns of the encoder."""
         names = self.config.inputs_read.names(self._facts.preparation)
         return head_entry_names(model, self.target.output_names) | input_entry_names(model, names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """Graphs as `batch_of` lays them out, and `targets`; signs are drawn."""
+        """A batch of graphs (`batch_of`), and `targets`; the signs of positions are drawn."""
         batch, inputs = self._batch(self.splits.train, indices), self.config.inputs_read
         if inputs.turns_signs:
             batch["pos"] = batch["pos"] * inputs.draw_signs(len(indices), batch["pos"].shape[2], generator)[:, None]
         return batch
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Likewise of the validation or the test split; nothing is drawn."""
+        """A batch of the validation or the test split, as `train_batch`; nothing is drawn."""
         return self._batch(self.held_out(split), indices)
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: nodes and edges; where every node has one feature of several, by that."""
+        """See `Task.shown_example`: nodes and edges; nodes with one-hot features are coloured by these."""
         graph = self._graphs.select(self._split_numbers(split)[[index]])
         one_hot = graph.features.shape[1] > 1 and bool((graph.features.sum(1) == 1).all())
         is_kind = one_hot and bool(((graph.features == 0) | (graph.features == 1)).all())
@@ -314,7 +315,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return ShownExample(name=graph.names[0], views=(view,))
 
     def _split_numbers(self, split: HeldOut) -> Tensor:
-        """The numbers of the graphs of a held-out split."""
+        """Indices of the graphs of a held-out split."""
         check_held_out(split)
         return self._split.valid if split == "valid" else self._split.test
 
@@ -324,7 +325,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         return {"targets": self.target.targets(part.answers.values), **batch_of(part)}
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Numbers of nodes and edges, and mean, deviation and maximum of what a network sees of nodes."""
+        """Numbers of nodes and edges, and the mean, deviation and maximum of each input over the nodes."""
         part = self._part_of(split)
         owner = torch.arange(len(part)).repeat_interleave(part.num_nodes)
         count, size = part.num_nodes[:, None].clamp(min=1), (len(part), part.features.shape[1])
@@ -346,7 +347,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, graphs: GraphSet, device: torch.device) -> Tensor:
-        """The model's `(n, num_outputs)`, on the CPU, of graphs as it sees them (`prepared`)."""
+        """Outputs `(n, num_outputs)` of the model for prepared graphs, on the CPU."""
         parts = []
         for indices in torch.arange(len(graphs)).split(CHUNK):
             batch = {name: tensor.to(device) for name, tensor in batch_of(graphs.select(indices)).items()}
@@ -358,7 +359,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         raise ValueError(NO_FORM)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each graph: `file`, `graph`, and what the target says.
+        """A row for each graph: `file`, `graph`, and the prediction.
 
         Files are as in training; labels, targets and splits may be absent, and are not read.
         """

@@ -1,4 +1,4 @@
-"""Graphs with what is to be told of them: the frozen value that every reader gives."""
+"""Graphs with their labels or targets: the frozen value that every reader returns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from fredholm.tasks.splits.splits import Examples
 from fredholm.tasks.targets import Answers, ClassAnswers, NumberAnswers
 
 SPLIT_NAMES = ("train", "valid", "test")
-"""What the numbers 0, 1 and 2 of a split mean; -1 is none of them."""
+"""The splits with the numbers 0, 1 and 2; -1 is none of them."""
 
 
 @final
@@ -31,19 +31,19 @@ class GraphSet(Examples):
         edge_weights: float32 `(edges,)`, >= 0.
         edge_features: float32 or float64 `(edges, c)`, finite.
         pos: float32 `(nodes, s)`, positions that came with the nodes.
-        weights: float32 `(nodes,)`, >= 0 and not all 0 in a graph: what each node counts.
-        kinds, edge_kinds: int64 `(nodes,)` and `(edges,)`, equal for what is alike, as `GraphInputs` finds them.
+        weights: float32 `(nodes,)`, >= 0 and not all 0 in a graph: the weight of each node in means.
+        kinds, edge_kinds: int64 `(nodes,)` and `(edges,)`, the kind of each; see `inputs.Kinds`.
         labels: int64 `(n,)`, classes of graphs.
-        targets: float64 `(n, T)`, numbers to tell of graphs.
+        targets: float64 `(n, T)`, numbers to predict for graphs.
         node_labels: int64 `(nodes,)`, classes of nodes; -1 where there is none.
-        node_targets: float64 `(nodes, T)`, numbers to tell of nodes; all NaN where none is known.
-        marks: what the data say of splits, of each graph, or of each node where these have labels or targets.
+        node_targets: float64 `(nodes, T)`, numbers to predict for nodes; all NaN where none is known.
+        marks: splits, groups and times of each graph, or of each node where nodes have labels or targets.
         classes: the names of the classes, of graphs or nodes.
         feature_names, edge_feature_names, target_names: one a column.
         names: one a graph.
         node_names: of a single graph, one a node; else ().
-        is_directed: whether an edge from a to b is none from b to a.
-        notes: what became of edges when they were read.
+        is_directed: whether edges have directions.
+        notes: reports of edges that were dropped, merged or mirrored in reading.
 
     Raises:
         ValueError: shapes do not agree, or values are out of range.
@@ -96,12 +96,12 @@ class GraphSet(Examples):
             value = getattr(self, name)
             if value is not None and value.shape != shape:
                 raise ValueError(f"{name} has shape {tuple(value.shape)}; expected {shape}")
-        self.marks.check(nodes if self.tells_nodes else n)
-        told = [
+        self.marks.check(nodes if self.has_node_answers else n)
+        answers = [
             name for name in ("labels", "targets", "node_labels", "node_targets") if getattr(self, name) is not None
         ]
-        if len(told) > 1:
-            raise ValueError(f"graphs have {' and '.join(told)}; give one of them")
+        if len(answers) > 1:
+            raise ValueError(f"graphs have {' and '.join(answers)}; give one of them")
         if self.node_targets is not None:
             check_known(self.node_targets, self.target_names, lambda i: f"node {i}")
         if n == 1 and self.node_names and len(self.node_names) != nodes:
@@ -119,26 +119,26 @@ class GraphSet(Examples):
 
     @property
     def answers(self) -> Answers | None:
-        """What is known of each graph: its label or its targets; None: nothing."""
+        """The label or the targets of each graph; None: there are none."""
         if self.labels is not None:
             return ClassAnswers(names=self.classes, values=self.labels)
         return None if self.targets is None else NumberAnswers(names=self.target_names, values=self.targets)
 
     @property
-    def tells_nodes(self) -> bool:
-        """Whether something is known of nodes, in place of graphs."""
+    def has_node_answers(self) -> bool:
+        """Whether labels or targets are of nodes, not of graphs."""
         return self.node_labels is not None or self.node_targets is not None
 
     @property
     def known_nodes(self) -> Tensor:
-        """The nodes of which a label or targets are known, int64 `(k,)`."""
+        """Indices of the nodes whose label or targets are known, int64 `(k,)`."""
         if self.node_targets is not None:
             return (~self.node_targets[:, 0].isnan()).nonzero()[:, 0]
         none = torch.zeros(0, dtype=torch.int64)
         return none if self.node_labels is None else (self.node_labels >= 0).nonzero()[:, 0]
 
     def answers_of(self, nodes: Tensor) -> Answers:
-        """What is known of some of `known_nodes`, int64 `(m,)`."""
+        """The labels or targets of some of `known_nodes`, int64 `(m,)`."""
         if self.node_targets is not None:
             return NumberAnswers(names=self.target_names, values=self.node_targets[nodes])
         assert self.node_labels is not None
@@ -165,7 +165,7 @@ class GraphSet(Examples):
         return replace(
             self,
             **picked,  # pyright: ignore[reportArgumentType]
-            marks=self.marks.select(nodes if self.tells_nodes else indices),
+            marks=self.marks.select(nodes if self.has_node_answers else indices),
             node_offsets=node_offsets,
             edge_offsets=edge_offsets,
             edge_index=self.edge_index[:, edges],
@@ -203,7 +203,7 @@ class GraphSet(Examples):
             "split": None if marks.given is None else words[marks.given.numpy()],
             "groups": None if marks.groups is None else np.array(marks.groups),
             "example_times": marks.times,
-            "graph": None if self.tells_nodes and len(self) == 1 else graph,
+            "graph": None if self.has_node_answers and len(self) == 1 else graph,
             "names": np.array(self.names),
             "node_names": np.array(self.node_names) if self.node_names else None,
             "directed": np.array(self.is_directed),

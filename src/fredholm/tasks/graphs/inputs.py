@@ -1,4 +1,4 @@
-"""What a network sees of a graph: features of nodes and edges, what its structure tells, and positions."""
+"""Inputs of models of graphs: features of nodes and edges, structural features, and positions."""
 
 import math
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ Positions = Literal["laplacian", "given", "none"]
 Scale = Literal["standard", "rows", "none"]
 SURROUNDINGS = ("mean degree around", "largest degree around", "neighbours joined")
 LEAVING = "leaving degree"
-"""What `surroundings` tells, the last of directed graphs alone."""
+"""Columns of `surroundings`; LEAVING is the last, and only of directed graphs."""
 BLOCK = 256
-"""Nodes of a graph whose walks are followed at a time."""
+"""Nodes whose walks are computed at a time."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class GraphInputs:
-    """What is computed of each graph before a network sees it.
+    """Settings of the inputs that are computed from each graph.
 
     Args:
         scale: how features of nodes are scaled: `standard`, each has mean 0 and deviation 1 over the nodes of the
@@ -42,11 +42,11 @@ class GraphInputs:
             many neighbours each has, the share of the pairs of its neighbours that are joined, and where edges have
             directions the logarithm of 1 + the edges that begin at the node.
         sizes: a further feature, the logarithm of the number of nodes of the graph, which a mean over them hides.
-        positions: where nodes lie: `laplacian`, by eigenvectors of the graph (eq. 262); `given`, the data's; `none`,
-            all at one place. None: as suits the model, and else `laplacian`.
-        num_positions: eigenvectors; refused with other positions.
-        flip_signs: whether training turns the signs of eigenvectors, which mean nothing, at random for each graph and
-            vector; likewise.
+        positions: positions of nodes: `laplacian`, by eigenvectors of the graph (eq. 262); `given`, those of the data;
+            `none`, all nodes at one place. None: as the model needs, and else `laplacian`.
+        num_positions: the number of eigenvectors; refused with other positions.
+        flip_signs: whether training flips the signs of eigenvectors, which are arbitrary, at random for each graph and
+            vector; refused with other positions.
         adds_positions: whether a linear map of the positions is added to what enters the network; kernels read them
             anyway. Refused without positions.
         feature_dropout: rate at which features of nodes are left out in training.
@@ -79,33 +79,33 @@ class GraphInputs:
 
     @classmethod
     def of_features(cls, scale: Scale) -> Self:
-        """Nothing but the features of nodes."""
+        """Inputs that are the features of nodes alone."""
         return cls(scale=scale, num_walks=0, degrees=False, positions="none")
 
     @property
     def placed(self) -> Positions:
-        """Where nodes lie, where nothing suits the model better."""
+        """The kind of positions, `laplacian` where none is set."""
         return self.positions or "laplacian"
 
     @property
     def turns_signs(self) -> bool:
-        """Whether training turns signs."""
+        """Whether training flips the signs of positions."""
         return self.placed == "laplacian" and self.flip_signs
 
     @property
     def positions_asked(self) -> bool:
-        """Whether something of the positions is not at its default, so that a model should read them."""
+        """Whether a setting of the positions differs from its default, so that a model should read them."""
         default = GraphInputs()
         names = ("positions", "num_positions", "flip_signs", "adds_positions")
         return any(getattr(self, name) != getattr(default, name) for name in names)
 
-    def learn(self, train: GraphSet, *, tells_kinds: bool = False, may_have_none: bool = False) -> "Preparation":
-        """How graphs are prepared, with the means and deviations of these.
+    def learn(self, train: GraphSet, *, with_kinds: bool = False, may_have_none: bool = False) -> "Preparation":
+        """The preparation of graphs, with means and deviations of the training graphs.
 
         Args:
             train: the training graphs.
-            tells_kinds: whether a model is told which nodes and edges are alike.
-            may_have_none: whether a model takes nodes without features.
+            with_kinds: whether the model also reads the kinds of nodes and edges; see `Kinds`.
+            may_have_none: whether the model takes nodes without features.
 
         Raises:
             ValueError: there is no feature where there must be one, or no positions where the data's are wanted.
@@ -114,7 +114,7 @@ class GraphInputs:
         if given.shape[1] + further.shape[1] == 0 and not may_have_none:
             raise ValueError("nodes have no features; pass --task.inputs.num-walks or --task.inputs.degrees")
         mean, deviation = _moments(given)
-        if self.scale != "standard":  # what structure tells is standardised in any case
+        if self.scale != "standard":  # structural features are standardised in any case
             mean, deviation = [0.0] * len(mean), [1.0] * len(mean)
         mean, deviation = (own + more for own, more in zip((mean, deviation), _moments(further), strict=True))
         edge_mean, edge_deviation = ((), ()) if train.edge_features is None else _moments(train.edge_features)
@@ -125,7 +125,7 @@ class GraphInputs:
             deviation=tuple(deviation),
             edge_mean=tuple(edge_mean),
             edge_deviation=tuple(edge_deviation),
-            kinds=Kinds.of(train) if tells_kinds else None,
+            kinds=Kinds.of(train) if with_kinds else None,
             pos_dim=self._positions(train).shape[1],
             is_directed=train.is_directed,
             is_weighted=train.weights is not None,
@@ -133,19 +133,18 @@ class GraphInputs:
         )
 
     def prepare(self, graphs: GraphSet, preparation: "Preparation") -> GraphSet:
-        """The graphs with what a network sees: scaled features, positions, and weights that sum to 1 in each graph.
+        """The graphs with scaled inputs, positions, and weights that sum to 1 in each graph.
 
         Raises:
             ValueError: features, positions, directions or weights are not those of the preparation.
         """
         if graphs.is_directed != preparation.is_directed:
-            came, known = ("directed" if each.is_directed else "without directions" for each in (graphs, preparation))
-            raise ValueError(f"edges are {came}; the model knows them {known}: pass graphs as in training")
-        for what in ("features", "edge_features"):
-            came, known = getattr(graphs, f"{what.removesuffix('s')}_names"), getattr(preparation, what)
-            if came != known:
-                told = what.replace("_", " ")
-                raise ValueError(f"the {told} are {_short(came)}; the model knows {_short(known)}")
+            got, known = ("directed" if each.is_directed else "without directions" for each in (graphs, preparation))
+            raise ValueError(f"edges are {got}; the model was trained on edges {known}: pass graphs as in training")
+        for kind in ("features", "edge_features"):
+            got, known = getattr(graphs, f"{kind.removesuffix('s')}_names"), getattr(preparation, kind)
+            if got != known:
+                raise ValueError(f"the {kind.replace('_', ' ')} are {_short(got)}; the model knows {_short(known)}")
         _check_weights("nodes", graphs.weights is not None, preparation.is_weighted)
         if graphs.edge_index.shape[1]:  # where there are no edges, none lacks a weight
             _check_weights("edges", graphs.edge_weights is not None, preparation.has_edge_weights)
@@ -164,27 +163,27 @@ class GraphInputs:
             total = torch.zeros(len(graphs), dtype=torch.float64).index_add_(0, owner, weights.double())
             weights = (weights / total[owner]).float()
         names = tuple(f"input_{c}" for c in range(features.shape[1]))
-        told = graphs if preparation.kinds is None else preparation.kinds.tell(graphs)
-        return replace(told, features=features, feature_names=names, edge_features=of_edges, pos=pos, weights=weights)
+        graphs = graphs if preparation.kinds is None else preparation.kinds.added_to(graphs)
+        return replace(graphs, features=features, feature_names=names, edge_features=of_edges, pos=pos, weights=weights)
 
     def draw_signs(self, graphs: int, pos_dim: int, generator: torch.Generator) -> Tensor:
         """Signs of positions, 1 or -1, `(graphs, pos_dim)`."""
         return 2.0 * torch.randint(2, (graphs, pos_dim), generator=generator) - 1.0
 
     def names(self, preparation: "Preparation") -> tuple[str, ...]:
-        """Of the numbers that a network sees of each node; what structure tells gives way to features of its name."""
+        """Names of the inputs of a node; a structural feature whose name a feature has gets " of the graph" added."""
         walks = (f"back after {k} steps" for k in range(2, self.num_walks + 2))
         around = [*SURROUNDINGS, *([LEAVING] if preparation.is_directed else [])] if self.surroundings else []
         found = dict.fromkeys(preparation.features)
         for name in (*walks, *["degree"] * self.degrees, *around, *["size"] * self.sizes):
-            told = name
-            while told in found:
-                told += " of the graph"
-            found[told] = None
+            unique = name
+            while unique in found:
+                unique += " of the graph"
+            found[unique] = None
         return tuple(found)
 
     def _features(self, graphs: GraphSet) -> tuple[Tensor, Tensor]:
-        """Features of nodes and what structure tells of them, before they are standardised, `(nodes, ...)` both."""
+        """Given and structural features of nodes, not standardised yet, `(nodes, ...)` each."""
         given = graphs.features
         if self.scale == "rows":
             size = given.abs().sum(1, keepdim=True)
@@ -213,13 +212,13 @@ class GraphInputs:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Kinds:
-    """By which features as they are given, before they are scaled, nodes and edges are alike.
+    """The features whose values, before scaling, define the kinds of nodes and edges: equal values are one kind.
 
-    All features count where few rows of them differ, no more than the root of how many there are. Else those count that
-    are 0 or 1 everywhere, such as one a kind of atom, where few rows of these differ; else none, and all are alike.
+    They are all features, if those have at most √n different rows among n; else the features that are 0 or 1
+    everywhere, such as a one-hot atom type, if those have so few; else none, and all nodes are of one kind.
 
     Args:
-        features, edge_features: names.
+        features, edge_features: names of the features.
     """
 
     features: tuple[str, ...]
@@ -227,25 +226,28 @@ class Kinds:
 
     @classmethod
     def of(cls, train: GraphSet) -> Self:
-        """Those that tell apart what these graphs hold."""
+        """The kinds of the nodes and edges of these graphs."""
         of_edges = train.edge_features
         return cls(
-            features=_telling(train.features, train.feature_names),
-            edge_features=() if of_edges is None else _telling(of_edges, train.edge_feature_names),
+            features=_defining(train.features, train.feature_names),
+            edge_features=() if of_edges is None else _defining(of_edges, train.edge_feature_names),
         )
 
-    def tell(self, graphs: GraphSet) -> GraphSet:
-        """The graphs with kinds of their nodes and edges; numbers never met in training are kinds of their own."""
+    def added_to(self, graphs: GraphSet) -> GraphSet:
+        """The graphs with the kinds of their nodes and edges; values not seen in training are new kinds."""
         of_edges = graphs.edge_features
-        told = None if of_edges is None else _kinds(of_edges, graphs.edge_feature_names, self.edge_features)
-        return replace(graphs, kinds=_kinds(graphs.features, graphs.feature_names, self.features), edge_kinds=told)
+        edge_kinds = None if of_edges is None else _kinds(of_edges, graphs.edge_feature_names, self.edge_features)
+        kinds = _kinds(graphs.features, graphs.feature_names, self.features)
+        return replace(graphs, kinds=kinds, edge_kinds=edge_kinds)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What was learnt of the training graphs: names of features, the mean and deviation of each input, kinds,
-    whether edges have directions, and whether nodes and edges have weights.
+    """Facts of the training graphs that inputs are prepared by.
+
+    They are the names of features, the mean and deviation of each input, the kinds, whether edges have directions, and
+    whether nodes and edges have weights.
     """
 
     features: tuple[str, ...]
@@ -262,15 +264,15 @@ class Preparation:
 
     @property
     def num_inputs(self) -> int:
-        """Numbers that a network sees of each node."""
+        """The number of inputs of a node."""
         return len(self.mean)
 
 
 def walks_back(graphs: GraphSet, count: int) -> Tensor:
-    """The chance that a random walk along edges is back where it began, `(nodes, count)`, after 2 to count + 1 steps.
+    """Return probabilities of random walks along edges after 2 to count + 1 steps, `(nodes, count)`.
 
-    After one step no walk is back, as there are no loops. Where edges have weights, an edge is taken in proportion to
-    its weight. A walk that can go nowhere ends.
+    After one step no walk has returned, as there are no loops. Where edges have weights, an edge is taken in proportion
+    to its weight. A walk ends at a node without edges to leave by.
     """
     found = torch.zeros(len(graphs.features), count)
     starts, edge_starts = graphs.node_offsets.tolist(), graphs.edge_offsets.tolist()
@@ -291,9 +293,9 @@ def walks_back(graphs: GraphSet, count: int) -> Tensor:
 
 
 def surroundings(graphs: GraphSet) -> Tensor:
-    """What is told of the neighbours of each node, along edges of either direction, float32 `(nodes, 3)`, or 4.
+    """Features of the neighbourhood of each node, along edges of either direction, float32 `(nodes, 3)`, or 4.
 
-    The columns are SURROUNDINGS, 0 where a node has no neighbours or one alone, and of directed graphs LEAVING.
+    The columns are SURROUNDINGS, 0 where a node has fewer neighbours than they need, and in directed graphs LEAVING.
     """
     joined, count = _joined(graphs), len(graphs.features)
     ends = joined[:, joined[0] != joined[1]].sort(0).values
@@ -312,8 +314,8 @@ def surroundings(graphs: GraphSet) -> Tensor:
     return torch.stack(found, 1).float()
 
 
-def _telling(values: Tensor, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns by whose values rows are alike; see `Kinds`."""
+def _defining(values: Tensor, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns whose values define kinds; see `Kinds`."""
     is_mark = ((values == 0) | (values == 1)).all(0).tolist()
     marks = tuple(name for name, is_one in zip(names, is_mark, strict=True) if is_one)
     for some in (names, marks):
@@ -328,7 +330,7 @@ def _kinds(values: Tensor, names: tuple[str, ...], some: tuple[str, ...]) -> Ten
 
 
 def _joined(graphs: GraphSet) -> Tensor:
-    """The edges of all graphs as numbers of all nodes, `(2, edges)`."""
+    """The edges of all graphs, by indices among the nodes of all graphs, `(2, edges)`."""
     return graphs.edge_index + graphs.node_offsets[:-1].repeat_interleave(graphs.edge_offsets.diff())
 
 
@@ -343,16 +345,16 @@ def _moments(values: Tensor) -> tuple[list[float], list[float]]:
 
 
 def _standardised(values: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
-    """In float32, of which float64 may be needed until the mean is taken out."""
+    """Standardised values, float32; the mean is subtracted in float64, which large values need."""
     centre, size = (torch.tensor(each, dtype=torch.float64) for each in (mean, deviation))
     return ((values - centre) / size).float()
 
 
-def _check_weights(what: str, came: bool, known: bool) -> None:
-    if came != known:
-        instead = "give them weights" if known else "leave the weights out"
-        had = "with" if known else "without"
-        raise ValueError(f"{what} have {'' if came else 'no '}weights; the model knows them {had} weights: {instead}")
+def _check_weights(what: str, has_weights: bool, expected: bool) -> None:
+    if has_weights != expected:
+        got, known = ("weights" if each else "no weights" for each in (has_weights, expected))
+        instead = "give them weights" if expected else "leave the weights out"
+        raise ValueError(f"{what} have {got}; in training they had {known}: {instead}")
 
 
 def _short(names: tuple[str, ...]) -> str:

@@ -45,23 +45,23 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 NUM_WALKS = 3
-"""What `walks_between` tells of a pair."""
+"""Numbers that `walks_between` computes for a pair."""
 MOST_FEATURES = 64
-"""Of nodes, whose products and differences are told of a pair."""
+"""Node features whose products and differences are features of a pair, at most."""
 FITS = 8
-"""Parts of the training edges, each of which is hidden while what is told of its pairs is computed."""
+"""Parts of the training edges; each is hidden while the features of its pairs are computed."""
 CELLS = 2**22
 """Numbers of walks that are held at a time."""
 MEASURED = 65_536
-"""Edges that a machine is asked about at a time, since it reads the graph anew each time."""
+"""Batch size of evaluation with a machine, which reads the graph anew for each batch."""
 LEARNT = 10_000
-"""Training edges that a machine, or a function of what is told of pairs, is fitted to, at most; all are seen."""
+"""Most training edges that a machine, or the linear function of pair features, is fitted to; all are seen."""
 _OF_INPUTS = (
     *("num_walks", "degrees", "surroundings", "sizes", "positions", "num_positions", "flip_signs"),
     *("adds_positions", "feature_dropout"),
 )
 _OF_NETWORKS = ("num_negatives", "code_dim", "pair_features")
-"""What networks alone read, of what is computed of a graph and of other settings."""
+"""Settings of the inputs and of the task that only networks read."""
 _NETWORK = "take a network, such as the model itnet"
 ROUNDS = 100
 """How often pairs without an edge are drawn again before a graph counts as one that has none."""
@@ -91,8 +91,8 @@ class LinkLearning(OneGraphTask[PairSet]):
     too, and a training step does not see the edges of its own batch. What the network gives of both nodes makes the
     score of a pair: the product of one half of their codes less the squared distance of the other (Hoff, Raftery and
     Handcock, 2002), a bias of each, the walks between them, which count as much as the network says at both, and a
-    linear function of what `told_of_pairs` says, which is fitted in closed form before the first step. Of directed
-    edges the source has other outputs than the target.
+    linear function of `features_of_pairs`, which is fitted in closed form before the first step. Where edges are
+    directed, a node has separate outputs as source and as target.
 
     Args:
         config: the settings.
@@ -110,18 +110,18 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(OneGraphTask.Facts):
-        """Of the graph with the edges of the training split."""
+        """Facts about the graph with the edges of the training split."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(OneGraphTask.Config):
-        """A graph, how its edges are split, what is computed of it, and the model.
+        """The graph, the split of its edges, the inputs of the model, and the model.
 
         Args:
-            model: the network, or what is computed at once in its place.
+            model: the network, or the closed-form machine in its place.
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
             code_dim: numbers that the network gives a node, as source and as target where edges are directed.
-            pair_features: whether scores read what is told of a pair itself too: the walks between both nodes, their
-                degrees, and what their features say; see `told_of_pairs`.
+            pair_features: whether scores also read features of the pair itself: the walks between both nodes, their
+                degrees, and products of their features; see `features_of_pairs`.
         """
 
         model: NodeModelConfig = field(default_factory=small_network)
@@ -151,16 +151,16 @@ class LinkLearning(OneGraphTask[PairSet]):
 
         @property
         def inputs_read(self) -> GraphInputs:
-            """What is computed of the graph for this model: features alone of one that is computed at once."""
+            """The inputs that this model reads; a machine reads the features of nodes alone."""
             return self.inputs if self.model.learns_by_steps else GraphInputs.of_features(self.inputs.scale)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
             """See `Task.Config.recommended`: a machine, or the kernel and size of the network, and its batches.
 
-            Unless something of a network was asked for, a machine predicts. Of a network:
-            Layers are means over neighbours, and positions enter as features; unless edges have features, or positions
-            or heads were asked for: then a perceptron reads them. Every step runs the whole graph without the edges of
-            its batch, so that batches are as large as leaves most edges to be seen.
+            The default is a machine, unless a setting of a network was given. The layers of a network are means over
+            neighbours, and positions enter as features; but where edges have features, or positions or heads were
+            asked for, a perceptron reads them. Every step runs the whole graph without the edges of its batch, so
+            batches are small enough that most edges remain.
             """
             default = LinkLearning.Config()
             of_networks = [name for name in ("model", *_OF_NETWORKS) if getattr(self, name) != getattr(default, name)]
@@ -221,23 +221,23 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the graph with the edges of the training split."""
+        """Facts about the graph with the edges of the training split."""
         return self._facts
 
     @property
     def learns_by_steps(self) -> bool:
-        """As the model says."""
+        """Whether the model is a network, trained step by step."""
         return self.config.model.learns_by_steps
 
     @cached_property
     def _pairs(self) -> Tensor:
-        """The ends of each edge, `(n, 2)`, once where edges have no direction."""
+        """The ends of each edge, `(n, 2)`; an undirected edge is listed once."""
         ends = self._graph.edge_index.T
         return ends if self._graph.is_directed else ends[ends[:, 0] < ends[:, 1]]
 
     @cached_property
     def _split(self) -> Parts:
-        """Numbers of pairs."""
+        """The rows of `_pairs` in each split."""
         config, names = self.config, self._graph.node_names
         labels = [f"{names[a]} {names[b]}" for a, b in self._pairs.tolist()]
         if len(labels) < 3:
@@ -266,7 +266,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return PairSet(self._pairs[numbers], self._without_edge(len(numbers), self._codes(self._pairs), generator))
 
     def _without_edge(self, count: int, edges: Tensor, generator: torch.Generator) -> Tensor:
-        """So many pairs of two nodes, `(count, 2)`, whose codes are none of `edges`."""
+        """Draws `count` pairs of different nodes, `(count, 2)`, whose codes are not among `edges`."""
         size = len(self._graph.features)
         pairs = torch.randint(size, (count, 2), generator=generator)
         for _ in range(ROUNDS):
@@ -290,10 +290,10 @@ class LinkLearning(OneGraphTask[PairSet]):
             return self.config.model.build(*sizes, is_directed=preparation.is_directed)
         outputs = self._outputs_of_end * (2 if preparation.is_directed else 1)
         network = build_network(self.config.network, preparation, outputs, self.config.inputs)
-        return PairNetwork(network, num_told(preparation.num_inputs) if self.config.pair_features else 0)
+        return PairNetwork(network, num_pair_features(preparation.num_inputs) if self.config.pair_features else 0)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a machine, or the linear function of what is told of pairs to hidden edges."""
+        """See `Task.initialise`: fits a machine, or the linear function of pair features, to hidden edges."""
         if isinstance(model, LinkMachine):
             pairs, are_edges = (each.to(device) for each in self._learnt_from())
             model.fit([(self._asked(self._graph_on(device), pairs), are_edges)], JOINED)
@@ -301,10 +301,10 @@ class LinkLearning(OneGraphTask[PairSet]):
         assert isinstance(model, PairNetwork)
         if model.direct is None:
             return
-        model.direct.fit(*self._told_of_train(device), JOINED)
+        model.direct.fit(*self._training_features(device), JOINED)
 
     def _learnt_from(self) -> tuple[Tensor, Tensor]:
-        """Training edges, at most LEARNT, and as many pairs without one `(n, 2)`; and 1 of edges, else 0."""
+        """At most LEARNT training edges and as many pairs without one `(n, 2)`, and labels: 1 for edges, else 0."""
         edges = self.splits.train.pairs
         generator = torch.Generator().manual_seed(self.config.split_seed)
         edges = edges[torch.randperm(len(edges), generator=generator)[:LEARNT].sort().values]
@@ -313,23 +313,23 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     @staticmethod
     def _asked(whole: Batch, pairs: Tensor) -> AskedPairs:
-        """Pairs of nodes `(P, 2)` of a graph."""
+        """Pairs of nodes `(P, 2)`, with the graph, as a machine reads them."""
         return AskedPairs(whole["edge_index"][0], whole["features"][0], pairs)
 
-    def _told_of_train(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """What is told of training edges while they are hidden, at most LEARNT, and of other pairs; and 1 of edges."""
+    def _training_features(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Features of at most LEARNT hidden training edges and of other pairs, and labels: 1 for edges, else 0."""
         generator = torch.Generator().manual_seed(self.config.split_seed)
-        told, are_edges = list[Tensor](), list[Tensor]()
+        features, are_edges = list[Tensor](), list[Tensor]()
         for indices in torch.randperm(self.num_train, generator=generator)[:LEARNT].chunk(FITS):
             batch = {name: each.to(device) for name, each in self.train_batch(indices, generator).items()}
             whole = self._without_hidden(batch)
-            told.append(self._told(whole, batch["pairs"].flatten(0, -2)))
+            features.append(self._features(whole, batch["pairs"].flatten(0, -2)))
             are_edges.append(torch.arange(batch["pairs"].shape[1], device=device).eq(0).repeat(len(indices)).long())
-        return torch.cat(told), torch.cat(are_edges)
+        return torch.cat(features), torch.cat(are_edges)
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """See `Task.baselines`: on what is told of pairs (`told_of_pairs`)."""
+        """See `Task.baselines`: they read the features of pairs (`features_of_pairs`)."""
         plain = functools.cache(self._baseline_examples)
 
         def value(outputs: Tensor, split: HeldOut) -> float:
@@ -341,11 +341,11 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     def _baseline_examples(self, split: Split) -> BaselineExamples:
         if split == "train":
-            told, are_edges = self._told_of_train(torch.device("cpu"))
-            return BaselineExamples(told.numpy(), are_edges)
+            features, are_edges = self._training_features(torch.device("cpu"))
+            return BaselineExamples(features.numpy(), are_edges)
         part = self.held_out(split)
-        told = self._told(self._whole, torch.cat([part.pairs, part.others]))
-        return BaselineExamples(told.numpy(), torch.tensor([1, 0]).repeat_interleave(len(part)))
+        features = self._features(self._whole, torch.cat([part.pairs, part.others]))
+        return BaselineExamples(features.numpy(), torch.tensor([1, 0]).repeat_interleave(len(part)))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`pairs` (B, 1 + negatives, 2), an edge before pairs without one; `hidden` (B, B), the codes of all edges of
@@ -370,7 +370,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         chances = [""] * 2
         if model is not None:
             moved = {name: tensor.to(device_of(model)) for name, tensor in batch.items()}
-            chances = [f", told {chance:.2f}" for chance in self._logits(model, moved)[0].sigmoid()[0].tolist()]
+            chances = [f", predicted {p:.2f}" for p in self._logits(model, moved)[0].sigmoid()[0].tolist()]
         views, names = list[View](), self._graph.node_names
         for (a, b), what, chance in zip(batch["pairs"][0].tolist(), ("an edge", "no edge"), chances, strict=True):
             title = f"{what} from {names[a]} to {names[b]}{chance}"
@@ -378,7 +378,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return ShownExample(name=f"pair {index}", views=tuple(views))
 
     def num_targets(self, batch: Batch) -> int:
-        """One a pair."""
+        """The number of pairs of the batch."""
         return batch["pairs"].shape[0] * batch["pairs"].shape[1]
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -387,7 +387,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
 
     def _logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Logits of the batch's pairs, and 1 where they are edges."""
+        """Logits of the batch's pairs, and labels: 1 for edges, else 0."""
         whole, pairs = self._without_hidden(batch), batch["pairs"]
         if isinstance(model, LinkMachine):
             logits = self._machine_logits(model, whole, pairs.flatten(0, 1)).view(pairs.shape[:2])
@@ -402,7 +402,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return model(self._asked(whole, pairs)).float().diff(dim=1)[:, 0]
 
     def _without_hidden(self, batch: Batch) -> Batch:
-        """The graph as the network sees it for a batch."""
+        """The graph without the hidden edges of a batch."""
         whole = self._graph_on(batch["pairs"].device)
         if "hidden" in batch:
             kept = ~torch.isin(self._codes(whole["edge_index"][0].T), batch["hidden"][0])
@@ -415,14 +415,14 @@ class LinkLearning(OneGraphTask[PairSet]):
         """Numbers that the network gives a node as one end of a pair."""
         return self.config.code_dim + 1 + (NUM_WALKS if self.config.pair_features else 0)
 
-    def _told(self, whole: Batch, pairs: Tensor) -> Tensor:
-        """See `told_of_pairs`, of the edges that the network saw, in both directions."""
+    def _features(self, whole: Batch, pairs: Tensor) -> Tensor:
+        """`features_of_pairs` by the edges that the network sees, taken in both directions."""
         edges = whole["edge_index"][0]
         edges = undirected(edges) if self._facts.preparation.is_directed else edges
-        return told_of_pairs(edges, whole["features"][0], pairs)
+        return features_of_pairs(edges, whole["features"][0], pairs)
 
     def _scores(self, model: nn.Module, outputs: Tensor, whole: Batch, pairs: Tensor) -> Tensor:
-        """Logits of pairs `(..., 2)` from what the network gives each node, and from the edges that it saw."""
+        """Logits of pairs `(..., 2)` from the outputs of the network at each node and the edges that it sees."""
         size, width = self.config.code_dim, self._outputs_of_end
         source, target = outputs[pairs[..., 0]], outputs[pairs[..., 1]]
         if self._facts.preparation.is_directed:
@@ -434,10 +434,10 @@ class LinkLearning(OneGraphTask[PairSet]):
         if not self.config.pair_features:
             return scores
         assert isinstance(model, PairNetwork)
-        told = self._told(whole, pairs.flatten(0, -2))
-        between = told[:, :NUM_WALKS].view(*pairs.shape[:-1], NUM_WALKS)
+        features = self._features(whole, pairs.flatten(0, -2))
+        between = features[:, :NUM_WALKS].view(*pairs.shape[:-1], NUM_WALKS)
         scores = scores + (between * (source[..., size + 1 :] + target[..., size + 1 :])).sum(-1)
-        return scores + model.of_pairs(told).view(scores.shape)
+        return scores + model.of_pairs(features).view(scores.shape)
 
     def metrics(self) -> "dict[str, Metric]":
         """`auroc`, the chance that an edge scores above a pair without one; `average_precision`; the mean `loss`.
@@ -470,16 +470,16 @@ class LinkLearning(OneGraphTask[PairSet]):
         try:
             names, rows = self._graph.node_names, list[Prediction]()
         except (ValueError, OSError) as error:
-            told = f"pairs are told by the graph of the run: {error}; say where it lies by data='PATH'"
-            raise ValueError(told) from error
+            message = f"predicting links needs the graph of the run: {error}; say where it lies by data='PATH'"
+            raise ValueError(message) from error
         asked = list(inputs.read(lambda file: _read_pairs(file, names)))
         for (file, pairs), logits in zip(
             asked, self._logits_of(model, [pairs for _, pairs in asked], device), strict=True
         ):
             chances = logits.sigmoid().tolist()
             for (source, target), chance in zip(pairs.tolist(), chances, strict=True):
-                told = {"source": names[source], "target": names[target], "probability": chance}
-                rows.append(Prediction(file, told))
+                values = {"source": names[source], "target": names[target], "probability": chance}
+                rows.append(Prediction(file, values))
         return rows
 
     def _logits_of(self, model: nn.Module, pairs: list[Tensor], device: torch.device) -> list[Tensor]:
@@ -495,44 +495,44 @@ class LinkLearning(OneGraphTask[PairSet]):
 
 @final
 class PairNetwork(nn.Module):
-    """A network on the nodes of a graph, and a linear function of what is told of a pair of them.
+    """A network on the nodes of a graph, and a linear function of the features of a pair of nodes.
 
     Args:
-        network: from `GraphBatch` to what is told of every node.
-        num_told: numbers that are told of a pair; 0: there is no such function.
+        network: from `GraphBatch` to the outputs of every node.
+        num_features: features of a pair; 0: there is no linear function.
     """
 
-    def __init__(self, network: nn.Module, num_told: int) -> None:
+    def __init__(self, network: nn.Module, num_features: int) -> None:
         super().__init__()
         self.network = network
-        self.direct = RidgeHead(num_told, len(JOINED.names)) if num_told else None
+        self.direct = RidgeHead(num_features, len(JOINED.names)) if num_features else None
 
     def forward(self, graphs: GraphBatch) -> Tensor:
-        """Of every node."""
+        """The outputs of the network at every node."""
         return self.network(graphs)
 
-    def of_pairs(self, told: Tensor) -> Tensor:
-        """The logit of an edge, of `(P, num_told)`, `(P,)`."""
+    def of_pairs(self, features: Tensor) -> Tensor:
+        """The part of the logits of pairs `(P,)` that is linear in their features `(P, num_features)`."""
         assert self.direct is not None
-        return self.direct(told.to(self.direct.weight)).diff(dim=-1)[:, 0].to(told)
+        return self.direct(features.to(self.direct.weight)).diff(dim=-1)[:, 0].to(features)
 
 
 JOINED = ClassTarget(names=("apart", "joined"))
-"""What is told of a pair."""
+"""The two classes of a pair."""
 
 
-def num_told(num_features: int) -> int:
-    """Numbers that `told_of_pairs` gives of nodes with so many features."""
+def num_pair_features(num_features: int) -> int:
+    """The number of columns of `features_of_pairs` for nodes with `num_features` features."""
     return NUM_WALKS + 3 + (2 * num_features if num_features <= MOST_FEATURES else 0)
 
 
 @torch.no_grad()
-def told_of_pairs(edges: Tensor, features: Tensor, pairs: Tensor) -> Tensor:
-    """What is told of pairs of nodes, float32 `(P, num_told(F))`.
+def features_of_pairs(edges: Tensor, features: Tensor, pairs: Tensor) -> Tensor:
+    """Features of pairs of nodes, float32 `(P, num_pair_features(F))`.
 
-    The walks between both (`walks_between`); log(1 + d) of the degrees d of both, summed, and of the smaller; the
-    cosine of their features, 0 where those of one are; and of at most MOST_FEATURES features their products and
-    absolute differences.
+    They are the walks between both nodes (`walks_between`); log(1 + d) of their degrees d, the sum and the smaller one;
+    the cosine of their features, 0 where one node has only zeros; and, with at most MOST_FEATURES features, their
+    products and absolute differences.
 
     Args:
         edges: sources over targets `(2, E)`, each in both directions.
@@ -550,10 +550,10 @@ def told_of_pairs(edges: Tensor, features: Tensor, pairs: Tensor) -> Tensor:
 
 
 def walks_between(edges: Tensor, num_nodes: int, pairs: Tensor) -> Tensor:
-    """What walks along edges tell of pairs of nodes: log(1 + w) of three numbers w, `(P, 3)` float32.
+    """Counts of walks between the nodes of each pair: log(1 + w) of three numbers w, `(P, 3)` float32.
 
-    The common neighbours of both, the sum of 1 / log d over them, with d their degrees, at least 2 (Adamic and Adar,
-    2003), and the walks of three steps. Edges count once each, whatever they weigh.
+    They are the number of common neighbours; the sum over these of 1 / log d, with d the degree, at least 2 (Adamic and
+    Adar, 2003); and the number of walks of three steps. Each edge counts once, whatever its weight.
 
     Args:
         edges: sources over targets `(2, E)`, each in both directions.
@@ -590,7 +590,7 @@ def _read_pairs(file: Path, names: tuple[str, ...]) -> Tensor:
             if end not in number:
                 raise ValueError(f"{file}, line {row.line}: there is no node {end!r} in the graph of the run")
         if ends[0] == ends[1]:
-            told = f"source and target are both {ends[0]!r}; loops are not predicted: leave the row out"
-            raise ValueError(f"{file}, line {row.line}: {told}")
+            message = f"source and target are both {ends[0]!r}; loops are not predicted: leave the row out"
+            raise ValueError(f"{file}, line {row.line}: {message}")
         pairs.append([number[end] for end in ends])
     return torch.tensor(pairs)

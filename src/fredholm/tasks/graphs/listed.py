@@ -24,13 +24,13 @@ class Listed:
         graph: the graph of each node, `(nodes,)`, from 0 on.
         names: one a graph.
         features: of each node, `(nodes, F)`.
-        edges: `(2, E)`, sources over targets, as numbers of nodes; see `tidy_edges` for what becomes of them.
-        node_place, edge_place: where the node or edge of a number stands, for messages.
+        edges: `(2, E)`, node indices, sources over targets; `tidy_edges` tidies them.
+        node_place, edge_place: from the index of a node or edge to its place in the data, for messages.
         pos, weights, node_labels, node_targets, node_names: of each node, as in `GraphSet`.
         edge_weights, edge_features: of each edge.
         labels, targets: of each graph.
         marks: of each graph, or of each node where these have labels or targets.
-        node_name: what the node of a number is called in messages.
+        node_name: from the index of a node to its name in messages.
         feature_names, edge_feature_names, target_names, classes, is_directed: as in `GraphSet`.
     """
 
@@ -81,8 +81,8 @@ class Listed:
         along = np.lexsort((ends[1], ends[0]))
         ends, offsets = ends[:, along], _offsets(self.graph, len(self.names))
         of_edge = self.graph[order][ends[0]]
-        tells_nodes = self.node_labels is not None or self.node_targets is not None
-        marks = self.marks.select(torch.from_numpy(order)) if tells_nodes else self.marks
+        has_node_answers = self.node_labels is not None or self.node_targets is not None
+        marks = self.marks.select(torch.from_numpy(order)) if has_node_answers else self.marks
         features = _taken(self.features, order, kept_type(self.features))
         assert features is not None
         return GraphSet(
@@ -141,7 +141,7 @@ class Listed:
 
 
 def _offsets(graph: np.ndarray, num_graphs: int) -> np.ndarray:
-    """Where the members of each graph begin, and where the last ones end."""
+    """The index of the first member of each graph, and at the end the number of members."""
     return np.concatenate([[0], np.cumsum(np.bincount(graph, minlength=num_graphs))]).astype(np.int64)
 
 

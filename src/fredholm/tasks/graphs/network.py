@@ -1,4 +1,4 @@
-"""The network of tasks on graphs, and what they tell of the data."""
+"""Parts that the tasks on graphs share: building their network, and warnings about the data."""
 
 import dataclasses
 import warnings
@@ -21,7 +21,7 @@ NO_FORM = (
 
 
 def along_edges(stack: Stack, default: SignalModel.Config) -> Stack:
-    """The network with its kernel along the edges, where it is not, which weigh what they do in the task's default."""
+    """The network with its kernel on the edges; one that is not gets the edge measure of the task's default."""
     if isinstance(stack.kernel, OnEdgesConfig):
         return stack
     usual = stack_of(default).kernel
@@ -31,7 +31,7 @@ def along_edges(stack: Stack, default: SignalModel.Config) -> Stack:
 
 
 def reading_of(preparation: Preparation, inputs: GraphInputs) -> GraphReading:
-    """How what was prepared reaches a model."""
+    """The model's view of prepared graphs: the sizes of their inputs."""
     return GraphReading(
         features=preparation.num_inputs,
         pos_dim=preparation.pos_dim,
@@ -44,11 +44,11 @@ def reading_of(preparation: Preparation, inputs: GraphInputs) -> GraphReading:
 def build_network(
     config: SignalModel.Config, preparation: Preparation, num_outputs: int, inputs: GraphInputs
 ) -> nn.Module:
-    """The network on an encoder of what was prepared."""
+    """The network, on an encoder of prepared graphs."""
     return config.build(reading_of(preparation, inputs).encoder(config.embed_dim), num_outputs)
 
 
 def warn_of_notes(data: str, graphs: GraphSet) -> None:
-    """Warns of what became of edges when they were read, if anything did."""
+    """Warns of edges that were changed or left out when they were read."""
     if graphs.notes:
         warnings.warn(f"{data}: {'; '.join(graphs.notes)}", stacklevel=2)

@@ -42,16 +42,16 @@ from .open import is_graph_folder
 FEW = 100
 """Labelled nodes of a class, below which a network memorises them and is held back more."""
 PRIOR = 8
-"""Ends of edges that are taken to lie within one class besides those that are known, since most graphs are so."""
+"""Prior count of edges that join nodes of one class, added to those counted: most graphs are homophilous."""
 
 
 MOST_OF_MACHINE = 500
-"""Labelled nodes with features up to which their classes are predicted by a machine where nothing else is said."""
+"""Labelled nodes with features up to which a machine predicts classes by default."""
 ASKED = 1000
-"""Training nodes by which is asked whether structure tells something, at most."""
+"""Most training nodes that `structure_helps` is judged by."""
 _OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout", "positions")
+"""Settings of the inputs that only networks read."""
 _NETWORK = "take a network, such as the model itnet"
-"""Of what is computed of a graph, what networks alone read."""
 
 
 def _inputs() -> GraphInputs:
@@ -59,7 +59,7 @@ def _inputs() -> GraphInputs:
 
 
 def _small() -> ITNet.Config:
-    """What few labelled nodes can teach: graph convolutions, and outputs that spread along the edges."""
+    """A network for few labelled nodes: graph convolutions, and outputs that spread along the edges."""
     return ITNet.Config(
         embed_dim=64,
         depth=2,
@@ -75,7 +75,7 @@ def _small() -> ITNet.Config:
 @final
 @dataclass(frozen=True)
 class NodeSet(Examples):
-    """Some nodes of a graph: their numbers int64 `(n,)`, and what is known of each."""
+    """Some nodes of a graph: their indices int64 `(n,)`, and the label or the targets of each."""
 
     shared: ClassVar[tuple[str, ...]] = ()
 
@@ -89,10 +89,10 @@ class NodeSet(Examples):
 
 @final
 class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
-    """A model of one graph that predicts the class of each node, or numbers, from those of some (ITNet, J.1).
+    """A model of one graph that learns classes or numbers at some nodes and predicts them at all (ITNet, J.1).
 
     Every step of a network runs the whole graph, nodes of the validation and test splits included, and counts the loss
-    at its batch's nodes. Warns once of what became of edges.
+    at its batch's nodes. Warns once of edges that reading has changed.
 
     Args:
         config: the settings.
@@ -109,13 +109,13 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(OneGraphTask.Facts):
-        """Of the graph, whose features are known at all nodes, and of what is told of the training nodes.
+        """Facts about the graph, the features of all its nodes, and the target of the training nodes.
 
         Args:
-            target: what is told.
-            known: the names of the training nodes, where a model goes on reading what is known of them.
-            digest: of their features and of the edges between them, by which they are known again.
-            joined: how many edges begin or end at each of them, where nodes have no features by which they are known.
+            target: the classes or numbers to predict.
+            known: names of the training nodes, for models that read their answers in prediction too; else empty.
+            digest: SHA-256 of their features and of the edges between them, by which the graph is recognised.
+            joined: their degrees, for graphs without features; else empty.
         """
 
         target: Target
@@ -125,11 +125,11 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(OneGraphTask.Config, TargetTask.NumbersConfig):
-        """A graph, which of its nodes are trained on, what is computed of it, and the model.
+        """The graph, its training nodes, the inputs of the model, and the model.
 
         Args:
-            train_per_class: nodes of each class that are trained on, such as 20, where the data have no split; None:
-                all that are in no other split. Refused with numbers.
+            train_per_class: training nodes of each class, such as 20, where the data have no split; None: all nodes
+                that are in no other split. Refused with numbers.
         """
 
         train_per_class: int | None = None
@@ -155,22 +155,22 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
         @property
         def _inputs_of_networks(self) -> dict[str, object]:
-            """Settings of inputs that were given, and that networks alone read."""
+            """Settings of the inputs that only networks read and that were given."""
             given, usual = ({name: getattr(each, name) for name in _OF_NETWORKS} for each in (self.inputs, _inputs()))
             return {name: value for name, value in given.items() if value != usual[name]}
 
         @property
         def inputs_read(self) -> GraphInputs:
-            """What is computed of the graph for this model: without positions of one that is computed at once."""
+            """The inputs that this model reads; a machine reads no positions."""
             return self.inputs if self.model.learns_by_steps else dataclasses.replace(self.inputs, positions="none")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: the size of the network, how much it is held back, and γ of the outputs.
+            """See `Task.Config.recommended`: a machine, or the size, dropout and diffusion of a network.
 
-            Every step runs the whole graph, so that a batch is all labelled nodes. Where neighbours are not mostly
-            alike, outputs do not spread along the edges. Where degrees and surroundings of a node tell what features do
-            not, or where there are none, they are features too. Numbers, classes of nodes without features, and those
-            of few labelled nodes are predicted by a machine, unless something of a network was asked for.
+            A machine predicts numbers, classes of nodes without features, and classes with few labelled nodes, unless
+            a setting of a network was given. A step of a network runs the whole graph, so a batch is all labelled
+            nodes. Its outputs spread along the edges where most neighbours are alike. Degrees and surroundings are
+            inputs too where they predict better than features alone, or where there are no features.
             """
             has_features = bool(open_graphs(self.data, is_directed=self.directed).feature_names)
             if not has_features and not (self.inputs.num_walks or self.inputs.degrees or self.inputs.surroundings):
@@ -191,8 +191,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             spreads, rate = task.likeness > 0.5, 0.5 if task.num_train < FEW * num_classes else 0.2
             if isinstance(model, ITNet.Config):
                 model = filled(model, [default.network], diffusion=0.9 if spreads else 0.0, dropout=rate)
-            tells = {"degrees": True, "surroundings": True} if task.structure_tells else {}
-            inputs = filled(self.inputs, [default.inputs], feature_dropout=rate, **tells)
+            structure = {"degrees": True, "surroundings": True} if task.structure_helps else {}
+            inputs = filled(self.inputs, [default.inputs], feature_dropout=rate, **structure)
             schedule = schedule_for(
                 task.num_train,
                 effort,
@@ -205,11 +205,11 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
 
         def _with_structure(self) -> "NodeLearning.Config":
-            """These settings with features that structure tells."""
+            """These settings with degrees and surroundings as inputs."""
             return dataclasses.replace(self, inputs=dataclasses.replace(self.inputs, degrees=True, surroundings=True))
 
         def _recommended_machine(self, task: "NodeLearning", effort: Effort) -> Recommended:
-            """What suits a machine: what structure tells are features too, of which it weighs each."""
+            """Settings for a machine, which also reads degrees and surroundings and weighs each input itself."""
             model = self.model if isinstance(self.model, NodeMachine.Config) else NodeMachine.Config()
             num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
             model = filled(model, [NodeMachine.Config()], num_trees=num_trees)
@@ -230,21 +230,22 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the graph."""
+        """Facts about the graph and the target."""
         return self._facts
 
     @property
     def learns_by_steps(self) -> bool:
-        """As the model says."""
+        """Whether the model is a network, trained step by step."""
         return self.config.model.learns_by_steps
 
     @property
     def likeness(self) -> float:
-        """How much more often than by chance edges between nodes of known class join one: 1 always, 0 as by chance.
+        """Homophily: how much more often than by chance edges join nodes of one class; 1: always, 0: as by chance.
 
-        It is (a - c) / (1 - c) of the share a of edges within a class, and of Σ p² = c with the share p of the ends of
-        edges in each class (Newman, 2003). To the edges that are known PRIOR ends within a class are added. Of numbers
-        it is the correlation of those at both ends, the mean over several, with PRIOR edges between equals.
+        It is the assortativity (a - c) / (1 - c), where a is the share of edges within a class and c = Σ p² with p the
+        share of edge ends in each class (Newman, 2003). Only edges between nodes of known class count, and PRIOR edges
+        within a class are added. For numbers it is the correlation between both ends of an edge, averaged over the
+        targets, with PRIOR edges between equal values added.
         """
         graph, nodes = self._graph, torch.cat([self._split.train, self._split.valid])
         is_known = torch.zeros(len(graph.features), dtype=torch.bool)
@@ -264,11 +265,12 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return (alike - chance) / max(1 - chance, 1e-6)
 
     @property
-    def structure_tells(self) -> bool:
-        """Whether degrees and what is around a node tell what its features and those around it do not.
+    def structure_helps(self) -> bool:
+        """Whether degrees and surroundings of a node predict better than features alone.
 
-        Of at most ASKED training nodes: a ridge regression on features, and on their means over one and two hops, has
-        surely larger left-out errors than one that reads smooth functions of `surroundings` and of degrees beside them.
+        At most ASKED training nodes are used. A ridge regression on features and their means over one and two hops is
+        compared with one that also reads smooth functions of `surroundings` and degrees: structure helps if the
+        left-out errors of the second are surely smaller.
         """
         graph, nodes = self._graph, self._split.train
         some = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0))[:ASKED].sort().values
@@ -299,8 +301,10 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             hint = "; fredholm train graphs predicts those of graphs" if is_of_graphs else ""
             raise ValueError(f"{data} has no labels of nodes and no targets{hint}; give some nodes one")
         if graph.node_targets is not None and self.config.train_per_class is not None:
-            given, told = self.config.train_per_class, "numbers, which have no classes"
-            raise ValueError(f"train_per_class={given} has no effect with {told}; leave it out, or give a split")
+            raise ValueError(
+                f"train_per_class={self.config.train_per_class} has no effect with numbers, which have no classes; "
+                "leave it out, or give a split"
+            )
 
     @cached_property
     def _seen(self) -> GraphSet:
@@ -308,7 +312,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     @cached_property
     def _split(self) -> Parts:
-        """Numbers of nodes of which something is known."""
+        """Indices of the nodes with a label or targets, by split."""
         config, graph = self.config, self._graph
         nodes = graph.known_nodes
         names, labels = [graph.node_names[i] for i in nodes.tolist()], graph.answers_of(nodes).strata.tolist()
@@ -373,7 +377,10 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return self._known_in(self._graph)
 
     def _known_in(self, graph: GraphSet) -> Tensor:
-        """Where the training nodes are in a graph, int64 `(n,)`; all -1 unless it is that of training, grown or not."""
+        """Indices of the training nodes in a graph, int64 `(n,)`; all -1 if it is another graph than that of training.
+
+        The graph of training may have grown.
+        """
         known, place = self._facts.known, {name: i for i, name in enumerate(graph.node_names)}
         nodes = torch.tensor([place.get(name, -1) for name in known], dtype=torch.int64)
         is_same = bool((nodes >= 0).all()) and _digest(graph, nodes) == self._facts.digest
@@ -382,7 +389,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return nodes if is_same else torch.full_like(nodes, -1)
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """Likewise of the head's rows, the classes."""
+        """See `Task.entry_names`: the features of nodes, and the classes at the rows of the head."""
         return super().entry_names(model) | head_entry_names(model, self.target.output_names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
@@ -394,7 +401,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return self._batch(self.held_out(split), indices)
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: the node among those nearest to it along edges, with the classes, if there are."""
+        """See `Task.shown_example`: the node among its nearest neighbours along edges, with classes where known."""
         node, graph = int(self.held_out(split).nodes[index]), self._graph
         view = part_of_graph(graph.edge_index, len(graph.features), (node,), graph.node_labels, graph.classes)
         return ShownExample(name=graph.node_names[node], views=(view,))
@@ -403,7 +410,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return {"nodes": nodes.nodes[indices], "targets": self.target.targets(nodes.answers.values[indices])}
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """What a network sees of the nodes themselves."""
+        """The prepared features of the nodes of a split."""
         return self._whole["features"][0][self._part_of(split).nodes].numpy()
 
     @property
@@ -422,7 +429,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         raise ValueError(NO_FORM)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each node: `file`, `node`, and what the target says.
+        """A row for each node: `file`, `node`, and the prediction.
 
         A file is one graph, that of training or another; labels and splits may be absent, and are not read.
         """
@@ -440,8 +447,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         known = self._known_in(graph)
         if model.reads_known and not bool((known >= 0).any()):
             warnings.warn(
-                f"{file} is another graph than that of training, whose known nodes tell nothing of it: what is told "
-                "follows from features alone",
+                f"{file} is another graph than that of training, so the known nodes of that one are not used: "
+                "predictions follow from features alone",
                 stacklevel=2,
             )
         whole = {name: tensor.to(device) for name, tensor in self._prepared(graph).items()}
@@ -458,7 +465,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
 
 def _digest(graph: GraphSet, nodes: Tensor) -> str:
-    """Of the features of some nodes, and of the edges between them."""
+    """SHA-256 of the features of some nodes and of the edges between them."""
     place = torch.full((len(graph.features),), -1)
     place[nodes] = torch.arange(len(nodes))
     ends = place[graph.edge_index]
@@ -472,7 +479,7 @@ def _digest(graph: GraphSet, nodes: Tensor) -> str:
 
 
 def _num_joined(graph: GraphSet, nodes: Tensor) -> Tensor:
-    """Edges that begin or end at some nodes, int64 `(n,)`."""
+    """Degrees of some nodes, edges of either direction counted, int64 `(n,)`."""
     return graph.edge_index.flatten().bincount(minlength=len(graph.features))[nodes]
 
 

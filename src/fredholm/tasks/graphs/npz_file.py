@@ -51,12 +51,12 @@ def read_npz(
     - `features` (or `x`) `(nodes, F)`; without it `num_nodes`;
     - `graph` `(nodes,)`: the graph of each node, from 0 on; without it there is one graph;
     - `labels` (or `y`), numbers of `classes` or names, of graphs, or without `graph` of nodes, where -1 or "" is none;
-      or `targets` `(n,)` or `(n, T)`, numbers to tell of graphs, or without `graph` of nodes, where NaN is none;
+      or `targets` `(n,)` or `(n, T)`, numbers to predict for graphs, or without `graph` for nodes, where NaN is none;
     - `split`, `groups` and `example_times` of the same (see `marks_of_arrays`); or, in place of `split`, `train_idx`,
       `valid_idx` (or `val_idx`) and `test_idx`, numbers;
     - `weights` and `pos` of nodes; `edge_weights` `(E,)` and `edge_features` `(E, c)` of edges;
     - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`;
-    - `directed`, bool `()`: whether an edge from a to b is none from b to a.
+    - `directed`, bool `()`: whether edges have directions.
 
     That of a TUDataset as one file: `graph_indicator`, `graph_labels`, `node_labels`, `node_attributes`, `edge_labels`,
     `edge_attributes`, whose meaning is that of `read_tu_folder`, and `edges`. That of Planetoid: the features as
@@ -133,15 +133,15 @@ def _read(
 
 
 def _is_directed(arrays: _Arrays, is_asked: bool) -> bool:
-    """What the file says of directions, or else what was asked for."""
+    """Whether edges have directions: by the file, or else as asked for."""
     if "directed" not in arrays:
         return is_asked
-    is_told = bool(_checked("directed", arrays, (), "b"))
-    if is_asked and not is_told:
+    is_directed = bool(_checked("directed", arrays, (), "b"))
+    if is_asked and not is_directed:
         raise ValueError(
             "directed is False, but edges are to be read as directed; leave the array out, or make it True"
         )
-    return is_told
+    return is_directed
 
 
 def _from_tu(
@@ -175,8 +175,8 @@ def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     starts, columns, data = (arrays[name] for name in ("x_indptr", "x_indices", "x_data"))
     kinds = ((starts, "iu"), (columns, "iu"), (data, "biuf"))
     if any(array.ndim != 1 or array.dtype.kind not in kind for array, kind in kinds):
-        told = ", ".join(f"{array.dtype} {array.shape}" for array in (starts, columns, data))
-        raise ValueError(f"x_indptr, x_indices and x_data are {told}; expected integers, integers and numbers in a row")
+        got = ", ".join(f"{array.dtype} {array.shape}" for array in (starts, columns, data))
+        raise ValueError(f"x_indptr, x_indices and x_data are {got}; expected integers, integers and numbers in a row")
     rows = len(starts) - 1
     is_shaped = columns.shape == data.shape and rows >= 1
     if not is_shaped or starts[0] != 0 or starts[-1] != len(columns) or (np.diff(starts) < 0).any():

@@ -17,7 +17,7 @@ class GraphArrays(NamedTuple):
     edges: np.ndarray
     """int64 `(2, E)`, sources over targets, from 0 to N - 1."""
     features: np.ndarray | None = None
-    """Of the nodes, `(N, ...)`; further axes are flattened, as of the others."""
+    """Features of the nodes, `(N, ...)`; further axes are flattened, here and below."""
     edge_features: np.ndarray | None = None
     """`(E, ...)`."""
     edge_weights: np.ndarray | None = None
@@ -67,20 +67,20 @@ def graphs_of_arrays(graphs: Sequence[GraphArrays], where: str, *, is_directed: 
 
 def _joined(graphs: Sequence[GraphArrays], name: str, rows: Sequence[int], where: str) -> np.ndarray | None:
     """An array of all graphs, one below the other, float64 `(rows, columns)`; None where no graph has it."""
-    told, found = name.replace("_", " "), list[np.ndarray | None]()
+    what, found = name.replace("_", " "), list[np.ndarray | None]()
     for i, (graph, n) in enumerate(zip(graphs, rows, strict=True)):
         values: np.ndarray | None = getattr(graph, name)
         if values is None and n == 0:
             continue  # nothing is missing
         if values is not None and (values.ndim == 0 or len(values) != n):
-            raise ValueError(f"{where}: graph {i} has {told} of shape {values.shape}; expected ({n}, columns)")
+            raise ValueError(f"{where}: graph {i} has {what} of shape {values.shape}; expected ({n}, columns)")
         found.append(None if values is None else values.reshape(n, int(np.prod(values.shape[1:]))))
     if all(each is None for each in found):
         return None
     widths = list(dict.fromkeys(None if each is None else each.shape[1] for each in found))
     if len(widths) > 1:
-        came = ", ".join("none" if width is None else str(width) for width in widths)
-        raise ValueError(f"{where}: {told} have {came} columns in different graphs; expected as many in all")
+        numbers = ", ".join("none" if width is None else str(width) for width in widths)
+        raise ValueError(f"{where}: {what} have {numbers} columns in different graphs; expected as many in all")
     return np.concatenate([np.asarray(each, np.float64) for each in found])
 
 

@@ -1,4 +1,4 @@
-"""What tasks on one graph have in common: every step runs the whole graph, and counts the loss at some of it."""
+"""The base of tasks on one graph: every step runs the whole graph, and the loss counts at a part of it."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
@@ -27,12 +27,12 @@ from .open import open_graphs
 
 
 def small_network() -> ITNet.Config:
-    """The network that is meant where nothing is said."""
+    """The default network."""
     return small_stack("none", dropout=0.2, edge_mass="mean")
 
 
 class OneGraphTask(DividedTask[Part]):
-    """A task on parts of one graph, such as its nodes, or pairs of these.
+    """A task on parts of one graph, such as its nodes or pairs of nodes.
 
     Args:
         config: the settings.
@@ -42,20 +42,19 @@ class OneGraphTask(DividedTask[Part]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the graph that the network sees."""
+        """Facts about the graph that the model sees."""
 
         preparation: Preparation
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
-        """A graph, what is computed of it, and the model.
+        """The graph, the inputs of the model, and the model.
 
         Args:
-            data: a folder with edges.csv and, for features and what is told of nodes, nodes.csv; or an .npz file.
-            directed: whether an edge from a to b is none from b to a; else every edge is taken both ways, and counts
-                once.
-            inputs: what is computed of the graph.
-            model: the network, or what is computed at once in its place.
+            data: a folder with edges.csv and, for features and labels of nodes, nodes.csv; or an .npz file.
+            directed: whether edges have directions; else every edge is taken both ways, and counts once.
+            inputs: the inputs that are computed from the graph.
+            model: the network, or a closed-form machine in its place.
         """
 
         data: str = ""
@@ -66,7 +65,7 @@ class OneGraphTask(DividedTask[Part]):
         kernel_sigma: ClassVar[float] = 0.3
         weight_settings: ClassVar[tuple[str, ...]] = ("inputs", "model")
         machine: ClassVar[type[NodeModelConfig]]
-        """Of what is computed at once, the settings that the task takes."""
+        """The settings of the closed-form machine that the task takes."""
 
         def __post_init__(self) -> None:
             if not isinstance(self.model, SignalModel.Config | self.machine):
@@ -76,14 +75,14 @@ class OneGraphTask(DividedTask[Part]):
 
         @property
         def network(self) -> SignalModel.Config:
-            """The model, or the default where it is computed at once, with an answer at every node."""
+            """The model if it is a network, else the default network, with an output at every node."""
             model = self.model if isinstance(self.model, SignalModel.Config) else type(self)().model
             assert isinstance(model, SignalModel.Config)
             return model.answering_everywhere("each node")
 
         @property
         def inputs_read(self) -> GraphInputs:
-            """What is computed of the graph for this model."""
+            """The inputs that this model reads."""
             return self.inputs
 
         @property
@@ -92,7 +91,7 @@ class OneGraphTask(DividedTask[Part]):
             return stack_of(self.model if self.model.learns_by_steps else type(self)().model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`: along the edges, which weigh what they weigh in the default."""
+            """See `Task.Config.with_stack`: the stack along the edges, with the edge measure of the default."""
             return replace(self, model=along_edges(stack, type(self)().network))
 
     def __init__(self, config: Config) -> None:
@@ -103,12 +102,12 @@ class OneGraphTask(DividedTask[Part]):
     @property
     @abstractmethod
     def facts(self) -> Facts:
-        """Of the graph that the network sees."""
+        """Facts about the graph that the model sees."""
 
     @final
     @cached_property
     def _graph(self) -> GraphSet:
-        """The graph as it is."""
+        """The whole graph, with all its edges."""
         config = self._of_graph
         if not config.data:
             raise ValueError("no graph is given; pass a folder of tables or an .npz file")
@@ -119,16 +118,16 @@ class OneGraphTask(DividedTask[Part]):
         return graph
 
     def _refuse(self, graph: GraphSet) -> None:
-        """Raises ValueError where the data do not hold what the task tells."""
+        """Raises ValueError where the graph lacks what the task predicts."""
         return
 
     @cached_property
     @abstractmethod
     def _seen(self) -> GraphSet:
-        """The graph as the network may see it in training."""
+        """The part of the graph that the model sees in training."""
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the encoder's columns, the features of nodes."""
+        """See `Task.entry_names`: the features of nodes at the columns of the encoder."""
         return input_entry_names(model, self._of_graph.inputs_read.names(self.facts.preparation))
 
     def _check(self, splits: Splits[Part]) -> None:
@@ -136,7 +135,7 @@ class OneGraphTask(DividedTask[Part]):
 
     @final
     def _signs(self, count: int, generator: torch.Generator) -> Batch:
-        """`signs` (B, s) of positions, the same in every row, where they are turned."""
+        """`signs` (B, s) of positions, the same in every row, where they are flipped; else nothing."""
         inputs = self._of_graph.inputs
         if not inputs.turns_signs:
             return {}
@@ -145,30 +144,30 @@ class OneGraphTask(DividedTask[Part]):
     @final
     @cached_property
     def _whole(self) -> Batch:
-        """The seen graph as a network takes it, a batch of one."""
+        """The graph of training, prepared, as a batch of one."""
         return self._prepared(self._seen)
 
     @final
     def _prepared(self, graph: GraphSet) -> Batch:
-        """A graph with the same features as a network takes it."""
+        """A graph with the same features, prepared, as a batch of one."""
         return batch_of(self._of_graph.inputs_read.prepare(graph, self.facts.preparation))
 
     @final
     def _graph_on(self, device: torch.device) -> Batch:
-        """That batch of one on a device, where it stays."""
+        """The graph of training as a batch of one on a device; it is moved there once."""
         if device not in self._moved:
             self._moved[device] = {name: tensor.to(device) for name, tensor in self._whole.items()}
         return dict(self._moved[device])
 
     @final
     def _at_nodes(self, model: nn.Module, whole: Batch, batch: Batch) -> Tensor:
-        """What the network tells of every node, float32 `(N, outputs)`, with the signs of the batch."""
+        """Outputs of the network at every node, float32 `(N, outputs)`, with the signs of the batch."""
         if "signs" in batch:
             whole = whole | {"pos": whole["pos"] * batch["signs"][:1, None]}
         return model(graphs_in(whole))[0].float()
 
     @final
     def _at_nodes_on(self, model: nn.Module, graph: GraphSet, device: torch.device) -> Tensor:
-        """Likewise of a graph with the same features, on the CPU."""
+        """Outputs of the network at every node of a graph with the same features, float32 `(N, outputs)` on the CPU."""
         whole = self._prepared(graph)
         return model(graphs_in({name: tensor.to(device) for name, tensor in whole.items()}))[0].float().cpu()

@@ -9,8 +9,8 @@ import numpy as np
 
 from fredholm.tasks.files.limits import check_expansion
 
-TOLD_APART = 2.0**53
-"""Up to which float64 has all whole numbers."""
+EXACT_INTEGERS = 2.0**53
+"""float64 holds all whole numbers up to this one."""
 
 
 @final
@@ -39,9 +39,9 @@ def columns_of(
         what: node or edge.
         attributes: numbers, `(rows, c)`; None: there are none.
         labels: numbers, `(rows, k)`; None: likewise.
-        known: the columns that there are to be, in this order; None: those of the values.
-        place: from the name of a table and a row to where it stands, for messages.
-        rows: how many there are.
+        known: the columns to return, in this order; None: those of the values.
+        place: from the name of a table and a row to its place in the data, for messages.
+        rows: the number of rows.
 
     Raises:
         ValueError: a label or the number of attributes is none that is known, or a label is too large.
@@ -78,11 +78,11 @@ def columns_of(
 
 
 def check_labels(labels: np.ndarray, place: Callable[[int], str]) -> None:
-    """Raises ValueError on a label that float64 does not tell from others; `place` is where row i stands."""
-    for i, c in np.argwhere(np.abs(labels) >= TOLD_APART)[:1].tolist():
+    """Raises ValueError on a label that float64 does not hold exactly; `place` maps a row to its place in the data."""
+    for i, c in np.argwhere(np.abs(labels) >= EXACT_INTEGERS)[:1].tolist():
         raise ValueError(f"{place(i)}: label {labels[i, c]:.0f} is too large; expected numbers below 2^53 in size")
 
 
 def label_text(label: float) -> str:
-    """How a label is written in names: a whole number without a point."""
+    """A label as it is written in names: whole numbers without a decimal point."""
     return repr(label).removesuffix(".0")

@@ -24,9 +24,9 @@ def open_graphs(
     Args:
         data: a folder with `edges.csv` (`read_csv_folder`), or its `edges.csv`; a folder of the TUDataset collection
             (`read_tu_folder`); or an .npz file (`read_npz`).
-        is_directed: whether an edge from a to b is none from b to a; else every edge is taken both ways.
-        features: names of features of nodes that a model knows; None: those that are there.
-        edge_features: likewise of edges.
+        is_directed: whether edges have directions; else every edge is taken both ways.
+        features: names of the node features to read; None: all that are there.
+        edge_features: likewise for edges.
 
     Raises:
         ValueError: there is nothing of that name or of a known kind, or it is broken.

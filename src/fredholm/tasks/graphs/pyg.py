@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def from_pyg(
     data: "Data | Iterable[Data]", *, split: Sequence[str] | None = None, is_directed: bool = False
 ) -> GraphSet:
-    """Graphs from `Data` of torch_geometric: one, of whose nodes is told, or several, of which is told.
+    """Graphs from `Data` of torch_geometric: one graph with answers at its nodes, or several with one answer each.
 
     Read are `x`, `edge_index`, `edge_attr`, `edge_weight`, `pos`, `y` and, of one graph, `train_mask`, `val_mask` and
     `test_mask`, bool, of which a node is in one at most. `y` of one graph is an integer a node, -1 where it has no
-    class, or floats `(nodes,)` or `(nodes, T)`, numbers to tell, NaN where there are none; `y` of several is one
+    class, or floats `(nodes,)` or `(nodes, T)`, targets, NaN where there are none; `y` of several is one
     integer, a class, or numbers. Classes are called by their numbers. `GraphSet.save` makes a file of it that a run can
     train on.
 
@@ -61,9 +61,9 @@ def _arrays(graph: "Data") -> GraphArrays:
 
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-"""What says how the nodes of one graph are split, in the order of `SPLITS`."""
+"""Masks of the nodes of one graph, in the order of `SPLITS`."""
 _READ = {"x": "features", "edge_attr": "edge_features", "edge_weight": "edge_weights", "pos": "pos"}
-"""What is read of a graph, and what it is called here."""
+"""Attributes of `Data` that are read, with their names in `GraphArrays`."""
 
 
 def _array(tensor: Tensor) -> np.ndarray:

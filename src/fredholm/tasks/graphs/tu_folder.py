@@ -17,7 +17,7 @@ _END = "_graph_indicator.txt"
 
 
 def tu_name(folder: Path) -> str | None:
-    """What the files of the folder begin with, such as MUTAG; None: they are of another kind."""
+    """The name that the files of the folder begin with, such as MUTAG; None: it is no folder of that collection."""
     found = sorted(file.name.removesuffix(_END) for file in folder.glob(f"*{_END}"))
     return found[0] if len(found) == 1 else None
 
@@ -32,14 +32,14 @@ def read_tu_folder(
     """Read `NAME_A.txt`, `NAME_graph_indicator.txt` and what there is beside them.
 
     Line k of `NAME_A.txt` is an edge, two numbers of nodes from 1 on; line i of `NAME_graph_indicator.txt` is the graph
-    of node i. `NAME_graph_labels.txt` are classes, `NAME_graph_attributes.txt` numbers to tell; where both are there,
+    of node i. `NAME_graph_labels.txt` are classes, `NAME_graph_attributes.txt` targets; where both are there,
     the classes count. Nodes have `NAME_node_attributes.txt`, numbers, and `NAME_node_labels.txt`, each label of which
     becomes a feature that is 1 or 0; edges have `NAME_edge_attributes.txt`, `NAME_edge_labels.txt` likewise.
 
     Args:
         folder: with these files.
-        is_directed: whether an edge from a to b is none from b to a.
-        features: names of features of nodes that a model knows, such as node_label=3; None: those that are there.
+        is_directed: whether edges have directions.
+        features: names of the node features to read, such as node_label=3; None: all that are there.
         edge_features: likewise of edges.
 
     Raises:

@@ -66,15 +66,15 @@ Modalities = Literal["both", "image", "text"]
 SIDES: dict[Preset, int] = {"small": 64, "base": 224}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 8, "base": 14}
-"""Along that side."""
+"""Patches along the longer side."""
 PLAIN_SIDE = 8
-"""Places along a side of an image, for models without a network."""
+"""Cells along each side of an image whose mean pixels baselines read."""
 CHUNK = 64
 """Examples of a file that are predicted at a time."""
 
 
 def _small() -> SignalModel.Config:
-    """Attention, at which a word finds its place in an image; positions enter the signal."""
+    """The default network, of attention, by which a word finds its place in an image."""
     return ITNet.Config(embed_dim=64, depth=4, kernel=AttentionConfig())
 
 
@@ -101,7 +101,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
+        """Facts about the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
 
         tokenizer: str
         context: int
@@ -114,12 +114,12 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
         @property
         def files(self) -> dict[str, str]:
-            """The tokenizer, as its library reads it."""
+            """The tokenizer, in the format of its library."""
             return {"tokenizer.json": self.tokenizer}
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.Config):
-        """Images with texts, what is taken of them, and the model.
+        """The images and texts, the inputs of the model, and the model.
 
         Args:
             data: a .jsonl file, a folder with files such as train.jsonl and test.jsonl, an .npz file, or a folder of
@@ -128,15 +128,15 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             patch_size: side of a square patch, or height and width; it divides the image.
             stem_depth: residual convolutions on each grid between the pixels and the patches
                 (`encoders.ConvolutionalImage`), 0 or more; None: patches are cut out, and mapped linearly.
-            tokens: what texts are made of.
-            context: tokens that the model sees, marks included, and the unit of length of their positions.
+            tokens: the tokens of the texts.
+            context: most tokens that the model reads, marks included, and the unit of length of their positions.
             position_frequencies: Fourier frequencies of the positions that enter the signal (kernels have theirs), of
                 patches and of tokens; 0 keeps positions out of it.
             position_sigma: standard deviation of these frequencies, in cycles per image side and per context; refused
                 where there are none.
-            modalities: what the model reads: both, or one alone, to see what that one reaches.
-            measure: what images and text weigh; see `encoders.ImageText`. Refused where one is read alone, or each has
-                a stream of its own.
+            modalities: the inputs of the model: both, or one alone, to measure what that one achieves.
+            measure: the measure of images and text; see `encoders.ImageText`. Refused where one is read alone, or each
+                has its own stream.
             images_apart: each of several images goes through the model with the text by itself, and class tokens are
                 joined (ITNet K.4); else all lie in one domain. Refused of one image, and where texts are read alone.
             shuffle_images: put the images of each training example into a new order every time, for labels that do
@@ -266,7 +266,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts about the training split."""
         return self._facts
 
     @property
@@ -361,11 +361,11 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Of images in mapped arrays."""
+        """See `Task.train_shards`: those of images in mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
-        """The model on an encoder of what is read, with the outputs of the target."""
+        """The model on an encoder of the modalities, with the outputs of the target."""
         config, facts = self.config, self._facts
         image = text = None
         if config.modalities != "text":
@@ -395,14 +395,14 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return EachImage(model, apart) if config.images_apart else model
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows, the classes, of each image where those are apart."""
+        """See `Task.entry_names`: the classes at the rows of the head, for each image where these are apart."""
         classes, count = self.target.output_names, self._facts.num_images
         if self.config.images_apart:
             classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
         return head_entry_names(model, classes)
 
     def check_packages(self) -> None:
-        """See `Task.check_packages`: also what changes of images need."""
+        """See `Task.check_packages`: changes of images need kornia."""
         super().check_packages()
         self._changes.check_packages()
 
@@ -424,7 +424,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return batch
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Likewise of the validation or the test split; nothing is drawn."""
+        """A batch of the validation or the test split, as `train_batch`; nothing is drawn."""
         part = self.held_out(split)
         return self._batch(part.images(indices) / 255, part, self._held_out_tokens[split], indices)
 
@@ -437,7 +437,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return ImageTextBatch(self._standardised(images), padded.long())
 
     def _standardised(self, images: Tensor) -> Tensor:
-        """From pixels in [0, 1]."""
+        """Standardised images, from pixels in [0, 1]."""
         return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
@@ -449,7 +449,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return ShownExample(name=f"{example.path.name}, line {example.line}", views=views)
 
     def _changed(self, images: Tensor, count: int, rows: slice, generator: torch.Generator) -> Tensor:
-        """Images in [0, 1] `(b, M, C, H, W)` of some rows of a batch of so many examples, all of which is drawn."""
+        """Changed images in [0, 1] `(b, M, C, H, W)` of some rows of a batch; changes are drawn for the whole batch."""
         if not self.config.augmentation.changes_images:
             return images
         each = images.flatten(0, 1)
@@ -470,7 +470,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return _answers(self.splits.train)
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Means of pixels on PLAIN_SIDE x PLAIN_SIDE places, of all images, and which tokens the text has."""
+        """Mean pixels in PLAIN_SIDE x PLAIN_SIDE cells of each image, and the presence of each token in the text."""
         part = self._part_of(split)
         words = torch.zeros(len(part), self.tokenizer.vocab_size)
         for row, example in zip(words, part.examples, strict=True):
@@ -480,7 +480,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return np.concatenate([np.concatenate(pixels), words.numpy()], 1)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from pixels and tokens, or what is read of them."""
+        """See `Task.tensor_form`: a model that takes pixels and tokens, or one of both."""
         facts, target, modalities = self._facts, self.target, self.config.modalities
         axes = (Axis("images", facts.num_images), *pixel_axes(facts.channels, facts.image_size))
         pixels = Slot("pixels", (BATCH, *axes), f"{ABOUT_PIXELS}, scaled and cut to this size")
@@ -513,7 +513,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each line of each file: `file`, `line`, and what the target says.
+        """A row for each line of each file: `file`, `line`, and the prediction.
 
         Files are .jsonl or .npz; labels may be absent, and are not read.
         """

@@ -20,15 +20,15 @@ from fredholm.tasks.targets.class_names import ClassNames
 @final
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One text with its images as it was read.
+    """One text with its images, as read.
 
     Args:
-        images: what tells each image from others, such as its path as the file has it.
-        text: not blank.
-        label: a class; None: not known.
-        marks: what is said of splits, by the words of `MARKS`.
+        images: identifiers of the images, such as their paths as the file has them.
+        text: the text, not blank.
+        label: the class; None: not known.
+        marks: split, group and time, by the words of `MARKS`.
         path: the file.
-        line: of the file, from 1; of an .npz file the number of the example.
+        line: the line in the file, from 1; in an .npz file the index of the example.
     """
 
     images: tuple[str, ...]
@@ -40,7 +40,7 @@ class Example:
 
     @property
     def place(self) -> str:
-        """Where it stands, for messages."""
+        """File and line, for messages."""
         return f"{self.path}, line {self.line}"
 
 
@@ -50,12 +50,12 @@ class ImageTextSet(Examples):
     """n texts with M images each.
 
     Args:
-        examples: they.
+        examples: the texts.
         pictures: all images, each once; only their pixels are read.
-        index: int64 `(n, M)`, which of the pictures each example has.
+        index: int64 `(n, M)`, the pictures of each example.
         labels: int64 `(n,)`, each in `0 .. len(classes) - 1`; None: they have none.
         classes: the class names.
-        marks: what the data say of splits.
+        marks: splits, groups and times of the examples.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("classes", "channels", "image_size", "num_images")
@@ -73,7 +73,7 @@ class ImageTextSet(Examples):
 
     @property
     def channels(self) -> int:
-        """Of each image, 1 (grey) or 3 (RGB)."""
+        """Channels of each image, 1 (grey) or 3 (RGB)."""
         return self.pictures.channels
 
     @property
@@ -83,17 +83,17 @@ class ImageTextSet(Examples):
 
     @property
     def num_images(self) -> int:
-        """M, images of each text."""
+        """M, the number of images of each text."""
         return self.index.shape[1]
 
     @property
     def shards(self) -> Tensor | None:
-        """How many texts have images that lie together on the disk, see `Task.train_shards`."""
+        """Numbers of texts whose images lie in one shard on disk, see `Task.train_shards`."""
         return shards_of_some(self.pictures.shards, self.index[:, 0])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """A distinct name each, which depends neither on where the files lie nor on the order of different examples."""
+        """A distinct name for each, independent of the folder of the files and of the order of different examples."""
         seen: Counter[str] = Counter()
         found = []
         for example in self.examples:
@@ -104,7 +104,7 @@ class ImageTextSet(Examples):
 
     @property
     def answers(self) -> ClassAnswers | None:
-        """What is known of each text; None: nothing."""
+        """The labels of the texts; None: there are none."""
         return None if self.labels is None else ClassAnswers(names=self.classes, values=self.labels)
 
     def images(self, indices: Tensor) -> Tensor:
@@ -124,14 +124,14 @@ class ImageTextSet(Examples):
 
 
 def numbered(examples: Sequence[Example], split: Tensor | None) -> tuple[Tensor | None, tuple[str, ...]]:
-    """The labels of examples, None where none has one, and the classes that they count in: the training examples'.
+    """The labels of examples, None where none has one, and the classes of the training examples.
 
     Args:
-        examples: they.
-        split: int64 `(n,)`, 0 train, 1 valid, 2 test of each; None: all are training examples.
+        examples: the texts.
+        split: int64 `(n,)`, the split of each: 0 train, 1 valid, 2 test; None: all are training examples.
 
     Raises:
-        ValueError: some have labels and others none, or training has no such class.
+        ValueError: some have labels and others none, or a class is not in the training examples.
     """
     labelled = [example for example in examples if example.label is not None]
     if not labelled:

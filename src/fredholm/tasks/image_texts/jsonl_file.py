@@ -52,12 +52,12 @@ def with_image_files(
     channels: int | None = None,
     image_size: tuple[int, int] | None = None,
 ) -> ImageTextSet:
-    """Examples with their images, whose headers are read here, and whose pixels when they are asked for.
+    """Examples with their images; headers are read here, pixels when they are asked for.
 
     Args:
         examples: at least one; paths of images are relative to the folder of their file.
-        split: int64 `(n,)`, 0 train, 1 valid, 2 test of each, where files are of splits; None: what the lines say.
-        channels: of every image; None: 1 if all are grey, else 3.
+        split: int64 `(n,)`, the split of each where files are of splits: 0 train, 1 valid, 2 test; None: by the lines.
+        channels: channels of every image; None: 1 if all are grey, else 3.
         image_size: height and width to deliver; None: the size that all have.
 
     Raises:
@@ -113,8 +113,8 @@ def _joined(examples: Sequence[Example], split: Tensor | None) -> SplitMarks:
     """The marks of all examples.
 
     Raises:
-        ValueError: some examples alone have one, lines of files of splits say a split of their own, and what
-            `marks_of_cells` refuses.
+        ValueError: only some examples have a mark, a line names a split where its file does, or `marks_of_cells`
+            refuses them.
     """
     columns: dict[str, list[str]] = {}
     for word in MARKS:
@@ -176,7 +176,7 @@ def _label(found: dict[str, Any]) -> str | None:
 
 
 def _marks(found: dict[str, Any]) -> dict[str, str]:
-    """Those of `MARKS` that an object has."""
+    """The keys of `MARKS` that an object has, with their values."""
     marks: dict[str, str] = {}
     for word in MARKS:
         value = found.get(word)

@@ -49,7 +49,7 @@ def read_npz_shards(folder: Path, *, image_size: tuple[int, int] | None = None) 
     """Read a folder of .npz files of `read_npz`, which are one data set.
 
     A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
-    names tell none, `split` is read.
+    no name has one, `split` is read.
 
     Args:
         folder: their folder.
@@ -74,7 +74,7 @@ def _read(
     *,
     reads_labels: bool = True,
 ) -> ImageTextSet:
-    """Images with what other arrays say of them, and a split that names of files told."""
+    """Images with the texts, labels and marks of other arrays, and the split given by file names."""
     texts, axes = arrays["text"], len(images.shape)
     if images.dtype != np.uint8 or axes not in (4, 5) or images.shape[-1] not in (1, 3) or 0 in images.shape:
         raise _no_images(path, images)

@@ -60,12 +60,12 @@ def open_image_texts(data: str | Path, *, image_size: tuple[int, int] | None = N
 def read_image_texts(
     path: Path, *, num_images: int, channels: int, image_size: tuple[int, int], part: Split | None = None
 ) -> ImageTextSet:
-    """The examples of one file as a trained model reads them, without labels, be there some or not.
+    """The examples of one file as a trained model reads them; labels are ignored.
 
     Args:
         path: a .jsonl or .npz file.
         num_images: images that each example must have.
-        channels: of every image, to which files are brought.
+        channels: channels that every image is brought to.
         image_size: height and width to deliver.
         part: of an .npz file with `split`; see `choose_part`.
 

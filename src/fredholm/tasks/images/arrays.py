@@ -21,27 +21,27 @@ from .dataset import ImageDataset
 from .resize import check_image_size, fit
 
 NAMES = ("classes", "labels", "target_names")
-"""Arrays that say what is predicted, and have no row an example."""
+"""Arrays that describe the targets, and have no row for each example."""
 OF_IMAGES = ("x", "y", *ARRAYS)
-"""Arrays that have a row an example."""
+"""Arrays that have a row for each example."""
 
 
 @final
 class Layout(NamedTuple):
-    """What the arrays of a split are called: those of images and answers, and where the word of the split stands."""
+    """Names of the arrays of a split: those of images and answers, and the form in which the split is added."""
 
     images: str
     answers: str
     form: str
 
     def named(self, word: str) -> tuple[str, str]:
-        """Images and answers of a split, by a word of `SPLIT_WORDS`."""
+        """The names of the arrays of images and answers for a word of `SPLIT_WORDS`."""
         return self.form.format(name=self.images, word=word), self.form.format(name=self.answers, word=word)
 
 
 KERAS = Layout("x", "y", "{name}_{word}")
 MEDMNIST = Layout("images", "labels", "{word}_{name}")
-"""That of Yang et al.'s files (arXiv 2110.14795), such as train_images and val_labels."""
+"""The layout of MedMNIST (Yang et al., arXiv 2110.14795), such as train_images and val_labels."""
 _RED, _GREEN, _BLUE = 19595, 38470, 7471  # the ITU-R 601 luma in 65536ths, as pillow has it
 
 

@@ -29,7 +29,7 @@ class Augmentation:
 
     @dataclass(frozen=True, kw_only=True)
     class Config(ChangeSettings):
-        """How strongly to augment, beside what `ChangeSettings` says; the defaults change nothing.
+        """Settings of the augmentation, with those of `ChangeSettings`; the defaults change nothing.
 
         Args:
             mixup_alpha: parameter of Mixup's Beta distribution; 0 turns it off.
@@ -100,17 +100,17 @@ class Augmentation:
         targets: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """Some images of an augmented batch, equal to those of the whole; few others are read.
+        """A part of an augmented batch, equal to the same part of `__call__`; few other images are read.
 
         Args:
-            wanted: their places in the batch, int64 ``(n,)``.
-            read: gives the images of some places, of which no other is needed; see above.
-            shape: of the whole batch, ``(B, C, H, W)``.
-            targets: of the whole batch, ``(B, ...)``.
-            generator: likewise, which draws for the whole batch.
+            wanted: places in the batch, int64 ``(n,)``.
+            read: from places to their images, floating in [0, 1].
+            shape: shape of the whole batch, ``(B, C, H, W)``.
+            targets: targets of the whole batch, ``(B, ...)``.
+            generator: the source of randomness, which draws for the whole batch.
 
         Returns:
-            Images ``(n, C, H, W)`` and targets ``(n, ...)``, as above.
+            Images ``(n, C, H, W)`` and targets ``(n, ...)``, as from `__call__`.
         """
         config = self.config
         targets = self.target.soft(targets, config.label_smoothing)

@@ -18,7 +18,7 @@ from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeSettings(abc.ABC):  # noqa: B024  kinds of it add fields
-    """How strongly images are changed; the defaults change nothing.
+    """Settings of random changes to images; the defaults change nothing.
 
     Args:
         shift: largest shift along either axis, as a fraction of that side (uniform, not rounded to pixels).
@@ -90,7 +90,7 @@ class ImageChanges:
     @final
     @dataclass(frozen=True, kw_only=True)
     class Config(ChangeSettings):
-        """How strongly images are changed; the defaults change nothing."""
+        """Settings of random changes to images; the defaults change nothing."""
 
     def __init__(self, config: ChangeSettings) -> None:
         self._config = config
@@ -104,10 +104,10 @@ class ImageChanges:
                 import kornia.augmentation  # noqa: F401
 
     def drawn(self, shape: torch.Size) -> Callable[[Tensor, Tensor], Tensor]:
-        """Draws, from torch's CPU generator, how to change a batch of shape `(B, C, H, W)`.
+        """Draws the changes of a batch of shape `(B, C, H, W)` from torch's CPU generator.
 
         Returns:
-            What changes images in [0, 1] `(n, C, H, W)` that are those of some places of it, int64 `(n,)`.
+            A function that changes images in [0, 1] `(n, C, H, W)`, given their places in the batch, int64 `(n,)`.
 
         Raises:
             ImportError: a setting needs kornia, which is not installed.
@@ -131,9 +131,9 @@ class ImageChanges:
 
 @contextlib.contextmanager
 def drawing(generator: torch.Generator) -> Iterator[None]:
-    """While entered, torch's CPU generator, from which kornia and Beta draw, is seeded by a draw of another one.
+    """A context in which torch's CPU generator, from which kornia and Beta draw, is seeded by a draw of `generator`.
 
-    Afterwards it is as it was. The generators of other devices are never touched.
+    Afterwards it is restored. The generators of other devices are never touched.
     """
     seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
     with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""What every source of images looks like, whether it lies in memory or on disk."""
+"""The base of all sources of images, in memory or on disk."""
 
 from abc import abstractmethod
 from typing import ClassVar, final
@@ -14,14 +14,14 @@ from fredholm.tasks.targets import Answers
 
 
 class ImageDataset(Divisible):
-    """Images of one size and one number of channels, read by index, with what is known of them.
+    """Images of one size and one number of channels, read by index, with their labels or targets.
 
     Everything is returned on the CPU; pixels are uint8 in 0..255, so that moving and normalising them is the caller's
     choice.
 
     Args:
-        answers: one an image; None: nothing is known.
-        marks: what the data say of splits.
+        answers: labels or targets, one an image; None: there are none.
+        marks: splits, groups and times of the images.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("answer_names", "channels", "image_size")
@@ -31,7 +31,7 @@ class ImageDataset(Divisible):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """Of the classes, labels or numbers; () where nothing is known."""
+        """Names of the classes, labels or numbers; () where there are no answers."""
         return () if self.answers is None else self.answers.names
 
     @property
@@ -46,7 +46,7 @@ class ImageDataset(Divisible):
 
     @property
     def shards(self) -> Tensor | None:
-        """How many images lie together on the disk, see `Task.train_shards`; None: they are read in any order alike."""
+        """Sizes of the shards on disk, see `Task.train_shards`; None: any order of reading is equally fast."""
         return None
 
     def images(self, indices: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class ImageDataset(Divisible):
 
 @final
 class _SelectedImages(ImageDataset):
-    """Some images of another set."""
+    """A selection of the images of another data set."""
 
     def __init__(self, whole: ImageDataset, numbers: Tensor) -> None:
         answers = whole.answers

@@ -1,4 +1,4 @@
-"""Images that are decoded when asked for, and kept decoded while they fit."""
+"""A cache of decoded images."""
 
 from collections.abc import Callable
 from typing import final
@@ -9,13 +9,13 @@ from torch import Tensor
 
 @final
 class DecodingCache:
-    """uint8 arrays of one shape by their number.
+    """uint8 arrays of one shape, by index, decoded when asked for; the first ones are then kept in memory.
 
     Args:
-        count: how many there are.
-        shape: of each.
-        decode: from numbers `(n,)` to `(n, *shape)`.
-        cache_bytes: the first ones, as many as fit into this much memory, are decoded only once.
+        count: the number of arrays.
+        shape: the shape of each.
+        decode: from indices `(n,)` to arrays `(n, *shape)`.
+        cache_bytes: the memory for arrays that are kept.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class DecodingCache:
         self._is_cached = torch.zeros(num_cached, dtype=torch.bool)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        """Those of these numbers, `(n, *shape)`, which are the caller's own."""
+        """The arrays at `indices`, `(n, *shape)`, as a copy."""
         within = indices < len(self._cache)
         missing = indices[within].unique()
         missing = missing[~self._is_cached[missing]]

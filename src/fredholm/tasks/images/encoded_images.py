@@ -23,14 +23,14 @@ class EncodedImages(ImageDataset):
     """Encoded images, decoded when asked for and kept decoded while they fit.
 
     Args:
-        sources: files, or what else has images encoded.
-        name: maps an index to where the image came from.
-        answers: one a file; None: nothing is known.
+        sources: image files, or encoded images.
+        name: from an index to the origin of the image.
+        answers: labels or targets, one an image; None: there are none.
         channels: 1 (grey) or 3 (RGB), to which every image is brought (see `read_images`).
         image_size: height and width, to which every image is brought.
         cache_bytes: the first images, as many as fit into this much memory, are decoded only once.
-        marks: what the data say of splits.
-        shards: how many lie together on the disk, see `Task.train_shards`; None: each for itself.
+        marks: splits, groups and times of the images.
+        shards: sizes of the shards on disk, see `Task.train_shards`; None: images lie each for itself.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ def image_files(
     cache_bytes: int = 512 << 20,
     marks: SplitMarks = NO_MARKS,
 ) -> EncodedImages:
-    """Those of files, whose names are told from the folder `root` on; see `EncodedImages`."""
+    """The images of files, named by their paths relative to the folder `root`; see `EncodedImages`."""
     sources = [recorded(file) for file in files]
     return EncodedImages(
         sources,
@@ -102,18 +102,18 @@ def image_files(
 
 
 class Headers(NamedTuple):
-    """What the headers of some images say."""
+    """Channels and sizes, from the headers of some images."""
 
     channels: int
     """1 where all are grey, else 3."""
     image_size: tuple[int, int]
-    """The one asked for, that of all, or `common_size`."""
+    """The size asked for, that of all images, or `common_size`."""
     sizes: tuple[tuple[int, int], tuple[int, int]] | None
-    """The smallest and the largest where a common one was chosen; see `Splits.sizes`."""
+    """The smallest and the largest size where a common one was chosen; see `Splits.sizes`."""
 
 
 def notes_on_sizes(sizes: tuple[tuple[int, int], tuple[int, int]] | None, size: tuple[int, int]) -> tuple[str, ...]:
-    """That images of several sizes (`Headers.sizes`) are brought to one, where nobody asked for it."""
+    """The note that images of several sizes (`Headers.sizes`) are brought to one that was not asked for."""
     if sizes is None:
         return ()
     smallest, largest, one = (f"{height} x {width}" for height, width in (*sizes, size))
@@ -124,12 +124,12 @@ def inspect(sources: Iterable[Path | EncodedImage], image_size: tuple[int, int] 
     """Reads all headers.
 
     Args:
-        sources: of all splits, those to learn from first.
-        image_size: the one asked for; None: what suits the first `num_train` images, which takes longer.
-        num_train: at least 1.
+        sources: images of all splits, training images first.
+        image_size: the size asked for; None: a common size of the first `num_train` images, which takes longer.
+        num_train: the number of training images, at least 1.
 
     Raises:
-        ValueError: one cannot be read.
+        ValueError: an image cannot be read.
     """
     bar = ProgressBar(sources, desc="reading image headers", unit="file", delay=1.0, leave=False, disable=None)
     found = [(is_grey(source), (0, 0) if image_size is not None else size_of(source)) for source in bar]

@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 
 
 def is_idx_folder(folder: Path) -> bool:
-    """Whether a file directly in ``folder`` is named as MNIST names its files."""
+    """Whether a file directly in ``folder`` has a name of MNIST's."""
     return any(_FILE_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 

@@ -86,31 +86,27 @@ CHUNK = 64
 MOST_OF_BANK = 400
 """Training images up to which a bank alone predicts better than a network that learns as long."""
 MOST_WITH_BANK = 10_000
-"""Training images up to which a network has a bank beside it where nothing else is said."""
+"""Training images up to which a network has a bank beside it by default."""
 MOST_BESIDE, MOST_VALUES = 3000, 1 << 27
-"""Of these those that such a bank is fitted to, and values that they have, at most."""
+"""Most training images, and pixel values in all, that a bank beside a network is fitted to."""
 LEAST_STEPS = 5000
-"""Of a run by default: on few images, too, a network learns nothing for some hundreds of steps."""
-
-
+"""Fewest steps of a run by default: even with few images a network needs some hundreds before it learns."""
 WITHOUT_DROPOUT = 20
-"""Epochs up to which a network leaves out nothing in training."""
+"""Epochs up to which a network is trained without dropout."""
 PHOTOGRAPHS = Augmentation.Config(horizontal_flip=0.5, shift=0.1, scale=(0.9, 1.1), label_smoothing=0.1)
-"""How pictures in colour are changed where nothing is said: a mirrored scene is a scene."""
+"""The default augmentation of images in colour, with mirroring: a mirrored scene is a scene."""
 DRAWINGS = Augmentation.Config(shift=0.1, rotation=10.0, scale=(0.9, 1.1), label_smoothing=0.1)
-"""How grey pictures are changed, which may be letters: those have a left and a right."""
-
-
+"""The default augmentation of grey images, without mirroring: they may be letters."""
 SIDES: dict[Preset, int] = {"small": 64, "base": 224}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 7, "base": 14}
-"""Along that side."""
+"""Patches along the longer side, at most."""
 BLOCKS: dict[Preset, int] = {"small": 1, "base": 4}
-"""Of the model behind them."""
+"""Blocks of the model behind the patches."""
 
 
 def _small() -> SignalModel.Config:
-    """What is near and what is far: a stencil of each channel, and attention."""
+    """The default network: depthwise convolution for near pixels, added to attention for far ones."""
     kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
     return ITNet.Config(embed_dim=64, depth=1, kernel=kernel, pool="mean")
 
@@ -147,9 +143,10 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; ``mean`` and ``deviation`` are of pixels in [0, 1], one per channel of the model.
+        """Facts about the training split.
 
-        ``model`` is what the settings of one that was trained elsewhere name; None: they say all by themselves.
+        ``mean`` and ``deviation`` are of pixels in [0, 1], one per channel of the model. ``model`` is the resolved
+        configuration of a model from a checkpoint; None: the settings hold the whole configuration.
         """
 
         target: Target
@@ -177,14 +174,14 @@ class ImageLearning(TargetTask[ImageDataset]):
                 0 keeps positions out of it.
             position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
                 none.
-            mean: of pixels from 0 to 1, one a channel, by which images are standardised, with a deviation; none: those
-                of a checkpoint, or of the training split.
-            deviation: likewise.
-            model: the model on the patches, or one that reads pixels by itself, for which the settings of patches and
+            mean: mean of each channel, of pixels in [0, 1], by which images are standardised; empty: that of a
+                checkpoint, or of the training split.
+            deviation: standard deviation of each channel, given together with the mean.
+            model: the model on the patches, or one that reads pixels itself, for which the settings of patches and
                 positions are refused.
-            bank: training images, at most, of a bank of patches beside a network (`models.BlendedImages`); its share in
-                the answer is chosen by the validation split, without which it is refused, as with objective='loss',
-                which is that of the network alone. None: there is none; 0 says so where a run would choose.
+            bank: most training images of a bank of patches beside a network (`models.BlendedImages`). The validation
+                split chooses its share in the prediction, so it is refused without one, and with objective='loss',
+                which is the loss of the network alone. 0: no bank; None: none, unless a run recommends one.
             augmentation: random changes to the training images and targets.
         """
 
@@ -243,14 +240,14 @@ class ImageLearning(TargetTask[ImageDataset]):
                 refuse_idle("", type(self), none, "give position_frequencies", **given)
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """See `Task.Config.in_folder`: what a checkpoint told is that of the run."""
+            """See `Task.Config.in_folder`: model, mean and deviation of a checkpoint are taken from the facts."""
             assert isinstance(facts, ImageLearning.Facts)
             if facts.model is None:
                 return self
             return dataclasses.replace(self, model=facts.model, mean=facts.mean, deviation=facts.deviation)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: the size and patches of images, the model, and how to augment."""
+            """See `Task.Config.recommended`: the size and patches of images, the model, and the augmentation."""
             pretrained = self.model.open_pretrained()
             sized = self
             if pretrained is not None and pretrained.image_size is not None and self.image_size is None:
@@ -270,16 +267,16 @@ class ImageLearning(TargetTask[ImageDataset]):
             return found if note is None else found._replace(notes=(*found.notes, note))
 
         def _is_for_bank(self, task: "ImageLearning", effort: Effort) -> bool:
-            """Whether a bank suits the images, which are few, and nothing was asked for that it has no use for."""
+            """Whether a bank is recommended: images are few, and no setting of a network was given."""
             return self._may_have_bank(task) and self._note_on_network(task, effort) is None
 
         def _may_have_bank(self, task: "ImageLearning") -> bool:
-            """Whether images are few, and nobody chose a model."""
+            """Whether images are few and no model was chosen."""
             default = ImageLearning.Config()
             return (self.model, self.bank) == (default.model, default.bank) and task.num_train <= MOST_OF_BANK
 
         def _note_on_network(self, task: "ImageLearning", effort: Effort) -> str | None:
-            """See `note_on_network`; None where no bank suits the images either."""
+            """See `note_on_network`; None where a bank would not be recommended anyway."""
             if not self._may_have_bank(task):
                 return None
             names = ("augmentation", "valid_fraction", "patch_size", "stem_depth", "position_frequencies")
@@ -287,7 +284,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             return note_on_network(self, ImageLearning.Config(), (*names, "position_sigma"), effort, instead)
 
         def _recommended_at_once(self, task: "ImageLearning", effort: Effort) -> Recommended:
-            """What suits a model that is computed at once: the size of images."""
+            """Recommended settings for a closed-form model: the size of images."""
             size = task.facts.image_size
             scaled = in_whole_patches(size, 1, SIDES[effort.preset])
             config = filled(self, [ImageLearning.Config()], image_size=None if scaled == size else scaled)
@@ -300,7 +297,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             return self.model.place
 
         def _recommended_patches(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Recommended:
-            """What suits a model of patches."""
+            """Recommended settings for a model of patches."""
             default, has_valid = ImageLearning.Config(), task.num_held_out("valid") > 0
             schedule = schedule_for(task.num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS)
             size, augmentation = task.facts.image_size, _augmentation(task)
@@ -328,7 +325,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             return Recommended(config, schedule, notes_on_sizes(task.splits.sizes, config.image_size or size))
 
         def _recommended_pixels(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Recommended:
-            """What suits a model that reads pixels: the size of images, which that of a trained one is made for."""
+            """Recommended settings for a model that reads pixels; a trained one fixes the size of images."""
             default, size = ImageLearning.Config(), task.facts.image_size
             scaled, patch = divided_into_patches(size, SIDES[effort.preset], PATCHES[effort.preset])
             if start is not None:
@@ -387,12 +384,12 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts about the training split."""
         return self._facts
 
     @property
     def chosen(self) -> ImageModelConfig:
-        """The model, all of whose settings are known."""
+        """The configuration of the model, a checkpoint's resolved."""
         return self._facts.model or self.config.model
 
     @cached_property
@@ -409,7 +406,7 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     @property
     def learns_by_steps(self) -> bool:
-        """As the model says."""
+        """Whether the model is a network, trained step by step."""
         return self.config.model.learns_by_steps
 
     def _open(self) -> Splits[ImageDataset]:
@@ -424,7 +421,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         """Warns of classes or labels without an image in a split."""
         if part is not None and part.answers is not None and (absent := part.answers.absent):
             names = first_few([*map(repr, absent)])
-            # numbers of classes that nobody named
+            # the names are indices, since the data do not name classes
             counts = "0" in absent and all(name == str(i) for i, name in enumerate(part.answers.names))
             hint = " (labels count from 0)" if counts else ""
             warnings.warn(
@@ -432,10 +429,10 @@ class ImageLearning(TargetTask[ImageDataset]):
             )
 
     def _learn_facts(self) -> Facts:
-        """The facts of the training split, with what a checkpoint says of pixels.
+        """The facts of the training split, with the mean and deviation of a checkpoint.
 
         Raises:
-            ValueError: it says nothing of them, or images of this size cannot be read.
+            ValueError: the checkpoint has no mean and deviation, or images of this size cannot be read.
         """
         config, train, pretrained = self.config, self._opened.train, self.pretrained
         found = learn_facts(train, config.target_settings, config.data)
@@ -462,7 +459,7 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Of images in mapped arrays."""
+        """See `Task.train_shards`: those of images in mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
@@ -475,7 +472,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         return BlendedImages(model, ImageBank.Config().build(size, channels, num_outputs))
 
     def most_banked(self, image_size: tuple[int, int]) -> int:
-        """Training images of a bank beside a network where nothing else is said; 0: there is none.
+        """The recommended number of training images of a bank beside a network; 0: no bank.
 
         Args:
             image_size: height and width that images are scaled to.
@@ -498,7 +495,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         return patch_encoder(images, width, config.stem_depth)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a model that is computed from training images, be it beside a network."""
+        """See `Task.initialise`: fits a closed-form model to training images, alone or beside a network."""
         chosen, fitted = torch.arange(self.num_train), model
         if isinstance(model, BlendedImages):
             chosen, fitted = torch.randperm(self.num_train)[: self.config.bank].sort().values, model.fitted
@@ -524,11 +521,11 @@ class ImageLearning(TargetTask[ImageDataset]):
         choose_share(model, measure, errors)
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows."""
+        """See `Task.entry_names`: the targets at the rows of the head."""
         return head_entry_names(model, self.target.output_names)
 
     def check_packages(self) -> None:
-        """See `Task.check_packages`: also what augmentation needs."""
+        """See `Task.check_packages`: augmentation needs kornia."""
         super().check_packages()
         self._augment.check_packages()
 
@@ -537,7 +534,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         return self.train_batch_rows(indices, slice(0, len(indices)), generator)
 
     def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
-        """See `Task.train_batch_rows`: no images are read but those, and the ones that are mixed into them."""
+        """See `Task.train_batch_rows`: only those images, and the ones mixed into them, are read."""
         part = self.splits.train
         augmented, targets = self._augment.some(
             torch.arange(len(indices))[rows],
@@ -575,7 +572,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         yield outputs, learnt, batch["targets"]
 
     def _fitted_outputs(self, model: BlendedImages, batch: Batch) -> Tensor:
-        """What the bank says of a batch; of validation images, which a run asks it for again and again, it is kept."""
+        """Outputs of the bank for a batch; those of validation images, which each evaluation asks for, are cached."""
         if "number" in batch and not torch.is_grad_enabled():
             return self._bank_outputs.outputs(model.fitted, batch["images"], batch["number"])
         return model.fitted(batch["images"]).float()
@@ -587,7 +584,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         return answers
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Pixels from 0 to 1, of larger images means, `(n, features)`."""
+        """Pixels in [0, 1], averaged where images are large, `(n, features)`."""
         part = self._part_of(split)
         return np.concatenate(
             [baseline_pixels(part.images(indices)) for indices in torch.arange(len(part)).split(CHUNK)]
@@ -595,7 +592,7 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, images: Tensor, device: torch.device) -> Tensor:
-        """The model's, `(n, num_outputs)`, of images uint8 `(n, C, H, W)`."""
+        """Outputs of the model `(n, num_outputs)` for images uint8 `(n, C, H, W)`, on the CPU."""
         parts = (model(self._standardise(part / 255).to(device)).float().cpu() for part in images.split(CHUNK))
         return torch.cat(list(parts))
 
@@ -617,7 +614,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """`file` and what the target says of each image; one of an array has its number behind the `file`."""
+        """A row for each image: `file` and the prediction; an image of an array has its index behind the `file`."""
         found = list(inputs.read(lambda file: self._read(file, inputs.part)))
         if not found:
             return []
@@ -645,13 +642,13 @@ class ImageLearning(TargetTask[ImageDataset]):
 
 @final
 class _BankOutputs:
-    """What a bank said of images, by their numbers, as long as it is the same bank."""
+    """Cached outputs of a bank by the index of the image; they are dropped when the bank changes."""
 
     def __init__(self) -> None:
         self._weight, self._outputs = torch.zeros(0), dict[int, Tensor]()
 
     def outputs(self, bank: ImageBank, images: Tensor, numbers: Tensor) -> Tensor:
-        """Of images `(B, C, H, W)` with numbers `(B,)`, float32 `(B, num_outputs)`."""
+        """Outputs for images `(B, C, H, W)` with indices `numbers` `(B,)`, float32 `(B, num_outputs)`."""
         weight = bank.head.weight
         if self._weight.device != weight.device or not torch.equal(self._weight, weight):
             self._weight, self._outputs = weight.detach().clone(), {}
@@ -664,7 +661,7 @@ class _BankOutputs:
 
 
 def _room(task: ImageLearning, effort: Effort, image_size: tuple[int, int], patch: int) -> Room:
-    """What suits the images of a task, at a size and with patches that divide it."""
+    """The sizes that a model of these images is scaled to, for an image size and patches that divide it."""
     width = width_for(task.num_train, effort, least=64, up_to=1000)
     channels = len(task.facts.mean)
     return Room(
@@ -678,7 +675,7 @@ def _room(task: ImageLearning, effort: Effort, image_size: tuple[int, int], patc
 
 
 def _most_dropout(task: ImageLearning, effort: Effort) -> float:
-    """The rate that suits so many epochs: images that are seen a few times are not learnt by heart."""
+    """The largest dropout rate for the number of epochs: 0 for few, since images seen a few times are not memorised."""
     whole = schedule_for(task.num_train, Effort(effort.preset), has_valid=False, least_steps=LEAST_STEPS)
     return 1.0 if (effort.epochs or whole.epochs) > WITHOUT_DROPOUT else 0.0
 
@@ -686,7 +683,7 @@ def _most_dropout(task: ImageLearning, effort: Effort) -> float:
 def _standardised(
     facts: ImageLearning.Facts, mean: tuple[float, ...], deviation: tuple[float, ...]
 ) -> ImageLearning.Facts:
-    """The facts with these moments; raises a ValueError where they are for grey images, and images have colours."""
+    """The facts with this mean and deviation; raises ValueError where these are for grey and the data in colour."""
     if len(mean) < facts.channels:
         raise ValueError(
             f"mean={mean} is for images of {len(mean)} channel, and these have {facts.channels}; convert them"
@@ -695,7 +692,7 @@ def _standardised(
 
 
 def _check_moments(mean: tuple[float, ...], deviation: tuple[float, ...]) -> None:
-    """Raises a ValueError unless these are a number a channel, or none, each deviation above 0."""
+    """Raises ValueError unless both are empty, or have a number for each channel and deviations above 0."""
     if not mean and not deviation:
         return
     is_sound = all(map(math.isfinite, mean)) and all(0 < each < math.inf for each in deviation)
@@ -707,7 +704,7 @@ def _check_moments(mean: tuple[float, ...], deviation: tuple[float, ...]) -> Non
 
 
 def _names(file: Path, count: int) -> list[str]:
-    """What stands for each of the images of a file."""
+    """The name of each image of a file, for predictions."""
     has_many = file.suffix.lower() in (*ARRAY_SUFFIXES, *COLUMN_SUFFIXES)
     return [f"{file}[{i}]" for i in range(count)] if has_many else [str(file)]
 

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 def image_table(
     path: str | Path, image_size: tuple[int, int] | None = None, kind: Kind | None = None
 ) -> Splits[ImageDataset]:
-    """Read the images of a table and what is known of them.
+    """Read the images of a table with their labels or targets.
 
-    Images are one column: what image files hold, alone or with a `path` beside it. What is predicted of them is a
-    column with a usual name, such as label, or the only other one: a class, a number, or labels. Columns `split`,
-    `group` and `time` may be there (`marks_of_cells`). Others are not read.
+    One column holds images: the bytes of image files, alone or with a `path` beside them. The column to predict has a
+    usual name, such as label, or is the only other one: a class, a number, or labels. Columns `split`, `group` and
+    `time` may be there (`marks_of_cells`). Others are not read.
 
     Args:
-        path: a .parquet or .arrow file, a folder of them whose names may tell splits (`find_split_files`), or one in
+        path: a .parquet or .arrow file, a folder of them whose names may name splits (`find_split_files`), or one in
             which Hugging Face's datasets saved a data set.
         image_size: height and width to deliver; default: the size all images share, or `common_size` of the training
             split's, with `Splits.sizes`.
-        kind: what the answers are; None: as the cells say.
+        kind: the kind of the answers; None: follows from the cells.
 
     Raises:
         ValueError: a column is missing or it is not clear which is meant, a cell is empty, an image cannot be read, or
@@ -75,7 +75,7 @@ def image_table(
 
 @reads_data
 def read_image_table(path: Path, channels: int, image_size: tuple[int, int]) -> Tensor:
-    """The images of a .parquet or .arrow file, be there other columns or not; see `read_images` for the rest.
+    """The images of a .parquet or .arrow file, whatever other columns it has; see `read_images` for the rest.
 
     Raises:
         ValueError: there is no column of images or several, no row, an empty cell, or what `read_images` refuses.
@@ -91,14 +91,14 @@ def read_image_table(path: Path, channels: int, image_size: tuple[int, int]) -> 
 @final
 @dataclass(frozen=True)
 class _Columns:
-    """The names of those that are read; `marks` are those of `MARKS`, by their words."""
+    """The names of the columns that are read; `marks` are the columns of `MARKS`, by their words."""
 
     image: str
     label: str
     marks: dict[str, str]
 
     def check(self, table: ArrowTable) -> None:
-        """Raises ValueError where a table has others."""
+        """Raises ValueError where a table lacks one of them."""
         for name in (self.image, self.label, *self.marks.values()):
             if name not in table.names:
                 raise ValueError(f"{table.path}: has no column {name!r}; give all files the same columns")
@@ -110,7 +110,7 @@ def _image_column(table: ArrowTable) -> str:
     images = [name for name, kind in table.types().items() if _holds_images(kind)]
     if len(images) != 1:
         several = f"several columns of images, {', '.join(images)}; keep one"
-        none = f"no column of images, of what image files hold; the columns are {', '.join(table.names)}"
+        none = f"no column of images (the bytes of image files); the columns are {', '.join(table.names)}"
         raise ValueError(f"{table.path}: has {several if images else none}")
     return images[0]
 
@@ -123,14 +123,14 @@ def _columns(table: ArrowTable) -> _Columns:
     found = usual[:1] or list(others.values())
     if len(found) != 1:
         raise ValueError(
-            f"{table.path}: no column has a usual name of what is predicted of an image ({', '.join(LABELS)}); the "
-            f"columns are {', '.join(table.names)}: rename the one that is meant"
+            f"{table.path}: no column has a usual name of a label ({', '.join(LABELS)}); the columns are "
+            f"{', '.join(table.names)}: rename the one to predict"
         )
     return _Columns(image, found[0], marks)
 
 
 def _holds_images(kind: "pyarrow.DataType") -> bool:
-    """Whether values are bytes, or have a field `bytes` of them, as the feature `Image` has it."""
+    """Whether values are bytes, or have a field `bytes`, as the feature `Image` of Hugging Face's datasets."""
     import pyarrow.types
 
     if pyarrow.types.is_struct(kind):
@@ -143,14 +143,14 @@ class _Cells(NamedTuple):
     """Stretches of bytes that lie one after the other."""
 
     ends: np.ndarray
-    """Integers `(n + 1,)`: the first begins at the first of them."""
+    """Offsets of the stretches, integers `(n + 1,)`."""
     content: memoryview
     is_there: np.ndarray | None
     """bool `(n,)`; None: all are."""
 
     @classmethod
     def of(cls, array: "pyarrow.Array") -> Self:
-        """Those of an array of bytes, which are not copied."""
+        """The cells of an array of bytes, which are not copied."""
         import pyarrow
 
         _, ends, content = array.buffers()

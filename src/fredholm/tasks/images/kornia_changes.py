@@ -1,6 +1,6 @@
-"""kornia's random changes of a batch of images, of which all are drawn and those that are asked for are computed.
+"""Random changes of kornia: drawn for a whole batch, applied to a part of it.
 
-Processes that share a batch draw alike, and each reads and changes its own images alone.
+Processes that share a batch draw the same changes, and each reads and changes its own images alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from kornia.augmentation.base import _BasicAugmentationBase  # pyright: ignore[reportPrivateUsage]
 
 Drawn = Callable[[Tensor, Tensor], Tensor]
-"""Changes images `(n, C, H, W)` that are those of some places of the batch, int64 `(n,)`."""
+"""Applies drawn changes to images `(n, C, H, W)`, given their places in the batch, int64 `(n,)`."""
 Change = Callable[[torch.Size], Drawn]
-"""Draws, from torch's CPU generator, how to change a batch of shape `(B, C, H, W)`."""
+"""Draws the changes of a batch of shape `(B, C, H, W)` from torch's CPU generator."""
 
 
 def of_kornia(operation: "_BasicAugmentationBase | RandAugment") -> Change:
-    """A change of kornia's."""
+    """A `Change` that applies an operation of kornia."""
 
     def draw(shape: torch.Size) -> Drawn:
         drawn: Any = operation.forward_parameters(shape)
@@ -30,7 +30,7 @@ def of_kornia(operation: "_BasicAugmentationBase | RandAugment") -> Change:
 
 
 def in_groups(change: Change, size: int) -> Change:
-    """A change that neighbours in a batch, `size` of them each, draw apart from others."""
+    """A `Change` that draws anew for each `size` consecutive images of a batch."""
 
     def draw(shape: torch.Size) -> Drawn:
         counts = [min(size, shape[0] - start) for start in range(0, shape[0], size)]
@@ -49,7 +49,7 @@ def in_groups(change: Change, size: int) -> Change:
 
 
 def _of_places(drawn: Any, places: Tensor, count: int) -> Any:
-    """What kornia drew for a batch of so many images, of some of them: tensors of an entry an image, nested."""
+    """The drawn parameters of a batch of `count` images, restricted to some places; nested as kornia has them."""
     from kornia.augmentation.container.params import ParamItem
 
     if isinstance(drawn, dict):

@@ -1,4 +1,4 @@
-"""Whether images tell the same when left and right are exchanged."""
+"""A test of whether mirroring images left to right keeps their targets."""
 
 import torch
 import torch.nn.functional as F
@@ -10,23 +10,23 @@ from fredholm.tasks.targets import Target
 from .dataset import ImageDataset
 
 FEWEST, MOST = 10, 500
-"""Images by which it can be said, and those that are looked at."""
+"""Fewest images for the test, and most that it reads."""
 _CELLS = (4, 8)
-"""Along a side of the grids in whose cells means and deviations are taken."""
+"""Cells along each side of the two grids in which means and deviations are taken."""
 
 
 @torch.no_grad()
 def mirroring_keeps_targets(images: ImageDataset, targets: Tensor, target: Target) -> bool:
-    """Whether nothing speaks against images that are mirrored, left to right, as further examples of the same.
+    """Whether images mirrored left to right can serve as further examples with the same targets.
 
-    A ridge regression on the means and deviations of colours in the cells of two grids learns with and without mirrored
-    images, and tells each image by a fit that knows neither it nor its mirror image. Where it then errs more with them,
-    and not by chance, the images tell something of left and right, as a place, a direction or a letter does.
+    A ridge regression on means and deviations of colours in the cells of two grids is fitted with and without mirrored
+    images, and predicts each image with both it and its mirror image left out. If it is surely worse with them, left
+    and right matter, as for places, directions and letters.
 
     Args:
-        images: those that are learnt from; of more than `MOST`, so many are drawn, the same each time.
-        targets: theirs, `(n, ...)`.
-        target: what they are.
+        images: the training images; at most `MOST` of them are used, the same each time.
+        targets: their targets, `(n, ...)`.
+        target: the kind of these.
     """
     if len(images) < FEWEST:
         return True

@@ -17,7 +17,7 @@ from torch.distributions import Beta
 
 @final
 class Blend(NamedTuple):
-    """How each image of a batch is blended with another one."""
+    """The partner of each image of a batch and the share of each pixel that stays."""
 
     partner: Tensor
     """π, int64 ``(B,)``."""
@@ -25,7 +25,7 @@ class Blend(NamedTuple):
     """m, float64 ``(B, H, W)``, or ``(B, 1, 1)`` where it is the same everywhere."""
 
     def needed(self, wanted: Tensor) -> Tensor:
-        """Which images the blends at some places are made of, int64, ascending."""
+        """Indices of the images that the blends at some places are made of, int64, ascending."""
         return torch.cat([wanted, self.partner[wanted]]).unique()
 
     def images(self, images: Tensor, places: Tensor, wanted: Tensor) -> Tensor:
@@ -42,14 +42,14 @@ class Blend(NamedTuple):
 
 
 def drawn_blend(shape: torch.Size, mixup_alpha: float, cutmix_alpha: float) -> Blend | None:
-    """Draws how to blend a batch, from torch's CPU generator; None where neither form is on.
+    """Draws the blend of a batch from torch's CPU generator; None where neither form is on.
 
     Every image draws its own l and box; where both forms are on, each image takes either with equal chance. As in the
     source a box has its centre anywhere in the image and is cut off at the border; λ is the share of pixels that truly
     stays.
 
     Args:
-        shape: of the images, ``(B, C, H, W)``.
+        shape: shape of the images, ``(B, C, H, W)``.
         mixup_alpha: the α of Mixup; 0 turns it off.
         cutmix_alpha: the α of CutMix; 0 turns it off.
     """

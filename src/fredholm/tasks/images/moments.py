@@ -11,7 +11,7 @@ CHUNK = 1 << 19
 
 @final
 class Moments(NamedTuple):
-    """Of pixels in [0, 1], one number a channel; a constant channel has deviation 1, so that it becomes 0."""
+    """Mean and deviation of pixels in [0, 1], one per channel; a constant channel has deviation 1, so it becomes 0."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -30,9 +30,9 @@ class Pixels(Protocol):
 
 
 def moments(images: Pixels, indices: Tensor) -> Moments:
-    """Over all pixels of the images at `indices`, int64 `(n,)`, at least one; errors as those of `images`."""
+    """Mean and deviation over all pixels of the images at `indices`, int64 `(n,)`, n >= 1; errors as `images`."""
     height, width = images.image_size
-    sums = torch.zeros(2, images.channels, dtype=torch.int64)  # exact, so that it is of no account how many are read
+    sums = torch.zeros(2, images.channels, dtype=torch.int64)  # exact, whatever the size of the chunks
     for some in indices.split(max(1, CHUNK // (images.channels * height * width))):
         pixels = images.images(some).int()
         sums += torch.stack([pixels.sum((0, 2, 3)), pixels.square().sum((0, 2, 3))])

@@ -67,7 +67,7 @@ def npz_shards(
     """Read a folder of .npz files with `x` and `y` each, which are one data set.
 
     A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
-    names tell none all files are one set, and `split` is read. Otherwise as `npz_images`; names of classes, labels and
+    no name has one, all files are one set, and `split` is read. Otherwise as `npz_images`; names of classes, labels and
     numbers are the same in all files, and labels that are only counted are counted over those of a split.
 
     Args:
@@ -104,7 +104,7 @@ def _images(
     known: tuple[str, ...] | None,
     image_size: tuple[int, int] | None,
 ) -> ImageDataset:
-    """Those in arrays of these two names, with marks whose names end so."""
+    """Images and answers of the arrays `names`, and marks of the arrays whose names end with `end`."""
     name, answered = names
     if name not in arrays:
         raise _missing(name, arrays)

@@ -1,4 +1,4 @@
-"""The size and the patches that suit images, and what reads them."""
+"""Image sizes and patch sizes for the images of a data set, and the encoder of the patches."""
 
 import math
 
@@ -11,21 +11,21 @@ STEM: dict[Preset, int] = {"small": 1, "base": 2}
 
 
 def patch_encoder(images: Image.Config, width: int, stem_depth: int | None) -> Image | ConvolutionalImage:
-    """What gives patches so many channels: convolutions, or without a depth of these one linear map."""
+    """The encoder from patches to `width` channels: convolutional, or a linear map where `stem_depth` is None."""
     return Image(images, width) if stem_depth is None else ConvolutionalImage(images, width, depth=stem_depth)
 
 
 def divided_into_patches(size: tuple[int, int], longest: int, most: int) -> tuple[tuple[int, int], int]:
-    """Height and width that suit images of a size, and the side of a square patch that divides both.
+    """Height and width to scale images to, and the side of a square patch that divides both.
 
     Images of up to `longest` pixels keep their size where a patch divides it that gives from `most` / 2 to `most` along
     the longer side; the others are brought to whole patches, larger ones to patches of 2, 4, 8, ... pixels, which
     convolutions halve step by step.
 
     Args:
-        size: height and width as they are.
+        size: height and width of the images.
         longest: pixels of the longer side, to which larger images are scaled.
-        most: patches along that side.
+        most: most patches along the longer side.
     """
     side = min(max(size), longest)
     least = math.ceil(side / most)

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
-"""How the names of image files end, in lower case."""
+"""Suffixes of image files, in lower case."""
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")
 _GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
 _ORIENTATION = 0x0112
 _MANY_PIXELS = 1 << 24
-_LARGE = threading.Lock()  # images of more than so many are decoded one at a time
+_LARGE = threading.Lock()  # images of more than _MANY_PIXELS are decoded one at a time
 _FILTERS = threading.Lock()
 _SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
 
@@ -41,18 +41,18 @@ _SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange height and width
 @final
 @dataclass(frozen=True)
 class EncodedImage:
-    """What an image file would hold, and where it stands."""
+    """The content of an image file that is stored elsewhere, and its place for messages."""
 
     content: bytes | memoryview
     place: str
 
     def __str__(self) -> str:
-        """Where it stands."""
+        """The place, for messages."""
         return self.place
 
 
 Source = str | Path | EncodedImage
-"""An image file by its path, or an image that stands elsewhere."""
+"""The path of an image file, or an encoded image."""
 
 
 def read_images(sources: Sequence[Source], channels: int, image_size: tuple[int, int]) -> Tensor:
@@ -98,7 +98,7 @@ def size_of(source: Source) -> tuple[int, int]:
 
 @reads_data
 def use_image(source: Source, read: "Callable[[Picture], T]") -> T:
-    """What `read` makes of an opened image; errors as above."""
+    """The result of `read` on the opened image; errors as above."""
     try:
         from PIL import UnidentifiedImageError
     except ImportError as error:

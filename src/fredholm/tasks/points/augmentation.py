@@ -1,4 +1,4 @@
-"""Random changes to clouds, and their points, that leave what they show."""
+"""Random changes to clouds that keep their classes."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final, get_args
@@ -25,16 +25,16 @@ class Clouds(NamedTuple):
 
 @final
 class CloudAugmentation:
-    """Scales, turns, jitters and thins each cloud about its centre, by draws of its own.
+    """Scales, turns, jitters and thins each cloud about its centre, drawn for each cloud independently.
 
     Args:
         config: the changes.
-        normal: which features are the x, y and z of a normal, which turns with the cloud; None: there is none.
+        normal: indices of the features that are x, y and z of a normal, which turns with the cloud; None: no normal.
     """
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        """How far clouds are changed; by default not at all.
+        """Settings of random changes to clouds; the defaults change nothing.
 
         Args:
             scale: range of the factors by which the three axes are stretched, each drawn for itself. An encoder that

@@ -1,4 +1,4 @@
-"""What models without a network see of clouds and of points, for the baselines of a report."""
+"""Features of clouds and points for the baselines of a report."""
 
 import numpy as np
 import torch
@@ -7,7 +7,7 @@ from torch import Tensor
 from .point_set import PointSet
 
 BINS = 16
-"""Of the distances of a cloud's points from its centre."""
+"""Bins of the histogram of distances from the centre of a cloud."""
 NEIGHBOURS = 16
 """Nearest points of a point, itself included."""
 
@@ -26,10 +26,10 @@ def cloud_features(clouds: PointSet, number: int) -> np.ndarray:
 
 
 def point_features(clouds: PointSet, number: int, points: Tensor) -> np.ndarray:
-    """What models without a network see of some points of a cloud.
+    """Features of some points of a cloud.
 
-    Places in its box and beside its centre, features, and of the nearest points their spread along their axes and the
-    means of their features.
+    They are positions in its box and relative to its centre, the given features, and of the nearest points their
+    spread along their axes and the means of their features.
     """
     rows = slice(int(clouds.offsets[number]), int(clouds.offsets[number + 1]))
     pos, features = clouds.pos[rows].double(), clouds.features[rows].double()

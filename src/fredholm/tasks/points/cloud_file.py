@@ -18,11 +18,11 @@ from .point_set import AXES, NORMAL, Cloud
 
 TABLES = (".xyz", ".csv", PARQUET)
 LABELS = (".seg", ".labels")
-"""The kinds of files beside a cloud with a class of each point, a line each."""
+"""Suffixes of files beside a cloud that list the class of each point, one a line."""
 WEIGHT, LABEL = "weight", "label"
-"""The columns that are no features."""
+"""Columns that are not features."""
 _USUAL = (*AXES, *NORMAL, WEIGHT, LABEL)
-"""Columns that are found in small or capital letters."""
+"""Columns whose names may be in small or capital letters."""
 NUM_SAMPLES = 2048
 _SEED = 0
 
@@ -118,7 +118,7 @@ def _drawn_on(path: Path, num_samples: int, normals: bool) -> Cloud:
 
 
 def _of_columns(path: Path, pos: np.ndarray, columns: dict[str, np.ndarray]) -> Cloud:
-    """A cloud whose other columns are told by their names."""
+    """A cloud from positions and named columns: weight, label, and features."""
     by_word = {name.lower(): column for name, column in columns.items()}
     features = {name: column for name, column in columns.items() if name.lower() not in (WEIGHT, LABEL)}
     return Cloud(

@@ -244,7 +244,7 @@ def _stl(data: bytes) -> _Read:
 
 
 def _corners(data: bytes) -> np.ndarray:
-    """Those of all triangles of a text, `(3 T, 3)`."""
+    """The corners of all triangles of a text STL file, `(3 T, 3)`."""
     expected, rows = ("solid",), list[list[float]]()
     follows = {"solid": ("facet", "endsolid"), "facet": ("outer",), "outer": ("vertex",), "endloop": ("endfacet",)}
     follows |= {"endfacet": ("facet", "endsolid"), "endsolid": ("solid",)}
@@ -306,7 +306,7 @@ class _Element:
 
 class _Header(NamedTuple):
     order: str
-    """That of the bytes of a number; empty: numbers are text."""
+    """The byte order of numbers, `<` or `>`; empty: numbers are text."""
     elements: list[_Element]
     num_lines: int
     num_bytes: int

@@ -31,7 +31,7 @@ def read_npz(
     classes: tuple[str, ...] | None = None,
     point_classes: tuple[str, ...] | None = None,
 ) -> PointSet:
-    """Read arrays, with their split where they tell one.
+    """Read arrays, with their split where they have one.
 
     `x` (or `points`) is `(n, N, 3 + F)`, with `mask` `(n, N)`, True = this point exists, or `lengths` `(n,)` where they
     differ; `(total, 3 + F)` with `offsets` `(n + 1,)` or `lengths` `(n,)`, cloud after cloud; or `(N, 3 + F)`, one
@@ -64,7 +64,7 @@ def read_npz(
 
 
 def clouds_of_npz(path: Path, channels: tuple[str, ...] | None = None) -> list[Cloud]:
-    """The clouds of a file without a split, without their classes; otherwise as `read_npz`."""
+    """The clouds of a file without a split; classes are ignored. Otherwise as `read_npz`."""
     arrays = load_arrays(path)
     try:
         refuse_unread(arrays, (*_OF_CLOUDS, *_OF_ANSWERS, "split", *_SHARED, "classes"))
@@ -85,7 +85,7 @@ def _read(
     numbers: list[np.ndarray | None] = []
     marks: dict[Split, tuple[int, SplitMarks]] = {}
     endings = _endings(arrays)
-    _points(arrays, endings["train"])  # what is missing is told before what is left over
+    _points(arrays, endings["train"])  # missing arrays are reported before unread ones
     of_clouds, shared = ("x", *_OF_ANSWERS, *_OF_CLOUDS[1:]), (*_SHARED, "classes")
     if endings["train"]:
         refuse_unread(arrays, shared, of_splits=of_clouds, besides=("split",))
@@ -121,7 +121,7 @@ def _read(
 
 
 def _endings(arrays: Mapping[str, np.ndarray]) -> dict[Split, str]:
-    """How the names of the arrays of each split end; "" of the only one where there is no split."""
+    """The ending of the array names of each split; "" where there is no split."""
     if not any(f"{name}_train" in arrays for name in _POINTS):
         return {"train": ""}
     words = split_words(lambda word: any(f"{name}_{word}" in arrays for name in _POINTS))
@@ -140,7 +140,7 @@ def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[
 
 
 def _numbers(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> np.ndarray | None:
-    """What is to be predicted of each cloud of a split, float64 `(n, T)`; None: nothing."""
+    """The targets of the clouds of a split, float64 `(n, T)`; None: there are none."""
     name = f"targets{ending}"
     given = arrays.get(name)
     if given is None:
@@ -211,7 +211,7 @@ def _clouds(path: Path, arrays: Mapping[str, np.ndarray], split: str, channels: 
 
 
 def _where(arrays: Mapping[str, np.ndarray], split: str, x: np.ndarray) -> list[tuple[np.ndarray | slice | int, ...]]:
-    """Where the points of each cloud lie in `x`."""
+    """The rows of `x` with the points of each cloud."""
     mask, lengths, offsets = (arrays.get(f"{name}{split}") for name in ("mask", "lengths", "offsets"))
     given = [name for name, array in (("mask", mask), ("lengths", lengths), ("offsets", offsets)) if array is not None]
     if len(given) > 1 or (mask is not None and x.ndim == 2) or (offsets is not None and x.ndim == 3):

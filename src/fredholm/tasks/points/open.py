@@ -31,9 +31,9 @@ _UNNAMED = (".xyz", ".npz")
 
 @final
 class _Files(NamedTuple):
-    """Files, the class or numbers of each where something tells them, and its split, as its number in `SPLITS`.
+    """Files, with the class or the numbers of each where known, and its split as an index into `SPLITS`.
 
-    Or all marks of splits, where a table says more of these.
+    `marks` stand in place of `split` where a table has groups or times too.
     """
 
     paths: list[Path]
@@ -64,14 +64,14 @@ def open_points(
         data: such a folder, an .npz file (`read_npz`), or the file or folder of `modelnet10_voxels`.
         num_samples: points drawn on the surface of each mesh; refused where there is none.
         normals: add the normals of meshes as features; refused where something else is read.
-        channels: names of the features of .xyz and .npz files that do not tell any, or the ones to read of an .npz file
-            that does; refused where nothing reads them.
-        kind: what is known of each cloud, a class or numbers; None: as the source says.
+        channels: names of the features of .xyz and .npz files that have no names, or the ones to read of an .npz file
+            that has; refused where nothing reads them.
+        kind: the kind of answers of the clouds, classes or numbers; None: whichever the source has.
 
     Raises:
-        ValueError: nothing of that name, no file or no labels, a file that cannot be read, clouds that differ in what
-            they bring, a class unknown in training, or settings that have no effect.
-        ImportError: a mesh, and trimesh is not installed.
+        ValueError: there is nothing of that name, no file or no label, a file cannot be read, clouds have different
+            features, a class is unknown in training, or a setting has no effect.
+        ImportError: a file is a mesh, and trimesh is not installed.
     """
     check_count("points", "num_samples", num_samples)
     path = data_path(data)
@@ -113,8 +113,8 @@ def read_points(
 
     Args:
         path: the file.
-        num_samples, normals: of meshes.
-        channels: the features it must have; None: all.
+        num_samples, normals: as in `open_points`, for meshes.
+        channels: the features that it must have; None: all.
         part: of a file with a split; see `choose_part`.
 
     Raises:

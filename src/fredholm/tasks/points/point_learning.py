@@ -59,15 +59,15 @@ from .rows import LEAST_RADIUS, CloudRows
 from .turns import turned
 
 Predicted = Literal["cloud", "points", "number"]
-"""What is predicted: the class of a cloud, that of each of its points, or numbers of a cloud."""
+"""The kinds of targets: the class of a cloud, the class of each of its points, or numbers of a cloud."""
 CHUNK = 32
-"""Clouds of a file that are predicted, or that a machine reads, at a time."""
+"""Clouds that are predicted, or read by a machine, at a time."""
 FEW_CLOUDS = 500
-"""Up to which they are predicted by a machine that is computed at once."""
+"""Training clouds up to which a closed-form machine is the default."""
 MACHINE_POINTS = 256
-"""Of a cloud, of which a machine compares all pairs."""
+"""Points of a cloud that a machine reads by default; it compares all pairs of them."""
 _FOR_NETWORKS = ("num_centres", "position_frequencies", "position_sigma", "num_neighbours")
-"""Settings that networks alone read, beside `augmentation` and `label_smoothing`."""
+"""Settings that only networks read, beside `augmentation` and `label_smoothing`."""
 
 
 def _small() -> SignalModel.Config:
@@ -101,9 +101,10 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; means and deviations are of features, one each, 0 and 1 for those of a normal.
+        """Facts about the training split.
 
-        `size` are those of the logarithm of the radius of a cloud.
+        `mean` and `deviation` are of features, one each, 0 and 1 for those of a normal; `size` has the mean and
+        deviation of the logarithm of the radius of a cloud.
         """
 
         target: Target
@@ -116,35 +117,34 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.NumbersConfig):
-        """Clouds, what is taken of them, and the model.
+        """The clouds, the inputs of the model, and the model.
 
         Args:
             data: a folder of meshes or clouds, with one subfolder a class, or an .npz file; see `open_points`.
             channels: names of the features of .xyz and .npz files without any; nx, ny and nz are those of a
                 normal.
-            target: what is predicted: the class of a cloud, the class of each of its points, or numbers of a cloud;
-                None: of points where these have labels, else as the data say.
+            target: the kind of target: the class of a cloud, the class of each of its points, or numbers of a cloud;
+                None: classes of points where these have labels, else whichever the clouds have.
             num_samples: points drawn on the surface of each mesh, the same each time.
             normals: add the normals of meshes as features.
-            num_points: points of a cloud that the model sees at a time, where it has more; drawn anew in every training
-                batch and once in others. None: all. Where points are classified, all of them are, in parts of
-                this number.
-            num_centres: points of these at which the model works, each the farthest from those before it; of the others
-                it sees those that are neighbours. None: all. Refused where points are classified.
+            num_points: most points of a cloud that the model reads at a time; they are drawn anew in every training
+                batch, and once in others. None: all. Where points are classified, a larger cloud is read in parts of
+                this size.
+            num_centres: number of points at which the model works, chosen by farthest point sampling; the others are
+                read as neighbours of these. None: all. Refused where points are classified.
             normalise: bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1.
-            align: turn each cloud so that it is longest along z and shortest along x, whatever way it was turned; its
+            align: turn each cloud so that it is longest along z and shortest along x, however it was turned before; its
                 farther end is above. Refused with an augmentation that turns it, which would change nothing.
             position_frequencies: Fourier frequencies of the coordinates that enter the signal (kernels have theirs); 0
                 takes the coordinates themselves.
             position_sigma: standard deviation of these frequencies, in cycles a diameter; refused where there are none.
-            num_neighbours: points whose arrangement round each enters the signal; 0: none.
+            num_neighbours: nearest points whose arrangement around each point enters the signal; 0: none.
             sizes: a further feature, the logarithm of the radius of the cloud, which `normalise` hides.
             augmentation: random changes to training clouds.
             label_smoothing: share of each label that is spread over all classes.
-            votes: copies of a measured cloud whose probabilities are averaged: itself, and others that are drawn and
-                changed as in training, the same each time.
-            model: a network on the points, which where these are classified answers at each, or a machine that is
-                computed from the training clouds at once.
+            votes: copies of a cloud whose probabilities are averaged in evaluation and prediction: the cloud itself,
+                and copies that are drawn and changed as in training, the same each time.
+            model: a network on the points, or a closed-form machine that is fitted to the training clouds at once.
         """
 
         data: str = ""
@@ -212,22 +212,22 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 refuse_idle("", type(self), because, "do not align", align=self.align)
 
         def _may_have_machine(self, task: "PointLearning", start: Trained | None) -> bool:
-            """Whether clouds are few, a machine reads all of them, and nobody chose a model."""
+            """Whether a machine may be recommended: clouds are few, it can read them, and no model was chosen."""
             is_open = self.model == PointLearning.Config().model and start is None
             is_read = not (task.classifies_points or task.facts.is_weighted)
             return is_open and is_read and len(task.splits.train) <= FEW_CLOUDS
 
         def _note_on_network(self, effort: Effort) -> str | None:
-            """See `note_on_network`, where a machine suits the clouds."""
+            """See `note_on_network`, for clouds that a machine may be recommended for."""
             names = ("align", "augmentation", *_FOR_NETWORKS, "label_smoothing")
             instead = f"a cloud machine, computed at once and better on up to {FEW_CLOUDS} clouds"
             return note_on_network(self, PointLearning.Config(), names, effort, instead)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: how many points are seen, how clouds are changed, and the model's size.
+            """See `Task.Config.recommended`: the number of points, the augmentation, and the model's size.
 
-            Numbers may be of how large a cloud is and of how it lies: its size is a feature, and it is neither
-            stretched nor turned.
+            Numbers may depend on the size and the orientation of a cloud: the size is then a feature, and clouds are
+            neither stretched nor turned.
             """
             default, task = PointLearning.Config(), self.build()
             note = self._note_on_network(effort)
@@ -264,7 +264,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             return Recommended(config, schedule, notes)
 
         def _recommended_machine(self, task: "PointLearning", effort: Effort) -> Recommended:
-            """What suits a machine: clouds which are classified as they lie, or turned as they are; sizes of it."""
+            """Recommended settings for a machine: its rotations, its trees, the number of points, and the size."""
             model, train = self.model, task.splits.train
             if not isinstance(model, CloudMachine.Config):
                 turns = "none" if task.target.kind == "number" else turned(train)
@@ -278,12 +278,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         @property
         def network(self) -> SignalModel.Config:
-            """The model, where it is a network; else the default one."""
+            """The model if it is a network, else the default network."""
             return self.model if isinstance(self.model, SignalModel.Config) else _small()
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: that of a network, where the model is one or is computed at once."""
+            """See `Task.Config.stack`: the network, the default one where the model is a machine."""
             return stack_of(self.network)
 
         def with_stack(self, stack: Stack) -> Self:
@@ -320,12 +320,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts about the training split."""
         return self._facts
 
     @property
     def learns_by_steps(self) -> bool:
-        """As the model says."""
+        """Whether the model is a network, trained step by step."""
         return self.config.model.learns_by_steps
 
     @property
@@ -335,7 +335,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @property
     def _inputs(self) -> tuple[str, ...]:
-        """What the model sees of each point beside its place."""
+        """Names of the features of a point that the model reads beside its position."""
         return (*self._facts.channels, *(("size of the cloud",) if self.config.sizes else ()))
 
     @cached_property
@@ -393,13 +393,13 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @property
     def train_lengths(self) -> Tensor | None:
-        """Points of each training cloud that the model sees."""
+        """The number of points of each training cloud that the model reads; None: equal for all."""
         sizes = self.splits.train.sizes
         sizes = sizes if self.config.num_points is None else sizes.clamp(max=self.config.num_points)
         return None if bool((sizes == sizes[0]).all()) else sizes
 
     def model(self) -> nn.Module:
-        """The model, of a network on an encoder of points, with the outputs of the target."""
+        """The model with the outputs of the target; a network is built on an encoder of points."""
         config, model = self.config, self._model_config
         if isinstance(model, CloudMachine.Config):
             reading = CloudReading(num_features=len(self._inputs), keeps_place=not config.normalise)
@@ -415,7 +415,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return model.build(PointCloud(clouds, model.embed_dim), self.target.num_outputs)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a machine to all training clouds, seen as those that are measured."""
+        """See `Task.initialise`: fits a machine to all training clouds, without augmentation."""
         if not isinstance(model, CloudMachine):
             return
         train, batches = self.splits.train, list[tuple[PointBatch, Tensor]]()
@@ -425,7 +425,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows, the classes, and of the encoder's columns the features."""
+        """See `Task.entry_names`: the targets at the rows of the head, the features at the columns of the encoder."""
         return head_entry_names(model, self.target.output_names) | input_entry_names(model, self._inputs)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
@@ -436,9 +436,10 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return self._rows.drawn(self.splits.train.select(indices), generator)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Clouds of a held-out split likewise, unaugmented, or several rows of each: its parts, copies that vote.
+        """Clouds of a held-out split, unaugmented; one row each, or several for parts and votes.
 
-        `cloud` (B,) says of which cloud of the batch a row is, and `point` (B, N) which of its points these are.
+        A batch as from `train_batch`, with `cloud` (B,), the index in the batch of the cloud of a row, and `point`
+        (B, N), the indices of its points in the cloud.
         """
         return self._rows.whole(self.held_out(split).select(indices), votes=self.config.votes)
 
@@ -464,12 +465,12 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return model(self._rows.given(batch)).float()
 
     def _probabilities(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Of each cloud or point, or outputs of numbers; see `CloudRows.averaged`."""
+        """Probabilities of each cloud or point, or predicted numbers; see `CloudRows.averaged`."""
         predicted = torch.cat([self._outputs(model, part) for part in self._rows.votes_of(batch)])
         return self._rows.averaged(predicted, batch)
 
     def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """The logarithms of `_probabilities`, of each cloud or point whose class is known; or outputs of numbers."""
+        """Log probabilities of each cloud or point with a known class, or predicted numbers; with the targets."""
         predicted, targets = self._probabilities(model, batch), self._rows.targets_of(batch)
         if self.target.kind == "number":
             yield predicted, targets
@@ -483,7 +484,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return None if self.classifies_points else self.splits.train.answers
 
     def _baseline_examples(self, split: Split) -> BaselineExamples:
-        """See `TargetTask._baseline_examples`: of classified points `point_features`, where the class is known."""
+        """See `TargetTask._baseline_examples`: where points are classified, `point_features` of points with a class."""
         if not self.classifies_points:
             return super()._baseline_examples(split)
         part, inputs, targets = self._part_of(split), list[np.ndarray](), list[Tensor]()
@@ -499,13 +500,13 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Of each cloud shares of distances from its centre, its sizes along its axes, and means of features."""
+        """The `cloud_features` of each cloud."""
         part = self._part_of(split)
         return np.stack([cloud_features(part, i) for i in range(len(part))])
 
     @torch.no_grad()
     def probabilities(self, model: nn.Module, clouds: PointSet, device: torch.device) -> list[Tensor]:
-        """Of each class `(classes,)`, or of each point's `(N, classes)`, a tensor a cloud; or outputs of numbers."""
+        """For each cloud probabilities `(classes,)`, or `(N, classes)` of its points, or predicted numbers."""
         predicted: list[Tensor] = []
         for indices in torch.arange(len(clouds)).split(CHUNK):
             part = clouds.select(indices)
@@ -518,7 +519,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         return predicted
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from the points that the model sees at a time."""
+        """See `Task.tensor_form`: a model that takes the points of one row each."""
         facts, target, config = self._facts, self.target, self.config
         points, channels = Axis("points"), facts.channels
 
@@ -542,14 +543,14 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 more.append(0.5 + torch.rand(shape, generator=generator))
             return pos, first_of_each(*shape), *more
 
-        notes = ["of a mesh points are drawn on its surface, each as likely as any other"]
+        notes = ["points of a mesh are drawn uniformly on its surface"]
         if not config.normalise:
             notes.append("coordinates run from -1 to 1")
         if config.num_points is not None:
-            notes.append(f"the model saw up to {config.num_points} points at a time, drawn from those of a cloud")
+            notes.append(f"in training the model read up to {config.num_points} points at a time, drawn from a cloud")
         if config.votes > 1:
-            notes.append(f"fredholm predict averages what {config.votes} such calls with other points give")
-        # more than the encoder looks for: twice the neighbours, of which equally near ones go by their indices
+            notes.append(f"fredholm predict averages {config.votes} such calls with different points")
+        # more points than the encoder looks for: twice the neighbours, since ties are broken by index
         example = 4 + max(12, config.num_centres or 0, 2 * config.num_neighbours)
         return TensorForm(
             model=model,
@@ -607,12 +608,13 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _check_weights(self, clouds: PointSet, data: str) -> None:
         known = self._facts.is_weighted
         if known != (clouds.weights is not None):
-            came, instead = ("no ", "give them weights") if known else ("", "leave the weights out")
-            had = "with" if known else "without"
-            raise ValueError(f"{data}: points have {came}weights; the model knows them {had} weights: {instead}")
+            got, had, instead = ("no weights", "weights", "give them weights")
+            if not known:
+                got, had, instead = ("weights", "no weights", "leave the weights out")
+            raise ValueError(f"{data}: points have {got}; in training they had {had}: {instead}")
 
     def _answer(self, file: Path, name: str, cloud: PointSet, predicted: Tensor, outputs: Outputs) -> list[Prediction]:
-        """What is said of one cloud."""
+        """The rows of one cloud."""
         classes, head = self.target.names, {"cloud": name}
         if self.target.kind == "number":
             cells, _ = self.target.answer(predicted)
@@ -632,10 +634,10 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
 
 def known_answers(clouds: PointSet, predicted: Predicted, data: str) -> Known:
-    """What is known of clouds, or of their points.
+    """The labels or targets of clouds, or the labels of their points.
 
     Raises:
-        ValueError: nothing.
+        ValueError: there are none.
     """
     if predicted != "points":
         if clouds.answers is None:
@@ -651,16 +653,16 @@ def known_answers(clouds: PointSet, predicted: Predicted, data: str) -> Known:
 
 
 def _log_radius(pos: Tensor) -> float:
-    """Of a cloud `(N, 3)`; -infinity where its points coincide."""
+    """The logarithm of the radius of a cloud `(N, 3)`; -infinity where its points coincide."""
     radius = float((pos - pos.mean(0)).norm(dim=1).max())
     return math.log(max(radius, LEAST_RADIUS)) if radius > 0 else -math.inf
 
 
 def _model_for(config: PointLearning.Config, facts: PointLearning.Facts) -> SignalModel.Config | CloudMachine.Config:
-    """The model's config, of a network one that answers for each cloud or at every point.
+    """The config of the model, with one output for each cloud, or at every point where points are classified.
 
     Raises:
-        ValueError: settings that nothing reads, or that leave some points untold; what a machine does not read.
+        ValueError: a setting has no effect or leaves points without a prediction, or a machine cannot read the data.
     """
     model, classifies_points = config.model, isinstance(facts.target, ElementTarget)
     if isinstance(model, CloudMachine.Config):

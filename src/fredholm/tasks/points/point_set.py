@@ -151,7 +151,7 @@ class PointSet(Examples):
 
     @property
     def answers(self) -> Answers | None:
-        """What is known of each cloud, its class or its numbers; None: nothing."""
+        """The labels or the targets of the clouds; None: there are none."""
         if self.labels is not None:
             return ClassAnswers(names=self.classes, values=self.labels)
         return None if self.targets is None else NumberAnswers(names=self.target_names, values=self.targets)

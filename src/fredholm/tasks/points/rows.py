@@ -1,4 +1,4 @@
-"""Rows of a batch: which points of a cloud a model sees at a time, and how outputs of rows become one answer."""
+"""Rows of a batch: the points of a cloud that a model reads at a time, and one prediction from several rows."""
 
 import zlib
 from collections.abc import Sequence
@@ -18,23 +18,24 @@ from .point_set import NORMAL, PointSet
 from .turns import principal_turns
 
 LEAST_RADIUS = 1e-150
-"""Whose square float64 still tells from 0."""
+"""The smallest radius whose square is above 0 in float64."""
 
 
 @final
 class CloudRows:
-    """Makes rows of clouds, and one answer a cloud, or a point, of the outputs of rows.
+    """Makes rows of clouds, and averages the outputs of rows to one prediction for each cloud or point.
 
-    A row is a cloud, some points drawn of it or, where points are classified, one of the parts that it is divided into.
+    A row is a cloud, points drawn from it or, where points are classified, one of the parts that it is divided into.
 
     Args:
-        target: what is predicted, of clouds or of their points.
+        target: the target, of clouds or of their points.
         channels: the names of the features of points.
-        mean: by which each feature is standardised, `(F,)`.
-        deviation: likewise.
-        size: mean and deviation of the logarithm of the radius of a cloud, which is a further feature; None: it is not.
-        num_points: of a row at most; None: all of a cloud.
-        augmentation: how rows are changed in training.
+        mean: mean of each feature, `(F,)`, by which it is standardised.
+        deviation: deviation of each feature, `(F,)`.
+        size: mean and deviation of the logarithm of the radius of a cloud, which is a further feature; None: no such
+            feature.
+        num_points: most points of a row; None: all points of a cloud.
+        augmentation: changes to rows in training.
         align: whether each row is turned to its principal axes.
     """
 
@@ -64,11 +65,11 @@ class CloudRows:
         return {name: tensor for name, tensor in batch.items() if name not in ("cloud", "point")}
 
     def whole(self, clouds: PointSet, *, votes: int) -> Batch:
-        """For each vote a row a cloud, or one of each of its parts where points are classified.
+        """For each vote one row for each cloud or, where points are classified, for each of its parts.
 
-        Beside what `drawn` gives, `cloud` (B,) says which of the clouds a row is of, and `point` (B, N) which points of
-        it these are. The first vote is not augmented. What is drawn depends on the points of a cloud alone, so that it
-        has one answer wherever it lies.
+        A batch as from `drawn`, with `cloud` (B,), the index of the cloud of a row, and `point` (B, N), the indices of
+        its points in the cloud. The first vote is not augmented. Draws depend on the points of a cloud alone, so a
+        cloud has the same prediction in any batch.
         """
         batches, seeds = [], [zlib.crc32(pos.numpy().tobytes()) for pos in clouds.pos.split(clouds.sizes.tolist())]
         for vote in range(votes):
@@ -84,7 +85,7 @@ class CloudRows:
         return self.aligned(self._joined(batches))
 
     def _some(self, size: int, generator: torch.Generator) -> Tensor:
-        """Which of the points of a cloud are seen."""
+        """Indices of the points of a cloud that enter a row."""
         if self._num_points is None or size <= self._num_points:
             return torch.arange(size)
         return torch.randperm(size, generator=generator)[: self._num_points]
@@ -107,7 +108,7 @@ class CloudRows:
         return batch | {"cloud": own, "point": index - clouds.offsets[own][:, None] * mask}
 
     def _joined(self, batches: Sequence[Batch]) -> Batch:
-        """The rows of all, padded to the longest."""
+        """The rows of all batches, padded to the longest."""
         longest = max(batch["mask"].shape[1] for batch in batches)
 
         def padded(name: str, tensor: Tensor) -> Tensor:
@@ -130,7 +131,7 @@ class CloudRows:
         return changed
 
     def aligned(self, batch: Batch) -> Batch:
-        """The rows along their principal axes, where that is asked for, and normals with them."""
+        """The rows and their normals, turned to the principal axes where `align` is set."""
         if not self._align:
             return batch
         turns = principal_turns(batch["pos"], batch["mask"])
@@ -142,16 +143,16 @@ class CloudRows:
         return changed
 
     def standardised(self, features: Tensor) -> Tensor:
-        """In float32, of which float64 may be needed until the mean is taken out."""
+        """Standardised features, float32; the mean is subtracted in float64, which large values need."""
         return ((features - self._mean.to(features.device)) / self._deviation.to(features.device)).float()
 
     def given(self, batch: Batch) -> PointBatch:
-        """What the model sees of rows."""
+        """The rows as the input of a model."""
         mask = None if bool(batch["mask"].all()) else batch["mask"]
         return PointBatch(batch["pos"], self.features(batch), mask, batch.get("weights"))
 
     def features(self, batch: Batch) -> Tensor | None:
-        """Features of points, with the size of their cloud where that is one, `(B, N, F)`."""
+        """Features of points, with the size of their cloud where it is a feature, `(B, N, F)`."""
         features = batch.get("features")
         if self._size is None:
             return features
@@ -163,19 +164,19 @@ class CloudRows:
         return size if features is None else torch.cat([features, size], 2)
 
     def votes_of(self, batch: Batch) -> list[Batch]:
-        """The rows of `whole` in parts of as many as there are clouds."""
+        """The rows of `whole`, split into parts of one row for each cloud."""
         num_clouds = int(batch["cloud"].max()) + 1
         rows = range(0, len(batch["cloud"]), num_clouds)
         return [{name: tensor[start : start + num_clouds] for name, tensor in batch.items()} for start in rows]
 
     def averaged(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The mean over the rows of each cloud, `(clouds, K)`, or over those of each point, `(clouds, N, K)`.
+        """Means over the rows of each cloud, `(clouds, K)`, or over those of each point, `(clouds, N, K)`.
 
-        Of probabilities or, where numbers are predicted, of outputs.
+        They are means of probabilities or, where numbers are predicted, of outputs.
 
         Args:
-            outputs: of the model, a row for each of `batch`.
-            batch: of `whole`.
+            outputs: outputs of the model for the rows of `batch`.
+            batch: a batch of `whole`.
         """
         cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
         if self._target.kind == "number":
@@ -191,7 +192,7 @@ class CloudRows:
         return summed / summed.sum(-1, keepdim=True).clamp(min=1e-12)
 
     def targets_of(self, batch: Batch) -> Tensor:
-        """What is known of each cloud, `(clouds, ...)`, or of each point, `(clouds, N)`, `UNKNOWN` where nothing is."""
+        """Targets of each cloud, `(clouds, ...)`, or labels of each point, `(clouds, N)`, `UNKNOWN` where missing."""
         cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
         if not self._classifies_points:
             targets = batch["targets"].new_zeros(num_clouds, *batch["targets"].shape[1:])
@@ -207,5 +208,5 @@ class CloudRows:
         return int(batch["point"].max()) + 1
 
     def _places(self, batch: Batch) -> Tensor:
-        """Where the points of rows lie among those of all clouds, padded to the longest."""
+        """Indices of the points of rows among those of all clouds, padded to the longest."""
         return batch["cloud"][:, None] * self._longest(batch) + batch["point"]

@@ -1,4 +1,4 @@
-"""How clouds lie in space, and how to turn all of them alike."""
+"""Orientation of clouds: whether they are turned at random, and rotations to their principal axes."""
 
 import torch
 from torch import Tensor
@@ -10,8 +10,8 @@ from fredholm.tasks.targets import ClassTarget
 from .augmentation import Rotation
 from .point_set import PointSet
 
-FEWEST_TO_TELL_TURNS = 30
-"""Clouds, by which one can say from how they lie alone whether they are turned at random."""
+FEWEST_FOR_ANGLES = 30
+"""Fewest clouds from whose angles alone random rotations are recognised."""
 _CELLS = (3, 5)
 """Cells along an axis of the cubes in which the points of a cloud are counted."""
 TOLERANCE = 1e-9
@@ -19,17 +19,17 @@ TOLERANCE = 1e-9
 
 
 def turned(clouds: PointSet) -> Rotation:
-    """How clouds lie: turned in all ways, about one vertical axis ("axis", which is z), or all alike ("none").
+    """The random rotations that clouds seem to have: any ("all"), about the vertical axis z ("axis"), or none ("none").
 
-    Seen along an axis, a cloud is longest at an angle φ. Clouds that are turned about that axis have any φ, so that the
-    means of exp(2iφ) and exp(4iφ) over n clouds vanish but for chance, of size 1/√n; clouds that all face one way, or
-    one of two at right angles, give one of about 1. A mean below 2.5/√n is taken for chance.
+    Seen along an axis, a cloud is longest at an angle φ. Where clouds are turned about that axis at random, φ is
+    uniform, so the means of exp(2iφ) and exp(4iφ) over n clouds are of order 1/√n; where all face one way, or one of
+    two at right angles, one of them is about 1. A mean below 2.5/√n counts as random.
 
-    Of fewer than 30 clouds chance decides too much of that. They are turned in all ways where, moreover, a ridge
-    regression on how many of their points lie in each cell of a cube tells the class of a cloud that is left out with
-    smaller errors once they are aligned, and not at all where clouds have no classes.
+    With fewer than 30 clouds this test alone is unreliable. They count as turned in all ways only if, in addition, a
+    ridge regression of classes on numbers of points in the cells of a cube has smaller left-out errors once the clouds
+    are aligned; without classes they count as not turned.
     """
-    if len(clouds) >= FEWEST_TO_TELL_TURNS:
+    if len(clouds) >= FEWEST_FOR_ANGLES:
         return _seem_turned(clouds)
     if (labels := clouds.labels) is None or _seem_turned(clouds) != "all":
         return "none"
@@ -37,7 +37,7 @@ def turned(clouds: PointSet) -> Rotation:
 
 
 def _error(clouds: PointSet, labels: Tensor, *, align: bool) -> float:
-    """Mean square of the left-out errors of a ridge regression of classes on points counted in cells."""
+    """Mean squared left-out error of a ridge regression of classes on numbers of points in cells."""
     counted = list[Tensor]()
     for pos in clouds.pos.split(clouds.sizes.tolist()):
         if align:
@@ -57,7 +57,7 @@ def _error(clouds: PointSet, labels: Tensor, *, align: bool) -> float:
 
 
 def _seem_turned(clouds: PointSet) -> Rotation:
-    """How clouds lie, by their angles alone."""
+    """The random rotations of clouds, by their angles alone; see `turned`."""
     pos = [part - part.mean(0) for part in clouds.pos.split(clouds.sizes.tolist())]
     spread = torch.stack([part.T @ part / len(part) for part in pos])
     is_turned = []
@@ -74,8 +74,8 @@ def _seem_turned(clouds: PointSet) -> Rotation:
 def principal_turns(pos: Tensor, mask: Tensor) -> Tensor:
     """The rotation `(B, 3, 3)` of each cloud that brings its principal axes to x, y and z, the shortest first.
 
-    Along y and z the skewness becomes positive; x is what makes it a rotation. A cloud whose axes are not determined
-    stays as it is.
+    Along y and z the skewness becomes positive; the sign of x makes the map a rotation. A cloud whose axes are not
+    determined is not turned.
 
     Args:
         pos: `(B, N, 3)`.

@@ -1,4 +1,4 @@
-"""Which columns of a table are sentences and labels."""
+"""The columns of a table that hold sentences and labels."""
 
 import difflib
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ class Columns:
 def choose_columns(
     names: Sequence[str], *, text: str | None, second: str | None, labels: tuple[str, ...] = ()
 ) -> Columns:
-    """The columns that are asked for, and for None or () the first of the usual names that there is, in any case.
+    """The columns asked for; for None or (), the first with a usual name, in small or capital letters.
 
-    Where neither sentence is asked for, both columns of a usual pair are a pair.
+    Where neither sentence is asked for and the table has both columns of a usual pair, these are read as pairs.
 
     Raises:
-        ValueError: there is no such column, or one is to be two things; the message offers the nearest names.
+        ValueError: there is no such column, or one would serve twice; the message offers the nearest names.
     """
     by_word = {name.lower(): name for name in reversed(names)}
     pairs = [(by_word[one], by_word[two]) for one, two in PAIRS if one in by_word and two in by_word]

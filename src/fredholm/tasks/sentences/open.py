@@ -16,7 +16,7 @@ from .table import TABLE_SUFFIXES, TableFile
 
 
 class OpenedSentences(NamedTuple):
-    """Sentences with their splits, or all as one set, and the columns that they stand in."""
+    """Sentences with their splits, or all as one set, and the columns that they were read from."""
 
     splits: Splits[SentenceSet]
     columns: Columns
@@ -34,21 +34,21 @@ def open_sentences(
 ) -> OpenedSentences:
     """Open labelled sentences with their splits, or all as one set.
 
-    Splits are told by the names of files or, where these tell none, by a column `split`; columns `group` and `time` are
-    read too (see `marks_of_cells`).
+    Splits follow from the names of files or, where these name none, from a column `split`; columns `group` and `time`
+    are read too (see `marks_of_cells`).
 
     Args:
         data: a file (`TableFile`), a folder of them, or the start of the names of files with splits
             (`find_split_files`).
-        text_column: the sentence; None: a usual name; see `choose_columns`.
-        second_column: the second sentence of a pair; None: likewise, or there are no pairs.
-        label_columns: of the answers; (): one of a usual name.
+        text_column: column of the sentence; None: one with a usual name; see `choose_columns`.
+        second_column: column of the second sentence of a pair; None: one with a usual name, or no pairs.
+        label_columns: columns of the answers; (): one with a usual name.
         columns: names of all columns of files without a header.
-        kind: what the answers are; None: as the cells of the training set say (`answers_of_cells`).
+        kind: the kind of the answers; None: follows from the cells of the training set (`answers_of_cells`).
 
     Raises:
-        ValueError: nothing of that name, and what `TableFile`, `choose_columns`, `read_tables` and `with_answers`
-            refuse.
+        ValueError: there is nothing of that name, or `TableFile`, `choose_columns`, `read_tables` or `with_answers`
+            refuse the data.
     """
     path = data_path(data)
     found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)

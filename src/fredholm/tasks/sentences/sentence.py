@@ -1,4 +1,4 @@
-"""Sentences and pairs of them, as the rows of tables have them, whose texts stay on the disk where they are large."""
+"""Sentences and pairs of sentences from the rows of tables; large texts stay on disk."""
 
 import hashlib
 import sys
@@ -22,13 +22,13 @@ from .columns import Columns
 from .table import Row, TableFile
 
 _END = 0xFF
-"""Stands after each text: no byte of UTF-8 is that."""
+"""The byte after each text; UTF-8 has no such byte."""
 _CHUNK = 1 << 20
 
 
 @final
 class Sentence(NamedTuple):
-    """A sentence or pair, and where it stands."""
+    """A sentence or pair, with its file and line."""
 
     first: str
     second: str | None
@@ -42,7 +42,7 @@ class Sentence(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands, for messages."""
+        """File and line, for messages."""
         return f"{self.path}, line {self.line}"
 
 
@@ -50,23 +50,23 @@ class _Whole(NamedTuple):
     """All sentences of some files."""
 
     content: np.ndarray
-    """Their texts in UTF-8, uint8, with `_END` after each."""
+    """The texts in UTF-8, uint8, with `_END` after each."""
     ends: np.ndarray
-    """Where these stand, int64 `(n,)`, or `(2 n,)` of pairs."""
+    """Positions of `_END`, int64 `(n,)`, or `(2 n,)` for pairs."""
     files: tuple[Path, ...]
     file_of: np.ndarray
     lines: np.ndarray
     key: tuple[object, ...]
-    """What tells them from others while no file changes."""
+    """Cache key of the sentences, valid while no file changes."""
 
 
 @final
 class Sentences(Sequence[Sentence]):
-    """Sentences or pairs of some files, or some of them; a text is decoded when it is asked for.
+    """The sentences or pairs of some files, or a selection; texts are decoded when asked for.
 
     Args:
-        whole: all of the files.
-        numbers: of those that are meant, int64 `(n,)`; None: all.
+        whole: all sentences of the files.
+        numbers: indices of the selection, int64 `(n,)`; None: all.
     """
 
     def __init__(self, whole: _Whole, numbers: np.ndarray | None = None) -> None:
@@ -84,25 +84,25 @@ class Sentences(Sequence[Sentence]):
         return Sentence(texts[0], texts[1] if len(texts) > 1 else None, path, line)
 
     def select(self, indices: Tensor) -> Self:
-        """Those at `indices`, int64 `(m,)`."""
+        """The sentences at `indices`, int64 `(m,)`."""
         return type(self)(self._whole, self._numbers[indices.numpy()])
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What tells them from others while no file changes."""
+        """Cache key of the selection, valid while no file changes."""
         return (*self._whole.key, hashlib.blake2b(self._numbers.tobytes(), digest_size=16).hexdigest())
 
     @property
     def texts(self) -> Iterable[str]:
-        """Of all, as often as they are asked for; of pairs both."""
+        """All texts, both of a pair; they can be iterated over repeatedly."""
         return _Texts(self)
 
     def distinct_names(self) -> Sequence[str]:
-        """A name each, made when it is asked for: its texts, and how many before it have the same."""
+        """A distinct name for each, made when asked for: its texts, and the number of earlier ones with the same."""
         return _Names(self)
 
     def digests(self) -> np.ndarray:
-        """Of the texts of each, uint64 `(n,)`."""
+        """A digest of the texts of each, uint64 `(n,)`."""
         found = np.empty(len(self), np.uint64)
         for i, number in enumerate(self._numbers.tolist()):
             digest = hashlib.blake2b(digest_size=8)
@@ -141,7 +141,7 @@ class _Names(Sequence[str]):
 
     @cached_property
     def _before(self) -> np.ndarray:
-        """How many before each have the same texts, int64 `(n,)`."""
+        """The number of earlier sentences with the same texts, int64 `(n,)`."""
         digests = self._sentences.digests()
         order, places = np.argsort(digests, kind="stable"), np.arange(len(digests))
         is_new = np.append(True, np.diff(digests[order]) != 0)[: len(order)]
@@ -153,16 +153,16 @@ class _Names(Sequence[str]):
 @final
 @dataclass(frozen=True)
 class SentenceCells:
-    """Sentences, with the cells of labels and marks that stand beside them."""
+    """Sentences, with the cells of their labels and marks."""
 
     sentences: Sentences
     labels: dict[str, list[str]]
-    """Those of each column of labels; none where there are no such columns."""
+    """Cells of each column of labels; empty where there are no such columns."""
     marks: dict[str, list[str]]
-    """Those of the columns of `MARKS` that the tables have, by their words."""
+    """Cells of the columns of `MARKS` that the tables have, by their words."""
 
     def place(self, i: int, name: str) -> str:
-        """Where the cell of sentence i in a column stands, for messages."""
+        """File, line and column of a cell of sentence i, for messages."""
         return f"{self.sentences[i].place}: column {name!r}"
 
 
@@ -177,16 +177,16 @@ def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) ->
 
 
 def read_tables(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool = False) -> SentenceCells:
-    """The sentences of some tables, which are read once, or twice where texts that are large were kept by another run.
+    """The sentences of some tables, which are read once, or twice where another run has cached large texts.
 
     Args:
-        files: they.
-        columns: that are read.
-        is_labelled: whether all have labels, and what they tell of splits is read; else labels may be absent, and what
-            is told of splits is not read.
+        files: the tables.
+        columns: the columns to read.
+        is_labelled: whether labels are required, and columns of splits are read; else labels may be absent, and
+            columns of splits are ignored.
 
     Raises:
-        ValueError: likewise; or a label is not there where labels are needed, or marks are in some files alone.
+        ValueError: as `read_sentences`; or a required label is missing, or only some files have a column of splits.
     """
     for file in files:
         needed = [columns.text] + ([] if columns.second is None else [columns.second])
@@ -219,7 +219,7 @@ def read_tables(files: Sequence[TableFile], columns: Columns, *, is_labelled: bo
 
 @final
 class _Reading:
-    """What reading some tables leaves behind beside their texts."""
+    """A reader of some tables, which collects their lines, labels and marks while it yields their texts."""
 
     def __init__(self, files: Sequence[TableFile], columns: Columns, *, is_labelled: bool) -> None:
         self._files, self._is_labelled = tuple(files), is_labelled
@@ -260,7 +260,7 @@ class _Reading:
 
 
 def _ends_in(content: np.ndarray) -> np.ndarray:
-    """Where `_END` stands, int64."""
+    """Positions of `_END`, int64."""
     found = [np.empty(0, np.int64)]
     for start in range(0, len(content), _CHUNK):
         found.append(np.flatnonzero(content[start : start + _CHUNK] == _END) + start)

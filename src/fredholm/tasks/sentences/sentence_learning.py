@@ -62,7 +62,7 @@ from .token_rows import TokenRows
 CHUNK = 64
 """Sentences that are fitted or predicted at a time."""
 LONGEST = 65_536
-"""Tokens of a document that a bank of n-grams reads, at most, where nobody says how many."""
+"""Most tokens of a document that a bank of n-grams reads by default."""
 
 
 @final
@@ -70,9 +70,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     """A model on sentences or pairs that predicts classes, labels or numbers; ITNet K.2.
 
     A sentence is `[CLS] a [SEP]`, a pair `[CLS] a [SEP] b [SEP]`, padded to the longest of its batch; in training a
-    batch holds sentences of about one length. There always is a validation split, which is what is measured on; the
-    test split is left alone until it is asked for. Warns once of training sentences that the
-    context cuts.
+    batch holds sentences of similar length. Warns once of training sentences that the context cuts.
 
     Args:
         config: the settings.
@@ -99,18 +97,18 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split."""
+        """Facts about the training split."""
 
         tokenizer: str
         columns: Columns
         context: int
         target: Target
         model: SentenceModelConfig | None = None
-        """What the settings of a model that was trained elsewhere name; None: they say all by themselves."""
+        """The resolved configuration of a checkpoint's model; None: the settings hold the whole configuration."""
 
         @property
         def files(self) -> dict[str, str]:
-            """The tokenizer, as its library reads it."""
+            """The tokenizer, in the format of its library."""
             return {"tokenizer.json": self.tokenizer}
 
     @dataclass(frozen=True, kw_only=True)
@@ -122,16 +120,16 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 test.csv, or the start of such names.
             text_column: the column of the sentence; None: a usual name, such as text or sentence.
             second_column: the column of the second sentence of pairs; None: a usual name, or no pairs.
-            label_columns: the column of the class, the labels or the number, or several of numbers or of labels, 0 and
-                1; none: a usual name, such as label.
+            label_columns: the column of the class, the labels or the number, or several columns of numbers or of 0 and
+                1 for labels; none: a usual name, such as label.
             columns: names of all columns of .csv and .tsv files that have no header.
-            target: what a label is: a class, any of several labels with | between, or a number; None: a number where
-                all are numbers and one is not whole, else a class; of several columns labels where all are 0 or 1,
+            target: the kind of the answers: a class, several labels with | between, or a number; None: a number where
+                all are numbers and one is not whole, else a class; with several columns labels where all are 0 or 1,
                 else numbers.
-            tokens: what sentences are made of.
-            context: tokens that the model sees, marks included.
-            model: a bank of n-grams, which is computed from the training sentences, or a network that learns by steps,
-                from new weights or those of a checkpoint, whose tokens these are then.
+            tokens: the tokens of the sentences.
+            context: most tokens that the model reads, marks included.
+            model: a bank of n-grams, which is fitted to the training sentences in closed form, or a network, from new
+                weights or from a checkpoint, whose tokens are then used.
         """
 
         data: str = ""
@@ -157,7 +155,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 refuse_idle("", Tokens, because, "take another model", **given)
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """See `Task.Config.in_folder`: the tokens are those of the folder, and so is what a checkpoint told."""
+            """See `Task.Config.in_folder`: the tokenizer of the folder, and a checkpoint's model."""
             assert isinstance(facts, SentenceLearning.Facts)
             tokens = Tokens(file=str(folder / "tokenizer.json"))
             return replace(self, tokens=tokens, model=facts.model or self.model)
@@ -168,14 +166,14 @@ class SentenceLearning(TargetTask[SentenceSet]):
             return self.model.place
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: the tokens, the context that holds them all, and the model's size."""
+            """See `Task.Config.recommended`: the tokens, a context that holds all of them, and the model's size."""
             pretrained = self.model.open_pretrained()
             default, task = SentenceLearning.Config(), SentenceLearning(self, pretrained=pretrained)
             train, model, tokens, tokenizer = task.splits.train, self.model, self.tokens, task.tokenizer
             if not model.is_pretrained:
                 tokens = tokens.recommended(train.sentences.texts)
                 tokenizer = tokens.learn(train.sentences.texts)
-            # what is computed at once reads all of a document
+            # a closed-form model reads all of a document
             most = (256 if effort.preset == "small" else 512) if model.learns_by_steps else LONGEST
             texts = (sentence.texts for sentence in train.sentences)
             context = context_for(tokenizer, texts, min(most, task.chosen.most_tokens or most))
@@ -193,7 +191,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
                 return Recommended(
                     config, fine_tuning_for(len(train), effort.preset, has_valid=has_valid, width=channels)
                 )
-            # words are learnt by heart soon
+            # networks memorise words soon, so runs are short
             rate = rate_for(sized.rated_width)
             schedule = schedule_for(
                 len(train), effort, has_valid=has_valid, length=0.2, batch_size=32, learning_rate=rate
@@ -202,7 +200,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: that of a network of tokens, where the model is one or is computed at once."""
+            """See `Task.Config.stack`: the network, the default one where the model is closed-form."""
             if isinstance(self.model, SentenceStackConfig):
                 return stack_of(self.model.stack)
             return stack_of(self.model if self.model.learns_by_steps else SentenceStackConfig().stack)
@@ -228,12 +226,12 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts about the training split."""
         return self._facts
 
     @property
     def chosen(self) -> SentenceModelConfig:
-        """The model, all of whose settings are known."""
+        """The configuration of the model, a checkpoint's resolved."""
         return self._facts.model or self.config.model
 
     @cached_property
@@ -255,12 +253,12 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     @property
     def learns_by_steps(self) -> bool:
-        """As the model says."""
+        """Whether the model is a network, trained step by step."""
         return self.config.model.learns_by_steps
 
     @cached_property
     def _sentences(self) -> OpenedSentences:
-        """The data as they are."""
+        """The data, not tokenized yet."""
         config = self.config
         if not config.data:
             raise ValueError("no sentences are given; pass a .csv, .tsv or .jsonl file or a folder of them")
@@ -289,7 +287,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         )
 
     def _learn_tokens(self, train: SentenceSet) -> MarkedTokenizer:
-        """The tokenizer of a checkpoint, unless another one is named; else one that is learnt."""
+        """The tokenizer of the checkpoint, unless a file is named; without a checkpoint one is learnt."""
         tokens, pretrained = self.config.tokens, self.pretrained
         if pretrained is None or tokens.file is not None:
             return tokens.learn(train.sentences.texts)
@@ -345,7 +343,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     @property
     def token_reading(self) -> TokenReading:
-        """How sentences reach the model."""
+        """The model's view of tokens: vocabulary, context and marks."""
         marks = self.tokenizer.marks
         return TokenReading(
             vocab_size=self.tokenizer.vocab_size,
@@ -362,7 +360,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             yield self._padded([tokens[i] for i in range(start, min(start + CHUNK, len(tokens)))])
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a model that is computed from all training sentences."""
+        """See `Task.initialise`: fits a closed-form model to all training sentences."""
         if not isinstance(model, FittedModel):
             return
         train = self.splits.train
@@ -372,7 +370,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows."""
+        """See `Task.entry_names`: the targets at the rows of the head."""
         return head_entry_names(model, self.target.output_names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
@@ -380,7 +378,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return self._batch(self._train_tokens, self.splits.train, indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Likewise of a held-out split, where sentences are counted from the shortest on."""
+        """A batch of a held-out split, as `train_batch`; sentences are counted from the shortest on."""
         part = self.held_out(split)
         return self._batch(self._held_out_tokens[split], part, self._held_out_order[split][indices])
 
@@ -410,7 +408,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, sentences: Sequence[Sentence], device: torch.device) -> Tensor:
-        """The model's, `(n, num_outputs)`."""
+        """Outputs of the model `(n, num_outputs)` for some sentences, on the CPU."""
         parts = []
         for start in range(0, len(sentences), CHUNK):
             some = (sentences[i] for i in range(start, min(start + CHUNK, len(sentences))))
@@ -419,7 +417,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return torch.cat(parts)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from tokens."""
+        """See `Task.tensor_form`: a model that takes tokens."""
         target = self.target
         return TensorForm(
             model=model,
@@ -433,7 +431,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each sentence: `file`, `line`, and what the target says.
+        """A row for each sentence: `file`, `line`, and the prediction.
 
         Files are tables as in training; labels may be absent, and are checked where they are not.
         """

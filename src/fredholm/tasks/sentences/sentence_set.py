@@ -1,4 +1,4 @@
-"""Sentences with what is to be predicted of them."""
+"""Sentences with their labels or targets."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self, final
@@ -19,9 +19,9 @@ class SentenceSet(Divisible):
     """n sentences or pairs, each with an answer.
 
     Args:
-        sentences: they.
+        sentences: the sentences or pairs.
         answers: one each.
-        marks: what the data say of splits.
+        marks: splits, groups and times of the sentences.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("answer_names",)
@@ -36,12 +36,12 @@ class SentenceSet(Divisible):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """Of the classes, labels or numbers."""
+        """Names of the classes, labels or numbers."""
         return self.answers.names
 
     @property
     def keys(self) -> SplitKeys:
-        """The texts, with a number where one is there again, and what the data say of splits."""
+        """Distinct names by the texts, the strata of the answers, groups and times."""
         return self.marks.keys(self.sentences.distinct_names(), self.answers.strata.tolist())
 
     def select(self, indices: Tensor) -> Self:
@@ -55,10 +55,10 @@ class SentenceSet(Divisible):
 
 
 def with_answers(cells: SentenceCells, kind: Kind | None, known: tuple[str, ...] | None = None) -> SentenceSet:
-    """Sentences with what their labels answer; see `answers_of_cells`.
+    """Sentences with the answers of their labels; see `answers_of_cells`.
 
     Raises:
-        ValueError: what that and `marks_of_cells` refuse. The message names file and line.
+        ValueError: `answers_of_cells` or `marks_of_cells` refuse the cells. The message names file and line.
     """
     answers = answers_of_cells(cells.labels, kind, cells.place, known)
     return SentenceSet(sentences=cells.sentences, answers=answers, marks=marks_of_cells(cells.marks, cells.place))

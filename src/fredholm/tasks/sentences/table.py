@@ -22,7 +22,7 @@ TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN
 class Row(NamedTuple):
     """The line on which a row starts, counted from 1, and its cells by column.
 
-    Where there are no lines, in .parquet and .arrow, it is the number of the row.
+    In .parquet and .arrow, which have no lines, it is the number of the row.
     """
 
     line: int
@@ -32,11 +32,11 @@ class Row(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Table:
-    """What a file holds.
+    """All rows of a file.
 
     Args:
         path: the file.
-        names: the columns'; of JSONL those of the first row.
+        names: names of the columns; of JSONL those of the first row.
         rows: at least one; one of JSONL, Parquet or Arrow may lack columns.
     """
 
@@ -105,7 +105,7 @@ class TableFile:
             raise ValueError(f"{self.path}: has no rows{where}; expected at least one")
 
     def all_names(self) -> tuple[str, ...]:
-        """Of the columns that any row has, be it that its cell is empty; of .jsonl all lines are read for them."""
+        """Names of the columns of any row, even with an empty cell; of .jsonl all lines are read for them."""
         if not self._is_jsonl:
             return self.names
         return tuple(dict.fromkeys(name for _, values in json_lines(self.path) for name in values))

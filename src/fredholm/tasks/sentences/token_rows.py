@@ -1,4 +1,4 @@
-"""The tokens of sentences as a model reads them, which of large data are made once and then mapped."""
+"""The tokens of sentences as a model reads them; those of large data are computed once and memory-mapped."""
 
 from collections.abc import Iterator, Sequence
 from typing import final
@@ -13,7 +13,7 @@ from fredholm.tasks.text import SHORT, MarkedTokenizer
 from .sentence import Sentences
 
 _TOGETHER = 1 << 16
-"""Tokens that are handed on at a time, at least."""
+"""Fewest tokens that are written at a time."""
 
 
 @final
@@ -21,12 +21,12 @@ class TokenRows(Sequence[Tensor]):
     """The tokens of each sentence, int32 `(n,)`; see `MarkedTokenizer.lay_out`.
 
     Args:
-        sentences: they.
-        tokenizer: which tokens.
-        context: tokens that a row may have, marks included.
+        sentences: the sentences or pairs.
+        tokenizer: the tokenizer.
+        context: most tokens of a row, marks included.
 
     Attributes:
-        num_cut: sentences that have more tokens.
+        num_cut: the number of sentences that are cut to it.
     """
 
     def __init__(self, sentences: Sentences, tokenizer: MarkedTokenizer, context: int) -> None:

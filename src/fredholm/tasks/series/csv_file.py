@@ -27,15 +27,15 @@ TIME, SERIES, LABEL, GROUP, SPLIT = "time", "series", "label", "group", "split"
 OF_SERIES = (LABEL, GROUP, SPLIT)
 """Columns whose cells are the same in all rows of a series."""
 SPECIAL = (TIME, SERIES, *OF_SERIES)
-"""The columns that are no channels, in small or capital letters."""
+"""Columns that are not channels, in small or capital letters."""
 OTHER_NAMES = {TIME: ("timestamp", "datetime", "date", "ds"), SERIES: ("unique_id", "item_id")}
-"""What such a column may be called where none is called so."""
+"""Other names of these columns, for tables without the first."""
 
 
 def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> SeriesSet:
     """Read a table with a header, a column `time`, and a column of numbers a channel.
 
-    `series` tells which series a row belongs to; without it all rows are one. The same in every row of a series are
+    `series` names the series of a row; without it all rows are one series. The same in every row of a series are
     `label`, which is the class, some labels with | between them, or a number; `group`, the name of those that are split
     together, such as a patient's; and `split`, train, valid or test. Rows of one series stand in order of time, those
     of several may alternate. Empty cells and ?, NaN, NA are missing values. Times are numbers of any unit, or ISO 8601
@@ -44,8 +44,8 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
 
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
-        channels: those to read, in this order; None: all columns that are left, in theirs.
-        reading: how `label` is read, see `answers_of_cells`; None: neither this nor `group` nor `split` is read.
+        channels: columns to read as channels, in this order; None: all other columns, in the order of the table.
+        reading: how `label` is read, see `answers_of_cells`; None: `label`, `group` and `split` are ignored.
 
     Raises:
         ValueError: the file cannot be read, a column is missing or there twice, a row has another number of cells, a
@@ -68,7 +68,7 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
 
 
 def read_class_folders(root: Path) -> Splits[SeriesSet]:
-    """Read the tables of class folders (`class_folders`) as `read_csv` does; the folder tells the class of a series.
+    """Read the tables of class folders (`class_folders`) as `read_csv` does; the folder names the class of a series.
 
     Raises:
         ValueError: what `class_folders` refuses; a table cannot be read, has other channels than the first, or a column
@@ -123,7 +123,7 @@ def _packed(tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | 
 @final
 @dataclass(frozen=True)
 class _Rows:
-    """What a table holds: its series, by what its column `series` says, in the order in which they begin."""
+    """The rows of a table by their series, in the order in which the series begin."""
 
     header: list[str]
     columns: "_Columns"
@@ -166,7 +166,7 @@ class _Rows:
 @final
 @dataclass(frozen=True)
 class _Columns:
-    """Which column holds what."""
+    """The indices of the columns by their use."""
 
     time: int
     series: int | None

@@ -23,18 +23,18 @@ from .series_set import LabelReading, Series, SeriesSet
 from .stored_series import MappedSeries
 
 SHARED = ("classes", "target_names", "channels", "spacing", "sample_rate")
-"""Arrays that have no row a series."""
+"""Arrays without a row for each series."""
 _VALUES, _LABELS, _IS_TEST = ("values", "audio"), ("labels", "label"), ("is_test", "suggested_test")
 _KNOWN = (*_VALUES, "offsets", "lengths", "times", *_LABELS, "targets", *ARRAYS, *SHARED)
 _UNUSED = ("speaker", "speaker_names", "index", "unlabeled_values", "unlabeled_offsets")
-"""What the published files of Character Trajectories and of the Free Spoken Digit Dataset have besides."""
+"""Further arrays in the published files of Character Trajectories and of the Free Spoken Digit Dataset."""
 _WHOLE = ("split", *_IS_TEST, *_UNUSED)
 
 
 def read_npz(
     path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None
 ) -> Series | Splits[Series]:
-    """Read arrays, as one set of series or, where they tell one, with their split.
+    """Read arrays, as one set of series or, where they have one, with their split.
 
     `values` (or `audio`) is `(steps, C)` or `(steps,)` with `offsets` `(n + 1,)`: series i is
     `values[offsets[i]:offsets[i + 1]]`; or `(n, T, C)` or `(n, T)`, with `lengths` `(n,)` where they differ; NaN is
@@ -52,7 +52,7 @@ def read_npz(
     Args:
         path: the file.
         channels: those to read, in this order, or, where the file does not name them, their names; None: all.
-        reading: what labels are read as, see `answers_of_array`; None: they, targets and groups are not read.
+        reading: how labels are read, see `answers_of_array`; None: labels, targets and groups are ignored.
 
     Raises:
         ValueError: it is no such file, or arrays are missing, unknown or do not fit together. The message names file
@@ -230,7 +230,7 @@ def _stored(
 
 
 def _bounds(arrays: Mapping[str, np.ndarray], values: np.ndarray) -> list[slice | tuple[int, slice]]:
-    """Where each series lies in `values`."""
+    """The place of each series in `values`."""
     if "offsets" in arrays:
         offsets = _checked("offsets", arrays, (len(arrays["offsets"].ravel()),), "iu").astype(np.int64)
         if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
@@ -241,7 +241,7 @@ def _bounds(arrays: Mapping[str, np.ndarray], values: np.ndarray) -> list[slice 
 
 
 def _lengths(arrays: Mapping[str, np.ndarray], n: int, longest: int) -> np.ndarray:
-    """How many samples each of n series has, of which the longest may have so many."""
+    """The length of each of n series, at most `longest`."""
     lengths = _checked("lengths", arrays, (n,), "iu") if "lengths" in arrays else np.full(n, longest)
     for i in np.flatnonzero((lengths < 0) | (lengths > longest))[:1]:
         raise ValueError(f"lengths[{i}] is {lengths[i]}; the values have {longest} steps")

@@ -31,9 +31,9 @@ from .ucr_file import UCR, read_ucr
 
 KINDS = (".ts", ".ts.gz", *UCR, ".csv", ".csv.gz", PARQUET, ".npz")
 TEXT = (".txt", ".txt.gz")
-"""Kinds that may be other text too: in a folder they count where there are no others, and names tell a split."""
+"""Suffixes that may be of any text: in a folder such files count if there are no others and their names name splits."""
 ALONE = (*(kind for kind in KINDS if kind not in TEXT), ".npy", *SOUND_SUFFIXES)
-"""Kinds of files that may hold one series each."""
+"""Suffixes of files that may hold one series each."""
 _WORDS = ("train", "test")
 
 
@@ -160,7 +160,7 @@ def _has_shards(path: Path) -> bool:
 
 
 def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> Series:
-    """What a file of a training and a test file holds."""
+    """The series of one file of a pair of a training and a test file."""
     found = _read(path, channels=channels, reading=reading)
     if isinstance(found, Splits):
         raise ValueError(f"{path}: holds a training and a test set, and lies beside another; keep one of them")
@@ -170,7 +170,7 @@ def _of_pair(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
 def _read(
     path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None
 ) -> Series | Splits[Series]:
-    """What one file holds."""
+    """The series of one file, with their splits where it has them."""
     name = path.name.lower()
     if name.endswith(SOUND_SUFFIXES):
         return read_recording(path, channels)

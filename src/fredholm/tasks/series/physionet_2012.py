@@ -67,7 +67,7 @@ def _stays(path: Path, arrays: Mapping[str, np.ndarray]) -> SeriesSet:
     of_stays = list(map(str, needed_array(arrays, "static_names", "U", None)))
     for name, those in ((_OUTCOME, names), (_UNIT, of_stays)):
         if name not in those:
-            raise ValueError(f"tells no {name}; it tells {', '.join(those) or 'nothing'}")
+            raise ValueError(f"has no {name}; it has {', '.join(those) or 'none'}")
     known, static = _static(needed_array(arrays, "static", "biuf", stays, len(of_stays)).astype(np.float64), of_stays)
     values, times = [], []
     for i, (start, stop) in enumerate(pairwise(offsets.tolist())):
@@ -92,7 +92,7 @@ def _stays(path: Path, arrays: Mapping[str, np.ndarray]) -> SeriesSet:
 
 
 def _static(given: np.ndarray, names: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """What was known at admission, NaN where unknown, and the channels' names."""
+    """Values known at admission, NaN where unknown, and the names of their channels."""
     known = np.where(given < 0, np.nan, given)
     units = known[:, names.index(_UNIT)]
     numbers = [c for c, name in enumerate(names) if name != _UNIT]

@@ -1,4 +1,4 @@
-"""From values with gaps to what a network takes."""
+"""Standardising series and filling their gaps."""
 
 import warnings
 from collections.abc import Iterator
@@ -11,22 +11,22 @@ from torch import Tensor
 from .series_set import Series
 
 Fill = Literal["mean", "last"]
-"""What stands where a value is missing: its channel's mean, or the last value observed there, the mean before it."""
+"""The value in place of a missing one: the mean of its channel, or the last observed value, the mean before any."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """Standardises each channel, fills what is missing, and says what was observed.
+    """Standardises each channel, fills missing values, and adds channels that mark observed values.
 
     Args:
-        mean: of each channel's observed training values.
-        deviation: likewise; 1 for a channel that is constant.
-        observation: channels that get a further one beside them, 1 where their value is observed, else 0: those with
-            missing training values. Where all channels are missing together it is the first, which speaks for all
-            (CKConv, section 5: one such channel).
-        limit: largest size of a standardised value, beyond which it is cut; above 0. None: there is none.
-        fill: what stands where a value is missing. The paper's networks see 0, the mean.
+        mean: mean of the observed training values of each channel.
+        deviation: their deviation; 1 for a constant channel.
+        observation: channels with missing training values; for each a further channel is 1 where its value is observed,
+            else 0. Where all channels are always missing together, only the first is listed, and one channel marks all
+            (CKConv, section 5).
+        limit: largest absolute standardised value, at which values are clipped; above 0. None: no limit.
+        fill: the value in place of a missing one. The paper's networks read 0, the mean.
     """
 
     mean: tuple[float, ...]
@@ -37,7 +37,7 @@ class Preparation:
 
     @classmethod
     def learn(cls, train: Series, limit: float | None = None, fill: Fill = "mean") -> Self:
-        """From a training set.
+        """The preparation for a training set.
 
         Raises:
             ValueError: a channel is never observed.

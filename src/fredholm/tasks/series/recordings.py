@@ -104,7 +104,7 @@ def read_recording(path: Path, channels: tuple[str, ...] | None = None) -> Serie
 
     Args:
         path: the file.
-        channels: the known ones, as many as it has; None: any.
+        channels: names of the channels, as many as the file has; None: any.
 
     Raises:
         ValueError: it cannot be decoded, is empty, or has another number of channels.
@@ -115,7 +115,7 @@ def read_recording(path: Path, channels: tuple[str, ...] | None = None) -> Serie
 
 @final
 class _Header(NamedTuple):
-    """What a file says of itself."""
+    """Rate and size of a recording, from the header of its file."""
 
     rate: int
     num_samples: int
@@ -129,7 +129,7 @@ def _opened(
     marks: SplitMarks,
     channels: tuple[str, ...] | None = None,
 ) -> Series:
-    """Recordings whose names are told from the folder `root` on; of several rates all are read, with their times."""
+    """Recordings, named by their paths relative to `root`; with several rates they are read with their times."""
     bar = ProgressBar(files, desc="reading headers", unit="file", delay=1.0, leave=False, disable=None)
     headers = [_header(recorded(file)) for file in bar]
     for file, header in zip(files, headers, strict=True):
@@ -170,7 +170,7 @@ def _channels(count: int) -> str:
 
 @contextmanager
 def _soundfile_errors(path: Path) -> Iterator[None]:
-    """What stands in it reads a file with soundfile, whose errors become those of a reader."""
+    """A context for reading a file with soundfile, whose errors become those of a reader."""
     if importlib.util.find_spec("soundfile") is None:
         raise ImportError(f'{path}: recordings are read by soundfile, which is missing: pip install "fredholm[audio]"')
     import soundfile

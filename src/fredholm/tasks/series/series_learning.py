@@ -61,9 +61,9 @@ from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
 
 LEAST_OBSERVED = 0.5
-"""Share of the values of the training series that are there, at least, for filters to read them."""
+"""Smallest share of observed training values for which filters are the default."""
 PLAIN_SAMPLES = 64
-"""Of a series, for models without a network."""
+"""Samples of a series that baselines read."""
 CHUNK = 64
 """Series that are fitted or predicted at a time."""
 
@@ -72,10 +72,10 @@ CHUNK = 64
 class SeriesLearning(TargetTask[Series]):
     """A model on time series of any lengths and sampling that predicts classes, labels or numbers.
 
-    A filter bank with a ridge regression is computed from the training split; networks are trained by the target's
-    loss. Channels are standardised by the observed training values; where values are missing in training, further
-    channels say what was observed. All models know time in the data's unit: another rate, or irregular samples, need
-    nothing but their times. Warns once of test series that are unlike training's.
+    Banks and machines are fitted to the training split in closed form; networks are trained by the target's loss.
+    Channels are standardised by the observed training values; where values are missing in training, further channels
+    mark the observed ones. All models read time in the unit of the data, so another rate or irregular samples need
+    only their times. Warns once of test series that differ in kind from those of training.
 
     Args:
         config: the settings.
@@ -100,10 +100,10 @@ class SeriesLearning(TargetTask[Series]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split, thinned as the config says.
+        """Facts about the training split, thinned by the settings.
 
-        `spacing` is the time between two of its samples, on the average where it changes; `extent` the longest time
-        between two samples of one series. Both are above 0.
+        `spacing` is the mean time between consecutive samples; `extent` is the longest time between two samples of one
+        series. Both are above 0.
         """
 
         target: Target
@@ -112,31 +112,33 @@ class SeriesLearning(TargetTask[Series]):
         spacing: float
         extent: float
         is_regular: bool
-        """Whether its samples lie at the times of their numbers."""
+        """Whether samples lie at multiples of `spacing`."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.NumbersConfig):
-        """A set of series, what is left out of it, and the model.
+        """The series, their thinning and preparation, and the model.
 
         Args:
             data: a .ts, .tsv, .txt (UCR), .csv, .parquet or .npz file, the folder of one, of a training and a test
                 file, of several .npz files, of a subfolder of tables for each class, or of recordings of sound.
-            target: what the labels are: a class each, some labels with | between them, or a number. None: as the file
-                says; labels in text are numbers where all are and one is not whole, else classes.
+            target: the kind of the labels: a class each, some labels with | between them, or a number. None: follows
+                from the file; labels in text are numbers where all are numbers and one is not whole, else classes.
             train_every: keeps every n-th sample of the training series, from the first on.
-            test_every: likewise of the validation and the test series.
+            test_every: likewise for the validation and the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
-            test_drop: likewise from each validation and test series.
-            drop_seed: of these draws; refused where nothing is dropped.
-            dropped: what dropped samples are: missing values, or absent, so that times are irregular;
-                likewise.
-            permute_seed: puts the samples of every series into one random order, as permuted MNIST; None: as they are.
+            test_drop: likewise for each validation and test series.
+            drop_seed: seed of these draws; refused where nothing is dropped.
+            dropped: whether dropped samples become missing values, or are removed, so that times are irregular; refused
+                where nothing is dropped.
+            permute_seed: puts the samples of every series into one random order, as permuted MNIST; None: no
+                permutation.
             bin: duration over which values are averaged, so that irregular samples become regular ones, with missing
-                values where a bin is empty; None: samples are left as they are.
-            fill: what stands where a value is missing: its channel's mean, or the last value that was observed.
-            limit: largest size of a standardised value, beyond which it is cut, for data with gross errors; None: none.
-            model: of filters, a kernel and trees, which is computed from the training series, or a network that learns
-                by steps.
+                values where a bin is empty; None: no averaging.
+            fill: the value in place of a missing one: the mean of its channel, or the last observed value.
+            limit: largest absolute standardised value, at which values are clipped, for data with gross errors; None:
+                no limit.
+            model: a closed-form model of filters, a kernel and trees, which is fitted to the training series, or a
+                network.
         """
 
         data: str = ""
@@ -192,10 +194,10 @@ class SeriesLearning(TargetTask[Series]):
                 self._refuse_validation(self.model, "each training series")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`; a model that is fitted at once takes no epochs.
+            """See `Task.Config.recommended`: the closed-form model by the number of observed values and of channels.
 
-            Where most values are missing, what a filter reads is mostly filled in: summaries of the others are taken.
-            Else, unless there are many channels, values by time are read beside filters.
+            Where most values are missing, filters would mostly read filled-in values, so summaries of the observed ones
+            are the default. Otherwise values by time are read beside filters, unless there are many channels.
             """
             if self.model.learns_by_steps:
                 return super()._recommended(effort, start)
@@ -218,7 +220,7 @@ class SeriesLearning(TargetTask[Series]):
             return series_stack(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; of an ITNet."""
+            """See `Task.Config.with_stack`: the stack of an ITNet."""
             return replace(self, model=with_series_stack(self.model, stack))
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
@@ -235,12 +237,12 @@ class SeriesLearning(TargetTask[Series]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts about the training split."""
         return self._facts
 
     @property
     def learns_by_steps(self) -> bool:
-        """As the model says."""
+        """Whether the model is a network, trained step by step."""
         return self.config.model.learns_by_steps
 
     def _open(self) -> Splits[Series]:
@@ -273,7 +275,7 @@ class SeriesLearning(TargetTask[Series]):
                 self._warn(part)
 
     def _changed(self, series: Series, longest: int, every: int, drop: float) -> Series:
-        """Series as the settings want them; to be changed they are read."""
+        """The series permuted and thinned by the settings; they are read into memory only if that changes them."""
         config = self.config
         if config.permute_seed is None and every == 1 and drop == 0 and config.bin is None:
             return series
@@ -290,7 +292,7 @@ class SeriesLearning(TargetTask[Series]):
 
     @property
     def train_shards(self) -> Tensor | None:
-        """Of series in mapped arrays."""
+        """See `Task.train_shards`: those of series in mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
@@ -305,7 +307,7 @@ class SeriesLearning(TargetTask[Series]):
         return self.config.model.build(sampling, self.target.num_outputs)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a model that is computed from all training series."""
+        """See `Task.initialise`: fits a closed-form model to all training series."""
         if not isinstance(model, FittedModel):
             return
         batches: list[tuple[SeriesBatch, Tensor]] = []
@@ -315,7 +317,7 @@ class SeriesLearning(TargetTask[Series]):
         model.fit(batches, self.target, groups=self.splits.train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the head's rows what they are of, of a linear map of the channels their names."""
+        """See `Task.entry_names`: the targets at the rows of the head, the channels at the columns of a first map."""
         facts, names = self._facts, self.target.names
         observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
         rows = head_entry_names(model, names) if len(names) == self.target.num_outputs else {}
@@ -326,7 +328,7 @@ class SeriesLearning(TargetTask[Series]):
         return self._batch(self.splits.train, indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Likewise of the validation or the test split."""
+        """A batch of the validation or the test split, as `train_batch`."""
         return self._batch(self.held_out(split), indices)
 
     def _batch(self, series: Series, indices: Tensor) -> Batch:
@@ -462,12 +464,12 @@ class SeriesLearning(TargetTask[Series]):
 
 
 def series_of(batch: Batch) -> SeriesBatch:
-    """What a model takes of a batch."""
+    """The series of a batch, as a model takes them."""
     return SeriesBatch(batch["values"], batch.get("mask"), batch.get("times"), batch.get("spacing"))
 
 
 def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
-    """Prepared `values` (B, N, channels) and, where they say something, `mask`, `times` and `spacing`.
+    """Prepared `values` (B, N, channels), and `mask`, `times` and `spacing` as far as needed.
 
     `mask` (B, N) is there where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
     """
@@ -483,12 +485,12 @@ def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
 def learn_facts(
     train: Series, settings: TargetSettings, data: str, *, limit: float | None = None, fill: Fill = "mean"
 ) -> SeriesLearning.Facts:
-    """The facts of a training set whose standardised values are cut at `limit` and filled as `fill` says.
+    """The facts of a training set whose standardised values are clipped at `limit` and filled by `fill`.
 
     Where every series has one sample, spacing and extent are 1.
 
     Args:
-        train: the set.
+        train: the training set.
         settings, data: see `Answers.learn`.
         limit, fill: see `Preparation`.
     """

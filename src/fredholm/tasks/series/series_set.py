@@ -1,4 +1,4 @@
-"""Series of one set of channels, in memory or on the disk."""
+"""Sets of series with the same channels, in memory or on disk."""
 
 import math
 from abc import abstractmethod
@@ -21,11 +21,11 @@ from fredholm.tasks.targets import Answers, Kind
 @final
 @dataclass(frozen=True, kw_only=True)
 class LabelReading:
-    """What labels are read as.
+    """Settings for reading labels.
 
     Args:
-        kind: classes, labels or numbers; None: as the file says, see each reader.
-        names: of the classes, labels or numbers that are known already, whose order decides; None: those of the file.
+        kind: classes, labels or numbers; None: follows from the file, see each reader.
+        names: known names of the classes, labels or numbers, in their order; None: those of the file.
     """
 
     kind: Kind | None = None
@@ -37,7 +37,7 @@ _CUT = "cut the longest ones, or leave them out"
 
 
 class Series(Divisible):
-    """n series of C channels, wherever they are; what they hold is a `SeriesSet` of some of them."""
+    """n series of C channels, in memory or on disk; `read` returns some of them as a `SeriesSet`."""
 
     shared: ClassVar[tuple[str, ...]] = ("answer_names", "channels")
 
@@ -53,7 +53,7 @@ class Series(Divisible):
         return len(self.names)
 
     def check_split(self, name: str) -> None:
-        """See `Examples.check_split`; besides, something is known of each."""
+        """See `Examples.check_split`; besides, each series has a label or targets."""
         super().check_split(name)
         if self.answers is None:
             raise ValueError(f"the {name} set has no labels and no targets; give each series one")
@@ -65,7 +65,7 @@ class Series(Divisible):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """Of the classes, labels or numbers that are known."""
+        """Names of the classes, labels or numbers; () where there are no answers."""
         return () if self.answers is None else self.answers.names
 
     @property
@@ -92,7 +92,7 @@ class Series(Divisible):
     @property
     @abstractmethod
     def shards(self) -> Tensor | None:
-        """How many series lie together on the disk, see `Task.train_shards`; None: they are read in any order alike."""
+        """Sizes of the shards on disk, see `Task.train_shards`; None: any order of reading is equally fast."""
 
     @abstractmethod
     def read(self, indices: Tensor) -> "SeriesSet":
@@ -100,17 +100,17 @@ class Series(Divisible):
 
     @abstractmethod
     def chunks(self) -> Iterator["SeriesSet"]:
-        """All series in their order, as many at a time as are well held in memory."""
+        """All series in their order, in parts that fit in memory."""
 
     def in_memory(self) -> "SeriesSet":
-        """All of them."""
+        """All series, in memory."""
         return self.read(torch.arange(len(self)))
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class SeriesSet(Series):
-    """n series of C channels, each with samples of its own number: what readers give and preparations take.
+    """n series of C channels and of individual lengths, in memory: the result of readers, the input of preparations.
 
     Args:
         values: float32 or float64 `(n, T, C)`; NaN where a value is missing, and after a series' end.
@@ -119,10 +119,10 @@ class SeriesSet(Series):
         spacing: time between two samples where `times` is None; above 0.
         is_dated: whether times were written as dates, and are seconds since 1970.
         has_zone: whether these dates said their zone; all times are in UTC.
-        answers: what is known of each series; None: nothing.
-        channels: the channels' names.
-        names: where each series came from, for messages.
-        marks: what the data say of splits; the time of a series is that of its first sample, where samples have times.
+        answers: labels or targets, one a series; None: there are none.
+        channels: names of the channels.
+        names: the origin of each series, for messages.
+        marks: splits, groups and times; the time of a series is that of its first sample, where samples have times.
 
     Raises:
         ValueError: shapes or types do not agree, a series is empty, a value or time is infinite, a time is NaN or does
@@ -221,7 +221,7 @@ class SeriesSet(Series):
         yield self
 
     def in_memory(self) -> Self:
-        """They."""
+        """The same set, which is in memory already."""
         return self
 
     def read(self, indices: Tensor) -> Self:

@@ -85,7 +85,7 @@ class StoredSeries(Series):
     @property
     @abstractmethod
     def _longest(self) -> int:
-        """Samples that a series may have."""
+        """The largest number of samples of a series."""
 
     @final
     def chunks(self) -> Iterator[SeriesSet]:
@@ -95,7 +95,7 @@ class StoredSeries(Series):
 
     @final
     def check(self) -> Self:
-        """They, once all were read and none was refused; see `SeriesSet`."""
+        """The same series, once all have been read and checked; see `SeriesSet`."""
         with ProgressBar(total=len(self), desc="reading series", delay=1.0, leave=False, disable=None) as bar:
             for chunk in self.chunks():
                 bar.update(len(chunk))
@@ -105,11 +105,11 @@ class StoredSeries(Series):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MappedSeries(StoredSeries):
-    """Those in rows of arrays.
+    """Series in the rows of memory-mapped arrays.
 
     Args:
-        rows: numbers `(m, T)` or `(m, T, C)`; NaN where a value is missing. Places are rows.
-        columns: which of C are the channels; None: all.
+        rows: numbers `(m, T)` or `(m, T, C)`; NaN where a value is missing. `places` are indices of rows.
+        columns: indices among C of the channels; None: all.
     """
 
     rows: Rows

@@ -83,7 +83,7 @@ def read_ts(path: Path, *, channels: tuple[str, ...] | None = None, reading: Lab
 @final
 @dataclass(frozen=True)
 class _Header:
-    """What the lines with an @ said so far."""
+    """The settings of the lines with an @ that have been read."""
 
     has_times: bool = False
     has_labels: bool = False
@@ -121,7 +121,7 @@ class _Header:
 
 
 def _parts(line: str) -> list[str]:
-    """What stands between the colons of a line; a date within parentheses has colons of its own."""
+    """The parts of a line between colons, except for the colons of dates within parentheses."""
     if "(" not in line and ")" not in line:
         return line.split(":")
     found = [""]
