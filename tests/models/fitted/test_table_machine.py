@@ -92,7 +92,9 @@ def test_texts_become_what_a_bank_says_without_each_row() -> None:
     expected = (bank(batch.tokens[:, 0]) - told.mean(0)) / told.std(0)
     both = torch.cat([told, CLASSES.columns(targets)], 1).T
     agreement = torch.corrcoef(both)[:2, 2:].amax(1).clamp_min(1e-6)
-    torch.testing.assert_close(found[:, :2], (agreement * expected).float(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        found[:, :2], (agreement * (agreement > 2 / len(expected) ** 0.5) * expected).float(), rtol=1e-4, atol=1e-4
+    )
     along = found[:, 2:] * math.sqrt(3)
     torch.testing.assert_close(along.std(0), torch.ones(3), rtol=1e-4, atol=1e-4)
     learnt = text.fit([(batch.tokens[:, 0], targets)], CLASSES)
@@ -261,7 +263,7 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
     weight = torch.arange(22.0)
     machine.machine.relevance.copy_(torch.stack([weight, weight.flip(0)]) / 22)
     mean = (0.1 * weight + 0.4 * weight.flip(0)) / 0.5 / 22
-    numbers, categories, texts, _ = machine.counts()
+    numbers, categories, texts, *_ = machine.counts()
     wanted = [mean[[0, 3]].max(), mean[[1, 4, 6]].max(), mean[[2, 5]].max()]
     torch.testing.assert_close(numbers, torch.stack(wanted))
     torch.testing.assert_close(categories, torch.stack([mean[7:9].max(), mean[9:12].max()]))
@@ -269,7 +271,7 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
     machine.share.fill_(0.25)
     machine.trees.gains.copy_(torch.linspace(1, 0, 19).square())  # of the numbers, the one that may miss, and so on
     asked = torch.cat([torch.zeros(3), torch.linspace(1, 0, 19)])
-    numbers, categories, texts, _ = machine.counts()
+    numbers, categories, texts, *_ = machine.counts()
     for found, places in (
         (numbers[0], [0, 3]),
         (numbers[1], [1, 4, 6]),
@@ -283,7 +285,11 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
 def test_what_is_refused() -> None:
     batch = rows(5)
     machine = TableMachine.Config(texts=dataclasses.replace(BANK, num_grams=10)).build(READING, 2)
-    with refused(ValueError, "rows have 2 numbers, 2 categories, 2 texts and 0 images", "expected 3, 2, 2 and 0"):
+    with refused(
+        ValueError,
+        "rows have 2 numbers, 2 categories, 2 texts, 0 images",
+        "expected 3 numbers, 2 categories, 2 texts, ",
+    ):
         machine(batch._replace(numbers=batch.numbers[:, :2]))
     with refused(ValueError, "fewer than 2 rows"):
         machine.fit([(TableBatch(*(part[:1] for part in batch)), torch.zeros(1, dtype=torch.int64))], CLASSES)
