@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 
 import fredholm
 from fredholm.estimators.tables import _cell
-from fredholm.models import CKCNN, ImageBank, NGramBank, TableMachine
+from fredholm.models import CKCNN, FilterBank, ImageBank, NGramBank, TableMachine
 from fredholm.tasks.tables.columns import Column
 from fredholm.training import Run
 from tests.refusals import refused
@@ -288,3 +288,17 @@ def test_names_of_images_are_read_from_the_working_folder_on(tmp_path: Path, mon
     assert bool((found == bright[45:])[is_there].all())
     with refused(ValueError, "X, line 1: column 'photo': there is no file none.png"):
         classifier.predict(pd.DataFrame({"photo": ["none.png"], "noise": [0.0]}))
+
+
+def test_names_of_series_are_read_from_the_working_folder_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rises = np.arange(40) % 3 == 0
+    for i, does in enumerate(rises):
+        np.save(f"{i}.npy", np.where(does, 1.0, -1.0) * np.arange(12 + i % 4) / 9 + np.sin(np.arange(12 + i % 4) + i))
+    frame = pd.DataFrame(
+        {"recording": [f"{i}.npy" if i % 7 else None for i in range(40)], "noise": np.sin(np.arange(40))}
+    )
+    small = TableMachine.Config(num_centres=60, num_trees=0, series=FilterBank.Config(num_thresholds=2, num_groups=1))
+    classifier = fredholm.TableClassifier(model=small, random_state=0).fit(frame[:30], rises[:30])
+    found, is_there = classifier.predict(frame[30:]), np.arange(30, 40) % 7 > 0
+    assert bool((found == rises[30:])[is_there].all())

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models import ImageBank, NGramBank, TableMachine
+from fredholm.models import FilterBank, ImageBank, NGramBank, TableMachine
 from fredholm.models.fitted import boosted_trees
 from fredholm.tasks import TableLearning
+from fredholm.tasks.series.open import read_series_alone
 from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of
 from fredholm.tasks.text import Tokens
-from fredholm.training import Run
+from fredholm.training import Run, TrainingConfig, train
 from tests.command_line import call
 from tests.refusals import refused
 
@@ -648,3 +649,129 @@ def test_images_of_several_sizes_are_said_to_be_cut_and_large_ones_scaled(tmp_pa
     assert isinstance(given.config, TableLearning.Config)
     assert given.config.image_size == (100, 70)
     assert len(given.notes) == 1
+
+
+def recorded_machines(folder: Path, n: int = 120, seed: int = 0) -> Path:
+    """Machines with a recording of their vibration, some without, of which fast ones wear out, as loaded ones do."""
+    drawn = np.random.default_rng(seed)
+    (folder / "rec").mkdir(parents=True)
+    rows = ["recording,load,noise,wear"]
+    for i in range(n):
+        fast, load, length = drawn.random() < 0.5, drawn.normal(), int(drawn.integers(30, 41))
+        values = np.sin(2 * np.pi * (np.arange(length) / (4 if fast else 9) + drawn.random()))
+        values += 0.3 * drawn.normal(size=length)
+        name = f"rec/{i}.{'csv' if i % 2 else 'npy'}" if i % 9 else ""
+        if name.endswith("csv"):
+            (folder / name).write_text("\n".join(["time,value", *(f"{k},{v}" for k, v in enumerate(values))]))
+        elif name:
+            np.save(folder / name, values)
+        rows.append(f"{name},{load:.4f},{drawn.normal():.4f},{3 * fast * bool(name) + load:.4f}")
+    (folder / "machines.csv").write_text("\n".join(rows))
+    return folder / "machines.csv"
+
+
+def of_recordings(data: Path) -> TableLearning.Config:
+    bank = FilterBank.Config(num_thresholds=4, num_groups=2)
+    return TableLearning.Config(
+        data=str(data), label_columns=("wear",), model=TableMachine.Config(num_trees=10, series=bank)
+    )
+
+
+@pytest.fixture(scope="module")
+def with_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = recorded_machines(tmp_path_factory.mktemp("recordings") / "data")
+    train(
+        Run.Config(task=of_recordings(data), training=TrainingConfig(epochs=0, tensorboard=False)), data.parent / "run"
+    )
+    return data.parent / "run"
+
+
+def test_recordings_are_read_beside_numbers(with_recordings: Path, tmp_path: Path) -> None:
+    run = Run(with_recordings)
+    task = run.task
+    assert isinstance(task, TableLearning)
+    assert run.evaluate("test")["r2"] > 0.85
+    counts = run.task.input_importance(run.model())
+    assert counts.keys() == {"recording", "load", "noise"}
+    assert counts["noise"] < 0.5 * min(counts["recording"], counts["load"])
+    asked = recorded_machines(tmp_path / "new", 20, seed=3)
+    wanted = [float(line.rsplit(",", 1)[1]) for line in asked.read_text().splitlines()[1:]]
+    assert np.corrcoef(wanted, [float(each["wear"]) for each in run.predict([asked])])[0, 1] > 0.9
+    shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]
+    assert {tuple(type(view).__name__ for view in each.views) for each in shown} == {
+        ("TextView", "SeriesView"),
+        ("TextView",),
+    }
+    assert "rec/1.csv" in (with_recordings / "data.json").read_text()
+    assert of_recordings(asked).build().notes[0] == "to predict: wear; numbers: load, noise; series: recording"
+
+
+def test_a_form_takes_series_and_which_samples_there_are(with_recordings: Path) -> None:
+    run = Run(with_recordings)
+    task, model = run.task, run.model()
+    assert isinstance(task, TableLearning)
+    part = task.held_out("test")
+    form, batch = task.tensor_form(model), task.held_out_batch("test", torch.arange(len(part)))
+    assert [slot.name for slot in form.inputs] == ["numbers", "series", "has_sample"]
+    numbers = torch.tensor([[float(part.rows.cells[name][i]) for name in ("load", "noise")] for i in range(len(part))])
+    exists = ~batch["series_times"].isnan()
+    answers = form.module()(numbers.double(), torch.where(exists[..., None], batch["series"], 0.0), exists)
+    wanted = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
+    torch.testing.assert_close(answers, wanted, rtol=1e-4, atol=1e-4)
+    assert '"spacing": 1.0' in form.files["columns.json"]
+
+
+def test_what_series_are_refused(with_recordings: Path, tmp_path: Path) -> None:
+    def asked(name: str) -> None:
+        (tmp_path / "asked.csv").write_text(f"recording,load,noise\n,1,2\n{name},1,2\n")
+        Run(with_recordings).predict([tmp_path / "asked.csv"])
+
+    with refused(ValueError, "asked.csv, line 3: column 'recording': there is no file", "leave the cell empty"):
+        asked("none.csv")
+    (tmp_path / "other.csv").write_text("time,speed\n0,1\n1,2")
+    with refused(ValueError, "other.csv", "value"):
+        asked("other.csv")
+    (tmp_path / "empty.csv").write_text("time,value\n")
+    with refused(ValueError, "empty.csv"):
+        asked("empty.csv")
+    np.save(tmp_path / "wide.npy", np.zeros((5, 3)))
+    with refused(ValueError, "wide.npy", "3"):
+        asked("wide.npy")
+    (tmp_path / "two.csv").write_text("series,time,value\na,0,1\nb,0,2")
+    with refused(ValueError, "two.csv: has 2 series; expected one"):
+        asked("two.csv")
+    with refused(ValueError, "no column of series"):
+        data = str(shop(tmp_path))
+        TableLearning.Config(
+            data=data, model=TableMachine.Config(series=FilterBank.Config(num_groups=1)), label_columns=("price",)
+        ).build()
+
+
+def test_series_with_times_of_their_own_are_read_and_their_export_says_why_there_is_none(tmp_path: Path) -> None:
+    rows = ["recording,label"]
+    for i in range(24):
+        steps = "\n".join(f"{k + 0.1 * (k % 3)},{k * (i % 2)}" for k in range(12 + i % 3))
+        (tmp_path / f"{i}.csv").write_text(f"time,value\n{steps}")
+        rows.append(f"{i}.csv,{i % 2}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    bank = FilterBank.Config(num_thresholds=4, num_groups=2)
+    task = TableLearning.Config(
+        data=str(tmp_path / "t.csv"), model=TableMachine.Config(num_trees=0, series=bank)
+    ).build()
+    torch.manual_seed(0)
+    model = task.model()
+    task.initialise(model, torch.device("cpu"))
+    part = task.held_out("test")
+    assert torch.equal(task.outputs(model, part.rows, torch.device("cpu")).argmax(1), part.answers.values)
+    with refused(ValueError, "series of the column 'recording' have times of their own", "at one spacing"):
+        task.tensor_form(model)
+
+
+def test_an_array_is_one_series(tmp_path: Path) -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    np.save(tmp_path / "a.npy", values)
+    np.savez(tmp_path / "b.npz", values=values[:2], times=np.array([0.0, 4.0]))
+    found = read_series_alone([tmp_path / "a.npy", tmp_path / "b.npz"])
+    assert found.lengths.tolist() == [3, 2]
+    assert torch.equal(found.values[0], torch.from_numpy(values))
+    assert torch.equal(found.sample_times[1, :2], torch.tensor([0.0, 4.0], dtype=torch.float64))

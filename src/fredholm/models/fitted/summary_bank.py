@@ -105,10 +105,11 @@ class SummaryBank(FittedModel[SeriesBatch]):
     def _features(self, summaries: Tensor) -> Tensor:
         """Features `(B, S (degree + 1))` of summaries `(B, S)`, which are NaN where one is not defined."""
         # rounded like the quantiles, so that a value equal to a quantile stays equal
-        each = summaries.nan_to_num(0.0).float().to(self.quantiles.dtype).T.contiguous()
+        each = summaries.nan_to_num(0.0).float().to(self.quantiles.dtype)[..., None]
         defined = ~summaries.isnan()
-        sides = [torch.searchsorted(self.quantiles, each, side=side) for side in ("left", "right")]
-        rank = (sides[0] + sides[1]).T / NUM_QUANTILES - 1
+        # counted, since ONNX has no search in what is sorted
+        rank = ((self.quantiles < each).sum(-1) + (self.quantiles <= each).sum(-1)) / NUM_QUANTILES - 1
+        rank = rank.to(self.quantiles.dtype)
         before, now, found = torch.ones_like(rank), rank, [(~defined).to(rank.dtype)]
         for k in range(1, self.config.degree + 1):
             found.append(torch.where(defined, now, 0.0))

@@ -1,17 +1,19 @@
-"""Predictions from rows of a table, with numbers, categories, texts and images, by a kernel machine and boosted
-trees.
+"""Rows of a table, numbers, categories, texts, images and series together; a kernel machine and boosted trees on what
+they become.
 
 Legend
     v          a number of a row, standardised by the training rows; NaN where it is missing
     q_1..q_K   quantiles of its column over the training rows, at (k - 1/2) / K;  z_k = Φ⁻¹((k - 1/2) / K)
     F(v)       z_1 + Σ_k (z_{k+1} - z_k) clamp((v - q_k) / (q_{k+1} - q_k), 0, 1): the normal score of its rank. Where
-               q_k and q_{k+1} are equal, the clamp is a step, 1/2 at it
-    T, I       texts and images of a row
+               q_k and q_{k+1} are one number, the clamp is a step, 1/2 at it
+    T, I, S    texts, images and series of a row
 
     coordinates of a number      clamp(v, -4, 4) / √2,  F(v) / √2,  0 both where it is missing, and 1[it is missing]
                                  where a training row lacks it
-    of a category                one-hot; all 0 where it is missing or new
-    of a text or an image        predictions and principal directions of a bank: `bank_column.py`
+    of a category                1 at its place, 0 at the others; all 0 where it is missing or new
+    of a text or a file          what a bank predicts of it, and its main directions: `bank_column.py`
+                                 of a column without which the left-out errors of f are no larger, all are 0, but for
+                                 what is missing; asked of at most FEW rows, more of which do not need it
     outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
@@ -20,22 +22,33 @@ f is better where outputs change smoothly, g where thresholds decide. Their weig
 (Wolpert, Stacked generalization, 1992).
 """
 
+import copy
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
-from fredholm.models.fitted.bank_column import FAR, BankColumn, ImageCells, ImageColumn, TextColumn
+from fredholm.models.fitted.bank_column import (
+    FAR,
+    BankColumn,
+    ImageCells,
+    ImageColumn,
+    SeriesCells,
+    SeriesColumn,
+    TextColumn,
+)
 from fredholm.models.fitted.boosted_trees import BoostedTrees
-from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.filter_bank import FilterBank
+from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.fitted.kernel_machine import KernelMachine
+from fredholm.models.fitted.kernel_machine import FEW, KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.language.sentence_model import TokenReading
+from fredholm.models.series.series_model import SeriesSampling
 
 NUM_QUANTILES = 100
 """Number K of quantiles of a column."""
@@ -47,10 +60,12 @@ SHARES = tuple(tenths / 10 for tenths in range(11))
 class TableBatch(NamedTuple):
     """A batch of rows.
 
-    `numbers (B, F)` are floats of about mean 0 and deviation 1 over the training rows; NaN where one is missing.
-    `categories (B, C)`, int64, are indices from 0 within each column; -1 where one is missing.
-    `tokens (B, T, N)`, int64, are the texts' rows, padded at their ends.
-    `images (B, I, C, H, W)`, uint8, are arbitrary where `has_image (B, I)`, bool, is False.
+    `numbers (B, F)` are floats of mean 0 and deviation 1 over the training rows, about; NaN where one is missing.
+    `categories (B, C)`, int64, counts from 0 within each column; -1 where one is missing.
+    `tokens (B, T, N)`, int64, are the texts' rows, filled up at their ends.
+    `images (B, I, C, H, W)`, uint8, are anything where `has_image (B, I)`, bool, is False.
+    `series (B, S, N, C)` are values in the unit of the data, NaN where one is missing, of as many channels as the
+    column with the most; `series_times (B, S, N)`, float64, are NaN behind the last sample, and where there is none.
     """
 
     numbers: Tensor
@@ -58,6 +73,8 @@ class TableBatch(NamedTuple):
     tokens: Tensor
     images: Tensor
     has_image: Tensor
+    series: Tensor
+    series_times: Tensor
 
     @staticmethod
     def of(
@@ -67,18 +84,27 @@ class TableBatch(NamedTuple):
         tokens: Tensor | None = None,
         images: Tensor | None = None,
         has_image: Tensor | None = None,
+        series: Tensor | None = None,
+        series_times: Tensor | None = None,
     ) -> "TableBatch":
-        """Creates rows without some kinds of columns; all images exist unless `has_image` is passed."""
+        """Rows of which some kinds of columns are absent; where images are there, all are unless it is said.
+
+        Where series have no times, they have all samples, one unit of time apart.
+        """
         count = numbers.shape[0]  # not len(), by which a graph would fix the batch
         none = torch.zeros(count, 0, dtype=torch.int64, device=numbers.device)
         images = none.to(torch.uint8)[:, :, None, None, None] if images is None else images
         exists = torch.ones(images.shape[:2], dtype=torch.bool, device=numbers.device)
+        series = none.to(numbers.dtype)[:, :, None, None] if series is None else series
+        steps = torch.arange(series.shape[2], dtype=torch.float64, device=numbers.device)
         return TableBatch(
             numbers,
             none if categories is None else categories,
             none[..., None] if tokens is None else tokens,
             images,
             exists if has_image is None else has_image,
+            series,
+            steps.expand(series.shape[:3]) if series_times is None else series_times,
         )
 
 
@@ -97,6 +123,8 @@ class TableReading:
         images_may_miss: indices of the columns of images that some training rows lack.
         channels: channels of images, 1 (grey) or 3 (RGB); 0: there are no images.
         image_size: height and width of images, in pixels; None: there are none.
+        series: of each column of series, what those of training look like.
+        series_may_miss: the columns of series, from 0 on, of which some training rows have none.
 
     Raises:
         ValueError: no column at all, sizes below 1, texts without tokens, or images without a size.
@@ -111,6 +139,8 @@ class TableReading:
     images_may_miss: tuple[int, ...] = ()
     channels: int = 0
     image_size: tuple[int, int] | None = None
+    series: tuple[SeriesSampling, ...] = ()
+    series_may_miss: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         name = "models.TableReading"
@@ -121,11 +151,13 @@ class TableReading:
             check_count(name, f"num_categories[{column}]", count)
         if not all(0 <= column < self.num_numbers for column in self.may_miss):
             raise ValueError(f"{name}: may_miss is {self.may_miss}; expected columns from 0 to {self.num_numbers - 1}")
-        if not all(0 <= column < self.num_images for column in self.images_may_miss):
-            came = f"images_may_miss is {self.images_may_miss}"
-            raise ValueError(f"{name}: {came}; expected columns from 0 to {self.num_images - 1}")
-        if not self.num_numbers and not self.num_categories and not self.num_texts and not self.num_images:
-            raise ValueError(f"{name}: there are no numbers, categories, texts or images; a row needs columns")
+        for what, count in (("images", self.num_images), ("series", len(self.series))):
+            missed = self.images_may_miss if what == "images" else self.series_may_miss
+            if not all(0 <= column < count for column in missed):
+                came = f"{what}_may_miss is {missed}"
+                raise ValueError(f"{name}: {came}; expected columns from 0 to {count - 1}")
+        if not any((self.num_numbers, self.num_categories, self.num_texts, self.num_images, self.series)):
+            raise ValueError(f"{name}: there are no numbers, categories, texts, images or series; a row needs columns")
         if (self.text is None) != (self.num_texts == 0):
             came = "no reading of tokens" if self.text is None else "a reading of tokens"
             raise ValueError(f"{name}: num_texts is {self.num_texts}, with {came}; give both or none")
@@ -136,17 +168,18 @@ class TableReading:
 
 @final
 class Counts(NamedTuple):
-    """Relevance of columns, >= 0: of numbers (F,), categories (C,), texts (T,) and images (I,)."""
+    """How much columns count, from 0 on: of numbers (F,), categories (C,), texts (T,), images (I,) and series (S,)."""
 
     numbers: Tensor
     categories: Tensor
     texts: Tensor
     images: Tensor
+    series: Tensor
 
 
 @final
 class TableMachine(FittedModel[TableBatch]):
-    """A kernel machine and trees on numbers by value and rank, categories, and banks' coordinates of texts and images.
+    """Numbers by value and rank, categories, and what banks say of texts and files, read by a kernel and by trees.
 
     Args:
         reading: description of the rows.
@@ -168,9 +201,11 @@ class TableMachine(FittedModel[TableBatch]):
         texts: NGramBank.Config = dataclasses.field(default_factory=NGramBank.Config)
         """Configuration of the bank of n-grams of each column of texts."""
         images: ImageBank.Config = dataclasses.field(default_factory=ImageBank.Config)
-        """Configuration of the bank of patches of each column of images."""
+        """Of each column of images, the bank of patches."""
+        series: FilterBank.Config = dataclasses.field(default_factory=FilterBank.Config)
+        """Of each column of series, the bank of filters."""
         num_directions: int = 32
-        """Number of principal directions of each column of texts or images; 0: only its bank's predictions."""
+        """Of each column of texts or files; 0: what its bank says alone."""
         num_trees: int = 300
         """Most trees of each fold; 0: no trees, only the kernel, whose predictions are smooth."""
 
@@ -208,8 +243,12 @@ class TableMachine(FittedModel[TableBatch]):
             for column in range(reading.num_images)
             if reading.image_size is not None
         )
+        self.series = nn.ModuleList(
+            SeriesColumn(sampling, num_outputs, directions, config.series, may_miss=column in reading.series_may_miss)
+            for column, sampling in enumerate(reading.series)
+        )
         self._num_of_columns = 2 * reading.num_numbers + len(reading.may_miss) + sum(reading.num_categories)
-        self.num_coordinates = self._num_of_columns + sum(self._num_of_banks)
+        self.num_coordinates = self._num_of_columns + sum(bank.num_coordinates for bank in self._banks)
         self.machine = KernelMachine(self.num_coordinates, num_outputs, config.num_centres)
         self.trees = (
             BoostedTrees(self.num_coordinates - reading.num_numbers, num_outputs, config.num_trees)
@@ -225,9 +264,8 @@ class TableMachine(FittedModel[TableBatch]):
             ValueError: the columns differ from those of the reading.
         """
         self._check(inputs)
-        texts = [text(inputs.tokens[:, column]) for column, text in enumerate(self.texts)]
-        images = [image(_images_of(inputs, column)) for column, image in enumerate(self.images)]
-        coordinates = torch.cat([self._of_columns(inputs), *texts, *images], 1)
+        banks = [bank(cells) for bank, cells in zip(self._banks, self._cells(inputs), strict=True)]
+        coordinates = torch.cat([self._of_columns(inputs), *banks], 1)
         outputs = self.machine(coordinates)
         return outputs if self.trees is None else outputs + self.trees(self._for_trees(inputs.numbers, coordinates))
 
@@ -243,16 +281,13 @@ class TableMachine(FittedModel[TableBatch]):
         targets = torch.cat([targets for _, targets in batches])
         self._take_quantiles(torch.cat([inputs.numbers for inputs, _ in batches]))
         coordinates = [torch.cat([self._of_columns(inputs) for inputs, _ in batches]).double()]
-        for column, text in enumerate(self.texts):
-            assert isinstance(text, TextColumn)
-            rows = [(inputs.tokens[:, column], targets) for inputs, targets in batches]
-            coordinates.append(text.fit(rows, regressand, groups=groups))
-        for column, image in enumerate(self.images):
-            assert isinstance(image, ImageColumn)
-            cells = [(_images_of(inputs, column), targets) for inputs, targets in batches]
-            coordinates.append(image.fit(cells, regressand, groups=groups))
-        x, wanted = torch.cat(coordinates, 1), regressand.columns(targets)
-        kernel, trees, share = self.machine.solve(x, wanted, groups=groups), None, 0.0
+        cells = [self._cells(inputs) for inputs, _ in batches]
+        for k, bank in enumerate(self._banks):
+            rows = [(each[k], targets) for each, (_, targets) in zip(cells, batches, strict=True)]
+            coordinates.append(bank.fit(rows, regressand, groups=groups))
+        wanted = regressand.columns(targets)
+        kernel = self._heard(coordinates, wanted, groups)
+        x, trees, share = torch.cat(coordinates, 1), None, 0.0
         left_out = kernel.left_out
         if self.trees is not None:
             asked = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
@@ -266,6 +301,28 @@ class TableMachine(FittedModel[TableBatch]):
         if self.trees is not None and trees is not None:
             self.trees.read(trees, readout, share=share)
         return readout(left_out)
+
+    def _heard(self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None) -> Solution:
+        """A fit of the kernel to all columns; of few rows a bank is silenced without which it is no worse.
+
+        Args:
+            coordinates: `(n, k)`, of numbers and categories and then of each bank, whose silence is written into them.
+            wanted, groups: see `KernelMachine.solve`.
+        """
+        kernel = self.machine.solve(torch.cat(coordinates, 1), wanted, groups=groups)
+        if len(wanted) > FEW:
+            return kernel
+        for k, bank in enumerate(self._banks, 1):
+            others = [*coordinates]
+            others[k] = bank.silent(coordinates[k])
+            trial = copy.deepcopy(self.machine)
+            without = trial.solve(torch.cat(others, 1), wanted, groups=groups)
+            errors = [float((wanted - each.left_out).square().mean()) for each in (kernel, without)]
+            if errors[1] <= errors[0]:
+                bank.silence()
+                self.machine.load_state_dict(trial.state_dict())
+                coordinates[k], kernel = others[k], without
+        return kernel
 
     def counts(self) -> "Counts":
         """Returns the relevance of each column: the largest of its coordinates.
@@ -285,10 +342,18 @@ class TableMachine(FittedModel[TableBatch]):
         return Counts(*(torch.lerp(*each, self.share) for each in zip(found, asked, strict=True)))
 
     @property
-    def _num_of_banks(self) -> list[int]:
-        """Number of coordinates of each column of texts, then of images."""
-        columns = [*self.texts, *self.images]
-        return [column.num_coordinates for column in columns if isinstance(column, BankColumn)]
+    def _banks(self) -> list[BankColumn[Any]]:
+        """The columns of texts, then those of images and of series."""
+        columns = [*self.texts, *self.images, *self.series]
+        return [column for column in columns if isinstance(column, BankColumn)]
+
+    def _cells(self, inputs: TableBatch) -> list[Any]:
+        """What each of the banks reads."""
+        reading = self.reading
+        texts = [inputs.tokens[:, column] for column in range(reading.num_texts)]
+        images = [ImageCells(inputs.images[:, k], inputs.has_image[:, k]) for k in range(reading.num_images)]
+        series = [SeriesCells(inputs.series[:, k], inputs.series_times[:, k]) for k in range(len(reading.series))]
+        return [*texts, *images, *series]
 
     def _most(self, weight: Tensor) -> "Counts":
         """The largest weight of each column's coordinates; a number has one, and one for missing values."""
@@ -297,26 +362,34 @@ class TableMachine(FittedModel[TableBatch]):
         numbers = weight[:f].clone()
         numbers[may_miss] = torch.maximum(numbers[may_miss], weight[f : f + len(may_miss)])
         levels = weight[f + len(may_miss) : of_columns].split(list(reading.num_categories))
-        banks = weight[of_columns:].split(self._num_of_banks)
-        texts, images = banks[: reading.num_texts], banks[reading.num_texts :]
-        most = (torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (levels, texts, images))
+        banks = iter(weight[of_columns:].split([bank.num_coordinates for bank in self._banks]))
+        of_banks = ([next(banks) for _ in columns] for columns in (self.texts, self.images, self.series))
+        most = (torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (levels, *of_banks))
         return Counts(numbers, *most)
 
     def _check(self, inputs: TableBatch) -> None:
         reading = self.reading
-        widths = (reading.num_numbers, len(reading.num_categories), reading.num_texts, reading.num_images)
-        came = tuple(part.shape[1] for part in inputs[:4])
-        if came != widths or inputs.has_image.shape[1] != reading.num_images:
-            raise ValueError(
-                f"models.TableMachine: rows have {came[0]} numbers, {came[1]} categories, {came[2]} texts and "
-                f"{came[3]} images, {inputs.has_image.shape[1]} of them said to be there or not; expected {widths[0]}, "
-                f"{widths[1]}, {widths[2]} and {widths[3]}"
+        kinds = ("numbers", "categories", "texts", "images", "marks of images", "series", "times of series")
+        images, series = reading.num_images, len(reading.series)
+        widths = (reading.num_numbers, len(reading.num_categories), reading.num_texts, images, images, series, series)
+        came = tuple(part.shape[1] for part in inputs)
+        if came != widths:
+            found, expected = (
+                ", ".join(f"{count} {kind}" for count, kind in zip(each, kinds, strict=True)) for each in (came, widths)
             )
+            raise ValueError(f"models.TableMachine: rows have {found}; expected {expected}")
         shape = (reading.channels, *(reading.image_size or ()))
         if reading.num_images and (tuple(inputs.images.shape[2:]) != shape or inputs.images.dtype != torch.uint8):
             raise ValueError(
                 f"models.TableMachine: images are {tuple(inputs.images.shape)} of {inputs.images.dtype}; expected (B, "
                 f"{reading.num_images}, {', '.join(map(str, shape))}) of uint8"
+            )
+        most = max((sampling.channels - len(sampling.observation) for sampling in reading.series), default=0)
+        values, times = tuple(inputs.series.shape), tuple(inputs.series_times.shape)
+        if reading.series and (values[3] != most or values[:3] != times or inputs.series_times.dtype != torch.float64):
+            raise ValueError(
+                f"models.TableMachine: series are {values}, with times {times} of {inputs.series_times.dtype}; "
+                f"expected (B, {series}, N, {most}) and (B, {series}, N) of float64"
             )
 
     def _take_quantiles(self, numbers: Tensor) -> None:
@@ -355,10 +428,6 @@ class TableMachine(FittedModel[TableBatch]):
             places = torch.arange(count, device=values.device)
             found.append((inputs.categories[:, column, None] == places).to(values.dtype))
         return torch.cat(found, 1)
-
-
-def _images_of(inputs: TableBatch, column: int) -> ImageCells:
-    return ImageCells(inputs.images[:, column], inputs.has_image[:, column])
 
 
 @final

@@ -23,8 +23,11 @@ from fredholm.tasks.files.cells import (
     written_date,
 )
 from fredholm.tasks.images.read import IMAGE_SUFFIXES
+from fredholm.tasks.series.open import ALONE
 
-ColumnKind = Literal["number", "date", "category", "text", "image"]
+ColumnKind = Literal["number", "date", "category", "text", "image", "series"]
+FILES: dict[ColumnKind, tuple[str, ...]] = {"image": IMAGE_SUFFIXES, "series": ALONE}
+"""The kinds whose cells name files, and how these names end, in lower case."""
 Place = Callable[[int, str], str]
 """Where row i of a column stands, for messages."""
 COUNTERS = ("", "id", "index", "unnamed: 0")
@@ -63,11 +66,16 @@ class Column:
         name: of the column.
         kind: what it holds.
         levels: of categories, those that are distinguished.
-        parts: of numbers and dates, what is read: the number itself, "", or those of `DATE_PARTS` that vary.
-        mean, deviation: of each part over the training rows that have it.
-        may_miss: whether some training rows lack it; of numbers, dates and images.
+        parts: of numbers and dates, what is read: the number itself, "", or those of `DATE_PARTS` that vary; of series
+            the channels.
+        mean, deviation: of each part of numbers and dates over the training rows that have it.
+        may_miss: whether some training rows lack it; of numbers, dates and files.
         day_first: of dates, whether they may be written 31/1/2026 (True) or 1/31/2026 (False); None: nothing says
             which, and dates that may be two are refused.
+        observed: of series, the channels, from 0 on, of which a further one says where they are observed.
+        spacing, extent: of series, the time between two samples, on the average where it changes, and that of the
+            longest from its first to its last, both above 0.
+        is_regular: of series, whether samples lie at the times of their numbers.
     """
 
     name: str
@@ -78,6 +86,10 @@ class Column:
     deviation: tuple[float, ...] = ()
     may_miss: bool = False
     day_first: bool | None = None
+    observed: tuple[int, ...] = ()
+    spacing: float = 1.0
+    extent: float = 1.0
+    is_regular: bool = True
 
     def numbers(self, cells: Sequence[str], place: Place) -> np.ndarray:
         """The parts of a number or date, standardised, float32 `(n, parts)`; NaN where it is missing.
@@ -120,9 +132,9 @@ def learn_columns(
     """What columns hold, by their cells in the training rows.
 
     A column is one of numbers or of dates if all cells that are not missing are; of dates in ISO 8601, or as 2026/1/31,
-    31.1.2026, 31 Jan 2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first; of images if all are names
-    of image files. It is one of categories if words come back, in REPEATED rows each on average, or phrases, of PHRASES
-    words on average, in REPEATED_PHRASES; else of texts.
+    31.1.2026, 31 Jan 2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first; of images or series if all
+    are names of such files (`FILES`). It is one of categories if words come back, in REPEATED rows each on average, or
+    phrases, of PHRASES words on average, in REPEATED_PHRASES; else of texts.
     Columns that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
 
     Args:
@@ -159,7 +171,7 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
     """Why a person may think otherwise of what a column holds; empty: there is no reason."""
     if kind == "category" and (count := len(set(known))) > MOST_LEVELS:
         return f"has {count:,} categories; the {MOST_LEVELS} most frequent are distinguished"
-    if kind in ("number", "date", "image"):
+    if kind in ("number", "date", *FILES):
         return ""
     if all(is_number(without_signs(cell)) for cell in known):
         signed = next(cell for cell in known if not is_number(cell))
@@ -179,7 +191,7 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
 def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> Column:
     if kind == "text":
         return Column(name=name, kind=kind)
-    if kind == "image":
+    if kind in FILES:
         return Column(name=name, kind=kind, may_miss=len(known) < len(cells))
     if kind == "category":
         levels = [level for level, _ in sorted(Counter(known).items(), key=lambda each: (-each[1], each[0]))]
@@ -219,16 +231,19 @@ def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> Co
         )
     if all(_is_year_first(cell) or _orders(cell) for cell in known) and _shared_orders(known):
         return "date"
-    if names_images(known):
-        return "image"
+    if (named := kind_of_files(known)) is not None:
+        return named
     repeats = len(known) / max(1, len(set(known)))
     words = sum(len(cell.split()) for cell in known) / max(1, len(known))
     return "category" if repeats >= (REPEATED_PHRASES if words >= PHRASES else REPEATED) else "text"
 
 
-def names_images(known: Sequence[str]) -> bool:
-    """Whether all of these cells, none of which is missing, are names of image files."""
-    return bool(known) and all(cell.lower().endswith(IMAGE_SUFFIXES) for cell in known)
+def kind_of_files(known: Sequence[str]) -> ColumnKind | None:
+    """The kind of files that all of these cells, none of which is missing, are names of; None: they are not."""
+    named: list[ColumnKind] = [
+        kind for kind, suffixes in FILES.items() if all(cell.lower().endswith(suffixes) for cell in known)
+    ]
+    return named[0] if known and named else None
 
 
 def _counts(known: list[str]) -> bool:

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
 from fredholm.models.fitted.boosted_trees import affordable_trees
+from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
@@ -35,12 +36,23 @@ from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
 from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, own_facts
-from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm, pixel_axes, random_pixels
+from fredholm.tasks.tensor_form import (
+    BATCH,
+    Axis,
+    OpenAxis,
+    Sizes,
+    Slot,
+    TensorForm,
+    first_of_each,
+    pixel_axes,
+    random_pixels,
+)
 from fredholm.tasks.text import MarkedTokenizer, Tokens
-from fredholm.tasks.views import ImageView, ShownExample, TextPart, TextView
+from fredholm.tasks.views import MOST_LINES, ImageView, Line, SeriesView, ShownExample, TextPart, TextView, View
 
-from .columns import Column, ColumnKind, LearntColumns, learn_columns
+from .columns import FILES, Column, ColumnKind, LearntColumns, learn_columns
 from .open import open_table, read_rows_of
+from .series_cells import SeriesOfRows, learn_series, sampling_of, stacked
 from .table_set import Rows, TableSet
 
 CHUNK = 256
@@ -54,7 +66,7 @@ CENTRES: dict[Preset, int] = {"small": 4096, "base": 8192}
 
 @final
 class TableLearning(TargetTask[TableSet]):
-    """A model on rows of numbers, dates, categories, texts and images that predicts classes, labels or numbers.
+    """A model on rows of numbers, dates, categories, texts, images and series that predicts classes, labels or numbers.
 
     What a column holds is learnt from the training rows (`learn_columns`). The model is computed from them at once.
 
@@ -223,6 +235,8 @@ class TableLearning(TargetTask[TableSet]):
         texts = tuple(column for column in learnt.columns if column.kind == "text")
         if not texts and config.tokens != Tokens():
             raise ValueError("tokens are given, and have no effect: no column is one of texts; leave them out")
+        if (read := tuple(_with_files(column, train.rows) for column in learnt.columns)) != learnt.columns:
+            learnt = learnt._replace(columns=read)
         pictures = [file for column in learnt.columns if column.kind == "image" for file in _files(train.rows, column)]
         if not texts:
             because, instead = "no column of texts", "leave a column of texts in"
@@ -231,8 +245,11 @@ class TableLearning(TargetTask[TableSet]):
             because, instead = "no column of images", "leave a column of images in"
             refuse_idle("", ImageBank.Config, because, instead, **vars(config.model.images))
             refuse_idle("", TableLearning.Config, because, instead, image_size=config.image_size)
-        if not texts and not pictures:
-            because, instead = "no column of texts or images", "leave one in"
+        if not any(column.kind == "series" for column in learnt.columns):
+            because, instead = "no column of series", "leave a column of series in"
+            refuse_idle("", FilterBank.Config, because, instead, **vars(config.model.series))
+        if not any(column.kind in ("text", *FILES) for column in learnt.columns):
+            because, instead = "no column of texts, images or series", "leave one in"
             refuse_idle("", TableMachine.Config, because, instead, num_directions=config.model.num_directions)
         self.notes = _notes_on(learnt, train.answers)
         headers = inspect(pictures, config.image_size, len(pictures)) if pictures else None
@@ -254,13 +271,13 @@ class TableLearning(TargetTask[TableSet]):
                         raise ValueError(
                             f"{self.config.data}: has no column {column.name!r}, which the run was made with"
                         )
-                    if column.kind == "image":  # now, since pixels are read when nobody records it any more
+                    if column.kind in FILES:  # now, since they are read when nobody records it any more
                         _files(part.rows, column)
 
     def table_reading(self) -> TableReading:
         """How rows reach the model."""
         facts = self._facts
-        numbers, images = facts.of("number", "date"), facts.of("image")
+        numbers, images, series = facts.of("number", "date"), facts.of("image"), facts.of("series")
         ends = np.cumsum([0, *(len(column.parts) for column in numbers)])
         text = None
         if self.tokenizer is not None:
@@ -282,6 +299,8 @@ class TableLearning(TargetTask[TableSet]):
             images_may_miss=tuple(number for number, column in enumerate(images) if column.may_miss),
             channels=facts.channels,
             image_size=facts.image_size,
+            series=tuple(map(sampling_of, series)),
+            series_may_miss=tuple(number for number, column in enumerate(series) if column.may_miss),
         )
 
     def recommended_texts(self) -> NGramBank.Config:
@@ -316,14 +335,14 @@ class TableLearning(TargetTask[TableSet]):
     def input_importance(self, model: nn.Module) -> dict[str, float]:
         """See `Task.input_importance`: the columns, by how much their coordinates count (`TableMachine.counts`)."""
         assert isinstance(model, TableMachine)
-        numbers, categories, texts, images = (each.tolist() for each in model.counts())
+        numbers, *others = (each.tolist() for each in model.counts())
         named, start = dict[str, float](), 0
         for column in self._facts.of("number", "date"):
             named[column.name] = max(numbers[start : start + len(column.parts)])
             start += len(column.parts)
-        named |= dict(zip((column.name for column in self._facts.of("category")), categories, strict=True))
-        named |= dict(zip((column.name for column in self._facts.of("text")), texts, strict=True))
-        named |= dict(zip((column.name for column in self._facts.of("image")), images, strict=True))
+        kinds: tuple[ColumnKind, ...] = ("category", "text", "image", "series")
+        for kind, counts in zip(kinds, others, strict=True):
+            named |= dict(zip((column.name for column in self._facts.of(kind)), counts, strict=True))
         return named
 
     @cached_property
@@ -359,6 +378,7 @@ class TableLearning(TargetTask[TableSet]):
             tokens,
             images,
             has_image,
+            [SeriesOfRows.read(column, _files_or_none(rows, column)) for column in facts.of("series")],
             num_cut,
         )
 
@@ -386,7 +406,9 @@ class TableLearning(TargetTask[TableSet]):
             padded = pad_sequence(texts, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
             tokens = padded.view(len(encoded.tokens), len(indices), -1).transpose(0, 1)
         pictures = encoded.images[picked], encoded.has_image[picked]
-        return TableBatch(encoded.numbers[picked], encoded.categories[picked], tokens, *pictures)
+        most = max((len(column.parts) for column in self._facts.of("series")), default=0)
+        series = stacked(encoded.series, picked, most)
+        return TableBatch(encoded.numbers[picked], encoded.categories[picked], tokens, *pictures, *series)
 
     def _batches(self, encoded: "_Encoded") -> Iterator[TableBatch]:
         """All rows in their order, CHUNK at a time."""
@@ -408,17 +430,23 @@ class TableLearning(TargetTask[TableSet]):
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: what the model reads, a line a column."""
         rows = self.held_out(split).rows
-        lines = [f"{column.name}: {rows.cells[column.name][index]}" for column in self._facts.columns]
+        words = [f"{column.name}: {rows.cells[column.name][index]}" for column in self._facts.columns]
         path, line = rows.places[index]
         encoded = self._encoded_held_out[split]
-        images = [
+        views: list[View] = [TextView(parts=(TextPart("\n".join(words)),))]
+        views += [
             ImageView(title=column.name, pixels=encoded.images[index, k])
             for k, column in enumerate(self._facts.of("image"))
             if bool(encoded.has_image[index, k])
         ]
-        return ShownExample(
-            name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)), *images)
-        )
+        for column, series in zip(self._facts.of("series"), encoded.series, strict=True):
+            values, times = (each[0] for each in series.of(torch.tensor([index])))
+            there = ~times.isnan()
+            names = column.parts[: MOST_LINES if bool(there.any()) else 0]
+            lines = tuple(Line(name, "seen", times[there], values[there, c]) for c, name in enumerate(names))
+            if lines:
+                views.append(SeriesView(title=column.name, lines=lines))
+        return ShownExample(name=f"{path.name}, line {line}", views=tuple(views))
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(TableBatch(*(batch[name] for name in TableBatch._fields))).float()
@@ -446,6 +474,12 @@ class TableLearning(TargetTask[TableSet]):
         numeric = facts.of("number", "date")
         mean = torch.tensor([each for column in numeric for each in column.mean], dtype=torch.float64)
         deviation = torch.tensor([each for column in numeric for each in column.deviation], dtype=torch.float64)
+        if (column := next((each for each in facts.of("series") if not each.is_regular), None)) is not None:
+            raise ValueError(
+                f"series of the column {column.name!r} have times of their own, at which an exported model cannot read "
+                "them; write them at one spacing and train again, or ignore the column"
+            )
+        spacings = torch.tensor([column.spacing for column in facts.of("series")], dtype=torch.float64)
         slots = self._slots(len(mean), reading)
 
         def call(model: nn.Module, *inputs: Tensor) -> Tensor:
@@ -454,6 +488,11 @@ class TableLearning(TargetTask[TableSet]):
             if "numbers" in given:
                 # positions of dates are beyond 32 bits until their mean is taken out
                 numbers = ((given.pop("numbers") - mean.to(numbers.device)) / deviation.to(numbers.device)).float()
+            if "series" in given:
+                exists = given.pop("has_sample")
+                steps = torch.arange(exists.shape[2], dtype=torch.float64, device=exists.device)
+                times = steps * spacings.to(exists.device)[:, None]
+                given["series_times"] = torch.where(exists, times, torch.nan)
             return target.answers(self._outputs(model, TableBatch.of(numbers, **given)._asdict()))
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -469,6 +508,11 @@ class TableLearning(TargetTask[TableSet]):
             if reading.num_images:
                 found["images"] = random_pixels((batch, *pixels), generator)
                 found["has_image"] = torch.arange(batch * reading.num_images).view(batch, -1) % 3 > 0
+            if reading.series:
+                samples, count = sizes["samples"], len(reading.series)
+                most = max(len(column.parts) for column in facts.of("series"))
+                found["series"] = torch.randn(batch, count, samples, most, generator=generator)
+                found["has_sample"] = first_of_each(batch * count, samples).view(batch, count, samples)
             return tuple(found[name] for name in slots)
 
         return TensorForm(
@@ -477,6 +521,7 @@ class TableLearning(TargetTask[TableSet]):
             inputs=tuple(slots.values()),
             output=target.slot(BATCH),
             draw=draw,
+            open_axes=self._open_axes(reading),
             names=target.axis_names,
             files={COLUMNS: self._columns_text(), **facts.files},
         )
@@ -501,7 +546,22 @@ class TableLearning(TargetTask[TableSet]):
             about = f"uint8, from 0 to 255, {in_order.format('images')}; anything where one is missing"
             slots.append(Slot("images", (BATCH, columns, *pixels), about))
             slots.append(Slot("has_image", (BATCH, columns), "whether each image is there"))
+        if reading.series:
+            columns, samples = Axis("series_columns", len(reading.series)), Axis("samples")
+            channels = Axis("series_channels", max(len(column.parts) for column in self._facts.of("series")))
+            about = f"in the unit of the data, {in_order.format('series')}, at the spacing given there"
+            slots.append(Slot("series", (BATCH, columns, samples, channels), f"{about}; NaN where a value is missing"))
+            about = "which samples a series has; the others come last, and a row without one has none"
+            slots.append(Slot("has_sample", (BATCH, columns, samples), about))
         return {slot.name: slot for slot in slots}
+
+    def _open_axes(self, reading: TableReading) -> dict[str, OpenAxis]:
+        """How many samples series may have."""
+        if not reading.series:
+            return {}
+        longest = max(2, *(sampling.longest for sampling in reading.series))
+        example = min(longest, 24)
+        return {"samples": OpenAxis(example, example + 7 if longest < 31 else 31, longest)}
 
     def _columns_text(self) -> str:
         """What stands where in the inputs of a form, as JSON."""
@@ -515,6 +575,10 @@ class TableLearning(TargetTask[TableSet]):
             "categories": [{"column": column.name, "levels": column.levels} for column in facts.of("category")],
             "texts": [{"column": column.name} for column in facts.of("text")],
             "images": [{"column": column.name} for column in facts.of("image")],
+            "series": [
+                {"column": column.name, "channels": column.parts, "spacing": column.spacing}
+                for column in facts.of("series")
+            ],
         }
         return json.dumps(described, indent=2, ensure_ascii=False)
 
@@ -555,13 +619,14 @@ class TableLearning(TargetTask[TableSet]):
 @final
 @dataclass(frozen=True)
 class _Encoded:
-    """Rows as tensors, all in their order: what `TableBatch` has, and of texts the tokens of each, by column."""
+    """Rows as tensors, all in their order: what `TableBatch` has; tokens of texts and series by column."""
 
     numbers: Tensor
     categories: Tensor
     tokens: list[list[Tensor]]
     images: Tensor
     has_image: Tensor
+    series: list[SeriesOfRows]
     num_cut: int
 
 
@@ -570,8 +635,18 @@ def _texts(rows: Rows, columns: Sequence[Column]) -> list[str]:
 
 
 def _files(rows: Rows, column: Column) -> list[Path]:
-    """Those of a column of images, where there are any."""
-    return [recorded(file) for file in rows.files(column.name) if file is not None]
+    """Those that the cells of a column name, where there are any."""
+    return [file for file in _files_or_none(rows, column) if file is not None]
+
+
+def _files_or_none(rows: Rows, column: Column) -> list[Path | None]:
+    """Likewise, None where there is none."""
+    return [None if file is None else recorded(file) for file in rows.files(column.name)]
+
+
+def _with_files(column: Column, rows: Rows) -> Column:
+    """A column with what is learnt of the files that its cells name."""
+    return learn_series(column, _files(rows, column)) if column.kind == "series" else column
 
 
 def _notes_on(learnt: LearntColumns, answers: Answers) -> tuple[str, ...]:
@@ -582,6 +657,7 @@ def _notes_on(learnt: LearntColumns, answers: Answers) -> tuple[str, ...]:
         "category": "categories",
         "text": "texts",
         "image": "images",
+        "series": "series",
     }
     read = [
         f"{word}: {', '.join(names)}"
