@@ -71,7 +71,9 @@ def test_averages_follow_other_batches_and_epochs_stay() -> None:
 )
 def test_few_epochs_are_of_smaller_batches_so_that_they_have_some_steps(num_train: int, epochs: int, size: int) -> None:
     def found(**settings: Any) -> Schedule:
-        return schedule_for(num_train, Effort("small", epochs=epochs), has_valid=True, **settings).adjusted(epochs=epochs)
+        return schedule_for(num_train, Effort("small", epochs=epochs), has_valid=True, **settings).adjusted(
+            epochs=epochs
+        )
 
     usual = schedule_for(num_train, Effort("small"), has_valid=True).batch_size
     assert found().batch_size == size
