@@ -150,7 +150,7 @@ def test_a_model_without_its_run(
     assert "Its model cannot be read: " in notes_of(build_page([tmp_path / "saved"]))
 
 
-def test_tables_are_of_the_answers(run: Path) -> None:
+def test_tables_are_of_the_predictions(run: Path) -> None:
     found = build_page([run])
     tables = {block.title: block for block in blocks_of(found, Table) if isinstance(block, Table)}
     by_class = tables["Class by class"]
@@ -188,7 +188,7 @@ def test_every_task_has_its_page(tmp_path: Path) -> None:
         folder = tmp_path / f"run {number}"
         train(Run.Config(task=config, training=training), folder)
         found = build_page([folder])
-        assert [tab.name for tab in found.tabs[:4]] == ["Overview", "Training", "Answers", "Examples"], config
+        assert [tab.name for tab in found.tabs[:4]] == ["Overview", "Training", "Predictions", "Examples"], config
         assert blocks_of(found, Figure)
         cards = [card for block in found.tabs[3].sections[0].blocks if block.kind == "gallery" for card in block.cards]  # pyright: ignore
         assert cards

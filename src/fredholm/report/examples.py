@@ -28,14 +28,14 @@ def example_section(task: Task, model: nn.Module, found: Examination) -> Section
     if right is None:
         rest = by_cost[len(worst) :]
         others, title = rest[torch.linspace(0, len(rest) - 1, min(MOST, len(rest))).long()], "A sample of the others"
-        note = "From those that cost more to those that cost less."
+        note = "From higher to lower loss."
     else:
         good = right.nonzero()[:, 0]
         order = torch.randperm(len(good), generator=torch.Generator().manual_seed(0))
-        others, title, note = good[order[:MOST].sort().values], "A sample of those that are right", "Drawn at random."
+        others, title, note = good[order[:MOST].sort().values], "A sample of correct predictions", "Drawn at random."
     blocks: list[Block] = [
         Gallery(
-            title="Those that cost the model the most",
+            title="Largest losses",
             cards=tuple(_card(task, model, found, int(row), right) for row in worst),
             note="Highest loss first.",
         )
@@ -44,7 +44,7 @@ def example_section(task: Task, model: nn.Module, found: Examination) -> Section
         cards = tuple(_card(task, model, found, int(row), right) for row in others)
         blocks.append(Gallery(title=title, cards=cards, note=note))
     elif right is not None:
-        blocks.append(Note("None of the answers is right, so that there is no sample of right ones.", is_warning=True))
+        blocks.append(Note("No prediction is correct, so there is no sample of correct ones.", is_warning=True))
     return Section(title="Examples", blocks=tuple(blocks))
 
 

@@ -23,7 +23,6 @@ from fredholm.tasks.task import Task
 from fredholm.tasks.text.language_modelling import LanguageModelling
 from fredholm.training.trainer import measured_split
 
-from .answers import answer_section
 from .blocks import Note, Page, Section, Tab
 from .comparison_page import best_run, comparison_tab, run_folders
 from .curves import training_tab
@@ -31,6 +30,7 @@ from .examination import Examination, examine
 from .examples import example_section
 from .kernel_pages import input_section, kernel_section
 from .overview import overview_tab
+from .predictions import prediction_section
 from .run_record import RunRecord, distinct_names
 from .texts import text_section
 
@@ -114,7 +114,7 @@ def build_page(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, 
             tabs.append(Tab(name=record.name, sections=tuple(each for own in sections.values() for each in own)))
         headlines += [
             Section(title=record.name if len(records) > 1 else "Result", blocks=section.blocks[:1])
-            for section in sections["Answers"][:1]
+            for section in sections["Predictions"][:1]
             if not isinstance(section.blocks[0], Note)
         ]
     overview = overview_tab(records, models, headlines)
@@ -166,7 +166,7 @@ def _with_model(record: RunRecord) -> tuple[RunRecord, nn.Module | None]:
 
 def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Section, ...]]:
     """Sections about a model, by the name of their tab."""
-    nothing: dict[str, tuple[Section, ...]] = {"Answers": (), "Examples": (), "Kernels": ()}
+    nothing: dict[str, tuple[Section, ...]] = {"Predictions": (), "Examples": (), "Kernels": ()}
     if record.run is None or model is None:
         return nothing
     task = record.run.task
@@ -175,11 +175,11 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
             split = _split(record, task)
             found = examine(record.run, model, split)
             logged = [line[task.objective.metric] for line in record.of_kind(split) if task.objective.metric in line]
-            answers = [answer_section(task, found, _logged(record, found, logged))]
+            predictions = [prediction_section(task, found, _logged(record, found, logged))]
             if isinstance(task, LanguageModelling):
-                answers.append(text_section(task, model, found, record.run.device))
+                predictions.append(text_section(task, model, found, record.run.device))
             return {
-                "Answers": tuple(answers),
+                "Predictions": tuple(predictions),
                 "Examples": (example_section(task, model, found),),
                 "Kernels": (
                     input_section(counts)
@@ -190,7 +190,7 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
     except (ValueError, OSError, ImportError) as error:
         message = f"The model cannot be evaluated on examples: {record.explain_data_error(error)}."
         note = Note(message, is_warning=True)
-        return {**nothing, "Answers": (Section(title="How good the answers are", blocks=(note,)),)}
+        return {**nothing, "Predictions": (Section(title="Quality of the predictions", blocks=(note,)),)}
 
 
 def _split(record: RunRecord, task: Task) -> HeldOut:

@@ -26,7 +26,7 @@ MOST_DOTS = 1000
 """Most points in a scatter plot."""
 
 
-def answer_section(task: Task, found: Examination, logged: float | None) -> Section:
+def prediction_section(task: Task, found: Examination, logged: float | None) -> Section:
     """The section on the quality of a run's predictions.
 
     Args:
@@ -49,7 +49,7 @@ def answer_section(task: Task, found: Examination, logged: float | None) -> Sect
         elif isinstance(target, NumberTarget) and found.outputs is not None and found.targets is not None:
             blocks += _numbers(target, found.outputs, found.targets)
     blocks.append(_loss_plot(found))
-    return Section(title="How good the answers are", blocks=tuple(blocks))
+    return Section(title="Quality of the predictions", blocks=tuple(blocks))
 
 
 def _headline(task: Task, found: Examination, logged: float | None) -> Figure:
@@ -117,7 +117,7 @@ def _confusion(counts: Tensor, names: tuple[str, ...], what: str) -> Plot:
     rows = [
         {
             "truth": names[a],
-            "answer": names[b],
+            "predicted": names[b],
             "count": int(counts[a, b]),
             "share": float(counts[a, b]) / max(int(size[a]), 1),
         }
@@ -127,10 +127,10 @@ def _confusion(counts: Tensor, names: tuple[str, ...], what: str) -> Plot:
     pairs = [(int(counts[a, b]), a, b) for a, b in (counts - counts.diagonal().diag()).nonzero().tolist()]
     worst = sorted(pairs, key=lambda each: (-each[0], each[1:]))[:20]
     cells: tuple[tuple[Cell, ...], ...] = tuple((names[a], names[b], count) for count, a, b in worst)
-    table = Table(title="Most frequent confusions", columns=("truth", "answer", what), rows=cells, is_folded=True)
+    table = Table(title="Most frequent confusions", columns=("true", "predicted", what), rows=cells, is_folded=True)
     note = f"Shades are shares of a row. {note}".strip()
     height = max(160, min(520, 26 * len(chosen) + 90))
-    spec = heat(rows, ("answer", "answer"), ("truth", "truth"), ("count", what), height=height)
+    spec = heat(rows, ("predicted", "predicted"), ("truth", "true"), ("count", what), height=height)
     return Plot(title="Confusion matrix", spec=spec, table=table, note=note, is_half=len(chosen) <= 12)
 
 
@@ -149,14 +149,14 @@ def _reliability(found: Examination, what: str) -> Plot:
         if reliability.count[k] > 0
     ]
     share = {"domain": [0, 1]}
-    tooltip = hint(("sure", "mean probability"), ("right", "share that is right"), ("count", what))
+    tooltip = hint(("sure", "mean probability"), ("right", "share correct"), ("count", what))
     layers = [
         {
             "mark": {"type": "rect", "fill": "var(--hue-0)", "fillOpacity": 0.55},
             "encoding": {
-                "x": axis("from", "probability of the answer", scale=share),
+                "x": axis("from", "predicted probability", scale=share),
                 "x2": {"field": "to"},
-                "y": axis("right", "share that is right", scale=share),
+                "y": axis("right", "share correct", scale=share),
                 "y2": {"datum": 0},
                 "tooltip": tooltip,
             },
@@ -172,10 +172,10 @@ def _reliability(found: Examination, what: str) -> Plot:
         },
     ]
     cells = tuple((f"{row['from']:.1f} to {row['to']:.1f}", row["sure"], row["right"], row["count"]) for row in rows)
-    columns = ("probability", "mean probability", "share that is right", what)
+    columns = ("probability", "mean probability", "share correct", what)
     note = (
         f"Expected calibration error {reliability.error:.3f}: the mean gap between the probability of predictions and "
-        "the share that is right. On the dashed line both are equal; below it the model is overconfident."
+        "the share that is correct. On the dashed line both are equal; below it the model is overconfident."
     )
     table = Table(title="Reliability", columns=columns, rows=cells, is_folded=True)
     return Plot(title="Reliability", spec=chart(rows, layers), table=table, note=note, is_half=True)
@@ -204,7 +204,7 @@ def _numbers(target: NumberTarget, outputs: Tensor, targets: Tensor) -> Iterator
     step = -(-len(number) // MOST_DOTS)
     for k, name in enumerate(target.names[:6]):
         rows = [
-            {"truth": a, "answer": b, "error": b - a}
+            {"truth": a, "predicted": b, "error": b - a}
             for a, b in zip(truth[::step, k].tolist(), number[::step, k].tolist(), strict=True)
         ]
         yield _scatter(rows, name, float((number[:, k] - truth[:, k]).abs().mean()))
@@ -227,8 +227,8 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
             "mark": {"type": "circle", "color": "var(--hue-0)", "opacity": 0.55, "size": 28},
             "encoding": {
                 "x": away_from_zero("truth", f"true {name}"),
-                "y": away_from_zero("answer", f"predicted {name}"),
-                "tooltip": hint(("truth", "true"), ("answer", "predicted")),
+                "y": away_from_zero("predicted", f"predicted {name}"),
+                "tooltip": hint(("truth", "true"), ("predicted", "predicted")),
             },
         },
         {
@@ -237,7 +237,7 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
             "encoding": {"x": axis("a", ""), "y": axis("a", "")},
         },
     ]
-    cells = tuple((row["truth"], row["answer"], row["error"]) for row in rows[:40])
+    cells = tuple((row["truth"], row["predicted"], row["error"]) for row in rows[:40])
     table = Table(
         title=f"{name}: predicted and true", columns=("true", "predicted", "error"), rows=cells, is_folded=True
     )
