@@ -150,7 +150,7 @@ def test_what_goes_against_the_answers_counts_for_nothing_and_what_is_far_is_cut
     column = built()
     wanted = torch.arange(6, dtype=torch.float64)[:, None]
     # the mean of the others, which a bank says where it knows nothing, goes against an answer that is left out
-    column._weigh(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted, None)
+    column._set_scale(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted, None)
     torch.testing.assert_close(column.gain, torch.tensor([0.0, 1 / float(wanted.std())]))
     read = column._read(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
     torch.testing.assert_close(read[:, 1], torch.tensor([-4.0, 4.0]))
