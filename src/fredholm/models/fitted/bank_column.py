@@ -93,6 +93,12 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
     def _coordinates(self, cells: Cells) -> tuple[Tensor, Tensor]:
         """Predictions of the bank `(B, num_outputs)`, and coordinates along the directions `(B, num_directions)`."""
 
+    @property
+    @final
+    def is_informative(self) -> bool:
+        """Whether left-out predictions correlate significantly with the targets: some ρ is above 0."""
+        return bool((self.gain > 0).any())
+
     @final
     def switch_off(self) -> None:
         """Sets all coordinates to 0 from now on, except the mark of missing files."""

@@ -10,10 +10,15 @@ Legend
     coordinates of a number      clamp(v, -4, 4) / √2,  F(v) / √2,  0 both where it is missing, and 1[it is missing]
                                  where a training row lacks it
     of a category                1 at its place, 0 at the others; all 0 where it is missing or new
-    of a text or a file          predictions of banks, and main directions of their features: `bank_column.py`
+    of a text or a file          predictions of banks, and main directions of their features: `bank_column.py`; of a
+                                 bank that is switched off 0, except 1[it is missing]
     outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
+
+Directions of uninformative texts and files would add noise if rows are few. With at most FEW rows, a bank whose
+predictions are uninformative (all ρ are 0) is therefore switched off unless its directions reduce the left-out error of
+f. A bank with informative predictions is kept without this test, which costs another fit of f.
 
 f is better where outputs change smoothly, g where thresholds decide. Their weighted mean by left-out errors is stacking
 (Wolpert, Stacked generalization, 1992).
@@ -303,7 +308,7 @@ class TableMachine(FittedModel[TableBatch]):
         return readout(left_out)
 
     def _solve_kernel(self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None) -> Solution:
-        """Fits the kernel to all columns; with at most FEW rows, banks that do not help are switched off.
+        """Fits the kernel to all columns; with at most FEW rows, switches off uninformative banks that do not help.
 
         Args:
             coordinates: `(n, k)` of numbers and categories, then of each bank. Those of banks that are switched off are
@@ -314,6 +319,8 @@ class TableMachine(FittedModel[TableBatch]):
         if len(wanted) > FEW:
             return kernel
         for k, bank in enumerate(self._banks, 1):
+            if bank.is_informative:
+                continue
             others = [*coordinates]
             others[k] = bank.switched_off(coordinates[k])
             trial = copy.deepcopy(self.machine)
