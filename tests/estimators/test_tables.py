@@ -254,7 +254,7 @@ def test_what_is_refused() -> None:
             fredholm.TableClassifier(model=SMALL).fit(frame, classes)
     with refused(ValueError, "training values of 'target' of X and y differ by less than can be computed with"):
         new().fit(frame, 1e-300 * price)
-    with refused(ValueError, "categories are to be 'zap', and no such column is read"):
+    with refused(ValueError, "categories names 'zap', and no such column is read"):
         new(task={"categories": ["zap"]}).fit(frame, price)
     with refused(ValueError, "valid_fraction"):
         new(valid_fraction=0.2).fit(frame, price)

@@ -1,6 +1,7 @@
 """Columns of files in a table: what banks say without each row, the main directions, and what is missing."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from fredholm.models import FilterBank, ImageBank, SeriesSampling, TableBatch, TableMachine, TableReading
 from fredholm.models.fitted import bank_column
 from fredholm.models.fitted.bank_column import FOLDS, ImageCells, ImageColumn, SeriesCells, SeriesColumn
+from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.ridge_head import dealt
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
@@ -150,7 +152,7 @@ def test_what_goes_against_the_answers_counts_for_nothing_and_what_is_far_is_cut
     column = built()
     wanted = torch.arange(6, dtype=torch.float64)[:, None]
     # the mean of the others, which a bank says where it knows nothing, goes against an answer that is left out
-    column._weigh(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted, None)
+    column._set_scale(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted, None)
     torch.testing.assert_close(column.gain, torch.tensor([0.0, 1 / float(wanted.std())]))
     read = column._read(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
     torch.testing.assert_close(read[:, 1], torch.tensor([-4.0, 4.0]))
@@ -246,7 +248,29 @@ def test_series_decide_together_with_numbers() -> None:
         machine(asked._replace(series=asked.series[..., :1]))
 
 
-def test_a_bank_that_does_not_help_is_silent() -> None:
+@pytest.mark.parametrize(("is_informative", "num_fits"), [(True, 1), (False, 2)])
+def test_the_kernel_is_fitted_again_without_an_uninformative_bank_alone(
+    monkeypatch: pytest.MonkeyPatch, is_informative: bool, num_fits: int
+) -> None:
+    drawn = torch.Generator().manual_seed(1)
+    classes = torch.arange(40) % 2
+    images = torch.randint(100, (40, 1, 1, 11, 9), generator=drawn)
+    images = images + 100 * classes[:, None, None, None, None] * is_informative
+    fits, solve = list[int](), KernelMachine.solve
+
+    def counted(self: KernelMachine, x: Tensor, *arguments: Any, **options: Any) -> Any:
+        fits.append(len(x))
+        return solve(self, x, *arguments, **options)
+
+    monkeypatch.setattr(KernelMachine, "solve", counted)
+    torch.manual_seed(0)
+    machine = TableMachine.Config(images=BANK, num_trees=0).build(READING, 2)
+    numbers = torch.randn(40, 2, generator=drawn)
+    machine.fit([(TableBatch.of(numbers, images=images.byte()), classes)], CLASSES)
+    assert len(fits) == num_fits
+
+
+def test_a_bank_that_does_not_help_is_switched_off() -> None:
     numbers = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
     images = torch.randint(256, (60, 1, 1, 11, 9), generator=torch.Generator().manual_seed(2)).byte()
     torch.manual_seed(0)

@@ -83,7 +83,7 @@ def test_numbers_and_categories_become_coordinates() -> None:
 
 def test_texts_become_what_a_bank_says_without_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bank_column, "SURE", 0.0)
-    monkeypatch.setattr(table_machine, "FEW", 0)  # of whose texts, which do not help, the bank would be silent
+    monkeypatch.setattr(table_machine, "FEW", 0)  # else the bank of texts, which do not help, is switched off
     batch = rows(60)
     targets = answers(batch)
     config = TableMachine.Config(num_centres=60, num_trees=5, texts=BANK, num_directions=3)

@@ -104,7 +104,7 @@ def test_dates_that_do_not_begin_with_their_year(cells: list[str], day_first: bo
     written = {True: "3/2/2026", False: "02/03/2026", None: "2026/2/3 9:30"}[day_first]
     assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
     such = {True: "31/1/2026", False: "1/31/2026", None: "2026-01-31"}[day_first]
-    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; expected one such as {such} or leave it empty"):
+    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; write one such as {such} or leave it empty"):
         column.numbers(["31/31/2026"], place)
 
 
@@ -151,7 +151,7 @@ def test_times_of_a_day_are_told() -> None:
 
 def test_dates_of_which_none_says_what_comes_first() -> None:
     told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training rows says"
-    with refused(ValueError, told, "write dates as 2026-01-31, or say that the column is one of categories or texts"):
+    with refused(ValueError, told, "write dates as 2026-01-31, or list the column under categories or texts"):
         one("day", "1/1/2026", "1/2/2026", "3/4/2026")
     assert one("day", "1/2/2026", "3/4/2026", texts=("day",)).kind == "text"
     learnt = learn_columns({"day": ["31/1/2026", "1/31/2026"]}, place)
@@ -168,7 +168,7 @@ def test_dates_that_are_the_same_in_either_order_say_nothing_of_others(cells: li
         assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
     with refused(ValueError, "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training"):
         column.numbers(["3/3/2026", "1/2/2026"], place)
-    with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; expected one such as 2026-01-31"):
+    with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; write one such as 2026-01-31"):
         column.numbers(["31/31/2026"], place)
 
 
@@ -500,9 +500,9 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for settings, words in (
         ({"label_columns": ("lable",)}, "no column 'lable' to predict (label_columns=); did you mean 'label'?"),
         ({"ignore": ("z",)}, "no column 'z' to ignore (ignore=)"),
-        ({"ignore": ("label",)}, "column 'label' is to be predicted, and to be ignored"),
-        ({"categories": ("z",)}, "categories are to be 'z', and no such column is read; those that are: x, y"),
-        ({"categories": ("x",), "texts": ("x",)}, "column 'x' is said to be categories, and texts"),
+        ({"ignore": ("label",)}, "column 'label' is both to be predicted and ignored"),
+        ({"categories": ("z",)}, "categories names 'z', and no such column is read; the columns are x, y"),
+        ({"categories": ("x",), "texts": ("x",)}, "column 'x' is listed in both categories and texts"),
         ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect"),
         (
             {"model": TableMachine.Config(texts=NGramBank.Config(order=1))},
@@ -519,7 +519,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         with refused(ValueError, "has one cell, 'a;price'; expected commas between cells, not semicolons"):
             open_table(tmp_path / "s.csv", label_columns=labels)
     (tmp_path / "l.csv").write_text("a,line\n1,2\n")
-    with refused(ValueError, "a prediction says where it stands by 'line'; rename that column"):
+    with refused(ValueError, "predictions have a column 'line' for the row's place; rename this column"):
         open_table(tmp_path / "l.csv", label_columns=("line",))
     (tmp_path / "u.csv").write_text("a,b\n1,2\n")
     with refused(ValueError, "u.csv: no column has a usual name of what to predict", "the columns are a, b"):

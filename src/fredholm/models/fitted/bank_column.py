@@ -1,24 +1,24 @@
-"""A column of a table whose cells are texts or files: what a bank predicts of a cell, and its main directions.
+"""Coordinates of a table column of texts or files: predictions of banks, and main directions of their features.
 
 Legend
-    t          what banks say of a cell: n-grams of a text (`n_gram_bank.py`), patches of an image (`image_bank.py`),
-               filters (`filter_bank.py`) and summaries (`summary_bank.py`) of a series, outputs (k,);  standardised by
-               the training rows
-    ρ          the largest correlation of t, left out, with a column of Y; 0 where it is not above 0 by SURE standard
-               errors, 1 / √(rows or groups)
-    x          the features of a bank, as its ridge regression scales them;   x̄ their mean
+    t          predictions of the banks (k,), standardised over the training rows: of n-grams of a text
+               (`n_gram_bank.py`), of patches of an image (`image_bank.py`), of filters (`filter_bank.py`) and summaries
+               (`summary_bank.py`) of a series
+    ρ          the largest correlation of t, left out, with a column of Y; 0 unless it exceeds SURE standard errors,
+               each 1 / √(rows or groups)
+    x          features of a bank, as scaled by its ridge regression;   x̄ their mean
     V          the first `num_directions` right singular vectors of the features of all training rows
-    s          deviations of (x - x̄) V
+    s          standard deviations of (x - x̄) V
 
-    coordinates      ρ t within FAR,  (x - x̄) V / s / √num_directions
-    of a file that a row lacks   0 for all, and 1[it is missing] where a training row lacks it
+    coordinates        ρ t, clamped to ±FAR,  (x - x̄) V / s / √num_directions
+    of a missing file  0 for all, and 1[it is missing] if a training row lacks it
 
-Where models on these coordinates learn, t is what the bank says without a part of FOLDS that the row is in
-(`FittedModel.fit`), as it is of a row that was not learnt from: stacking (Wolpert, Stacked generalization, 1992). What
-a ridge regression says without row i alone is (ŷ_i - h_i y_i) / (1 - h_i): where all h_i are alike, y_i is a linear
-function of t and of the directions, and what learns from both learns nothing else. By ρ an uninformative column does
-not come with the weight of one that is not; t of it is 0, since trees know no weights. A bank of files learns from
-MOST_FILES of the training rows, and speaks of the others as of new ones.
+For a training row, t is predicted without the fold that holds the row (`FittedModel.fit`), as for a new row. This is
+stacking (Wolpert, Stacked generalization, 1992). The folds have several rows, since the prediction of a ridge
+regression without row i alone is (ŷ_i - h_i y_i) / (1 - h_i): if all leverages h_i are similar, y_i is a linear
+function of t and the directions, and a model that reads both learns only that. The factor ρ gives uninformative columns
+a small weight, and 0 if they are not significant, since trees ignore weights. A bank of files is fitted to at most
+MOST_FILES training rows, and predicts the others as new ones.
 """
 
 import abc
@@ -40,12 +40,13 @@ from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
 
 FAR = 4.0
-"""Deviations beyond which a number counts as being there."""
+"""Number of standard deviations to which values are clamped."""
 MOST_FILES, MOST_VALUES = 2048, 1 << 27
-"""Files that a bank learns from, at most, and numbers, such as of pixels and colours, that they have."""
-PART = 200
-"""Rows of a part that is left out, about, at most."""
+"""Largest number of files that a bank is fitted to, and of their values, such as pixels times channels."""
+FOLD_SIZE = 200
+"""Approximate largest number of rows of a fold."""
 _SAME = 1e-6
+"""Relative deviation up to which times count as regular."""
 
 Cells = TypeVar("Cells")
 
@@ -54,9 +55,9 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
     """Maps the cells of a column to coordinates by a bank.
 
     Args:
-        num_features: of the bank.
-        num_outputs: of all banks, such as one for each class.
-        num_directions: that are read beside what the bank says; 0: none.
+        num_features: number of features of the bank.
+        num_outputs: number of outputs of all banks together, such as one for each class.
+        num_directions: number of main directions that are read beside the predictions; 0: none.
     """
 
     directions: Tensor
@@ -76,7 +77,7 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
     def forward(self, cells: Cells) -> Tensor:
         """Returns the coordinates `(B, num_coordinates)`."""
         outputs, along = self._coordinates(cells)
-        return torch.cat([self._read(outputs), along], 1)
+        return torch.cat([self._scaled(outputs), along], 1)
 
     @abc.abstractmethod
     def fit(
@@ -85,45 +86,51 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
         """Fits the bank to cells and targets, and computes the directions.
 
         Returns:
-            Coordinates of the training rows, float64 `(n, num_coordinates)`, by left-out predictions of the bank.
+            Coordinates of the training rows, float64 `(n, num_coordinates)`, from left-out predictions of the bank.
         """
 
     @abc.abstractmethod
     def _coordinates(self, cells: Cells) -> tuple[Tensor, Tensor]:
         """Predictions of the bank `(B, num_outputs)`, and coordinates along the directions `(B, num_directions)`."""
 
+    @property
     @final
-    def silence(self) -> None:
-        """Has the bank say nothing: its coordinates become 0, but for what is missing."""
+    def is_informative(self) -> bool:
+        """Whether left-out predictions correlate significantly with the targets: some ρ is above 0."""
+        return bool((self.gain > 0).any())
+
+    @final
+    def switch_off(self) -> None:
+        """Sets all coordinates to 0 from now on, except the mark of missing files."""
         for buffer in (self.gain, self.directions, self.middle):
             buffer.zero_()
 
     @final
-    def silent(self, coordinates: Tensor) -> Tensor:
-        """Coordinates `(n, num_coordinates)` as they are of a silent bank."""
+    def switched_off(self, coordinates: Tensor) -> Tensor:
+        """Returns coordinates `(n, num_coordinates)` as they are once the bank is switched off."""
         number = len(self.mean) + self.num_directions
         return torch.cat([torch.zeros_like(coordinates[:, :number]), coordinates[:, number:]], 1)
 
     @final
-    def _read(self, outputs: Tensor) -> Tensor:
-        """What a bank says, in units of what is fitted."""
+    def _scaled(self, outputs: Tensor) -> Tensor:
+        """Predictions `(B, num_outputs)` as coordinates: standardised, times ρ, clamped to ±FAR."""
         return ((outputs - self.mean) * self.gain).clamp(-FAR, FAR)
 
     @final
-    def _weigh(self, outputs: Tensor, wanted: Tensor, groups: Tensor | None) -> None:
-        """Takes mean and gain of outputs `(n, k)`, by how well they go with what is fitted `(n, c)`."""
+    def _set_scale(self, outputs: Tensor, wanted: Tensor, groups: Tensor | None) -> None:
+        """Sets mean and gain from left-out predictions `(n, k)` and their correlation with Y `(n, c)`."""
         self.mean.copy_(outputs.mean(0))
         outputs, wanted = outputs - outputs.mean(0), wanted - wanted.mean(0)
         deviation = outputs.std(0)
         lengths = outputs.norm(dim=0)[:, None] * wanted.norm(dim=0)
-        agreement = (outputs.T @ wanted / lengths.clamp_min(1e-300)).amax(1)
+        correlation = (outputs.T @ wanted / lengths.clamp_min(1e-300)).amax(1)
         counted = len(outputs) if groups is None else len(groups.unique())
         varies = deviation > 1e-9 * outputs.abs().amax(0).clamp_min(1e-300)
-        speaks = varies & (agreement > SURE / math.sqrt(counted))
-        self.gain.copy_(torch.where(speaks, agreement / torch.where(speaks, deviation, 1.0), 0.0))
+        is_informative = varies & (correlation > SURE / math.sqrt(counted))
+        self.gain.copy_(torch.where(is_informative, correlation / torch.where(is_informative, deviation, 1.0), 0.0))
 
     @final
-    def _turn(self, along: Tensor, vectors: Tensor) -> None:
+    def _set_directions(self, along: Tensor, vectors: Tensor) -> None:
         """Sets the directions from vectors `(num_features, q)` and the training features along them `(n, q)`."""
         deviation = along.std(0)
         varies = deviation > 1e-6 * deviation.max().clamp_min(torch.finfo(along.dtype).tiny)
@@ -136,7 +143,7 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
 
 @final
 class TextColumn(BankColumn[Tensor]):
-    """Texts, rows of tokens `(B, N)`.
+    """A column of texts, rows of tokens `(B, N)`.
 
     Args:
         reading: description of the tokens.
@@ -163,22 +170,22 @@ class TextColumn(BankColumn[Tensor]):
     ) -> Tensor:
         """See `BankColumn.fit`."""
         outputs = self.bank.fit(rows, regressand, groups=groups)
-        self._weigh(outputs, regressand.columns(torch.cat([targets for _, targets in rows])), groups)
+        self._set_scale(outputs, regressand.columns(torch.cat([targets for _, targets in rows])), groups)
         features = self.bank.sparse([tokens for tokens, _ in rows])
         if count := min(self.num_directions, *features.shape):
             _, _, vectors = torch.svd_lowrank(features, q=count, niter=4)
-            self._turn(features @ vectors, vectors)
-        return torch.cat([self._read(outputs), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
+            self._set_directions(features @ vectors, vectors)
+        return torch.cat([self._scaled(outputs), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
 
 
 class FileColumn(BankColumn[Cells]):
-    """A column of cells that are files, which rows may lack, as banks read them.
+    """A column of files, as images or series; rows may lack one.
 
     Args:
-        num_features: of the bank whose directions are read.
-        num_outputs: of all banks.
+        num_features: number of features of the bank whose directions are read.
+        num_outputs: number of outputs of all banks together.
         num_directions: see `BankColumn`.
-        may_miss: whether some training rows lack one.
+        may_miss: whether some training rows lack a file.
     """
 
     def __init__(self, num_features: int, num_outputs: int, num_directions: int, *, may_miss: bool) -> None:
@@ -193,44 +200,46 @@ class FileColumn(BankColumn[Cells]):
 
     @abc.abstractmethod
     def _exists(self, cells: Cells) -> Tensor:
-        """Which cells are there, bool `(B,)`."""
+        """Mask of the rows with a file, bool `(B,)`."""
 
     @abc.abstractmethod
-    def _some(self, cells: Cells, rows: Tensor) -> Cells:
-        """The cells of some rows, bool `(B,)`."""
+    def _select(self, cells: Cells, rows: Tensor) -> Cells:
+        """The cells of the rows of a mask, bool `(B,)`."""
 
     @abc.abstractmethod
     def _num_values(self, cells: Cells) -> int:
-        """Numbers that a cell has, about."""
+        """Approximate number of values of a cell."""
 
     @abc.abstractmethod
     def _fit_banks(self, rows: Sequence[tuple[Cells, Tensor]], regressand: Regressand, groups: Tensor | None) -> Tensor:
-        """Fits the banks to cells that are there, at least two, and targets.
+        """Fits the banks to at least two existing cells and targets.
 
         Returns:
-            What banks say of each without it and its group, float64 `(n, num_outputs)`.
+            Predictions of the banks for each cell without its group, float64 `(n, num_outputs)`.
         """
 
     @abc.abstractmethod
-    def _say(self, cells: Cells) -> tuple[Tensor, Tensor]:
-        """What banks say `(B, num_outputs)`, and the features whose directions are read `(B, num_features)`."""
+    def _predict(self, cells: Cells) -> tuple[Tensor, Tensor]:
+        """Predictions of the banks `(B, num_outputs)`, and the features for the directions `(B, num_features)`."""
 
     @property
     @abc.abstractmethod
     def _head(self) -> RidgeHead:
-        """Of the bank with these features."""
+        """Ridge regression on these features."""
 
     @final
     def _coordinates(self, cells: Cells) -> tuple[Tensor, Tensor]:
-        outputs, features = self._say(cells)
-        return outputs, self._turned(features)
+        outputs, features = self._predict(cells)
+        return outputs, self._projected(features)
 
     @final
-    def _turned(self, features: Tensor) -> Tensor:
+    def _projected(self, features: Tensor) -> Tensor:
+        """Coordinates of features along the directions `(B, num_directions)`."""
         return features.to(self.directions.dtype) @ self.directions - self.middle
 
     @final
     def _with_missing(self, found: Tensor, exists: Tensor) -> Tensor:
+        """Coordinates with 0 for missing files, and the mark of missing ones where training had some."""
         found = torch.where(exists[:, None], found, 0.0)
         return torch.cat([found, (~exists)[:, None].to(found.dtype)], 1) if self.may_miss else found
 
@@ -239,7 +248,7 @@ class FileColumn(BankColumn[Cells]):
     def fit(
         self, rows: Sequence[tuple[Cells, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
-        """See `BankColumn.fit`; from rows that have a file, MOST_FILES at most. Of one file nothing is learnt."""
+        """See `BankColumn.fit`. Uses at most MOST_FILES of the rows that have a file; fits nothing to a single file."""
         targets, exists = torch.cat([each for _, each in rows]), torch.cat([self._exists(cells) for cells, _ in rows])
         learnt = self._drawn(max(self._num_values(cells) for cells, _ in rows), exists, groups)
         ends = [len(each) for _, each in rows]
@@ -249,29 +258,31 @@ class FileColumn(BankColumn[Cells]):
         count = int(learnt.sum())
         if count < 2 or (own_groups is not None and len(own_groups.unique()) < 2):
             for head in self.modules():
-                if isinstance(head, RidgeHead):  # there is nothing to choose them by, and what is NaN is not saved
+                if isinstance(head, RidgeHead):  # nothing was chosen, and NaN is refused when a model is saved
                     head.penalty.zero_()
                     head.shares.zero_()
             return self._with_missing(torch.cat([outputs, along], 1), exists)
         chosen = zip(rows, learnt.split(ends), strict=True)
-        some = [(self._some(cells, own), each[own]) for (cells, each), own in chosen if bool(own.any())]
-        parts = dealt(count, own_groups, max(FOLDS, -(-count // PART)), targets.device)
+        some = [(self._select(cells, own), each[own]) for (cells, each), own in chosen if bool(own.any())]
+        parts = dealt(count, own_groups, max(FOLDS, -(-count // FOLD_SIZE)), targets.device)
         outputs[learnt] = self._fit_banks(some, regressand, parts)
-        features = torch.cat([self._say(cells)[1] for cells, _ in some])
+        features = torch.cat([self._predict(cells)[1] for cells, _ in some])
         if num_directions := min(self.num_directions, len(features)):
             vectors = self._head.directions(features, num_directions)
-            self._turn(features.double() @ vectors, vectors)
-        along[learnt] = self._turned(features).double()
+            self._set_directions(features.double() @ vectors, vectors)
+        along[learnt] = self._projected(features).double()
         others = zip(rows, (exists & ~learnt).split(ends), outputs.split(ends), along.split(ends), strict=True)
         for (cells, _), own, own_outputs, own_along in others:
             if bool(own.any()):
-                said, features = self._say(self._some(cells, own))
-                own_outputs[own], own_along[own] = said.double(), self._turned(features).double()
-        self._weigh(outputs[exists], regressand.columns(targets[exists]), None if groups is None else groups[exists])
-        return self._with_missing(torch.cat([self._read(outputs), along], 1).double(), exists)
+                predicted, features = self._predict(self._select(cells, own))
+                own_outputs[own], own_along[own] = predicted.double(), self._projected(features).double()
+        self._set_scale(
+            outputs[exists], regressand.columns(targets[exists]), None if groups is None else groups[exists]
+        )
+        return self._with_missing(torch.cat([self._scaled(outputs), along], 1).double(), exists)
 
     def _drawn(self, num_values: int, exists: Tensor, groups: Tensor | None) -> Tensor:
-        """The rows that the bank learns from, bool."""
+        """Mask of the rows that the bank is fitted to, bool `(n,)`."""
         most = min(MOST_FILES, max(2, MOST_VALUES // max(1, num_values)))
         drawn = torch.zeros_like(exists)
         own = some_drawn(int(exists.sum()), None if groups is None else groups[exists], most)
@@ -289,13 +300,13 @@ class ImageCells(NamedTuple):
 
 @final
 class ImageColumn(FileColumn[ImageCells]):
-    """Images of one size.
+    """A column of images of one size.
 
     Args:
         channels, image_size: 1 (grey) or 3 (RGB) channels; height and width.
         num_outputs, num_directions: see `BankColumn`.
         config: configuration of the bank of patches.
-        may_miss: whether some training rows have no image.
+        may_miss: whether some training rows lack an image.
     """
 
     pixel_mean: Tensor
@@ -320,7 +331,7 @@ class ImageColumn(FileColumn[ImageCells]):
     def _exists(self, cells: ImageCells) -> Tensor:
         return cells.exists
 
-    def _some(self, cells: ImageCells, rows: Tensor) -> ImageCells:
+    def _select(self, cells: ImageCells, rows: Tensor) -> ImageCells:
         return ImageCells(cells.images[rows], cells.exists[rows])
 
     def _num_values(self, cells: ImageCells) -> int:
@@ -333,10 +344,10 @@ class ImageColumn(FileColumn[ImageCells]):
     def _fit_banks(
         self, rows: Sequence[tuple[ImageCells, Tensor]], regressand: Regressand, groups: Tensor | None
     ) -> Tensor:
-        self._standardise([cells.images for cells, _ in rows])
+        self._set_standard([cells.images for cells, _ in rows])
         return self.bank.fit([(self._pixels(cells.images), each) for cells, each in rows], regressand, groups=groups)
 
-    def _say(self, cells: ImageCells) -> tuple[Tensor, Tensor]:
+    def _predict(self, cells: ImageCells) -> tuple[Tensor, Tensor]:
         features = self.bank.features(self._pixels(cells.images))
         return self.bank.head(features.to(self.bank.head.weight.dtype)), features
 
@@ -344,7 +355,7 @@ class ImageColumn(FileColumn[ImageCells]):
         """Standardised pixels."""
         return (images.to(self.pixel_mean.dtype) / 255 - self.pixel_mean) / self.pixel_scale
 
-    def _standardise(self, images: Sequence[Tensor]) -> None:
+    def _set_standard(self, images: Sequence[Tensor]) -> None:
         """Sets mean and deviation of the pixels of each channel."""
         count = sum(each[:, 0].numel() for each in images)
         mean = torch.stack([each.double().sum((0, 2, 3)) for each in images]).sum(0) / count / 255
@@ -358,7 +369,7 @@ class ImageColumn(FileColumn[ImageCells]):
 class SeriesCells(NamedTuple):
     """Series of a column: values `(B, N, C)`, NaN where one is missing, and times `(B, N)`, float64.
 
-    Times are NaN behind the last sample of a series; a row without one has none. They increase along a series.
+    Times increase along a series and are NaN behind its last sample; all are NaN for a row without a series.
     """
 
     values: Tensor
@@ -367,13 +378,14 @@ class SeriesCells(NamedTuple):
 
 @final
 class SeriesColumn(FileColumn[SeriesCells]):
-    """Series of some channels, read by a bank of filters and by their summaries.
+    """A column of series, read by a bank of filters and a bank of summaries.
 
     Args:
-        sampling: of the training series.
-        num_outputs, num_directions: see `BankColumn`, the outputs those of each bank.
-        config: of the bank of filters.
-        may_miss: whether some training rows lack one.
+        sampling: channels, spacing and extent of the training series.
+        num_outputs: number of outputs of each of the two banks.
+        num_directions: see `BankColumn`.
+        config: configuration of the bank of filters.
+        may_miss: whether some training rows lack a series.
     """
 
     value_mean: Tensor
@@ -397,10 +409,10 @@ class SeriesColumn(FileColumn[SeriesCells]):
         self.register_buffer("value_scale", torch.ones(self.num_values, dtype=torch.float64))
 
     def _exists(self, cells: SeriesCells) -> Tensor:
-        # not any(), of which a series without a place for samples has none in a graph
+        # a sum, since any() over 0 samples cannot be exported
         return (~cells.times.isnan()).sum(1) > 0
 
-    def _some(self, cells: SeriesCells, rows: Tensor) -> SeriesCells:
+    def _select(self, cells: SeriesCells, rows: Tensor) -> SeriesCells:
         return SeriesCells(cells.values[rows], cells.times[rows])
 
     def _num_values(self, cells: SeriesCells) -> int:
@@ -413,18 +425,18 @@ class SeriesColumn(FileColumn[SeriesCells]):
     def _fit_banks(
         self, rows: Sequence[tuple[SeriesCells, Tensor]], regressand: Regressand, groups: Tensor | None
     ) -> Tensor:
-        self._standardise([cells.values for cells, _ in rows])
+        self._set_standard([cells.values for cells, _ in rows])
         batches = [(self._batch(cells), each) for cells, each in rows]
         banks = (self.bank, self.summaries)
         return torch.cat([bank.fit(batches, regressand, groups=groups) for bank in banks], 1)
 
-    def _say(self, cells: SeriesCells) -> tuple[Tensor, Tensor]:
+    def _predict(self, cells: SeriesCells) -> tuple[Tensor, Tensor]:
         batch = self._batch(cells)
         features = self.bank.features(batch)
         return torch.cat([self.bank.head(features), self.summaries(batch)], 1), features
 
     def _batch(self, cells: SeriesCells) -> SeriesBatch:
-        """What banks read: standardised values, 0 where one is missing, and which are there."""
+        """Series as the banks read them: standardised values, 0 where missing, with channels of observation marks."""
         values = cells.values[..., : self.num_values]
         exists = ~cells.times.isnan()
         known = ~values.isnan()
@@ -439,8 +451,8 @@ class SeriesColumn(FileColumn[SeriesCells]):
         off = (cells.times - start - steps).abs() > _SAME * self.sampling.spacing
         return SeriesBatch(found, exists, torch.where(exists, cells.times - start, 0.0) if bool(off.any()) else None)
 
-    def _standardise(self, series: Sequence[Tensor]) -> None:
-        """Takes mean and deviation of the values of each channel that are there."""
+    def _set_standard(self, series: Sequence[Tensor]) -> None:
+        """Sets mean and deviation of each channel from the values that are not missing."""
         values = torch.cat([each[..., : self.num_values].flatten(0, 1) for each in series]).double()
         count = (~values.isnan()).sum(0).clamp_min(1)
         mean = values.nansum(0) / count

@@ -26,7 +26,7 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, MOST_OWN, PairSummaries, num_of_pair
-from fredholm.models.fitted.ridge_head import Heard, Regressand, RidgeHead
+from fredholm.models.fitted.ridge_head import Regressand, RidgeHead, ScoreRecorder
 from fredholm.models.fitted.second_reading import blended
 from fredholm.models.fitted.table_machine import SHARES
 from fredholm.models.node_model import NodeModelConfig
@@ -136,7 +136,7 @@ class LinkMachine(FittedModel[AskedPairs]):
             raise ValueError(f"models.LinkMachine: there are {len(targets)} targets of {len(inputs.pairs)} pairs")
         self._learn_directions(inputs.features)
         numbers = self._numbers(inputs, self._parts(inputs.pairs))
-        of_linear, of_trees = Heard(regressand), Heard(regressand)
+        of_linear, of_trees = ScoreRecorder(regressand), ScoreRecorder(regressand)
         of_linear_alone = self.linear.fit(numbers, targets, of_linear, groups=groups)
         self.gain.copy_(torch.tensor([[1.0], [0.0]]))
         self.shift.zero_()

@@ -94,7 +94,7 @@ class Regressand(ABC):
 
 
 @final
-class Heard(Regressand):
+class ScoreRecorder(Regressand):
     """Wraps a regressand and records its left-out scores and readout."""
 
     scores: Tensor

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models.fitted.fitted_model import FittedModel, Inputs
-from fredholm.models.fitted.ridge_head import Heard, Readout, Regressand, is_surely_less
+from fredholm.models.fitted.ridge_head import Readout, Regressand, ScoreRecorder, is_surely_less
 from fredholm.models.fitted.table_machine import SHARES, NumbersMachine
 
 
@@ -74,7 +74,7 @@ class SecondReading(nn.Module):
             numbers: computes the summaries of a batch, `(B, num_numbers)`.
             batches, regressand, groups: see `FittedModel.fit`.
         """
-        of_bank, of_machine = Heard(regressand), Heard(regressand)
+        of_bank, of_machine = ScoreRecorder(regressand), ScoreRecorder(regressand)
         left_out = bank.fit(batches, of_bank, groups=groups)
         targets = torch.cat([targets for _, targets in batches])
         self.gain.copy_(torch.tensor([[1.0], [0.0]]))

@@ -1,5 +1,4 @@
-"""Rows of a table, numbers, categories, texts, images and series together; a kernel machine and boosted trees on what
-they become.
+"""A model of table rows with numbers, categories, texts, images and series: a kernel machine and boosted trees.
 
 Legend
     v          a number of a row, standardised by the training rows; NaN where it is missing
@@ -11,12 +10,15 @@ Legend
     coordinates of a number      clamp(v, -4, 4) / √2,  F(v) / √2,  0 both where it is missing, and 1[it is missing]
                                  where a training row lacks it
     of a category                1 at its place, 0 at the others; all 0 where it is missing or new
-    of a text or a file          what a bank predicts of it, and its main directions: `bank_column.py`
-                                 of a column without which the left-out errors of f are no larger, all are 0, but for
-                                 what is missing; asked of at most FEW rows, more of which do not need it
+    of a text or a file          predictions of banks, and main directions of their features: `bank_column.py`; of a
+                                 bank that is switched off 0, except 1[it is missing]
     outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
+
+Directions of uninformative texts and files would add noise if rows are few. With at most FEW rows, a bank whose
+predictions are uninformative (all ρ are 0) is therefore switched off unless its directions reduce the left-out error of
+f. A bank with informative predictions is kept without this test, which costs another fit of f.
 
 f is better where outputs change smoothly, g where thresholds decide. Their weighted mean by left-out errors is stacking
 (Wolpert, Stacked generalization, 1992).
@@ -60,9 +62,9 @@ SHARES = tuple(tenths / 10 for tenths in range(11))
 class TableBatch(NamedTuple):
     """A batch of rows.
 
-    `numbers (B, F)` are floats of mean 0 and deviation 1 over the training rows, about; NaN where one is missing.
+    `numbers (B, F)` are floats of about mean 0 and deviation 1 over the training rows; NaN where one is missing.
     `categories (B, C)`, int64, counts from 0 within each column; -1 where one is missing.
-    `tokens (B, T, N)`, int64, are the texts' rows, filled up at their ends.
+    `tokens (B, T, N)`, int64, are the tokens of texts, padded at their ends.
     `images (B, I, C, H, W)`, uint8, are anything where `has_image (B, I)`, bool, is False.
     `series (B, S, N, C)` are values in the unit of the data, NaN where one is missing, of as many channels as the
     column with the most; `series_times (B, S, N)`, float64, are NaN behind the last sample, and where there is none.
@@ -87,9 +89,9 @@ class TableBatch(NamedTuple):
         series: Tensor | None = None,
         series_times: Tensor | None = None,
     ) -> "TableBatch":
-        """Rows of which some kinds of columns are absent; where images are there, all are unless it is said.
+        """Returns rows with some kinds of columns.
 
-        Where series have no times, they have all samples, one unit of time apart.
+        Without `has_image` all images exist. Without `series_times` all samples exist, one unit of time apart.
         """
         count = numbers.shape[0]  # not len(), by which a graph would fix the batch
         none = torch.zeros(count, 0, dtype=torch.int64, device=numbers.device)
@@ -123,8 +125,8 @@ class TableReading:
         images_may_miss: indices of the columns of images that some training rows lack.
         channels: channels of images, 1 (grey) or 3 (RGB); 0: there are no images.
         image_size: height and width of images, in pixels; None: there are none.
-        series: of each column of series, what those of training look like.
-        series_may_miss: the columns of series, from 0 on, of which some training rows have none.
+        series: channels, spacing and extent of the training series of each column of series.
+        series_may_miss: indices of the columns of series that some training rows lack.
 
     Raises:
         ValueError: no column at all, sizes below 1, texts without tokens, or images without a size.
@@ -151,24 +153,27 @@ class TableReading:
             check_count(name, f"num_categories[{column}]", count)
         if not all(0 <= column < self.num_numbers for column in self.may_miss):
             raise ValueError(f"{name}: may_miss is {self.may_miss}; expected columns from 0 to {self.num_numbers - 1}")
-        for what, count in (("images", self.num_images), ("series", len(self.series))):
-            missed = self.images_may_miss if what == "images" else self.series_may_miss
-            if not all(0 <= column < count for column in missed):
-                came = f"{what}_may_miss is {missed}"
-                raise ValueError(f"{name}: {came}; expected columns from 0 to {count - 1}")
+        for setting, count in (("images_may_miss", self.num_images), ("series_may_miss", len(self.series))):
+            columns = getattr(self, setting)
+            if not all(0 <= column < count for column in columns):
+                raise ValueError(f"{name}: {setting} is {columns}; expected columns from 0 to {count - 1}")
         if not any((self.num_numbers, self.num_categories, self.num_texts, self.num_images, self.series)):
             raise ValueError(f"{name}: there are no numbers, categories, texts, images or series; a row needs columns")
         if (self.text is None) != (self.num_texts == 0):
-            came = "no reading of tokens" if self.text is None else "a reading of tokens"
-            raise ValueError(f"{name}: num_texts is {self.num_texts}, with {came}; give both or none")
+            raise ValueError(
+                f"{name}: num_texts is {self.num_texts}, and text is {'None' if self.text is None else 'given'}; give "
+                "both or none"
+            )
         if (self.image_size is None, self.channels == 0) != (self.num_images == 0,) * 2:
-            came = f"image_size={self.image_size} and channels={self.channels}"
-            raise ValueError(f"{name}: num_images is {self.num_images}, with {came}; give all or none")
+            raise ValueError(
+                f"{name}: num_images is {self.num_images}, with image_size={self.image_size} and "
+                f"channels={self.channels}; give all or none"
+            )
 
 
 @final
 class Counts(NamedTuple):
-    """How much columns count, from 0 on: of numbers (F,), categories (C,), texts (T,), images (I,) and series (S,)."""
+    """Relevance of columns, at least 0: of numbers (F,), categories (C,), texts (T,), images (I,) and series (S,)."""
 
     numbers: Tensor
     categories: Tensor
@@ -179,7 +184,7 @@ class Counts(NamedTuple):
 
 @final
 class TableMachine(FittedModel[TableBatch]):
-    """Numbers by value and rank, categories, and what banks say of texts and files, read by a kernel and by trees.
+    """A kernel machine and boosted trees on values and ranks of numbers, categories, and predictions of banks.
 
     Args:
         reading: description of the rows.
@@ -201,11 +206,11 @@ class TableMachine(FittedModel[TableBatch]):
         texts: NGramBank.Config = dataclasses.field(default_factory=NGramBank.Config)
         """Configuration of the bank of n-grams of each column of texts."""
         images: ImageBank.Config = dataclasses.field(default_factory=ImageBank.Config)
-        """Of each column of images, the bank of patches."""
+        """Configuration of the bank of patches of each column of images."""
         series: FilterBank.Config = dataclasses.field(default_factory=FilterBank.Config)
-        """Of each column of series, the bank of filters."""
+        """Configuration of the bank of filters of each column of series."""
         num_directions: int = 32
-        """Of each column of texts or files; 0: what its bank says alone."""
+        """Number of main directions of each column of texts or files; 0: only the predictions of its bank."""
         num_trees: int = 300
         """Most trees of each fold; 0: no trees, only the kernel, whose predictions are smooth."""
 
@@ -286,12 +291,12 @@ class TableMachine(FittedModel[TableBatch]):
             rows = [(each[k], targets) for each, (_, targets) in zip(cells, batches, strict=True)]
             coordinates.append(bank.fit(rows, regressand, groups=groups))
         wanted = regressand.columns(targets)
-        kernel = self._heard(coordinates, wanted, groups)
+        kernel = self._solve_kernel(coordinates, wanted, groups)
         x, trees, share = torch.cat(coordinates, 1), None, 0.0
         left_out = kernel.left_out
         if self.trees is not None:
-            asked = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
-            trees = self.trees.solve(asked, wanted, groups=groups)
+            features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
+            trees = self.trees.solve(features, wanted, groups=groups)
             blends = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
             best = int(torch.stack([(wanted - each).square().mean() for each in blends]).argmin())
             left_out, share = blends[best], SHARES[best]
@@ -302,24 +307,27 @@ class TableMachine(FittedModel[TableBatch]):
             self.trees.read(trees, readout, share=share)
         return readout(left_out)
 
-    def _heard(self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None) -> Solution:
-        """A fit of the kernel to all columns; of few rows a bank is silenced without which it is no worse.
+    def _solve_kernel(self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None) -> Solution:
+        """Fits the kernel to all columns; with at most FEW rows, switches off uninformative banks that do not help.
 
         Args:
-            coordinates: `(n, k)`, of numbers and categories and then of each bank, whose silence is written into them.
+            coordinates: `(n, k)` of numbers and categories, then of each bank. Those of banks that are switched off are
+                replaced in place.
             wanted, groups: see `KernelMachine.solve`.
         """
         kernel = self.machine.solve(torch.cat(coordinates, 1), wanted, groups=groups)
         if len(wanted) > FEW:
             return kernel
         for k, bank in enumerate(self._banks, 1):
+            if bank.is_informative:
+                continue
             others = [*coordinates]
-            others[k] = bank.silent(coordinates[k])
+            others[k] = bank.switched_off(coordinates[k])
             trial = copy.deepcopy(self.machine)
             without = trial.solve(torch.cat(others, 1), wanted, groups=groups)
             errors = [float((wanted - each.left_out).square().mean()) for each in (kernel, without)]
             if errors[1] <= errors[0]:
-                bank.silence()
+                bank.switch_off()
                 self.machine.load_state_dict(trial.state_dict())
                 coordinates[k], kernel = others[k], without
         return kernel
@@ -335,11 +343,11 @@ class TableMachine(FittedModel[TableBatch]):
         relevance = self.machine.relevance.to(shares.dtype)
         weight = shares @ relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
         # of the value and the rank of a number, the larger
-        found = self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
+        of_kernel = self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
         if self.trees is None:
-            return found
-        asked = self._most(self.trees.gains.sqrt())
-        return Counts(*(torch.lerp(*each, self.share) for each in zip(found, asked, strict=True)))
+            return of_kernel
+        of_trees = self._most(self.trees.gains.sqrt())
+        return Counts(*(torch.lerp(*each, self.share) for each in zip(of_kernel, of_trees, strict=True)))
 
     @property
     def _banks(self) -> list[BankColumn[Any]]:
@@ -348,7 +356,7 @@ class TableMachine(FittedModel[TableBatch]):
         return [column for column in columns if isinstance(column, BankColumn)]
 
     def _cells(self, inputs: TableBatch) -> list[Any]:
-        """What each of the banks reads."""
+        """The inputs of each of `_banks`."""
         reading = self.reading
         texts = [inputs.tokens[:, column] for column in range(reading.num_texts)]
         images = [ImageCells(inputs.images[:, k], inputs.has_image[:, k]) for k in range(reading.num_images)]
@@ -372,10 +380,10 @@ class TableMachine(FittedModel[TableBatch]):
         kinds = ("numbers", "categories", "texts", "images", "marks of images", "series", "times of series")
         images, series = reading.num_images, len(reading.series)
         widths = (reading.num_numbers, len(reading.num_categories), reading.num_texts, images, images, series, series)
-        came = tuple(part.shape[1] for part in inputs)
-        if came != widths:
+        got = tuple(part.shape[1] for part in inputs)
+        if got != widths:
             found, expected = (
-                ", ".join(f"{count} {kind}" for count, kind in zip(each, kinds, strict=True)) for each in (came, widths)
+                ", ".join(f"{count} {kind}" for count, kind in zip(each, kinds, strict=True)) for each in (got, widths)
             )
             raise ValueError(f"models.TableMachine: rows have {found}; expected {expected}")
         shape = (reading.channels, *(reading.image_size or ()))
@@ -403,7 +411,7 @@ class TableMachine(FittedModel[TableBatch]):
 
     def _for_trees(self, numbers: Tensor, coordinates: Tensor) -> Tensor:
         """Coordinates for the trees, with the raw numbers in place of clamped values and ranks."""
-        # a rank is rounded by its batch, so that a question between two of one number would tell them apart
+        # ranks round differently in different batches, so a threshold on them could separate equal numbers
         return torch.cat(
             [numbers.nan_to_num(nan=0.0).to(coordinates), coordinates[:, 2 * self.reading.num_numbers :]], 1
         )

@@ -1,4 +1,4 @@
-"""Columns of a table whose cells name files of series: what is learnt of them, and what a model reads."""
+"""Table columns whose cells name files of series: channels and sampling in training, and tensors for a model."""
 
 import warnings
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from .columns import Column
 
 
 def learn_series(column: Column, files: Sequence[Path]) -> Column:
-    """The column, with what the series of training look like.
+    """Returns the column with channels, spacing and extent of the training series.
 
     Args:
-        column: of series.
-        files: those of the training rows, at least one.
+        column: a column of series.
+        files: files of the training rows, at least one.
 
     Raises:
-        ValueError: what `read_series_alone` refuses, or a channel has no value at all.
+        ValueError: the files are refused by `read_series_alone`, or a channel has no values.
     """
     found = read_series_alone(files)
     try:
@@ -45,7 +45,7 @@ def learn_series(column: Column, files: Sequence[Path]) -> Column:
 
 
 def sampling_of(column: Column) -> SeriesSampling:
-    """How the series of a column reach a model."""
+    """Returns the sampling of the series of a column, as a model reads them."""
     return SeriesSampling(
         channels=len(column.parts) + len(column.observed),
         spacing=column.spacing,
@@ -57,11 +57,11 @@ def sampling_of(column: Column) -> SeriesSampling:
 @final
 @dataclass(frozen=True)
 class SeriesOfRows:
-    """The series of a column, of n rows.
+    """The series of a column of n rows.
 
     Args:
-        series: of the rows that have one; None: none has.
-        number: int64 `(n,)`, which of them a row has; -1: none.
+        series: series of the rows that have one; None: no row has one.
+        number: index of the series of each row, int64 `(n,)`; -1: the row has none.
     """
 
     series: SeriesSet | None
@@ -69,17 +69,17 @@ class SeriesOfRows:
 
     @classmethod
     def read(cls, column: Column, files: Sequence[Path | None]) -> Self:
-        """Those of files, None where a row has none; warns of those that are unlike training's.
+        """Reads files, None for rows without one; warns of series longer or less complete than in training.
 
         Raises:
-            ValueError: what `read_series_alone` refuses.
+            ValueError: the files are refused by `read_series_alone`.
         """
-        there = [file for file in files if file is not None]
+        existing = [file for file in files if file is not None]
         exists = torch.tensor([file is not None for file in files], dtype=torch.bool)
         number = torch.where(exists, exists.long().cumsum(0) - 1, -1)
-        if not there:
+        if not existing:
             return cls(None, number)
-        series = read_series_alone(there, channels=column.parts)
+        series = read_series_alone(existing, channels=column.parts)
         longest = int(series.extents.argmax())
         if float(series.extents[longest]) > column.extent * (1 + 1e-6):
             warnings.warn(
@@ -89,14 +89,14 @@ class SeriesOfRows:
             )
         if not column.observed and bool((series.values.isnan() & series.exists[..., None]).any()):
             warnings.warn(
-                f"values are missing in series of the column {column.name!r}, but none were in training; the mean of "
-                "the channel stands for them",
+                f"values are missing in series of the column {column.name!r}, but none were in training; they are "
+                "replaced by the mean of their channel",
                 stacklevel=2,
             )
         return cls(series, number)
 
     def of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Values `(B, N, C)` and times `(B, N)`, float64, of some rows, int64 `(B,)`; see `TableBatch`."""
+        """Returns values `(B, N, C)` and times `(B, N)`, float64, of rows by index, int64 `(B,)`; see `TableBatch`."""
         number = self.number[rows]
         if self.series is None or not bool((number >= 0).any()):
             return torch.full((len(rows), 0, 1), torch.nan), torch.full((len(rows), 0), torch.nan, dtype=torch.float64)
@@ -108,7 +108,7 @@ class SeriesOfRows:
 
 
 def stacked(columns: Sequence[SeriesOfRows], rows: Tensor, num_channels: int) -> tuple[Tensor, Tensor]:
-    """Values `(B, S, N, num_channels)` and times `(B, S, N)` of some rows, as `TableBatch` has them."""
+    """Returns values `(B, S, N, num_channels)` and times `(B, S, N)` of rows by index, for a `TableBatch`."""
     found = [column.of(rows) for column in columns]
     longest = max((times.shape[1] for _, times in found), default=0)
     values = [
