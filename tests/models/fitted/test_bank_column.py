@@ -154,7 +154,7 @@ def test_what_goes_against_the_answers_counts_for_nothing_and_what_is_far_is_cut
     # the mean of the others, which a bank says where it knows nothing, goes against an answer that is left out
     column._set_scale(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted, None)
     torch.testing.assert_close(column.gain, torch.tensor([0.0, 1 / float(wanted.std())]))
-    read = column._read(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
+    read = column._scaled(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
     torch.testing.assert_close(read[:, 1], torch.tensor([-4.0, 4.0]))
 
 
@@ -268,15 +268,3 @@ def test_the_kernel_is_fitted_again_without_an_uninformative_bank_alone(
     numbers = torch.randn(40, 2, generator=drawn)
     machine.fit([(TableBatch.of(numbers, images=images.byte()), classes)], CLASSES)
     assert len(fits) == num_fits
-
-
-def test_a_bank_that_does_not_help_is_switched_off() -> None:
-    numbers = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
-    images = torch.randint(256, (60, 1, 1, 11, 9), generator=torch.Generator().manual_seed(2)).byte()
-    torch.manual_seed(0)
-    machine = TableMachine.Config(images=BANK, num_trees=20).build(READING, 2)
-    exists = torch.arange(60)[:, None] % 6 > 0
-    machine.fit([(TableBatch.of(numbers, images=images, has_image=exists), (numbers[:, 0] > 0).long())], CLASSES)
-    with torch.no_grad():
-        one, other = (machine(TableBatch.of(numbers, images=each, has_image=exists)) for each in (images, 255 - images))
-    assert torch.equal(one, other)

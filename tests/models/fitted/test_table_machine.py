@@ -297,7 +297,7 @@ def test_what_is_refused() -> None:
         machine.fit([(TableBatch(*(part[:1] for part in batch)), torch.zeros(1, dtype=torch.int64))], CLASSES)
     with refused(ValueError, "a row needs columns"):
         TableReading(num_numbers=0)
-    with refused(ValueError, "num_texts is 0, with a reading of tokens"):
+    with refused(ValueError, "num_texts is 0, and text is given"):
         TableReading(num_numbers=1, text=TEXT)
     with refused(ValueError, "may_miss is (3,); expected columns from 0 to 2"):
         TableReading(num_numbers=3, may_miss=(3,))

@@ -150,7 +150,7 @@ def test_times_of_a_day_are_told() -> None:
 
 
 def test_dates_of_which_none_says_what_comes_first() -> None:
-    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training rows says"
+    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no training row shows"
     with refused(ValueError, told, "write dates as 2026-01-31, or list the column under categories or texts"):
         one("day", "1/1/2026", "1/2/2026", "3/4/2026")
     assert one("day", "1/2/2026", "3/4/2026", texts=("day",)).kind == "text"
@@ -166,7 +166,7 @@ def test_dates_that_are_the_same_in_either_order_say_nothing_of_others(cells: li
     of_order = [["3/3/2026", "2026-03-03"], ["31/1/2026", "2026-01-31"], ["1/31/2026", "2026-01-31"]]
     for written, iso in [*of_order, ["1.2.2026", "2026-02-01"]]:
         assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
-    with refused(ValueError, "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training"):
+    with refused(ValueError, "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no training row"):
         column.numbers(["3/3/2026", "1/2/2026"], place)
     with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; write one such as 2026-01-31"):
         column.numbers(["31/31/2026"], place)
@@ -255,13 +255,13 @@ def test_cells_that_do_not_fit_are_refused() -> None:
         one("x", "1", "1.0000001").numbers(["3e38"], place)
     with refused(ValueError, "row 0 of 'day'", "'soon' is no date"):
         date.numbers(["soon"], place)
-    with refused(ValueError, "row 1 of 'x'", "'1,5' looks like a number with a decimal comma; write points, or say"):
+    with refused(ValueError, "row 1 of 'x'", "'1,5' looks like a number with a decimal comma; write points, or list"):
         learn_columns({"x": ["2", "1,5", "3"]}, place)
     for cell in ("4,321", "1,234,567.5"):
         with refused(ValueError, f"{cell!r} looks like", "or leave commas between thousands out"):
             learn_columns({"x": ["2", cell, "3"]}, place)
     with refused(
-        ValueError, "row 0 of 'x'", "'1.234,5' looks like a number with a decimal comma; write points, or say"
+        ValueError, "row 0 of 'x'", "'1.234,5' looks like a number with a decimal comma; write points, or list"
     ):
         learn_columns({"x": ["1.234,5", "12,25"]}, place)
 
@@ -393,7 +393,7 @@ def test_rows_that_do_not_fit_are_refused_by_line(run: Path, tmp_path: Path) -> 
 def test_new_categories_count_as_missing_and_are_told(run: Path, tmp_path: Path) -> None:
     header = "sold,rooms,area,town,note"
     (tmp_path / "new.csv").write_text(f"{header}\n2026-01-01,2,50,Rome,A bright flat\n2026-01-01,2,50,,A bright flat\n")
-    with pytest.warns(UserWarning, match=r"column 'town': 1 of 2 cells are none of the categories .* such as 'Rome'"):
+    with pytest.warns(UserWarning, match=r"column 'town': 1 of 2 cells are not among the categories .* such as 'Rome'"):
         new, missing = Run(run).predict([tmp_path / "new.csv"])
     assert float(new["price"]) == pytest.approx(float(missing["price"]), rel=1e-4)
 
@@ -763,7 +763,7 @@ def test_series_with_times_of_their_own_are_read_and_their_export_says_why_there
     task.initialise(model, torch.device("cpu"))
     part = task.held_out("test")
     assert torch.equal(task.outputs(model, part.rows, torch.device("cpu")).argmax(1), part.answers.values)
-    with refused(ValueError, "series of the column 'recording' have times of their own", "at one spacing"):
+    with refused(ValueError, "series of the column 'recording' have irregular times", "at one spacing"):
         task.tensor_form(model)
 
 
