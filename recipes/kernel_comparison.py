@@ -113,7 +113,7 @@ def request(config: Config, name: str) -> Request:
     """What is compared on a data set."""
     task, epochs = task_config(config, name), config.epochs or SETS[name].epochs
     stacked = task.with_stack(task.stack)
-    usual = stacked.recommended("small").schedule.asked(epochs=epochs)
+    usual = stacked.recommended("small").schedule.adjusted(epochs=epochs)
     training = TrainingConfig(tensorboard=False, device="cpu", batch_size=usual.batch_size, ema_decay=usual.ema_decay)
     kept_dropout = ("task.model.dropout",) if isinstance(task, ImageLearning.Config) else ()
     return Request(

@@ -59,7 +59,7 @@ def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: p
     assert any(line.startswith("lstm: left out: LSTM integrates over the past") for line in lines)
     names = [" ".join(line.split()[:2]) for line in lines[start + 6 : start + 9]]
     assert names == ["logistic regression", "nearest neighbours", "commonest class"]
-    last = next(line for line in lines if line.startswith("to train on")).split("fredholm ")[1].split()
+    last = next(line for line in lines if line.startswith("to continue its training")).split("fredholm ")[1].split()
     assert last[:3] == ["train", "images", str(data)]
     assert "--init" in last
     assert call(capsys, *last[:-2], "--dry-run", "--run-dir", tmp_path / "longer")[0] == 0

@@ -87,7 +87,7 @@ def test_a_graph_that_lies_elsewhere(
     given = ["predict", "saved", str(folder / "asked.csv")]
     code, _, err = call(capsys, *given)
     assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("error: pairs are told by the graph of the run: no graphs at 'groups'")
+    assert err.startswith("error: predicting links needs the graph of the run: no graphs at 'groups'")
     assert "say where it lies by --task data=PATH" in err
     assert call(capsys, *given, "--task", f"data={folder / 'groups'}") == told
 
@@ -167,7 +167,7 @@ def test_networks_without_heads_are_sized_too(folder: Path, capsys: pytest.Captu
             "groups/nodes.csv, line 1: no column 'heat'; the columns are id, label, x, y",
         ),
         (["predict", "links", "rings/graphs.csv"], "rings/graphs.csv, line 1: no column 'source'"),
-        (["evaluate", "graphs", "--task", "num-folds=5"], "--task num-folds=5 chooses other data"),
+        (["evaluate", "graphs", "--task", "num-folds=5"], "--task num-folds=5 chooses other training data"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(

@@ -151,12 +151,15 @@ def test_ctrl_c_while_torch_is_imported_is_one_line(tmp_path: Path, command: lis
     (tmp_path / "sitecustomize.py").write_text(IN_IMPORT)
     handler = signal.SIG_IGN if is_ignored else signal.default_int_handler
     done = subprocess.run(
-        [sys.executable, *command, "--version"],
+        [sys.executable, *command, "info"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
         preexec_fn=lambda: signal.signal(signal.SIGINT, handler),
         check=False,
     )
-    expected = (0, f"fredholm {__version__}\n", "") if is_ignored else (130, "", "interrupted\n")
-    assert (done.returncode, done.stdout, done.stderr) == expected
+    if is_ignored:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert __version__ in done.stdout
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

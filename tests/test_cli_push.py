@@ -66,7 +66,7 @@ def test_a_card_goes_on_with_the_model(run: Path, tmp_path: Path, capsys: pytest
     assert call(capsys, "push", saved, to)[0] == 0
     assert (to / "README.md").read_text() == card.replace(str(run / "saved"), str(to))
     (saved / "README.md").write_bytes(b"\xff")
-    words = f"{saved / 'README.md'} is no text in UTF-8; write it so, or remove it"
+    words = f"{saved / 'README.md'} is not UTF-8 text; save it as UTF-8, or remove it"
     check_refused(capsys, tmp_path, words, "push", str(saved), str(tmp_path / "third"))
 
 

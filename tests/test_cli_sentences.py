@@ -128,7 +128,7 @@ def test_the_tokenizer_of_a_run_serves_another(
             "objective is 'pearson'; expected one of accuracy",
         ),
         (["evaluate", "run", "--task", "context=64"], "context is 64; the run was made with 32"),
-        (["evaluate", "run", "--task", "split-seed=1"], "--task split-seed=1 chooses other data"),
+        (["evaluate", "run", "--task", "split-seed=1"], "--task split-seed=1 chooses other training data"),
         (["predict", "run", "other.csv"], "other.csv, line 2: column 'label': class '2' is none of 0, 1, those of"),
         (["predict", "run", "one.txt"], "one.txt: is of no known kind; expected .csv"),
         (["predict", "run", "phrases.csv"], "phrases.csv: has no column 'text'; the columns are phrase"),

@@ -99,7 +99,7 @@ def test_an_itnet_and_its_kernel_by_name(
         (["evaluate", "run", "--task", "test-every"], "--task test-every lacks a value; expected 1"),
         (["evaluate", "run", "--task", "test-evry=2"], "Unrecognized options: --task test-evry"),
         (["evaluate", "run", "--task", "test-every=0"], "--task test-every is 0; expected at least 1"),
-        (["evaluate", "run", "--task", "train-every=2"], "--task train-every=2 chooses other data"),
+        (["evaluate", "run", "--task", "train-every=2"], "--task train-every=2 chooses other training data"),
         (["train", "series", *TINY], "no series are given"),
         (["train", "series", "wave.npz", *TINY], "no series at 'wave.npz'"),
         (["train", "series", "waves.npz", "--task.train-drop", "1"], "--task.train-drop is 1.0; expected a share"),

@@ -602,6 +602,10 @@ def _table(folder: Path) -> Subject:
         Image.fromarray(pixels).save(folder / f"{i}.png")
     photos = [row.replace("the cat", f"{i}.png").replace("a dog", f"{i}.png") for i, row in enumerate(rows)]
     (folder / "photos.csv").write_text("\n".join([header, *photos]))
+    for i in range(30):
+        np.save(folder / f"{i}.npy", noise[i, : 5 + i % 4, 0])
+    series = [row.replace(".png", ".npy") for row in photos]
+    (folder / "series.csv").write_text("\n".join([header, *series]))
 
     def fitted(built: TableLearning) -> Iterator[object]:
         yield from _task(built)
@@ -632,6 +636,7 @@ def _table(folder: Path) -> Subject:
             "no header": {"data": str(folder / "bare.csv"), "columns": tuple(header.split(","))},
             "texts": {"texts": ("word",), "tokens": Tokens(vocab_size=60)},
             "images": {"data": str(folder / "photos.csv")},
+            "series": {"data": str(folder / "series.csv")},
             "splits of its own": {"data": str(own)},
         },
     )

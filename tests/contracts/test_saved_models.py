@@ -114,13 +114,13 @@ NO_GRAPH = {
     "MessagePassing.Config": "how its edges are grouped depends on which nodes they join",
     "GraphStackConfig": "how its edges are grouped depends on which nodes they join",
     "GraphMachine.Config": "how its edges are grouped depends on which nodes they join",
-    "LinkMachine.Config": "which edges are left out depends on which pairs are asked about",
+    "LinkMachine.Config": "the edges that are left out depend on the pairs",
     "NodeMachine.Config": "how its edges are grouped depends on which nodes they join",
     "NeighbourhoodBank.Config": "how its edges are grouped depends on which nodes they join",
-    "FilterBank.Config": "samples at other times are read anew",
-    "TableMachine.Config": "how many n-grams rows have depends on their tokens",
-    "TableReading": "how many n-grams rows have depends on their tokens",
-    "NGramBank.Config": "how many n-grams rows have depends on their tokens",
+    "FilterBank.Config": "samples at other times are resampled",
+    "TableMachine.Config": "the number of n-grams depends on the tokens",
+    "TableReading": "the number of n-grams depends on the tokens",
+    "NGramBank.Config": "the number of n-grams depends on the tokens",
 }
 """Why models are refused by `torch.export`."""
 TAKE_NO_TENSORS = {

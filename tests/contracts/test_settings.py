@@ -392,10 +392,16 @@ def table_machine(built: models.TableMachine) -> Iterator[object]:
     categories = torch.stack([torch.arange(9) % (count + 1) - 1 for count in reading.num_categories], 1)
     images = torch.randint(256, (9, reading.num_images, reading.channels, *(reading.image_size or (0, 0))))
     exists = torch.arange(9 * reading.num_images).view(9, -1) % 4 > 0
-    batch = models.TableBatch.of(numbers, categories=categories, tokens=tokens, images=images.byte(), has_image=exists)
+    most = max((each.channels - len(each.observation) for each in reading.series), default=0)
+    series = noise(9, len(reading.series), 7, most)
+    series[..., ::2, :] = torch.nan
+    batch = models.TableBatch.of(
+        numbers, categories=categories, tokens=tokens, images=images.byte(), has_image=exists, series=series
+    )
     torch.manual_seed(0)
     built.fit([(batch, torch.arange(9) % 3)], ClassTarget(names=("a", "b", "c")))
     yield built(batch)
+    yield from (tensor.nan_to_num() for tensor in built.state_dict().values())  # banks of few rows may be silent
 
 
 def sentence_stack(built: models.SignalModel | models.BertSentences) -> Iterator[object]:
@@ -1345,7 +1351,11 @@ SPELLING = ("", " ", " ", " a", "b", " ab", " c", "ca", " bc")
 TOKEN_READING = models.TokenReading(vocab_size=9, context=8, pad=0, separator=2, spelling=SPELLING)
 TEXTS = models.NGramBank.Config(num_grams=50, num_letter_grams=50)
 PICTURES = {"num_images": 1, "channels": 1, "image_size": (9, 8)}
-TABLE_READING = models.TableReading(num_numbers=2, num_categories=(3,), num_texts=1, text=TOKEN_READING, **PICTURES)
+FILTERS = models.FilterBank.Config(num_thresholds=2, num_groups=2)
+RECORDED: dict[str, Any] = {"series": (models.SeriesSampling(channels=2, spacing=1.0, extent=6.0),)}
+TABLE_READING = models.TableReading(
+    num_numbers=2, num_categories=(3,), num_texts=1, text=TOKEN_READING, **PICTURES, **RECORDED
+)
 PATCHES = models.ImageBank.Config(num_filters=4)
 GRAPH_READING = models.GraphReading(features=3, pos_dim=2)
 SERIES = models.SeriesSampling(channels=2, spacing=0.01, extent=0.05)
@@ -1602,11 +1612,12 @@ MODELS = [
     ),
     Subject(
         models.TableMachine.Config,
-        {"num_centres": 16, "num_trees": 5, "texts": TEXTS, "images": PATCHES},
+        {"num_centres": 16, "num_trees": 5, "texts": TEXTS, "images": PATCHES, "series": FILTERS},
         {
             "num_centres": (20,),
             "texts": (dataclasses.replace(TEXTS, order=1), dataclasses.replace(TEXTS, num_grams=4)),
             "images": (dataclasses.replace(PATCHES, num_filters=5),),
+            "series": (dataclasses.replace(FILTERS, num_groups=1),),
             "num_directions": (0, 2),
             "num_trees": (0,),
         },
@@ -1615,7 +1626,7 @@ MODELS = [
     ),
     Subject(
         models.TableReading,
-        {"num_numbers": 2, "num_categories": (3,), "num_texts": 1, "text": TOKEN_READING, **PICTURES},
+        {"num_numbers": 2, "num_categories": (3,), "num_texts": 1, "text": TOKEN_READING, **PICTURES, **RECORDED},
         {
             "num_numbers": (0, 3),
             "may_miss": ((1,), (0, 1)),
@@ -1626,10 +1637,15 @@ MODELS = [
             "images_may_miss": ((0,),),
             "channels": (3,),
             "image_size": ((9, 9),),
+            "series": (
+                (models.SeriesSampling(channels=3, spacing=1.0, extent=6.0, observation=(0,)),),
+                (models.SeriesSampling(channels=2, spacing=1.0, extent=20.0),),
+            ),
+            "series_may_miss": ((0,),),
         },
         table_machine,
         make=lambda **settings: models.TableMachine.Config(
-            num_centres=16, num_trees=5, texts=TEXTS, images=PATCHES
+            num_centres=16, num_trees=5, texts=TEXTS, images=PATCHES, series=FILTERS
         ).build(models.TableReading(**settings), 3),
     ),
     Subject(

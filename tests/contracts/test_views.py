@@ -28,7 +28,7 @@ VIEWS: dict[str, set[type]] = {
     "text": {TextView},
     "masked": {TextView},
     "sentences": {TextView},
-    "table": {ImageView, TextView},
+    "table": {ImageView, SeriesView, TextView},
     "series": {SeriesView},
     "forecast": {SeriesView},
     "segmentation": {ImageView, MaskView},

@@ -292,7 +292,7 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
     asked = type(read)(data=read.data, **columns)
     task, schedule, _ = asked.recommended(preset, epochs=brief["epochs"] or None)
     assert run.config.task == task
-    expected = schedule.asked(epochs=1).settings if brief["epochs"] else schedule.settings
+    expected = schedule.adjusted(epochs=1).settings if brief["epochs"] else schedule.settings
     assert run.config.training == TrainingConfig(**expected, tensorboard=False)
     assert estimator.predict(case.X).shape == (NUM,)
 

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 
 import fredholm
 from fredholm.estimators.tables import _cell
-from fredholm.models import CKCNN, ImageBank, NGramBank, TableMachine
+from fredholm.models import CKCNN, FilterBank, ImageBank, NGramBank, TableMachine
 from fredholm.tasks.tables.columns import Column
 from fredholm.training import Run
 from tests.refusals import refused
@@ -84,7 +84,7 @@ def test_a_category_is_the_same_in_whole_numbers_and_in_floats() -> None:
     frame.loc[0, "zip"] = np.nan
     np.testing.assert_array_equal(regressor.predict(frame)[1:], whole[1:])
     frame.loc[0, "zip"] = 7
-    with pytest.warns(UserWarning, match=r"X: column 'zip': 1 of 120 cells are none of the categories .* such as '7'"):
+    with pytest.warns(UserWarning, match=r"column 'zip': 1 of 120 cells are not among .* such as '7'"):
         regressor.predict(frame)
 
 
@@ -254,7 +254,7 @@ def test_what_is_refused() -> None:
             fredholm.TableClassifier(model=SMALL).fit(frame, classes)
     with refused(ValueError, "training values of 'target' of X and y differ by less than can be computed with"):
         new().fit(frame, 1e-300 * price)
-    with refused(ValueError, "categories are to be 'zap', and no such column is read"):
+    with refused(ValueError, "categories names 'zap', and no such column is read"):
         new(task={"categories": ["zap"]}).fit(frame, price)
     with refused(ValueError, "valid_fraction"):
         new(valid_fraction=0.2).fit(frame, price)
@@ -288,3 +288,17 @@ def test_names_of_images_are_read_from_the_working_folder_on(tmp_path: Path, mon
     assert bool((found == bright[45:])[is_there].all())
     with refused(ValueError, "X, line 1: column 'photo': there is no file none.png"):
         classifier.predict(pd.DataFrame({"photo": ["none.png"], "noise": [0.0]}))
+
+
+def test_names_of_series_are_read_from_the_working_folder_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rises = np.arange(40) % 3 == 0
+    for i, does in enumerate(rises):
+        np.save(f"{i}.npy", np.where(does, 1.0, -1.0) * np.arange(12 + i % 4) / 9 + np.sin(np.arange(12 + i % 4) + i))
+    frame = pd.DataFrame(
+        {"recording": [f"{i}.npy" if i % 7 else None for i in range(40)], "noise": np.sin(np.arange(40))}
+    )
+    small = TableMachine.Config(num_centres=60, num_trees=0, series=FilterBank.Config(num_thresholds=2, num_groups=1))
+    classifier = fredholm.TableClassifier(model=small, random_state=0).fit(frame[:30], rises[:30])
+    found, is_there = classifier.predict(frame[30:]), np.arange(30, 40) % 7 > 0
+    assert bool((found == rises[30:])[is_there].all())

@@ -74,7 +74,7 @@ def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
     assert len(losses) == len(sampled.blocks)
     both = model(kernel=LOW_RANK, num_samples=2)
     both(x)
-    with refused(ValueError, "num_samples=2 draws points, which kernel=ConvolutionConfig is not made for"):
+    with refused(ValueError, "num_samples=2 samples points, which kernel=ConvolutionConfig does not support"):
         model(kernel=ConvolutionConfig(), num_heads=None, num_samples=2)
 
 

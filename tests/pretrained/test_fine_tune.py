@@ -298,7 +298,7 @@ def test_kernels_that_settings_do_not_tell_are_refused(tmp_path: Path) -> None:
     own = own_bert(tmp_path / "own")
     add_kernel(own, kernels.LowRankMLP(8, num_heads=2, pos_dim=1, rank=2))
     own.save_pretrained(tmp_path / "own", overwrite=True)
-    with refused(ValueError, "holds a model with other kernels than its settings say"):
+    with refused(ValueError, "holds a model with other kernels than in its settings"):
         sentence_task(tmp_path / "own")
 
 

@@ -473,5 +473,5 @@ def test_settings_of_hidden_tokens_that_contradict_a_checkpoint(tmp_path: Path) 
     model = PretrainedMasked(checkpoint="nowhere")
     with refused(ValueError, "vocab_size=300 has no effect with", "tokens of its own"):
         MaskedLanguageModelling.Config(data="text.txt", tokens=Tokens(vocab_size=300), model=model)
-    with refused(ValueError, "models.BertMasked: stack.head='none' predicts no hidden tokens"):
+    with refused(ValueError, "models.BertMasked: stack.head='none' predicts no masked tokens"):
         BertMasked.Config(stack=Bert.Config(head="none"))

@@ -210,7 +210,7 @@ def test_what_cannot_be_fitted() -> None:
         linearise(model, lambda old: kernels.LinearAttention(6, 2, is_causal=True), data)
     with refused(TypeError, "must make a fredholm kernel", "Linear"):
         linearise(model, lambda old: nn.Linear(8, 8), data)  # pyright: ignore[reportArgumentType]
-    with refused(ValueError, "none of the 2 operators of GPT2 is meant", "Attention"):
+    with refused(ValueError, "none of the 2 operators of GPT2 is selected", "Attention"):
         linearise(model, linear, data, where=lambda name, operator: False)
     with refused(ValueError, "layer_steps must be at least 0", "-1"):
         linearise(model, linear, data, layer_steps=-1)

@@ -113,7 +113,7 @@ def test_the_report_says_why_others_are_left() -> None:
     assert report.left["positions.weight"].endswith("read by embedding")
     assert report.left["norm.weight"].endswith("read by layer_norm")
     assert report.left["blocks.0.operator.bias"].endswith("read by linear as its constant or signal")
-    assert report.left["blocks.1.operator.output_weight"] == "not meant by where"
+    assert report.left["blocks.1.operator.output_weight"] == "excluded by where"
     assert report.left["unread.weight"] == "not read on these data"
     _, report = quantise(model, [tokens], min_size=10_000)
     assert report.left["blocks.0.operator.output_weight"] == "below 10000 numbers"

@@ -46,7 +46,7 @@ def changed(folder: Path, **values: object) -> Comparison:
 
 def test_the_page_tells_what_was_found(whole: Path) -> None:
     found, told = read_comparison(whole), build_page([whole])
-    assert [tab.name for tab in told.tabs] == ["Comparison", "Training", "Answers", "Examples", "Kernels"]
+    assert [tab.name for tab in told.tabs] == ["Comparison", "Training", "Predictions", "Examples", "Kernels"]
     tables = {block.title: block for block in blocks_of(told, Table) if isinstance(block, Table)}
     table = tables["Kernels under one budget"]
     names = [str(row[0]) for row in table.rows]

@@ -144,13 +144,13 @@ def test_a_model_without_its_run(
     monkeypatch.setattr("fredholm.tasks.images.image_learning.open_images", absent)
     monkeypatch.chdir(tmp_path)
     told = notes_of(build_page([tmp_path / "saved"]))
-    assert "The model cannot be asked about examples: nothing is at 'digits', where they would lie" in told
+    assert "The model cannot be evaluated on examples: nothing is at 'digits', relative to" in told
     assert "pass others" not in told
     (tmp_path / "saved" / "model.safetensors").write_bytes(b"")
     assert "Its model cannot be read: " in notes_of(build_page([tmp_path / "saved"]))
 
 
-def test_tables_are_of_the_answers(run: Path) -> None:
+def test_tables_are_of_the_predictions(run: Path) -> None:
     found = build_page([run])
     tables = {block.title: block for block in blocks_of(found, Table) if isinstance(block, Table)}
     by_class = tables["Class by class"]
@@ -188,7 +188,7 @@ def test_every_task_has_its_page(tmp_path: Path) -> None:
         folder = tmp_path / f"run {number}"
         train(Run.Config(task=config, training=training), folder)
         found = build_page([folder])
-        assert [tab.name for tab in found.tabs[:4]] == ["Overview", "Training", "Answers", "Examples"], config
+        assert [tab.name for tab in found.tabs[:4]] == ["Overview", "Training", "Predictions", "Examples"], config
         assert blocks_of(found, Figure)
         cards = [card for block in found.tabs[3].sections[0].blocks if block.kind == "gallery" for card in block.cards]  # pyright: ignore
         assert cards
@@ -257,7 +257,7 @@ def test_kernels_are_shown_as_they_are(run: Path) -> None:
     (tab,) = (tab for tab in found.tabs if tab.name == "Kernels")
     (section,) = tab.sections
     titles = [getattr(block, "title", "") for block in section.blocks]
-    assert titles[:2] == ["Routes and costs", "Why not by other routes"]
+    assert titles[:2] == ["Routes and costs", "Reasons against other routes"]
     assert {"Singular values", "Receptive fields", "Symmetry, measured"} <= set(titles)
     (costs,) = (block for block in section.blocks if isinstance(block, Table) and block.title == "Routes and costs")
     asked = Run(run, device="cpu")
@@ -401,10 +401,10 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     mean = sum(row["bits"] * row["tokens"] for row in rows) / sum(row["tokens"] for row in rows)
     assert mean == pytest.approx(run.evaluate("test")["loss"] / math.log(2), rel=1e-4)
     galleries = [block for block in blocks_of(told, Gallery) if isinstance(block, Gallery)]
-    assert "How it goes on" in [block.title for block in galleries]
+    assert "Continuations" in [block.title for block in galleries]
     text.unlink()
     found = build_page([tmp_path / "run"])
-    assert "cannot be asked about examples" in notes_of(found)
+    assert "cannot be evaluated on examples" in notes_of(found)
     assert blocks_of(found, Plot)
 
 
@@ -421,7 +421,7 @@ def test_one_class_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of one class" in notes_of(build_page([copy]))
 
 
-def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_with_one_example_has_a_note(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fredholm.tasks import ImageLearning
 
     whole = ImageLearning.outputs_and_targets
@@ -434,7 +434,7 @@ def test_a_class_with_one_example_is_told(copy: Path, monkeypatch: pytest.Monkey
         return outputs, torch.where((torch.arange(len(targets)) == 0) & is_first, 5, 3)
 
     monkeypatch.setattr(ImageLearning, "outputs_and_targets", with_lone)
-    assert "Of 5 there is a single example" in notes_of(build_page([copy]))
+    assert "Classes with a single example: 5." in notes_of(build_page([copy]))
 
 
 def test_the_command_writes_into_the_run_folder(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -496,7 +496,7 @@ def test_no_other_file_is_replaced(copy: Path, tmp_path: Path, capsys: pytest.Ca
     notes.write_text("mine")
     code, _, err = call(capsys, "report", copy, "--output", notes)
     assert code == 2
-    assert "is no page of this program" in err
+    assert "is not a page of this program" in err
     assert notes.read_text() == "mine"
 
 

@@ -44,24 +44,24 @@ def test_a_task_may_ask_for_some_steps_at_least() -> None:
 
 def test_averages_evaluations_and_patience_follow_other_epochs() -> None:
     usual = schedule_for(1000, Effort("small"), has_valid=True, least_steps=5000)
-    assert usual.asked(epochs=usual.epochs) == usual
-    few = usual.asked(epochs=8)
+    assert usual.adjusted(epochs=usual.epochs) == usual
+    few = usual.adjusted(epochs=8)
     assert (few.epochs, few.evaluate_every, few.patience) == (8, 1, 5)
     assert few.ema_decay == pytest.approx(1 - 50 / (8 * 16), abs=1e-4)
     assert (few.batch_size, few.learning_rate) == (usual.batch_size, usual.learning_rate)
-    assert schedule_for(1000, Effort("small"), has_valid=False).asked(epochs=90).patience is None
+    assert schedule_for(1000, Effort("small"), has_valid=False).adjusted(epochs=90).patience is None
     at_once = replace(usual, epochs=0)
-    assert at_once.asked(epochs=8, batch_size=4).settings == at_once.settings == {"epochs": 0}
+    assert at_once.adjusted(epochs=8, batch_size=4).settings == at_once.settings == {"epochs": 0}
 
 
 def test_averages_follow_other_batches_and_epochs_stay() -> None:
     usual = schedule_for(1000, Effort("small"), has_valid=True, least_steps=5000)
-    assert usual.asked(batch_size=usual.batch_size) == usual.asked() == usual
-    small = usual.asked(batch_size=10)
+    assert usual.adjusted(batch_size=usual.batch_size) == usual.adjusted() == usual
+    small = usual.adjusted(batch_size=10)
     assert small == replace(usual, batch_size=10, ema_decay=small.ema_decay)
     assert small.ema_decay == pytest.approx(1 - 50 / (usual.epochs * 100), abs=1e-4)
-    both = usual.asked(epochs=8, batch_size=10)
-    assert both == replace(usual.asked(epochs=8), batch_size=10, ema_decay=both.ema_decay)
+    both = usual.adjusted(epochs=8, batch_size=10)
+    assert both == replace(usual.adjusted(epochs=8), batch_size=10, ema_decay=both.ema_decay)
     assert both.ema_decay == pytest.approx(1 - 50 / (8 * 100), abs=1e-4)
 
 
@@ -71,7 +71,9 @@ def test_averages_follow_other_batches_and_epochs_stay() -> None:
 )
 def test_few_epochs_are_of_smaller_batches_so_that_they_have_some_steps(num_train: int, epochs: int, size: int) -> None:
     def found(**settings: Any) -> Schedule:
-        return schedule_for(num_train, Effort("small", epochs=epochs), has_valid=True, **settings).asked(epochs=epochs)
+        return schedule_for(num_train, Effort("small", epochs=epochs), has_valid=True, **settings).adjusted(
+            epochs=epochs
+        )
 
     usual = schedule_for(num_train, Effort("small"), has_valid=True).batch_size
     assert found().batch_size == size

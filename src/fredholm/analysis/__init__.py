@@ -1,4 +1,4 @@
-"""Reading a trained kernel: weights, centrality, faithfulness of maps, and pictures."""
+"""Analysis of trained kernels: attention weights, centrality, faithfulness of relevance maps, spectra and plots."""
 
 from fredholm.analysis.alignment import Alignment, alignment, perron_alignment
 from fredholm.analysis.attention_gradient import (

@@ -1,4 +1,4 @@
-"""How alike two weightings of the same points are; the weights of linear infinite attention and their Perron vectors.
+"""Similarity of two weightings of the same points, such as linear infinite attention's weights and Perron vectors.
 
 Legend
     a, b         two vectors over points, `(..., N)`        r(·)    ranks from 1; equal values share their mean rank
@@ -25,7 +25,7 @@ from fredholm.operators import IntegralOperator
 
 
 class Alignment(NamedTuple):
-    """Two measures of likeness, `(...)` each, in [-1, 1]."""
+    """Two similarity measures, `(...)` each, in [-1, 1]."""
 
     cosine: Tensor
     spearman: Tensor
@@ -39,8 +39,8 @@ def alignment(weights: Tensor, vector: Tensor) -> Alignment:
         vector: the same shape, such as that of `perron_vector`.
 
     Raises:
-        ValueError: on shapes that differ, fewer than two points, values that are not finite, or vectors with one
-            value everywhere, which order nothing.
+        ValueError: on shapes that differ, fewer than two points, values that are not finite, or constant vectors,
+            which have no ranks.
     """
     if weights.shape != vector.shape or weights.ndim < 1 or weights.shape[-1] < 2:
         raise ValueError(
@@ -62,7 +62,7 @@ def alignment(weights: Tensor, vector: Tensor) -> Alignment:
 
 
 def ranks(values: Tensor) -> Tensor:
-    """Ranks along the last dimension, from 1; equal values share the mean of theirs. Float64."""
+    """Ranks along the last dimension, from 1, in float64; equal values share the mean of their ranks."""
     ordered = values.sort(-1).values.contiguous()
     values = values.contiguous()
     below, up_to = (torch.searchsorted(ordered, values, right=right) for right in (False, True))
@@ -74,7 +74,7 @@ def _centred(values: Tensor) -> Tensor:
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    # sizes first: squares of small weights underflow
+    # scaled first, since squares of small weights underflow
     a, b = (side / side.abs().amax(-1, keepdim=True) for side in (a, b))
     norms = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
     return ((a * b).sum(-1) / norms).clamp(-1, 1)
@@ -82,14 +82,14 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
 
 @torch.no_grad()
 def perron_alignment(model: nn.Module, inputs: Tensor) -> dict[str, Alignment]:
-    """The alignment of every layer of linear infinite attention in a model, head by head, while it reads some inputs.
+    """Alignment of weights and Perron vector in every linear infinite attention of a model, per head and input.
 
-    One sample is one head at one input. Points that do not exist, or have no mass, are left out.
+    One sample is one head at one input. Masked points and points without mass are left out.
 
     Args:
         model: any module with operators of `kernels.LinearInfiniteAttention` inside, or one itself (its name is then
             "").
-        inputs: what it takes.
+        inputs: inputs of the model.
 
     Returns:
         by name of the operator, in the order of `model.named_modules()`: cosine and Spearman's correlation, `(B, H)`.

@@ -1,4 +1,4 @@
-"""Attention as a gradient step: the exact identity, and what softmax does to it.
+"""Attention as a gradient step: the exact identity of linear attention, and the expansion of softmax attention.
 
 Legend
     Φ, r       features of N samples, (N, K), and residuals y - Φ c, (N, m)       ω    mass of a sample, p = ω / Σ ω
@@ -16,7 +16,7 @@ is at most B² R / τ².
 Source: Neural Fields Meet Attention, theorems 3, 6, 14 and 16, appendix A.4. Deviations: weights and vector values; a
 constant in the bound, where the paper has one that it leaves open and lets grow with N; only r has to be centred, as
 Σ p_i s̄ r_i = s̄ r̄. Where r is not, the first-order term is the gradient of the centred features, and
-`SoftmaxExpansion.gradient` adds what is missing.
+`SoftmaxExpansion.gradient` adds the missing term.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,7 @@ def negative_gradient(features: Tensor, residual: Tensor, weights: Tensor | None
 def preconditioned_step(
     queries: Tensor, readout: Tensor, features: Tensor, residual: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """Δc = R Q g, `(..., K, m)`: what H heads of linear attention with the queries Q and the readout R add, at η = 1.
+    """Δc = R Q g, `(..., K, m)`: the update by H heads of linear attention with queries Q and readout R, at η = 1.
 
     With R = Q⁺ it is g where Q has full column rank K, which needs H >= K; with fewer heads it is the projection of g
     on their span. (The paper's Qᵀ is this Q; it asks for full row rank of its own in one place and for full column rank
@@ -79,7 +79,7 @@ class SoftmaxExpansion(NamedTuple):
 def softmax_expansion(
     queries: Tensor, features: Tensor, residual: Tensor, temperature: float, weights: Tensor | None = None
 ) -> SoftmaxExpansion:
-    """Softmax attention at a temperature beside its expansion; arguments as in `preconditioned_step`.
+    """Softmax attention at a temperature and its expansion; arguments as in `preconditioned_step`.
 
     In float64 the remainder keeps digits up to τ of about 10⁶ times the range of s.
 
@@ -143,8 +143,8 @@ def _range(values: Tensor, shares: Tensor, dim: int) -> Tensor:
 def _check(features: Tensor, residual: Tensor, weights: Tensor | None) -> None:
     fits = features.ndim >= 2 and residual.ndim >= 2 and features.shape[:-1] == residual.shape[:-1]
     if not fits or (weights is not None and weights.shape != features.shape[:-1]):
-        came = "" if weights is None else f" and weights {tuple(weights.shape)}"
+        got = "" if weights is None else f" and weights {tuple(weights.shape)}"
         raise ValueError(
             "analysis: features (..., N, K), residual (..., N, m) and weights (..., N) must agree; got "
-            f"{tuple(features.shape)}, {tuple(residual.shape)}{came}"
+            f"{tuple(features.shape)}, {tuple(residual.shape)}{got}"
         )

@@ -1,4 +1,4 @@
-"""How much a point matters in the graph of attention: walks of every length, each step discounted.
+"""Centrality of points in the attention graph, by walks of every length with discounted steps.
 
 Legend
     A ≥ 0        weights from point i to point j, `(..., N, N)`        γ    discount of a step, in (0, 1)
@@ -11,7 +11,7 @@ Legend
 
 Source: Infinite Self-Attention, eq. 6-8 and 13-15. Deviation: ‖A‖_F = 1 makes the series converge, but not M
 substochastic, which the paper takes for granted: rows may sum to √N. N is then still Σ Mᵗ, and no longer a number of
-visits; `markov_reading` says which.
+visits; `markov_reading` decides which holds.
 """
 
 from typing import NamedTuple
@@ -33,20 +33,20 @@ def expected_visits(A: Tensor, gamma: float | Tensor) -> Tensor:
         gamma: γ in (0, 1), one number, or a tensor for the leading dimensions, such as `(H,)`.
 
     Raises:
-        TypeError, ValueError: on weights or a discount that are none, or a series that diverges.
+        TypeError, ValueError: on invalid weights, an invalid discount, or a series that diverges.
     """
     step = _step("expected_visits", A, gamma)
     return _inverse(step)
 
 
 def outgoing_influence(A: Tensor, gamma: float | Tensor) -> Tensor:
-    """N e, `(..., N)`: under a Markov reading, the points that a walk from each visits; see `expected_visits`."""
+    """N e, `(..., N)`: under a Markov reading, the expected visits of a walk from each point; see `expected_visits`."""
     step = _step("outgoing_influence", A, gamma)
     return _solved(step)
 
 
 def incoming_influence(A: Tensor, gamma: float | Tensor) -> Tensor:
-    """Nᵀ e, `(..., N)`: under a Markov reading, visits to each by walks, one from every point."""
+    """Nᵀ e, `(..., N)`: under a Markov reading, the expected visits to each point by walks, one from every point."""
     step = _step("incoming_influence", A, gamma)
     return _solved(step.mT)
 
@@ -78,12 +78,12 @@ def absorption_probabilities(A: Tensor, gamma: float | Tensor) -> Tensor:
 
 
 def _step(name: str, A: Tensor, gamma: float | Tensor) -> Tensor:
-    """γA, once it is known that Σ (γA)ᵗ converges."""
+    """γA, after a check that Σ (γA)ᵗ converges."""
     matrix = checked_matrix(name, A)
     step = checked_discount(name, gamma, matrix) * matrix
     if step.shape[-1] == 0:
         return step
-    # each of the three bounds the spectral radius, and costs less than it
+    # three upper bounds of the spectral radius that are cheaper than the radius itself
     bound = torch.stack([step.sum(-1).amax(-1), step.sum(-2).amax(-1), torch.linalg.matrix_norm(step)]).amin(0)
     doubtful = step[bound >= 1]
     if doubtful.numel():
@@ -106,7 +106,7 @@ def _inverse(step: Tensor) -> Tensor:
 
 
 def _solved(step: Tensor, right: Tensor | None = None) -> Tensor:
-    """(I - M)⁻¹ right, or of ones."""
+    """(I - M)⁻¹ right; the right side defaults to ones."""
     right = step.new_ones(*step.shape[:-1], 1) if right is None else right
     return solve_each(_identity(step) - step, right)[..., 0]
 
@@ -117,22 +117,22 @@ class MarkovReading(NamedTuple):
     holds: Tensor
     """`(...)` bool: γ max_i Σ_j A_ij < 1."""
     margin: Tensor
-    """`(...)`: 1 - γ max_i Σ_j A_ij, by how much; negative where the reading fails."""
+    """`(...)`: 1 - γ max_i Σ_j A_ij; negative where the reading fails."""
     ending: Tensor
-    """R, `(..., N)`: the chance that a walk ends at a point, and no chance where it is negative."""
+    """R, `(..., N)`: the probability that a walk ends at a point; not a probability where it is negative."""
     fails: Tensor
     """`(..., N)` bool: the points with R <= 0."""
 
 
 def markov_reading(A: Tensor, gamma: float | Tensor) -> MarkovReading:
-    """Whether γA is the walk of an absorbing Markov chain for this input, by how much, and where not.
+    """Tests whether γA is the walk of an absorbing Markov chain, with the margin and the points where it is not.
 
     Args:
         A: weights >= 0, `(..., N, N)`.
         gamma: γ in (0, 1), one number or one for each of the leading dimensions.
 
     Raises:
-        TypeError, ValueError: on weights or a discount that are none, or no points.
+        TypeError, ValueError: on invalid weights, an invalid discount, or no points.
     """
     matrix = checked_matrix("markov_reading", A)
     if matrix.shape[-1] == 0:

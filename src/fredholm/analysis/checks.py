@@ -1,17 +1,21 @@
-"""What the readings of attention weights ask of them."""
+"""Checks of attention weights and discounts before they are analysed."""
 
 import torch
 from torch import Tensor
 
 
 def checked_matrix(name: str, A: Tensor) -> Tensor:
-    """A square matrix of finite weights >= 0, `(..., N, N)`, in at least float32; raises in the name of a function.
+    """Checks for square matrices of finite weights >= 0, `(..., N, N)`, and returns them in at least float32.
 
-    A solver may leave zeros a little below 0: down to a hundred roundings of the largest weight these are zeros.
+    Values slightly below 0, as solvers leave them, become 0: down to 100 rounding errors of the largest weight.
+
+        Args:
+            name: function named in the error messages.
+            A: the weights.
     """
     if not isinstance(A, Tensor) or not A.dtype.is_floating_point:
-        came = str(A.dtype) if isinstance(A, Tensor) else type(A).__name__
-        raise TypeError(f"analysis.{name}: weights must be a float tensor (..., N, N); got {came}")
+        got = str(A.dtype) if isinstance(A, Tensor) else type(A).__name__
+        raise TypeError(f"analysis.{name}: weights must be a float tensor (..., N, N); got {got}")
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ValueError(
             f"analysis.{name}: weights must be (..., N, N), from the points of a domain to the same points; "
@@ -27,7 +31,7 @@ def checked_matrix(name: str, A: Tensor) -> Tensor:
 
 
 def checked_discount(name: str, gamma: float | Tensor, A: Tensor) -> Tensor:
-    """γ as a tensor that multiplies matrices `(..., N, N)`; raises unless it is in (0, 1) and fits the matrices."""
+    """Checks that γ is in (0, 1) and broadcasts to the matrices; returns a tensor that multiplies `(..., N, N)`."""
     discount = torch.as_tensor(gamma, dtype=A.dtype, device=A.device)
     if not bool(((discount > 0) & (discount < 1)).all()):
         raise ValueError(f"analysis.{name}: gamma must be in (0, 1); got {_range_text(discount)}")

@@ -1,4 +1,4 @@
-"""Which route each operator of a model takes, and what it costs."""
+"""The route, time and memory of each operator of a model."""
 
 import time
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ from fredholm.operators.cost import PeakMemory, synchronize
 
 
 class OperatorCost(NamedTuple):
-    """Of one operator at one integral."""
+    """Route and cost of one operator at one integral."""
 
     route: str
-    """What `IntegralOperator.explain` says of it: the route that is taken, and why not the others."""
+    """Output of `IntegralOperator.explain`: the chosen route, and why not the others."""
     seconds: float
-    """Of a call, the median of three after one that is not counted."""
+    """Time of a call: the median of three after a warm-up call."""
     megabytes: float
-    """That the peak of a call is above what was in use before it, in 1e6 bytes, as the system counts."""
+    """Peak memory of a call above the memory in use before it, in 1e6 bytes, as the system counts."""
 
 
 @torch.no_grad()
 def operator_costs(
     operators: Mapping[str, IntegralOperator], integrals: Mapping[str, Integral[Kernel]]
 ) -> dict[str, OperatorCost]:
-    """Times each operator by itself at what it was given (`record_integrals`), forward alone.
+    """Measures the forward pass of each operator by itself at recorded inputs (`record_integrals`).
 
     Args:
-        operators: by name.
-        integrals: of some of them, by the same names.
+        operators: operators by name.
+        integrals: integrals of some of them, by the same names.
     """
     found = {}
     for name, integral in integrals.items():

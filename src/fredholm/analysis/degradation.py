@@ -1,12 +1,12 @@
-"""Degradation curves: how a class's confidence falls as patches are taken from an image.
+"""Degradation curves: the confidence in a class as patches of an image are removed.
 
 Legend
-    f_k          confidence once a share s_k of the patches is gone, s_0 = 0 … s_K = 1
+    f_k          confidence after a share s_k of the patches is removed, s_0 = 0 … s_K = 1
 
     AUC = ∫₀¹ f ds  (trapezoids),   AOC = 1 - AUC
 
-Patches go most relevant first (MoRF: a map that tells what the model reads makes f fall early, AOC near 1) or least
-relevant first (LeRF: f stays, AUC near 1). Source: Samek et al. 2017; Infinite Self-Attention, section 4.2 and
+Patches are removed most relevant first (MoRF: with a faithful map f falls early, AOC near 1) or least relevant first
+(LeRF: f stays, AUC near 1). Source: Samek et al. 2017; Infinite Self-Attention, section 4.2 and
 supplement, section 9, which names the areas without a formula: these are the plain ones, of f as it is.
 """
 
@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 Order = Literal["morf", "lerf"]
-"""Most, or least, relevant patches first."""
+"""Order of removal: most or least relevant patches first."""
 Fill = Literal["mean", "zero", "blur"]
-"""What a patch becomes: the mean of each channel of its image, zero, or what a Gaussian blur leaves of it."""
+"""Replacement of a removed patch: the mean of each channel of its image, zero, or the Gaussian-blurred image."""
 
 
 class DegradationCurve(NamedTuple):
-    """Confidence against the share of patches that are gone, for each image."""
+    """Confidence against the share of removed patches, for each image."""
 
     removed: Tensor
     """s, `(K + 1,)`, from 0 to 1."""
@@ -45,17 +45,17 @@ def degradation_curve(
     fill: Fill = "mean",
     steps: int | None = None,
 ) -> DegradationCurve:
-    """Removes the patches of images by their relevance and asks for the confidence after each step.
+    """Removes the patches of images by their relevance and evaluates the confidence after each step.
 
     Args:
         confidence: from images `(B, C, H, W)` to the confidence in one class of each, `(B,)`, such as its probability.
         images: `(B, C, H, W)`, as the model takes them.
-        relevance: of patches, `(B, rows, columns)`, as `patch_relevance` gives it; rows divide H and columns W. Of
-            equally relevant patches the one further up, then further left, goes first.
+        relevance: relevance of patches, `(B, rows, columns)`, as from `patch_relevance`; rows divide H and columns W.
+            Of equally relevant patches the upper one, then the left one, is removed first.
         order: "morf" or "lerf".
         fill: "mean", "zero" (the mean of the data where it was standardised) or "blur", a Gaussian as wide as half a
             patch's longer side.
-        steps: number K of steps, in which equally many patches go as far as they divide; None: one patch a step.
+        steps: number K of steps, each with as nearly as possible the same number of patches; None: one patch a step.
 
     Raises:
         ValueError: on sizes that do not fit, values that are not finite, or a confidence of another shape.
@@ -67,7 +67,7 @@ def degradation_curve(
     if not 1 <= steps <= num_patches:
         raise ValueError(f"analysis.degradation_curve: steps must be from 1 to {num_patches} patches; got {steps}")
     ranking = relevance.flatten(1).argsort(dim=1, descending=order == "morf", stable=True)
-    place = ranking.argsort(dim=1)  # of each patch in the order in which they go
+    place = ranking.argsort(dim=1)  # rank of each patch in the order of removal
     background = _background(images, (images.shape[2] // rows, images.shape[3] // columns), fill)
     counts = [round(step * num_patches / steps) for step in range(steps + 1)]
     values = []
@@ -102,7 +102,7 @@ def _check(images: Tensor, relevance: Tensor, order: str, fill: str) -> None:
 
 
 def _background(images: Tensor, patch: tuple[int, int], fill: Fill) -> Tensor:
-    """What is seen where a patch is gone, as large as the images."""
+    """The replacement of removed patches, as large as the images."""
     if fill == "zero":
         return torch.zeros_like(images)
     if fill == "mean":
@@ -115,7 +115,7 @@ def _background(images: Tensor, patch: tuple[int, int], fill: Fill) -> Tensor:
 
 
 def _blur_along(images: Tensor, dim: int, deviation: float) -> Tensor:
-    """A Gaussian along one dimension, by a matrix of weights whose rows sum to 1: nothing enters from outside."""
+    """Gaussian blur along one dimension; the weights sum to 1 inside the image, so that no padding enters."""
     index = torch.arange(
         images.shape[dim], device=images.device, dtype=torch.promote_types(images.dtype, torch.float32)
     )

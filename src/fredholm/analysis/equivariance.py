@@ -1,13 +1,13 @@
-"""How far an operator is from moving its result with its samples.
+"""Equivariance error of an operator under moves of its samples.
 
 Legend
-    S, g·S     samples {(x_i, u_i)}, and {(g x_i, u_i)}        O(S)    what the operator makes of them, a function
-    x̂_q        places where it is compared
+    S, g·S     samples {(x_i, u_i)}, and {(g x_i, u_i)}        O(S)    the operator's result for them, a function
+    x̂_q        positions where results are compared
 
     error = rms_q ‖O(g·S)(g x̂_q) - O(S)(x̂_q)‖
 
 Source: Neural Fields Meet Attention, 3.2 and 4.1. Deviation: the paper states this error alone, which a field near 0
-passes whatever it does; here it is also given relative to the norm rms_q ‖O(S)(x̂_q)‖, and a field without norm is
+always passes; here it is also given relative to the norm rms_q ‖O(S)(x̂_q)‖, and a field without norm is
 refused.
 """
 
@@ -25,7 +25,7 @@ from fredholm.fields.placed_field import PlacedField
 NAME = "analysis.equivariance_error"
 
 SetOperator = Callable[[Tensor, Domain], Tensor | PlacedField]
-"""From a signal `(B, N, C)` and where it lives to fields, to a signal at the same points, or to a vector a set."""
+"""A map from a signal `(B, N, C)` and its domain to fields, a signal at the same points, or one vector per set."""
 
 
 class EquivarianceError(NamedTuple):
@@ -36,10 +36,10 @@ class EquivarianceError(NamedTuple):
     relative: Tensor
     """The same, divided by `norm`."""
     norm: Tensor
-    """Root mean square over places and channels of what the operator makes of the samples as they are, `(B,)`."""
+    """Root mean square of the result for the unmoved samples, over positions and channels, `(B,)`."""
     variation: Tensor
-    """Root mean square of its deviation from its own mean over places, `(B,)`: near 0 the result is a constant, which
-    moves with everything. 0 for a vector."""
+    """Root mean square of that result's deviation from its mean over positions, `(B,)`. Near 0 the result is a
+    constant, which is equivariant trivially. 0 for a vector."""
 
 
 @torch.no_grad()
@@ -54,7 +54,7 @@ def equivariance_error(
     min_norm: float = 1e-3,
     generator: torch.Generator | None = None,
 ) -> EquivarianceError:
-    """How far O(g·S) is from g·O(S), for drawn g of a group.
+    """Measures the distance of O(g·S) from g·O(S) for random g of a group.
 
     Args:
         operator: an `IntegralOperator`, a block, a `FieldOperator`, or any function of a signal and a domain, in
@@ -62,22 +62,22 @@ def equivariance_error(
             must stay as it is, and fields are compared at `query_pos`.
         moves: the group.
         u: the signal, `(B, N, C)`; scalars in every channel: a move does not change them.
-        domain: where it lives; weights and masks move along, and other structure (grids, times) is not kept.
-        query_pos: places where fields are compared, `(Nq, s)` or `(B, Nq, s)`; None: the points themselves.
+        domain: domain of the signal; weights and masks move along, other structure (grids, times) is not kept.
+        query_pos: positions where fields are compared, `(Nq, s)` or `(B, Nq, s)`; None: the points themselves.
         num_moves: G, at least 1.
-        min_norm: the least norm that tells anything, in the unit of the result.
-        generator: of the draws; None: torch's global seed.
+        min_norm: smallest norm at which the error is meaningful, in the unit of the result.
+        generator: random generator of the moves; None: torch's global seed.
 
     Raises:
         ValueError: where the norm of a result is at most `min_norm`, or it is not finite.
-        TypeError: on an operator that gives neither.
+        TypeError: on an operator that returns none of these.
     """
     check_count(NAME, "num_moves", num_moves)
     pos = domain.pos.expand(len(u), -1, -1) if domain.pos.ndim == 2 else domain.pos
-    asked = pos if query_pos is None else query_pos.to(pos)
+    compared_pos = pos if query_pos is None else query_pos.to(pos)
     is_there = domain.mask if query_pos is None else None
     still = Move(torch.eye(domain.pos_dim, dtype=torch.float64), torch.zeros(domain.pos_dim, dtype=torch.float64))
-    reference = _result(operator, still, u, domain, pos, asked)
+    reference = _result(operator, still, u, domain, pos, compared_pos)
     places = _places(reference, u, is_there)
     norm = _rms(reference, places)
     if not bool(norm.isfinite().all()):
@@ -90,14 +90,14 @@ def equivariance_error(
     absolute = []
     for _ in range(num_moves):
         move = moves.draw(domain.pos_dim, domain.num_points, generator)
-        absolute.append(_rms(_result(operator, move, u, domain, pos, asked) - reference, places))
+        absolute.append(_rms(_result(operator, move, u, domain, pos, compared_pos) - reference, places))
     errors = torch.stack(absolute)
     mean = (places * reference).sum(1, keepdim=True) / places.sum(1, keepdim=True).clamp_min(1)
     return EquivarianceError(errors, errors / norm, norm, _rms(reference - mean, places))
 
 
-def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: Tensor, asked: Tensor) -> Tensor:
-    """The operator's result for moved samples, at moved places, in the order of before, `(B, places, C)` in float64."""
+def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: Tensor, compared_pos: Tensor) -> Tensor:
+    """The operator's result for moved samples at moved positions, in the original order, `(B, places, C)`, float64."""
     order = move.order
     mask, weights = domain.mask, None if domain.is_even else domain.weights
     moved = move(pos)
@@ -108,11 +108,11 @@ def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: T
         weights = None if weights is None else weights[..., order]
     found = operator(u, Points(moved, weights, mask, periodic=domain.is_periodic))
     if isinstance(found, PlacedField):
-        return found(move(asked)).double()
+        return found(move(compared_pos)).double()
     if not isinstance(found, Tensor) or found.ndim not in (2, 3):
-        came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise TypeError(
-            f"{NAME}: the operator must give fields, (batch, points, channels) or (batch, channels); got {came}"
+            f"{NAME}: the operator must give fields, (batch, points, channels) or (batch, channels); got {got}"
         )
     if found.ndim == 2:
         return found[:, None].double()
@@ -124,7 +124,7 @@ def _result(operator: SetOperator, move: Move, u: Tensor, domain: Domain, pos: T
 
 
 def _places(reference: Tensor, u: Tensor, is_there: Tensor | None) -> Tensor:
-    """Which places count, `(B, places, 1)`, 0 or 1."""
+    """Mask of the positions that count, `(B, places, 1)`, 0 or 1."""
     ones = torch.ones_like(reference[..., :1])
     if is_there is None or reference.shape[1] != u.shape[1]:
         return ones

@@ -1,16 +1,16 @@
-"""What a kernel is on the mean as a function of displacement or distance.
+"""Mean profile of a kernel as a function of displacement or distance.
 
 Legend
     κ_ij     (d_out, d_in) matrix at a query x_i and a point x_j;  R_h, the d_h rows of head h
-    s_ij     what is read of it:   size      √(Σ_{a in R_h, b} κ_ij[a, b]² / d_h), which no rotation of channels changes
+    s_ij     the reading of κ_ij:  size      √(Σ_{a in R_h, b} κ_ij[a, b]² / d_h), which no rotation of channels changes
                                    diagonal  Σ_{a in R_h} κ_ij[a, a] / d_h, which has a sign
                                    (a, b)    κ_ij[a, b], of one entry, and then of one head
     P(δ)     pairs, in all entries of the batch, whose displacement x_i - x_j (or distance) is δ, or in the bin round it
 
     mean(δ) = Σ_{P(δ)} s_ij / |P(δ)|,   deviation(δ)² = Σ_{P(δ)} (s_ij - mean(δ))² / |P(δ)|
 
-A convolution has deviation 0, and its mean is its stencil. Attention has no function of displacement behind it: its
-mean is over pairs, and the deviation says how much is content. The mass of points is not part of it: κ, times the pair
+A convolution has deviation 0, and its mean is its stencil. Attention is no function of displacement: its mean is over
+pairs, and the deviation measures the dependence on content. The masses of points are not included: κ, times the pair
 weights of the measure, is the density that is integrated. Pairs of points without mass are left out.
 """
 
@@ -42,10 +42,10 @@ class KernelProfile:
     """H heads at K displacements or distances, in ascending order.
 
     Args:
-        by: what places are.
+        by: whether places are displacements or distances.
         places: displacements `(K, s)`, or distances `(K, 1)`.
-        mean, deviation: of what is read, `(H, K)`.
-        count: pairs at each place, `(K,)`, at least 1.
+        mean, deviation: mean and standard deviation of the reading, `(H, K)`.
+        count: number of pairs at each place, `(K,)`, at least 1.
     """
 
     by: Axis
@@ -58,8 +58,8 @@ class KernelProfile:
         """Draws the means with their deviations as bands; displacements in the plane as a map of one head.
 
         Args:
-            axes: of matplotlib; None: of a new figure.
-            head: which; None: all, and of a map the first.
+            axes: axes of matplotlib; None: those of a new figure.
+            head: index of the head; None: all, and of a map the first.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -100,28 +100,29 @@ def kernel_profile(
     bins: int = 32,
     num_queries: int = 64,
 ) -> KernelProfile:
-    """The mean of κ over pairs of points at a displacement or distance; see the head of this file.
+    """Computes the mean of κ over pairs of points by displacement or distance; see the module's docstring.
 
     Args:
         operator: an operator or kernel, or an integral (`record_integrals`), which has its own signal and domain.
         u: the signal at which κ is read, `(B, N, d_in)`.
-        domain: where it lives; None: `Sequence(N)`.
+        domain: domain of the signal; None: `Sequence(N)`.
         by: displacement, or its Euclidean length.
-        reading: what is read of κ: size, diagonal, or one entry (a, b).
-        bins: displacements of an axis, or distances, that are kept as they are; where there are more, bins of equal
-            width along each axis, each at the mean of what lies in it along this axis.
-        num_queries: queries that are read at most, evenly spaced, or of a causal kernel the first points.
+        reading: the number that is read of each κ_ij: size, diagonal, or one entry (a, b).
+        bins: most distinct displacements along an axis, or distances, that are kept unbinned; beyond it bins of equal
+            width along each axis, each placed at the mean of its values.
+        num_queries: most queries that are read, evenly spaced, or of a causal kernel the first points.
 
     Raises:
-        TypeError, ValueError: no operator; no such entry, or no diagonal; or a kernel that is too large to be read.
+        TypeError, ValueError: an argument that is no operator, an entry or a diagonal that κ has not, or a kernel that
+            is too large to be read.
     """
     for name, value in (("bins", bins), ("num_queries", num_queries)):
         check_count(f"analysis.{NAME}", name, value)
     integral = integral_of(NAME, operator, u, domain)
     found = values_at(NAME, integral, num_queries)
     read = _read(integral.kernel, found.kappa, reading)
-    asked = found.query_domain.pos
-    apart = found.domain.displacement(asked).double()
+    query_pos = found.query_domain.pos
+    apart = found.domain.displacement(query_pos).double()
     if by == "distance":
         apart = apart.norm(dim=-1, keepdim=True)
     elif by != "displacement":
@@ -162,9 +163,9 @@ def _read(kernel: Kernel, kappa: Tensor, reading: Reading | tuple[int, int]) -> 
 
 
 def _binned(values: Tensor, bins: int) -> tuple[Tensor, Tensor]:
-    """Places `(K, s)`, and which of them each of the values `(P, s)` belongs to.
+    """Bins values `(P, s)`: returns the places `(K, s)` and the index of each value's place, `(P,)`.
 
-    Values that are equal to a millionth of their range are one.
+    Values that differ by less than a millionth of their range count as equal.
     """
     low, high = values.amin(0), values.amax(0)
     width = (high - low).clamp(min=1e-12)

@@ -1,4 +1,4 @@
-"""How many directions of a signal a kernel takes hold of: the singular values of its integral.
+"""Singular values and effective rank of a kernel's integral.
 
 Legend
     κ_ij[R_h]    rows of head h of κ at a query x_i and a point x_j, times the pair weight
@@ -6,13 +6,13 @@ Legend
 
     M_h[(i, a), (j, b)] = √ω_i κ_ij[a, b] √ω_j,   a in R_h
 
-The singular values of M_h are those of u -> ∫ κ u dμ, head h, on L²(μ) of the points: √ω is what makes sums of squares
+The singular values of M_h are those of u -> ∫ κ u dμ, head h, on L²(μ) of the points: √ω turns sums of squares into
 integrals. Where there are too many points, evenly spaced ones stand for all, with the same mass in total (Nyström), of
 a causal kernel the first ones, and of a filter on a grid those of a window in its middle. The entropy of
 p_k = σ_k² / Σ σ² gives the effective rank exp(-Σ p_k log p_k) (Roy and Vetterli, 2007).
 
-Channels that no κ_ij leads between make blocks of M, each of which has its own singular values: weights that all
-channels share, and a filter of each channel, have one a channel. That takes less time, and leaves room for more points.
+Channels that no κ_ij connects form blocks of M with singular values of their own. Weights that all channels share, and
+depthwise filters, have one block per channel. Separate blocks take less time, so that more points fit.
 """
 
 from dataclasses import dataclass
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 NAME = "kernel_spectrum"
 MOST_COLUMNS = 1024
-"""Of a block of M, so that its singular values take about a second."""
+"""Most columns of a block of M, whose singular values then take about a second."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class KernelSpectrum:
-    """Of H heads, on the mean over the batch.
+    """Singular values of H heads, averaged over the batch.
 
     Args:
-        values: σ, `(H, K)`, the largest first.
-        num_points: at so many points.
+        values: σ, `(H, K)`, in descending order.
+        num_points: number of points at which κ was read.
     """
 
     values: Tensor
@@ -52,7 +52,7 @@ class KernelSpectrum:
 
     @property
     def effective_rank(self) -> Tensor:
-        """`(H,)`; 0 where κ is 0."""
+        """Effective rank of each head, `(H,)`; 0 where κ is 0."""
         squares = self.values.square()
         total = squares.sum(-1, keepdim=True)
         shares = squares / total.clamp(min=1e-300)
@@ -63,7 +63,7 @@ class KernelSpectrum:
         """Draws the values of each head, largest first, on a logarithmic axis.
 
         Args:
-            axes: of matplotlib; None: of a new figure.
+            axes: axes of matplotlib; None: those of a new figure.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -88,16 +88,16 @@ def kernel_spectrum(
     *,
     num_points: int | None = None,
 ) -> KernelSpectrum:
-    """The singular values of a kernel's integral at a signal; see the head of this file.
+    """Computes the singular values of a kernel's integral at a signal; see the module's docstring.
 
     Args:
         operator: an operator or kernel, or an integral (`record_integrals`), which has its own signal and domain.
         u: the signal at which κ is read, `(B, N, d_in)`.
-        domain: where it lives; None: `Sequence(N)`.
-        num_points: at most so many of its points; None: as many as make 1,024 columns of a block.
+        domain: domain of the signal; None: `Sequence(N)`.
+        num_points: most points at which κ is read; None: as many as give a block 1,024 columns.
 
     Raises:
-        TypeError, ValueError: no operator, or a kernel that is too large to be read.
+        TypeError, ValueError: an argument that is no operator, or a kernel that is too large to be read.
     """
     integral = integral_of(NAME, operator, u, domain)
     if num_points is not None:
@@ -119,16 +119,18 @@ def kernel_spectrum(
 
 
 def _matrices(integral: Integral[Kernel], most: int) -> tuple[Tensor, int]:
-    """M, `(B, H, d_h, d_in, Nq, N)`, and N: at most so many points, where κ may be read at some."""
-    kappa, domain, asked = values_at(NAME, integral, most, most)
-    root, root_asked = (torch.atleast_2d(integral.kernel.measure(each)).double().sqrt() for each in (domain, asked))
+    """M, `(B, H, d_h, d_in, Nq, N)`, and N, which is at most `most` where κ may be read at a subset of points."""
+    kappa, domain, query_domain = values_at(NAME, integral, most, most)
+    root, query_root = (
+        torch.atleast_2d(integral.kernel.measure(each)).double().sqrt() for each in (domain, query_domain)
+    )
     rows = by_head(integral.kernel, kappa.double())  # (B, Nq, N, H, d_h, d_in)
-    rows = rows * root_asked[:, :, None, None, None, None] * root[:, None, :, None, None, None]
+    rows = rows * query_root[:, :, None, None, None, None] * root[:, None, :, None, None, None]
     return rows.permute(0, 3, 4, 5, 1, 2), domain.num_points
 
 
 def _blocks(leads: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Groups of outputs and channels with no way between two groups; `leads`, `(d_h, d_in)`, says between which."""
+    """Connected groups of outputs and input channels; `leads`, bool `(d_h, d_in)`, marks the connected pairs."""
     steps = leads.double()
     reach = (steps @ steps.T > 0) | torch.eye(len(leads), dtype=torch.bool, device=leads.device)
     while not torch.equal(further := reach.double() @ reach.double() > 0, reach):
@@ -139,7 +141,7 @@ def _blocks(leads: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _leads(matrices: Tensor) -> Tensor:
-    """Whether κ leads from a channel to an output of a head at any pair of points, `(H, d_h, d_in)`."""
+    """Mask of the outputs and channels that κ connects at any pair of points, bool `(H, d_h, d_in)`."""
     return (matrices != 0).flatten(-2).any(-1).any(0)
 
 
@@ -149,7 +151,7 @@ def _widest(matrices: Tensor) -> int:
 
 
 def _spectrum(matrices: Tensor, num_points: int) -> KernelSpectrum:
-    """The singular values of M, those of its blocks and zeros; blocks of one shape at a time."""
+    """The singular values of M: those of its blocks, padded by zeros; blocks of one shape are computed together."""
     _, heads, d_h, d_in, n_q, n = matrices.shape
     values = matrices.new_zeros(heads, min(d_h * n_q, d_in * n))
     for own, leads, found in zip(matrices.unbind(1), _leads(matrices), values, strict=True):

@@ -1,11 +1,11 @@
-"""κ of an integral at pairs of points, as much of it as fits in memory.
+"""Values of an integral's κ at as many pairs of points as fit in memory.
 
 Legend
     κ_ij    (d_out, d_in) matrix at a query x_i and a point x_j, times the pair weight m_ij where pairs are weighed
 
-A kernel of pairs alone is read at some of the queries. A causal one is read among the first points, which nothing after
-them changes; points of one time stay together. A filter on a grid is read among the cells of a window in its middle,
-and any other whole, or it is refused.
+A kernel of pairs alone is read at some of the queries. A causal one is read at the first points, which later points do
+not change; points of one time stay together. A filter on a grid is read at the cells of a window in its middle. Any
+other kernel is read at all points, or refused if that is too large.
 """
 
 from typing import NamedTuple
@@ -24,19 +24,19 @@ from fredholm.kernels.heads import weigh_by_head
 from fredholm.operators import IntegralOperator
 
 MOST_ENTRIES = 2**25
-"""Of κ at a time."""
+"""Most entries of κ that are computed at a time."""
 
 
 def integral_of(
     name: str, operator: IntegralOperator | Kernel | Integral[Kernel], u: Tensor | None, domain: Domain | None
 ) -> Integral[Kernel]:
-    """What a reading is of; raises in the name of a function.
+    """Returns the integral that an analysis is about.
 
     Args:
-        name: of the function.
+        name: function named in the error messages.
         operator: an operator or kernel with its signal, or an integral, which has both.
         u: the signal, `(B, N, d_in)`.
-        domain: where it lives; None: `Sequence(N)`.
+        domain: domain of the signal; None: `Sequence(N)`.
     """
     if isinstance(operator, Integral):
         if u is not None or domain is not None:
@@ -55,7 +55,7 @@ def integral_of(
 
 
 def num_heads(kernel: Kernel) -> int:
-    """Heads whose outputs are shares of the channels; 1: there is but one."""
+    """Number of heads, each with its share of the output channels."""
     return kernel.num_heads if isinstance(kernel, MultiHead | ValueMixing) else 1
 
 
@@ -63,7 +63,7 @@ class Values(NamedTuple):
     """κ at some queries."""
 
     kappa: Tensor
-    """`(B, Nq, N, d_out, d_in)`, without the column of a constant."""
+    """`(B, Nq, N, d_out, d_in)`, without the column of a bias."""
     domain: Domain
     """Its N points."""
     query_domain: Domain
@@ -75,11 +75,11 @@ def values_at(name: str, integral: Integral[Kernel], queries: int, points: int |
     """κ of an integral at some queries, evenly spaced.
 
     Args:
-        name: of the function that asks, for messages.
-        integral: of a kernel that may be read so.
-        queries: at most so many, at least 1.
-        points: at most so many of them, evenly spaced with the same mass in total, where κ is of pairs alone; the first
-            ones where it is causal; those of a window in the middle of a filter's grid; None: all that fit.
+        name: function named in the error messages.
+        integral: the integral.
+        queries: most queries, at least 1.
+        points: most points; None: all that fit. Where κ is of pairs alone they are evenly spaced with the same total
+            mass, where it is causal they are the first ones, and of a filter they are a window in its grid's middle.
 
     Raises:
         ValueError: κ is of more than pairs, and too large to be read whole.
@@ -113,7 +113,7 @@ def values_at(name: str, integral: Integral[Kernel], queries: int, points: int |
 
 
 def _spaced(size: int, count: int) -> Tensor:
-    """So many numbers below `size`, evenly spaced from the middle of the first share on."""
+    """`count` indices below `size`, evenly spaced, each in the middle of its share."""
     count = min(count, size)
     return ((torch.arange(count, dtype=torch.float64) + 0.5) * size / count).long()
 
@@ -127,7 +127,7 @@ def _values(integral: Integral[Kernel]) -> Values:
 
 
 def _whole_past(domain: Domain, count: int) -> int:
-    """The most points, up to so many, after which none with mass has the time of the last; 0: no number is so."""
+    """The largest number of first points, at most `count`, that splits no group of equal times; 0 if there is none."""
     if domain.times is None or count >= domain.num_points:
         return count
     times = torch.atleast_2d(domain.times)
@@ -138,7 +138,7 @@ def _whole_past(domain: Domain, count: int) -> int:
 
 
 def _first(domain: Domain, count: int) -> Domain:
-    """The first points, with the mass that they have, as what is causal finds them among the others."""
+    """The first points with their own mass, as a causal kernel sees them among all."""
     part = slice(count)
     times = None if domain.times is None else domain.times[..., part]
     features = None if domain.features is None else domain.features[:, part]
@@ -161,7 +161,7 @@ def _first(domain: Domain, count: int) -> Domain:
 
 
 def _of_points(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
-    """The integral over some of the points, at them, of a κ of pairs alone; their mass is that of all."""
+    """The integral of a κ of pairs alone over a subset of points, evaluated at them; they get the total mass of all."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     index = index.to(u.device)
     weights = domain.weights[..., index]
@@ -174,7 +174,7 @@ def _of_points(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
 
 
 def _of_window(integral: Integral[Kernel], grid: GridBlock, side: int) -> Integral[Kernel]:
-    """The integral on a part in the middle of its grid, with so many cells along each axis, or at least one."""
+    """The integral on a window in the middle of its grid, with at most `side` cells (at least one) along each axis."""
     kernel, domain = integral.kernel, integral.domain
     shape = tuple(max(1, min(side, size)) for size in grid.shape)
     first = [(size - own) // 2 for size, own in zip(grid.shape, shape, strict=True)]
@@ -195,14 +195,14 @@ def _of_window(integral: Integral[Kernel], grid: GridBlock, side: int) -> Integr
 
 
 def _at_queries(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
-    """The same at some of its points."""
+    """The integral evaluated at some of its points."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     index = index.to(u.device)
     weights = domain.weights[..., index]
     times = order_read(kernel, domain, domain)[0]
     rows = index if weights.ndim == 1 else index.expand(len(weights), -1)
     if times is not None:
-        domain = domain.as_met_by(slice(None), times)  # so that places in the order are those among all points
+        domain = domain.as_met_by(slice(None), times)  # keeps each point's place in the order of all points
     return Integral(kernel, u, domain, u[:, index], subset(domain, rows, weights, times))
 
 

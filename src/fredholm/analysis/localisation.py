@@ -1,4 +1,4 @@
-"""Relevance as a detector of an object: how well it tells patches inside a box or mask from those outside.
+"""Relevance as a detector of an object: ROC and precision-recall of patches inside against outside a box or mask.
 
 Legend
     a patch is flagged where its relevance ≥ a threshold; TP, FP, FN count flagged foreground, flagged background and
@@ -7,7 +7,7 @@ Legend
     ROC: TP / (TP + FN) against FP / (FP + TN),   PR: precision TP / (TP + FP) against recall TP / (TP + FN)
     average precision Σ (recall_k - recall_{k-1}) precision_k
 
-Source: Infinite Self-Attention, section 4.2, which names ROC-AUC and PR-AUC without a formula. Both areas of the
+Source: Infinite Self-Attention, section 4.2, which names ROC-AUC and PR-AUC without formulas. Both areas of the
 precision-recall curve are given: trapezoids, and the average precision, which does not interpolate.
 """
 
@@ -18,10 +18,10 @@ from torch import Tensor
 
 
 class DetectionCurves(NamedTuple):
-    """Curves over the K distinct values of a score, from the highest threshold on, and their areas."""
+    """Curves over the K distinct values of a score, from the highest threshold down, and their areas."""
 
     thresholds: Tensor
-    """`(K,)`, falling."""
+    """`(K,)`, in descending order."""
     false_positive_rate: Tensor
     """`(K + 1,)`, from 0 to 1."""
     true_positive_rate: Tensor
@@ -34,7 +34,7 @@ class DetectionCurves(NamedTuple):
 
 
 class Localisation(NamedTuple):
-    """Areas of each image, `(B,)` in [0, 1]."""
+    """Areas under the curves of each image, `(B,)` in [0, 1]."""
 
     roc_auc: Tensor
     pr_auc: Tensor
@@ -46,10 +46,10 @@ def detection_curves(scores: Tensor, labels: Tensor) -> DetectionCurves:
 
     Args:
         scores: any shape.
-        labels: bool, the same shape, True = foreground; both kinds must be there.
+        labels: bool, the same shape, True = foreground; both kinds must occur.
 
     Raises:
-        TypeError, ValueError: on other labels, one kind alone, or scores that are not finite.
+        TypeError, ValueError: on labels that are not bool or of one kind alone, or scores that are not finite.
     """
     if labels.dtype != torch.bool:
         raise TypeError(f"analysis.detection_curves: labels must be bool, True = foreground; got {labels.dtype}")
@@ -68,7 +68,7 @@ def detection_curves(scores: Tensor, labels: Tensor) -> DetectionCurves:
         )
     ordered, order = scores.detach().flatten().double().sort(descending=True, stable=True)
     hits = labels.flatten()[order].double().cumsum(0)
-    last = torch.cat([ordered[1:] != ordered[:-1], ordered.new_ones(1, dtype=torch.bool)])  # of equal scores
+    last = torch.cat([ordered[1:] != ordered[:-1], ordered.new_ones(1, dtype=torch.bool)])  # the last of equal scores
     flagged = (torch.arange(1, len(ordered) + 1, device=scores.device).double())[last]
     true = hits[last]
     zero, one = true.new_zeros(1), true.new_ones(1)
@@ -87,7 +87,7 @@ def detection_curves(scores: Tensor, labels: Tensor) -> DetectionCurves:
 
 
 def localisation(relevance: Tensor, labels: Tensor) -> Localisation:
-    """How well each image's relevance finds its foreground; their means are what a data set is judged by.
+    """Measures how well each image's relevance detects its foreground; the score of a data set is the mean.
 
     Args:
         relevance: of patches, `(B, rows, columns)`.
@@ -110,12 +110,12 @@ def localisation(relevance: Tensor, labels: Tensor) -> Localisation:
 
 
 def patch_labels(mask: Tensor, shape: tuple[int, int], *, fraction: float = 0.5) -> Tensor:
-    """Which patches are foreground: those of whose area at least a share lies in the mask, `(B, rows, columns)` bool.
+    """Labels as foreground the patches whose area lies in the mask to at least a fraction, `(B, rows, columns)` bool.
 
     Args:
-        mask: `(B, H, W)`, bool, or the covered share of every pixel in [0, 1] as `box_mask` gives it.
+        mask: `(B, H, W)`, bool, or the covered share of every pixel in [0, 1], as from `box_mask`.
         shape: rows and columns of patches; they divide H and W.
-        fraction: that share, in (0, 1].
+        fraction: the least covered share of a foreground patch, in (0, 1].
 
     Raises:
         ValueError: on sizes that do not divide or numbers out of range.
@@ -132,18 +132,18 @@ def patch_labels(mask: Tensor, shape: tuple[int, int], *, fraction: float = 0.5)
     if covered.numel() and not (covered.min() >= 0 and covered.max() <= 1):
         raise ValueError("analysis.patch_labels: mask must hold shares in [0, 1] of pixels, or be bool")
     share = covered.unflatten(2, (columns, -1)).unflatten(1, (rows, -1)).mean((2, 4))
-    return share >= fraction * (1 - 1e-12)  # a share that is met exactly counts, whatever the rounding of its sum
+    return share >= fraction * (1 - 1e-12)  # the tolerance accepts a share that is met exactly despite rounding
 
 
 def box_mask(boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """The share of every pixel that lies in a box, `(H, W)` in float64; boxes that overlap count once.
+    """Computes the share of every pixel that lies in a box, `(H, W)` in float64; overlapping boxes count once.
 
     Args:
         boxes: `(n, 4)` corners left, top, right, bottom in pixels, 0 at the outer edge of the first; n may be 0.
         size: H and W.
 
     Returns:
-        of pixels that several boxes touch, the largest share, which is exact for whole pixels.
+        The covered shares. A pixel that several boxes touch gets the largest share, which is exact for whole pixels.
 
     Raises:
         ValueError: on other shapes, or boxes without area.

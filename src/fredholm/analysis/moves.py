@@ -1,4 +1,4 @@
-"""Groups that move samples: drawn moves of positions, and of the order of points.
+"""Groups acting on samples, with random elements that move positions or reorder points.
 
 x -> A x + b, and point i -> point order[i]
 """
@@ -20,7 +20,7 @@ class Move(NamedTuple):
     shift: Tensor
     """b, `(s,)`, float64."""
     order: Tensor | None = None
-    """Which point comes first, second, ...: `(N,)`; None: as before."""
+    """Permutation of the points, `(N,)`: the index of the first, second, ... point; None: unchanged."""
 
     def __call__(self, pos: Tensor) -> Tensor:
         """A x + b of positions `(..., s)`, computed in float64, in their dtype and on their device."""
@@ -29,11 +29,11 @@ class Move(NamedTuple):
 
 
 class Moves(abc.ABC):
-    """A group, and how its elements are drawn; a frozen value."""
+    """A group with a distribution of random elements; a frozen value."""
 
     @abc.abstractmethod
     def draw(self, pos_dim: int, num_points: int, generator: torch.Generator | None = None) -> Move:
-        """One element for N points in R^s, from a generator on the CPU; None: torch's global seed."""
+        """Draws one element for N points in R^s with a generator on the CPU; None: torch's global seed."""
 
 
 @final
@@ -113,7 +113,7 @@ class LinearMaps(Moves):
 @final
 @dataclasses.dataclass(frozen=True)
 class Permutations(Moves):
-    """Points in another order, at their places and with their values."""
+    """Permutations of the order of points, which keep their positions and values."""
 
     def draw(self, pos_dim: int, num_points: int, generator: torch.Generator | None = None) -> Move:
         """See `Moves.draw`."""
@@ -139,6 +139,6 @@ def _sizes(low: float, high: float, count: int, generator: torch.Generator | Non
 
 
 def _orthogonal(pos_dim: int, generator: torch.Generator | None) -> Tensor:
-    """Uniform in O(s): the diagonal of the triangular factor made positive."""
+    """Draws uniformly from O(s), by a QR factorisation with a positive diagonal of R."""
     Q, R = torch.linalg.qr(torch.randn(pos_dim, pos_dim, generator=generator, dtype=torch.float64))
     return Q * torch.sign(R.diagonal())

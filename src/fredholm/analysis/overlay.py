@@ -1,4 +1,4 @@
-"""Relevance over an image, as a picture."""
+"""Pictures of images under relevance maps."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 COLOURS = "inferno"
-"""Matplotlib's colour map from little to much."""
+"""Default colour map of matplotlib."""
 
 
 def overlay(image: Tensor, relevance: Tensor, *, opacity: float = 0.5, colours: str = COLOURS) -> Tensor:
@@ -17,9 +17,9 @@ def overlay(image: Tensor, relevance: Tensor, *, opacity: float = 0.5, colours: 
     The map is scaled so that its largest value is 1, and made as large as the image by bilinear interpolation.
 
     Args:
-        image: `(C, H, W)` with 1 or 3 channels in [0, 1]; values beyond are cut.
+        image: `(C, H, W)` with 1 or 3 channels in [0, 1]; values outside are clipped.
         relevance: `(rows, columns)`, >= 0.
-        opacity: of the map, in [0, 1].
+        opacity: opacity of the map, in [0, 1].
         colours: name of a colour map of matplotlib.
 
     Returns:
@@ -57,9 +57,9 @@ def save_overlays(
     """Writes a PNG with a row for every image: the image, and beside it each named map over it.
 
     Args:
-        path: of the file.
+        path: path of the file.
         images: `(B, C, H, W)` with 1 or 3 channels in [0, 1].
-        relevance: by name, `(B, rows, columns)` each.
+        relevance: maps by name, `(B, rows, columns)` each.
         opacity, colours: as in `overlay`.
 
     Raises:
@@ -80,7 +80,7 @@ def save_overlays(
             )
     if not relevance or not len(images):
         raise ValueError("analysis.save_overlays: needs an image and a map at least")
-    _colour_map(colours)  # says what to install where matplotlib is missing
+    _colour_map(colours)  # raises with an installation hint where matplotlib is missing
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -22,7 +22,7 @@ NAME = "analysis.perron_vector"
 
 
 class PerronVector(NamedTuple):
-    """The vector x >= 0 with A x = ρ x, ρ the spectral radius, and how well it is known."""
+    """The vector x >= 0 with A x = ρ x, ρ the spectral radius, and its residual."""
 
     vector: Tensor
     """x, `(..., N)`, which sums to 1."""
@@ -41,20 +41,20 @@ def perron_vector(
     max_iterations: int = 10_000,
     allow_reducible: bool = False,
 ) -> PerronVector:
-    """x > 0 with A x = ρ x, without a graph; unique where the graph of A does not fall apart.
+    """Computes x > 0 with A x = ρ x, without gradients; unique where A is irreducible.
 
     Args:
         A: weights >= 0, `(..., N, N)`, read in float64; or a function from x `(..., N)` to A x.
-        start: x at first, `(..., N)`, > 0; None: the same everywhere. A function needs one, and works in its dtype.
-        tolerance: of the residual; above 0. A function in float32 meets about 1e-6.
-        max_iterations: at least 1.
-        allow_reducible: also take matrices in whose graph some point cannot reach some other. The result is then what
-            the iteration from `start` tends to; it may be 0 at points, and depend on `start`. Of a function, neither
-            this nor negative entries can be told before; negative values that it gives are refused.
+        start: initial x, `(..., N)`, > 0; None: constant. A function needs one, and works in its dtype.
+        tolerance: largest accepted residual, above 0. A function in float32 reaches about 1e-6.
+        max_iterations: most iterations, at least 1.
+        allow_reducible: whether to accept matrices in whose graph some point cannot reach another. The result is then
+            the limit of the iteration from `start`; it may be 0 at points, and depend on `start`. Of a function neither
+            reducibility nor negative entries can be checked beforehand; negative outputs are refused.
 
     Raises:
-        TypeError, ValueError: on weights that are none or negative; on a matrix that is reducible, or 0; where the
-            tolerance was not met, with the residual that was.
+        TypeError, ValueError: on invalid or negative weights, on a matrix that is reducible or 0, or where the
+            tolerance is not reached; the message then gives the residual.
     """
     if tolerance <= 0 or max_iterations < 1:
         raise ValueError(f"{NAME}: needs tolerance > 0 and max_iterations >= 1; got {tolerance}, {max_iterations}")
@@ -73,7 +73,7 @@ def perron_vector(
 
 
 def _checked(A: Tensor, allow_reducible: bool) -> Tensor:
-    """A in float64, once it is known to have a vector."""
+    """A in float64, after a check that it has a Perron vector."""
     matrix = checked_matrix("perron_vector", A.detach()).double()
     if matrix.shape[-1] == 0:
         raise ValueError(f"{NAME}: there are no points, so there is no vector")

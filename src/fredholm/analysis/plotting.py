@@ -1,4 +1,4 @@
-"""Axes of matplotlib to draw on."""
+"""Axes of matplotlib for plots."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def new_axes(axes: "Axes | None") -> "Axes":
-    """The axes that were given, or those of a new figure.
+    """Returns the given axes, or those of a new figure.
 
     Raises:
         ImportError: matplotlib is not installed.

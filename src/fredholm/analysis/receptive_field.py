@@ -1,12 +1,12 @@
-"""What an output at one point depends on: the gradient with respect to the signal at every point.
+"""Receptive field of an output at one point: the gradient with respect to the signal at every point.
 
 Legend
     J_j[a, b] = ∂ y_a(x_i) / ∂ u_b(x_j)       of the output y at one point x_i
 
     field_j = ‖J_j‖_F, its root of the sum of squares over both channels
 
-This is what the model does at this very signal, content included: that of a convolution is its stencil, that of
-attention goes wherever it looks. By K random signs v in place of all a, E ‖Jᵀ v‖² = ‖J‖_F² (Hutchinson, 1990).
+The field depends on the signal: that of a convolution is its stencil, that of attention follows its weights. With K
+vectors v of random signs in place of all channels a, E ‖Jᵀ v‖² = ‖J‖_F² (Hutchinson, 1990).
 """
 
 from collections.abc import Callable
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 NAME = "receptive_field"
 Layer = Callable[[Tensor, Domain], Tensor]
-"""From a signal `(B, N, C)` and where it lives to one `(B, N', C')`."""
+"""A map from a signal `(B, N, C)` and its domain to a signal `(B, N', C')`."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReceptiveField:
-    """Of one point, for each entry of a batch.
+    """The receptive field of one output point, for each entry of a batch.
 
     Args:
         field: `(B, N)`, >= 0.
-        domain: where the signal lives.
-        at: where the point lies whose output it is of, `(1 or B, s)`; None: that is not known.
+        domain: domain of the signal.
+        at: position of the output point, `(1 or B, s)`; None if unknown.
     """
 
     field: Tensor
@@ -45,11 +45,11 @@ class ReceptiveField:
     at: Tensor | None
 
     def plot(self, axes: "Axes | None" = None, *, entry: int = 0) -> "Axes":
-        """Draws it along a line, over a grid, or as coloured points in the plane of the first two coordinates.
+        """Draws the field along a line, over a grid, or as coloured points in the plane of the first two coordinates.
 
         Args:
-            axes: of matplotlib; None: of a new figure.
-            entry: of the batch.
+            axes: axes of matplotlib; None: those of a new figure.
+            entry: index of the entry of the batch.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -87,15 +87,15 @@ def receptive_field(
     num_probes: int | None = None,
     generator: torch.Generator | None = None,
 ) -> ReceptiveField:
-    """The size of the gradient of an output at one point, at every point; see the head of this file.
+    """Computes the norm at every point of the gradient of an output at one point; see the module's docstring.
 
     Args:
         layer: an operator, a block, or any function of a signal and a domain, in evaluation mode where it has one.
         u: the signal, `(B, N, C)`.
-        domain: where it lives; None: `Sequence(N)`.
-        index: of the point of the output.
-        num_probes: random signs; None: every channel of the output, which is exact.
-        generator: of the signs; None: torch's global seed.
+        domain: domain of the signal; None: `Sequence(N)`.
+        index: index of the output point.
+        num_probes: number of vectors of random signs; None: every channel of the output, which is exact.
+        generator: random generator of the signs; None: torch's global seed.
 
     Raises:
         ValueError: there is no such point, or the output does not depend on the signal.
@@ -117,18 +117,18 @@ def model_receptive_field(
     num_probes: int | None = 16,
     generator: torch.Generator | None = None,
 ) -> ReceptiveField:
-    """From an output of a model's operators, at one point, back to the signal that the first one is given.
+    """Receptive field from the output of a model's last operator, at one point, to the input of its first operator.
 
-    The output is that of the last operator that answers at more than one point; later ones may sum them up.
+    The last operator is the last with an output at more than one point; later ones may pool over points.
 
     Args:
-        model: with operators.
-        run: runs it once on some inputs.
-        index: of the point.
+        model: a model with operators.
+        run: a function that runs the model once on some inputs.
+        index: index of the output point.
         num_probes, generator: as for `receptive_field`.
 
     Raises:
-        ValueError: there are no operators, none answers at several points, or there is no such point.
+        ValueError: there are no operators, none has an output at several points, or the index is out of range.
     """
     seen: dict[str, Any] = {}
 
@@ -167,12 +167,12 @@ def model_receptive_field(
 
 
 def _place(domain: Domain, index: int) -> Tensor:
-    """Where a point lies, `(1 or B, s)`."""
+    """Position of a point, `(1 or B, s)`."""
     return torch.atleast_2d(domain.pos[..., index, :]).cpu()
 
 
 def _field(out: Tensor, given: Tensor, index: int, num_probes: int | None, generator: torch.Generator | None) -> Tensor:
-    """`(B, N)`."""
+    """The field at the points of the signal, `(B, N)`."""
     if out.ndim != 3 or not 0 <= index < out.shape[1]:
         raise ValueError(f"analysis.{NAME}: there is no point {index} in an output of shape {tuple(out.shape)}")
     if not out.requires_grad:

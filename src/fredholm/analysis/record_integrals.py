@@ -1,4 +1,4 @@
-"""The integrals that a model computes: what each of its operators is given while it runs."""
+"""Records the integrals that a model's operators compute while it runs."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from fredholm.operators import IntegralOperator
 
 @contextlib.contextmanager
 def record_integrals(model: nn.Module) -> Iterator[dict[str, Integral[Kernel]]]:
-    """Records what the operators of a model are given while it runs; they compute as ever.
+    """Records the inputs of a model's operators while it runs, without changing what they compute.
 
-    What passes through `step` or `scan` is not seen. Signals are kept without a graph.
+    Calls of `step` and `scan` are not recorded. Signals are detached.
 
     Args:
         model: any module with `IntegralOperator` inside, or one itself (its name is then "").
@@ -34,7 +34,7 @@ def record_integrals(model: nn.Module) -> Iterator[dict[str, Integral[Kernel]]]:
                 found = operator.prepare(*args, **options)
             u, domain, query, query_domain = found.arguments
             query = None if query is None else query.detach()
-            recorded.pop(name, None)  # a later call comes later
+            recorded.pop(name, None)  # so that a later call moves to the end
             recorded[name] = Integral(operator.kernel, u.detach(), domain, query, query_domain)
 
         return record

@@ -1,23 +1,23 @@
-"""Weights of attention as maps over the patches of an image."""
+"""Attention weights as relevance maps over the patches of an image."""
 
 import torch
 from torch import Tensor
 
 
 def patch_relevance(weights: Tensor, shape: tuple[int, int], query: int | None = 0) -> Tensor:
-    """The mean over heads of what one query gives to every patch, clamped at 0 and scaled to sum 1.
+    """Relevance of patches: a query's weights, averaged over heads, clamped at 0 and scaled to sum 1.
 
     The class token of a vision transformer is point 0 and the patches follow it, so that the default is the map from
     it (Infinite Self-Attention, supplement, section 13).
 
     Args:
-        weights: of one layer, `(B, H, Nq, N)`, or `(B, Nq, N)` as `attention_rollout` gives them; the last
+        weights: weights of one layer, `(B, H, Nq, N)`, or `(B, Nq, N)` as from `attention_rollout`; the last
             rows · columns points are the patches, in row-major order.
         shape: rows and columns of patches.
         query: index of the query; None: the mean over the queries, for models that pool over their points.
 
     Returns:
-        `(B, rows, columns)`; 0 where the query gives nothing to any patch.
+        `(B, rows, columns)`; 0 where the query gives no weight to any patch.
 
     Raises:
         ValueError: on other shapes, or values that are not finite.

@@ -1,4 +1,4 @@
-"""Attention rollout: weights of the layers of a model, multiplied.
+"""Attention rollout: the product of the attention weights of a model's layers.
 
 Legend
     A⁽ˡ⁾         weights of layer l, the mean of its heads, rows scaled to sum 1
@@ -6,7 +6,7 @@ Legend
     R = Ā⁽ᴸ⁾ ⋯ Ā⁽¹⁾,   Ā = (A + I) / 2
 
 Source: Abnar and Zuidema 2020, section 3. The half is for the residual connection. Deviation: rows are scaled to sum 1,
-which softmax's do already; a row of zeros leaves its point to the residual connection alone.
+which softmax's do already; a row of zeros keeps the residual connection alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ from fredholm.analysis.checks import checked_matrix
 
 
 def attention_rollout(weights: Sequence[Tensor] | Mapping[str, Tensor]) -> Tensor:
-    """How much of every point's input is in every point's output, as far as the weights tell.
+    """Attribution of every point's output to every point's input, by the product of the weights of all layers.
 
     Args:
-        weights: of the layers, first to last, `(B, H, N, N)` each and >= 0: what `record_weights` yields, or a list.
+        weights: weights of the layers in order, `(B, H, N, N)` each and >= 0, as from `record_weights`, or a list.
 
     Returns:
         R, `(B, N, N)`; rows sum to 1.
 
     Raises:
-        TypeError, ValueError: without layers, or on weights that are none or do not fit each other.
+        TypeError, ValueError: without layers, or on weights that are invalid or of different shapes.
     """
     if isinstance(weights, Mapping):
         weights = list(weights.values())

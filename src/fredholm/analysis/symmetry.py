@@ -1,4 +1,4 @@
-"""Which moves an operator follows, measured: translations, rotations, permutations of its points."""
+"""Measures an operator's equivariance to translations, rotations and permutations of its points."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Symmetry:
-    """How far a result is from moving along, by the name of the group.
+    """Equivariance errors by the name of the group.
 
     Args:
         errors: the largest relative error over draws and sets, see `EquivarianceError`.
-        refused: groups under which it could not be measured, and why.
+        refused: reasons by group for which the error could not be measured.
     """
 
     errors: Mapping[str, float]
     refused: Mapping[str, str]
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """Draws a bar a group on a logarithmic axis.
+        """Draws one bar per group on a logarithmic axis.
 
         Args:
-            axes: of matplotlib; None: of a new figure.
+            axes: axes of matplotlib; None: those of a new figure.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -56,16 +56,16 @@ def symmetry(
     num_moves: int = 4,
     seed: int = 0,
 ) -> Symmetry:
-    """Measures `equivariance_error` under several groups, and says of which an operator does not take scattered points.
+    """Measures `equivariance_error` under several groups, and lists those that the operator refuses.
 
     Args:
         operator: see `equivariance_error`; it must take `Points`.
         u: the signal, `(B, N, C)`.
-        domain: where it lives; grids and times are not kept.
-        groups: by name; None: translations by up to one half, rotations where there are two coordinates or more, and
-            permutations.
-        num_moves: of each group.
-        seed: of the draws.
+        domain: domain of the signal; grids and times are not kept.
+        groups: groups by name; None: translations by up to one half, rotations where there are two coordinates or
+            more, and permutations.
+        num_moves: number of moves of each group.
+        seed: random seed of the moves.
     """
     if groups is None:
         groups = {"translations": Translations(0.5), "permutations": Permutations()}

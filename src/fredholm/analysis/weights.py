@@ -1,4 +1,4 @@
-"""What each point gives to each query: the weights of an attention kernel, alone or inside a model.
+"""Attention weights of points at queries, for a kernel alone or inside a model.
 
 Legend
     a_ij         density of a head at a pair            ω_j, m_ij    mass of a point, and its pair weight
@@ -6,7 +6,7 @@ Legend
 
     κ_ij = a_ij V_h,   A_ij = ω_j m_ij a_ij,   so that a head's integral at x_i is Σ_j A_ij V ũ_j
 
-Every kernel that carries the marker `kernels.ValueMixing` has them; nothing here knows kernels by name.
+Every kernel with the marker class `kernels.ValueMixing` has them; no kernel is special here.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def attention_weights(
     query: Tensor | None = None,
     query_domain: Domain | None = None,
 ) -> Tensor:
-    """A: the weight of every point at every query, the measure included, head by head.
+    """Computes A, the weight of every point at every query for each head, including the measure.
 
     Gradients flow. A normalised kernel's rows sum to 1; the resolvent form of infinite attention gives the weights of
     all paths. Weights are >= 0 but for two choices that may make them negative: `activation="gelu"` of infinite
@@ -38,14 +38,14 @@ def attention_weights(
 
     Args:
         kernel: any kernel that gives each pair a number and mixes values by it (`kernels.ValueMixing`), or an operator
-            with one, whose quadrature is not asked: these are the weights of all points.
-        u: the signal at the keys, `(B, N, d_in)`; its values at points that do not exist are never read.
-        domain: where it lives; None: `Sequence(N)`.
+            with one; its quadrature is ignored, as these are the weights of all points.
+        u: the signal at the keys, `(B, N, d_in)`; its values at masked points are never read.
+        domain: domain of the keys; None: `Sequence(N)`.
         query: the signal at the queries, `(B, Nq, query_dim)`; None: `u`.
-        query_domain: where the queries lie; None: `domain`.
+        query_domain: domain of the queries; None: `domain`.
 
     Returns:
-        `(B, H, Nq, N)`; rows of queries and columns of points that do not exist are 0.
+        `(B, H, Nq, N)`; rows of masked queries and columns of masked points are 0.
 
     Raises:
         TypeError: for a kernel without such weights.
@@ -59,24 +59,24 @@ def attention_weights(
             f"{'; ask for those of its terms, one by one' if isinstance(kernel, Sum) else ''}"
         )
     domain = Line(u.shape[1]).to(u.device) if domain is None else domain
-    asked = domain if query_domain is None else query_domain
+    target_domain = domain if query_domain is None else query_domain
     at_queries = u if query is None else query
-    for name, signal, where in (("u", u, domain), ("query", at_queries, asked)):
+    for name, signal, where in (("u", u, domain), ("query", at_queries, target_domain)):
         if signal.shape[1] != where.num_points:
             raise ValueError(
                 f"analysis.attention_weights: {name} has {signal.shape[1]} points but its domain {where!r} has "
                 f"{where.num_points}"
             )
-    query = None if query is None else _present(query, asked)
+    query = None if query is None else _present(query, target_domain)
     weights = kernel.coefficients(_present(u, domain), domain.with_dense_pairs(), query, query_domain)
-    if asked.mask is None:
+    if target_domain.mask is None:
         return weights
-    exists = asked.mask if asked.mask.ndim == 2 else asked.mask[None]
+    exists = target_domain.mask if target_domain.mask.ndim == 2 else target_domain.mask[None]
     return torch.where(exists[:, None, :, None], weights, 0.0)
 
 
 def _present(signal: Tensor, domain: Domain) -> Tensor:
-    """The signal, 0 at points that do not exist, whose values nobody reads."""
+    """The signal with 0 at masked points."""
     return signal if domain.mask is None else torch.where(domain.mask[..., None], signal, 0.0)
 
 
@@ -84,25 +84,25 @@ def _present(signal: Tensor, domain: Domain) -> Tensor:
 def record_weights(model: nn.Module, names: Sequence[str] | None = None) -> Iterator[dict[str, Tensor]]:
     """Records the weights of a model's attention operators while it runs.
 
-    Operators compute as ever, by their fast routes; the weights are computed beside, `(B, H, Nq, N)` for each, without
-    a graph. What passes through `step` or `scan` is not seen.
+    Operators compute as before, by their fast routes; the weights are computed in addition, `(B, H, Nq, N)` for each,
+    without gradients. Calls of `step` and `scan` are not recorded.
 
     Args:
         model: any module with `IntegralOperator` inside, or one itself (its name is then "").
-        names: of the operators, as `model.named_modules()` gives them; None: all whose kernels mix values.
+        names: names of operators, as from `model.named_modules()`; None: all whose kernels mix values.
 
     Yields:
         a dict that fills while the model runs, in the order of the calls: weights by name, those of the last call.
 
     Raises:
-        ValueError: on names that are no operator with weights, or a compiled model, which does not say what it does.
+        ValueError: on names that are no operator with weights, or a compiled model, whose hooks do not run.
         ValueError: while the model runs, for an operator that samples its integral: its nodes are not all points.
     """
     for name, module in model.named_modules():
-        # what torch.compile(model) and model.compile() leave behind
+        # marks of torch.compile(model) and of model.compile()
         if name.rpartition(".")[2] == "_orig_mod" or module._compiled_call_impl is not None:
             raise ValueError(
-                "analysis.record_weights: a compiled model passes hooks by; record the model that it was compiled from"
+                "analysis.record_weights: a compiled model skips hooks; record the model that it was compiled from"
             )
     found = {
         name: module
@@ -112,9 +112,9 @@ def record_weights(model: nn.Module, names: Sequence[str] | None = None) -> Iter
     chosen = list(found) if names is None else list(names)
     unknown = [name for name in chosen if name not in found]
     if unknown or not chosen:
-        asked = f"names {unknown} are" if unknown else "the model has"
+        subject = f"names {unknown} are" if unknown else "the model has"
         raise ValueError(
-            f"analysis.record_weights: {asked} no operators whose kernels mix values; there are {list(found)}"
+            f"analysis.record_weights: {subject} no operators whose kernels mix values; there are {list(found)}"
         )
     recorded: dict[str, Tensor] = {}
     handles = [
@@ -139,7 +139,7 @@ def _recorder(name: str, recorded: dict[str, Tensor]) -> Any:
         with torch.no_grad():
             u, domain, query, query_domain = operator.prepare(*args, **options).arguments
             weights = attention_weights(operator.kernel, u, domain, query=query, query_domain=query_domain)
-        recorded.pop(name, None)  # a later call comes later
+        recorded.pop(name, None)  # so that a later call moves to the end
         recorded[name] = weights
 
     return record

@@ -368,7 +368,7 @@ def _recommended(
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
     task, schedule, notes = run.task.recommended(preset, start, share=share, epochs=epochs or None)
-    schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
+    schedule = schedule.adjusted(epochs=epochs or None, batch_size=batch_size)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
     return _Recommended(dataclasses.replace(run, task=task, training=training), schedule, notes)
 
@@ -404,7 +404,7 @@ def _within(
         raise ValueError("--minutes has no effect with a model that is computed at once; leave it out")
 
     def in_epochs(epochs: int, schedule: Schedule) -> TrainingConfig:
-        return filled(given.training, [TrainingConfig()], **schedule.asked(epochs=epochs).settings)
+        return filled(given.training, [TrainingConfig()], **schedule.adjusted(epochs=epochs).settings)
 
     def has_all_sizes(run: Run.Config) -> bool:
         return (run.task, run.training.batch_size) == (whole.task, whole.training.batch_size)

@@ -121,7 +121,7 @@ class Protocol:
         self.config, self.notes = with_given(recommended.config, given, self._given("task")), recommended.notes
         whole = recommended if epochs == request.epochs else given.recommended(request.preset)
         batch_size = self._with_requested(whole.schedule.settings).batch_size
-        self._schedule: Schedule = whole.schedule.asked(batch_size=batch_size)
+        self._schedule: Schedule = whole.schedule.adjusted(batch_size=batch_size)
         self.task = self.config.build()
         if self.task.num_held_out("valid") == 0:
             raise ValueError(
@@ -152,7 +152,7 @@ class Protocol:
 
     def training(self, epochs: int) -> TrainingConfig:
         """Returns the training settings for a number of epochs, with the usual learning rate and without patience."""
-        schedule = dataclasses.replace(self._schedule.asked(epochs=epochs), patience=None)
+        schedule = dataclasses.replace(self._schedule.adjusted(epochs=epochs), patience=None)
         steps_per_epoch = -(-self.task.num_train // schedule.batch_size)
         return self._with_requested(schedule.settings | {"checkpoint_every": steps_per_epoch})
 

@@ -138,7 +138,7 @@ class Estimator(BaseEstimator, ABC):
             getattr(settings, name) if name in training else None for name in ("epochs", "batch_size")
         )
         task, schedule, _ = config.recommended(self.preset, epochs=epochs or None)
-        schedule = schedule.asked(epochs=epochs or None, batch_size=batch_size)
+        schedule = schedule.adjusted(epochs=epochs or None, batch_size=batch_size)
         return Run.Config(
             task=dataclasses.replace(task, **given),
             training=TrainingConfig(**{**schedule.settings, "tensorboard": False, **training}),

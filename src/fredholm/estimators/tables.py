@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fredholm.tasks.files.cells import MISSING
 from fredholm.tasks.splits.split_marks import MARKS
-from fredholm.tasks.tables.columns import names_images
+from fredholm.tasks.tables.columns import kind_of_files
 from fredholm.tasks.tables.table_learning import TableLearning
 from fredholm.tasks.tables.table_set import Rows
 from fredholm.tasks.targets import Answers
@@ -136,10 +136,10 @@ class TableClassifier(TableEstimator, Classifier[Rows]):
     """Predicts the class or the labels of a table row, by the task `table`.
 
     X is a data frame of n rows, of pandas or polars, or an array `(n, F)` of numbers or objects. Its columns may be
-    numbers, booleans, dates, categories, texts, and names of image files, relative to the working folder; None and NaN
-    are missing values. The kind of a column is inferred from its values, except that booleans and columns of dtype
-    category are categories. Further categories are named in `task={"categories": ["zip"]}`, and `texts` and `ignore`
-    likewise; the columns of an array are x0, x1 and so on.
+    numbers, booleans, dates, categories, texts, and names of files of images or series, relative to the working folder;
+    None and NaN are missing values. The kind of a column is inferred from its values, except that booleans and columns
+    of dtype category are categories. Further categories are named in `task={"categories": ["zip"]}`, and `texts` and
+    `ignore` likewise; the columns of an array are x0, x1 and so on.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -166,8 +166,8 @@ class _Column:
 
 
 def _from_here(cells: Sequence[str]) -> Sequence[str]:
-    """Makes names of image files in the working folder absolute paths; other cells are unchanged."""
-    if not names_images([cell for cell in cells if cell.lower() not in MISSING]):
+    """Makes names of files in the working folder absolute paths; other cells are unchanged."""
+    if kind_of_files([cell for cell in cells if cell.lower() not in MISSING]) is None:
         return cells
     return [cell if cell.lower() in MISSING else str(Path(cell).absolute()) for cell in cells]
 

@@ -1,4 +1,4 @@
-"""A form written to a file, and compared with what the file computes."""
+"""Exports the tensor form of a model to a file and checks the file's outputs against the model's."""
 
 import contextlib
 import copy
@@ -22,25 +22,25 @@ from fredholm.tasks.tensor_form import BATCH, Sizes, Slot, TensorForm
 from .format import BEYOND, Format, Graph, Limits, NoOperatorError, reason_of
 
 DESCRIPTION = "json"
-"""What the name of a file's description ends in."""
+"""Suffix of the description beside an exported file."""
 BATCHES = (2, 3)
-"""Of the example, and of another one that the file is tried with; it is tried with 1, too."""
+"""Batch sizes of the export example and of a second check; the file is also checked with a batch of 1."""
 NUDGE = 2.0**-20
-"""Relative changes of all weights, eight units of the last place of float32: what they change, rounding may."""
+"""Relative perturbation of all weights, eight float32 ulps; the output change it causes estimates rounding error."""
 EXPLAINED = 16.0
-"""Times that, which is laid to rounding."""
+"""Multiple of that output change that is still attributed to rounding."""
 
 
 @final
 class Exported(NamedTuple):
-    """What was written.
+    """The result of an export: its files and the accuracy that was measured.
 
     Args:
-        files: the model first, then its description, then what else is needed.
-        difference: the largest between what the file and the model give.
-        largest: the largest number that the model gives.
-        fixed: axes that might have any size, but for this model, each with its size.
-        reason: why; empty where there are none.
+        files: the model first, then its description, then further files that it needs.
+        difference: the largest absolute difference between the outputs of the file and of the model.
+        largest: the largest absolute output of the model.
+        fixed: sizes of open axes that this model's file fixes, by the name of the axis.
+        reason: the exporter's reason for fixing them; empty where no axis is fixed.
     """
 
     files: list[Path]
@@ -54,22 +54,22 @@ class Exported(NamedTuple):
 def export_form(
     form: TensorForm, kind: Format, path: str | Path, about: Mapping[str, Any], *, overwrite: bool = False
 ) -> Exported:
-    """Writes a form as a file, with its description beside it, and tries the file.
+    """Writes a form as a file, with its description beside it, and checks the file's outputs.
 
-    What lies beside a file has its whole name in front, FILE.json, so that one folder may hold a model in each format.
+    Names of companion files begin with the file's whole name, as in FILE.json, so that one folder may hold a model
 
-    Axes of any size stay open where the model allows that for all of them; else only the batch does, and the others
-    have the size that the form names for it.
+    in each format. Axes of any size stay open where the model allows that for all of them. Otherwise only the batch
+    axis stays open, and the others get the fixed size that the form names.
 
     Args:
-        form: of a model in evaluation mode, on the format's device.
-        kind: of the file, whose `check` has passed.
-        path: of the file; its folder is there.
-        about: what else the description says.
+        form: the form of a model in evaluation mode, on the format's device.
+        kind: the file format, whose `check` has passed.
+        path: path of the file; its folder exists.
+        about: further entries of the description.
         overwrite: whether files of these names may be replaced.
 
     Raises:
-        ValueError: the model cannot be written so, the file computes other numbers, or a file exists already.
+        ValueError: the model cannot be written in this format, the file computes other numbers, or a file exists.
         OSError: a file cannot be written.
     """
     path = Path(path)
@@ -104,7 +104,7 @@ def _replaced_files(path: Path, kind: Format) -> set[str]:
 
 
 def _written(form: TensorForm, kind: Format, path: Path, about: Mapping[str, Any]) -> Exported:
-    """Writes the model and its description, and compares; with as many open axes as can be."""
+    """Writes and checks the model and its description, first with all axes open, else with only the batch axis open."""
     of_training = {name: axis.fixed for name, axis in form.open_axes.items()}
     reason, cause = "", None
     for fixed in ({}, of_training) if of_training else ({},):
@@ -121,7 +121,7 @@ def _written(form: TensorForm, kind: Format, path: Path, about: Mapping[str, Any
 
 
 def _attempted(form: TensorForm, kind: Format, path: Path, about: Mapping[str, Any], fixed: dict[str, int]) -> Exported:
-    """The same, with the axes open that are not fixed."""
+    """Writes and checks the model with all axes open but the fixed ones."""
     opened = {name: axis for name, axis in form.open_axes.items() if name not in fixed}
     example, other = (
         {BATCH.name: batch} | fixed | {name: axis.tried[number] for name, axis in opened.items()}
@@ -140,12 +140,12 @@ def _attempted(form: TensorForm, kind: Format, path: Path, about: Mapping[str, A
 
 
 def _beside(path: Path, name: str) -> str:
-    """What a file beside an exported one is called."""
+    """Name of a companion file of an exported one."""
     return f"{path.name}.{name}"
 
 
 def _check_open(limits: Mapping[str, Limits], sizes: Sizes) -> None:
-    """Raises a ValueError where a graph, of which axes are said to be open, does not hold for these sizes."""
+    """Raises a ValueError where an exported graph is not valid for these sizes of its open axes."""
     for name, (least, most) in limits.items():
         if not least <= sizes[name] <= (most or BEYOND):
             allowed = f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}"
@@ -157,7 +157,7 @@ class _OtherNumbersError(ValueError):
 
 
 def _compared(form: TensorForm, kind: Format, path: Path, sizes: Sequence[Sizes]) -> Exported:
-    """How far the file is from the model, at inputs of several sizes."""
+    """Compares the outputs of the file and of the model at inputs of several sizes."""
     run, module = kind.load(path, form), form.module().eval()
     nudged = form.module(_nudged(form.model)).eval()
     difference = largest = 0.0
@@ -167,7 +167,7 @@ def _compared(form: TensorForm, kind: Format, path: Path, sizes: Sequence[Sizes]
         if not bool(wanted.isfinite().all()):
             raise _OtherNumbersError("the model gives numbers that are NaN or infinite; nothing is written")
         if found.shape != wanted.shape:
-            shapes = f"{tuple(found.shape)} where the model gives {tuple(wanted.shape)}"
+            shapes = f"of shape {tuple(found.shape)} where the model gives {tuple(wanted.shape)}"
             raise _OtherNumbersError(f"the file gives numbers {shapes}; nothing is written")
         own, most = float((found - wanted).abs().max()), float(wanted.abs().max())
         allowed = EXPLAINED * float((nudged(*inputs) - wanted).abs().max()) + 64 * torch.finfo(torch.float32).eps * most
@@ -181,7 +181,7 @@ def _compared(form: TensorForm, kind: Format, path: Path, sizes: Sequence[Sizes]
 
 
 def _nudged(model: nn.Module) -> nn.Module:
-    """A copy whose weights are changed by as little as `NUDGE`."""
+    """A copy whose weights are perturbed by a relative `NUDGE`."""
     other, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
     for tensor in (*other.parameters(), *other.buffers()):
         if tensor.is_floating_point():
@@ -250,7 +250,7 @@ def _refuse_existing(files: Sequence[Path], *, overwrite: bool) -> None:
 
 
 def _moved(partial: Path, folder: Path, names: Sequence[str], overwrite: bool) -> None:
-    """Gives files their place, the model's last; takes new ones back where one cannot be placed."""
+    """Moves files to their final place, the model last; removes the new ones if one cannot be moved."""
     placed = list[Path]()
     try:
         for name in names:
@@ -268,7 +268,7 @@ def _moved(partial: Path, folder: Path, names: Sequence[str], overwrite: bool) -
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """While entered, what exporters say of their own inside is left out."""
+    """A context that silences the exporters' own warnings and logs."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

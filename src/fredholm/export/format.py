@@ -1,4 +1,4 @@
-"""What a kind of file has to do: to be written from a model's form, and to compute by its own runtime."""
+"""The interface of an export format: writing a file from a model's form and running it by its own runtime."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -12,14 +12,14 @@ from torch.export import Dim
 from fredholm.tasks.tensor_form import Sizes, Slot, TensorForm
 
 BEYOND = 2**24
-"""What holds for so many along an axis is taken to hold for any number."""
+"""Size of an open axis up to which a graph's guards are probed; a graph that is valid here counts as unbounded."""
 Runs = Callable[..., Tensor]
-"""The inputs of a form in their order, to its output."""
+"""A function from the inputs of a form, in their order, to its output."""
 
 
 @final
 class Limits(NamedTuple):
-    """How many there may be along an open axis; None: there is no upper limit."""
+    """The least and the greatest size of an open axis; `most` is None without an upper limit."""
 
     least: int
     most: int | None
@@ -27,12 +27,12 @@ class Limits(NamedTuple):
 
 @final
 class Graph(NamedTuple):
-    """The operations of a form.
+    """The exported graph of a form.
 
     Args:
-        form: of which they are.
-        program: them.
-        places: of each input the dimensions that are open, with the names of their axes.
+        form: the form that was exported.
+        program: its operations.
+        places: for each input, its open dimensions with the names of their axes.
     """
 
     form: TensorForm
@@ -41,10 +41,10 @@ class Graph(NamedTuple):
 
     @classmethod
     def of(cls, form: TensorForm, example: tuple[Tensor, ...], sizes: set[str]) -> Self:
-        """That of a form, whose axes of some names stay open.
+        """Exports a form; the axes named in `sizes` stay open.
 
         Raises:
-            Exception: what `torch.export` raises.
+            Exception: any error of `torch.export`.
         """
         places = tuple(
             {place: axis.name for place, axis in enumerate(slot.axes) if axis.size is None and axis.name in sizes}
@@ -55,10 +55,10 @@ class Graph(NamedTuple):
         return cls(form, program, places)
 
     def limits(self, sizes: Sizes) -> dict[str, Limits]:
-        """Of each open axis, by its name: a graph may hold for some numbers alone, which not every runtime checks.
+        """Returns the valid sizes of each open axis, by its name; not every runtime checks them.
 
         Args:
-            sizes: those of the example.
+            sizes: sizes of the example that the graph was exported with.
         """
         module = self.program.module()
         check = getattr(module, "_guards_fn", None)
@@ -95,52 +95,52 @@ class Format(ABC):
 
     name: ClassVar[str]
     suffix: ClassVar[str]
-    """The ending of its files."""
+    """File name extension, with its dot."""
     may_have: ClassVar[tuple[str, ...]] = ()
-    """What the names of files end in that some models need beside the file, such as "data" of NAME.onnx.data."""
+    """Suffixes of companion files that some models need, such as "data" of NAME.onnx.data."""
 
     device: torch.device
-    """Where it computes."""
+    """The device that exported files compute on."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raises what says that something is not installed, and how to get it.
+        """Checks that the tools of the format are installed; the error says how to get a missing one.
 
         Raises:
-            ImportError: a package.
-            ValueError: a compiler.
+            ImportError: a package is missing.
+            ValueError: a compiler is missing.
         """
 
     @abstractmethod
     def write(self, graph: Graph, path: Path, about: str) -> None:
-        """Writes the file, and others beside it where it needs some.
+        """Writes the file, and companion files where it needs some.
 
         Args:
             graph: the model, on `device`.
-            path: of the file.
-            about: what is said of it, as JSON, to be kept in it.
+            path: path of the file.
+            about: description of the model as JSON, stored in the file.
 
         Raises:
-            NoOperatorError: the format has no such file of this model, whatever the sizes.
-            Exception: what the exporter raises.
+            NoOperatorError: the format lacks an operator of this model, whatever the sizes.
+            Exception: any error of the exporter.
         """
 
     @abstractmethod
     def load(self, path: Path, form: TensorForm) -> Runs:
-        """The file as its runtime reads it; tensors are on `device`."""
+        """Loads the file with its runtime; inputs and outputs are tensors on `device`."""
 
     @abstractmethod
     def usage(self, name: str, form: TensorForm) -> tuple[str, ...]:
-        """Lines of Python that run the file of this name."""
+        """Returns lines of Python that run the file of this name."""
 
     @property
     @abstractmethod
     def facts(self) -> Mapping[str, Any]:
-        """What else is to be known of it, such as the versions of its tools."""
+        """Further facts for the description, such as the versions of the tools."""
 
 
 def reason_of(error: BaseException) -> str:
-    """What is at the bottom of an exporter's error, in one line."""
+    """Returns the root cause of an exporter's error, in one line."""
     while (inner := error.__cause__) is not None:
         error = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""ONNX, for onnxruntime and other programs that read it."""
+"""Export to ONNX, for onnxruntime and other runtimes."""
 
 import importlib
 import re
@@ -17,11 +17,11 @@ from .format import Format, Graph, NoOperatorError, Runs, reason_of
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _LACKING = re.compile(r"No ONNX function found for <OpOverload\(op='(\w+\.\w+)'")
 LARGEST = 2_000_000_000
-"""Bytes of weights in the file itself; more lie beside it, since a message of its format holds at most 2 GiB."""
+"""Most bytes of weights inside the file; larger ones go into a file beside it, as a protobuf holds at most 2 GiB."""
 
 
 def _stably_sorted(values: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
-    """`torch.sort`, which ONNX knows as TopK: of equal values that of the lower index comes first."""
+    """`torch.sort` as ONNX's TopK, which is stable: of equal values the one of the lower index comes first."""
     import onnxscript
 
     op: Any = onnxscript.opset18
@@ -76,11 +76,11 @@ class OnnxFile(Format):
         program.save(path, external_data=size > LARGEST)
 
     def load(self, path: Path, form: TensorForm) -> Runs:
-        """See `Format.load`: by onnxruntime."""
+        """See `Format.load`; uses onnxruntime."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what it prints of an error it raises too
+        options.log_severity_level = 4  # errors are raised as well, so that printing them would repeat them
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         names = [slot.name for slot in form.inputs]
 

@@ -1,4 +1,4 @@
-"""Compiled code, which PyTorch runs without Python code of the model."""
+"""Export to compiled code that PyTorch runs without the model's Python code."""
 
 import platform
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class Pt2Package(Format):
     """A package of AOTInductor: a library of machine code with its weights, for one kind of processor.
 
     Args:
-        device: where it computes.
+        device: the device that it is compiled for.
     """
 
     name: ClassVar[str] = "pt2"
@@ -45,7 +45,7 @@ class Pt2Package(Format):
         torch._inductor.aoti_compile_and_package(graph.program, package_path=str(path), inductor_configs=settings)
 
     def load(self, path: Path, form: TensorForm) -> Runs:
-        """See `Format.load`: by PyTorch."""
+        """See `Format.load`; uses PyTorch."""
         return torch._inductor.aoti_load_package(str(path))
 
     def usage(self, name: str, form: TensorForm) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class Pt2Package(Format):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """See `Format.facts`: what it was compiled for."""
+        """See `Format.facts`; names the system and processor that the package was compiled for."""
         machine = {"system": platform.system(), "processor": platform.machine(), "device": self.device.type}
         if self.device.type == "cuda":
             machine["gpu"] = torch.cuda.get_device_name(self.device)

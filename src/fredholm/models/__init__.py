@@ -1,4 +1,4 @@
-"""Complete models, each with its configurations."""
+"""Complete models and their configurations."""
 
 from fredholm.models.blended import BlendedImages, BlendedOperator
 from fredholm.models.cloud_model import CloudModelConfig

@@ -1,4 +1,4 @@
-"""A network and a model in closed form beside it, of which each takes a share in the answer."""
+"""Blends of a network trained by gradient descent and a model fitted in closed form."""
 
 from abc import ABC
 from collections.abc import Callable
@@ -20,17 +20,17 @@ Fitted = TypeVar("Fitted", bound=SavedModel)
 
 
 class Blended(SavedModel, ABC, Generic[Network, Fitted]):
-    """s N(a) + (1 - s) R(a), of a network N that learns in steps and a model R in closed form.
+    """s N(a) + (1 - s) R(a), the blend of a network N trained in steps and a model R fitted in closed form.
 
-    In training it is the network alone, which so learns the whole answer; s is chosen afterwards, by examples that
-    neither was trained on. Of few examples R knows more, which its left-out errors fit to them; many by N.
+    In training it is the network alone, which so learns the whole output; s is chosen afterwards, on examples that
+    neither was trained on. On few examples R is usually more accurate, on many N.
 
     Args:
         network: N.
-        fitted: R, which takes what N takes, with as many outputs; its parameters are frozen.
+        fitted: R, with the inputs and the number of outputs of N; its parameters are frozen.
 
     Attributes:
-        share: s, a float32 scalar, 0 to 1; 1 at first.
+        share: s, a float32 scalar in [0, 1]; initially 1.
     """
 
     share: Tensor
@@ -42,12 +42,12 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
 
     @final
     def with_share(self, share: float) -> Callable[..., Tensor]:
-        """The same function with another s."""
+        """Returns `forward` with another s."""
         return lambda *given: self._blended(share, *given)
 
     @final
     def _answer(self, *given: Any) -> Tensor:
-        """What `forward` gives."""
+        """Computes the output of `forward`."""
         if self.training:
             return self.network(*given)
         return self._blended(float(self.share) if values_can_be_read(self.share) else self.share, *given)
@@ -58,12 +58,12 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
         return self.mixed(self.network(*given), self.fitted(*given), share)
 
     def mixed(self, learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
-        """The answer of both, from that of each; `share` is s."""
+        """Blends the outputs of both parts; `share` is s."""
         return blend(learnt, fitted, share)
 
 
 def blend(learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
-    """s N + (1 - s) R in the dtype of N; where s is 0 or 1, one of them alone, whatever the other one is."""
+    """Returns s N + (1 - s) R in the dtype of N; for s of 0 or 1 one of them alone, even if the other is not finite."""
     if isinstance(share, float) and share in (0.0, 1.0):
         return learnt if share else fitted.to(learnt.dtype)
     return torch.lerp(fitted.to(learnt.dtype), learnt, share)
@@ -71,14 +71,14 @@ def blend(learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
 
 @final
 class BlendedOperator(Blended[FieldModel, FunctionRegression]):
-    """A network of functions with a kernel regression beside it; see `Blended`.
+    """Blend of a neural operator and a kernel regression between functions; see `Blended`.
 
-    An operator that is linear, or of which there are few pairs, is learnt better by the regression; what bends, and
-    many pairs, by the network.
+    The regression is better for linear operators and for few training pairs, the network for nonlinear operators
+    and many pairs.
 
     Args:
-        network: it answers at every point.
-        fitted: with as many outputs.
+        network: a network with an output at every point.
+        fitted: a regression with as many outputs.
 
     Raises:
         ValueError: on a network that pools its signal.
@@ -93,19 +93,19 @@ class BlendedOperator(Blended[FieldModel, FunctionRegression]):
             )
 
     def forward(self, inputs: FunctionBatch, at: Domain | None = None) -> Tensor:
-        """The answers `(B, Nq, num_outputs)` at the points `at`, or where the inputs are; see `FieldModel.forward`."""
+        """Returns outputs `(B, Nq, num_outputs)` at the points `at`, or at the inputs' points; see `FieldModel`."""
         return self._answer(inputs, at)
 
 
 @final
 class BlendedImages(Blended[SavedModel, ImageBank]):
-    """A network of images with a bank of patches beside it; see `Blended`.
+    """Blend of a network of images and a bank of patches; see `Blended`.
 
-    Outputs are blended, of classes and labels the logits: probabilities are then their weighted geometric means.
+    Outputs are blended, which are logits for classes and labels: probabilities are then weighted geometric means.
 
     Args:
-        network: of images `(B, C, H, W)`.
-        fitted: with as many outputs.
+        network: a network of images `(B, C, H, W)`.
+        fitted: a bank with as many outputs.
     """
 
     def __init__(self, network: SavedModel, fitted: ImageBank) -> None:

@@ -1,4 +1,4 @@
-"""What the models of clouds of points have in common."""
+"""The common interface of configurations of point cloud models."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import ClassVar
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CloudModelConfig(abc.ABC):
-    """A network, which an encoder of points makes a signal for, or a model that is computed at once."""
+    """Configuration of a model of point clouds: a network behind an encoder of points, or a fitted model."""
 
     learns_by_steps: ClassVar[bool] = True
-    """Whether training goes on in steps, so that something is chosen by a validation split."""
+    """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
 
     @abc.abstractmethod
     def check_pools(self, whole: str) -> None:
-        """Raises a ValueError where the model answers at every point, and one answer is wanted of a whole input."""
+        """Raises a ValueError if the model has an output at every point where one output per input is needed."""

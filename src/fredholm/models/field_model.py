@@ -18,13 +18,13 @@ from fredholm.models.signal_model import SignalModel, summed
 
 
 class FieldModel(SignalModel, abc.ABC):
-    """A stack of blocks, each an integral over the points of the signal, so that answers are functions of place."""
+    """A stack of blocks, each an integral over the points of the signal, so that outputs are functions of position."""
 
     shares_points = True
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SignalModel.Config, abc.ABC):
-        """The sizes of such a model."""
+        """Sizes of a field model."""
 
         @abc.abstractmethod
         def build(self, encoder: Encoder, num_outputs: int) -> FieldModel:
@@ -32,28 +32,28 @@ class FieldModel(SignalModel, abc.ABC):
 
     @abc.abstractmethod
     def layers(self) -> list[FieldBlock]:
-        """The blocks, the first one first."""
+        """The blocks, in order."""
 
     @final
     def forward(self, inputs: Any, at: Domain | None = None) -> Tensor:
-        """One batch of what the encoder takes, to the answer of the whole input, or to one at every point.
+        """Maps one batch of encoder inputs to one output per input, or one per point.
 
-        Every layer maps a function to a function, by an integral over the points of the signal alone; so what leaves it
-        has a value at any x at which the encoder's signal has one. Points that are asked change nothing of what the
-        others are told.
+        Every layer maps a function to a function, by an integral over the points of the signal alone. So its output
+        has a value at any x at which the encoder's signal has one. Outputs at a query point do not depend on the other
+        query points.
 
         Args:
             inputs: one batch.
-            at: Nq points where answers are wanted, in the coordinates of the encoder's domain; None: the points of the
-                signal. Needs pool='none' and a `FieldEncoder`.
+            at: Nq query points, in the coordinates of the encoder's domain; None: the points of the signal. Needs
+                pool='none' and a `FieldEncoder`.
 
         Returns:
-            `(B, num_outputs)`; with pool='none' `(B, N, num_outputs)`, or `(B, Nq, num_outputs)` at the points asked,
-            at points of the signal the same.
+            `(B, num_outputs)`; with pool='none' `(B, N, num_outputs)`, or `(B, Nq, num_outputs)` at query points, equal
+            to the former where these are points of the signal.
 
         Raises:
-            ValueError: on a model that cannot be asked elsewhere, or kernels, such as recurrences, that answer at the
-                points of their signal alone.
+            ValueError: on a model that cannot be queried at other points, or kernels, such as recurrences, with outputs
+                at the points of their signal alone.
         """
         if at is not None:
             return self.field(inputs)(at)
@@ -65,22 +65,22 @@ class FieldModel(SignalModel, abc.ABC):
 
     @final
     def field(self, inputs: Any) -> Callable[[Domain], Tensor]:
-        """The answers to one batch as a function of place, which may be asked often: its layers are computed once.
+        """Returns the output for one batch as a function of position; its layers are computed once for all calls.
 
         Args:
             inputs: one batch.
 
         Returns:
-            what takes `at` to `forward(inputs, at)`.
+            A function from `at` to `forward(inputs, at)`.
 
         Raises:
-            ValueError: on a model that cannot be asked elsewhere; and what it returns, as `forward` does.
+            ValueError: on a model that cannot be queried at other points; the returned function raises as `forward`.
         """
         blocks = self.layers()
         first, points, function = self._field_encoder().field(inputs)
         u, domain = self._entering(first, points)
         domain = self._remembering(domain)
-        signals = [u]  # what enters each block; nobody reads what leaves the last one at its own points
+        signals = [u]  # the input of each block; the last block's output at these points is not needed
         for block in blocks[:-1]:
             signals.append(block(signals[-1], domain))
 
@@ -94,7 +94,7 @@ class FieldModel(SignalModel, abc.ABC):
         return answers
 
     def _remembering(self, domain: Domain) -> Domain:
-        """The domain as all layers share it, with what their kernels read of its points, found for all at once."""
+        """The domain shared by all layers, which caches the kernels' features of its points, computed jointly."""
         domain = domain.remembering()
         kernels = (block.operator.kernel for block in self.layers() if isinstance(block, ResidualBlock))
         read = (kernel.features if isinstance(kernel, FeatureFactorised) else kernel for kernel in kernels)
@@ -102,7 +102,7 @@ class FieldModel(SignalModel, abc.ABC):
         return domain
 
     def _field_encoder(self) -> FieldEncoder:
-        """The encoder, which has values at any points; raises a ValueError where answers there make no sense."""
+        """The encoder, if it has values at any points; raises a ValueError if outputs there are not defined."""
         name = f"models.{type(self).__name__}"
         if self.pool != "none":
             raise ValueError(

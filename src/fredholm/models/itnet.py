@@ -1,4 +1,4 @@
-"""ITNet: a stack of pre-norm blocks round integral operators, whatever their kernel."""
+"""ITNet: a stack of pre-norm blocks of integral operators with any kernel."""
 
 import dataclasses
 import math
@@ -43,26 +43,26 @@ class ITNet(FieldModel):
         depth: int = 12
         """Number of blocks L."""
         num_heads: int | None = None
-        """Of kernels that have some, a divisor of embed_dim; None: one for every 64 channels, but 4 at least. Refused
-        with kernels that have none."""
+        """Number of heads, a divisor of embed_dim; None: one for every 64 channels, but at least 4. Refused for kernels
+        without heads."""
         kernel: KernelConfig = dataclasses.field(default_factory=MLPConfig)
-        """The kernel of every layer; the paper's are the exact perceptron and the low-rank one."""
+        """The kernel of every layer; the paper uses the exact perceptron and the low-rank one."""
         num_samples: int | None = None
-        """Points that each integral draws in training from a learned proposal, and anchors in evaluation (ITNet, 3.2);
-        None: all points."""
+        """Number of points that each integral samples in training from a learned proposal, and of anchors in evaluation
+        (ITNet, 3.2); None: all points."""
         expansion: float = 4.0
         """Hidden width of the feed-forward networks, in multiples of embed_dim; the nearest whole number."""
         dropout: float = 0.1
-        """Rate after the embedding, after each operator, and within each feed-forward network."""
+        """Dropout rate after the embedding, after each operator, and within each feed-forward network."""
         drop_path: float = 0.1
-        """Chance of skipping a branch of the last block in training; rises linearly from the first."""
+        """Probability of skipping a branch of the last block in training; rises linearly from the first."""
         pool: Literal["cls", "mean", "max", "none"] = "cls"
-        """Read the output from a class token, from the integral mean of the signal, from the largest value of each of
-        its channels, or one from every point."""
+        """Pooling before the output: a class token, the integral mean of the signal, the maximum of each channel, or
+        none, with one output per point."""
 
         diffusion: float = 0.0
-        """Share that outputs at the nodes of a graph take from along its edges, in [0, 1) (`kernels.Diffusion`): for
-        graphs whose neighbours are mostly alike. 0: none. Needs pool='none'."""
+        """Share of neighbours in the outputs at the nodes of a graph, in [0, 1) (`kernels.Diffusion`): for graphs whose
+        neighbours are mostly of one class. 0: none. Needs pool='none'."""
 
         def __post_init__(self) -> None:
             check_kernel_config("models.ITNet", "kernel", self.kernel)
@@ -89,7 +89,7 @@ class ITNet(FieldModel):
 
         @property
         def heads(self) -> int:
-            """Those that a kernel with heads has."""
+            """Number of heads of a kernel with heads."""
             return usual_heads(self.embed_dim) if self.num_heads is None else self.num_heads
 
         @classmethod
@@ -113,7 +113,7 @@ class ITNet(FieldModel):
             return cls(embed_dim=128, depth=6, dropout=0.0)
 
         def blocks(self, pos_dim: int, *, is_causal: bool = False, edge_dim: int = 0) -> nn.ModuleList:
-            """The stack, on positions of so many coordinates and pairs with so many features."""
+            """Builds the blocks, for `pos_dim` coordinates of positions and `edge_dim` features of pairs."""
             layers = range(1, self.depth + 1)
             return nn.ModuleList(self._block(n, pos_dim, is_causal=is_causal, edge_dim=edge_dim) for n in layers)
 
@@ -134,8 +134,8 @@ class ITNet(FieldModel):
                 return None
             if not kernel.is_pairwise:
                 raise ValueError(
-                    f"models.ITNet: num_samples={self.num_samples} draws points, which kernel="
-                    f"{self.kernel.kinds} is not made for: it is no function of two points alone; leave "
+                    f"models.ITNet: num_samples={self.num_samples} samples points, which kernel="
+                    f"{self.kernel.kinds} does not support: it is no function of two points alone; leave "
                     "num_samples out, or take kernel=MLPConfig or kernel=AttentionConfig"
                 )
             heads = kernel.num_heads if isinstance(kernel, MultiHead) else 1
@@ -165,5 +165,5 @@ class ITNet(FieldModel):
 
     def _field_encoder(self) -> FieldEncoder:
         if self.diffusion is not None:
-            raise ValueError("models.ITNet: diffusion shares answers among the nodes of a graph; leave `at` out")
+            raise ValueError("models.ITNet: diffusion mixes outputs of the nodes of a graph; leave `at` out")
         return super()._field_encoder()

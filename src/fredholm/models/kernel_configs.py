@@ -1,4 +1,4 @@
-"""Which kernel the operators of a model have, as a value: what its channels, heads and domain do not decide.
+"""Configurations of the kernels of a model's operators: all settings that channels, heads and domain do not determine.
 
 A model that takes a `KernelConfig` is the same model with any of these: exact, low-rank and separable perceptrons,
 attention of several kinds, convolutions, recurrences, and sums of them.
@@ -39,79 +39,79 @@ from fredholm.kernels.perceptron.mlp import Activation, check_frequencies, check
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KernelConfig(abc.ABC):
-    """A kernel from as many channels to as many."""
+    """Configuration of a kernel with equal numbers of input and output channels."""
 
     @property
     def has_heads(self) -> bool:
-        """Whether the number of heads decides anything about the kernel."""
+        """Whether the kernel depends on the number of heads."""
         return True
 
     @property
     def mixes_channels(self) -> bool:
-        """Whether the kernel's own free matrices, each of all channels, take in any matrix that follows the integral.
+        """Whether the kernel's own free matrices over all channels absorb any matrix that follows the integral.
 
-        W^O κ is then a kernel of the same kind, and W^O would be learnt twice.
+        W^O κ is then a kernel of the same kind, and W^O would be redundant.
         """
         return False
 
     @property
     def inner_path(self) -> str:
-        """Where the kernel that may have heads stands in these settings, such as `.kernel`; "": these are of it."""
+        """Path to the settings of the kernel that may have heads, such as `.kernel`; "" for these settings."""
         return ""
 
     @final
     @property
     def kinds(self) -> str:
-        """The name of its class, with those of the kernels in it, for messages."""
+        """Name of the class, with those of inner kernels, for messages."""
         parts = (getattr(self, field.name) for field in dataclasses.fields(self))
         inner = ", ".join(part.kinds for part in parts if isinstance(part, KernelConfig))
         return f"{type(self).__name__}({inner})" if inner else type(self).__name__
 
     @final
     def refuse_heads(self, name: str, owner: Callable[..., object], num_heads: int | None) -> None:
-        """Raises ValueError, in the name of `name`, where heads are asked for, of which this kernel has none.
+        """Raises a ValueError if a number of heads is set although the kernel has no heads.
 
         Args:
-            name: of the model that has the setting `kernel`.
-            owner: its settings.
-            num_heads: as they are there.
+            name: name of the model, for the message.
+            owner: the model's settings.
+            num_heads: number of heads in these settings.
         """
         instead = f"give kernel{self.inner_path} with heads, such as mlp"
         refuse_idle(name, owner, f"kernel={self.kinds}", instead, num_heads=num_heads)
 
     @abc.abstractmethod
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
-        """A new kernel, from the global torch seed.
+        """Builds a kernel, with random numbers from the global torch seed.
 
         Args:
-            embed_dim: channels in and out.
-            num_heads: heads, where the kernel has some.
-            pos_dim: coordinates of a position.
-            is_causal: whether κ = 0 where y comes after x. Recurrences are causal in any case.
-            edge_dim: features that the data tell of a pair of points, which perceptrons of pairs read.
+            embed_dim: number of input and output channels.
+            num_heads: number of heads, for kernels with heads.
+            pos_dim: number of coordinates of a position.
+            is_causal: whether κ = 0 where y comes after x. Recurrences are always causal.
+            edge_dim: number of features of a pair of points in the data, which perceptrons of pairs read.
 
         Raises:
-            ValueError: where there is no such kernel.
+            ValueError: there is no such kernel.
         """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PerceptronConfig(KernelConfig):
-    """What the three kinds of perceptrons share; see `kernels.MLP`."""
+    """Common settings of the three kinds of perceptrons; see `kernels.MLP`."""
 
     width: int = 128
     """Hidden units of each kernel's perceptron."""
     activation: Activation = "gelu"
     num_frequencies: int = 64
-    """Fourier frequencies of each kernel; 0 reads raw coordinates."""
+    """Number of Fourier frequencies of each kernel; 0 reads raw coordinates."""
     sigma: float = 10.0
-    """Standard deviation of the frequencies, in cycles per unit length; refused where there are none."""
+    """Standard deviation of the frequencies, in cycles per unit length; refused without frequencies."""
     head_shared: bool = False
-    """One kernel for all heads of a layer instead of one a head."""
+    """Whether all heads of a layer share one kernel."""
     epsilon: float = 1e-3
     """Scale of the kernels' initial output weights."""
     inputs: KernelInputs | PointInputs = dataclasses.field(default_factory=PointInputs)
-    """Which of the input groups the kernels read."""
+    """Input groups that the kernels read."""
 
     def __post_init__(self) -> None:
         name = f"models.{type(self).__name__}"
@@ -127,12 +127,12 @@ class PerceptronConfig(KernelConfig):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MLPConfig(PerceptronConfig):
-    """The exact perceptron of ITNet, of quadratic cost in the points; see `kernels.MLP`."""
+    """The exact perceptron of ITNet, with cost quadratic in the points; see `kernels.MLP`."""
 
     depth: int = 2
-    """Linear layers of each kernel's perceptron."""
+    """Number of linear layers of each kernel's perceptron."""
     inputs: KernelInputs = dataclasses.field(default_factory=KernelInputs)
-    """Which of the seven input groups the kernels read."""
+    """Input groups that the kernels read, of seven."""
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -142,12 +142,12 @@ class MLPConfig(PerceptronConfig):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LowRankConfig(PerceptronConfig):
-    """Low-rank perceptrons (ITNet, 3.3), of linear cost in the points; see `kernels.LowRankMLP`."""
+    """Low-rank perceptrons (ITNet, 3.3), with cost linear in the points; see `kernels.LowRankMLP`."""
 
     rank: int = 16
-    """Rank a head."""
+    """Rank of a head."""
     inputs: PointInputs = dataclasses.field(default_factory=PointInputs)
-    """Which of the four input groups of one point the kernels read."""
+    """Input groups of one point that the kernels read, of four."""
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -157,10 +157,10 @@ class LowRankConfig(PerceptronConfig):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeparableConfig(PerceptronConfig):
-    """Separable perceptrons, of linear cost in the points; see `kernels.SeparableMLP`."""
+    """Separable perceptrons, with cost linear in the points; see `kernels.SeparableMLP`."""
 
     inputs: PointInputs = dataclasses.field(default_factory=PointInputs)
-    """Which of the four input groups of one point the kernels read."""
+    """Input groups of one point that the kernels read, of four."""
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -183,7 +183,7 @@ class AttentionConfig(KernelConfig):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearAttentionConfig(KernelConfig):
-    """Attention by a feature map, of linear cost in the points; see `kernels.LinearAttention`."""
+    """Attention by a feature map, with cost linear in the points; see `kernels.LinearAttention`."""
 
     num_kv_heads: int | None = None
     """Heads of keys and values, a divisor of the heads; None: as many."""
@@ -199,11 +199,11 @@ class YatConfig(KernelConfig):
     """Yat attention under softmax; see `kernels.YatAttention`."""
 
     epsilon: float = 4.0
-    """Softening of scores, a channel of a head: ε is this times the channels that are compared."""
+    """Softening of scores per channel of a head: ε is this times the number of compared channels."""
     learn_epsilon: bool = False
     """Whether each layer learns its own, starting there."""
     score_gain: float = 1 / 16
-    """Variance of queries and keys at the start, for a signal of variance 1."""
+    """Initial variance of queries and keys, for a signal of variance 1."""
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -223,7 +223,7 @@ class InfiniteConfig(KernelConfig):
     """Attention along all chains of points (InfSA); see `kernels.InfiniteAttention` and its two relatives."""
 
     kind: Literal["exact", "factorised", "linear"] = "exact"
-    """All hops of full attention, of quadratic cost; of attention by a feature map; or one pooling at the central
+    """All hops of full attention, with quadratic cost; of attention by a feature map; or one pooling at the central
     points, which is not causal."""
     gamma: float = 0.7
     """Discount of a hop, in (0, 1)."""
@@ -254,9 +254,9 @@ class ConvolutionConfig(KernelConfig):
     """A stencil on a grid or a sequence, the same size along each axis; see `kernels.Convolution`."""
 
     kernel_size: int = 3
-    """Points of the stencil along an axis, odd."""
+    """Number of points of the stencil along an axis, odd."""
     depthwise: bool = False
-    """Whether each channel has a stencil of its own; else all mix."""
+    """Whether each channel has a stencil of its own; otherwise channels are mixed."""
 
     def __post_init__(self) -> None:
         check_count("models.ConvolutionConfig", "kernel_size", self.kernel_size)
@@ -290,13 +290,13 @@ class ContinuousConvolutionConfig(KernelConfig):
     """A filter that is a small network of the displacement (CKConv); see `kernels.ContinuousConvolution`."""
 
     width: int = 32
-    """Hidden units of the network."""
+    """Number of hidden units of the network."""
     omega_0: float = 30.0
     """Frequency scale of its sines."""
     horizon: float | None = None
-    """Where the filter ends, in the unit of positions; None: it is as long as the input."""
+    """Reach of the filter, in the unit of positions; None: the length of the input."""
     depthwise: bool = True
-    """Whether each channel has a filter of its own; else all mix."""
+    """Whether each channel has a filter of its own; otherwise channels are mixed."""
 
     @property
     def has_heads(self) -> bool:
@@ -328,11 +328,11 @@ class SpectralConfig(KernelConfig):
     """A filter that is a Fourier series, as in Fourier neural operators; see `kernels.SpectralConvolution`."""
 
     num_waves_per_axis: int = 6
-    """The highest frequency along an axis, in waves a period; along each axis a period has at least two points a wave,
-    where it has the information."""
+    """The highest frequency along an axis, in waves per period; points must be dense enough to resolve it, at least two
+    per wave."""
     period: float | tuple[float, ...] = 1.0
-    """In the unit of positions, one for all axes or one an axis; 1 is a torus, at 2 nothing comes in again that leaves
-    the unit box."""
+    """Period, in the unit of positions, one for all axes or one per axis; 1 makes the unit box a torus, 2 avoids
+    wrap-around."""
 
     @property
     def has_heads(self) -> bool:
@@ -359,12 +359,12 @@ class SpectralConfig(KernelConfig):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrenceConfig(KernelConfig):
-    """A recurrence along a sequence, from the left whatever the model; see `kernels.SelectiveStateSpace`."""
+    """A recurrence along a sequence, always from the left; see `kernels.SelectiveStateSpace`."""
 
     kind: Literal["selective", "lstm", "gru"] = "selective"
-    """The selective state space of Mamba, without the block round it, or a cell."""
+    """The selective state space of Mamba, without its block, or a recurrent cell."""
     state_dim: int | None = None
-    """State variables a channel of the selective one (None: 16); a cell has as many as the signal has channels."""
+    """State variables per channel of the selective one (None: 16); a cell has as many as the signal has channels."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("selective", "lstm", "gru"):
@@ -373,7 +373,7 @@ class RecurrenceConfig(KernelConfig):
             refuse_idle(
                 "models.RecurrenceConfig",
                 RecurrenceConfig,
-                f"kind={self.kind!r}, whose state has as many numbers as the signal channels",
+                f"kind={self.kind!r}, whose state is as wide as the signal",
                 "leave it out",
                 state_dim=self.state_dim,
             )
@@ -391,11 +391,11 @@ class RecurrenceConfig(KernelConfig):
 
 
 def check_kernel_config(name: str, what: str, kernel: object) -> None:
-    """Raises TypeError, in the name of `name`, unless its setting `what` is the configuration of a kernel."""
+    """Raises a TypeError, which begins with `name`, unless the setting `what` is the configuration of a kernel."""
     if not isinstance(kernel, KernelConfig):
-        came = kernel.__name__ if isinstance(kernel, type) else type(kernel).__name__
+        got = kernel.__name__ if isinstance(kernel, type) else type(kernel).__name__
         raise TypeError(
-            f"{name}: {what} must be the configuration of a kernel, such as {what}=MLPConfig(); got {came}; the model "
+            f"{name}: {what} must be the configuration of a kernel, such as {what}=MLPConfig(); got {got}; the model "
             "builds a kernel from it for every layer"
         )
 
@@ -434,14 +434,14 @@ class SumConfig(KernelConfig):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnEdgesConfig(KernelConfig):
-    """A kernel along the edges of a graph, and λ times between all nodes; see `kernels.OnEdges`."""
+    """A kernel along the edges of a graph, plus λ times the kernel between all nodes; see `kernels.OnEdges`."""
 
     kernel: KernelConfig = dataclasses.field(default_factory=MLPConfig)
     """The kernel itself."""
     long_range: float | None = 0.1
-    """λ at the start, above 0; None: edges alone."""
+    """Initial λ, above 0; None: edges alone."""
     edge_mass: EdgeMass = "mean"
-    """What an edge weighs: neighbours share mass 1, count, are normalised by both degrees, or have their measure."""
+    """Mass of an edge: neighbours share mass 1, count 1 each, are normalised by both degrees, or keep their measure."""
 
     def __post_init__(self) -> None:
         check_kernel_config("models.OnEdgesConfig", "kernel", self.kernel)
@@ -473,7 +473,7 @@ class AdditiveAttentionConfig(KernelConfig):
     """Attention whose score is a sum over the two points, as in graph attention; see `kernels.AdditiveAttention`."""
 
     negative_slope: float = 0.2
-    """Of the leaky ReLU."""
+    """Negative slope of the leaky ReLU."""
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -508,7 +508,7 @@ LEAST_HEADS, HEAD_DIM = 4, 64
 
 
 def usual_heads(embed_dim: int) -> int:
-    """Heads of so many channels where nobody names a number: one for every 64, but 4 at least; a divisor of them."""
+    """Default number of heads: one for every 64 channels, but at least 4, lowered to a divisor of the channels."""
     return max(heads for heads in range(1, max(LEAST_HEADS, embed_dim // HEAD_DIM) + 1) if embed_dim % heads == 0)
 
 
@@ -529,4 +529,4 @@ KERNELS: tuple[type[KernelConfig], ...] = (
     AdditiveAttentionConfig,
     ConstantConfig,
 )
-"""Every kind of kernel; a new one is added here."""
+"""All kernel configurations; new ones are added here."""

@@ -1,4 +1,4 @@
-"""Settings of a model, and what they name that was trained elsewhere, which a run starts from."""
+"""Settings of a model, and the pretrained checkpoint that they may name as the start of a run."""
 
 import abc
 import dataclasses
@@ -13,9 +13,9 @@ Settings = TypeVar("Settings")
 
 @final
 class Pixels(NamedTuple):
-    """What pixels in [0, 1] become before a model reads them, (x - mean) / deviation, with a number a channel each.
+    """Normalisation of pixels in [0, 1] before a model reads them, (x - mean) / deviation, per channel.
 
-    The size of the images it was made for is None where nothing says it.
+    `image_size` is the size of the images that it is for; None if unknown.
     """
 
     mean: tuple[float, ...]
@@ -26,20 +26,20 @@ class Pixels(NamedTuple):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretrained(Generic[Settings]):
-    """What a checkpoint says of a model, and the tensors of it.
+    """Settings and tensors of a pretrained checkpoint.
 
     Args:
         model: the settings of the model without its head.
-        folder: where the checkpoint lies.
-        files: what of it holds these settings.
-        weights: the files with its tensors.
-        pixels: of a model of images; None: nothing says them.
-        image_size: height and width of the images that such a model was trained on; None: nothing says it.
-        vocab_size: rows of a table of tokens, those included that no token has; None: there is no such table.
-        most_tokens: the longest sequence of tokens that it reads; None: nothing bounds it.
-        tensors: given settings of the model, of which those may be other that its tensors can be brought to, such as
-            the size of images: the tensors of it that the checkpoint has, float32, by name. None is of the head. None:
-            a run knows the rest, and has the weights.
+        folder: folder of the checkpoint.
+        files: its files that hold these settings.
+        weights: its files that hold the tensors.
+        pixels: normalisation of pixels of an image model; None if unknown.
+        image_size: height and width of the training images of an image model; None if unknown.
+        vocab_size: number of token embeddings, including unused ones; None: there are none.
+        most_tokens: the longest sequence of tokens that it reads; None: no limit.
+        tensors: function from settings of the model to its tensors in the checkpoint, float32, by name, without the
+            head. The settings may differ where tensors can be adapted, such as in the size of images. None: the
+            settings come from a finished run, which has the weights.
     """
 
     model: Settings
@@ -53,26 +53,26 @@ class Pretrained(Generic[Settings]):
     most_tokens: int | None = None
 
 
-class ModelSettings(abc.ABC):  # noqa: B024 - most say all by themselves
-    """Settings of a model, or of where one lies that was trained elsewhere."""
+class ModelSettings(abc.ABC):  # noqa: B024 - most settings need no override
+    """Settings of a model, possibly with the place of a pretrained checkpoint."""
 
     is_pretrained: ClassVar[bool] = False
-    """Whether it was trained elsewhere; see `open_pretrained`."""
+    """Whether the model is pretrained; see `open_pretrained`."""
 
     @property
     def place(self) -> str | None:
-        """Where that lies, as these settings name it; None: they name nothing."""
+        """Place of the pretrained checkpoint, as these settings name it; None: there is none."""
         return None
 
     @property
     def rated_width(self) -> int | None:
-        """The channels to which the learning rate of a transformer is inverse; None: the task's rate suits."""
+        """Number of channels that a transformer's learning rate is inversely proportional to; None: the task's rate."""
         return None
 
     def open_pretrained(self) -> Pretrained[Any] | None:
-        """What these settings name that was trained elsewhere; None: they say all by themselves.
+        """Opens the pretrained checkpoint that these settings name; None: there is none.
 
         Raises:
-            ValueError, OSError: it is missing, damaged or of another kind.
+            ValueError, OSError: the checkpoint is missing, damaged or of another kind.
         """
         return None

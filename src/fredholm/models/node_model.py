@@ -1,4 +1,4 @@
-"""What the models of the nodes of one graph have in common."""
+"""The common interface of configurations of models of the nodes of one graph."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import ClassVar
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeModelConfig(abc.ABC):
-    """A network, which an encoder of graphs makes a signal for, or a model that is computed at once."""
+    """Configuration of a model of nodes: a network behind an encoder of graphs, or a fitted model."""
 
     learns_by_steps: ClassVar[bool] = True
-    """Whether training goes on in steps, so that something is chosen by a validation split."""
+    """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
 
     @abc.abstractmethod
     def check_nodes(self) -> None:
-        """Raises a ValueError where the model gives one answer for all nodes together."""
+        """Raises a ValueError if the model has one output for all nodes together."""

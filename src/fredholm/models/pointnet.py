@@ -1,4 +1,4 @@
-"""Two networks of points to compare with: one that treats each for itself, and one that looks at neighbours.
+"""Two baseline networks of point clouds: one of separate points, and one of neighbourhoods.
 
 Legend
     u_i     signal at point i                       max_i   over the points that exist, channel by channel
@@ -9,7 +9,7 @@ Legend
                         v_i the u_i of all layers
 
 Sources: PointNet (arXiv 1612.00593) without its transforms, and DGCNN (arXiv 1801.07829). Where they normalise by the
-batch, these normalise each point, so that neither padding nor batch mates change anything.
+batch, these normalise each point, so that neither padding nor the rest of the batch changes anything.
 """
 
 import abc
@@ -28,7 +28,7 @@ from fredholm.models.signal_model import SignalModel, largest
 
 
 class PointNetwork(SignalModel):
-    """What both share: the largest value of each channel over all points, and what is predicted from it.
+    """Common part of both networks: max pooling over the points, and a perceptron as head.
 
     Args:
         encoder: from raw inputs to a signal with `config.embed_dim` channels on a domain.
@@ -42,13 +42,13 @@ class PointNetwork(SignalModel):
 
         embed_dim: int = 64
         widths: tuple[int, ...] = ()
-        """Channels after each layer; those after the last one are pooled."""
+        """Number of channels after each layer; those after the last one are pooled."""
         head_width: int = 256
-        """Hidden units of the perceptron that gives the answer."""
+        """Number of hidden units of the head's perceptron."""
         dropout: float = 0.3
-        """Rate on these units."""
+        """Dropout rate of these units."""
         pool: Literal["max", "none"] = "max"
-        """Read the output from the pooled channels, or, at every point, from its own and the pooled ones."""
+        """Input of the head: the pooled channels, or, for one output per point, its own and the pooled channels."""
 
         def __post_init__(self) -> None:
             name = f"models.{type(self).__qualname__.partition('.')[0]}"
@@ -70,7 +70,7 @@ class PointNetwork(SignalModel):
 
     @final
     def forward(self, inputs: Tensor) -> Tensor:
-        """One batch of what the encoder takes, to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`."""
+        """Maps a batch of encoder inputs to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`."""
         u, domain = self._signal(inputs)
         u = self._points(u, domain)
         pooled = largest(u, domain)
@@ -81,14 +81,14 @@ class PointNetwork(SignalModel):
 
     @abc.abstractmethod
     def _points(self, u: Tensor, domain: Domain) -> Tensor:
-        """The channels of each point that are pooled, `(B, N, widths[-1])`."""
+        """Channels of each point before pooling, `(B, N, widths[-1])`."""
 
 
 @final
 class PointPooling(PointNetwork):
-    """Points each for itself, through layers that all share, then the largest value of each channel (PointNet).
+    """Layers shared by all points, applied to each point separately, then max pooling (PointNet).
 
-    What a point knows of others is what the encoder tells it; give the encoder no neighbours for the plain network.
+    Points interact only through the encoder; use an encoder without neighbours for the plain network.
     """
 
     shares_points = True
@@ -114,7 +114,7 @@ class PointPooling(PointNetwork):
 
 @final
 class EdgeConvolution(PointNetwork):
-    """Layers that look at the offsets u_j - u_i to the points with the nearest signals, then pooling (DGCNN)."""
+    """Layers on the offsets u_j - u_i to the points with the nearest signals, then max pooling (DGCNN)."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(PointNetwork.Config):
@@ -125,7 +125,7 @@ class EdgeConvolution(PointNetwork):
 
         widths: tuple[int, ...] = (64, 64, 128, 512)
         num_neighbours: int = 16
-        """Points K that each looks at, itself among them."""
+        """Number K of neighbours of each point, including itself."""
 
         def __post_init__(self) -> None:
             super().__post_init__()
@@ -169,7 +169,7 @@ def _layer(fan_in: int, fan_out: int) -> nn.Sequential:
 
 @torch.no_grad()
 def _nearest(signal: Tensor, count: int, mask: Tensor | None) -> Tensor:
-    """The points of nearest signals, `(B, N, C)` to `(B, N, K)`, by one matrix product; those that exist first."""
+    """Indices of the points of nearest signals, `(B, N, C)` to `(B, N, K)`, by one matrix product; masked ones last."""
     with without_autocast(signal):  # distances are small differences of large norms
         signal = at_least_float32(signal)
         norms = signal.square().sum(-1)

@@ -1,8 +1,8 @@
-"""Models that are saved with all that builds them again, and read back.
+"""Saving of models with all that is needed to rebuild them, and loading.
 
 A file names classes; they are looked up among the library's own models, encoders, fields, kernels and configurations,
-and nothing else is imported or run. Operators whose kernel is another than the model's settings say, such as those of
-`pretrained.linearise`, are named with theirs.
+and nothing else is imported or run. Operators whose kernels differ from the model's settings, such as those of
+`pretrained.linearise`, are saved with their kernels.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from fredholm.storage.rebuildable import Rebuildable
 
 
 class SavedModel(nn.Module, Rebuildable):
-    """A model that remembers what it was built from, so that it can be saved whole."""
+    """A model that remembers its constructor's arguments, so that it can be saved whole."""
 
     @final
     def save_pretrained(self, folder: str | Path, *, overwrite: bool = False, shard_bytes: int = SHARD_BYTES) -> None:
@@ -35,13 +35,13 @@ class SavedModel(nn.Module, Rebuildable):
         `fredholm.from_pretrained` reads it.
 
         Args:
-            folder: a new or an empty one.
-            overwrite: whether the files may replace others of their names.
-            shard_bytes: the most weights of one file; there are several where the model has more.
+            folder: a new or an empty folder.
+            overwrite: whether existing files of the same names may be replaced.
+            shard_bytes: most bytes of weights in one file; larger models are split into several files.
 
         Raises:
-            ValueError: the folder holds something; the model is not of the library, or was changed after it was built
-                in more than the kernels of its operators, so that its settings do not describe it.
+            ValueError: the folder is not empty; the model is not of the library, or was changed after construction in
+                more than the kernels of its operators, so that its settings do not describe it.
             OSError: the disk is full or the folder cannot be written.
         """
         ModelFolder(Path(folder).expanduser()).write(
@@ -61,14 +61,14 @@ class SavedModel(nn.Module, Rebuildable):
         Args:
             repo: `owner/name`.
             private: whether a new repository is private.
-            token: of the hub; None: the one that `hf auth login` or HF_TOKEN gave.
-            overwrite: whether the repository may have files already, which are then replaced.
+            token: access token of the hub; None: the one of `hf auth login` or HF_TOKEN.
+            overwrite: whether files of an existing repository may be replaced.
 
         Returns:
-            the address of the commit.
+            The URL of the commit.
 
         Raises:
-            ValueError: as of `save_pretrained`; the name of the repository is none, or it has files.
+            ValueError: as in `save_pretrained`; or the name of the repository is invalid, or it has files.
             ModuleNotFoundError, OSError: there is no huggingface_hub, no network or no token.
         """
         with tempfile.TemporaryDirectory() as place:
@@ -79,23 +79,23 @@ class SavedModel(nn.Module, Rebuildable):
 
 
 def load_model(folder: Path, dtype: torch.dtype | None) -> SavedModel:
-    """The model that `SavedModel.save_pretrained` saved, on the CPU.
+    """Loads a model of `SavedModel.save_pretrained`, on the CPU.
 
     Args:
-        folder: where.
-        dtype: of what is float32 in a new model; None: as it was saved.
+        folder: folder of the model.
+        dtype: dtype of the tensors that are float32 in a new model; None: as saved.
 
     Raises:
-        ValueError: the folder is damaged or of a newer version, or its config does not fit: it names a class or a field
-            that the library has not, or the tensors are of another model.
-        OSError: it cannot be read.
+        ValueError: the folder is damaged or of a newer version, or its config does not fit: it names an unknown class
+            or field, or the tensors are of another model.
+        OSError: the folder cannot be read.
     """
     place = ModelFolder(folder)
     content = place.content
     if content["kind"] != MODEL:
         raise ValueError(f"{folder} holds the model of a run; read it with fredholm.from_pretrained")
     try:
-        with torch.random.fork_rng(devices=[]):  # the first weights are drawn, and then replaced
+        with torch.random.fork_rng(devices=[]):  # the random initial weights are replaced
             model = _built(content)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{place.config_file}: {error}") from error
@@ -104,22 +104,22 @@ def load_model(folder: Path, dtype: torch.dtype | None) -> SavedModel:
 
 
 def unfilled_model(folder: Path) -> SavedModel:
-    """The model that `SavedModel.save_pretrained` saved, on the meta device: its settings without its weights.
+    """Builds a model of `SavedModel.save_pretrained` from its settings, on the meta device, without its weights.
 
     Raises:
-        ValueError, OSError: as of `load_model`; or kernels were put into it that its settings do not tell.
+        ValueError, OSError: as in `load_model`; or it has kernels other than those of its settings.
     """
     content = ModelFolder(folder).content
     if content.get("operators"):
         raise ValueError(
-            f"{folder} holds a model with other kernels than its settings say; take the one that they were put into"
+            f"{folder} holds a model with other kernels than in its settings; take the model that it was made from"
         )
     with torch.device("meta"):
         return _built(content)
 
 
 def _built(content: Mapping[str, Any]) -> SavedModel:
-    """The model that `_described` describes, with weights of its own; ValueError and TypeError where there is none."""
+    """Builds the model that `_described` describes, with new weights; raises a ValueError or TypeError if it cannot."""
     model: SavedModel = from_json(content.get("model"), SavedModel, known_classes(), "model")
     changed: dict[str, Any] = from_json(
         content.get("operators", {}), dict[str, _Operator], known_classes(), "operators"
@@ -134,14 +134,14 @@ def _built(content: Mapping[str, Any]) -> SavedModel:
 
 
 def _described(model: SavedModel) -> dict[str, Any]:
-    """What builds a model like this one.
+    """Describes a model by the JSON value that `_built` builds it from.
 
     Raises:
-        ValueError: nothing of the library does.
+        ValueError: the library cannot rebuild the model.
     """
     name = type(model).__name__
     if type(model) not in known_classes():
-        raise ValueError(f"{name} is no model of the library, so that nothing could read it back; save its state_dict")
+        raise ValueError(f"{name} is no model of the library, so that it could not be loaded; save its state_dict")
     content: dict[str, Any] = {"model": to_json(model)}
     with torch.random.fork_rng(devices=[]):
         built = _built(content)
@@ -165,7 +165,7 @@ def _described(model: SavedModel) -> dict[str, Any]:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Operator:
-    """What an operator is, but for its route, its nodes and its weights."""
+    """Description of an operator without its route, nodes and weights."""
 
     kernel: Kernel
     residual: bool
@@ -174,12 +174,12 @@ class _Operator:
 
     @classmethod
     def of(cls, operator: IntegralOperator, place: str) -> "_Operator":
-        """That of an operator, which is at this place; ValueError where its kernel cannot be described."""
+        """Describes an operator; raises a ValueError, with its name `place`, if its kernel cannot be described."""
         kinds = {type(part) for part in operator.kernel.modules() if isinstance(part, Kernel)}
         if _kernel_json(operator.kernel) is None or not kinds <= set(known_classes()):
             raise ValueError(
-                f"the kernel of {place}, {type(operator.kernel).__name__}, is not of the library, or was given "
-                "something other than numbers, words and kernels, so that nothing could read it back; save the model's "
+                f"the kernel of {place}, {type(operator.kernel).__name__}, is not of the library, or has arguments "
+                "other than numbers, strings and kernels, so that it could not be loaded; save the model's "
                 "state_dict"
             )
         return cls(
@@ -200,7 +200,7 @@ def _operators(model: nn.Module) -> dict[str, IntegralOperator]:
 
 
 def _kernel_json(kernel: Kernel) -> Any:
-    """A kernel's class and arguments as JSON; None where it was given what JSON has no form for, such as a function."""
+    """A kernel's class and arguments as JSON; None if an argument has no JSON form, such as a function."""
     try:
         return to_json(kernel)
     except TypeError:
@@ -224,7 +224,7 @@ def _is_described(kind: type) -> bool:
 
 
 def _first_change(model: nn.Module, built: nn.Module) -> str | None:
-    """Where a model is other than a new one, but for numbers in its tensors."""
+    """Describes the first difference of a model from a newly built one, apart from the values of tensors."""
     own, new = dict(model.named_modules()), dict(built.named_modules())
     for name in own.keys() | new.keys():
         kinds = [type(parts[name]).__name__ if name in parts else "nothing" for parts in (own, new)]
@@ -244,13 +244,13 @@ def _first_change(model: nn.Module, built: nn.Module) -> str | None:
 
 
 def _first_names(model: nn.Module) -> dict[str, str]:
-    """Of each tensor that is kept, by its name, the first name that the same tensor has."""
+    """For each saved tensor, by its name, the first name of the same tensor, which differs for tied weights."""
     firsts, tensors = dict[int, str](), model.state_dict(keep_vars=True)
     return {name: firsts.setdefault(id(tensor), name) for name, tensor in tensors.items()}
 
 
 def _kind(tensor: Tensor) -> str:
-    """The shape of a tensor, and its class where that is another than PyTorch's own."""
+    """The shape of a tensor, with its class if that is not `torch.Tensor`."""
     return f"{'' if type(tensor) is Tensor else type(tensor).__name__}{tuple(tensor.shape)}"
 
 
@@ -258,7 +258,7 @@ OF_EVERY_MODULE = frozenset({*vars(nn.Module()), "_arguments"})
 
 
 def _other_setting(own: Mapping[str, Any], new: Mapping[str, Any], where: str) -> str | None:
-    """The first plain value that is other, within objects of the library too."""
+    """Describes the first plain value that differs, including those in nested objects of the library."""
     for name in (own.keys() & new.keys()) - OF_EVERY_MODULE:
         place, value, before = f"{where}.{name}".lstrip("."), own[name], new[name]
         if isinstance(value, Tensor | nn.Module) or isinstance(before, Tensor | nn.Module):
@@ -275,7 +275,7 @@ def _other_setting(own: Mapping[str, Any], new: Mapping[str, Any], where: str) -
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is a number, a word, or a tuple of such."""
+    """Whether a value is a number, a string, or a tuple of these."""
     return isinstance(value, bool | int | float | str) or (type(value) is tuple and all(map(_is_plain, value)))
 
 

@@ -1,4 +1,4 @@
-"""What every model of signals from an encoder offers, whatever its layers are."""
+"""Base class of models on the signal of an encoder."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from fredholm.models.node_model import NodeModelConfig
 from fredholm.models.saved_model import SavedModel
 
 Pool = Literal["cls", "mean", "max", "none"]
-"""What the head reads: a class token, the integral mean of the signal, the largest value of each of its channels, or
-every point for itself. The token is the encoder's, or a learned one at the centre of the unit box."""
+"""Pooling before the head: a class token, the integral mean of the signal, the maximum of each channel, or none, with
+one output per point. The token is the encoder's, or a learned one at the centre of the unit box."""
 
 
 class SignalModel(SavedModel, abc.ABC):
-    """An encoder, layers on its signal, and one output vector for each input, or for each of its points.
+    """An encoder, layers on its signal, and a head with one output vector per input or per point.
 
     Args:
         encoder: from raw inputs to a signal on a domain.
-        num_outputs: of the head, at least 1.
-        embed_dim: channels that the layers take.
-        pool: what the head reads.
-        dropout: rate on the signal that enters.
+        num_outputs: number of outputs of the head, at least 1.
+        embed_dim: number of channels of the layers.
+        pool: pooling before the head.
+        dropout: dropout rate of the input signal.
 
     Raises:
-        ValueError: on an encoder of other channels, or no outputs.
-        TypeError: on an encoder that does not tell its sizes, or gives no domain.
+        ValueError: on an encoder with another number of channels, or no outputs.
+        TypeError: on an encoder that does not set its sizes, or returns no domain.
     """
 
     shares_points: ClassVar[bool] = False
-    """Whether layers know of other points through operators alone, which integrate over those of all processes."""
+    """Whether points interact only in operators, which can integrate over the points of all processes."""
     norm: nn.Module
     head: nn.Linear
 
     def __init__(self, encoder: Encoder, num_outputs: int, *, embed_dim: int, pool: Pool, dropout: float) -> None:
         super().__init__()
         name = f"models.{type(self).__name__}"
-        unsaid = [what for what in ("embed_dim", "pos_dim") if not hasattr(encoder, what)]
-        if unsaid:
+        missing = [what for what in ("embed_dim", "pos_dim") if not hasattr(encoder, what)]
+        if missing:
             raise TypeError(
-                f"{name}: {type(encoder).__name__} does not set {' and '.join(unsaid)}; see encoders.Encoder"
+                f"{name}: {type(encoder).__name__} does not set {' and '.join(missing)}; see encoders.Encoder"
             )
         if encoder.embed_dim != embed_dim:
             raise ValueError(
@@ -68,17 +68,17 @@ class SignalModel(SavedModel, abc.ABC):
         self._is_shared, self._mesh = False, None
 
     def share_points(self, mesh: DeviceMesh | None = None) -> Self:
-        """From now on each process computes its share of the points of every input, in all blocks of the model.
+        """Distributes the points of every input over processes, in all blocks of the model.
 
-        All processes give the same inputs, which the encoder of each reads whole, and get the same outputs, those of
-        one process. So each counts its part of a loss: `(loss / P).backward()` on P processes, and then
-        `distributed.reduce_gradients(model, mesh)`. What is drawn, such as dropout, each draws for itself.
+        All processes pass the same inputs, which the encoder of each reads whole, and get the same outputs as a single
+        process. So each computes its part of a loss: `(loss / P).backward()` on P processes, and then
+        `distributed.reduce_gradients(model, mesh)`. Random numbers, as for dropout, differ between processes.
 
         Args:
-            mesh: the processes, in one dimension; None: all there are.
+            mesh: a one-dimensional mesh of processes; None: all processes.
 
         Raises:
-            ValueError: layers of the model read points that other processes hold; and `forward`, what
+            ValueError: layers of the model read points that other processes hold. `forward` also raises for inputs that
                 `distributed.Shard` refuses.
         """
         if not self.shares_points:
@@ -91,7 +91,7 @@ class SignalModel(SavedModel, abc.ABC):
 
     @final
     def _add_head(self, embed_dim: int, num_outputs: int) -> None:
-        """The norm and the linear head, which a model adds after its blocks, unless it has others."""
+        """Adds the usual norm and linear head, for models that do not have their own."""
         self.norm = nn.LayerNorm(embed_dim)
         self.head = nn.Linear(embed_dim, num_outputs)
         nn.init.trunc_normal_(self.head.weight, std=0.02)
@@ -99,7 +99,7 @@ class SignalModel(SavedModel, abc.ABC):
 
     @final
     def _signal(self, inputs: Tensor) -> tuple[Tensor, Domain]:
-        """What enters the first block, and where it lives; a token comes first."""
+        """The input of the first block, and its domain; a class token comes first."""
         signal = self.encoder(inputs)
         if not isinstance(signal, tuple) or len(signal) != 2:
             raise TypeError(
@@ -109,7 +109,7 @@ class SignalModel(SavedModel, abc.ABC):
         return self._entering(*signal)
 
     def _entering(self, u: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
-        """The same, of the encoder's signal."""
+        """The input of the first block from the encoder's signal."""
         if self.cls_token is not None:
             domain = Union(centre(domain), domain)
             u = torch.cat([self.cls_token.to(u.dtype).expand(u.shape[0], 1, -1), u], dim=1)
@@ -118,9 +118,9 @@ class SignalModel(SavedModel, abc.ABC):
         return self.dropout(summed(u)), domain
 
     def _outputs(self, u: Tensor, domain: Domain) -> Tensor:
-        """What the head makes of the last signal: `(B, num_outputs)`, or `(B, N, num_outputs)` of all points.
+        """Outputs of the head from the last signal: `(B, num_outputs)`, or `(B, N, num_outputs)` at all points.
 
-        It is 0 at points that do not exist.
+        They are 0 at masked points.
         """
         u = self.norm(u)
         if self.pool == "none":
@@ -130,26 +130,26 @@ class SignalModel(SavedModel, abc.ABC):
         if self.pool == "mean":
             return self.head(domain.total((u * domain.weights.to(u.dtype)[..., None]).sum(-2)))
         first = u[:, 0]
-        if domain.held.start > 0:  # the token is another's, and adds nothing here, but takes part in both directions
+        if domain.held.start > 0:  # another process holds the token: it adds 0 here, but forward and backward need it
             first = first.masked_fill(torch.ones_like(first, dtype=torch.bool), 0.0)
         return self.head(domain.total(first))
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(ImageModelConfig, CloudModelConfig, NodeModelConfig):
-        """The sizes of a model that its data do not decide."""
+        """Settings of a model that do not depend on its data."""
 
         reads_encoder: ClassVar[bool] = True
 
         embed_dim: int
-        """Channels of the signal, which the encoder must give."""
+        """Number of channels of the signal, equal to the encoder's."""
         pool: Pool
-        """What the head reads."""
+        """Pooling before the head."""
 
         @final
         def check_pools(self, whole: str) -> None:
             """See `CloudModelConfig.check_pools`."""
             if self.pool == "none":
-                raise ValueError(f"model.pool is 'none'; leave it out, since {whole} has one answer")
+                raise ValueError(f"model.pool is 'none'; leave it out, since {whole} has one output")
 
         @final
         def check_nodes(self) -> None:
@@ -158,26 +158,26 @@ class SignalModel(SavedModel, abc.ABC):
 
         @final
         def answering_everywhere(self, each: str) -> Self:
-            """The same with one answer at every point.
+            """Returns the settings with one output at every point.
 
             Args:
-                each: what is predicted, in messages: "each pixel".
+                each: name of the points in messages, such as "each pixel".
 
             Raises:
-                ValueError: another pool was asked for.
+                ValueError: another pooling was set.
             """
-            return self.pooling("none", f"{each} needs an answer")
+            return self.pooling("none", f"{each} needs an output")
 
         @final
         def pooling(self, pool: Pool, because: str) -> Self:
-            """The same with this pool.
+            """Returns the settings with this pooling.
 
             Args:
-                pool: the one that is needed.
-                because: why, in messages: "each pixel needs an answer".
+                pool: the pooling that is needed.
+                because: the reason in messages, such as "each pixel needs an output".
 
             Raises:
-                ValueError: another pool was asked for.
+                ValueError: another pooling was set.
             """
             default = next(field.default for field in dataclasses.fields(self) if field.name == "pool")
             if self.pool not in (pool, default):
@@ -186,16 +186,18 @@ class SignalModel(SavedModel, abc.ABC):
 
         @property
         def has_heads(self) -> bool:
-            """Whether a number of heads, where there is such a setting, decides anything about the model."""
+            """Whether the model depends on its number of heads, if it has such a setting."""
             return True
 
         def resized(self, width: int, depth: int, default: SignalModel.Config) -> Self:
-            """The same with so many channels and blocks, and heads that divide them; what was set stays.
+            """Returns the settings with these numbers of channels and blocks, and heads that divide the channels.
+
+            Settings that were set stay.
 
             Args:
-                width: channels.
-                depth: blocks.
-                default: the task's model: what is as there, or as the kind has it by itself, was not set.
+                width: number of channels.
+                depth: number of blocks.
+                default: the task's default model: a setting equal to it, or to the class's default, counts as not set.
             """
             fields, defaults = {field.name for field in dataclasses.fields(self)}, self._defaults(default)
             sizes = {"embed_dim": width, "depth": depth}
@@ -206,13 +208,13 @@ class SignalModel(SavedModel, abc.ABC):
 
         @final
         def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
-            """See `ImageModelConfig.sized_for`: as `resized`, and with less dropout where that suits."""
+            """See `ImageModelConfig.sized_for`: as `resized`, with dropout rates of at most `most_dropout`."""
             known, most = default if isinstance(default, SignalModel.Config) else self, room.most_dropout
             lowered = {name: most for name in ("dropout", "drop_path") if getattr(self, name, 0.0) > most}
             return filled(self.resized(room.width, room.depth, known), self._defaults(known), **lowered)
 
         def _defaults(self, default: SignalModel.Config) -> list[SignalModel.Config]:
-            """Settings that were not set where they are as in one of these: the kind's own, and the task's of it."""
+            """Defaults that mark a setting as not set: those of the class, and the task's if it is of this class."""
             kind: Any = type(self)
             return [kind(), *([default] if isinstance(default, type(self)) else [])]
 
@@ -223,15 +225,15 @@ class SignalModel(SavedModel, abc.ABC):
 
         @abc.abstractmethod
         def build(self, encoder: Encoder, num_outputs: int) -> SignalModel:
-            """A new model, from the global torch seed."""
+            """Builds a model, with random numbers from the global torch seed."""
 
     @abc.abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
-        """One batch of what the encoder takes, to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`."""
+        """Maps a batch of encoder inputs to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`."""
 
 
 def summed(u: Tensor) -> Tensor:
-    """A signal that branches will be added to: under autocast sums stay in float32, and norms read them as they are."""
+    """The residual stream, in float32 under autocast, so that sums keep their precision."""
     return u if autocast_dtype(u) is None else at_least_float32(u)
 
 
@@ -239,7 +241,7 @@ Settings = TypeVar("Settings")
 
 
 def replaced(settings: Settings, **others: object) -> Settings:
-    """Settings with others in place, of which `num_heads` is a suggestion alone: a model without heads leaves it."""
+    """Replaces settings; `num_heads` is only a suggestion, which a model without heads ignores."""
     if not isinstance(settings, SignalModel.Config) or others.get("num_heads") is None:
         return dataclasses.replace(settings, **others)  # pyright: ignore[reportArgumentType, reportCallIssue]
     without: Any = dataclasses.replace(settings, **others | {"num_heads": None})  # pyright: ignore[reportCallIssue]
@@ -247,7 +249,7 @@ def replaced(settings: Settings, **others: object) -> Settings:
 
 
 def largest(u: Tensor, domain: Domain) -> Tensor:
-    """The largest value of each channel over the points that exist, `(B, N, C)` to `(B, C)`; 0 where none does."""
+    """Max pooling over existing points, `(B, N, C)` to `(B, C)`; 0 without points."""
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, -torch.inf)
     found = domain.greatest(u.amax(1) if u.shape[1] else torch.full_like(u[:, :0].sum(1), -torch.inf))

@@ -1,17 +1,17 @@
-"""Stacks of blocks round integral operators of one kernel, which can be chosen."""
+"""Stacks of blocks of integral operators whose kernel can be chosen."""
 
 from fredholm.models.fields.neural_operator import NeuralOperator
 from fredholm.models.itnet import ITNet
 
 Stack = ITNet.Config | NeuralOperator.Config
-"""The same network with any kernel: `embed_dim`, `num_heads`, `kernel`, and `expansion` for all that is hidden."""
+"""Settings of a stack with any kernel: `embed_dim`, `num_heads`, `kernel`, and `expansion` of hidden layers."""
 
 
 def stack_of(model: object) -> Stack:
-    """The settings of a model as those of a stack.
+    """Returns the settings of a model if they are those of a stack.
 
     Raises:
-        ValueError: it is another model.
+        ValueError: the model is no such stack.
     """
     if isinstance(model, ITNet.Config | NeuralOperator.Config):
         return model

@@ -1,4 +1,4 @@
-"""Two networks of images with text to compare with: a stack for each modality, joined by attention or at the end.
+"""Two baseline networks of images with text: one stack per modality, joined by cross-attention or at the end.
 
 Legend
     u, v        signals of the text and of the images, each on its own domain of mass 1
@@ -8,8 +8,8 @@ Legend
     concatenation       u ← block_l(u),   v ← block'_l(v);   out = head(LN [pool u; pool v])
     cross-attention     u ← u + C_l[LN u, LN v],   v ← v + C'_l[LN v, LN u]   before both blocks of each layer
 
-ITNet compares a joint domain with "two-stream variants with cross-attention or concatenation fusion" (table 5) and does
-not say how they are built. The order of cross-attention, self-attention and feed-forward network is that of LXMERT
+ITNet compares a joint domain with "two-stream variants with cross-attention or concatenation fusion" (table 5) without
+their architecture. The order of cross-attention, self-attention and feed-forward network is that of LXMERT
 (arXiv 1908.07490).
 """
 
@@ -40,7 +40,7 @@ Fusion = Literal["cross-attention", "concatenation"]
 
 @final
 class TwoStream(SignalModel):
-    """A stack of pre-norm blocks for the text and one for the images, whose pooled vectors a head reads side by side.
+    """A stack of pre-norm blocks for the text and one for the images, and a head on both pooled vectors.
 
     Args:
         encoder: an `encoders.ImageText` of both modalities.
@@ -49,33 +49,33 @@ class TwoStream(SignalModel):
 
     Raises:
         TypeError: another encoder.
-        ValueError: an encoder of one modality, or of texts without the class token that is to be read.
+        ValueError: an encoder of one modality, or of texts without the class token that `pool="cls"` needs.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SignalModel.Config):
-        """Sizes of both stacks, which are alike, and how they meet."""
+        """Sizes of both stacks, which are equal, and their fusion."""
 
         embed_dim: int = 384
         depth: int = 6
-        """Blocks of each stack."""
+        """Number of blocks of each stack."""
         num_heads: int | None = None
-        """Of kernels that have some, a divisor of embed_dim; None: one for every 64 channels, but 4 at least. Refused
-        where no kernel has any."""
+        """Number of heads, a divisor of embed_dim; None: one for every 64 channels, but at least 4. Refused if no
+        kernel has heads."""
         kernel: KernelConfig = dataclasses.field(default_factory=MLPConfig)
         """The kernel of every block."""
         fusion: Fusion = "cross-attention"
-        """In every layer, by points of one modality that integrate over the other; or of the pooled vectors alone."""
+        """Fusion of the modalities: by cross-attention in every layer, or by concatenation of the pooled vectors."""
         cross_kernel: KernelConfig = dataclasses.field(default_factory=AttentionConfig)
         """The kernel of cross-attention; refused with concatenation."""
         expansion: int = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         dropout: float = 0.1
-        """Rate after the embedding, after each operator, and within each feed-forward network."""
+        """Dropout rate after the embedding, after each operator, and within each feed-forward network."""
         drop_path: float = 0.1
-        """Chance of skipping a branch of the last block in training; rises linearly from the first."""
+        """Probability of skipping a branch of the last block in training; rises linearly from the first."""
         pool: Literal["cls", "mean"] = "cls"
-        """Read the text's class token and a learned one of the images, or the integral mean of each signal."""
+        """Pooling: the text's class token and a learned one of the images, or the integral mean of each signal."""
 
         def __post_init__(self) -> None:
             name = "models.TwoStream"
@@ -100,11 +100,11 @@ class TwoStream(SignalModel):
 
         @property
         def heads(self) -> int:
-            """Those that a kernel with heads has."""
+            """Number of heads of a kernel with heads."""
             return usual_heads(self.embed_dim) if self.num_heads is None else self.num_heads
 
         def stack(self) -> ITNet.Config:
-            """One of the two stacks."""
+            """Configuration of each of the two stacks."""
             return ITNet.Config(
                 embed_dim=self.embed_dim,
                 depth=self.depth,
@@ -140,7 +140,7 @@ class TwoStream(SignalModel):
         self._add_head(2 * config.embed_dim, num_outputs)
 
     def forward(self, inputs: Tensor | ImageTextBatch) -> Tensor:
-        """One batch to `(B, num_outputs)`."""
+        """Maps a batch to `(B, num_outputs)`."""
         parts = self.image_text.parts(inputs)
         (u, of_text), (v, of_image) = parts["text"], self._with_token(*parts["image"])
         u, v = self.dropout(u), self.dropout(v)
@@ -154,7 +154,7 @@ class TwoStream(SignalModel):
         return self.head(self.norm(torch.cat([self._pooled(u, of_text), self._pooled(v, of_image)], dim=-1)))
 
     def _with_token(self, v: Tensor, domain: Domain) -> tuple[Tensor, Domain]:
-        """The images' signal behind its class token, which stands at the centre of the unit box."""
+        """The images' signal after its class token, which is at the centre of the unit box."""
         if self.image_token is None:
             return v, domain
         token = self.image_token.to(v.dtype).expand(v.shape[0], 1, -1)
@@ -165,7 +165,7 @@ class TwoStream(SignalModel):
 
 
 class _Crossing(nn.Module):
-    """u + C[LN u, LN v]: points of one modality integrate over those of the other."""
+    """u + C[LN u, LN v]: integrates over the points of the other modality."""
 
     def __init__(self, config: TwoStream.Config, pos_dim: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Checkpoints, of other libraries too, as models and as the start of a run; other kernels in models; 8 bits."""
+"""Pretrained checkpoints, also of other libraries, for inference and fine-tuning; kernel exchange; quantisation."""
 
 from fredholm.pretrained.add_kernel import add_kernel
 from fredholm.pretrained.fine_tune import PretrainedImages, PretrainedMasked, PretrainedSentences, PretrainedText

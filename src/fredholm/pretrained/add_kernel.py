@@ -13,7 +13,7 @@ from fredholm.operators.integral import check_quadrature
 
 Model = TypeVar("Model", bound=nn.Module)
 Where = Callable[[str, IntegralOperator], bool]
-"""Which operators are meant, of name and operator."""
+"""A predicate of name and operator that selects operators."""
 
 
 def add_kernel(
@@ -24,31 +24,31 @@ def add_kernel(
     freeze: bool = True,
     where: Where | None = None,
 ) -> Model:
-    """Puts g κ beside the kernel of every attention: W^O ∫ (κ_attention + g κ) u dμ, with a learned number g a layer.
+    """Adds g κ to the kernel of every attention: W^O ∫ (κ_attention + g κ) u dμ, with one learned scalar g per layer.
 
-    At g = 0 the model's numbers are what they were, to the last bit, and g is the first to learn: the weights of κ get
-    a gradient once it is not 0. Each layer gets a copy of κ with weights of its own.
+    At g = 0 the model's outputs are unchanged, to the last bit, and only g has a gradient: the weights of κ get one
+    once g is not 0. Each layer gets a copy of κ with weights of its own.
 
     Args:
         model: changed in place.
         kernel: κ, on as many channels as the attention; causal where that is, and with as many coordinates as its
             domains have: 1 for text, 2 for images.
-        gate: where g starts.
-        freeze: whether all that was there is frozen, so that the copies of κ and their g are what learns.
-        where: which operators get one, of name and operator; None: those with attention (`Scored` kernels).
+        gate: initial value of g.
+        freeze: whether the existing parameters are frozen, so that only the copies of κ and their g are trained.
+        where: predicate of name and operator that selects the operators; None: those with attention (`Scored` kernels).
 
     Returns:
         the model.
 
     Raises:
-        TypeError, ValueError: κ is no kernel, it fits an operator's channels, causality, positions or nodes not, the
-            gate is no finite number, or no operator is meant. The model is then as it was.
+        TypeError, ValueError: κ is no kernel, or does not fit an operator's channels, causality, positions or nodes;
+            the gate is not finite; or no operator is selected. The model is then unchanged.
     """
     if not isinstance(kernel, Kernel):
         raise TypeError(f"add_kernel: kernel must be a fredholm kernel; got {type(kernel).__name__}")
     check_module("add_kernel", model)
-    meant, sums = meant_operators("add_kernel", model, where), list[Kernel]()
-    for name, operator in meant.items():
+    selected, sums = selected_operators("add_kernel", model, where), list[Kernel]()
+    for name, operator in selected.items():
         check_channels_and_causality("add_kernel", name, operator.kernel, kernel)
         like = next(operator.parameters())
         added = Scaled(copy.deepcopy(kernel), gate).to(device=like.device, dtype=like.dtype).train(operator.training)
@@ -56,33 +56,33 @@ def add_kernel(
         check_quadrature(sums[-1], operator.quadrature)
     if freeze:
         model.requires_grad_(False)
-    for operator, both in zip(meant.values(), sums, strict=True):
+    for operator, both in zip(selected.values(), sums, strict=True):
         operator.kernel = both
     return model
 
 
 def check_module(function: str, model: object) -> None:
-    """Raises TypeError, in the name of a function, unless a model is one."""
+    """Raises a TypeError, with the function's name, unless a model is a module."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{function}: model must be a module; got {type(model).__name__}")
 
 
-def meant_operators(function: str, model: nn.Module, where: Where | None) -> dict[str, IntegralOperator]:
-    """The operators of a model that are meant, by their names; those with attention where nobody says which.
+def selected_operators(function: str, model: nn.Module, where: Where | None) -> dict[str, IntegralOperator]:
+    """The selected operators of a model, by their names; without a predicate those with attention.
 
     Raises:
-        ValueError: in the name of a function, where there are none.
+        ValueError: no operator is selected; the message names the function.
     """
     operators = {name: part for name, part in model.named_modules() if isinstance(part, IntegralOperator)}
     choose = _has_attention if where is None else where
-    meant = {name: operator for name, operator in operators.items() if choose(name, operator)}
-    if not meant:
+    selected = {name: operator for name, operator in operators.items() if choose(name, operator)}
+    if not selected:
         kinds = sorted({type(operator.kernel).__name__ for operator in operators.values()})
         raise ValueError(
-            f"{function}: none of the {len(operators)} operators of {type(model).__name__} is meant (their kernels: "
-            f"{', '.join(kinds) or 'none'}); say where= with a function of name and operator"
+            f"{function}: none of the {len(operators)} operators of {type(model).__name__} is selected (their kernels: "
+            f"{', '.join(kinds) or 'none'}); pass where=, a function of name and operator"
         )
-    return meant
+    return selected
 
 
 def _has_attention(name: str, operator: IntegralOperator) -> bool:
@@ -90,7 +90,7 @@ def _has_attention(name: str, operator: IntegralOperator) -> bool:
 
 
 def check_channels_and_causality(function: str, name: str, there: Kernel, kernel: Kernel) -> None:
-    """Raises ValueError, in the name of a function, unless a kernel fits where another is."""
+    """Raises a ValueError, with the function's name, unless a kernel can take the place of another."""
     sizes = [(each.in_dim, each.query_dim, each.out_dim) for each in (there, kernel)]
     if sizes[0] != sizes[1]:
         raise ValueError(

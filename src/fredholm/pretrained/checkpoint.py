@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries: a configuration in JSON and tensors in safetensors files, in a folder or a hub."""
+"""Reads checkpoints of other libraries: a JSON configuration and safetensors files, in a folder or on the hub."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -18,10 +18,10 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".msgpack", ".h5")
 
 
 def find_folder(place: str | Path, revision: str | None = None) -> Path:
-    """A local folder, or of `hf://owner/name` the files of the hub that `from_pretrained` reads, downloaded once.
+    """Returns a local folder, or the download (cached) of the files of `hf://owner/name` that `from_pretrained` reads.
 
     Raises:
-        ValueError, OSError: it is neither, or the hub cannot be reached.
+        ValueError, OSError: the place is neither, or the hub cannot be reached.
     """
     name = hub_name(str(place))
     if name is None:
@@ -33,7 +33,7 @@ def find_folder(place: str | Path, revision: str | None = None) -> Path:
             f"{place} is on the hub, which needs huggingface_hub; pip install 'fredholm[hub]', or pass a folder"
         ) from error
     try:
-        wanted = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt"]  # of folders within too
+        wanted = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt"]  # patterns match in subfolders too
         return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except Exception as error:  # the hub's client raises errors of several libraries
         reason = str(error).strip().partition("\n")[0]
@@ -57,30 +57,30 @@ def _local(place: str | Path, revision: str | None) -> Path:
 
 @final
 class Fields:
-    """The configuration of a checkpoint; what a model cannot do is refused by the field's name.
+    """The fields of a checkpoint's configuration; unsupported values raise errors with the field's name.
 
     Args:
         values: the object in config.json.
-        source: where that is, in messages.
+        source: path of the file, for messages.
     """
 
     def __init__(self, values: Mapping[str, Any], source: str) -> None:
         self._values, self.source = values, source
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A field; the default where it is missing or null."""
+        """Returns a field, or the default where it is missing or null."""
         value = self._values.get(name)
         return default if value is None else value
 
     def names(self, name: str) -> bool:
-        """Whether the field is there, be it null."""
+        """Whether the configuration has the field, even if it is null."""
         return name in self._values
 
     def count(self, name: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least`.
+        """Returns an integer of at least `least`.
 
         Raises:
-            ValueError: it is none, or missing without a default.
+            ValueError: the field is not such a number, or is missing without a default.
         """
         value = self.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -88,10 +88,10 @@ class Fields:
         return value
 
     def depth(self, name: str, default: int, tensors: "Tensors") -> int:
-        """How many blocks a model has, of which each has tensors among those of the checkpoint.
+        """Returns the number of blocks of a model, each of which has tensors in the checkpoint.
 
         Raises:
-            ValueError: it is no number of at least 1, or there are fewer tensors than blocks.
+            ValueError: the field is not an integer of at least 1, or there are fewer tensors than blocks.
         """
         value, most = self.count(name, default), len(list(tensors))
         if value > most:
@@ -101,10 +101,10 @@ class Fields:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A positive number.
+        """Returns a positive number.
 
         Raises:
-            ValueError: it is none, or missing without a default.
+            ValueError: the field is not such a number, or is missing without a default.
         """
         value = self.get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
@@ -112,10 +112,10 @@ class Fields:
         return float(value)
 
     def rate(self, name: str, default: float = 0.0) -> float:
-        """A number from 0 to below 1.
+        """Returns a number in [0, 1).
 
         Raises:
-            ValueError: it is none.
+            ValueError: the field is not such a number.
         """
         value = self.get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
@@ -123,10 +123,10 @@ class Fields:
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false.
+        """Returns a bool.
 
         Raises:
-            ValueError: it is neither.
+            ValueError: the field is not true or false.
         """
         value = self.get(name, default)
         if not isinstance(value, bool):
@@ -134,10 +134,10 @@ class Fields:
         return value
 
     def choice(self, name: str, choices: Mapping[str, Any], default: str) -> Any:
-        """What a named choice stands for.
+        """Returns the value that a named choice maps to.
 
         Raises:
-            ValueError: another choice.
+            ValueError: the choice is not supported.
         """
         value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:
@@ -145,7 +145,7 @@ class Fields:
         return choices[value]
 
     def require(self, **supported: Any) -> None:
-        """Raises ValueError, naming the field, unless each field is missing, null, or has the one value supported."""
+        """Raises a ValueError unless each field is missing, null, or has the one supported value."""
         for name, value in supported.items():
             found = self.get(name, value)
             if found != value:
@@ -153,7 +153,7 @@ class Fields:
 
 
 class Place(NamedTuple):
-    """Where a tensor lies."""
+    """Location of a tensor: a file and the tensor's name in it."""
 
     file: Path
     name: str
@@ -161,11 +161,11 @@ class Place(NamedTuple):
 
 @final
 class Tensors:
-    """The tensors of a checkpoint, read when they are asked for.
+    """The tensors of a checkpoint, read on access.
 
     Args:
-        places: where each lies, by its name.
-        source: the folder, in messages.
+        places: location of each tensor by its name.
+        source: the folder, for messages.
     """
 
     def __init__(self, places: Mapping[str, Place], source: str) -> None:
@@ -179,21 +179,21 @@ class Tensors:
         return iter(self._places)
 
     def without_prefix(self, prefix: str) -> "Tensors":
-        """The same, where names that start with a prefix lose it: what a model with a head calls its stack."""
+        """The same tensors with a prefix removed from names, as models with a head prefix their stack."""
         named = {name.removeprefix(prefix): place for name, place in self._places.items()}
         return Tensors(named, self.source)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """A tensor's shape, without reading its values; see `__getitem__`."""
+        """Returns a tensor's shape, without reading its values; raises as `__getitem__`."""
         file, stored = self._place(name)
         with safe_open(file, framework="pt") as opened:
             return tuple(opened.get_slice(stored).get_shape())
 
     def __getitem__(self, name: str) -> Tensor:
-        """A tensor.
+        """Reads a tensor.
 
         Raises:
-            ValueError: there is none of that name.
+            ValueError: there is no tensor of that name.
         """
         file, stored = self._place(name)
         self._read.add(name)
@@ -201,16 +201,16 @@ class Tensors:
             return opened.get_tensor(stored)
 
     def ignore(self, *endings: str) -> None:
-        """Takes tensors whose names end so for read: what a peer keeps without using it."""
+        """Marks tensors with these endings as read: buffers that the other library saves and this one does not use."""
         self._read |= {name for name in self._places if name.endswith(endings)}
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """That they lie in."""
+        """The files of the tensors."""
         return tuple(dict.fromkeys(place.file for place in self._places.values()))
 
     def unread(self) -> list[str]:
-        """The names of tensors that nobody asked for."""
+        """Names of the tensors that were neither read nor ignored."""
         return sorted(set(self._places) - self._read)
 
     def _place(self, name: str) -> Place:
@@ -220,10 +220,10 @@ class Tensors:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The object in config.json.
+    """Reads the object in config.json.
 
     Raises:
-        ValueError, OSError: there is none, or it is no JSON object.
+        ValueError, OSError: there is no such file, or it is not a JSON object.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -238,10 +238,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def find_tensors(folder: Path) -> Tensors:
-    """The tensors of one safetensors file, or of the shards that an index names.
+    """Locates the tensors of one safetensors file, or of the shards that an index names.
 
     Raises:
-        ValueError, OSError: there are none, a shard is missing, a file is damaged, or the folder holds pickles alone.
+        ValueError, OSError: there are no tensors, a shard is missing, a file is damaged, or the folder holds pickles
+            alone.
     """
     index = folder / INDEX
     files = [folder / SINGLE]
@@ -292,11 +293,11 @@ def _why_missing(folder: Path, file: Path, *, is_shard: bool) -> str:
 
 
 Source = str | Callable[[Tensors], Tensor]
-"""What a tensor of ours is made of: a tensor of the checkpoint by its name, or by a rule."""
+"""Source of a parameter: the name of a tensor of the checkpoint, or a function of the checkpoint's tensors."""
 
 
 def part(name: str, index: int, parts: int, *, transposed: bool = False) -> Source:
-    """One of equal parts, along the first axis, of a tensor of the checkpoint, which may be transposed there."""
+    """One of `parts` equal slices, along the first axis, of a tensor that may be stored transposed."""
 
     def read(tensors: Tensors) -> Tensor:
         whole = tensors[name]
@@ -313,42 +314,42 @@ def transposed(name: str) -> Source:
 
 
 def laid_out(name: str) -> Source:
-    """A matrix of the checkpoint in the order in memory that drawing tokens reads fastest."""
+    """A matrix of the checkpoint in the memory layout that is fastest for token-by-token generation."""
     return lambda tensors: _laid_out(tensors[name])
 
 
 def _laid_out(weight: Tensor) -> Tensor:
-    """The matrix with its longer axis in one piece: so it is read fastest where one token is drawn after the other."""
+    """The matrix stored contiguously along its longer axis, the fastest layout for token-by-token generation."""
     return weight.mT.contiguous().mT if weight.shape[0] >= weight.shape[1] else weight.contiguous()
 
 
 def linear(mine: str, theirs: str, *, bias: bool = True) -> dict[str, Source]:
-    """Weight and constant of a map or a norm, under two names."""
+    """Sources of the weight and bias of a linear map or norm, by our name and the checkpoint's."""
     return {f"{mine}.{kind}": f"{theirs}.{kind}" for kind in ("weight", *(("bias",) if bias else ()))}
 
 
 class Converted(NamedTuple):
-    """A model of this library, and the tensors of a checkpoint that it gets."""
+    """A model of this library and the sources of its parameters in a checkpoint."""
 
     build: Callable[[], nn.Module]
     tensors: Tensors
     sources: Mapping[str, Source]
     pooler: Mapping[str, Source] = MappingProxyType({})
-    """The map before the classes of a BERT, where the checkpoint has one."""
+    """Sources of a BERT's pooler, the map before the classifier, where the checkpoint has one."""
     pooling: Literal["tanh", "relu"] = "tanh"
-    """What bends that map's channels."""
+    """Activation of the pooler."""
     marks_second: bool = True
-    """Whether the second sentence of a pair has a segment of its own."""
+    """Whether the second sentence of a pair has its own segment embedding."""
 
 
 def fill(model: nn.Module, tensors: Tensors, sources: Mapping[str, Source], dtype: torch.dtype | None) -> None:
     """Gives each parameter of a model its tensor of a checkpoint.
 
     Args:
-        model: on the meta device.
-        tensors: of the checkpoint; every one must be asked for, or ignored before.
-        sources: where each tensor of the model comes from, by its name there.
-        dtype: of the parameters; None: as they are kept.
+        model: the model, on the meta device.
+        tensors: tensors of the checkpoint; each must have been read, or ignored, at the end.
+        sources: source of each parameter of the model, by its name.
+        dtype: dtype of the parameters; None: as stored.
 
     Raises:
         ValueError: a tensor is missing, has another shape, is no floating-point tensor, not finite, or left over.
@@ -359,7 +360,7 @@ def fill(model: nn.Module, tensors: Tensors, sources: Mapping[str, Source], dtyp
     for name, like in expected.items():
         source = sources[name]
         value = tensors[source] if isinstance(source, str) else source(tensors)
-        what = repr(source) if isinstance(source, str) else f"what becomes {name!r}"
+        what = repr(source) if isinstance(source, str) else f"the source of {name!r}"
         if not value.is_floating_point():
             raise ValueError(f"{tensors.source}: {what} is {value.dtype}; expected floating-point numbers")
         if value.shape != like.shape:

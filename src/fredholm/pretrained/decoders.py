@@ -1,4 +1,4 @@
-"""GPT-2, Llama, Mistral, Qwen2 and Mamba as `transformers` saves them."""
+"""Converts GPT-2, Llama, Mistral, Qwen2 and Mamba from checkpoints of `transformers`."""
 
 import sys
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Activations of `transformers`, and ours."""
+"""Our activations by their names in `transformers`."""
 
 
 def gpt2(fields: Fields, tensors: Tensors) -> Converted:
-    """GPT-2; dropouts of the signal and of branches become the larger of the two."""
+    """Converts GPT-2; of the dropouts of the embedding and of residual branches, both become the larger one."""
     fields.require(scale_attn_weights=True, add_cross_attention=False)
     dim = fields.count("n_embd", 768)
     config = GPT2.Config(
@@ -56,11 +56,11 @@ def gpt2(fields: Fields, tensors: Tensors) -> Converted:
 
 
 WINDOW = 4096
-"""Tokens that Mistral and Qwen2 look back where their configuration does not say how many."""
+"""Default sliding window of Mistral and Qwen2, in tokens."""
 
 
 def llama(fields: Fields, tensors: Tensors) -> Converted:
-    """Llama, and Mistral and Qwen2 where they attend to the whole past."""
+    """Converts Llama, and Mistral and Qwen2 within their sliding window, where they attend to the whole past."""
     kind, dim, heads = (
         fields.get("model_type"),
         fields.count("hidden_size", 4096),
@@ -69,10 +69,10 @@ def llama(fields: Fields, tensors: Tensors) -> Converted:
     context = fields.count("max_position_embeddings", 2048)
     fields.require(head_dim=dim // heads, pretraining_tp=1, partial_rotary_factor=1.0)
     if kind != "llama" and fields.flag("use_sliding_window", kind != "qwen2"):
-        # null is no window, and a missing field the usual one
+        # null means no window, and a missing field the default one
         window = None if fields.names("sliding_window") else WINDOW
         if fields.get("sliding_window", window) is not None:
-            # up to the window a model that looks no farther sees the whole past
+            # contexts up to the window attend to the whole past
             context = min(context, fields.count("sliding_window", window))
     has_bias = kind == "qwen2" or fields.flag("attention_bias", False)
     config = Llama.Config(
@@ -111,9 +111,9 @@ def llama(fields: Fields, tensors: Tensors) -> Converted:
 
 
 def _rotary(fields: Fields) -> Rotary:
-    """Rotary positions: `rope_parameters`, before which goes `rope_scaling`, as older configurations call it.
+    """Rotary positions from `rope_parameters`, or from `rope_scaling`, its older name, which takes precedence.
 
-    `rope_theta` may stand within or beside them, as `transformers` reads it.
+    `rope_theta` may be inside or beside them, as in `transformers`.
     """
     name = "rope_scaling" if fields.get("rope_scaling") else "rope_parameters"
     given = fields.get(name, {})
@@ -133,7 +133,7 @@ def _rotary(fields: Fields) -> Rotary:
 
 
 def mamba(fields: Fields, tensors: Tensors) -> Converted:
-    """Mamba, whose contexts have no end."""
+    """Converts Mamba, whose context is unlimited."""
     fields.require(use_bias=False, use_conv_bias=True, hidden_act="silu")
     dim, expansion = fields.count("hidden_size", 768), fields.count("expand", 2)
     fields.require(intermediate_size=expansion * dim)
@@ -169,7 +169,7 @@ def mamba(fields: Fields, tensors: Tensors) -> Converted:
 
 
 def _filter(name: str) -> Source:
-    """The filters of a depthwise convolution, one a channel."""
+    """Filters of a depthwise convolution, one per channel."""
     return lambda tensors: tensors[name].squeeze(1)
 
 
@@ -181,4 +181,4 @@ def _head(is_tied: bool, tensors: Tensors) -> dict[str, Source]:
 
 
 DECODERS = {"gpt2": gpt2, "llama": llama, "mistral": llama, "qwen2": llama, "mamba": mamba}
-"""What converts each `model_type`."""
+"""Converter of each `model_type`."""

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa, DistilBERT, ViT and DeiT as `transformers` saves them."""
+"""Converts BERT, RoBERTa, DistilBERT, ViT and DeiT from checkpoints of `transformers`."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from fredholm.pretrained.decoders import ACTIVATIONS
 
 
 def bert(fields: Fields, tensors: Tensors) -> Converted:
-    """BERT and RoBERTa, with the head that the checkpoint has: tokens, classes or none.
+    """Converts BERT and RoBERTa, with the checkpoint's head: tokens, classes or none.
 
-    RoBERTa's places count on from the padding token's number; the rows before are dropped, so that places start at 0.
+    RoBERTa's positions start after the padding token's index. The rows before are dropped, so that they start at 0.
     """
     fields.require(is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
     fields.require(tie_word_embeddings=True)
@@ -44,9 +44,7 @@ def bert(fields: Fields, tensors: Tensors) -> Converted:
         tensors.ignore("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "pooler.dense.weight")
         tensors.ignore("pooler.dense.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias")
     elif config.head == "tokens":
-        if (
-            config.activation != "gelu"
-        ):  # RoBERTa's head has that one whatever the blocks have; `Bert`'s has the blocks'
+        if config.activation != "gelu":  # RoBERTa's head always uses gelu; that of `Bert` uses the blocks' activation
             raise ValueError(
                 f"{fields.source}: hidden_act={fields.get('hidden_act')!r} is not supported beside RoBERTa's head over "
                 "tokens (lm_head), which is made with gelu; supported: gelu, or a checkpoint without this head"
@@ -68,7 +66,7 @@ def bert(fields: Fields, tensors: Tensors) -> Converted:
 
 
 def distilbert(fields: Fields, tensors: Tensors) -> Converted:
-    """DistilBERT, with the head that the checkpoint has: tokens, classes or none."""
+    """Converts DistilBERT, with the checkpoint's head: tokens, classes or none."""
     fields.require(tie_word_embeddings=True)
     tensors = tensors.without_prefix("distilbert.")
     config = Bert.Config(
@@ -100,12 +98,12 @@ def distilbert(fields: Fields, tensors: Tensors) -> Converted:
 
 
 def _if_there(tensors: Tensors, name: str) -> dict[str, Source]:
-    """The weight and the constant of a map, where a checkpoint has it."""
+    """Sources of the weight and bias of a linear map, where the checkpoint has it."""
     return {kind: f"{name}.{kind}" for kind in ("weight", "bias")} if f"{name}.weight" in tensors else {}
 
 
 def _head(tensors: Tensors, classes: str, pooling: str = "tanh") -> dict[str, Any]:
-    """The settings of the head that a checkpoint has, by its tensors."""
+    """Settings of the head, inferred from the checkpoint's tensors."""
     if classes in tensors:
         return {"head": "classes", "num_classes": tensors.shape(classes)[0], "pooling": pooling}
     tokens = ("cls.predictions.bias", "lm_head.bias", "vocab_projector.bias")
@@ -145,7 +143,7 @@ _VIT = {
 
 
 def _block(mine: str, theirs: str, names: dict[str, str], *, attention_bias: bool = True) -> dict[str, Source]:
-    """The tensors of one block."""
+    """Sources of the tensors of one block."""
     sources: dict[str, Source] = {}
     for name in ("query", "key", "value"):
         for kind in ("weight", "bias") if attention_bias else ("weight",):
@@ -160,7 +158,7 @@ def _block(mine: str, theirs: str, names: dict[str, str], *, attention_bias: boo
 
 
 def vit(fields: Fields, tensors: Tensors) -> Converted:
-    """ViT and DeiT; without a classifier the result is the last signal at the class token."""
+    """Converts ViT and DeiT; without a classifier the output is the last signal at the class token."""
     kind = fields.get("model_type")
     tensors = tensors.without_prefix(f"{kind}.")
     two_heads = "distillation_classifier.weight" in tensors
@@ -197,7 +195,7 @@ def vit(fields: Fields, tensors: Tensors) -> Converted:
 
 
 def rows(*names: str) -> Source:
-    """Tensors `(1, n, C)` below each other, `(N, C)`."""
+    """Tensors `(1, n, C)` concatenated along n, `(N, C)`."""
 
     def read(tensors: Tensors) -> torch.Tensor:
         return torch.cat([tensors[name][0] for name in names])
@@ -215,4 +213,4 @@ def _sides(fields: Fields, name: str, default: int) -> tuple[int, int]:
 
 
 ENCODERS = {"bert": bert, "roberta": bert, "distilbert": distilbert, "vit": vit, "deit": vit}
-"""What converts each `model_type`."""
+"""Converter of each `model_type`."""

@@ -1,4 +1,4 @@
-"""Checkpoints as the start of a run: trained weights, and a new head for what a user's data tell."""
+"""Model settings for fine-tuning: pretrained weights with a new head for the user's targets."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -25,24 +25,24 @@ _HEADS = ("head", "distillation_head")
 
 
 class _Opened(NamedTuple):
-    """A checkpoint before its weights are read."""
+    """An opened checkpoint whose weights are not read yet."""
 
     model: nn.Module
-    """On the meta device."""
+    """The model, on the meta device."""
     modules: SentenceModules
     folder: Path
     weights: tuple[Path, ...]
     converted: Converted | None
-    """None where this library saved it."""
+    """Conversion of another library's checkpoint; None for one of this library."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What tells the model."""
+        """Files that determine the model's architecture."""
         return (self.folder / "config.json",)
 
     @property
     def pooling(self) -> Literal["tanh", "relu"]:
-        """What bends the channels of the map before the classes of a BERT."""
+        """Activation of the pooler of a BERT, the map before its classifier."""
         if self.converted is not None:
             return self.converted.pooling
         bert = _find_bert(self.model)
@@ -50,7 +50,7 @@ class _Opened(NamedTuple):
         return bert.config.pooling
 
     def pooler(self, read: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The weight and constant of that map, where the checkpoint has one, given the tensors of its BERT."""
+        """Weight and bias of the pooler, where the checkpoint has one; `read` holds the tensors of its BERT."""
         if "head.map.weight" in read and "head.classes.weight" in read:
             return {kind: read[f"head.map.{kind}"] for kind in ("weight", "bias")}
         if self.converted is None:
@@ -61,13 +61,13 @@ class _Opened(NamedTuple):
 
 
 def _find_bert(model: nn.Module) -> nn.Module:
-    """The BERT within a model of hidden tokens; any other model itself."""
+    """The BERT inside a masked language model; any other model itself."""
     return model.bert if isinstance(model, BertMasked) else model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PretrainedSettings(ModelSettings):
-    """The name of a checkpoint, and what is there."""
+    """Settings of a pretrained model: the place of its checkpoint."""
 
     is_pretrained: ClassVar[bool] = True
 
@@ -75,7 +75,7 @@ class _PretrainedSettings(ModelSettings):
     """A folder that `transformers`, `sentence-transformers`, `timm` or this library's `save_pretrained` wrote, or
     hf://owner/name."""
     revision: str | None = None
-    """Of a repository of the hub: a branch, tag or commit."""
+    """Branch, tag or commit of a hub repository."""
 
     @property
     def place(self) -> str | None:
@@ -84,10 +84,10 @@ class _PretrainedSettings(ModelSettings):
 
     @final
     def open(self) -> _Opened:
-        """The checkpoint.
+        """Opens the checkpoint.
 
         Raises:
-            ValueError, OSError: there is none, it is a run, or what `from_pretrained` refuses.
+            ValueError, OSError: there is no checkpoint, it is a run, or `from_pretrained` would refuse it.
         """
         if not self.checkpoint:
             raise ValueError(
@@ -109,7 +109,7 @@ class _PretrainedSettings(ModelSettings):
 
     @final
     def other_kind_error(self, model: nn.Module, data: str, kinds: str) -> ValueError:
-        """An error that tells that these data are read by other kinds of model."""
+        """The error for a checkpoint whose kind of model does not fit the data."""
         return ValueError(
             f"model.checkpoint is {self.checkpoint}, which holds a {type(model).__name__}; {data} are read by {kinds}: "
             "pass a checkpoint of one of these"
@@ -121,12 +121,12 @@ class _PretrainedSettings(ModelSettings):
 class PretrainedSentences(_PretrainedSettings, SentenceModelConfig):
     """BERT, RoBERTa or DistilBERT with its trained weights, on sentences: `models.BertSentences` with a new head.
 
-    What the checkpoint has before its classes, BERT's pooler, is kept; else it is new too. A checkpoint of
-    `sentence-transformers` says what is read in its place: the class token, or the mean of all tokens.
+    The checkpoint's pooler, the map before the classifier, is kept; without one it is new too. A checkpoint of
+    `sentence-transformers` defines its own pooling instead: the class token, or the mean of all tokens.
     """
 
     pooling: Pooling | None = None
-    """What the head reads, see `models.BertSentences`; None: what the checkpoint says."""
+    """Pooling before the head, see `models.BertSentences`; None: the checkpoint's."""
 
     def open_pretrained(self) -> Pretrained[SentenceModelConfig]:
         """See `ModelSettings.open_pretrained`."""
@@ -154,10 +154,10 @@ class PretrainedSentences(_PretrainedSettings, SentenceModelConfig):
         return Pretrained(model=model, folder=opened.folder, files=files, weights=opened.weights, tensors=tensors)
 
     def check(self) -> None:
-        """See `SentenceModelConfig.check`: it gives one answer in any case."""
+        """See `SentenceModelConfig.check`: there is nothing to check, as there is one output per text."""
 
     def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-        """See `SentenceModelConfig.recommended`: the checkpoint has sizes already."""
+        """See `SentenceModelConfig.recommended`: the checkpoint determines the sizes."""
         return self
 
     def build(self, reading: TokenReading, num_outputs: int) -> nn.Module:
@@ -171,7 +171,7 @@ class PretrainedImages(_PretrainedSettings, ImageModelConfig):
     """ViT, DeiT or ConvNeXt with its trained weights and a new head.
 
     Positions of a ViT are interpolated where images are of another size than the checkpoint's
-    (`models.ViT.positions_from`). Of a head for a teacher nothing is left, and the new head reads what the other did.
+    (`models.ViT.positions_from`). A distillation head is dropped, and the new head replaces the classifier.
     """
 
     def open_pretrained(self) -> Pretrained[ImageModelConfig]:
@@ -210,7 +210,7 @@ class PretrainedImages(_PretrainedSettings, ImageModelConfig):
         )
 
     def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
-        """See `ImageModelConfig.sized_for`: the checkpoint has sizes already."""
+        """See `ImageModelConfig.sized_for`: the checkpoint determines the sizes."""
         return self
 
     def build_for(self, reading: ImageReading, num_outputs: int) -> SavedModel:
@@ -248,7 +248,7 @@ class PretrainedText(_PretrainedSettings, LanguageModel.Config):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainedMasked(_PretrainedSettings, MaskedModel.Config):
-    """BERT, RoBERTa or DistilBERT with its trained weights, and a new head of tokens where it has none."""
+    """BERT, RoBERTa or DistilBERT with its trained weights; without a masked-token head it gets a new one."""
 
     def open_pretrained(self) -> Pretrained[MaskedModel.Config]:
         """See `ModelSettings.open_pretrained`."""
@@ -275,7 +275,7 @@ class PretrainedMasked(_PretrainedSettings, MaskedModel.Config):
         )
 
     def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:
-        """See `MaskedModel.Config.resized`: the checkpoint has sizes already."""
+        """See `MaskedModel.Config.resized`: the checkpoint determines the sizes."""
         return self
 
     def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> MaskedModel:

@@ -1,13 +1,14 @@
-"""The weight of a linear map as whole numbers of 8 bits, with a scale a row.
+"""The weight of a linear map as 8-bit integers with one scale per row.
 
 Legend
     W   the weight (d_out, d_in)          q_o = round(W_o / s_o) in -127 … 127,  s_o = max_i |W_oi| / 127
     x   a row of the signal               a   = round(x / t) in -63 … 63,        t   = max_i |x_i| / 63
 
     W x ≈ s ⊙ q x           the weight alone is rounded
-    W x ≈ t s ⊙ q a         the signal is rounded too, each row by its own t, so that rows do not touch each other
+    W x ≈ t s ⊙ q a         the signal is rounded too, each row with its own t, so that rows stay independent
 
-On a CPU a is stored as a + 64 in 0 … 127: sums of two products then fit 16 bits, which processors without VNNI add in.
+On a CPU a is stored as a + 64 in 0 … 127: sums of two products then fit into the 16-bit accumulators of processors
+without VNNI.
 """
 
 from collections.abc import Sequence
@@ -22,22 +23,22 @@ from torch.utils._pytree import tree_map_only
 from fredholm._precision import autocast_dtype, without_autocast
 
 DTYPES = (torch.float32, torch.bfloat16)
-"""What weights may be, and signals that meet them."""
+"""Supported dtypes of weights and of signals."""
 
 LARGEST, LARGEST_ACTIVATION = 127, 63
 FEW_ROWS = 8
-"""Up to here the kernel that reads whole numbers is faster than one that first makes them floats."""
+"""Most rows for which the integer kernel is faster than dequantising first."""
 BLOCK = 32
-"""Of channels, which that kernel reads at once, beyond the end where they do not divide d_in."""
+"""Channels that the integer kernel reads at once; it reads past the end unless they divide d_in."""
 
 aten = torch.ops.aten
 
 
 @final
 class Int8Weight(Tensor):
-    """W in a byte a number, in the place of a parameter; frozen, with no gradient for itself or for signals.
+    """W stored as int8 in place of a parameter; frozen, without gradients for itself or for signals.
 
-    `F.linear` and `F.embedding` read the whole numbers. Every other function is given `dequantised()`.
+    `F.linear` and `F.embedding` read the integers. Every other function gets `dequantised()`.
 
     Attributes:
         whole: q, int8 `(d_out, d_in)`; packed for oneDNN where signals are rounded on a CPU.
@@ -53,35 +54,35 @@ class Int8Weight(Tensor):
     def __new__(
         cls, whole: Tensor, scale: Tensor, size: Sequence[int], dtype: torch.dtype, rounds_signals: bool
     ) -> "Int8Weight":
-        """A tensor without a storage of its own."""
+        """Creates a wrapper tensor without storage."""
         made = Tensor._make_wrapper_subclass(cls, size, dtype=dtype, device=scale.device)  # type: ignore[attr-defined]
         made.whole, made.scale, made.rounds_signals = whole, scale, rounds_signals
         return made
 
     @classmethod
     def of(cls, weight: Tensor, *, rounds_signals: bool = False) -> "Int8Weight":
-        """The rounded weight.
+        """Quantises a weight.
 
         Args:
-            weight: `(d_out, d_in)`, finite, of one of `DTYPES`.
+            weight: `(d_out, d_in)`, finite, of a dtype in `DTYPES`.
             rounds_signals: whether signals are rounded too.
         """
-        wide = weight.detach().float().contiguous()  # the kernels for whole numbers take no other layout
+        wide = weight.detach().float().contiguous()  # the integer kernels take no other layout
         scale = (wide.abs().amax(1) / LARGEST).clamp_min(torch.finfo(torch.float32).tiny)
         whole = (wide / scale[:, None]).round_().to(torch.int8)
         return cls(_packed(whole, rounds_signals), scale, weight.shape, weight.dtype, rounds_signals)
 
     @property
     def plain(self) -> Tensor:
-        """q, not packed."""
+        """q, unpacked."""
         return self.whole.to_dense().t().contiguous() if self.whole.is_mkldnn else self.whole
 
     def dequantised(self) -> Tensor:
-        """s q, `(d_out, d_in)`, in the dtype that the weight had."""
+        """Returns s q, `(d_out, d_in)`, in the dtype of the original weight."""
         return (self.plain * self.scale[:, None]).to(self.dtype)
 
     def times(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """W x + b for rows x, `(..., d_in)` to `(..., d_out)`.
+        """Returns W x + b for rows x, `(..., d_in)` to `(..., d_out)`.
 
         Raises:
             RuntimeError: a gradient is recorded.
@@ -96,7 +97,7 @@ class Int8Weight(Tensor):
             )
         if x.device.type != "cpu":
             return F.linear(x, self.of_torchao(), bias)
-        # an operator costs a tenth of a millisecond a call, and the compiler alone needs one
+        # a custom operator costs 0.1 ms a call, and only the compiler needs it
         product = int8_linear if torch.compiler.is_compiling() else _product
         out = product(x, self.whole, self.scale)
         return out if bias is None else out + bias.to(out.dtype)
@@ -122,23 +123,23 @@ class Int8Weight(Tensor):
         return Int8Weight(_packed(whole, self.rounds_signals), scale, self.shape, dtype, self.rounds_signals)
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[torch.dtype, bool]]:
-        """What the compiler takes a subclass apart with."""
+        """Inner tensors and metadata, for torch.compile."""
         return ["whole", "scale"], (self.dtype, self.rounds_signals)
 
     @classmethod
     def __tensor_unflatten__(
         cls, inner: dict[str, Tensor], meta: tuple[torch.dtype, bool], size: Any, stride: Any
     ) -> Self:
-        """What the compiler puts it together again with."""
+        """Restores the tensor from its parts, for torch.compile."""
         return cls(inner["whole"], inner["scale"], size, *meta)
 
     def _stable_hash_for_caching(self) -> str:
-        """What the compiler keys its caches by: all but the numbers."""
+        """Key of the compiler's caches: everything but the values."""
         return repr((*self.__tensor_flatten__(), (*self.shape,), self.device, self.whole.layout))
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Linear maps by the whole numbers; no gradient can be asked for."""
+        """Computes linear maps with the integers; refuses gradients."""
         kwargs = kwargs or {}
         if func is F.linear:
             x, weight, bias = linear_arguments(*args, **kwargs)
@@ -154,7 +155,7 @@ class Int8Weight(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Copies and look-ups by the whole numbers; anything else on the numbers that they stand for."""
+        """Copies and look-ups use the integers; any other operation gets the dequantised weight."""
         kwargs = kwargs or {}
         own = args[0] if args and isinstance(args[0], cls) else None
         if own is not None and func in (aten.detach.default, aten.alias.default, aten.clone.default):
@@ -179,31 +180,31 @@ class Int8Weight(Tensor):
         return func(*args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Plain numbers and what they mean."""
+        """Pickles the unpacked integers with scale and dtype."""
         parts = (self.plain, self.scale, self.dtype, self.rounds_signals, isinstance(self, nn.Parameter))
         return restored, parts
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """A copy with numbers of its own."""
+        """A deep copy."""
         made = self.clone()
         memo[id(self)] = made = frozen(made) if isinstance(self, nn.Parameter) else made
         return made
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        """Its size and kind."""
+        """Shape, dtype and device."""
         rounded = ", rounds signals" if self.rounds_signals else ""
         return f"Int8Weight({tuple(self.shape)}, for {self.dtype}, on {self.device}{rounded})"
 
 
 def frozen(weight: Tensor) -> nn.Parameter:
-    """The weight as a parameter that does not learn."""
+    """The weight as a parameter without gradient."""
     return nn.Parameter(weight, requires_grad=False)
 
 
 def restored(
     whole: Tensor, scale: Tensor, dtype: torch.dtype, rounds_signals: bool, is_parameter: bool
 ) -> Int8Weight | nn.Parameter:
-    """The weight that was pickled, from its parts."""
+    """Unpickles a weight from its parts."""
     made = Int8Weight(_packed(whole, rounds_signals), scale, whole.shape, dtype, rounds_signals)
     return frozen(made) if is_parameter else made
 
@@ -230,7 +231,7 @@ def _product(x: Tensor, whole: Tensor, scale: Tensor) -> Tensor:
         ones = torch.ones_like(scale, dtype=torch.bfloat16)  # the scale itself stays in float32
         out = (torch.ops.aten._weight_int8pack_mm(rows.bfloat16(), whole, ones) * scale).to(x.dtype)
     else:
-        # float16, which autocast would go back to, has no room for sums of signals times whole numbers
+        # float16, which autocast would use, overflows in sums of signals times integers
         dtype = torch.float32 if x.dtype == torch.float16 else x.dtype
         with without_autocast(rows):
             out = (F.linear(rows.to(dtype), whole.to(dtype)) * scale.to(dtype)).to(x.dtype)
@@ -254,7 +255,7 @@ def _packed(whole: Tensor, rounds_signals: bool) -> Tensor:
 
 
 def linear_arguments(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What `F.linear` is given, in order."""
+    """The arguments of `F.linear`, in order."""
     return input, weight, bias
 
 

@@ -1,11 +1,11 @@
-"""Other kernels in place of a trained model's attention, fitted to it: layer by layer, then the whole.
+"""Replaces the attention of a trained model by other kernels, distilled layer by layer and then as a whole.
 
 Legend
-    f_l      operator l of the model that was trained        g_l      the operator that takes its place
+    f_l      operator l of the trained model                 g_l      the operator that replaces it
     F, G     the whole models                                e(g, f) = ‖g - f‖² / ‖f‖², over all points of a batch
 
-    first for each l, g_l is fitted to f_l on what f_l is given within F, by the mean of e(g_l, f_l) over batches
-    then all g_l together, by the mean of e(G, F)
+    first for each l, g_l is fitted to f_l on the inputs of f_l in F, by the mean of e(g_l, f_l) over batches
+    then all g_l are fitted together, by the mean of e(G, F)
 
 The first stage is that of attention transfer (Zhang et al., LoLCATs, arXiv 2410.10254, eq. 5), on outputs.
 """
@@ -23,20 +23,20 @@ from fredholm._settings import check_count, check_positive
 from fredholm.kernels import Kernel
 from fredholm.kernels.heads import HeadProjections
 from fredholm.operators import IntegralOperator
-from fredholm.pretrained.add_kernel import Where, check_channels_and_causality, check_module, meant_operators
+from fredholm.pretrained.add_kernel import Where, check_channels_and_causality, check_module, selected_operators
 
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = Tensor | tuple[Any, ...]
-"""What a model is called with: a tensor, or several arguments."""
+"""Inputs of a model: a tensor, or a tuple of arguments."""
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerFit:
-    """How near an operator came to the one whose place it takes; e on batches kept apart.
+    """Fit of one operator to the one that it replaces; errors e are on held-out batches.
 
     Attributes:
-        name: of the operator.
+        name: name of the operator.
         start: e before the first step.
         error: e after the last.
         losses: e of each step's batch, before the step.
@@ -51,12 +51,12 @@ class LayerFit:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Linearised:
-    """How near a model came to the one that it was fitted to; e on batches kept apart.
+    """Report of a linearisation; errors e are on held-out batches.
 
     Attributes:
-        layers: each operator's fit.
-        start: e of the whole, after the fit of layers.
-        error: e of the whole, at the end.
+        layers: fit of each operator.
+        start: e of the whole model after the fit of layers.
+        error: e of the whole model at the end.
         losses: e of each step's batch, before the step.
     """
 
@@ -83,31 +83,31 @@ def linearise(
     where: Where | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Model, Linearised]:
-    """A copy of a model with other kernels for its attention, fitted to it on the user's data.
+    """Copies a model with other kernels for its attention, fitted to the original on the user's data.
 
-    Meant for kernels whose time is linear in the points (`kernels.LinearAttention`, `LowRankMLP`,
-    `FactorisedInfiniteAttention`), but any will do that has the channels and the causality. W^O, constants and, where
-    the new kernel has queries, keys and values of the same sizes, their maps start as the attention's.
+    Intended for kernels whose time is linear in the points (`kernels.LinearAttention`, `LowRankMLP`,
+    `FactorisedInfiniteAttention`), but works with any of the same channels and causality. W^O, biases and, where the
+    new kernel has queries, keys and values of the same sizes, their maps are initialised with the attention's.
 
     Args:
-        model: trained; left as it is, and asked in evaluation mode.
-        kernel: makes the new kernel of an operator from the old one.
-        data: batches as the model is called with them, at least one; of several a fifth is kept apart for the report.
-        layer_steps, whole_steps: steps of Adam for each operator, and for the whole; 0 skips a stage.
-        learning_rate: of Adam; falls to 0 along a cosine in each stage.
-        loss: of the new and the old model's outputs, for the second stage; None: e. Cross-entropies of logits are worth
-            a try for models of language.
+        model: a trained model, which stays unchanged and is run in evaluation mode.
+        kernel: function from the old kernel of an operator to its new one.
+        data: batches of inputs, at least one; of several a fifth is held out for the report.
+        layer_steps, whole_steps: steps of Adam for each operator, and for the whole model; 0 skips a stage.
+        learning_rate: learning rate of Adam, which decays to 0 along a cosine in each stage.
+        loss: loss of the new and the old model's outputs in the second stage; None: e. For language models the
+            cross-entropy of the logits is worth a try.
         train_rest: whether the second stage trains the rest of the copy too.
-        where: which operators change, of name and operator; None: those with attention (`Scored` kernels).
-        generator: of the order of batches, on the CPU; None: torch's global one.
+        where: predicate of name and operator that selects the operators; None: those with attention (`Scored` kernels).
+        generator: random generator of the order of batches, on the CPU; None: torch's global one.
 
     Returns:
-        the copy, in the mode of the model; and the report, which `print` shows.
+        The copy, in the mode of the model, and a report that can be printed.
 
     Raises:
-        TypeError, ValueError: no batch, no operator that is meant, one that is compiled or not called on the data,
-            kernels that do not fit, answers that are no tensor, numbers out of range, or answers and losses that are
-            not finite.
+        TypeError, ValueError: no batch, no selected operator, one that is compiled or not called on the data, kernels
+            that do not fit, outputs that are no tensor, arguments out of range, or outputs and losses that are not
+            finite.
     """
     for name, value in (("layer_steps", layer_steps), ("whole_steps", whole_steps)):
         check_count("linearise", name, value, least=0)
@@ -139,7 +139,7 @@ def linearise(
         layers.append(LayerFit(name=name, start=start, error=_mean_error(operator, check), losses=losses))
     with torch.no_grad():
         learn, check = ([(item, {}, _answer(old, item)) for item in part] for part in (train, held))
-    if loss is None:  # one of the user's own may pass over some values
+    if loss is None:  # a user's loss may mask some values
         _check_finite("the model", [*learn, *check])
     start = _mean_error(new, check)
     measure = error_of if loss is None else loss
@@ -152,7 +152,7 @@ def linearise(
 
 
 Call = tuple[tuple[Any, ...], dict[str, Any], Tensor]
-"""Arguments, options, and the result that is wanted."""
+"""Positional and keyword arguments of a call, and its target output."""
 
 
 def error_of(found: Tensor, wanted: Tensor) -> Tensor:
@@ -162,8 +162,8 @@ def error_of(found: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _replaced(model: nn.Module, kernel: Callable[[Kernel], Kernel], where: Where | None) -> dict[str, IntegralOperator]:
-    """Puts operators with new kernels in all places of those that are meant; these, by their names."""
-    old = meant_operators("linearise", model, where)
+    """Replaces the selected operators by ones with new kernels; returns the new operators by name."""
+    old = selected_operators("linearise", model, where)
     found, new_of = {}, dict[nn.Module, IntegralOperator]()
     for name in old:
         made = kernel(old[name].kernel)
@@ -187,7 +187,7 @@ def _replaced(model: nn.Module, kernel: Callable[[Kernel], Kernel], where: Where
 
 @torch.no_grad()
 def _operator(old: IntegralOperator, kernel: Kernel) -> IntegralOperator:
-    """An operator with another kernel, and as much of the weights as fits."""
+    """An operator with another kernel that keeps all weights that fit."""
     like = next(old.parameters())
     operator = IntegralOperator(
         kernel,
@@ -211,7 +211,7 @@ def _projections(kernel: Kernel) -> HeadProjections | None:
 
 @torch.no_grad()
 def _seen(model: nn.Module, name: str, batches: Sequence[tuple[Any, ...]]) -> list[Call]:
-    """What an operator is given within a model, and what it answers, batch by batch."""
+    """Inputs and outputs of an operator within a model, batch by batch."""
     calls: list[Call] = []
 
     def note(operator: nn.Module, args: tuple[Any, ...], options: dict[str, Any], out: Tensor) -> None:
@@ -225,7 +225,7 @@ def _seen(model: nn.Module, name: str, batches: Sequence[tuple[Any, ...]]) -> li
         handle.remove()
     if not calls:
         raise ValueError(
-            f"linearise: the operator {name!r} is not called on these data; give data that it is for, or leave it out "
+            f"linearise: the operator {name!r} is not called on these data; pass data that use it, or leave it out "
             "by where="
         )
     _check_finite(f"the operator {name!r}", calls)
@@ -233,7 +233,7 @@ def _seen(model: nn.Module, name: str, batches: Sequence[tuple[Any, ...]]) -> li
 
 
 def _check_finite(who: str, calls: Sequence[Call]) -> None:
-    """Raises ValueError where nothing can come near to what was answered."""
+    """Raises a ValueError unless all target outputs are finite."""
     if not all(bool(out.isfinite().all()) for _, _, out in calls):
         raise ValueError(
             f"linearise: {who} gives NaN or infinite values on these data; leave out data that hold such values, or "
@@ -242,7 +242,7 @@ def _check_finite(who: str, calls: Sequence[Call]) -> None:
 
 
 def _answer(model: nn.Module, item: tuple[Any, ...]) -> Tensor:
-    """What a model answers; TypeError where that is no tensor."""
+    """Output of a model; raises a TypeError unless it is a tensor."""
     found = model(*item)
     if not isinstance(found, Tensor):
         raise TypeError(
@@ -260,7 +260,7 @@ def _descend(
     learning_rate: float,
     generator: torch.Generator | None,
 ) -> tuple[float, ...]:
-    """Steps of Adam on calls drawn at random; the loss before each step."""
+    """Takes steps of Adam on calls in random order; returns the loss before each step."""
     found: list[float] = []
     learned = [p.requires_grad_() for p in parameters]
     optimiser = torch.optim.Adam(learned, lr=learning_rate)

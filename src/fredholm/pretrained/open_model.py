@@ -1,4 +1,4 @@
-"""Models from folders: those that were saved here, and checkpoints of `transformers` and `timm`."""
+"""Opens models from folders of this library, `transformers` and `timm`."""
 
 from pathlib import Path
 
@@ -17,24 +17,24 @@ CONVERTERS = DECODERS | ENCODERS
 
 
 def open_model(folder: Path, dtype: torch.dtype | None) -> nn.Module:
-    """A model whose mixers are integral operators, with the weights of a folder; its numbers are the peer's.
+    """Loads a folder as a model whose mixers are integral operators; its outputs equal the original library's.
 
-    Of this library: what `save_pretrained` of a model saved.
+    From this library: folders of `save_pretrained`.
 
-    Of `transformers`: GPT-2, Llama, Mistral and Qwen2 (`models.GPT2`, `models.Llama`), Mamba (`models.Mamba`), BERT,
-    RoBERTa and DistilBERT (`models.Bert`), ViT and DeiT (`models.ViT`); of `timm`: ViT, DeiT, DeiT III and DINOv2,
-    ConvNeXt (`models.ConvNeXt`); of `sentence-transformers` the transformer alone. Padding behind a mask changes
-    nothing here, on the left either, where `transformers` counts places past it unless it is told the places.
+    From `transformers`: GPT-2, Llama, Mistral and Qwen2 (`models.GPT2`, `models.Llama`), Mamba (`models.Mamba`), BERT,
+    RoBERTa and DistilBERT (`models.Bert`), ViT and DeiT (`models.ViT`); from `timm`: ViT, DeiT, DeiT III and DINOv2,
+    ConvNeXt (`models.ConvNeXt`); from `sentence-transformers` the transformer alone. Masked padding changes nothing
+    here, on the left either, where `transformers` counts it in positions unless they are passed.
 
     Args:
-        folder: with config.json and safetensors, in shards or not. Pickles are never read.
-        dtype: of the parameters; None: as they are kept.
+        folder: a folder with config.json and safetensors, in shards or not. Pickles are never read.
+        dtype: dtype of the parameters; None: as stored.
 
     Returns:
-        the model, in evaluation mode, on the CPU.
+        The model, in evaluation mode, on the CPU.
 
     Raises:
-        ValueError, OSError: what is missing, damaged or not supported, by its name, and what to do.
+        ValueError, OSError: a file or tensor is missing or damaged, or a setting is not supported.
     """
     if ModelFolder.is_one(folder):
         return load_model(folder, dtype).eval()
@@ -46,7 +46,7 @@ def open_model(folder: Path, dtype: torch.dtype | None) -> nn.Module:
 
 
 def convert(folder: Path) -> Converted:
-    """What a checkpoint of `transformers` or `timm` becomes, before its tensors are read; errors as of `open_model`."""
+    """Converts a checkpoint of `transformers` or `timm` without reading its tensors; raises as `open_model`."""
     return _converted(Fields(read_config(folder), str(folder / "config.json")), find_tensors(folder))
 
 

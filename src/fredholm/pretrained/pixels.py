@@ -1,4 +1,4 @@
-"""How the images of a checkpoint were prepared: what `transformers` and `timm` say beside the weights."""
+"""Image preprocessing of a checkpoint, from the files of `transformers` and `timm`."""
 
 import json
 import math
@@ -12,10 +12,10 @@ PREPROCESSOR = "preprocessor_config.json"
 
 
 def read_pixels(folder: Path) -> Pixels | None:
-    """What `preprocessor_config.json` of `transformers` or `pretrained_cfg` of `timm` say; None where neither is there.
+    """Reads `preprocessor_config.json` of `transformers` or `pretrained_cfg` of `timm`; None without either.
 
     Raises:
-        ValueError, OSError: a file cannot be read, or says what is not done here.
+        ValueError, OSError: a file cannot be read, or asks for preprocessing that is not supported.
     """
     file = folder / PREPROCESSOR
     if file.is_file():
@@ -45,7 +45,7 @@ def _of_transformers(settings: dict[str, Any], file: Path) -> Pixels:
 
 
 def _size(size: object, file: Path) -> tuple[int, int] | None:
-    """From height and width, or from one number for both."""
+    """Height and width from two numbers, or from one for both."""
     if size is None:
         return None
     if isinstance(size, dict):

@@ -1,7 +1,7 @@
-"""Linear maps of a trained model in whole numbers of 8 bits.
+"""Quantises the linear maps of a trained model to 8-bit integers.
 
-Which weights are those of linear maps is not looked up but seen: the model runs on the user's data, and a weight is
-meant if `F.linear` is all that reads it. What is read in other ways, such as by a convolution, stays as it is.
+Weights of linear maps are found by running the model on the user's data: a weight is quantised if only `F.linear` reads
+it. Parameters that other functions read, such as a convolution, stay as they are.
 """
 
 import copy
@@ -22,18 +22,18 @@ from fredholm.pretrained.int8_weight import DTYPES, Int8Weight, frozen, linear_a
 
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = Tensor | tuple[Any, ...]
-"""What a model is called with: a tensor, or several arguments."""
+"""Inputs of a model: a tensor, or a tuple of arguments."""
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quantised:
-    """What was made of a model.
+    """Report of a quantisation.
 
     Attributes:
-        weights: names of those that are whole numbers now.
-        left: why others are not, by their names.
-        bytes_before, bytes_after: of all parameters.
+        weights: names of the quantised weights.
+        left: reasons why other parameters are not quantised, by their names.
+        bytes_before, bytes_after: bytes of all parameters.
         error: ‖G - F‖ / ‖F‖ of the outputs F before and G after, over all batches.
     """
 
@@ -64,27 +64,27 @@ def quantise(
     min_size: int = 4096,
     where: Callable[[str, nn.Parameter], bool] | None = None,
 ) -> tuple[Model, Quantised]:
-    """A frozen copy of a model whose linear maps have weights of 8 bits, and how far its outputs are from the model's.
+    """Copies a model with 8-bit weights in its linear maps, frozen, and reports the error of its outputs.
 
-    Each row of a weight W has a scale of its own: W_o ≈ s_o q_o, with q_o in -127 … 127. A quantised model is called,
-    compiled, copied and drawn texts from like any other; it has no gradients.
+    Each row of a weight W has a scale of its own: W_o ≈ s_o q_o, with q_o in -127 … 127. A quantised model can be
+    called, compiled, copied and used for generation like any other, but it has no gradients.
 
     Args:
-        model: trained; left as it is, and asked in evaluation mode.
-        data: batches as the model is called with them, at least one. They show which weights are those of linear maps,
-            and give the error; use all that the model is for, such as masks.
-        activations: whether the signals that linear maps read are rounded too, row by row: faster where there are many
-            rows, and less exact.
-        embeddings: whether tables that `F.embedding` reads are rounded too, those that are the head's map as well
-            among them.
-        min_size: the fewest numbers of a weight that is worth it.
-        where: which weights are meant, of name and parameter; None: all.
+        model: a trained model, which stays unchanged and is run in evaluation mode.
+        data: batches of inputs, at least one. They determine the weights of linear maps and the error, and must
+            exercise every input of the model, such as masks.
+        activations: whether the input signals of linear maps are rounded too, row by row, which is faster for many
+            rows, and less accurate.
+        embeddings: whether tables that `F.embedding` reads are rounded too, including those that are tied to the
+            head.
+        min_size: smallest number of entries of a quantised weight.
+        where: predicate of name and parameter that selects the weights; None: all.
 
     Returns:
-        the copy, in evaluation mode, which shares no memory with the model; and the report, which `print` shows.
+        The copy, in evaluation mode, which shares no memory with the model, and a report that can be printed.
 
     Raises:
-        TypeError, ValueError: there is no batch or no weight that is meant, weights are of another dtype than float32
+        TypeError, ValueError: there is no batch or no weight to quantise, weights are of another dtype than float32
             and bfloat16, not finite or quantised already, or outputs are no finite tensors.
         ModuleNotFoundError: on a GPU, where torchao is missing.
     """
@@ -102,10 +102,10 @@ def quantise(
         if (reason := _reason_against(parameter, uses[name], embeddings, min_size)) is not None:
             left[name] = reason
         elif where is not None and not where(name, parameter):
-            left[name] = "not meant by where"
+            left[name] = "excluded by where"
         else:
             _check_numbers(name, parameter)
-            # whoever looks a table up reads single rows of it, which packed numbers have not
+            # embedding look-ups read single rows, which packed weights do not have
             rounds_signals = activations and EMBEDDING not in uses[name]
             memo[id(parameter)] = frozen(Int8Weight.of(parameter, rounds_signals=rounds_signals))
     if not memo:
@@ -128,14 +128,14 @@ HARMLESS = frozenset(
         *(getattr(Tensor, name) for name in ("new_zeros", "new_empty", "new_ones", "new_full", "new_tensor")),
     }
 )
-"""What says something of a tensor, or makes another of its kind, without its numbers."""
+"""Functions that read only metadata of a tensor, or create one like it, but not its values."""
 
 
 class _Uses(TorchFunctionMode):
-    """Notes which functions read each parameter.
+    """Records the functions that read each parameter.
 
     Attributes:
-        of: their names, by the names of parameters.
+        of: names of the functions, by the names of the parameters.
     """
 
     def __init__(self, named: Mapping[str, nn.Parameter]) -> None:
@@ -169,7 +169,7 @@ def _name(func: Any) -> str:
 def _observed(
     model: nn.Module, named: Mapping[str, nn.Parameter], batches: Sequence[tuple[Any, ...]]
 ) -> tuple[dict[str, set[str]], list[list[Tensor]]]:
-    """What reads each parameter, and what the model answers, in evaluation mode."""
+    """The functions that read each parameter, and the model's outputs in evaluation mode."""
     seen = _Uses(named)
     was_training = [module for module in model.modules() if module.training]
     model.eval()
@@ -185,7 +185,7 @@ def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters of a model by their first names; raises for a model that cannot be quantised at all."""
     check_module("quantise", model)
     for name, part in model.named_modules():
-        # what torch.compile(part) and part.compile() leave behind
+        # marks of torch.compile(part) and of part.compile()
         if isinstance(part, torch._dynamo.OptimizedModule) or part._compiled_call_impl is not None:
             raise TypeError(f"quantise: {name or 'model'} is compiled; quantise it first, and compile the result")
     named = dict(model.named_parameters())
@@ -200,7 +200,7 @@ def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _reason_against(parameter: nn.Parameter, uses: set[str], embeddings: bool, min_size: int) -> str | None:
-    """Why a parameter stays as it is."""
+    """The reason why a parameter is not quantised; None if it is."""
     others = sorted(uses - {LINEAR, EMBEDDING})
     if not uses:
         return "not read on these data"
@@ -224,7 +224,7 @@ def _check_numbers(name: str, parameter: nn.Parameter) -> None:
 
 
 def _tensors(outputs: Any) -> list[Tensor]:
-    """The floating-point tensors among what a model answers."""
+    """The floating-point tensors among a model's outputs."""
     found = [part for part in tree_leaves(outputs) if isinstance(part, Tensor) and part.is_floating_point()]
     if not found:
         raise TypeError(
@@ -246,7 +246,7 @@ def _relative_error(found: Iterable[Sequence[Tensor]], wanted: Iterable[Sequence
 
 
 def _bytes(parameter: Tensor) -> int:
-    """What a parameter takes in memory."""
+    """Bytes of a parameter in memory."""
     if isinstance(parameter, Int8Weight):
         return parameter.numel() + parameter.scale.nbytes
     return parameter.nbytes

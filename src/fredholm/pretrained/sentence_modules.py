@@ -1,4 +1,4 @@
-"""The layout of `sentence-transformers`: modules in a row, of which the first is a transformer and one pools."""
+"""The layout of `sentence-transformers`: a sequence of modules, a transformer first and a pooling among the rest."""
 
 import json
 from pathlib import Path
@@ -16,20 +16,20 @@ _FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""What older files say in place of `pooling_mode`, a switch each."""
+"""Flags of older files, one per pooling mode, which `pooling_mode` replaced."""
 _WITHOUT_EFFECT = ("Normalize",)
-"""Modules that a linear map of one's own takes the place of: lengths are what its weights learn."""
+"""Modules that are ignored, as the new linear head can learn the scale of its inputs."""
 
 
 @final
 class SentenceModules(NamedTuple):
-    """Where the parts of a checkpoint lie.
+    """Files and folders of a checkpoint's modules.
 
     Args:
-        source: modules.json; None: there is none, and the transformer lies in the folder itself.
+        source: modules.json; None without one, where the transformer is in the folder itself.
         transformer: the folder of the transformer.
-        pooling: config.json of what makes one vector of its signal; None: nothing does.
-        others: what else there is, by the names of the classes.
+        pooling: config.json of the pooling module; None without one.
+        others: class names of the remaining modules.
     """
 
     source: Path | None
@@ -39,14 +39,14 @@ class SentenceModules(NamedTuple):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """That tell these parts, and how the signal is pooled."""
+        """Files that determine the modules and the pooling."""
         return tuple(file for file in (self.source, self.pooling) if file is not None)
 
     def declared_pooling(self) -> Literal["first", "mean"] | None:
-        """What becomes of the signal: the class token's, or the mean of all tokens; None: nothing says.
+        """Pooling of the checkpoint: the class token, or the mean of all tokens; None if none is declared.
 
         Raises:
-            ValueError, OSError: something else, by its name.
+            ValueError, OSError: another pooling or module is declared.
         """
         remedy = "set model.pooling to start from the transformer alone"
         for name in self.others:
@@ -69,10 +69,10 @@ class SentenceModules(NamedTuple):
 
 
 def sentence_modules(folder: Path) -> SentenceModules:
-    """The parts of a checkpoint, which of one without modules.json is a transformer alone.
+    """Finds the modules of a checkpoint; without modules.json it is a transformer alone.
 
     Raises:
-        ValueError, OSError: modules.json cannot be read, or names what is no folder within.
+        ValueError, OSError: modules.json cannot be read, or names a path that is not a subfolder.
     """
     source = folder / MODULES
     if not source.is_file():
@@ -87,14 +87,14 @@ def sentence_modules(folder: Path) -> SentenceModules:
             )
         places.append((kind.rpartition(".")[2], folder / path))
     if not places:
-        raise ValueError(f"{source} lists no modules; expected a transformer and what pools its signal")
+        raise ValueError(f"{source} lists no modules; expected a transformer and a pooling")
     (_, transformer), *others = places
     pooling = next((place / "config.json" for kind, place in others if kind == "Pooling"), None)
     return SentenceModules(source, transformer, pooling, tuple(kind for kind, _ in others if kind != "Pooling"))
 
 
 def _read(file: Path, kind: type[Any]) -> Any:
-    """What a file holds, as JSON."""
+    """Reads a JSON file whose value has a type."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

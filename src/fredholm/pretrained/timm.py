@@ -1,8 +1,8 @@
-"""ViT and ConvNeXt as `timm` saves them: the name of an architecture, a few settings, and tensors.
+"""Converts ViT and ConvNeXt from checkpoints of `timm`: an architecture's name, a few settings, and tensors.
 
-What the configuration leaves to timm's own code is read off the tensors' names and shapes. Heads cannot be: their
-number follows from the size that the architecture's name has. Nor can activations and norms: `OWN` has the
-architectures that differ from their kin in one of these.
+Settings that are only in timm's own code are inferred from the tensors' names and shapes. The number of heads follows
+from the size in the architecture's name. Activations and norms cannot be inferred: `OWN` lists the architectures that
+differ from their family in one of these.
 """
 
 import dataclasses
@@ -38,16 +38,16 @@ OWN: Mapping[str, Mapping[str, Any]] = {
     "vit_so400m_patch16_siglip_gap_512": {"activation": "gelu_tanh"},
     "convnext_xxlarge": {"norm_epsilon": 1e-5},
 }
-"""What nothing in a checkpoint tells, of the architectures that have it otherwise than those of like names."""
+"""Settings of single architectures that differ from their family and cannot be inferred from a checkpoint."""
 
 
 def vit(fields: Fields, tensors: Tensors) -> Converted:
-    """ViT, DeiT, DeiT III and DINOv2; without classes the result is the pooled signal."""
+    """Converts ViT, DeiT, DeiT III and DINOv2; without classes the output is the pooled signal."""
     architecture = str(fields.get("architecture"))
     settings = _settings(fields, {"in_chans", "num_classes", "global_pool", "img_size"})
     patch, dim = tensors.shape("patch_embed.proj.weight"), tensors.shape("patch_embed.proj.weight")[0]
     heads = next((heads for size, (channels, heads) in HEADS.items() if size in architecture and channels == dim), None)
-    # timm's rpn has norms behind its branches, by the names that others have before them
+    # timm's rpn variants have norms after their branches, under the names of the norms before them
     if heads is None or "quickgelu" in architecture or "_rpn_" in architecture:
         sizes = ", ".join(f"{size} ({channels})" for size, (channels, _) in HEADS.items())
         raise ValueError(
@@ -83,7 +83,7 @@ def vit(fields: Fields, tensors: Tensors) -> Converted:
         branch_scale=1.0 if scale else None,
         attention_bias="blocks.0.attn.qkv.bias" in tensors,
         patch_bias="patch_embed.proj.bias" in tensors,
-        # CLIP's towers are the ones that norm the signal first, and have LayerNorm's own default
+        # only CLIP's towers norm the signal first, and they use LayerNorm's default epsilon
         norm_epsilon=1e-5 if "norm_pre.weight" in tensors else 1e-6,
     )
     config = dataclasses.replace(config, **OWN.get(architecture, {}))
@@ -125,7 +125,7 @@ def _block(n: int, *, has_bias: bool, has_scale: bool) -> dict[str, Source]:
 
 
 def convnext(fields: Fields, tensors: Tensors) -> Converted:
-    """ConvNeXt; without classes the result is the normed mean."""
+    """Converts ConvNeXt; without classes the output is the normed mean."""
     settings = _settings(fields, {"in_chans", "num_classes", "global_pool"})
     settings.require(global_pool="avg")
     patch = tensors.shape("stem.0.weight")
@@ -173,7 +173,7 @@ def convnext(fields: Fields, tensors: Tensors) -> Converted:
 
 
 def _settings(fields: Fields, known: set[str]) -> Fields:
-    """What the architecture was built with beyond its defaults; settings that no model here has are refused."""
+    """Settings of the architecture that differ from its defaults; unsupported ones are refused."""
     given = dict(fields.get("model_args") or {})
     given.setdefault("global_pool", fields.get("global_pool"))
     unknown = sorted(name for name in given if name not in known)
@@ -202,7 +202,7 @@ def _first(name: str) -> Source:
 
 
 def _matrix(name: str) -> Source:
-    """The weights of a map, which some variants keep as a convolution of one pixel."""
+    """Weights of a linear map, which some variants store as a 1 x 1 convolution."""
 
     def read(tensors: Tensors) -> Tensor:
         return tensors[name].flatten(1)
@@ -211,4 +211,4 @@ def _matrix(name: str) -> Source:
 
 
 ARCHITECTURES = {"vit_": vit, "deit_": vit, "deit3_": vit, "convnext_": convnext}
-"""What converts architectures whose names start so."""
+"""Converters by the prefix of the architecture's name."""

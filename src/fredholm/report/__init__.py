@@ -1,4 +1,4 @@
-"""Pages that a person looks at: one HTML file of a run, of several, or of a comparison."""
+"""HTML reports in one file: of a run, of several runs, or of a comparison of kernels."""
 
 from .page import PAGE, build_page, missing_extra, write_page
 

@@ -1,10 +1,10 @@
-"""What a page is made of: tabs of sections of blocks, as plain values that one template lays out."""
+"""The parts of a page: tabs, sections and blocks, as plain values that one template lays out."""
 
 from dataclasses import dataclass
 from typing import Any, final
 
 Cell = str | int | float | None
-"""Of a table; None: there is nothing to say."""
+"""A cell of a table; None is shown as a dash."""
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
 
@@ -12,11 +12,11 @@ Spec = dict[str, Any]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Names with what there is to say of each; of several runs a value a run.
+    """A list of facts: a name and its value, or one value per run.
 
     Args:
-        rows: name and values.
-        heads: of the values; (): there is one.
+        rows: pairs of a name and its values.
+        heads: column heads of the values; () where each name has one value.
     """
 
     rows: tuple[tuple[str, tuple[str, ...]], ...]
@@ -27,14 +27,14 @@ class Facts:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of cells under a title; numbers stand to the right.
+    """A table with a title; numbers are aligned to the right.
 
     Args:
-        title: of the table, which is also its name for those who hear it.
-        columns: their heads.
-        rows: as many cells each.
-        note: what the numbers are; empty: they say so themselves.
-        is_folded: whether it is shown on request.
+        title: caption of the table, which screen readers read out too.
+        columns: heads of the columns.
+        rows: one cell per column each.
+        note: explanation of the numbers; may be empty.
+        is_folded: whether it is collapsed until it is clicked.
     """
 
     title: str
@@ -48,14 +48,14 @@ class Table:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A drawing, and its numbers for those who read no drawings.
+    """A plot with a table of its numbers, for screen readers among others.
 
     Args:
-        title: of both.
-        spec: of the drawing.
-        table: the numbers, which are shown on request.
-        note: how it is read.
-        is_half: whether two of them may stand side by side.
+        title: title of the plot and of the table.
+        spec: Vega-Lite specification of the plot.
+        table: the numbers, collapsed until they are clicked.
+        note: explanation of the plot.
+        is_half: whether it takes half of the width, so that two stand side by side.
     """
 
     title: str
@@ -69,13 +69,13 @@ class Plot:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """One example.
+    """One example of a gallery.
 
     Args:
-        title: where it came from.
-        drawings: HTML, safe as it is.
-        lines: what is said of it.
-        is_wrong: whether the model's answer is known to be wrong; None: there is no right and wrong.
+        title: name of the example, such as its file.
+        drawings: its views as HTML that is already escaped.
+        lines: lines of text below.
+        is_wrong: whether the prediction is wrong; None where predictions are not right or wrong.
     """
 
     title: str
@@ -87,7 +87,7 @@ class Card:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """Examples side by side."""
+    """A gallery of examples side by side."""
 
     title: str
     cards: tuple[Card, ...]
@@ -98,12 +98,12 @@ class Gallery:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """The number that counts.
+    """A headline number.
 
     Args:
-        value: of it, for people.
-        name: what it is.
-        note: how sure it is.
+        value: the number as text.
+        name: its name.
+        note: its uncertainty and source.
     """
 
     value: str
@@ -115,7 +115,7 @@ class Figure:
 @final
 @dataclass(frozen=True)
 class Note:
-    """A sentence; `is_warning`: that something is missing or wrong."""
+    """A paragraph; `is_warning` marks that something is missing or wrong."""
 
     text: str
     is_warning: bool = False
@@ -128,7 +128,7 @@ Block = Facts | Table | Plot | Gallery | Figure | Note
 @final
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Blocks under one title."""
+    """A section: blocks under one title."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -137,7 +137,7 @@ class Section:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Tab:
-    """Sections that are shown together."""
+    """A tab: sections that are shown together."""
 
     name: str
     sections: tuple[Section, ...]
@@ -146,10 +146,10 @@ class Tab:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """All of it."""
+    """A whole page."""
 
     title: str
     lead: str
     tabs: tuple[Tab, ...]
     notes: tuple[str, ...] = ()
-    """What is missing."""
+    """Warnings about missing parts."""

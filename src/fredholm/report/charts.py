@@ -1,4 +1,4 @@
-"""Drawings as Vega-Lite specifications: plain values, in the colours of the page, wide as their place."""
+"""Charts as Vega-Lite specifications: plain dicts, in the colours of the page, as wide as their container."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 
 def chart(rows: Sequence[Row], layers: Sequence[Spec], *, height: int = 240, **more: Any) -> Spec:
-    """Layers over the same rows.
+    """A chart of layers over the same rows.
 
     Args:
-        rows: the numbers.
+        rows: the data.
         layers: marks with their encodings.
-        height: in pixels.
-        more: of the specification.
+        height: height in pixels.
+        more: further entries of the specification.
     """
     return {
         "width": "container",
@@ -52,7 +52,7 @@ def chart(rows: Sequence[Row], layers: Sequence[Spec], *, height: int = 240, **m
 
 
 def axis(field: str, title: str, kind: str = "quantitative", **more: Any) -> Spec:
-    """What a place along an axis, or another channel, says."""
+    """Encoding of a field by an axis or another channel."""
     return {"field": field, "title": title, "type": kind, **more}
 
 
@@ -62,18 +62,18 @@ def away_from_zero(field: str, title: str) -> Spec:
 
 
 def hint(*fields: tuple[str, str]) -> list[Spec]:
-    """What a mark says under the pointer, fields with their titles."""
+    """Tooltip of a mark: fields with their titles."""
     return [{"field": field, "title": title} for field, title in fields]
 
 
 def bars(rows: Sequence[Row], x: tuple[str, str], y: tuple[str, str], *, height: int = 220) -> Spec:
-    """A bar a row."""
+    """A bar chart with one bar per row."""
     marks: Spec = {"x": axis(*x), "y": axis(*y, "nominal", sort=None), "tooltip": hint(y, x)}
     return chart(rows, [{"mark": {"type": "bar", "color": "var(--hue-0)"}, "encoding": marks}], height=height)
 
 
 def heat(rows: Sequence[Row], x: tuple[str, str], y: tuple[str, str], value: tuple[str, str], *, height: int) -> Spec:
-    """A square a row, the more the darker; numbers stand in it where there is room."""
+    """A heat map with one square per row, darker for larger shares; counts are written in it where there is room."""
     places: Spec = {
         "x": axis(*x, "nominal", sort=None, axis={"labelAngle": -45, "labelLimit": 90}),
         "y": axis(*y, "nominal", sort=None, axis={"labelLimit": 90}),

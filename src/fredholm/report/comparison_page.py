@@ -1,4 +1,4 @@
-"""What a comparison of kernels found: the table, the price of each metric, and the runs behind it."""
+"""The tab of a comparison of kernels: its result, table, metric against cost, and runs."""
 
 import math
 import shlex
@@ -14,11 +14,11 @@ from .blocks import Block, Cell, Facts, Figure, Note, Plot, Section, Tab, Table
 from .charts import HUES, away_from_zero, axis, chart, hint
 
 SHAPES = ("circle", "diamond", "square")
-"""Of the marks of kernels, one for as many as there are colours."""
+"""Shapes of the marks of kernels; the shape changes once all colours are used."""
 
 
 def comparison_tab(comparison: Comparison, folder: Path) -> Tab:
-    """All of it but the curves of the runs."""
+    """The tab of a comparison, without the training curves of its runs."""
     blocks: list[Block] = [*_result(comparison), _table(comparison)]
     if comparison.left_out:
         rows = tuple((each.name, each.reason) for each in comparison.left_out)
@@ -37,20 +37,20 @@ def comparison_tab(comparison: Comparison, folder: Path) -> Tab:
         blocks.append(Table(title="The search of learning rates", columns=columns, rows=searched, is_folded=True))
     sections = (
         Section(title="Which kernel", blocks=tuple(blocks)),
-        Section(title="What was compared", blocks=(Facts(rows=tuple(_facts(comparison, folder))),)),
+        Section(title="Setting of the comparison", blocks=(Facts(rows=tuple(_facts(comparison, folder))),)),
     )
     return Tab(name="Comparison", sections=sections)
 
 
 def run_folders(comparison: Comparison, folder: Path) -> list[Path]:
-    """Those of all seeds that lie in the folder, in the order of the table."""
+    """Run folders of all seeds that lie in the folder, in the order of the table."""
     root = folder.resolve()
     found = [folder / run.folder for row in _ordered(comparison) for run in row.runs]
     return [path for path in found if path.is_dir() and path.resolve().is_relative_to(root)]
 
 
 def best_run(comparison: Comparison, folder: Path) -> Path | None:
-    """The folder of the best run of the best kernel; None: that is not known."""
+    """The folder of the best run of the best kernel; None while no kernel is best yet."""
     if comparison.best is None:
         return None
     sign = 1 if comparison.objective.maximise else -1
@@ -63,7 +63,7 @@ def _name(objective: Objective) -> str:
 
 
 def _ordered(comparison: Comparison) -> list[Row]:
-    """The best first, those without a result last."""
+    """Rows from best to worst, those without a result last."""
     sign = -1 if comparison.objective.maximise else 1
     return sorted(comparison.rows, key=lambda row: (row.valid_mean is None, sign * (row.valid_mean or 0.0)))
 
@@ -79,9 +79,7 @@ def _result(comparison: Comparison) -> list[Block]:
     blocks, objective = list[Block](), comparison.objective
     if not comparison.is_complete:
         done, wanted = sum(len(row.runs) for row in comparison.rows), sum(map(comparison.num_runs, comparison.rows))
-        message = (
-            f"The comparison is not complete: {done} of {wanted} runs are there. The same command goes on with it."
-        )
+        message = f"The comparison is not complete: {done} of {wanted} runs are there. The same command continues it."
         blocks.append(Note(message, is_warning=True))
     if comparison.best is None:
         return [*blocks, Note("Which kernel is best is not known yet.")]
@@ -125,14 +123,14 @@ def _table(comparison: Comparison) -> Table:
         rows.append((f"{baseline.name} (no network)", *values, *nothing, baseline.reason or "–"))
     columns = ("kernel", "valid", *(("test",) if has_test else ()), "parameters", "ms a step", "MB a step")
     count = len(comparison.seeds)
-    mean = f"The mean of {_name(objective)} over {count} seeds ± its deviation." if count > 1 else "Of one seed."
+    mean = f"The mean of {_name(objective)} over {count} seeds ± its deviation." if count > 1 else "One seed."
     note = f"{mean} Differs: whether the 95 % interval of the difference to the best (Welch) leaves 0 out."
     title = "Kernels under one budget"
     return Table(title=title, columns=(*columns, "examples a second", "differs"), rows=tuple(rows), note=note)
 
 
 def _prices(comparison: Comparison) -> list[Block]:
-    """The metric against time and against parameters."""
+    """Plots of the metric against time per step and against parameters."""
     objective = comparison.objective
     least, most = (0.0, 1.0) if objective.percent else (-math.inf, math.inf)
     points = [
@@ -197,7 +195,7 @@ def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str
 
 
 def _front(points: Sequence[dict[str, Any]], field: str, objective: Objective) -> list[dict[str, Any]]:
-    """Those that are better than all cheaper ones, the cheapest first."""
+    """The Pareto front: points that are better than all cheaper ones, the cheapest first."""
     sign, front = -1 if objective.maximise else 1, list[dict[str, Any]]()
     for point in sorted(points, key=lambda each: (each[field], sign * each["value"])):
         if not front or objective.is_better(point["value"], front[-1]["value"]):
@@ -209,7 +207,7 @@ def _facts(comparison: Comparison, folder: Path) -> list[tuple[str, tuple[str, .
     sizes = (comparison.num_train, comparison.num_valid, comparison.num_test)
     budget = comparison.budget
     minutes = "minute" if budget.minutes == 1 else "minutes"
-    asked = f"{budget.minutes:g} {minutes}: " if budget.minutes is not None else ""
+    planned = f"{budget.minutes:g} {minutes}: " if budget.minutes is not None else ""
     facts = {
         "folder": str(folder),
         "command": shlex.join(["fredholm", *comparison.command_line]),
@@ -217,7 +215,7 @@ def _facts(comparison: Comparison, folder: Path) -> list[tuple[str, tuple[str, .
         "data": comparison.data or "-",
         "examples": "{:,} to learn from, {:,} for validation, {:,} for testing".format(*sizes),
         "parameters": f"about {comparison.target_parameters:,} of every network",
-        "budget": f"{asked}{counted(budget.epochs, 'epoch')} a run, seeds {', '.join(map(str, comparison.seeds))}",
+        "budget": f"{planned}{counted(budget.epochs, 'epoch')} a run, seeds {', '.join(map(str, comparison.seeds))}",
         "began": comparison.created,
         "machine": ", ".join(comparison.machine.values()),
         "version": comparison.version,

@@ -1,4 +1,4 @@
-"""How training went: the log of one run or several as curves."""
+"""Training curves from the logs of one or several runs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,15 +12,15 @@ from .charts import HUES, Row, away_from_zero, axis, chart, hint
 from .run_record import RunRecord
 
 MOST = 400
-"""Points of a curve; of more every k-th is drawn, the last always."""
+"""Most points of a curve; of a longer one every k-th and the last point are drawn."""
 STROKES = ([1, 0], [6, 3], [2, 2])
-"""Of lines of one colour; the first is whole."""
+"""Dash patterns that distinguish lines of one colour; the first is solid."""
 LOG = 20
-"""Times as large as the smallest value the largest one must be for a logarithmic axis."""
+"""Ratio of the largest to the smallest value above which an axis is logarithmic."""
 
 
 def training_tab(records: Sequence[RunRecord]) -> Tab:
-    """Losses, objective, learning rate and speed over steps, each run in its colour."""
+    """The tab of losses, objective, learning rate and speed over steps, with one colour per run."""
     blocks = list[Block]()
     for curve in (_losses(records), *_objectives(records), *_details(records)) if records else ():
         if curve is not None:
@@ -31,7 +31,7 @@ def training_tab(records: Sequence[RunRecord]) -> Tab:
 
 
 def _curve(record: RunRecord, kind: str, metric: str, what: str, most: int = MOST) -> list[Row]:
-    """A row for lines of the log that have the metric, at most so many."""
+    """Rows of the log lines that have the metric, at most `most`."""
     labels = {"run": record.name, "group": record.group, "split": what}
     found = [
         {"step": line["step"], "epoch": line.get("epoch"), "value": line[metric], **labels}
@@ -42,7 +42,7 @@ def _curve(record: RunRecord, kind: str, metric: str, what: str, most: int = MOS
 
 
 def _best(records: Sequence[RunRecord], rows: list[Row]) -> list[Row]:
-    """The step of each run whose weights were chosen."""
+    """The step of the chosen weights of each run."""
     ends = {row["run"]: row["step"] for row in rows}
     return [
         {"step": record.best_step, "run": record.name, "mark": "chosen"}
@@ -70,7 +70,7 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
     }
     if len({record.group for record in records}) < len(records):
         marks["detail"] = {"field": "run"}
-    if is_crowded:  # colours come again, with other strokes
+    if is_crowded:  # colours repeat, with other dash patterns
         strokes = [STROKES[k // len(HUES) % len(STROKES)] for k in range(len(groups))]
         hues = [HUES[k % len(HUES)] for k in range(len(groups))]
         marks["color"] = axis("group", "", "nominal", scale={"domain": groups, "range": hues})
@@ -124,7 +124,7 @@ def _is_blended(record: RunRecord) -> bool:
 
 
 def _objectives(records: Sequence[RunRecord]) -> Iterator[Plot]:
-    """The metric by which each run was chosen, one drawing for all that share it."""
+    """Plots of the objective of each run, one plot for all runs that share it."""
     found: dict[str, tuple[Objective, list[RunRecord]]] = {}
     for record in records:
         if record.run is not None:

@@ -1,6 +1,6 @@
-"""The views of an example as HTML: images as pixels, all else as vector graphics in the colours of the page.
+"""Renders the views of an example as HTML: images as pixels, all else as vector graphics in the page's colours.
 
-Whatever a stranger wrote, such as names of files, is escaped here.
+Untrusted text, such as names of files, is escaped here.
 """
 
 import itertools
@@ -29,19 +29,19 @@ from fredholm.tasks.views import (
 from .png import coloured, data_address, reduced
 
 MOST_PIXELS = 160
-"""Along the longer side of an image."""
+"""Most pixels along the longer side of an image."""
 MOST_SAMPLES = 400
-"""Of a curve that are drawn."""
+"""Most points of a drawn curve."""
 MOST_POINTS = 800
-"""Of a cloud that are drawn."""
+"""Most drawn points of a cloud."""
 MOST_CHARACTERS = 1200
-"""Of a text that are shown."""
+"""Most characters of a shown text."""
 HUES = 8
-"""Colours of the page for kinds of things, `--hue-0` and so on; further ones come round again."""
+"""Number of categorical colours, `--hue-0` and so on; further categories reuse them."""
 WIDTH, HEIGHT = 320, 180
-"""Of a drawing of curves."""
+"""Size of a drawing of curves, in pixels."""
 SIDE = 220
-"""Of a drawing of points or nodes."""
+"""Side of a drawing of points or nodes, in pixels."""
 
 
 def drawn(shown: ShownExample) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _series(view: SeriesView, heard: str) -> str:
     (x_0, x_1), (y_0, y_1) = _span(x), _span(y)
 
     def place(line: Line) -> list[str]:
-        """Its stretches without gaps."""
+        """The polylines of a line, which is broken at gaps."""
         stretches = [list[str]()]
         for a, b in zip(line.x.tolist(), line.y.tolist(), strict=True):
             if not math.isfinite(b):
@@ -188,7 +188,7 @@ def _svg(width: int, height: int, marks: Iterable[str], heard: str) -> str:
 
 
 def _legend(kinds: Sequence[int], names: Sequence[str]) -> str:
-    """Of those that occur, in the colours of the page."""
+    """Legend of the categories that occur, in the colours of the page."""
     present = sorted({kind for kind in kinds if 0 <= kind < len(names)})[:HUES]
     keys = (f'<span class="swatch"><i class="hue-{kind % HUES}"></i>{escape(names[kind])}</span>' for kind in present)
     return f'<div class="legend">{"".join(keys)}</div>' if present else ""
@@ -216,15 +216,15 @@ def _graph(view: GraphView, heard: str) -> str:
 
 
 def layout(edges: Tensor, num_nodes: int, rounds: int = 60) -> Tensor:
-    """Places of nodes whose distances come near those along edges, `(N, 2)`.
+    """Layout of a graph by stress majorisation: positions `(N, 2)` whose distances approximate path lengths.
 
-    The stress Σ_ij d_ij⁻² (‖x_i - x_j‖ - d_ij)² is made smaller step by step by majorisation (Gansner et al., 2005),
-    from a circle on. Nodes without a path between them count as one step further apart than any with one.
+    Minimises the stress Σ_ij d_ij⁻² (‖x_i - x_j‖ - d_ij)² iteratively by majorisation (Gansner et al., 2005),
+    starting from a circle. The distance of nodes without a path between them is the longest path length plus 1.
 
     Args:
-        edges: int64 `(2, E)`, once each.
+        edges: int64 `(2, E)`, each edge once.
         num_nodes: N.
-        rounds: steps.
+        rounds: number of iterations.
     """
     far = torch.full((num_nodes, num_nodes), torch.inf, dtype=torch.float64)
     far[edges[0], edges[1]] = far[edges[1], edges[0]] = 1.0
@@ -245,7 +245,7 @@ def layout(edges: Tensor, num_nodes: int, rounds: int = 60) -> Tensor:
 
 
 def _projected(pos: Tensor) -> Tensor:
-    """Places in the plane, the vertical axis up: of those in space a view from the front, above and the right."""
+    """Positions in the plane, the vertical axis up; points in space are viewed from the front, above and the right."""
     pos = pos.double()
     if pos.shape[1] == 2:
         return pos * pos.new_tensor([1.0, -1.0])
@@ -256,7 +256,7 @@ def _projected(pos: Tensor) -> Tensor:
 
 
 def _framed(pos: Tensor, side: int, margin: int) -> Tensor:
-    """The same places, scaled alike in both directions into a square."""
+    """Positions scaled by one factor into a square."""
     low, high = pos.amin(0), pos.amax(0)
     scale = (side - 2 * margin) / max(float((high - low).max()), 1e-9)
     return (pos - (low + high) / 2) * scale + side / 2

@@ -1,4 +1,4 @@
-"""A model asked about held-out examples: what it says of each, what that costs, and how sure its metric is."""
+"""Evaluation of a model on held-out examples: predictions, losses, and the metric with its confidence interval."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,30 +26,30 @@ SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "accuracy": lambda predicted, targets: predicted.argmax(1) == targets,
     "exact_match": lambda predicted, targets: ((predicted >= 0.5) == (targets > 0.5)).all(1),
 }
-"""Metrics that are shares of examples, so that Wilson's interval holds: which are right."""
+"""Metrics that are shares of examples, for which Wilson's interval holds: the test whether each example is right."""
 MOST_EXAMPLES = 10_000
-"""That are asked about in large batches."""
+"""Most examples that are evaluated in large batches."""
 MOST_SINGLE = 300
-"""That are asked about one by one."""
+"""Most examples that are evaluated one by one."""
 SECONDS = 4.0
-"""After which no further examples are asked about."""
+"""Seconds after which no further example is evaluated."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What a model says of n examples of a split.
+    """A model's predictions for n examples of a split, with losses and metric.
 
     Args:
         split: validation or test.
-        total: examples that the split has.
-        indices: int64 `(n,)`, which of them; the first ones of a fixed random order, ascending.
-        losses: float64 `(n,)`, of each in the unit of training.
-        value: the objective on them.
-        interval: of it; None: it has none.
-        outputs, targets: of each, as the task's target reads them; None: it predicts something else.
-        counts: int64 `(K, K)` of classes, of examples or of all their elements; rows are what is true.
-        reliability: likewise.
+        total: number of examples of the split.
+        indices: int64 `(n,)`, the evaluated examples: the first of a fixed random order, sorted.
+        losses: float64 `(n,)`, the loss of each example in the unit of training.
+        value: the objective on these examples.
+        interval: its confidence interval; None where none can be computed.
+        outputs, targets: per example, as the task's target reads them; None for tasks without such targets.
+        counts: int64 `(K, K)`, confusion matrix of examples or of their elements; rows are true classes.
+        reliability: reliability diagram of the same predictions.
     """
 
     split: HeldOut
@@ -68,14 +68,14 @@ class Examination:
 def examine(
     run: Run, model: nn.Module, split: HeldOut, *, most: int | None = None, seconds: float | None = None
 ) -> Examination:
-    """Asks a model about examples, at least one, until there are enough or the time is over.
+    """Evaluates a model on examples, at least one, until there are enough or the time is over.
 
     Args:
-        run: whose task and settings it is.
-        model: of it, in evaluation mode.
-        split: of which there is one.
-        most: examples; None: 10,000, or 300 where they are asked about one by one.
-        seconds: after which the rest is left out; None: 4.
+        run: the run, with its task and settings.
+        model: its model, in evaluation mode.
+        split: a split that is not empty.
+        most: most examples; None: 10,000, or 300 where they are evaluated one by one.
+        seconds: time after which no further example is evaluated; None: 4.
 
     Raises:
         ValueError: the data cannot be read.
@@ -132,7 +132,7 @@ def _in_batches(
 
 
 def _metric(target: Target, name: str, losses: Tensor, outputs: Tensor, targets: Tensor) -> float:
-    """One metric of some examples."""
+    """Computes one metric of some examples."""
     if name == "loss":
         return float(losses.mean())
     metrics = target.metrics()
@@ -141,7 +141,7 @@ def _metric(target: Target, name: str, losses: Tensor, outputs: Tensor, targets:
 
 
 def _loss(task: Task, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> float:
-    """The mean loss of the answers to a batch, which was scored: the metric may be that of a network alone."""
+    """Mean loss of a scored batch; beside a model in closed form the loss metric is of the network alone."""
     if isinstance(model, Blended):
         return float(task.loss(model, batch)) / max(1, task.num_targets(batch))
     return float(metrics["loss"].compute())
@@ -190,11 +190,11 @@ def _one_by_one(
 
 
 _States = list[dict[str, Tensor | list[Tensor]]]
-"""What each of the sums behind a metric has taken in."""
+"""States of the accumulators behind a metric."""
 
 
 def _leaves(metric: "Metric") -> "list[Metric]":
-    """The sums that a metric is computed from."""
+    """The accumulators that a metric is composed of."""
     from torchmetrics import Metric
     from torchmetrics.metric import CompositionalMetric
 
@@ -208,7 +208,7 @@ def _states(metric: "Metric") -> _States:
 
 
 def _of_states(metric: "Metric", states: Sequence[_States]) -> float:
-    """A metric of all that some examples gave it: sums add up, and lists follow each other."""
+    """Computes a metric from the states of single examples: tensors are summed, lists are concatenated."""
     for k, leaf in enumerate(_leaves(metric)):
         for name in leaf._defaults:
             found = [own[k][name] for own in states]

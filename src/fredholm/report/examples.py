@@ -1,4 +1,4 @@
-"""Examples that are shown: those that cost a model the most, and a sample of those that it gets right."""
+"""The section of examples: those with the highest loss, and a sample of those that are predicted right."""
 
 import math
 
@@ -16,11 +16,11 @@ from .drawing import drawn
 from .examination import Examination
 
 MOST = 12
-"""Examples of each gallery."""
+"""Most examples of a gallery."""
 
 
 def example_section(task: Task, model: nn.Module, found: Examination) -> Section:
-    """The worst and some good examples of what was examined."""
+    """The section of the worst and of some good examples among the examined ones."""
     cost = torch.where(found.losses.isnan(), math.inf, found.losses)
     by_cost = cost.argsort(descending=True, stable=True)
     right = _right(task, found)
@@ -28,14 +28,14 @@ def example_section(task: Task, model: nn.Module, found: Examination) -> Section
     if right is None:
         rest = by_cost[len(worst) :]
         others, title = rest[torch.linspace(0, len(rest) - 1, min(MOST, len(rest))).long()], "A sample of the others"
-        note = "From those that cost more to those that cost less."
+        note = "From higher to lower loss."
     else:
         good = right.nonzero()[:, 0]
         order = torch.randperm(len(good), generator=torch.Generator().manual_seed(0))
-        others, title, note = good[order[:MOST].sort().values], "A sample of those that are right", "Drawn at random."
+        others, title, note = good[order[:MOST].sort().values], "A sample of correct predictions", "Drawn at random."
     blocks: list[Block] = [
         Gallery(
-            title="Those that cost the model the most",
+            title="Largest losses",
             cards=tuple(_card(task, model, found, int(row), right) for row in worst),
             note="Highest loss first.",
         )
@@ -44,12 +44,12 @@ def example_section(task: Task, model: nn.Module, found: Examination) -> Section
         cards = tuple(_card(task, model, found, int(row), right) for row in others)
         blocks.append(Gallery(title=title, cards=cards, note=note))
     elif right is not None:
-        blocks.append(Note("None of the answers is right, so that there is no sample of right ones.", is_warning=True))
+        blocks.append(Note("No prediction is correct, so there is no sample of correct ones.", is_warning=True))
     return Section(title="Examples", blocks=tuple(blocks))
 
 
 def _right(task: Task, found: Examination) -> Tensor | None:
-    """Which answers are right, bool `(n,)`; None where there is no right and wrong."""
+    """Mask of the right predictions, bool `(n,)`; None where predictions are not right or wrong."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return None
     predicted = task.target.predictions(found.outputs)
@@ -72,7 +72,7 @@ def _card(task: Task, model: nn.Module, found: Examination, row: int, right: Ten
 
 
 def _short(name: str, task: Task) -> str:
-    """A name without the folder of the data, wherever they lie."""
+    """A name without the path of the data folder."""
     config = getattr(task, "config", None)
     if not (isinstance(config, Task.Config) and config.data):
         return name
@@ -81,7 +81,7 @@ def _short(name: str, task: Task) -> str:
 
 
 def _answer_lines(task: Task, found: Examination, row: int) -> list[str]:
-    """What is true and what the model says, in words."""
+    """Lines with the true and the predicted target of an example."""
     if not isinstance(task, TargetTask) or found.outputs is None or found.targets is None:
         return []
     target, outputs, truth = task.target, found.outputs[row], found.targets[row]

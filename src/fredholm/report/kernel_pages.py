@@ -1,4 +1,4 @@
-"""What the kernels of a model learnt: where they look, how much they hold, what they follow, and what they cost."""
+"""The section on a model's kernels: profiles, receptive fields, weights, spectra, symmetries and costs."""
 
 import dataclasses
 import math
@@ -28,35 +28,35 @@ from .charts import Row, away_from_zero, axis, bars, chart, hint
 from .drawing import drawn
 
 MOST_OPERATORS = 6
-"""Whose kernels are shown: the first, the last, and some between."""
+"""Most operators whose kernels are shown: the first, the last, and some between."""
 MOST_INPUTS = 30
-"""That are drawn, of all in a table."""
+"""Most columns in the plot of input relevances; the table lists all."""
 MOST_HEADS = 8
 MOST_MAP = 2**20
-"""Weights of a head that are computed for a map."""
+"""Most weights of a head that are computed for a map."""
 MOST_CELLS = 30
-"""Displacements along each axis that a map shows one by one."""
+"""Most displacements along each axis that a map shows singly."""
 MOST_READ = 1024
-"""Displacements along each axis among which those are looked for."""
+"""Most displacements along each axis that are searched for those where κ is not 0."""
 MOST_POINTS = 300
-"""Of a signal on which symmetry is measured."""
+"""Most points of a signal on which symmetry is measured."""
 SECONDS = 5.0
-"""After which no further readings are made."""
+"""Seconds after which no further analysis is begun."""
 Found = TypeVar("Found")
 REFUSALS = (ValueError, TypeError, RuntimeError, NotImplementedError)
-"""What a reading raises where it has no meaning, or there is no memory for it."""
+"""Errors of an analysis that does not apply to a kernel, or for which memory is short."""
 
 
 @final
 @dataclass
 class _Readings:
-    """Readings until the time is over, with what could not be read."""
+    """Runs analyses until a deadline and collects the reasons for missing ones."""
 
     end: float
     missing: dict[str, list[str]]
 
     def of(self, what: str, name: str, read: Callable[[], Found]) -> Found | None:
-        """What a reading gives; None where it has no meaning, or the time is over."""
+        """Result of an analysis; None where it does not apply or the time is over."""
         if time.monotonic() > self.end:
             self.missing.setdefault("there was no time left", []).append(f"{what} of {name}")
             return None
@@ -68,21 +68,21 @@ class _Readings:
 
 
 def input_section(counts: Mapping[str, float]) -> Section:
-    """How much what a model reads counts, the most first."""
+    """The section on the relevance of each input column, the most relevant first."""
     found = sorted(counts.items(), key=lambda each: -each[1])
-    table = Table(title="How much columns count", columns=("column", "counts"), rows=tuple(found))
-    rows: list[Row] = [{"column": name, "counts": count} for name, count in found[:MOST_INPUTS]]
-    spec = bars(rows, ("counts", "how much it counts"), ("column", ""), height=40 + 18 * len(rows))
+    table = Table(title="Relevance of columns", columns=("column", "relevance"), rows=tuple(found))
+    rows: list[Row] = [{"column": name, "relevance": count} for name, count in found[:MOST_INPUTS]]
+    spec = bars(rows, ("relevance", "relevance"), ("column", ""), height=40 + 18 * len(rows))
     note = (
-        "How much the model relies on a column, from 0, not at all, to 1, as much as on any. What two "
-        "columns share may stand with either."
+        "How much the model relies on a column, from 0 (not at all) to 1 (as much as on any other). "
+        "Information that two columns share may be attributed to either."
     )
-    plot = Plot(title="How much columns count", spec=spec, table=table, note=note)
-    return Section(title="What the model reads", blocks=(plot,))
+    plot = Plot(title="Relevance of columns", spec=spec, table=table, note=note)
+    return Section(title="Inputs of the model", blocks=(plot,))
 
 
 def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.device) -> Section:
-    """All readings at the first example of a split; beside a model in closed form those of the network.
+    """The section of all kernel analyses at the first example of a split; of a blended model those of its network.
 
     Raises:
         ValueError, OSError, ImportError: the data cannot be read, or torchmetrics is not installed.
@@ -91,13 +91,13 @@ def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.d
     model = model.network if isinstance(model, Blended) else model
 
     def run() -> None:
-        if isinstance(task, TargetTask):  # whose metrics are not needed, and take seconds to import
+        if isinstance(task, TargetTask):  # its metrics are not needed and take seconds to import
             task.outputs_and_targets(model, split, first)
         else:
             batch = move(task.held_out_batch(split, first), device)
             task.score(model, batch, {name: metric.to(device) for name, metric in task.metrics().items()})
 
-    title = "What the kernels do at one example"
+    title = "Kernels at one example"
     operators = {name: module for name, module in model.named_modules() if isinstance(module, IntegralOperator)}
     with torch.no_grad(), analysis.record_integrals(model) as integrals:
         run()
@@ -131,7 +131,7 @@ def _some(names: list[str]) -> list[str]:
 
 
 def _terms(name: str, integral: Integral[Kernel]) -> dict[str, Integral[Kernel]]:
-    """The kernels that an operator's is a sum of, each with its own integral."""
+    """The summands of an operator's kernel, each with its own integral."""
     kernel = integral.kernel
     if isinstance(kernel, Scaled):
         return _terms(name, integral.of(kernel.kernel))
@@ -158,16 +158,16 @@ def _costs(integrals: dict[str, Integral[Kernel]], costs: dict[str, analysis.Ope
     )
     columns = ("operator", "kernel", "points", "route", "ms", "MB")
     note = (
-        "Forward at this example on the machine that wrote the page, each operator by itself: the median of three "
-        "calls, and what the peak of a call is above what was in use before."
+        "Forward pass at this example on the machine that wrote the page, each operator by itself: the median time of "
+        "three calls, and the peak memory of a call above the memory in use before it."
     )
     reasons = tuple((name or "operator", line) for name, cost in costs.items() for line in cost.route.split("\n")[1:])
-    why = Table(title="Why not by other routes", columns=("operator", "reason"), rows=reasons, is_folded=True)
+    why = Table(title="Reasons against other routes", columns=("operator", "reason"), rows=reasons, is_folded=True)
     return [Table(title="Routes and costs", columns=columns, rows=rows, note=note), *([why] if reasons else [])]
 
 
 def _profiles(readings: _Readings, name: str, integral: Integral[Kernel]) -> list[Block]:
-    """By displacement along a line, else by distance and, in the plane, a map."""
+    """Plots of κ by displacement along a line, else by distance and, in the plane, as a map."""
     is_line = integral.domain.pos_dim == 1
     profile = readings.of(
         "the profile",
@@ -196,7 +196,7 @@ def _profiles(readings: _Readings, name: str, integral: Integral[Kernel]) -> lis
 
 
 def flat_profile(integral: Integral[Kernel]) -> analysis.KernelProfile:
-    """By displacement in the plane: all where κ is not 0, and those around; or in bins, where these are too many."""
+    """Profile of κ by displacement in the plane: where κ is not 0, with a margin; in bins where these are too many."""
     profile = analysis.kernel_profile(integral, bins=MOST_READ // 2)
     size = profile.mean.mean(0)
     is_held = torch.ones(len(size), dtype=torch.bool)
@@ -233,7 +233,7 @@ def _profile_plot(name: str, by: str, rows: list[Row]) -> Plot:
     columns = ("head", by, "mean", "deviation", "pairs")
     note = (
         "Root mean square over a head's outputs of the norms of κ, its mean over pairs of points; the band is the "
-        "deviation over them, which is 0 where only the place counts."
+        "deviation over them, which is 0 where κ depends on nothing else."
     )
     table = Table(title=title, columns=columns, rows=cells, is_folded=True)
     return Plot(title=title, spec=chart(rows, [line, band]), table=table, note=note, is_half=True)
@@ -261,15 +261,15 @@ def _map_plot(name: str, profile: analysis.KernelProfile) -> Plot:
     cells = tuple((row["down"], row["right"], row["size"]) for row in order)
     table = Table(title=title, columns=("down", "right", "size of κ"), rows=cells, is_folded=True)
     note = (
-        "The mean over heads and pairs; darker is larger. Where it is 0 at the edge, it is 0 beyond. Points meet "
-        "themselves where both displacements are 0."
+        "The mean over heads and pairs; darker is larger. Where it is 0 at the edge, it is 0 beyond. Both "
+        "displacements are 0 for a point with itself."
     )
     return Plot(title=title, spec=chart(rows, [square], height=240), table=table, note=note, is_half=True)
 
 
 def _spectra(readings: _Readings, terms: dict[str, Integral[Kernel]]) -> list[Block]:
     rows, cells = list[Row](), list[tuple[Cell, ...]]()
-    spectra = {  # the last operators first, since they take the longest, and what is near the input is the largest
+    spectra = {  # the last operators first: spectra take the longest, and kernels near the input are the largest
         name: readings.of("the spectrum", name, lambda integral=integral: analysis.kernel_spectrum(integral))
         for name, integral in reversed(terms.items())
     }
@@ -296,14 +296,14 @@ def _spectra(readings: _Readings, terms: dict[str, Integral[Kernel]]) -> list[Bl
     columns = ("kernel", "head", "largest", "effective rank", "of", "points")
     table = Table(title="Singular values", columns=columns, rows=tuple(cells), is_folded=True)
     note = (
-        "Of the integral on L² of the points, the mean over heads. A kernel that takes hold of few directions falls "
-        "steeply; the effective rank of each head stands in the table."
+        "Singular values of the integral on L² of the points, the mean over heads. They fall steeply for a kernel of "
+        "low rank; the table has the effective rank of each head."
     )
     return [Plot(title="Singular values", spec=chart(rows, [line]), table=table, note=note)]
 
 
 def _over(domain: Domain, values: Tensor, title: str) -> View:
-    """Values at the points of a domain, as what these allow."""
+    """A view of values at the points of a domain: a field, a curve or coloured points."""
     pos = (domain.pos if domain.pos.ndim == 2 else domain.pos[0]).cpu()
     grid = whole_grid(domain)
     if grid is not None and len(grid.shape) == 2:
@@ -317,7 +317,7 @@ def _over(domain: Domain, values: Tensor, title: str) -> View:
 def _fields(
     readings: _Readings, model: nn.Module, run: Callable[[], None], integrals: dict[str, Integral[Kernel]]
 ) -> list[Block]:
-    """From the last operator's output at some points back to the first one's input."""
+    """Receptive fields: gradients of the last operator's output at some points by the first one's input."""
     first = next(iter(integrals))
     several = [integral.num_queries for integral in integrals.values() if integral.num_queries > 1]
     n, cards = several[-1] if several else 1, list[Card]()
@@ -346,14 +346,14 @@ def _fields(
     if not cards:
         return []
     note = (
-        f"How much what the last operator gives at one point depends on what {first or 'it'} is given at every point: "
-        "the norm of the gradient, by 16 random signs in place of all channels."
+        f"Sensitivity of the last operator's output at one point to the input of {first or 'the first'} at every "
+        "point: the norm of the gradient, estimated by 16 vectors of random signs."
     )
     return [Gallery(title="Receptive fields", cards=tuple(cards), note=note)]
 
 
 def _maps(readings: _Readings, name: str, integral: Integral[Kernel]) -> list[Block]:
-    """Of a kernel with weights: what the point in the middle takes from where, along a line what all points do."""
+    """Attention weights of a kernel: of all queries on a line, otherwise of the point in the middle."""
     kernel, n = integral.kernel, integral.domain.num_points
     if not isinstance(kernel, ValueMixing):
         return []
@@ -378,8 +378,8 @@ def _maps(readings: _Readings, name: str, integral: Integral[Kernel]) -> list[Bl
         line = f"point {middle} spreads over about {math.exp(entropy):.1f} points"
         is_share = bool((head[middle] >= 0).all()) and abs(float(head[middle].sum()) - 1) < 1e-3
         cards.append(Card(title=f"head {h}", drawings=drawing, lines=(line,) if is_share else ()))
-    where = "rows are queries, columns are points" if is_line else f"what point {middle} takes from where"
-    return [Gallery(title=f"{name}: weights", cards=tuple(cards), note=f"With the measure in them: {where}.")]
+    where = "rows are queries, columns are points" if is_line else f"weights of all points at the query {middle}"
+    return [Gallery(title=f"{name}: weights", cards=tuple(cards), note=f"The weights include the measure: {where}.")]
 
 
 def _symmetry(
@@ -411,8 +411,7 @@ def _symmetry(
     if not rows:
         return []
     note = (
-        "How far what an operator gives is from moving along when its points are moved, or change their order, "
-        "relative to its norm: 0 is exact, 1 as large as the result itself. On the points as scattered ones, without "
-        "grid or times."
+        "Equivariance error of an operator when its points are moved or reordered, relative to the norm of its output: "
+        "0 is exact, 1 is as large as the output itself. Points are treated as scattered, without grid or times."
     )
     return [Table(title="Symmetry, measured", columns=("operator", *groups), rows=tuple(rows), note=note)]

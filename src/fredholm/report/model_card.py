@@ -1,4 +1,4 @@
-"""The card of a model that is given away: what it is, what it learnt from, how good it is, and how it is read."""
+"""The model card of a saved or published model: architecture, data, results and usage."""
 
 import math
 import re
@@ -20,15 +20,15 @@ from .statistics import wilson
 
 
 def model_card(record: RunRecord, which: Which, place: str) -> str:
-    """The text of README.md, in Markdown with YAML in front; of a saved model its own, from the other place.
+    """Returns the text of README.md, Markdown with YAML front matter; a saved model's own card gets the new place.
 
     Args:
-        record: of the run.
-        which: the weights that are given away.
-        place: the folder, or hf://owner/name on the hub, that they are read from.
+        record: record of the run.
+        which: the weights that are saved.
+        place: the folder, or hf://owner/name on the hub, that users load them from.
 
     Raises:
-        ValueError: the run cannot be opened, or the card of a saved model is no text.
+        ValueError: the run cannot be opened, or the card of a saved model is not UTF-8 text.
     """
     if record.run is None:
         raise ValueError(f"{record.path} is no run that can be opened: {' '.join(record.missing)}")
@@ -93,11 +93,11 @@ On the command line: `fredholm predict {place} FILE`.
 
 
 def _at_place(card: Path, place: str) -> str:
-    """A card with another place in the lines that read the model, however it was changed besides."""
+    """An existing card with a new place in the lines that load the model; other edits are kept."""
     try:
         text = card.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{card} is no text in UTF-8; write it so, or remove it, and a new one is made") from error
+        raise ValueError(f"{card} is not UTF-8 text; save it as UTF-8, or remove it to get a new card") from error
     for line in (r'(fredholm\.from_pretrained\(")[^"\n]*("\))', r"(`fredholm predict )[^`\n]*( FILE`)"):
         text = re.sub(line, lambda found: f"{found[1]}{place}{found[2]}", text)
     return text
@@ -112,7 +112,7 @@ def _of_model(model: nn.Module) -> dict[str, str]:
 
 
 def _results(record: RunRecord, task: Task) -> dict[str, str]:
-    """The metrics that the run kept, by split; a share with its interval, where the examples can be counted."""
+    """Metrics of the run by split; a share gets its interval where the number of examples is known."""
     progress, objective = record.progress, task.objective
     if progress is None:
         return {}
@@ -122,7 +122,7 @@ def _results(record: RunRecord, task: Task) -> dict[str, str]:
     try:
         split = measured_split(task)
         count = 0 if split is None else task.num_held_out(split)
-    except (ValueError, OSError, ImportError):  # the data may be gone; then it is not known what was measured on
+    except (ValueError, OSError, ImportError):  # without the data the number of test examples is unknown
         return found
     if split == "test" and not math.isnan(value := progress.metrics.get(objective.metric, math.nan)):
         found["test"] = f"{objective.metric} {objective.format(value)}"

@@ -1,4 +1,4 @@
-"""What was run: the settings, the data, the model and the machine."""
+"""The overview tab: settings, data, model and machine."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,12 +16,12 @@ NOTHING = "-"
 
 
 def overview_tab(records: Sequence[RunRecord], models: Sequence[nn.Module | None], sections: Sequence[Section]) -> Tab:
-    """Of one run or several side by side.
+    """The overview of one run, or of several side by side.
 
     Args:
-        records: they.
-        models: that each of them learnt; None: there is none.
-        sections: what else stands there.
+        records: the runs.
+        models: the trained model of each run; None where there is none.
+        sections: further sections, which come first.
     """
     facts = [_facts(record, model) for record, model in zip(records, models, strict=True)]
     names = list(dict.fromkeys(name for each in facts for name in each))
@@ -84,7 +84,7 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
 
 
 def _sizes(record: RunRecord, task: Task) -> dict[str, str]:
-    """Of the splits, where the data can still be read."""
+    """Sizes of the splits, where the data can still be read."""
     try:
         sizes = (task.num_train, task.num_held_out("valid"), task.num_held_out("test"))
     except (ValueError, OSError, ImportError) as error:
@@ -103,7 +103,7 @@ def _model(model: nn.Module) -> dict[str, str]:
 
 
 def _test_read(record: RunRecord, *, at_once: bool) -> str:
-    """When the test split was measured, as the log says."""
+    """The steps after which the test split was evaluated, from the log."""
     times = record.of_kind("test")
     if not record.lines:
         return "not known, without the log"

@@ -1,4 +1,4 @@
-"""The page of one run or several: everything in one file, which needs no network."""
+"""Builds the report page of one or several runs: one self-contained HTML file."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,6 @@ from fredholm.tasks.task import Task
 from fredholm.tasks.text.language_modelling import LanguageModelling
 from fredholm.training.trainer import measured_split
 
-from .answers import answer_section
 from .blocks import Note, Page, Section, Tab
 from .comparison_page import best_run, comparison_tab, run_folders
 from .curves import training_tab
@@ -31,19 +30,20 @@ from .examination import Examination, examine
 from .examples import example_section
 from .kernel_pages import input_section, kernel_section
 from .overview import overview_tab
+from .predictions import prediction_section
 from .run_record import RunRecord, distinct_names
 from .texts import text_section
 
 PAGE = "report.html"
-"""The file of a page in the folder that it is of."""
+"""File name of the page in a run's folder."""
 MARK = b'<meta name="generator" content="fredholm report'
-"""What tells a page from a file of another kind, within its first bytes."""
+"""Bytes near the beginning of a file that identify it as a page."""
 NEEDED = {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}
 START = "window.fredholmEmbed = vegaEmbed;"
 
 
 def missing_extra() -> str | None:
-    """How to get what pages need; None where it is there."""
+    """A message about missing packages, with the command that installs them; None where none is missing."""
     absent = [name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None]
     if not absent:
         return None
@@ -58,22 +58,22 @@ def write_page(
     to: Path | None = None,
     further: Sequence[Path] = (),
 ) -> Path:
-    """Writes the page of a run, of several beside each other, or of a comparison of kernels.
+    """Writes the page of a run, of several side by side, or of a comparison of kernels.
 
     Args:
-        folder: of the run or the comparison.
-        tasks: the tasks it may be of.
-        device: where the model computes; see `TrainingConfig`.
-        to: the file; None: `report.html` in the folder. A page that is there is replaced.
+        folder: folder of the run or the comparison.
+        tasks: the task classes that a run may be of.
+        device: device that the model computes on; see `TrainingConfig`.
+        to: the file; None: `report.html` in the folder. An existing page is replaced.
         further: folders of other runs.
 
     Returns:
-        The file.
+        The path of the file.
 
     Raises:
-        ValueError: nothing can be shown of a folder, or the file is there and no page.
+        ValueError: nothing of a folder can be shown, or the file exists and is not a page.
         ImportError: the extra `report` is not installed.
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if (reason := missing_extra()) is not None:
         raise ImportError(reason)
@@ -85,17 +85,17 @@ def write_page(
 
 
 def refuse_other_file(path: Path) -> None:
-    """Raises ValueError where there is something at a path that is no page."""
+    """Raises a ValueError if a path exists and is not a page."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file")
     if os.path.lexists(path):
         with path.open("rb") as file:
             if MARK not in file.read(2000):
-                raise ValueError(f"{path} exists and is no page of this program; name another file")
+                raise ValueError(f"{path} exists and is not a page of this program; name another file")
 
 
 def build_page(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> Page:
-    """What a page of some runs, or of one comparison, shows; errors as of `write_page`."""
+    """Builds the page of some runs or of one comparison; raises as `write_page`."""
     compared = [folder for folder in folders if (folder / COMPARISON).is_file()]
     if compared and len(folders) > 1:
         raise ValueError(f"{compared[0]} is a comparison, which has a page of its own; leave the others out")
@@ -114,7 +114,7 @@ def build_page(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, 
             tabs.append(Tab(name=record.name, sections=tuple(each for own in sections.values() for each in own)))
         headlines += [
             Section(title=record.name if len(records) > 1 else "Result", blocks=section.blocks[:1])
-            for section in sections["Answers"][:1]
+            for section in sections["Predictions"][:1]
             if not isinstance(section.blocks[0], Note)
         ]
     overview = overview_tab(records, models, headlines)
@@ -128,7 +128,7 @@ def build_page(folders: Sequence[Path], *, tasks: Sequence[type[Task]] = TASKS, 
 
 
 def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Page:
-    """The table, the curves of all seeds, and the best run of the best kernel."""
+    """The page of a comparison: the table, the curves of all seeds, and the best run of the best kernel."""
     comparison = read_comparison(folder)
     titles = {folder / run.folder: (row.title, run.seed) for row in comparison.rows for run in row.runs}
     records, missing = list[RunRecord](), list[str]()
@@ -142,7 +142,7 @@ def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Pa
     tabs = [comparison_tab(comparison, folder), training_tab(records)]
     best = best_run(comparison, folder)
     for record in (record for record in records if record.path == best):
-        note = Note(f"Of {record.name}, the best run of the kernel that is best on validation data.")
+        note = Note(f"This is {record.name}, the best run of the kernel that is best on validation data.")
         for name, sections in _of_model(*_with_model(record)).items():
             noted = tuple(dataclasses.replace(own, blocks=(note, *own.blocks)) for own in sections)
             tabs += [Tab(name=name, sections=noted)] if noted else []
@@ -154,7 +154,7 @@ def _of_comparison(folder: Path, tasks: Sequence[type[Task]], device: str) -> Pa
 
 
 def _with_model(record: RunRecord) -> tuple[RunRecord, nn.Module | None]:
-    """A record and its model; where that cannot be read, why not is among what is missing."""
+    """A record and its model; if the model cannot be read, the record's `missing` gives the reason."""
     if record.run is None or (record.progress is None and not record.is_saved):
         return record, None
     try:
@@ -165,8 +165,8 @@ def _with_model(record: RunRecord) -> tuple[RunRecord, nn.Module | None]:
 
 
 def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Section, ...]]:
-    """What can be shown of a model, by the name of the tab."""
-    nothing: dict[str, tuple[Section, ...]] = {"Answers": (), "Examples": (), "Kernels": ()}
+    """Sections about a model, by the name of their tab."""
+    nothing: dict[str, tuple[Section, ...]] = {"Predictions": (), "Examples": (), "Kernels": ()}
     if record.run is None or model is None:
         return nothing
     task = record.run.task
@@ -175,11 +175,11 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
             split = _split(record, task)
             found = examine(record.run, model, split)
             logged = [line[task.objective.metric] for line in record.of_kind(split) if task.objective.metric in line]
-            answers = [answer_section(task, found, _logged(record, found, logged))]
+            predictions = [prediction_section(task, found, _logged(record, found, logged))]
             if isinstance(task, LanguageModelling):
-                answers.append(text_section(task, model, found, record.run.device))
+                predictions.append(text_section(task, model, found, record.run.device))
             return {
-                "Answers": tuple(answers),
+                "Predictions": tuple(predictions),
                 "Examples": (example_section(task, model, found),),
                 "Kernels": (
                     input_section(counts)
@@ -188,13 +188,13 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
                 ),
             }
     except (ValueError, OSError, ImportError) as error:
-        message = f"The model cannot be asked about examples: {record.explain_data_error(error)}."
+        message = f"The model cannot be evaluated on examples: {record.explain_data_error(error)}."
         note = Note(message, is_warning=True)
-        return {**nothing, "Answers": (Section(title="How good the answers are", blocks=(note,)),)}
+        return {**nothing, "Predictions": (Section(title="Quality of the predictions", blocks=(note,)),)}
 
 
 def _split(record: RunRecord, task: Task) -> HeldOut:
-    """What the model is asked about: before a run is done nothing is chosen by test data, nor shown of them."""
+    """The split that is evaluated: test data only once a run is done, so that no choice depends on them."""
     if record.is_saved or (record.progress is not None and record.progress.is_done):
         split = measured_split(task)
     else:
@@ -206,7 +206,7 @@ def _split(record: RunRecord, task: Task) -> HeldOut:
 
 
 def _logged(record: RunRecord, found: Examination, values: list[float]) -> float | None:
-    """The objective of the chosen weights on the whole split, as the log has it."""
+    """The objective of the chosen weights on the whole split, from the log."""
     if found.split == "test" or not values:
         return values[-1] if values else None
     assert record.run is not None
@@ -216,7 +216,7 @@ def _logged(record: RunRecord, found: Examination, values: list[float]) -> float
 
 
 def rendered(page: Page) -> str:
-    """A page as one HTML text."""
+    """Renders a page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -234,11 +234,11 @@ def rendered(page: Page) -> str:
 
 
 def _cell(value: object) -> str:
-    """A cell of a table, for people."""
+    """Text of a table's cell."""
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value).replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")  # a number is not broken
+        return str(value).replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")  # no line break inside a number
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
@@ -248,7 +248,7 @@ def _asset(name: str) -> str:
 
 @functools.cache
 def library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which is kept between runs: to make it takes seconds."""
+    """Vega, Vega-Lite and Vega-Embed as one script; it is cached, as bundling it takes seconds."""
     kept = _kept_library()
     with contextlib.suppress(OSError, ValueError):
         text = kept.read_text(encoding="utf-8") if kept is not None else ""
@@ -266,7 +266,7 @@ def library() -> str:
 
 
 def _kept_library() -> Path | None:
-    """The file in which the script is kept; None where the user has no home folder."""
+    """The file that caches the script; None where the user has no home folder."""
     version = importlib.metadata.version(NEEDED["vl_convert"])
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -1,4 +1,4 @@
-"""Pixels as a PNG in a `data:` address, without a library for images."""
+"""Encodes pixels as a PNG in a `data:` URL, without an image library."""
 
 import base64
 import struct
@@ -20,12 +20,12 @@ ANCHORS = np.array(
     ],
     dtype=np.float64,
 )
-"""Of viridis, from little to much, which is told apart in grey and by the colour-blind too."""
+"""Colours of viridis from low to high; it stays readable in grey and for the colour-blind."""
 ABSENT = (128, 128, 128)
 
 
 def data_address(pixels: np.ndarray) -> str:
-    """The address of an image: uint8 `(H, W)`, grey, or `(H, W, 3)`."""
+    """The `data:` URL of an image: uint8 `(H, W)`, grey, or `(H, W, 3)`."""
     height, width = pixels.shape[:2]
     colour = 2 if pixels.ndim == 3 else 0
     rows = np.ascontiguousarray(pixels).reshape(height, -1)
@@ -38,7 +38,7 @@ def data_address(pixels: np.ndarray) -> str:
 
 
 def coloured(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Values as colours, uint8 `(..., 3)`; grey where one is missing."""
+    """Maps values to colours, uint8 `(..., 3)`; a missing value is grey."""
     spread = high - low if high > low else 1.0
     place = np.clip((np.nan_to_num(values, nan=low) - low) / spread, 0, 1) * (len(ANCHORS) - 1)
     below = np.clip(place.astype(np.int64), 0, len(ANCHORS) - 2)
@@ -49,7 +49,7 @@ def coloured(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def reduced(pixels: np.ndarray, most: int) -> np.ndarray:
-    """An image whose longer side has at most `most` pixels, each the mean of those that it stands for."""
+    """An image reduced by block means so that its longer side has at most `most` pixels."""
     step = -(-max(pixels.shape[:2]) // most)
     if step == 1:
         return pixels

@@ -1,4 +1,4 @@
-"""What a run folder holds, as far as it can be read: a page is drawn of whatever is there."""
+"""Reads as much of a run folder as is there, for a page that shows what it can."""
 
 import json
 import math
@@ -19,25 +19,25 @@ from fredholm.training.trainer import Progress, read_progress
 
 METRICS = "metrics.jsonl"
 MOST_BYTES = 64 * 2**20
-"""Of a log that are read, from its end."""
+"""Most bytes of a log that are read, from its end."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """A run folder.
+    """The readable contents of a run folder.
 
     Args:
-        path: of it.
-        name: what tells it from others on a page.
-        group: what its curves are coloured by; runs of one kernel share it.
-        run: the trained model; None: it cannot be opened.
-        lines: of its log, in their order.
-        is_saved: whether it is a model that was saved to be given away, without log and checkpoints.
-        progress: how far it is; None: it has no checkpoint, or a damaged one.
-        machine: what its digits depend on, in words.
-        commands: by which it was begun and gone on with; none: it was trained from Python.
-        missing: what cannot be shown, a sentence each.
+        path: path of the folder.
+        name: distinct name of the run on a page.
+        group: colour group of its curves; runs of one kernel share it.
+        run: the run with its model; None if it cannot be opened.
+        lines: lines of its log, in order.
+        is_saved: whether it is a saved model, without log and checkpoints.
+        progress: progress of the training; None without a readable checkpoint.
+        machine: versions and hardware that its results depend on.
+        commands: the commands that started and resumed it; empty if it was trained from Python.
+        missing: one sentence for each part that cannot be shown.
     """
 
     path: Path
@@ -53,10 +53,10 @@ class RunRecord:
 
     @staticmethod
     def read(path: Path, name: str, tasks: Sequence[type[Task]] = TASKS, device: str = "auto") -> "RunRecord":
-        """What there is of a run.
+        """Reads a run folder.
 
         Raises:
-            ValueError: nothing can be shown: there is no run, or neither its settings nor its log can be read.
+            ValueError: there is no run, or neither its settings nor its log can be read.
         """
         missing, run, progress, machine, commands = list[str](), None, None, dict[str, str](), ""
         is_saved = isinstance(TrainedFolder.at(path), SavedRun)
@@ -76,18 +76,18 @@ class RunRecord:
                 machine = {str(key): str(value) for key, value in json.loads(folder.text(MACHINE) or "{}").items()}
                 commands = folder.text(COMMANDS) or ""
             except (ValueError, OSError, AttributeError) as error:
-                missing.append(f"What machine it ran on, and by what commands, cannot be read: {error}.")
+                missing.append(f"Its machine and its commands cannot be read: {error}.")
             try:
                 last = folder.checkpoints.last_step()
                 progress = None if last is None else read_progress(folder.checkpoints, last)
             except (ValueError, OSError) as error:
                 missing.append(f"Its checkpoints cannot be read: {error}.")
             if progress is None and not any("checkpoints" in each for each in missing):
-                missing.append("It has no checkpoint yet, so that there is no model to ask.")
+                missing.append("It has no checkpoint yet, so that there is no model to evaluate.")
             elif progress is not None and not progress.is_done:
                 missing.append(
                     f"It was interrupted, or is still training: it is at epoch {progress.epoch} of {progress.epochs}. "
-                    "`fredholm train ... --resume` goes on with it."
+                    "`fredholm train ... --resume` continues it."
                 )
         return RunRecord(
             path=path,
@@ -104,36 +104,36 @@ class RunRecord:
 
     @property
     def best_step(self) -> int | None:
-        """The step whose weights were chosen; None: that is not known."""
+        """The step of the chosen weights; None if unknown."""
         if self.progress is None:
             return self.run.step() if self.run is not None and self.is_saved else None
         return self.progress.step if self.progress.best_step < 0 else self.progress.best_step
 
     @property
     def command_facts(self) -> dict[str, str]:
-        """The command that began the run, and the last that went on with it, where there are such, by what they did."""
+        """The commands that started and last resumed the run, where there are such, by their role."""
         found = {"command": self.commands[0]} if self.commands else {}
         return found | ({"gone on with": self.commands[-1]} if len(self.commands) > 1 else {})
 
     def explain_data_error(self, error: Exception) -> str:
-        """What an error says that may be of data: that they are not there, or else the error itself."""
+        """Message of an error while reading data: that the data are missing, or else the error itself."""
         if self.run is None or is_there(data := self.run.config.task.data):
             return str(error)
         try:
             _ = self.run.task.num_train
         except (ValueError, OSError):
-            return f"nothing is at {data!r}, where they would lie, seen from the folder in which the page was written"
+            return f"nothing is at {data!r}, relative to the folder in which the page was written"
         except ImportError:
             pass
         return str(error)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """The lines of the log on training, or on a split."""
+        """Lines of the log of one kind: training, or a split."""
         return [line for line in self.lines if line.get("kind") == kind]
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings that are other than by default, by their names on the command line."""
+        """Settings that differ from their defaults, by their names on the command line."""
         if self.run is None:
             return {}
         config, found = self.run.config, dict[str, str]()
@@ -143,7 +143,7 @@ class RunRecord:
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """What tells folders apart: their last names, or as many of them as that takes."""
+    """Distinct names of folders: the last parts of their paths, as many as are needed."""
     parts = [path.absolute().parts for path in paths]
     for count in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(own[-count:]) for own in parts]
@@ -153,7 +153,7 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 
 
 def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The lines of a log that can be read, and what is missing of it."""
+    """The readable lines of a log, and sentences about missing ones."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -181,7 +181,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _differences(own: Any, default: Any, name: str, found: dict[str, str]) -> None:
-    """The leaves of a JSON value that are other than by default."""
+    """Collects the leaves of a JSON value that differ from their defaults."""
     if own == default:
         return
     if isinstance(own, dict):

@@ -1,9 +1,9 @@
-"""What answers say of a model: intervals, confusion, calibration.
+"""Statistics of predictions: confidence intervals, confusion matrix, calibration.
 
 Legend
-    n, k            examples, and those that are predicted right
+    n, k            examples, and how many of them are predicted right
     z               1.96, the 97.5 % quantile of the normal distribution
-    p_i, r_i        probability of the class that is predicted for example i, and whether it is right
+    p_i, r_i        probability of the class that is predicted for example i, and 1 if that class is right, else 0
     C_ab            examples of class a that are predicted to be of class b
 
 Wilson interval of a share (1927): (k + z²/2 ± z √(k (n - k) / n + z²/4)) / (n + z²). Bootstrap interval (Efron, 1979):
@@ -22,37 +22,37 @@ from torch import Tensor
 
 Z = 1.959963984540054
 BINS = 10
-"""Of a reliability diagram."""
+"""Bins of a reliability diagram."""
 DRAWS = 200
-"""Of the bootstrap."""
+"""Resamples of the bootstrap."""
 
 
 class Interval(NamedTuple):
-    """Between two values."""
+    """A confidence interval."""
 
     low: float
     high: float
     how: str
-    """What it is called."""
+    """Name of the method."""
 
 
 def wilson(right: int, count: int) -> Interval:
-    """Of a share of `count` examples, at least 1."""
+    """Wilson interval of the share of right examples among `count`, at least 1."""
     middle, root = right + Z * Z / 2, Z * math.sqrt(right * (count - right) / count + Z * Z / 4)
     whole = count + Z * Z
     return Interval(max(0.0, (middle - root) / whole), min(1.0, (middle + root) / whole), "95 % interval (Wilson)")
 
 
 def bootstrap(metric: Callable[[Tensor], float], count: int, draws: int = DRAWS) -> Interval | None:
-    """Of a metric.
+    """Bootstrap interval of a metric.
 
     Args:
-        metric: of examples at indices int64 `(count,)`, which may repeat.
-        count: examples.
-        draws: how often it is computed.
+        metric: a function from indices of examples, int64 `(count,)`, which may repeat, to a number.
+        count: number of examples.
+        draws: number of resamples.
 
     Returns:
-        None where the metric is not finite on every draw, as that of one class alone.
+        The interval; None if the metric is not finite on every resample, as with a single class.
     """
     generator = torch.Generator().manual_seed(0)
     found = torch.tensor([metric(torch.randint(count, (count,), generator=generator)) for _ in range(draws)])
@@ -63,14 +63,14 @@ def bootstrap(metric: Callable[[Tensor], float], count: int, draws: int = DRAWS)
 
 
 def confusion(predicted: Tensor, truth: Tensor, num_classes: int) -> Tensor:
-    """C, int64 `(K, K)`, of classes `(n,)`; rows are what is true."""
+    """Confusion matrix C, int64 `(K, K)`, of classes `(n,)`; rows are the true classes."""
     return (truth * num_classes + predicted).bincount(minlength=num_classes**2).view(num_classes, num_classes)
 
 
 @final
 @dataclass(frozen=True)
 class ClassScores:
-    """Of each class `(K,)`, float64; NaN where a share is of nothing."""
+    """Precision, recall, F1 and support of each class, `(K,)`; float64, NaN where the denominator is 0."""
 
     precision: Tensor
     recall: Tensor
@@ -79,7 +79,7 @@ class ClassScores:
 
     @staticmethod
     def of(counts: Tensor) -> "ClassScores":
-        """Of a confusion matrix, int64 `(K, K)`."""
+        """Scores from a confusion matrix, int64 `(K, K)`."""
         right, predicted, true = counts.diagonal().double(), counts.sum(0).double(), counts.sum(1).double()
         return ClassScores(right / predicted, right / true, 2 * right / (predicted + true), counts.sum(1))
 
@@ -87,7 +87,7 @@ class ClassScores:
 @final
 @dataclass(frozen=True)
 class Reliability:
-    """Answers by how sure they are, float64 `(BINS,)` each: how many, the sum of p_i, and that of r_i."""
+    """Reliability diagram: number of predictions, sum of p_i and sum of r_i per bin of p, float64 `(BINS,)` each."""
 
     count: Tensor
     sure: Tensor
@@ -95,7 +95,7 @@ class Reliability:
 
     @staticmethod
     def of(sure: Tensor, right: Tensor) -> "Reliability":
-        """Of p and r, `(n,)` each."""
+        """Reliability diagram of p and r, `(n,)` each."""
         bins = (sure.double() * BINS).long().clamp(0, BINS - 1)
         ones = torch.ones(len(sure), dtype=torch.float64)
         sums = [

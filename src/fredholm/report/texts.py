@@ -1,4 +1,4 @@
-"""What a language model makes of text: how its loss falls with what came before, and how it goes on."""
+"""The section on a language model: loss by position in the context, and continuations."""
 
 import math
 
@@ -18,15 +18,15 @@ from .drawing import drawn
 from .examination import Examination
 
 MOST_WINDOWS = 64
-"""That the loss by position is the mean of."""
+"""Most windows that the loss by position is averaged over."""
 LENGTH = 200
-"""Tokens of a continuation."""
+"""Most tokens of a continuation."""
 PROMPTS = 2
 
 
 @torch.no_grad()
 def text_section(task: LanguageModelling, model: nn.Module, found: Examination, device: torch.device) -> Section:
-    """The loss by position in a window, and continuations of the beginnings of some windows."""
+    """The section of the loss by position in a window and of continuations of some windows."""
     indices = found.indices[:MOST_WINDOWS]
     batch = move(task.held_out_batch(found.split, indices), device)
     logits = task.logits(model, batch).float()
@@ -49,8 +49,8 @@ def text_section(task: LanguageModelling, model: nn.Module, found: Examination, 
         view = TextView(parts=(TextPart(prompt), TextPart(" | "), TextPart(more)))
         drawing = drawn(ShownExample(name=f"continuation {row}", views=(view,)))
         cards.append(Card(title=f"window {int(indices[row])}", drawings=drawing, lines=()))
-    note = f"Before the bar the beginning of a held-out window, behind it {LENGTH} tokens at most, temperature 0.8."
-    blocks.append(Gallery(title="How it goes on", cards=tuple(cards), note=note))
+    note = f"Before the bar the beginning of a held-out window, after it at most {LENGTH} tokens, temperature 0.8."
+    blocks.append(Gallery(title="Continuations", cards=tuple(cards), note=note))
     return Section(title="Text", blocks=tuple(blocks))
 
 
@@ -63,7 +63,7 @@ def _by_position(costs: torch.Tensor, counts: torch.Tensor) -> Plot:
     line = {
         "mark": {"type": "line", "color": "var(--hue-0)", "point": len(rows) <= 60},
         "encoding": {
-            "x": axis("position", "tokens before, and this one"),
+            "x": axis("position", "position in the window"),
             "y": away_from_zero("bits", "bits a token"),
             "tooltip": hint(("position", "position"), ("bits", "bits a token"), ("tokens", "tokens")),
         },
@@ -72,7 +72,5 @@ def _by_position(costs: torch.Tensor, counts: torch.Tensor) -> Plot:
     step = -(-len(rows) // 40)
     cells = tuple((row["position"], row["bits"], row["tokens"]) for row in rows[::step])
     table = Table(title=title, columns=("position", "bits a token", "tokens"), rows=cells, is_folded=True)
-    note = (
-        "The mean over windows of what a token costs at each place. It falls as far as the model uses what came before."
-    )
+    note = "The mean loss of a token at each position, over windows. It falls as far as the model uses the context."
     return Plot(title=title, spec=chart(rows, [line]), table=table, note=note)

@@ -81,7 +81,7 @@ class Schedule:
         numbers = {name: value for name, value in vars(self).items() if name != "num_train"}
         return {"epochs": 0} if self.epochs == 0 else numbers
 
-    def asked(self, *, epochs: int | None = None, batch_size: int | None = None) -> "Schedule":
+    def adjusted(self, *, epochs: int | None = None, batch_size: int | None = None) -> "Schedule":
         """Returns the schedule with requested epochs and batch size, and the settings that depend on them.
 
         These are the averaging and, for epochs, evaluations and patience. A closed-form model keeps its settings. A

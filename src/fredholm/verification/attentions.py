@@ -29,7 +29,7 @@ def attentions() -> Iterator[Equality]:
     added = bias.flatten(0, 1)
     yield _multi_head("additive mask a head", Attention(8, 4), Sequence(KEYS).weigh_pairs(bias), attn_mask=added)
     weights = torch.rand(KEYS, dtype=torch.float64) + 0.1
-    # the measure is what its logarithm is when it is added to the scores
+    # weights of the measure equal their logarithms added to the scores
     log_weights = weights.log().expand(KEYS, KEYS)
     yield _multi_head("measure weights", Attention(8, 4), Sequence(KEYS, weights=weights), attn_mask=log_weights)
     yield _grouped()
@@ -76,7 +76,7 @@ def _multi_head(
         masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask}
         out, _ = functional_call(native, weights, (u if query is None else query, key, value), masks)
         if domain is not None and domain.mask is not None:
-            out = torch.where(domain.mask[..., None], out, 0.0)  # a query that does not exist has no result
+            out = torch.where(domain.mask[..., None], out, 0.0)  # a masked query has no result
         return out
 
     query_domain = None if queries is None else Sequence(queries)

@@ -1,4 +1,4 @@
-"""One row of the verification table, and how an equality becomes one."""
+"""Rows of the verification table, and the equalities that are checked for them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ FAST_ROUTES: tuple[Evaluation, ...] = tuple(
 
 
 class Check(NamedTuple):
-    """One measured number and the bound that it must keep.
+    """A measured error and its bound.
 
     `max_error` is relative to the largest expected value. For a property that a classical family cannot have, the bound
     is from below: `at_least`.
@@ -33,16 +33,16 @@ class Check(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the bound is kept; a NaN never does."""
+        """Whether the bound is kept; False for a NaN."""
         return self.max_error >= self.bound if self.at_least else self.max_error <= self.bound
 
     def as_json(self) -> dict[str, Any]:
-        """The row as JSON holds it."""
+        """The row as a dict of JSON values."""
         return {name: getattr(self, name) for name in ("layer", "variant", "check", "max_error", "bound", "ok")}
 
 
 class Equality(NamedTuple):
-    """An operator, a signal, and what another program makes of both, with the operator's own parameters."""
+    """An operator, a signal, and the expected output: a reference layer's, with the operator's own parameters."""
 
     layer: str
     variant: str
@@ -54,7 +54,7 @@ class Equality(NamedTuple):
     query_domain: Domain | None = None
 
     def checks(self) -> list[Check]:
-        """The integral by literal quadrature and by every fast route that takes it, each with its gradients."""
+        """Checks the literal quadrature and every fast route that takes the integral, each with its gradients."""
         reference = self._with_gradients(self.expected())
         integral = self.operator.prepare(self.u, self.domain, self.query, self.query_domain)
         accepting = [route for route in FAST_ROUTES if not route.unsupported_reasons(integral)]
@@ -80,7 +80,7 @@ class Equality(NamedTuple):
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
-    """The largest deviation over the largest expected value, or over 1 where all expected values are smaller."""
+    """Largest absolute error over the largest expected magnitude, or over 1 where all magnitudes are smaller."""
     if found.shape != expected.shape:
         return float("inf")
     if found.numel() == 0:
@@ -89,7 +89,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 
 
 def operator_of(kernel: Any, *, bias: bool = False) -> IntegralOperator:
-    """A kernel without channel maps round it, but for a constant, in float64, with random parameters."""
+    """An operator in float64 of the bare kernel, without residual and output map; its bias, if any, is random."""
     operator = IntegralOperator(kernel, residual=False, bias=bias, output_projection=False).double()
     if operator.bias is not None:
         torch.nn.init.normal_(operator.bias)

@@ -1,4 +1,4 @@
-"""Whole modules of torch, converted, against themselves."""
+"""Checks whole converted modules of torch against the originals."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ def _checks(layer: str, variant: str, module: nn.Module, shape: tuple[int, ...])
     with torch.no_grad():
         for parameter in operators.parameters():
             assert parameter.grad is not None
-            parameter.copy_(parameter.grad)  # so that the way back names gradients as torch does
+            parameter.copy_(parameter.grad)  # so that `to_torch` gives the gradients torch's names
     named = to_torch(operators).state_dict()
     errors = [relative_error(*at_x)]
     for name, parameter in module.named_parameters():

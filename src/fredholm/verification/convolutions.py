@@ -1,4 +1,4 @@
-"""Convolutions against torch's, with the operator's own weights."""
+"""Checks of convolutions against torch's, with the operator's own weights."""
 
 import warnings
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def convolutions() -> Iterator[Equality]:
-    """Every variant in 1, 2 and 3 dimensions."""
+    """Yields every variant in 1, 2 and 3 dimensions."""
     for axes, shape in SHAPES.items():
         for variant, options in VARIANTS.items():
             yield _equality(axes, shape, variant, options)

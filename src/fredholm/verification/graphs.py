@@ -71,7 +71,7 @@ def _equality(
     residual: bool = False,
     edge_channels: int = 0,
 ) -> Equality:
-    """An operator on a graph, and a layer with its weights; that layer may add a loop to every node by itself."""
+    """The equality of a kernel on a graph with a layer of the same weights, which may add self-loops by itself."""
     operator = IntegralOperator(kernel, residual=residual, output_projection=False).double()
     for parameter in operator.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -90,7 +90,7 @@ def _equality(
 
 
 def _sum_of_neighbours(native: nn.Module) -> Equality:
-    """(1 + ε) u(x) + Σ u(y), before its perceptron: a layer without weights, so that gradients are those of u alone."""
+    """(1 + ε) u(x) + Σ u(y), before its perceptron: a layer without weights, so only the gradient of u is checked."""
     operator = IntegralOperator(
         OnEdges(Constant(CHANNELS, CHANNELS), long_range=None, edge_mass="sum"), bias=False, output_projection=False
     ).double()
@@ -105,7 +105,7 @@ def _sum_of_neighbours(native: nn.Module) -> Equality:
 
 
 def _of_edge_network(operator: IntegralOperator) -> dict[str, Tensor]:
-    """An edge network's weights by their names in PyTorch Geometric, where a row of its matrix is an input."""
+    """Weights of an edge network by their PyTorch Geometric names; there a row of the matrix belongs to an input."""
     kernel = _inner(operator)
     return {
         "nn.0.weight": kernel.edge_weight[0],

@@ -1,4 +1,4 @@
-"""All equalities and witnesses, one after the other, and the table of them."""
+"""Runs all equalities and witnesses and formats their table."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ from fredholm.verification.witnesses import witnesses
 
 
 def verify(seed: int = 0) -> Iterator[Check]:
-    """Builds random instances in float64, and measures how far each is from what it should equal.
+    """Builds random instances in float64 and measures the deviation of each from its reference.
 
     Rows: for every layer and variant the literal quadrature Σ_j ω_j κ_ij u_j against the layer of torch that it is (or,
     where torch has none, the recurrence or sum written out; for graphs PyTorch Geometric's, where it is installed),
@@ -23,7 +23,7 @@ def verify(seed: int = 0) -> Iterator[Check]:
     classical family has. The global random state is left as it was.
 
     Args:
-        seed: of all instances.
+        seed: random seed of all instances.
 
     Yields:
         Rows as they are measured.
@@ -45,7 +45,7 @@ HEADER = ("layer", "variant", "integral", "fast route", "its error", "gradient",
 
 
 def table(rows: Sequence[Check]) -> str:
-    """A line a layer and variant: the quadrature, the worst fast route, the worst gradient; then the witnesses."""
+    """Formats one line per layer and variant: quadrature, worst fast route, worst gradient; then the witnesses."""
     equalities: dict[tuple[str, str], list[Check]] = {}
     witnesses = [row for row in rows if row.layer == "witness"]
     for row in rows:

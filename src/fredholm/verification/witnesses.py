@@ -1,7 +1,7 @@
-"""Operators that this library has and a classical family has not, each with the property that sets it apart.
+"""Operators of this library outside a classical family, each with the property that distinguishes it.
 
 Source: ITNet (arXiv 2606.19538), C.4, D.5, D.6, E.9 and E.10. Deviations: E.10 bounds the rank of a whole kernel, which
-a recurrence with n state variables does not obey; what it obeys is that every block of κ that lies in the past of its
+a recurrence with n state variables does not obey; instead every block of κ that lies in the past of its
 queries has rank at most n, and that is measured here. C.4's map is κ = σ(u(x)·u(x_0)) I 1[x = y].
 """
 
@@ -18,7 +18,7 @@ from fredholm.operators import IntegralOperator
 from fredholm.verification.check import EXACT, Check, operator_of, relative_error
 
 Scalar = Callable[[Tensor, Tensor], Tensor]
-"""κ of query positions `(Nq, s)` and key positions `(N, s)`, `(Nq, N)`; a multiple of the identity."""
+"""Scalar κ, `(Nq, N)`, as a function of query positions `(Nq, s)` and key positions `(N, s)`."""
 
 
 @final
@@ -60,7 +60,7 @@ class _ContentGate(Kernel):
 
 
 def witnesses() -> Iterator[Check]:
-    """Each witness against its own formula, then the property that its classical family cannot have."""
+    """Checks each witness against its own formula, then measures the property that its classical family cannot have."""
     yield from _gaussian()
     yield from _distance()
     yield from _gate()

@@ -236,14 +236,14 @@ def kept(path: Path, **changed: Any) -> None:
     tuning.forget_tiles()
 
 
-def test_tiles_of_other_kernels_are_left_and_told_of(path: Path) -> None:
+def test_tiles_of_other_kernels_are_left_and_describe(path: Path) -> None:
     kept(path)
     assert choose_tile(Kernel("one"), ROOM).sizes == BEST
-    assert TileFile.read().told_of("cpu").startswith("1 tiles measured 20")
+    assert TileFile.read().describe("cpu").startswith("1 tiles measured 20")
     kept(path, kernels="of another version")
     assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes
-    assert "are of other kernels, tune again" in TileFile.read().told_of("cpu")
-    assert TileFile.read().told_of("a GPU of which nothing is known") == ""
+    assert "are of other kernels, tune again" in TileFile.read().describe("cpu")
+    assert TileFile.read().describe("a GPU of which nothing is known") == ""
 
 
 def test_tiles_of_other_gpus_stay_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_a_damaged_file_is_told_of_and_changes_nothing(path: Path, content: str)
         choose_tile(Kernel("one"), ROOM)  # told once
     tune(step_of(Kernel("one")), budget_s=1e-9)  # which writes it anew
     tuning.forget_tiles()
-    assert TileFile.read().told_of("cpu").startswith("1 tiles measured 20")
+    assert TileFile.read().describe("cpu").startswith("1 tiles measured 20")
 
 
 def test_a_file_that_cannot_be_written_is_an_error(path: Path) -> None:
@@ -380,7 +380,7 @@ def test_tiles_of_other_launches_stay_in_the_file(path: Path) -> None:
     kept(path)
     tune(step_of(Kernel("two")), budget_s=1e-9)
     assert choose_tile(Kernel("one"), ROOM).sizes == BEST
-    assert TileFile.read().told_of("cpu").startswith("2 tiles")
+    assert TileFile.read().describe("cpu").startswith("2 tiles")
 
 
 def test_a_rule_of_ones_own_is_kept_where_nothing_is_known() -> None:
@@ -388,7 +388,7 @@ def test_a_rule_of_ones_own_is_kept_where_nothing_is_known() -> None:
     assert tuned_tile(Kernel("one"), ROOM, rule).sizes == rule.sizes
 
 
-def test_a_tile_of_the_file_without_room_is_told_of(path: Path) -> None:
+def test_a_tile_of_the_file_without_room_is_describe(path: Path) -> None:
     from triton import OutOfResources
 
     def without_room(_: Tile) -> float:

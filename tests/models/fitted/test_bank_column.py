@@ -1,14 +1,17 @@
-"""Columns of images in a table: what a bank says without each row, the main directions, and what is missing."""
+"""Columns of files in a table: what banks say without each row, the main directions, and what is missing."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import ImageBank, TableBatch, TableMachine, TableReading
+from fredholm.models import FilterBank, ImageBank, SeriesSampling, TableBatch, TableMachine, TableReading
 from fredholm.models.fitted import bank_column
-from fredholm.models.fitted.bank_column import ImageCells, ImageColumn
+from fredholm.models.fitted.bank_column import FOLDS, ImageCells, ImageColumn, SeriesCells, SeriesColumn
+from fredholm.models.fitted.kernel_machine import KernelMachine
+from fredholm.models.fitted.ridge_head import dealt
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
@@ -49,9 +52,8 @@ def test_an_image_becomes_what_a_bank_says_without_it_and_its_main_directions() 
     plain = (plain - plain.mean()) / plain.std(correction=0)
     torch.manual_seed(0)
     bank = BANK.build((11, 9), 1, 2)
-    left_out = bank.fit(
-        [(part, own) for part, own in zip(plain.split(6), targets[exists].split(6), strict=True)], CLASSES
-    )
+    batches = [(part, own) for part, own in zip(plain.split(6), targets[exists].split(6), strict=True)]
+    left_out = bank.fit(batches, CLASSES, groups=dealt(32, None, FOLDS, plain.device))
     wanted = CLASSES.columns(targets[exists])
     for k in range(2):
         of, said = found[exists, k], left_out[:, k]
@@ -89,7 +91,7 @@ def test_new_images_are_read_as_those_of_training_and_missing_ones_are_not_read(
 
 
 def test_of_many_images_some_are_learnt_from_and_the_others_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bank_column, "MOST_IMAGES", 20)
+    monkeypatch.setattr(bank_column, "MOST_FILES", 20)
     images, upright = stripes(60)
     column, exists = built(may_miss=False), torch.ones(60, dtype=torch.bool)
     groups = torch.arange(60) // 2
@@ -135,7 +137,7 @@ def test_images_decide_together_with_numbers() -> None:
 def test_what_is_refused() -> None:
     machine = TableMachine.Config(images=BANK).build(READING, 2)
     numbers = torch.zeros(3, 2)
-    with refused(ValueError, "rows have 2 numbers, 0 categories, 0 texts and 0 images", "expected 2, 0, 0 and 1"):
+    with refused(ValueError, "rows have 2 numbers, 0 categories, 0 texts, 0 images", "expected 2 numbers, 0 cat"):
         machine(TableBatch.of(numbers))
     for images in (torch.zeros(3, 1, 1, 11, 9), torch.zeros(3, 1, 3, 11, 9, dtype=torch.uint8)):
         with refused(ValueError, "images are (3, 1, ", "expected (B, 1, 1, 11, 9) of uint8"):
@@ -150,9 +152,9 @@ def test_what_goes_against_the_answers_counts_for_nothing_and_what_is_far_is_cut
     column = built()
     wanted = torch.arange(6, dtype=torch.float64)[:, None]
     # the mean of the others, which a bank says where it knows nothing, goes against an answer that is left out
-    column._weigh(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted)
-    torch.testing.assert_close(column.scale, torch.tensor([float(wanted.std()) / 5 * 1e6, float(wanted.std())]))
-    read = column._read(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
+    column._set_scale(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted, None)
+    torch.testing.assert_close(column.gain, torch.tensor([0.0, 1 / float(wanted.std())]))
+    read = column._scaled(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
     torch.testing.assert_close(read[:, 1], torch.tensor([-4.0, 4.0]))
 
 
@@ -177,7 +179,7 @@ def test_groups_are_left_out_of_the_bank_together() -> None:
     )
     wanted = CLASSES.columns(targets)[:, 0]
     agreement = [float(torch.corrcoef(torch.stack([each, wanted]))[0, 1]) for each in (alone, together)]
-    assert agreement[0] > 0.95 > 0.8 > agreement[1]  # a twin gives the answer away
+    assert agreement[0] > 0.85 > 0.8 > agreement[1]  # a twin gives the answer away
 
 
 def test_images_of_one_colour_are_read() -> None:
@@ -185,3 +187,84 @@ def test_images_of_one_colour_are_read() -> None:
     cells = ImageCells(torch.full((6, 1, 11, 9), 7, dtype=torch.uint8), torch.ones(6, dtype=torch.bool))
     assert bool(column.fit([(cells, torch.arange(6) % 2)], CLASSES).isfinite().all())
     assert bool(column(cells).isfinite().all())
+
+
+FILTERS = FilterBank.Config(num_thresholds=4, num_groups=2)
+
+
+def waves(n: int, seed: int = 0) -> tuple[SeriesCells, Tensor]:
+    """Series of 20 to 40 samples with two channels, one without meaning, and whether waves are fast."""
+    draw = torch.Generator().manual_seed(seed)
+    steps, fast = torch.arange(40.0), torch.rand(n, generator=draw) < 0.5
+    turns = steps / torch.where(fast, 4.0, 9.0)[:, None] + torch.rand(n, 1, generator=draw)
+    values = torch.stack([(2 * math.pi * turns).sin(), torch.zeros_like(turns)], 2)
+    values = 5 + values + 0.3 * torch.randn(n, 40, 2, generator=draw)
+    lengths = torch.randint(20, 41, (n, 1), generator=draw)
+    times = torch.where(steps < lengths, steps.double(), torch.nan)
+    return SeriesCells(values, times), fast
+
+
+def test_a_series_is_read_by_its_times_whatever_is_behind_it_or_in_its_batch() -> None:
+    cells, fast = waves(50)
+    values, times = cells.values.clone(), cells.times.clone()
+    values[::7, 3, 1], times[::10] = torch.nan, torch.nan
+    torch.manual_seed(0)
+    sampling = SeriesSampling(channels=3, spacing=1.0, extent=39.0, observation=(1,))
+    column = SeriesColumn(sampling, 2, 4, FILTERS, may_miss=True)
+    found = column.fit([(SeriesCells(values, times), fast.long())], CLASSES)
+    assert found.shape == (50, column.num_coordinates) == (50, 2 * 2 + 4 + 1)
+    assert torch.equal(found[:, -1] == 1, times[:, 0].isnan())
+    assert bool((found[::10, :-1] == 0).all())
+    with torch.no_grad():
+        plain = column(SeriesCells(values, times))
+        beyond = torch.cat([torch.where(times.isnan()[..., None], 7.0, values), values.new_full((50, 3, 2), 1e9)], 1)
+        longer = torch.cat([times, times.new_full((50, 3), torch.nan)], 1)
+        torch.testing.assert_close(column(SeriesCells(beyond, longer)), plain, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(column(SeriesCells(values, times + 100)), plain, rtol=1e-4, atol=1e-4)
+        alone = torch.cat([column(SeriesCells(values[i : i + 1], times[i : i + 1])) for i in range(3)])
+        torch.testing.assert_close(alone, plain[:3], rtol=1e-4, atol=1e-4)
+        other = SeriesCells(values, times * 2)  # half as fast
+        assert float((column(other) - plain).abs().amax()) > 0.1
+    torch.testing.assert_close(plain[:, 4:], found[:, 4:].float(), rtol=1e-3, atol=1e-3)
+
+
+def test_series_decide_together_with_numbers() -> None:
+    cells, fast = waves(200)
+    numbers = torch.randn(200, 2, generator=torch.Generator().manual_seed(1))
+    batch = TableBatch.of(numbers, series=cells.values[:, None], series_times=cells.times[:, None])
+    targets = (fast ^ (numbers[:, 0] > 0)).long()
+    reading = TableReading(num_numbers=2, series=(SeriesSampling(channels=2, spacing=1.0, extent=39.0),))
+    torch.manual_seed(0)
+    machine = TableMachine.Config(series=FILTERS, num_trees=40).build(reading, 2)
+    learnt, asked = (TableBatch(*(part[own] for part in batch)) for own in (slice(0, 140), slice(140, None)))
+    machine.fit([(learnt, targets[:140])], CLASSES)
+    with torch.no_grad():
+        assert float((machine(asked).argmax(1) == targets[140:]).float().mean()) > 0.85
+    [count] = machine.counts().series.tolist()
+    assert 0.2 < count <= 1
+    with refused(
+        ValueError, "series are (60, 1, 40, 1), with times (60, 1, 40) of torch.float64; expected (B, 1, N, 2)"
+    ):
+        machine(asked._replace(series=asked.series[..., :1]))
+
+
+@pytest.mark.parametrize(("is_informative", "num_fits"), [(True, 1), (False, 2)])
+def test_the_kernel_is_fitted_again_without_an_uninformative_bank_alone(
+    monkeypatch: pytest.MonkeyPatch, is_informative: bool, num_fits: int
+) -> None:
+    drawn = torch.Generator().manual_seed(1)
+    classes = torch.arange(40) % 2
+    images = torch.randint(100, (40, 1, 1, 11, 9), generator=drawn)
+    images = images + 100 * classes[:, None, None, None, None] * is_informative
+    fits, solve = list[int](), KernelMachine.solve
+
+    def counted(self: KernelMachine, x: Tensor, *arguments: Any, **options: Any) -> Any:
+        fits.append(len(x))
+        return solve(self, x, *arguments, **options)
+
+    monkeypatch.setattr(KernelMachine, "solve", counted)
+    torch.manual_seed(0)
+    machine = TableMachine.Config(images=BANK, num_trees=0).build(READING, 2)
+    numbers = torch.randn(40, 2, generator=drawn)
+    machine.fit([(TableBatch.of(numbers, images=images.byte()), classes)], CLASSES)
+    assert len(fits) == num_fits

@@ -251,20 +251,20 @@ def test_a_tree_asks_for_coordinates_that_gained_and_for_a_draw_of_the_others(mo
     growth = _Growth(x, x[:, :1].double(), torch.arange(60) % FOLDS)
     gained = torch.zeros(200)
     gained[torch.arange(0, 100, 2)] = torch.arange(1.0, 51.0)  # fifty of them, the later the more
-    first, second = (growth._asked(gained).tolist() for _ in range(2))
+    first, second = (growth._candidates(gained).tolist() for _ in range(2))
     for asked in (first, second):
         assert len(set(asked)) == len(asked) == 64
         assert set(range(36, 100, 2)) <= set(asked)  # the best 32
     assert len(set(first) ^ set(second)) > 20
-    assert len(growth._asked(gained[:64])) == 64
+    assert len(growth._candidates(gained[:64])) == 64
     gained[4:] = 0
-    third, fourth = (set(growth._asked(gained).tolist()) for _ in range(2))
+    third, fourth = (set(growth._candidates(gained).tolist()) for _ in range(2))
     assert {0, 2} <= third & fourth
     assert len(third & fourth) < 45  # what has gained nothing is drawn, wherever it stands
     monkeypatch.setattr(boosted_trees, "READ", growth.num_drawn * 150)
-    assert len(growth._asked(gained)) == 150
+    assert len(growth._candidates(gained)) == 150
     monkeypatch.setattr(boosted_trees, "READ", growth.num_drawn * 900)
-    assert len(growth._asked(torch.zeros(700))) == 512
+    assert len(growth._candidates(torch.zeros(700))) == 512
 
 
 def test_a_regressand_of_other_outputs_changes_nothing() -> None:

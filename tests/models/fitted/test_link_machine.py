@@ -5,7 +5,7 @@ from torch import Tensor
 from fredholm.models import AskedPairs, LinkMachine
 from fredholm.models.fitted import link_machine
 from fredholm.models.fitted.pair_summaries import PairSummaries
-from fredholm.models.fitted.ridge_head import Heard
+from fredholm.models.fitted.ridge_head import ScoreRecorder
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
@@ -171,7 +171,7 @@ def test_the_share_with_the_smallest_left_out_errors_is_taken() -> None:
     targets = torch.tensor([1, 0]).repeat_interleave(len(own))
     machine, alone = (LinkMachine.Config(num_trees=30).build(0, 2, is_directed=False) for _ in range(2))
     numbers = alone._numbers(asked, alone._parts(asked.pairs))
-    linear, trees = Heard(JOINED), Heard(JOINED)
+    linear, trees = ScoreRecorder(JOINED), ScoreRecorder(JOINED)
     assert alone.trees is not None
     torch.manual_seed(2)
     alone.linear.fit(numbers, targets, linear)
@@ -187,9 +187,9 @@ def test_the_share_with_the_smallest_left_out_errors_is_taken() -> None:
     # the scores of both parts, which their outputs give, in the same shares
     scores = torch.zeros(len(targets), 2, dtype=torch.float64)
     with torch.no_grad():
-        for share, heard, part in ((1 - best, linear, alone.linear), (best, trees, alone.trees)):
+        for share, recorder, part in ((1 - best, linear, alone.linear), (best, trees, alone.trees)):
             outputs = part(numbers.to(alone.linear.weight)).double()
-            scores += share * (outputs - heard.read.shift) / heard.read.gain
+            scores += share * (outputs - recorder.read.shift) / recorder.read.gain
         found = machine._outputs(numbers)
     torch.testing.assert_close(found.double(), readout.gain * scores + readout.shift, rtol=1e-3, atol=1e-3)
 

@@ -299,7 +299,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for settings, told in (
         ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),
         ({"code_dim": 0}, "code_dim must be at least 1; got 0"),
-        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an answer"),
+        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an output"),
         ({"data": ""}, "no graph is given"),
         ({"data": str(rings(tmp_path / "rings"))}, "holds 24 graphs; expected one"),
     ):

@@ -222,7 +222,7 @@ def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     for settings, told in (
         ({"train_per_class": 0}, "train_per_class is 0; expected at least 1"),
-        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an answer"),
+        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an output"),
         ({"data": ""}, "no graph is given"),
         ({"data": str(rings(tmp_path / "rings"))}, "fredholm train graphs predicts those of graphs"),
     ):

@@ -425,7 +425,7 @@ def test_a_kernel_without_answers_is_refused_before_training(tmp_path: Path, mon
         ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1)"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect"),
         ({"position_frequencies": -1}, "position_frequencies must be at least 0"),
-        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each pixel needs an answer"),
+        ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each pixel needs an output"),
         ({"model": dataclasses.replace(SMALL, pool="none", diffusion=0.5)}, "model.diffusion is 0.5"),
     ],
 )

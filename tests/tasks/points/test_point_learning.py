@@ -461,7 +461,7 @@ def test_bad_settings(tmp_path: Path) -> None:
         (
             True,
             {"model": dataclasses.replace(SMALL, pool="mean")},
-            "model.pool is 'mean', but each point needs an answer",
+            "model.pool is 'mean', but each point needs an output",
         ),
     ):
         with refused(ValueError, told):
@@ -492,7 +492,7 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
     task = PointLearning.Config(data=str(tmp_path / "two")).build()
     write_folder(tmp_path / "other", folders=("new {label}",))
     other = PointLearning.Config(data=str(tmp_path / "other"))
-    with refused(ValueError, "other is new ball, new rod; the run was made with the classes ball, rod"):
+    with refused(ValueError, "other are new ball, new rod; the run was made with the classes ball, rod"):
         _ = other.build(task.facts).splits
     with refused(ValueError, "target is 'points'; the run was made with 'cloud'"):
         dataclasses.replace(other, target="points").build(task.facts)

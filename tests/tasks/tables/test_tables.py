@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models import ImageBank, NGramBank, TableMachine
+from fredholm.models import FilterBank, ImageBank, NGramBank, TableMachine
 from fredholm.models.fitted import boosted_trees
 from fredholm.tasks import TableLearning
+from fredholm.tasks.series.open import read_series_alone
 from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of
 from fredholm.tasks.text import Tokens
-from fredholm.training import Run
+from fredholm.training import Run, TrainingConfig, train
 from tests.command_line import call
 from tests.refusals import refused
 
@@ -103,7 +104,7 @@ def test_dates_that_do_not_begin_with_their_year(cells: list[str], day_first: bo
     written = {True: "3/2/2026", False: "02/03/2026", None: "2026/2/3 9:30"}[day_first]
     assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
     such = {True: "31/1/2026", False: "1/31/2026", None: "2026-01-31"}[day_first]
-    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; expected one such as {such} or leave it empty"):
+    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; write one such as {such} or leave it empty"):
         column.numbers(["31/31/2026"], place)
 
 
@@ -149,8 +150,8 @@ def test_times_of_a_day_are_told() -> None:
 
 
 def test_dates_of_which_none_says_what_comes_first() -> None:
-    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training rows says"
-    with refused(ValueError, told, "write dates as 2026-01-31, or say that the column is one of categories or texts"):
+    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no training row shows"
+    with refused(ValueError, told, "write dates as 2026-01-31, or list the column under categories or texts"):
         one("day", "1/1/2026", "1/2/2026", "3/4/2026")
     assert one("day", "1/2/2026", "3/4/2026", texts=("day",)).kind == "text"
     learnt = learn_columns({"day": ["31/1/2026", "1/31/2026"]}, place)
@@ -165,9 +166,9 @@ def test_dates_that_are_the_same_in_either_order_say_nothing_of_others(cells: li
     of_order = [["3/3/2026", "2026-03-03"], ["31/1/2026", "2026-01-31"], ["1/31/2026", "2026-01-31"]]
     for written, iso in [*of_order, ["1.2.2026", "2026-02-01"]]:
         assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
-    with refused(ValueError, "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no date of the training"):
+    with refused(ValueError, "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no training row"):
         column.numbers(["3/3/2026", "1/2/2026"], place)
-    with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; expected one such as 2026-01-31"):
+    with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; write one such as 2026-01-31"):
         column.numbers(["31/31/2026"], place)
 
 
@@ -254,13 +255,13 @@ def test_cells_that_do_not_fit_are_refused() -> None:
         one("x", "1", "1.0000001").numbers(["3e38"], place)
     with refused(ValueError, "row 0 of 'day'", "'soon' is no date"):
         date.numbers(["soon"], place)
-    with refused(ValueError, "row 1 of 'x'", "'1,5' looks like a number with a decimal comma; write points, or say"):
+    with refused(ValueError, "row 1 of 'x'", "'1,5' looks like a number with a decimal comma; write points, or list"):
         learn_columns({"x": ["2", "1,5", "3"]}, place)
     for cell in ("4,321", "1,234,567.5"):
         with refused(ValueError, f"{cell!r} looks like", "or leave commas between thousands out"):
             learn_columns({"x": ["2", cell, "3"]}, place)
     with refused(
-        ValueError, "row 0 of 'x'", "'1.234,5' looks like a number with a decimal comma; write points, or say"
+        ValueError, "row 0 of 'x'", "'1.234,5' looks like a number with a decimal comma; write points, or list"
     ):
         learn_columns({"x": ["1.234,5", "12,25"]}, place)
 
@@ -347,7 +348,7 @@ def test_which_columns_count_is_told_and_drawn(run: Path, tmp_path: Path, capsys
     assert min(counts[name] for name in ("area", "town", "note")) > 2 * max(counts["sold"], counts["rooms"])
     assert call(capsys, "report", run, "--output", tmp_path / "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text()
-    assert "How much columns count" in page
+    assert "Relevance of columns" in page
     assert "of step" not in page
     assert "after step" not in page
 
@@ -392,7 +393,7 @@ def test_rows_that_do_not_fit_are_refused_by_line(run: Path, tmp_path: Path) -> 
 def test_new_categories_count_as_missing_and_are_told(run: Path, tmp_path: Path) -> None:
     header = "sold,rooms,area,town,note"
     (tmp_path / "new.csv").write_text(f"{header}\n2026-01-01,2,50,Rome,A bright flat\n2026-01-01,2,50,,A bright flat\n")
-    with pytest.warns(UserWarning, match=r"column 'town': 1 of 2 cells are none of the categories .* such as 'Rome'"):
+    with pytest.warns(UserWarning, match=r"column 'town': 1 of 2 cells are not among the categories .* such as 'Rome'"):
         new, missing = Run(run).predict([tmp_path / "new.csv"])
     assert float(new["price"]) == pytest.approx(float(missing["price"]), rel=1e-4)
 
@@ -409,7 +410,7 @@ def test_an_export_tells_what_predict_tells_or_says_why_there_is_none(
     code, out, err = call(capsys, "export", tmp_path / "run", "--format", "onnx", "--output", tmp_path / "m.onnx")
     if with_texts:
         assert code == 2
-        assert "how many n-grams rows have depends on their tokens" in err
+        assert "the number of n-grams depends on the tokens" in err
         return
     assert (code, err) == (0, "")
     assert (tmp_path / "m.onnx.columns.json").exists()
@@ -499,9 +500,9 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for settings, words in (
         ({"label_columns": ("lable",)}, "no column 'lable' to predict (label_columns=); did you mean 'label'?"),
         ({"ignore": ("z",)}, "no column 'z' to ignore (ignore=)"),
-        ({"ignore": ("label",)}, "column 'label' is to be predicted, and to be ignored"),
-        ({"categories": ("z",)}, "categories are to be 'z', and no such column is read; those that are: x, y"),
-        ({"categories": ("x",), "texts": ("x",)}, "column 'x' is said to be categories, and texts"),
+        ({"ignore": ("label",)}, "column 'label' is both to be predicted and ignored"),
+        ({"categories": ("z",)}, "categories names 'z', and no such column is read; the columns are x, y"),
+        ({"categories": ("x",), "texts": ("x",)}, "column 'x' is listed in both categories and texts"),
         ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect"),
         (
             {"model": TableMachine.Config(texts=NGramBank.Config(order=1))},
@@ -518,7 +519,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         with refused(ValueError, "has one cell, 'a;price'; expected commas between cells, not semicolons"):
             open_table(tmp_path / "s.csv", label_columns=labels)
     (tmp_path / "l.csv").write_text("a,line\n1,2\n")
-    with refused(ValueError, "a prediction says where it stands by 'line'; rename that column"):
+    with refused(ValueError, "predictions have a column 'line' for the row's place; rename this column"):
         open_table(tmp_path / "l.csv", label_columns=("line",))
     (tmp_path / "u.csv").write_text("a,b\n1,2\n")
     with refused(ValueError, "u.csv: no column has a usual name of what to predict", "the columns are a, b"):
@@ -648,3 +649,129 @@ def test_images_of_several_sizes_are_said_to_be_cut_and_large_ones_scaled(tmp_pa
     assert isinstance(given.config, TableLearning.Config)
     assert given.config.image_size == (100, 70)
     assert len(given.notes) == 1
+
+
+def recorded_machines(folder: Path, n: int = 120, seed: int = 0) -> Path:
+    """Machines with a recording of their vibration, some without, of which fast ones wear out, as loaded ones do."""
+    drawn = np.random.default_rng(seed)
+    (folder / "rec").mkdir(parents=True)
+    rows = ["recording,load,noise,wear"]
+    for i in range(n):
+        fast, load, length = drawn.random() < 0.5, drawn.normal(), int(drawn.integers(30, 41))
+        values = np.sin(2 * np.pi * (np.arange(length) / (4 if fast else 9) + drawn.random()))
+        values += 0.3 * drawn.normal(size=length)
+        name = f"rec/{i}.{'csv' if i % 2 else 'npy'}" if i % 9 else ""
+        if name.endswith("csv"):
+            (folder / name).write_text("\n".join(["time,value", *(f"{k},{v}" for k, v in enumerate(values))]))
+        elif name:
+            np.save(folder / name, values)
+        rows.append(f"{name},{load:.4f},{drawn.normal():.4f},{3 * fast * bool(name) + load:.4f}")
+    (folder / "machines.csv").write_text("\n".join(rows))
+    return folder / "machines.csv"
+
+
+def of_recordings(data: Path) -> TableLearning.Config:
+    bank = FilterBank.Config(num_thresholds=4, num_groups=2)
+    return TableLearning.Config(
+        data=str(data), label_columns=("wear",), model=TableMachine.Config(num_trees=10, series=bank)
+    )
+
+
+@pytest.fixture(scope="module")
+def with_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = recorded_machines(tmp_path_factory.mktemp("recordings") / "data")
+    train(
+        Run.Config(task=of_recordings(data), training=TrainingConfig(epochs=0, tensorboard=False)), data.parent / "run"
+    )
+    return data.parent / "run"
+
+
+def test_recordings_are_read_beside_numbers(with_recordings: Path, tmp_path: Path) -> None:
+    run = Run(with_recordings)
+    task = run.task
+    assert isinstance(task, TableLearning)
+    assert run.evaluate("test")["r2"] > 0.85
+    counts = run.task.input_importance(run.model())
+    assert counts.keys() == {"recording", "load", "noise"}
+    assert counts["noise"] < 0.5 * min(counts["recording"], counts["load"])
+    asked = recorded_machines(tmp_path / "new", 20, seed=3)
+    wanted = [float(line.rsplit(",", 1)[1]) for line in asked.read_text().splitlines()[1:]]
+    assert np.corrcoef(wanted, [float(each["wear"]) for each in run.predict([asked])])[0, 1] > 0.9
+    shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]
+    assert {tuple(type(view).__name__ for view in each.views) for each in shown} == {
+        ("TextView", "SeriesView"),
+        ("TextView",),
+    }
+    assert "rec/1.csv" in (with_recordings / "data.json").read_text()
+    assert of_recordings(asked).build().notes[0] == "to predict: wear; numbers: load, noise; series: recording"
+
+
+def test_a_form_takes_series_and_which_samples_there_are(with_recordings: Path) -> None:
+    run = Run(with_recordings)
+    task, model = run.task, run.model()
+    assert isinstance(task, TableLearning)
+    part = task.held_out("test")
+    form, batch = task.tensor_form(model), task.held_out_batch("test", torch.arange(len(part)))
+    assert [slot.name for slot in form.inputs] == ["numbers", "series", "has_sample"]
+    numbers = torch.tensor([[float(part.rows.cells[name][i]) for name in ("load", "noise")] for i in range(len(part))])
+    exists = ~batch["series_times"].isnan()
+    answers = form.module()(numbers.double(), torch.where(exists[..., None], batch["series"], 0.0), exists)
+    wanted = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
+    torch.testing.assert_close(answers, wanted, rtol=1e-4, atol=1e-4)
+    assert '"spacing": 1.0' in form.files["columns.json"]
+
+
+def test_what_series_are_refused(with_recordings: Path, tmp_path: Path) -> None:
+    def asked(name: str) -> None:
+        (tmp_path / "asked.csv").write_text(f"recording,load,noise\n,1,2\n{name},1,2\n")
+        Run(with_recordings).predict([tmp_path / "asked.csv"])
+
+    with refused(ValueError, "asked.csv, line 3: column 'recording': there is no file", "leave the cell empty"):
+        asked("none.csv")
+    (tmp_path / "other.csv").write_text("time,speed\n0,1\n1,2")
+    with refused(ValueError, "other.csv", "value"):
+        asked("other.csv")
+    (tmp_path / "empty.csv").write_text("time,value\n")
+    with refused(ValueError, "empty.csv"):
+        asked("empty.csv")
+    np.save(tmp_path / "wide.npy", np.zeros((5, 3)))
+    with refused(ValueError, "wide.npy", "3"):
+        asked("wide.npy")
+    (tmp_path / "two.csv").write_text("series,time,value\na,0,1\nb,0,2")
+    with refused(ValueError, "two.csv: has 2 series; expected one"):
+        asked("two.csv")
+    with refused(ValueError, "no column of series"):
+        data = str(shop(tmp_path))
+        TableLearning.Config(
+            data=data, model=TableMachine.Config(series=FilterBank.Config(num_groups=1)), label_columns=("price",)
+        ).build()
+
+
+def test_series_with_times_of_their_own_are_read_and_their_export_says_why_there_is_none(tmp_path: Path) -> None:
+    rows = ["recording,label"]
+    for i in range(24):
+        steps = "\n".join(f"{k + 0.1 * (k % 3)},{k * (i % 2)}" for k in range(12 + i % 3))
+        (tmp_path / f"{i}.csv").write_text(f"time,value\n{steps}")
+        rows.append(f"{i}.csv,{i % 2}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    bank = FilterBank.Config(num_thresholds=4, num_groups=2)
+    task = TableLearning.Config(
+        data=str(tmp_path / "t.csv"), model=TableMachine.Config(num_trees=0, series=bank)
+    ).build()
+    torch.manual_seed(0)
+    model = task.model()
+    task.initialise(model, torch.device("cpu"))
+    part = task.held_out("test")
+    assert torch.equal(task.outputs(model, part.rows, torch.device("cpu")).argmax(1), part.answers.values)
+    with refused(ValueError, "series of the column 'recording' have irregular times", "at one spacing"):
+        task.tensor_form(model)
+
+
+def test_an_array_is_one_series(tmp_path: Path) -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    np.save(tmp_path / "a.npy", values)
+    np.savez(tmp_path / "b.npz", values=values[:2], times=np.array([0.0, 4.0]))
+    found = read_series_alone([tmp_path / "a.npy", tmp_path / "b.npz"])
+    assert found.lengths.tolist() == [3, 2]
+    assert torch.equal(found.values[0], torch.from_numpy(values))
+    assert torch.equal(found.sample_times[1, :2], torch.tensor([0.0, 4.0], dtype=torch.float64))

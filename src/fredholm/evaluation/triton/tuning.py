@@ -539,7 +539,7 @@ class TileFile:
         """Tiles by the key of their launch."""
         return self._tiles.get(gpu, {})
 
-    def told_of(self, gpu: str) -> str:
+    def describe(self, gpu: str) -> str:
         """A line for `fredholm info`; empty without tiles."""
         if gpu not in self._gpus:
             return ""

@@ -1,4 +1,4 @@
-"""Samples of functions in their own frames: what every model of sets of samples reads."""
+"""Samples of functions in their own frames, the input of models of sets of samples."""
 
 from typing import NamedTuple
 
@@ -14,19 +14,19 @@ class FramedSamples(NamedTuple):
     """B sets of N samples, each in F frames."""
 
     u: Tensor
-    """Values, `(B, N, m)`; 0 where no sample exists."""
+    """Values, `(B, N, m)`; 0 at masked samples."""
     pos: Tensor
-    """Positions as they came, `(B, N, s)`."""
+    """Original positions, `(B, N, s)`."""
     z: Tensor
     """Places in the frames, `(B, F, N, c)`, float64."""
     coordinates: Coordinates
     reach: Tensor
     """The largest ‖z‖ of a sample, `(B, F)`; 0 in a set without samples."""
     at: Points
-    """Where the B·F signals live, with the samples' weights and masks."""
+    """Domain of the B·F signals, with the samples' weights and masks."""
 
     def each(self, per_set: Tensor) -> Tensor:
-        """`(B, ...)` to `(B·F, ...)`: the same in every frame of a set."""
+        """Repeats `(B, ...)` for every frame of a set, to `(B·F, ...)`."""
         frames = self.z.shape[1]
         return per_set.repeat_interleave(frames, dim=0) if frames > 1 else per_set
 
@@ -40,16 +40,16 @@ def framed_samples(
     key_padding_mask: Tensor | None,
     frame_weights: Tensor | None,
 ) -> FramedSamples:
-    """Checks samples, drops those that do not exist, and finds their frames.
+    """Checks samples, sets masked ones to 0, and computes their frames.
 
     Args:
-        name: of the model, for its errors.
+        name: name of the model, for error messages.
         u: values, `(B, N, m)`.
         domain: positions, weights and masks.
-        frame: what makes the frames.
+        frame: computes the frames.
         sizes: (s, m), the coordinates and values of a sample that the model takes.
         key_padding_mask: `(N,)` or `(B, N)` bool, True = keep; on top of the domain's.
-        frame_weights: what the frame alone weighs samples by, `(N,)` or `(B, N)`; None: the domain's weights.
+        frame_weights: weights of samples in the frame alone, `(N,)` or `(B, N)`; None: the domain's weights.
 
     Raises:
         ValueError, TypeError: on samples of another dimension, values that are NaN or infinite, samples so far from
@@ -92,8 +92,8 @@ def _of_batch(coordinates: Coordinates, batch: int) -> Coordinates:
 
 def _check(name: str, u: Tensor, domain: Domain, pos_dim: int, out_dim: int) -> None:
     if not isinstance(u, Tensor) or u.ndim != 3 or u.shape[-1] != out_dim:
-        came = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
-        raise ValueError(f"{name}: u must be (batch, samples, {out_dim}), the values of samples; got {came}")
+        got = tuple(u.shape) if isinstance(u, Tensor) else type(u).__name__
+        raise ValueError(f"{name}: u must be (batch, samples, {out_dim}), the values of samples; got {got}")
     if not isinstance(domain, Domain):
         raise TypeError(f"{name}: expected a fredholm domain; got {type(domain).__name__}")
     if domain.pos_dim != pos_dim:

@@ -1,9 +1,9 @@
-"""Kernel ridge regression from functions to functions: a fit in closed form, whose penalty and kernel left-out errors
-choose.
+"""Kernel ridge regression from functions to functions, in closed form, with penalty and kernel chosen by left-out
+errors.
 
 Legend
     a (D,)           a function by its m values at each of N places, D = N m        a_1..a_n  those of training
-    u (E,)           the function that belongs to it, likewise                      ū  the mean of u_1..u_n
+    u (E,)           its target function, likewise                                  ū  the mean of u_1..u_n
     ‖a‖² = |a|² / D  mean square, ⟨a, b⟩ likewise                                   ā  the mean of a_1..a_n
     ℓ > 0            length; ∞: the kernel is κ_∞                                   λ > 0  the penalty
     K (n, n)         κ(a_i, a_j);  H = I - 1/n the projection off the mean
@@ -12,14 +12,14 @@ Legend
     f(a) = ū + Σ_i (κ(a, a_i) - κ̄_i) α_i,    α = (HKH + λI)⁻¹ H u,   κ̄_i = Σ_j κ(a_j, a_i) / n
 
 With κ_∞ this is a linear integral operator, f(a)(x) = ū(x) + ∫ k(x, y) (a(y) - ā(y)) dy with the kernel
-k(x, y) = Σ_i α_i(x) a_i(y), the one with the least penalty among those that fit as well. ℓ is one of LENGTHS,
-in units of the median distance between training functions, or ∞, and ℓ and λ are those with the smallest mean square of
-the errors of functions that are left out, of at most CHOSEN functions and COLUMNS of the wanted
-values; λ is chosen anew with all functions, the largest one that is as good (AS_GOOD).
+k(x, y) = Σ_i α_i(x) a_i(y), the one with the least penalty among equally good fits. ℓ is one of LENGTHS, in units of
+the median distance between training functions, or ∞. ℓ and λ minimise the mean square of left-out errors, over at most
+CHOSEN functions and COLUMNS target values. λ is chosen anew with all functions, the largest one that is about as good
+(AS_GOOD).
 
 Source: Batlle, Darcy, Hosseini, Owhadi, Kernel methods are competitive for operator learning (J. Comput. Phys. 2024).
-Deviations: no principal components; the inverse multiquadric in place of Matérn's kernel, and κ_∞ among those that are
-tried; answers are brought to other places by interpolation, by cubics on a grid.
+Deviations: no principal components; the inverse multiquadric in place of Matérn's kernel, and κ_∞ as a further
+candidate; outputs at other points by interpolation, by cubics on a grid.
 """
 
 import dataclasses
@@ -36,32 +36,32 @@ from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.fitted.ridge_head import check_groups
 
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Values of ℓ that are tried beside ∞, in units of the median distance."""
+"""Candidates of ℓ beside ∞, in units of the median distance."""
 PENALTIES = torch.logspace(-12, 3, 31, dtype=torch.float64)
-"""Values of λ that are tried, in multiples of the mean eigenvalue of HKH."""
+"""Candidates of λ, in multiples of the mean eigenvalue of HKH."""
 AS_GOOD = 1.001
-"""Times the smallest error, up to which a larger λ is taken."""
+"""A larger λ is taken if its error is at most this multiple of the smallest."""
 CHOSEN, COLUMNS = 512, 256
-"""Functions and wanted values, at most, by which ℓ is chosen, and values by which λ is."""
+"""Most functions and target values by which ℓ is chosen, and most target values by which λ is chosen."""
 _ROUNDING = 1e-13
-"""Of the mean square of functions, what their distance squared may seem to be where they are alike."""
+"""Squared distance, relative to the mean square of functions, that rounding may leave between equal functions."""
 
 
 @final
-class FunctionRegression(ClosedFormModel):
-    """Functions predicted from their distances to training functions, or by a linear integral operator; fitted at once.
+class FunctionRegression(SavedModel):
+    """Predicts functions by a kernel on distances to training functions, or by a linear operator; in closed form.
 
     Args:
-        config: where functions are known and wanted, and how many there are.
+        config: grids of the input and target functions, and numbers of functions and channels.
 
     Attributes:
-        functions: float64 `(num_functions, N * num_channels)`, the training functions; 0 where there are fewer.
+        functions: float64 `(num_functions, N * num_channels)`, the training functions; unused rows are 0.
         dual: α, float64 `(num_functions, M * num_outputs)`, 0 before a fit.
         offset: ū - Σ κ̄_i α_i, float64 `(M * num_outputs,)`.
         rate: 1 / ℓ, a float64 scalar; 0 before a fit.
         penalty: λ, a float64 scalar; 1 before a fit.
-        error: the root mean square of left-out errors in units of that of the mean's, a float64 scalar; NaN before a
-            fit, and not saved.
+        error: root mean square of left-out errors relative to that of predicting the mean, a float64 scalar; NaN
+            before a fit, and not saved.
     """
 
     functions: Tensor
@@ -78,19 +78,19 @@ class FunctionRegression(ClosedFormModel):
         """Sizes; `given` and `wanted` are grids, or numbers of points that all functions share."""
 
         given: UnitGrid | int
-        """Where functions are known: N points."""
+        """Points of the input functions: N."""
         wanted: UnitGrid | int
-        """Where those that belong to them are: M points."""
+        """Points of the target functions: M."""
         pos_dim: int
-        """Coordinates of a point."""
+        """Number of coordinates of a point."""
         num_channels: int
-        """Values m of a function at a point."""
+        """Number m of values of an input function at a point."""
         num_outputs: int
-        """Values that are wanted at a point."""
+        """Number of values of a target function at a point."""
         num_functions: int
-        """Training functions n that are kept, at most."""
+        """Most training functions n."""
         is_periodic: bool = False
-        """Whether functions repeat beyond the unit box."""
+        """Whether functions are periodic in the unit box."""
 
         def __post_init__(self) -> None:
             name = "models.FunctionRegression"
@@ -111,7 +111,7 @@ class FunctionRegression(ClosedFormModel):
         self.config = config
         given, wanted = _count(config.given), _count(config.wanted)
         wide, n = torch.float64, config.num_functions
-        # in float64, since large terms of both signs cancel
+        # float64 even where other weights have 16 bits: large terms of both signs cancel
         self.register_buffer("functions", torch.zeros(n, given * config.num_channels, dtype=wide))
         self.register_buffer("dual", torch.zeros(n, wanted * config.num_outputs, dtype=wide))
         self.register_buffer("offset", torch.zeros(wanted * config.num_outputs, dtype=wide))
@@ -123,17 +123,17 @@ class FunctionRegression(ClosedFormModel):
             self.register_buffer(name, known.to(wide))
 
     def forward(self, inputs: FunctionBatch, at: Domain | None = None) -> Tensor:
-        """The functions that belong to others.
+        """Predicts target functions.
 
         Args:
-            inputs: B functions; those that are known elsewhere than in training are interpolated.
-            at: Nq points where answers are wanted; None: where the inputs are.
+            inputs: B functions; those at other points than in training are interpolated.
+            at: Nq query points; None: the points of the inputs.
 
         Returns:
             `(B, Nq, num_outputs)`, in the dtype of the values.
 
         Raises:
-            ValueError: values of other channels, or points of other coordinates.
+            ValueError: another number of channels or of coordinates.
         """
         config = self.config
         values, domain = inputs
@@ -142,7 +142,7 @@ class FunctionRegression(ClosedFormModel):
                 f"models.FunctionRegression: expected values (batch, points, {config.num_channels}) at points of "
                 f"{config.pos_dim} coordinates; got {tuple(values.shape)} at points of {domain.pos_dim}"
             )
-        asked = domain if at is None else at
+        query_domain = domain if at is None else at
         given, wanted = (
             self._domain(places, pos)
             for places, pos in ((config.given, self.given_pos), (config.wanted, self.wanted_pos))
@@ -152,8 +152,8 @@ class FunctionRegression(ClosedFormModel):
             known = values if domain.has_points_of(given) else interpolated(wide, given)
             kernel = self._kernel(known.flatten(1).double(), self.functions.double(), self.rate)
             found = (kernel @ self.dual.double() + self.offset.double()).unflatten(1, (-1, config.num_outputs))
-            if not asked.has_points_of(wanted):
-                found = interpolated(FunctionBatch(found, wanted), asked)
+            if not query_domain.has_points_of(wanted):
+                found = interpolated(FunctionBatch(found, wanted), query_domain)
             return found.to(values.dtype)
 
     @torch.no_grad()
@@ -166,13 +166,13 @@ class FunctionRegression(ClosedFormModel):
         wanted_pos: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> None:
-        """Sets all from training functions; what is drawn comes from the global torch seed.
+        """Fits the model to training functions; random numbers come from the global torch seed.
 
         Args:
             given: `(n, N, num_channels)`, at least 2 functions, at most `num_functions`.
             wanted: `(n, M, num_outputs)`.
-            given_pos, wanted_pos: `(N, s)` and `(M, s)`, of points that are no grid, and of them alone.
-            groups: int64 `(n,)`, whose functions are left out together; at least two. None: each by itself.
+            given_pos, wanted_pos: positions `(N, s)` and `(M, s)`, only for points that are no grid.
+            groups: int64 `(n,)`, groups of functions that are left out together, at least two; None: each by itself.
 
         Raises:
             ValueError: shapes that do not agree, values that are NaN or infinite, one group alone.
@@ -208,9 +208,9 @@ class FunctionRegression(ClosedFormModel):
 
     @property
     def linear_kernel(self) -> Tensor:
-        """k(x, y) of the linear integral operator, float64 `(M, num_outputs, N, num_channels)`.
+        """Returns k(x, y) of the linear integral operator, float64 `(M, num_outputs, N, num_channels)`.
 
-        Each point y has the mass 1 / N: the answer at x is ū(x) and the mean over y of k(x, y) (a(y) - ā(y)).
+        Each point y has the mass 1 / N: the output at x is ū(x) plus the mean over y of k(x, y) (a(y) - ā(y)).
 
         Raises:
             ValueError: the fit is not linear.
@@ -225,7 +225,7 @@ class FunctionRegression(ClosedFormModel):
         return found.view(-1, config.num_outputs, _count(config.given), config.num_channels)
 
     def _checked(self, given: Tensor, wanted: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Functions and those that belong to them, float64 `(n, D)` and `(n, E)`."""
+        """Input and target functions, checked and flattened, float64 `(n, D)` and `(n, E)`."""
         config, name = self.config, "models.FunctionRegression"
         for what, values, places, channels in (
             ("given", given, config.given, config.num_channels),
@@ -248,14 +248,14 @@ class FunctionRegression(ClosedFormModel):
         return torch.where(rate == 0, linear, (1 + _squares(x, y) * rate.square()).rsqrt())
 
     def _best(self, x: Tensor, wanted: Tensor, rate: float, groups: Tensor | None) -> tuple[float, float, "_Spectrum"]:
-        """Of a rate: the smallest left-out mean square, its λ, and the spectrum of HKH."""
+        """For a rate: the smallest left-out mean square, its λ, and the spectrum of HKH."""
         spectrum = _Spectrum.of(self._kernel(x, x, torch.tensor(rate, dtype=x.dtype, device=x.device)))
         aim = wanted - wanted.mean(0)
         members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
         penalties = [multiple * spectrum.unit for multiple in PENALTIES.tolist()]
         errors = [float(spectrum.left_out(aim, penalty, members).square().mean()) for penalty in penalties]
         good = [pair for pair in zip(penalties, errors, strict=True) if pair[1] <= AS_GOOD * min(errors)]
-        penalty, error = max(good)  # less is lost in rounding with a larger one
+        penalty, error = max(good)  # the larger one loses less to rounding
         return error, penalty, spectrum
 
     def _grid(self, grid: UnitGrid) -> Domain:
@@ -269,10 +269,10 @@ class FunctionRegression(ClosedFormModel):
 
 @final
 class _Spectrum(NamedTuple):
-    """The fits for all penalties: G(λ) = (HKH + λI)⁻¹ H, which is positive on all that has the mean 0."""
+    """Spectrum that gives the fits for all penalties: G(λ) = (HKH + λI)⁻¹ H, positive on vectors of mean 0."""
 
     values: Tensor
-    """Eigenvalues of HKH `(n - 1,)`, without that of the constant."""
+    """Eigenvalues of HKH `(n - 1,)`, without that of the constant vector."""
     vectors: Tensor
     """Their eigenvectors `(n, n - 1)`, of mean 0."""
     means: Tensor
@@ -285,16 +285,16 @@ class _Spectrum(NamedTuple):
         n, means = len(kernel), kernel.mean(0)
         gram = kernel - means - means[:, None] + means.mean()
         trace = float(gram.trace())
-        # the constant becomes the last eigenvector, which no other mixes with, whatever else HKH takes to 0
+        # shifts the constant vector to the last eigenvalue, so that it does not mix with the rest of HKH's null space
         values, vectors = torch.linalg.eigh(gram + max(2 * trace, 1.0) / n)
         return cls(values[:-1].clamp_min(0), vectors[:, :-1], means, trace / n if trace > 0 else 1.0)
 
     def solved(self, wanted: Tensor, penalty: float) -> Tensor:
-        """G(λ) of `(n, c)`."""
+        """G(λ) applied to `(n, c)`."""
         return self.vectors @ (self.vectors.T @ wanted / (self.values + penalty)[:, None])
 
     def left_out(self, wanted: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
-        """Errors where each function, or each group g of them, is left out: G_gg⁻¹ (G u)_g, `(n, c)`."""
+        """Left-out errors of each function, or each group g of them: G_gg⁻¹ (G u)_g, `(n, c)`."""
         dual, shrunk = self.solved(wanted, penalty), self.vectors / (self.values + penalty)
         if members is None:
             return dual / (shrunk * self.vectors).sum(1)[:, None]
@@ -314,7 +314,7 @@ def _squares(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _best_of_mean(wanted: Tensor, groups: Tensor | None) -> float:
-    """The mean square of what the mean of the others leaves of each function."""
+    """Mean square of the left-out errors of the mean."""
     aim = wanted - wanted.mean(0)
     names, unit, sizes = (
         (torch.arange(len(aim)),) * 2 + (torch.ones(len(aim)),)
@@ -327,10 +327,10 @@ def _best_of_mean(wanted: Tensor, groups: Tensor | None) -> float:
 
 
 def interpolated(samples: FunctionBatch, places: Domain) -> Tensor:
-    """Functions `(B, N, m)` at other places, `(B, Nq, m)`: by cubics on a whole grid, else as `encoders.interpolate`.
+    """Interpolates functions `(B, N, m)` to `(B, Nq, m)`: by cubics on a whole grid, else as `encoders.interpolate`.
 
-    Along each axis of a grid a cubic goes through the four nearest points, or all where there are fewer; beyond the
-    grid's ends by at most one spacing, from where on the value stays.
+    Along each axis of a grid the cubic goes through the four nearest points, or all where there are fewer. It
+    extrapolates beyond the grid's ends by at most one spacing; farther out the value is constant.
     """
     values, domain = samples
     grid = whole_grid(domain) if domain.mask is None else None
@@ -352,7 +352,7 @@ def interpolated(samples: FunctionBatch, places: Domain) -> Tensor:
 
 
 def _cubic(t: Tensor, count: int, *, is_periodic: bool) -> tuple[Tensor, Tensor]:
-    """Of places in units of the spacing: the points `(..., 4)` whose cubic tells the value there, and their weights."""
+    """Interpolation nodes `(..., 4)` and their weights at positions t, in units of the spacing."""
     taps = min(4, count)
     if not is_periodic:
         t = t.clamp(-1, count)

@@ -7,13 +7,13 @@ Legend
     c ← c + P g Eᵀ,   r_i ← r_i - (Φ_iᵀ P g) Eᵀ,   g = Σ_j ω_j Φ_j r_jᵀ
 
 Both lines are one integral operator with keys Φ_j and values r_j: at the query Pᵀ e_k it gives row k of P g, at Pᵀ Φ_i
-what the residual loses. So T layers are T steps of descent on ½ Σ_j ω_j ‖y_j - cᵀ Φ_j‖², to rounding.
+the decrease of the residual. So T layers are T steps of descent on ½ Σ_j ω_j ‖y_j - cᵀ Φ_j‖², up to rounding.
 
 With softmax at temperature τ the integral is O(τ), and g is replaced by M τ (O - r̄) + M s̄ r̄, which is g up to O(1/τ)
 (`analysis.softmax_expansion`).
 
-Source: Neural Fields Meet Attention, theorems 3, 14 and 16 and appendix A.5. The paper has one step; that residuals are
-carried by the same layer, as queries of their own, so that steps can follow each other, is not in it.
+Source: Neural Fields Meet Attention, theorems 3, 14 and 16 and appendix A.5. The paper has one step. Deviation: the
+same layer updates residuals, as further queries, so that several steps can follow each other.
 """
 
 from typing import final
@@ -39,8 +39,8 @@ NAME = "models.InContextRegressor"
 class InContextRegressor(SavedModel):
     """{(x_i, y_i)} -> Σ_k c_k φ_k, with c from T layers of attention that start as T gradient steps from c = 0.
 
-    P and E of every layer are parameters: what starts as descent may learn to be faster. Samples count as the domain's
-    measure counts points (`Domain.counts`): each once by default, given weights as they are.
+    P and E of every layer are parameters, so that training may make the descent faster. Samples count as the domain's
+    measure counts points (`Domain.counts`): each once by default, explicit weights unscaled.
 
     Args:
         field: φ, whose values in the samples' frame are the features.
@@ -49,12 +49,12 @@ class InContextRegressor(SavedModel):
             most K times the number of samples.
         temperature: τ of softmax layers, > 0; None: linear attention, the exact step.
         frame: μ and M; `fields.Identity()` by default, which leaves positions as they are.
-        pos_dim: coordinates of a sample; None: the field's.
+        pos_dim: number of coordinates of a sample; None: the field's.
         margin: see `PlacedField`.
 
     Raises:
-        ValueError: on sizes, steps or temperatures that are not positive, or fields of other coordinates than the frame
-            gives.
+        ValueError: on sizes, steps or temperatures that are not positive, or if field and frame differ in their number
+            of coordinates.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class InContextRegressor(SavedModel):
         self.steps = nn.ParameterList(step_size * torch.eye(field.out_dim) for _ in range(num_layers))
 
     def _layer(self) -> IntegralOperator:
-        """The integral, without a channel map of its own; keys and values stay what they are."""
+        """The integral operator, without channel maps: keys and values are the inputs themselves."""
         K, m = self.field.num_terms, self.field.out_dim
         if self.temperature is None:
             kernel = UnnormalisedAttention.of_features(K, m)
@@ -115,7 +115,7 @@ class InContextRegressor(SavedModel):
         key_padding_mask: Tensor | None = None,
         frame_weights: Tensor | None = None,
     ) -> PlacedField:
-        """The fields of B sets of samples; arguments and errors as in `FieldOperator.forward`."""
+        """Returns the fields of B sets of samples; arguments and errors as in `FieldOperator.forward`."""
         sizes = (self.pos_dim, self.field.out_dim)
         samples = framed_samples(NAME, u, domain, self.frame, sizes, key_padding_mask, frame_weights)
         features = self.field.basis(samples.z.flatten(0, 1)).to(u.dtype)
@@ -139,9 +139,9 @@ class InContextRegressor(SavedModel):
     def _integral(
         self, layer: IntegralOperator, features: Tensor, residual: Tensor, query: Tensor, at: Domain
     ) -> Tensor:
-        """Pᵀ q · g at every query, `(B·F, Nq, m)`; from softmax layers, up to O(1/τ)."""
-        signal, asked = torch.cat([features, residual], dim=-1), Sequence(query.shape[1], device=query.device)
-        out = layer(signal, at, query=query, query_domain=asked)
+        """Returns Pᵀ q · g at every query, `(B·F, Nq, m)`; with softmax up to O(1/τ)."""
+        signal, queries = torch.cat([features, residual], dim=-1), Sequence(query.shape[1], device=query.device)
+        out = layer(signal, at, query=query, query_domain=queries)
         if self.temperature is None:
             return out
         kernel = layer.kernel

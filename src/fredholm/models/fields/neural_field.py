@@ -22,40 +22,40 @@ from fredholm.models.saved_model import SavedModel
 from fredholm.operators import IntegralOperator
 
 Encoding = Literal["relative", "absolute"]
-"""What tokens know of where their samples are: places in the frame, or positions as they came."""
+"""Positions that tokens encode: relative to the frame, or absolute."""
 
 
 @final
 class FieldOperator(SavedModel):
-    """{(x_i, y_i)} -> f, a field that moves, scales and turns with its samples (Neural Fields Meet Attention, 3.2-3.4).
+    """{(x_i, y_i)} -> f, a field that is equivariant to moves of its samples (Neural Fields Meet Attention, 3.2-3.4).
 
         z_i = M⁻¹ (x_i - μ),   u_i = E [y_i; z_i; γ(z_i)],   L pre-norm blocks with attention,
         v_a = a + ∫ κ(a, y) u dμ for learned seeds a,   θ = θ_0 + σ ⊙ head(v),   f(x) = f̃_θ(M⁻¹ (x - μ))
 
-    Only z is read, so that f of the samples g·x_i is f(g⁻¹·) exactly, for every g that the frame covers and whatever
-    the weights are; no order of the samples is read either. The integrals weigh samples as their domain does. γ are
-    Fourier features, σ the field's own `sizes`, θ_0 is learned. All of it is differentiable, in samples, values,
-    weights and every parameter.
+    The network reads only z, so that f of the samples g·x_i is f(g⁻¹·) exactly, for every g that the frame covers and
+    for any weights. It does not depend on the order of the samples. The integrals weigh samples as their domain does.
+    γ are Fourier features, σ the field's own `sizes`, θ_0 is learned. It is differentiable in samples, values, weights
+    and every parameter.
 
-    Deviations from the paper: its pooling is one mean, here several seeds attend; its θ is the head's output, here what
-    the head changes of a learned field, in the unit of that field's start; no dropout by default (the paper: 0.1),
-    since in training that makes two passes differ. The frame is an argument, as the paper's centroid and size do not
-    cover the rotations that it tests. Attention has no biases: that of the keys would never learn.
+    Deviations from the paper: several seeds attend in place of one mean; the head's output is added to a learned θ_0,
+    in units of the field's initial size, where in the paper it is θ; no dropout by default (the paper: 0.1), since it
+    makes two training passes differ. The frame is an argument, as the paper's centroid and size do not cover the
+    rotations that it tests. Attention has no biases: that of the keys would have no gradient.
 
     Args:
-        pos_dim: coordinates s of a sample's position.
+        pos_dim: number s of coordinates of a sample.
         field: f̃; its `pos_dim` is s, or 2s with `fields.Periodic`.
         frame: μ and M.
-        config: the rest.
-        in_dim: values m of a sample, >= 1; None: those of the field. Others make an operator from one function to
-            another, as in the solution of an equation.
+        config: sizes and options.
+        in_dim: number m of values of a sample, >= 1; None: that of the field. Another number makes an operator from
+            one function to another, as in the solution of an equation.
 
     Attributes:
         start: θ_0, `(P,)`.
         seeds: a, `(num_seeds, embed_dim)`.
 
     Raises:
-        ValueError: on a field of other coordinates than the frame gives, or an in_dim below 1.
+        ValueError: if field and frame differ in their number of coordinates, or on an in_dim below 1.
     """
 
     no_weight_decay = frozenset({"start", "seeds"})
@@ -72,22 +72,22 @@ class FieldOperator(SavedModel):
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         dropout: float = 0.0
         num_seeds: int = 8
-        """Learned queries that read the last block's signal."""
+        """Number of learned queries that read the last block's signal."""
         head_dim: int = 256
         """Hidden units of the head, a perceptron of three layers."""
         epsilon: float = 0.1
-        """Scale of the head's output at the start, in units of the field's own start."""
+        """Initial scale of the head's output, in units of the field's initial size."""
         attention: Literal["softmax", "linear"] = "softmax"
         temperature: float | None = None
         """τ in exp(q·k / τ); None: √d of a head."""
         encoding: Encoding = "relative"
-        """"absolute" reads x_i in place of z_i: an ablation, which covers no group."""
+        """"absolute" reads x_i in place of z_i: an ablation, which is equivariant to no group."""
         num_frequencies: int = 32
-        """Fourier features of z, beside z itself; 0: none."""
+        """Number of Fourier features of z, beside z itself; 0: none."""
         sigma: float = 0.5
-        """Standard deviation of their frequencies, in cycles per unit of z; refused where there are none."""
+        """Standard deviation of their frequencies, in cycles per unit of z; refused without Fourier features."""
         margin: float = 1.5
-        """How many times the furthest sample's ‖z‖ a query may be away without being flagged."""
+        """Largest ‖z‖ of a query that is not flagged, as a multiple of the furthest sample's ‖z‖."""
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "num_heads", "expansion", "num_seeds", "head_dim"):
@@ -171,19 +171,18 @@ class FieldOperator(SavedModel):
         key_padding_mask: Tensor | None = None,
         frame_weights: Tensor | None = None,
     ) -> PlacedField:
-        """The fields of B sets of samples.
+        """Returns the fields of B sets of samples.
 
         Args:
-            u: values y_i, `(B, N, m)`; those of samples that do not exist are never read.
+            u: values y_i, `(B, N, m)`; those of masked samples are never read.
             domain: positions x_i with weights and masks, N points, such as `Points(x)`.
             key_padding_mask: `(N,)` or `(B, N)` bool, True = keep, on top of the domain's own mask.
-            frame_weights: what the frame, and it alone, weighs samples by in place of the domain's weights, `(N,)` or
-                `(B, N)`, >= 0; functions of the values here give sets with symmetric positions a frame. It must itself
-                be the same for samples that are moved.
+            frame_weights: weights of samples in the frame alone, in place of the domain's, `(N,)` or `(B, N)`, >= 0.
+                Functions of the values give sets with symmetric positions a frame. They must be invariant to moves of
+                the samples.
 
         Returns:
-            B fields; `sample` flags queries far outside the samples. A set without samples gets the field of none, in
-            no frame.
+            B fields; `sample` flags queries far outside the samples. A set without samples gets a field without frame.
 
         Raises:
             ValueError, TypeError: on samples of another dimension, values that are NaN or infinite at samples that
@@ -207,7 +206,7 @@ class FieldOperator(SavedModel):
         )
 
     def _predict(self, samples: FramedSamples) -> Tensor:
-        """θ, `(B·F, P)`: each frame of each set is a set of its own."""
+        """Returns θ, `(B·F, P)`: each frame of each set counts as a set of its own."""
         u = samples.each(samples.u)
         relative = self.config.encoding == "relative"
         places = samples.z.flatten(0, 1) if relative else samples.each(samples.pos)
@@ -220,6 +219,6 @@ class FieldOperator(SavedModel):
         seeds = self.seeds.to(signal.dtype).expand(u.shape[0], -1, -1)
         query_domain = Sequence(self.seeds.shape[0], device=u.device)
         read = seeds + self.read(self.norm(signal), samples.at, query=seeds, query_domain=query_domain)
-        # weights of sines need their digits
+        # parameters of sines need full precision
         with without_autocast(u):
             return self.start + self.sizes * self.head(read.flatten(1).to(self.start.dtype))

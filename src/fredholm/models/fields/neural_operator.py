@@ -1,4 +1,4 @@
-"""The neural operator: layers of an integral, a pointwise map and an activation, whatever their kernel."""
+"""The neural operator: layers of an integral with any kernel, a pointwise map and an activation."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ class NeuralOperator(FieldModel):
 
     Args:
         encoder: the lifting, from raw inputs to a signal with `config.embed_dim` channels on a domain.
-        num_outputs: values of the answer at a point.
+        num_outputs: number of outputs at a point.
         config: the stack.
     """
 
@@ -38,7 +38,7 @@ class NeuralOperator(FieldModel):
         depth: int = 4
         """Number of layers L."""
         num_heads: int | None = None
-        """Of kernels that have some, a divisor of embed_dim; None: 1. Refused with kernels that have none."""
+        """Number of heads, a divisor of embed_dim; None: 1. Refused for kernels without heads."""
         kernel: KernelConfig = dataclasses.field(default_factory=SpectralConfig)
         """The kernel of every layer."""
         perceptron_expansion: float | None = 1.0
@@ -46,8 +46,8 @@ class NeuralOperator(FieldModel):
         expansion: float = 4.0
         """Width of the hidden layer V_1 in multiples of embed_dim; the nearest whole number."""
         pool: Literal["mean", "max", "none"] = "none"
-        """Read the output from the integral mean of the signal, from the largest value of each of its channels, or one
-        from every point."""
+        """Pooling before the output: the integral mean of the signal, the maximum of each channel, or none, with one
+        output per point."""
 
         def __post_init__(self) -> None:
             name = "models.NeuralOperator"
@@ -70,7 +70,7 @@ class NeuralOperator(FieldModel):
 
         @property
         def heads(self) -> int:
-            """Those that a kernel with heads has."""
+            """Number of heads of a kernel with heads."""
             return 1 if self.num_heads is None else self.num_heads
 
         def build(self, encoder: Encoder, num_outputs: int) -> "NeuralOperator":

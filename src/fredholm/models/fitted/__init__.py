@@ -1,1 +1,1 @@
-"""Models that are computed from all training data, and not learnt in steps."""
+"""Models that are fitted to all training data in closed form, without gradient steps."""

@@ -1,26 +1,26 @@
-"""A sum of integral operators whose kernels say which examples lie in one box, each fitted to what is left of Y.
+"""Gradient-boosted trees as a sum of integral operators, whose kernels indicate examples in a common box.
 
 Legend
-    x (d,)    the coordinates of an example                  Y (n, c)  what is fitted, as a `Regressand` says
-    t         a tree, whose D_t levels ask one question each, for all boxes alike: is x_k > b?
-    κ_t(x, y) 1 where t gives x and y the same D_t answers, so that they lie in one of 2^D_t boxes, else 0
-    μ_t       the even measure on the examples that are drawn for t, of mass 1 each
+    x (d,)    the coordinates of an example                  Y (n, c)  regression targets, from a `Regressand`
+    t         an oblivious tree of D_t levels, each with one split x_k > b for all boxes
+    κ_t(x, y) 1 where x and y are on the same side of all D_t splits, so in the same one of 2^D_t boxes, else 0
+    μ_t       the measure of mass 1 on each example of the sample drawn for t
     η, λ      RATE, PENALTY                                  Ȳ (c,)    the column means of Y
 
     f_0 = Ȳ        f_t = f_{t-1} + η K_t (Y - f_{t-1})
     (K_t r)(x) = ∫ κ_t(x, y) r(y) dμ_t(y) / (λ + ∫ κ_t(x, y) dμ_t(y)),   the mean of r in the box of x, drawn to 0
     k, b of a level:  the largest  Σ_boxes (∫_box ρ dμ_t)² / (λ + μ_t(box)),  ρ = r, or ⟨r, g⟩, g drawn for t, if c > 1
 
-Half of the coordinates that a tree may ask for are those that gained most in its fold, the others are drawn; where
-there are few it may ask for all. b lies between two values of a coordinate, at one of BINS - 1 quantiles where they are
-many; D_t is one of DEPTHS in turn. Examples are dealt into FOLDS parts, groups whole. For each part trees are grown of
-the other parts; f is the mean of these sums, and what is said of an example left out is what those trees say that do
-not know it. T, how many trees there are, is the one with the smallest mean square of these errors, which are exact for
+Half of the candidate coordinates of a tree are those with the largest gains in its fold, the others are drawn; if there
+are few, all are candidates. b lies between two values of a coordinate, at one of BINS - 1 quantiles where there are
+many values. D_t cycles through DEPTHS. Examples are divided into FOLDS parts, which keep groups whole. For each part
+trees are grown on the other parts. f is the mean of these sums, and the left-out prediction of an example is that of
+the trees grown without it. The number T of trees minimises the mean square of the left-out errors, which are exact for
 this T and for Ȳ.
 
-Source: gradient boosting (Friedman, 2001), of drawn examples (2002); trees with one question a level, as in CatBoost
-(Prokhorenkova et al., arXiv 1706.09516); structure by a drawn direction of several outputs (Iosipoi and Vakhrushev,
-arXiv 2211.12858). Deviations: squared errors alone, of the regressand; the mean over folds in place of a fit to all.
+Source: gradient boosting (Friedman, 2001), on random samples (2002); oblivious trees as in CatBoost (Prokhorenkova et
+al., arXiv 1706.09516); splits by a random direction of several outputs (Iosipoi and Vakhrushev, arXiv 2211.12858).
+Deviations: squared errors alone, of the regressand; the mean over folds in place of a fit to all.
 """
 
 from typing import NamedTuple, final
@@ -34,45 +34,45 @@ from fredholm.models.fitted.ridge_head import dealt
 
 RATE = 0.1
 PENALTY = 3.0
-"""In examples."""
+"""λ, in numbers of examples."""
 DEPTHS = (4, 6)
 BINS = 64
 FOLDS = 5
 DRAWN = 0.8
-"""Share of the examples of a fold that are drawn for a tree."""
+"""Share of a fold's examples in the random sample of a tree."""
 MOST_DRAWN = 8192
 COORDINATES, READ = (64, 512), 2**18
-"""Coordinates that a tree may ask for, at most: as many as its examples have READ numbers in, between these bounds."""
+"""Bounds of the number of candidate coordinates of a tree, and the number of values that these have over its sample."""
 PATIENCE = 50
-"""Trees without a smaller error after which no more are grown."""
+"""Number of trees without improvement after which growth stops."""
 MOST_BOXES = 30_000
-"""Trees of a fold times outputs, at most, of the models that tasks take by default."""
+"""Most trees of a fold times outputs in the default models of tasks."""
 _LEVELS = max(DEPTHS)
 _NEVER = torch.finfo(torch.float32).max
-"""A threshold that no coordinate is above; weights that are kept are finite."""
+"""A threshold above all coordinates; not infinity, as saved weights are finite."""
 
 
 def affordable_trees(num_trees: int, num_outputs: int) -> int:
-    """So many trees of a fold, or fewer where there are many outputs, by MOST_BOXES; at least one."""
+    """Limits the trees of a fold so that trees times outputs stay within MOST_BOXES; at least one."""
     return min(num_trees, max(1, MOST_BOXES // num_outputs))
 
 
 @final
 class BoostedTrees(CoordinateModel):
-    """Outputs that are a sum over trees, fitted by boosting.
+    """A sum over trees, fitted by boosting.
 
     Args:
         num_coordinates: d.
-        num_outputs: such as classes.
-        num_trees: T, at most, of each fold.
+        num_outputs: number of outputs, such as classes.
+        num_trees: most trees T of each fold.
 
     Attributes:
-        leaves: `(FOLDS, num_trees, 64, num_outputs)`, what a box adds; 0 before a fit, and of trees beyond T. A
-            parameter, so that gradient steps may go on from the fit.
-        bias: `(num_outputs,)`, Ȳ as it is read.
+        leaves: `(FOLDS, num_trees, 64, num_outputs)`, values of the boxes; 0 before a fit, and for trees beyond T. A
+            parameter, so that gradient steps may continue from the fit.
+        bias: `(num_outputs,)`, Ȳ after the readout.
         coordinate: int64 `(FOLDS, num_trees, 6)`, k of each level.
-        threshold: of the same shape, b; the largest number where a tree is less deep.
-        gains: `(d,)`, what the questions for each coordinate gained, the largest 1; 0 before a fit.
+        threshold: b of each level, of the same shape; the largest number beyond the depth of a tree.
+        gains: `(d,)`, total gain of the splits of each coordinate, scaled to a maximum of 1; 0 before a fit.
 
     Raises:
         ValueError: on sizes below 1.
@@ -91,13 +91,13 @@ class BoostedTrees(CoordinateModel):
         self.register_buffer("gains", torch.zeros(num_coordinates))
 
     def forward(self, coordinates: Tensor) -> Tensor:
-        """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
-        leaves, threshold, total = self.leaves, self.threshold, self.bias
+        """Maps `(B, d)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
+        leaves, threshold, total = (at_least_float32(each) for each in (self.leaves, self.threshold, self.bias))
         x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
         start = torch.arange(leaves.shape[1], device=x.device) * leaves.shape[2]
         for k in range(FOLDS):
-            answers = x[:, self.coordinate[k].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
-            total = total + leaves[k].flatten(0, 1)[_box(answers) + start].sum(1)
+            outcomes = x[:, self.coordinate[k].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
+            total = total + leaves[k].flatten(0, 1)[_box(outcomes) + start].sum(1)
         return total
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
@@ -114,8 +114,8 @@ class BoostedTrees(CoordinateModel):
             if len(trees) - count >= PATIENCE:
                 break
         self.coordinate.zero_()
-        self.threshold.fill_(_NEVER)
-        gains = torch.zeros_like(self.gains)
+        self.threshold.copy_(torch.tensor(_NEVER))  # infinity in dtypes of a smaller range
+        gains = torch.zeros_like(at_least_float32(self.gains))
         boxes = wanted.new_zeros(*self.leaves.shape[:-1], wanted.shape[1])
         for t, tree in enumerate(trees[:count]):
             self.coordinate[:, t] = tree.coordinate
@@ -132,7 +132,7 @@ class BoostedTrees(CoordinateModel):
 
 @final
 class _Trees(NamedTuple):
-    """A tree of each fold: k, b and the gain of each level `(FOLDS, _LEVELS)`, and what boxes add, `(FOLDS, 64, c)`."""
+    """One tree per fold: k, b and the gain of each level `(FOLDS, _LEVELS)`, and values of boxes `(FOLDS, 64, c)`."""
 
     coordinate: Tensor
     threshold: Tensor
@@ -142,10 +142,11 @@ class _Trees(NamedTuple):
 
 @final
 class _Growth:
-    """What is left of Y, `(FOLDS, n, c)`, and what coordinates gained, while trees grow for all folds side by side."""
+    """State of boosting for all folds at once: residuals of Y, `(FOLDS, n, c)`, and gains of the coordinates."""
 
-    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor) -> None:
-        edges = torch.stack([_edges(column) for column in x.T])
+    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor, dtype: torch.dtype = torch.float32) -> None:
+        # in the dtype of saved thresholds, so that a model predicts as it did while it was grown
+        edges = torch.stack([_edges(column) for column in x.T]).to(dtype).to(x.dtype)
         self.edges = edges[:, : max(1, int(edges.isfinite().sum(1).max()))].contiguous()
         # x > edges[b] where its bin is above b
         self.bins = torch.searchsorted(self.edges, x.T.contiguous()).T.to(torch.int16)
@@ -156,11 +157,11 @@ class _Growth:
         self.num_drawn = min(MOST_DRAWN, max(1, int(DRAWN * min(len(known) for known in self.known))))
 
     def left_out(self) -> Tensor:
-        """The errors of each example by the trees that do not know it, float64 `(n, c)`."""
+        """Errors of each example by the trees grown without it, float64 `(n, c)`."""
         return self.rest[self.fold, torch.arange(len(self.fold), device=self.fold.device)].double()
 
-    def _asked(self, gained: Tensor) -> Tensor:
-        """The coordinates that a tree of a fold may ask for, by what they have gained for this fold."""
+    def _candidates(self, gained: Tensor) -> Tensor:
+        """Candidate coordinates of the next tree of a fold, by their gains in this fold."""
         number, count = len(gained), min(max(COORDINATES[0], READ // self.num_drawn), COORDINATES[1])
         if number <= count:
             return torch.arange(number, device=gained.device)
@@ -171,11 +172,11 @@ class _Growth:
         return torch.cat([best, _some(others.nonzero()[:, 0], count - len(best))])
 
     def grow(self, depth: int) -> _Trees:
-        """The next tree of each fold, taken off what is left."""
+        """Grows the next tree of each fold and subtracts it from the residuals."""
         folds, device = torch.arange(FOLDS, device=self.rest.device)[:, None], self.rest.device
         drawn = torch.stack([_some(known, self.num_drawn) for known in self.known])
-        asked = torch.stack([self._asked(gained) for gained in self.gains])
-        bins, rest = self.bins[drawn[..., None], asked[:, None]].long(), self.rest[folds, drawn]
+        candidates = torch.stack([self._candidates(gained) for gained in self.gains])
+        bins, rest = self.bins[drawn[..., None], candidates[:, None]].long(), self.rest[folds, drawn]
         along = rest[..., 0] if rest.shape[2] == 1 else rest @ torch.randn(rest.shape[2]).to(rest)
         trees = _Trees(
             torch.zeros(FOLDS, _LEVELS, dtype=torch.int64, device=device),
@@ -187,15 +188,15 @@ class _Growth:
         box = torch.zeros_like(drawn)
         for level in range(depth):
             gain, gained = _gains(bins, along, box, 2**level, 1 + self.edges.shape[1])
-            gain = torch.where(self.edges[asked].isfinite(), gain, -1.0).flatten(1)
+            gain = torch.where(self.edges[candidates].isfinite(), gain, -1.0).flatten(1)
             best = gain.argmax(1)
             column, place = best // self.edges.shape[1], best % self.edges.shape[1]
-            coordinate = asked[folds[:, 0], column]
+            coordinate = candidates[folds[:, 0], column]
             trees.coordinate[:, level], places[:, level] = coordinate, place
             trees.threshold[:, level] = self.edges[coordinate, place]
             trees.gains[:, level] = (gain[folds[:, 0], best] - gained).clamp_min(0)
-            answers = bins.gather(2, column[:, None, None].expand(-1, bins.shape[1], 1))[..., 0] > place[:, None]
-            box = 2 * box + answers
+            outcomes = bins.gather(2, column[:, None, None].expand(-1, bins.shape[1], 1))[..., 0] > place[:, None]
+            box = 2 * box + outcomes
         box = box << (_LEVELS - depth)
         shape = trees.boxes.shape
         sums = torch.zeros_like(trees.boxes).flatten(0, 1)
@@ -209,16 +210,16 @@ class _Growth:
 
 
 def _gains(bins: Tensor, along: Tensor, box: Tensor, num_boxes: int, num_bins: int) -> tuple[Tensor, Tensor]:
-    """What a question gains.
+    """Scores of all splits.
 
     Args:
-        bins: `(FOLDS, m, k)`, of m examples in k coordinates.
+        bins: `(FOLDS, m, k)`, bins of m examples in k coordinates.
         along: `(FOLDS, m)`, ρ.
-        box: `(FOLDS, m)`, below num_boxes.
-        num_bins: that coordinates have, at most.
+        box: `(FOLDS, m)`, box of each example, below num_boxes.
+        num_bins: most bins of a coordinate.
 
     Returns:
-        `(FOLDS, k, num_bins - 1)`, Σ (∫ ρ dμ)² / (λ + μ) with each question, and `(FOLDS,)`, without one.
+        Σ (∫ ρ dμ)² / (λ + μ) after each split, `(FOLDS, k, num_bins - 1)`, and without a split, `(FOLDS,)`.
     """
     folds, _, k = bins.shape
     size = (folds, num_boxes, k, num_bins)
@@ -234,16 +235,16 @@ def _gains(bins: Tensor, along: Tensor, box: Tensor, num_boxes: int, num_bins: i
     return (below + above).sum(1)[..., :-1], below[:, :, 0, -1].sum(1)
 
 
-def _box(answers: Tensor) -> Tensor:
-    """The number of a box by its answers `(..., _LEVELS)`, the first the highest."""
-    box = torch.zeros_like(answers[..., 0], dtype=torch.int64)
-    for level in range(_LEVELS):  # compiled code for CPUs sums int64 along a dimension wrongly
-        box = 2 * box + answers[..., level]
+def _box(outcomes: Tensor) -> Tensor:
+    """The index of a box from its splits' outcomes `(..., _LEVELS)`, the first as the highest bit."""
+    box = torch.zeros_like(outcomes[..., 0], dtype=torch.int64)
+    for level in range(_LEVELS):  # torch.compile sums int64 along a dimension wrongly on CPUs
+        box = 2 * box + outcomes[..., level]
     return box
 
 
 def _edges(column: Tensor) -> Tensor:
-    """b of a coordinate `(n,)`, ascending `(BINS - 1,)`, filled with infinity."""
+    """Candidate thresholds of a coordinate `(n,)`, ascending `(BINS - 1,)`, padded with infinity."""
     values, counts = column.unique(return_counts=True)
     bins = torch.arange(len(values), device=column.device)
     if len(values) > BINS:
@@ -255,5 +256,5 @@ def _edges(column: Tensor) -> Tensor:
 
 
 def _some(of: Tensor, count: int) -> Tensor:
-    """That many, at most, drawn by the global generator of the CPU."""
+    """A random subset of at most `count` entries, by the CPU's global generator."""
     return of[torch.randperm(len(of))[:count].sort().values.to(of.device)]

@@ -1,14 +1,13 @@
-"""A kernel and trees that read numbers of a cloud of points as a whole, in closed form.
+"""A kernel machine and boosted trees on numeric descriptors of a whole point cloud, in closed form.
 
 Legend
-    v       numbers of a cloud: those of `cloud_numbers.py`, which do not depend on where it lies, how large it is, or,
-            as `turns` says, which way it is turned;  of each feature of its points mean, deviation, least, largest and
-            the covariance with the distance from the centre;  and, where places count, its centre and the logarithm of
-            its size
-    outputs what a `NumbersMachine` says of v
+    v       descriptors of a cloud: those of `cloud_numbers.py`, which are invariant to translation, scaling and, as set
+            by `turns`, rotation;  for each feature of its points mean, deviation, minimum, maximum and the covariance
+            with the distance from the centre;  and, where position counts, its centre and the logarithm of its size
+    outputs predictions of a `NumbersMachine` from v
 
-Nothing is drawn and nothing learnt by steps, and of turned clouds no turn has to be seen in training: some dozens of
-clouds are enough to distinguish classes that differ in their shape. What is not in v is not known.
+The model needs neither gradient steps nor rotated copies of training clouds: a few dozen clouds are enough to
+distinguish classes of different shape. It uses nothing but v.
 """
 
 import dataclasses
@@ -28,23 +27,23 @@ from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.table_machine import NumbersMachine
 
 MOST_FEATURES = 64
-"""Of a point, up to which each is summarised in full; of more the mean alone is read."""
+"""Most features of a point that are summarised in full; of more only the means are used."""
 _OF_FEATURE = 5
 _OF_PLACE = 4
 _ROUNDING = 1e-9
-"""Deviation up to which a number of a cloud, which is of order 1, is taken for rounding."""
+"""Deviation of a descriptor, which is of order 1, up to which it counts as constant."""
 _AT_ONCE = 2**19
-"""Pairs of points that are looked at together, about."""
+"""Approximate number of pairs of points per chunk."""
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CloudReading:
-    """How clouds reach a model.
+    """Description of the clouds that a model reads.
 
     Args:
-        num_features: numbers that each point has besides its coordinates.
-        keeps_place: whether it counts where a cloud lies and how large it is.
+        num_features: number of features of a point beside its coordinates.
+        keeps_place: whether the position and size of a cloud are used.
 
     Raises:
         ValueError: fewer than 0 features.
@@ -59,29 +58,29 @@ class CloudReading:
 
 @final
 class CloudMachine(FittedModel[PointBatch]):
-    """What a kernel and trees say of numbers of a cloud.
+    """Predicts from descriptors of a cloud by a kernel machine and trees.
 
-    Neither the order of points nor padding nor batch mates change anything. Masses of points are not read.
+    Outputs do not depend on the order of points, padding or the rest of the batch. Masses of points are refused.
 
     Args:
-        reading: how clouds reach it.
-        num_outputs: such as classes.
+        reading: description of the clouds.
+        num_outputs: number of outputs, such as classes.
         config: sizes.
     """
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(CloudModelConfig):
-        """What is read, and sizes."""
+        """Invariance and sizes."""
 
         learns_by_steps: ClassVar[bool] = False
 
         turns: Turns = "none"
-        """What answers do not depend on: how a cloud is turned about z ("axis"), or in any way ("all")."""
+        """Invariance of the outputs to rotation about z ("axis"), or to any rotation ("all")."""
         num_centres: int = 1024
-        """Training clouds that are centres of the kernel, at most; all are learnt from."""
+        """Most training clouds that are centres of the kernel; the fit uses all clouds."""
         num_trees: int = 100
-        """Of each fold, at most; 0: there are none."""
+        """Most trees of each fold; 0: no trees."""
 
         def __post_init__(self) -> None:
             if self.turns not in get_args(Turns):
@@ -92,10 +91,10 @@ class CloudMachine(FittedModel[PointBatch]):
             check_count("models.CloudMachine", "num_trees", self.num_trees, least=0)
 
         def check_pools(self, whole: str) -> None:
-            """See `CloudModelConfig.check_pools`: it gives one answer in any case."""
+            """See `CloudModelConfig.check_pools`: there is nothing to check, as there is one output per cloud."""
 
         def build(self, reading: CloudReading, num_outputs: int) -> "CloudMachine":
-            """A new model, which answers 0 before a fit."""
+            """Builds a model, whose outputs are 0 before a fit."""
             return CloudMachine(reading, num_outputs, self)
 
     def __init__(self, reading: CloudReading, num_outputs: int, config: Config) -> None:
@@ -108,10 +107,10 @@ class CloudMachine(FittedModel[PointBatch]):
         )
 
     def forward(self, inputs: Tensor | PointBatch) -> Tensor:
-        """One batch, or the coordinates `(B, N, 3)` of one, to outputs `(B, num_outputs)`, all equal before a fit.
+        """Maps a batch, or its coordinates `(B, N, 3)`, to outputs `(B, num_outputs)`, all equal before a fit.
 
         Raises:
-            ValueError: another shape or dtype; coordinates or features that are NaN or infinite at points that exist;
+            ValueError: another shape or dtype; coordinates or features that are NaN or infinite at existing points;
                 masses of points.
         """
         return self.machine(self.numbers(inputs))
@@ -133,7 +132,7 @@ class CloudMachine(FittedModel[PointBatch]):
 
     @torch.no_grad()
     def numbers(self, inputs: Tensor | PointBatch) -> Tensor:
-        """What is read of clouds, float64 `(B, numbers)`.
+        """Returns the descriptors of clouds, float64 `(B, numbers)`.
 
         Raises:
             ValueError: see `forward`.
@@ -145,7 +144,7 @@ class CloudMachine(FittedModel[PointBatch]):
                 "models.CloudMachine: points have masses, which it does not read; take a network, such as models.ITNet"
             )
         exists = torch.ones(pos.shape[:2], dtype=torch.bool, device=pos.device) if mask is None else mask
-        # in a graph the number of clouds is not known
+        # in an exported graph the number of clouds is unknown
         some = max(1, _AT_ONCE // max(1, pos.shape[1] ** 2)) if values_can_be_read(pos) else None
         parts = [(pos, exists)] if some is None else zip(pos.split(some), exists.split(some), strict=True)
         of_shape = [numbers_of_clouds(*part, self.config.turns) for part in parts]

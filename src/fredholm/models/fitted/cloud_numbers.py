@@ -1,26 +1,26 @@
-"""What counts, shares and moments say of a cloud of points as a whole, whatever the order of its points.
+"""Numeric descriptors of a whole point cloud, invariant to the order of its points: counts, shares and moments.
 
 Legend
-    x_i     a point, less the mean of all, in units of √(mean ‖x_i‖²);   N  how many there are;   C  mean of x_i x_iᵀ
-    w_i     L⁻¹ x_i, where L Lᵀ = C + FLAT tr(C) I: the cloud with all stretching of its axes undone, but for a turn
+    x_i     a point, less the mean of all, in units of √(mean ‖x_i‖²);   N  number of points;   C  mean of x_i x_iᵀ
+    w_i     L⁻¹ x_i, where L Lᵀ = C + FLAT tr(C) I: the whitened cloud, unique up to a rotation
     y       either of x and w, in units of √(mean ‖y_i‖²);   D_ij  ‖y_i - y_j‖;   r_i  ‖y_i‖
     B_i     points within a radius R of y_i, n_i of them;   m_i  their mean;   T_i  their covariance over its trace
 
-    of all turns     of x and of w: quantiles of r;  over pairs of points the shares of D, of the cosine of y_i and y_j
+    all rotations    of x and of w: quantiles of r;  over pairs of points the shares of D, of the cosine of y_i and y_j
                      and of the area of the triangle of both and the centre, below some thresholds;  ‖mean r² y‖,
                      mean r⁴ and the mean of ⟨y_i, y_j⟩³ (Mardia's skewness of w);  for each R quantiles over i of
                      tr T_i², 27 det T_i, n_i / N, ‖m_i - y_i‖ / R and of y_iᵀ T_i y_i / r_i², and the shares of
                      3 tr(T_i T_j) below some thresholds over pairs that are near, farther and far apart;
                      roots of the eigenvalues of C
-    about an axis    quantiles of z and of the distance from the z axis, and of each of SLABS parts of the height the
+    about the axis   quantiles of z and of the distance from the z axis, and of each of SLABS parts of the height the
                      share of points, and mean and deviation of their distances from the axis
-    of no turn       quantiles of x and y, C, and of cubes of cells round the centre the roots of the shares of points
+    no rotation      quantiles of x and y, C, and the roots of the shares of points in cells of cubes about the centre
 
-1 / 3 of tr T_i² is that of a ball, 1 / 2 of a plane, 1 of a line: T says what is linear, flat or scattered there
-without directions, which no rounding decides. That shapes are recognised by distributions of distances and areas is
-Osada et al., Shape distributions (2002); shapes of neighbourhoods are Weinmann et al.'s (2015); that pairs of surface
-elements tell more, whatever the turn, Wahl et al.'s (2003). Each is told of w too: w of a cloud and of the same cloud
-under any linear map are the same but for a turn.
+tr T_i² is 1/3 for a ball, 1/2 for a plane and 1 for a line: T distinguishes linear, flat and scattered neighbourhoods
+without eigenvectors, whose directions may depend on rounding. Source: distributions of distances and areas are Osada
+et al.'s (Shape distributions, 2002), shapes of neighbourhoods Weinmann et al.'s (2015), and rotation-invariant pairs
+of surface elements Wahl et al.'s (2003). All are computed of w too: w of a cloud and w of its image under any linear
+map are equal up to a rotation.
 """
 
 import math
@@ -30,23 +30,23 @@ import torch
 from torch import Tensor
 
 Turns = Literal["none", "axis", "all"]
-"""Of clouds of one kind: they lie alike, turned about z, or in all ways."""
+"""Rotations that descriptors are invariant to: none, those about z, or all."""
 FLAT = 1e-4
 RADII = (0.25, 0.5, 1.0)
 RANKS = 13
-"""Quantiles of a coordinate or radius."""
+"""Number of quantiles of a coordinate or radius."""
 FEW_RANKS = 5
-"""Quantiles of what neighbourhoods say."""
+"""Number of quantiles of a measure of neighbourhoods."""
 SLABS = 5
 CELLS = (3, 5)
-"""Cells along an axis of cubes that hold the cloud."""
+"""Numbers of cells along an axis of the cubes that hold the cloud."""
 _DISTANCES = tuple(0.25 * k for k in range(1, 13))
 _COSINES = tuple(-0.88 + 0.15 * k for k in range(13))
 _AREAS = tuple(0.1 * k for k in range(1, 13))
 _ALIKE = (0.85, 1.05, 1.25, 1.45, 1.9)
-"""None of these thresholds is what a lattice or a plane gives exactly, which rounding would decide."""
+"""Thresholds that avoid the exact values of lattices and planes, which rounding would put on either side."""
 _NUDGE = 1e-6
-"""Of a cell, by which points on the border of two are surely in one."""
+"""Shift, in cells, that puts points on a border of two cells into one of them despite rounding."""
 _RANGES = ((0.0, 0.7), (0.7, 1.4), (1.4, 4.0))
 _OF_FRAME = RANKS + len(_DISTANCES) + len(_COSINES) + len(_AREAS) + 3
 _OF_RADIUS = 5 * FEW_RANKS + len(_RANGES) * len(_ALIKE)
@@ -55,22 +55,22 @@ NUM_OF_TURNS: dict[Turns, int] = {
     "axis": 2 * RANKS + 3 * SLABS,
     "none": 2 * RANKS + 6 + sum(side**3 for side in CELLS),
 }
-"""How many numbers there are of each kind; a cloud that is less free has those of the freer ones too."""
+"""Number of descriptors of each kind; weaker invariances include the descriptors of the stronger ones."""
 
 
 def num_numbers(turns: Turns) -> int:
-    """How many numbers `numbers_of_clouds` gives."""
+    """Number of descriptors of `numbers_of_clouds`."""
     kinds: dict[Turns, tuple[Turns, ...]] = {"all": ("all",), "axis": ("all", "axis"), "none": ("all", "axis", "none")}
     return sum(NUM_OF_TURNS[kind] for kind in kinds[turns])
 
 
 def numbers_of_clouds(pos: Tensor, exists: Tensor, turns: Turns) -> Tensor:
-    """All of them, float64 `(B, num_numbers)`.
+    """Computes the descriptors, float64 `(B, num_numbers)`.
 
     Args:
         pos: `(B, N, 3)`, N at least 1; finite where a point exists.
-        exists: `(B, N)`, True where one does; all numbers of a cloud without any are 0.
-        turns: what the clouds' classes or numbers do not depend on.
+        exists: `(B, N)`, True where a point exists; all descriptors of an empty cloud are 0.
+        turns: rotations that the descriptors are invariant to.
     """
     pos = torch.where(exists[..., None], pos.double(), 0.0)
     count = exists.sum(1).clamp_min(1).double()
@@ -88,7 +88,7 @@ def numbers_of_clouds(pos: Tensor, exists: Tensor, turns: Turns) -> Tensor:
 
 @final
 class _Frame:
-    """What is told of y, whatever the turn."""
+    """Rotation-invariant descriptors of y."""
 
     def __init__(self, y: Tensor, exists: Tensor, count: Tensor) -> None:
         self.y, self.exists, self.count = y, exists, count
@@ -124,7 +124,7 @@ class _Frame:
         return found
 
     def _shares(self, values: Tensor, thresholds: tuple[float, ...], of: Tensor) -> Tensor:
-        """The shares `(B, thresholds)` of the pairs that are below each; 0 where there are no pairs."""
+        """Shares `(B, thresholds)` of the pairs below each threshold; 0 where there are no pairs."""
         number = of.sum((1, 2)).clamp_min(1)
         values = torch.where(of, values, torch.inf).float().unsqueeze(1)
         # all at once: large graphs take long to export
@@ -132,7 +132,7 @@ class _Frame:
         return (below / number.unsqueeze(1)).double()
 
     def _within(self, radius: float) -> list[Tensor]:
-        """What is told of neighbourhoods."""
+        """Descriptors of the neighbourhoods within a radius."""
         y, exists = self.y, self.exists
         near = ((self.distance < radius) & exists[:, None] & exists[:, :, None]).double()
         number = near.sum(2).clamp_min(1)[..., None]
@@ -184,13 +184,13 @@ def _as_it_lies(x: Tensor, exists: Tensor, count: Tensor, spread: Tensor) -> lis
 
 
 def _scaled(y: Tensor, count: Tensor) -> Tensor:
-    """y of mean square 1; 0 where points coincide."""
+    """y scaled to mean square 1; 0 where all points coincide."""
     size = (y.square().sum((1, 2)) / count).sqrt()[:, None, None]
     return torch.where(size > 1e-150, y / torch.where(size > 1e-150, size, 1.0), 0.0)
 
 
 def _unstretched(x: Tensor, spread: Tensor, count: Tensor) -> Tensor:
-    """w, in units of its size, by forward substitution."""
+    """w, scaled to mean square 1, by forward substitution."""
     c = spread + (FLAT * spread.diagonal(dim1=1, dim2=2).sum(1)[:, None, None]).clamp_min(1e-12) * torch.eye(
         3, dtype=x.dtype, device=x.device
     )
@@ -207,16 +207,16 @@ def _unstretched(x: Tensor, spread: Tensor, count: Tensor) -> Tensor:
 
 
 def determinant(matrices: Tensor) -> Tensor:
-    """Of `(..., 3, 3)`."""
+    """Determinants of matrices `(..., 3, 3)`."""
     a, b, c = matrices.unbind(-2)
     return (a * torch.linalg.cross(b, c)).sum(-1)
 
 
 def eigenvalues(matrices: Tensor) -> Tensor:
-    """Of symmetric matrices `(..., 3, 3)`, the largest first, `(..., 3)`.
+    """Eigenvalues of symmetric matrices `(..., 3, 3)`, in descending order, `(..., 3)`.
 
-    They are the mean + 2 size y with 4 y³ - 3 y = half. The root that stands alone, near ±1, is found by Newton's
-    steps, the other two from it: other programs have no arccosine in float64.
+    They are the mean + 2 size y with 4 y³ - 3 y = half. Newton's method finds the isolated root near ±1, and the other
+    two follow from it; some runtimes of exported models lack an arccosine in float64.
     """
     eye = torch.eye(3, dtype=matrices.dtype, device=matrices.device)
     mean = matrices.diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -224,7 +224,7 @@ def eigenvalues(matrices: Tensor) -> Tensor:
     size = (rest.square().sum((-2, -1)) / 6).sqrt()
     half = determinant(rest / size.clamp_min(1e-30)[..., None, None]) / 2
     to = half.abs().clamp(max=1)
-    alone = math.sqrt(0.75) + (1 - math.sqrt(0.75)) * to  # at most 0.007 off; three steps square that away
+    alone = math.sqrt(0.75) + (1 - math.sqrt(0.75)) * to  # error of at most 0.007, which three Newton steps remove
     for _ in range(3):
         alone = alone - (alone * (4 * alone.square() - 3) - to) / (12 * alone.square() - 3)
     apart = (3 * (1 - alone.square()).clamp_min(0)).sqrt()
@@ -234,7 +234,7 @@ def eigenvalues(matrices: Tensor) -> Tensor:
 
 
 def quantiles(values: Tensor, exists: Tensor, count: int) -> Tensor:
-    """Of values `(B, K, N)` of points that exist, at the ranks (k + 1/2) / count, lines between, `(B, K count)`."""
+    """Quantiles of existing values `(B, K, N)` at the ranks (k + 1/2) / count, interpolated, `(B, K count)`."""
     ordered = torch.where(exists[:, None], values, torch.inf).sort(2).values
     last = exists.sum(1, keepdim=True).clamp_min(1) - 1
     ranks = (torch.arange(count, dtype=values.dtype, device=values.device) + 0.5) / count

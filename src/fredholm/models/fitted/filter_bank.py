@@ -1,11 +1,11 @@
-"""A bank of convolutions at many time scales, pooled, and a linear head in closed form.
+"""A bank of pooled convolutions at many time scales, and a linear head in closed form.
 
 Legend
     u (C,)      the signal at a time, standardised channels; u = 0 before its first and after its last sample
     u'          its first difference, u'(t) = u(t + Δ) - u(t)
     Δ           time between two samples in training         d       dilation, a whole number of Δ
-    w (9,)      a filter's taps                              s (C,)  which channels it reads, 0 or 1
-    μ           the even measure of mass 1 on the nodes: all samples, or of a long series every k-th
+    w (9,)      a filter's taps                              s (C,)  mask of the channels it reads, 0 or 1
+    μ           the uniform measure of mass 1 on the nodes: all samples, or of a long series every k-th
     b           a threshold                                  g       a group of filters
 
     (K u)(t) = ∫ κ(t - τ) s·u(τ) dτ,   κ(r) = Σ_j w_j δ(r + (j - 4) d Δ),   a horizon of 4 d Δ to both sides
@@ -13,14 +13,14 @@ Legend
     mean excess above it          M = ∫ (K u - b)₊ dμ / P, 0 where P is
     won by filter k of a group    √ ∫ (K_k u)₊ 1[K_k u = max_g K u] dμ
     lost by it                    √ ∫ 1[K_k u = min_g K u] dμ
-    all of these of u and of u'; and, where they are asked for, the last samples of u; outputs from `RidgeHead`
+    all of these of u and of u', optionally with the last samples of u; outputs from `RidgeHead`
 
 Source: MiniRocket (arXiv 2012.08791): the 84 two-valued filters, dilations spread evenly on a logarithmic scale, P, and
 thresholds that are quantiles of a filter's response to one training series. MultiRocket (arXiv 2102.00457): u', and
 the mean of the values above the threshold. Hydra (arXiv 2203.13652): random filters that compete in groups.
-Deviations: M is counted from the threshold; a level filter, the mean of the nine taps, is added to the 84, which do not
-see a constant; won and lost are shares of the nodes; features are standardised by their deviation alone; the penalty is
-chosen on a finer grid; series of several lengths and rates are read on one grid of times.
+Deviations: M is counted from the threshold; a level filter, the mean of the nine taps, is added to the 84, which are
+blind to constants; won and lost are shares of the nodes; features are standardised by their deviation alone; the
+penalty is chosen on a finer grid; series of several lengths and rates are resampled to one spacing.
 """
 
 import dataclasses
@@ -44,32 +44,32 @@ from fredholm.models.series.series_model import SeriesModelConfig, SeriesSamplin
 
 TAPS = 9
 REACH = TAPS // 2
-"""Taps to each side of the middle one."""
+"""Number of taps on each side of the middle one."""
 GROUP = 8
-"""Filters that compete."""
+"""Number of filters in a group that compete."""
 MOST_DILATIONS = 32
-"""Of filters that give thresholds."""
+"""Most dilations of the two-valued filters."""
 MOST_CHANNELS = 9
-"""Channels that a filter reads together, at most."""
+"""Most channels that a filter reads together."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _NODES_AT_ONCE = 4096
-"""Nodes that are filtered at a time, so that responses stay in the cache."""
+"""Nodes per chunk, so that responses stay in the cache."""
 _SAME = 1e-6
 
 
 @final
 class FilterBank(FittedModel[SeriesBatch]):
-    """Features of a series from many dilated filters, and a ridge regression on them.
+    """A ridge regression on features of a series from many dilated filters.
 
-    A series at another rate than that of training, at irregular times, or with samples that do not exist between others
-    is first read at every Δ from its first sample on, by linear interpolation: filters and measure then mean the same
-    time as in training.
+    A series at another rate than in training, at irregular times, or with missing samples between others is first
+    resampled at every Δ from its first sample on, by linear interpolation, so that filters and measure refer to the
+    same time scale as in training.
 
     Args:
-        sampling: of the training series.
-        num_outputs: such as classes.
-        config: how many filters.
+        sampling: sampling of the training series.
+        num_outputs: number of outputs, such as classes.
+        config: numbers of filters.
 
     Raises:
         ValueError: on sizes below 1.
@@ -84,22 +84,22 @@ class FilterBank(FittedModel[SeriesBatch]):
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SeriesModelConfig):
-        """How many filters, thresholds and nodes; the number of features follows from these and the longest series."""
+        """Numbers of filters, thresholds and nodes; these and the longest series determine the number of features."""
 
         learns_by_steps: ClassVar[bool] = False
 
         num_thresholds: int = 48
-        """Thresholds of each two-valued filter, shared out among its dilations, at least one for each; 0: none."""
+        """Thresholds of each two-valued filter, divided among its dilations, at least one for each; 0: none."""
         num_groups: int = 64
         """Groups of eight competing random filters at each dilation that is a power of 2; 0: none."""
         differences: bool = True
         """Whether first differences are filtered too."""
         num_nodes: int = 1024
-        """Nodes at which the responses to a series are computed, at most; longer series are pooled over every second
+        """Most nodes at which the responses to a series are computed; longer series are pooled over every second
         sample, every third, and so on. The filters read all samples."""
         num_lags: int = 0
-        """Of the last samples, how many are features themselves, at most those of the longest series; of the ridge
-        regression they are a block of their own, so that it may be one on these alone. 0: none."""
+        """Number of last samples that are features themselves, at most those of the longest series. They are a block
+        of their own in the ridge regression, which may use these alone. 0: none."""
 
         def __post_init__(self) -> None:
             for name, least in (("num_thresholds", 0), ("num_groups", 0), ("num_nodes", 1), ("num_lags", 0)):
@@ -108,7 +108,7 @@ class FilterBank(FittedModel[SeriesBatch]):
                 raise ValueError("models.FilterBank: num_thresholds, num_groups and num_lags are 0; give one of them")
 
         def check(self) -> None:
-            """See `SeriesModelConfig.check`: it gives one answer in any case."""
+            """See `SeriesModelConfig.check`: there is nothing to check, as there is one output per series."""
 
         def build(self, sampling: SeriesSampling, num_outputs: int) -> "FilterBank":
             """See `SeriesModelConfig.build`."""
@@ -141,7 +141,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         self.head = RidgeHead(self.num_pooled + lags, num_outputs, further=further)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
+        """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit."""
         return self.head(self.features(inputs))
 
     @torch.no_grad()
@@ -152,7 +152,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Draws the thresholds from the training series, and fits the head; see `FittedModel.fit`."""
+        """Draws thresholds from responses to the training series and fits the head; see `FittedModel.fit`."""
         if not sum(len(targets) for _, targets in batches):
             raise ValueError("models.FilterBank: there is no series to fit to")
         with without_autocast(self.thresholds):
@@ -162,10 +162,10 @@ class FilterBank(FittedModel[SeriesBatch]):
 
     @torch.no_grad()
     def features(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """What the head reads, `(B, num_features)`; 0 for a series without samples.
+        """Returns the features for the head, `(B, num_features)`; 0 for a series without samples.
 
         Raises:
-            ValueError: what `encoders.Series` refuses.
+            ValueError: on inputs that `encoders.Series` refuses.
         """
         values, lengths = self._on_grid(inputs)
         found = values.new_zeros(values.shape[0], self.num_pooled)
@@ -186,24 +186,24 @@ class FilterBank(FittedModel[SeriesBatch]):
         return torch.cat([found, self._lags(values, lengths)], 1) if self.num_lags else found
 
     def _of_any_lengths(self, values: Tensor, lengths: Tensor, strides: Tensor, found: Tensor) -> Tensor:
-        """What filters read, in a graph: with every stride that there may be, of which each series takes its own."""
+        """Pooled responses in an exported graph: computed for every possible stride, of which each series takes one."""
         if not found.shape[1]:
             return found
         longest = values.shape[-1]
         if is_open(longest):
             raise ValueError(
-                "models.FilterBank: how many samples are passed over depends on how many there are, and the graph "
-                "leaves open how many there are; fix their number"
+                "models.FilterBank: the pooling stride depends on the number of samples, which the graph leaves open; "
+                "fix the number of samples"
             )
         for stride in range(1, max(1, -(-longest // self.config.num_nodes)) + 1):
             found = torch.where((strides == stride)[:, None], self._pooled(values, lengths, stride), found)
         return found
 
     def _lags(self, values: Tensor, lengths: Tensor) -> Tensor:
-        """The last samples of each series, `(B, C * num_lags)`, the last one last; 0 before the first."""
-        padded = F.pad(values, (self.num_lags, 0))  # so that a series without samples has some to read
+        """The last samples of each series in order, `(B, C * num_lags)`; 0 before its first sample."""
+        padded = F.pad(values, (self.num_lags, 0))  # so that an empty series has samples to index
         at = lengths[:, None] + torch.arange(self.num_lags, device=values.device)
-        # not take_along_dim, for which a graph would fix the batch
+        # not take_along_dim, whose export fixes the batch size
         return padded.gather(2, at[:, None].expand(-1, values.shape[1], -1)).flatten(1)
 
     def _pooled(self, values: Tensor, lengths: Tensor, stride: int) -> Tensor:
@@ -227,7 +227,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         return torch.cat([part.flatten(1) for part in parts], dim=1)
 
     def _signals(self, values: Tensor, lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """`(B, C, N)` and samples of each series, of the signal and its differences."""
+        """Yields values `(B, C, N)` and numbers of samples, of the signal and of its differences."""
         yield values, lengths
         if self.config.differences:
             fewer = (lengths - 1).clamp_min(0)
@@ -236,7 +236,7 @@ class FilterBank(FittedModel[SeriesBatch]):
             yield torch.where(exists[:, None], steps, 0.0), fewer
 
     def _draw_thresholds(self, batches: Sequence[SeriesBatch]) -> None:
-        """Quantiles of each filter's response to one training series; what quantile goes round a golden sequence."""
+        """Sets thresholds to quantiles of each filter's response to one training series, at golden-ratio levels."""
         series: list[tuple[Tensor, Tensor]] = []
         for batch in batches:
             values, lengths = self._on_grid(batch)
@@ -261,7 +261,7 @@ class FilterBank(FittedModel[SeriesBatch]):
                 start += scale.num_thresholds
 
     def _on_grid(self, inputs: Tensor | SeriesBatch) -> tuple[Tensor, Tensor]:
-        """Values at every Δ, `(B, C, N)`, 0 after a series' end, and the samples of each, int64 `(B,)`."""
+        """Values at every Δ, `(B, C, N)`, 0 after a series' end, and the number of samples of each, int64 `(B,)`."""
         given = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
         values, _ = self.encoder(given)
         values = values.to(self.thresholds.dtype)
@@ -273,8 +273,8 @@ class FilterBank(FittedModel[SeriesBatch]):
         if not values_can_be_read(values, mask):
             if given.times is not None or given.spacing is not None:
                 raise ValueError(
-                    "models.FilterBank: samples at other times are read anew, series by series, which no graph holds; "
-                    "take values at the spacing of training"
+                    "models.FilterBank: samples at other times are resampled series by series, which no graph holds; "
+                    "pass values at the spacing of training"
                 )
             return values.transpose(1, 2), lengths
         spacing = self.sampling.spacing
@@ -296,7 +296,7 @@ class FilterBank(FittedModel[SeriesBatch]):
 
 @final
 class _Scale(NamedTuple):
-    """A dilation, and how many thresholds each filter has at it."""
+    """A dilation and the number of thresholds of each filter at it."""
 
     dilation: int
     num_thresholds: int
@@ -304,12 +304,12 @@ class _Scale(NamedTuple):
 
 @final
 class _Nodes(NamedTuple):
-    """What the filters of one dilation read of a batch of signals.
+    """Inputs of the filters of one dilation at the nodes of a batch of signals.
 
     Args:
         taps: `(B, C, 9, M)`, the signal at each tap of a filter at each node.
-        exist: `(B, M)` bool, the nodes that each series has.
-        within: `(B, M)` bool, those whose taps all lie within it; all nodes of a series too short for one.
+        exist: `(B, M)` bool, the existing nodes of each series.
+        within: `(B, M)` bool, nodes whose taps all lie within the series; all nodes if the series is too short.
     """
 
     taps: Tensor
@@ -318,18 +318,18 @@ class _Nodes(NamedTuple):
 
     @classmethod
     def of(cls, u: Tensor, samples: Tensor, dilation: int, stride: int) -> "_Nodes":
-        """Of `(B, C, N)`, 0 after a series' end, at every `stride`-th sample."""
+        """Nodes of signals `(B, C, N)`, 0 after a series' end, at every `stride`-th sample."""
         reach, n = REACH * dilation, u.shape[-1]
         wide = F.pad(u, (reach, reach))
         taps = torch.stack([wide[..., j * dilation : j * dilation + n : stride] for j in range(TAPS)], dim=2)
         place = torch.arange(0, n, stride, device=u.device)
         exist = place < samples[:, None]
         within = (place >= reach) & (place < samples[:, None] - reach)
-        # of truth values, for which onnxruntime has no `where`
+        # logical operations, since onnxruntime has no `where` for bool
         return cls(taps, exist, within | (exist & ~within.any(-1, keepdim=True)))
 
     def filtered(self, filters: Tensor, channels: Tensor) -> Tensor:
-        """Filters `(K, 9)` of sums of channels `(K, C)`, to `(B, K, M)`."""
+        """Responses `(B, K, M)` of filters `(K, 9)` to sums of channels `(K, C)`."""
         if self.taps.shape[1] == 1:
             return filters @ self.taps[:, 0]
         batch, num_channels, _, m = self.taps.shape
@@ -337,7 +337,7 @@ class _Nodes(NamedTuple):
         return weights.flatten(1) @ self.taps.reshape(batch, num_channels * TAPS, m)
 
     def filtered_in_groups(self, filters: Tensor, channels: Tensor) -> Tensor:
-        """Filters `(G, 8, 9)` of sums of channels `(G, C)`, to `(B, G, 8, M)`."""
+        """Responses `(B, G, 8, M)` of filters `(G, 8, 9)` to sums of channels `(G, C)`."""
         found = self.filtered(filters.flatten(0, 1), channels.repeat_interleave(filters.shape[1], 0))
         return found.unflatten(1, filters.shape[:2])
 
@@ -358,11 +358,11 @@ def _above(response: Tensor, nodes: _Nodes, within: Tensor, thresholds: Tensor) 
 
 
 def _competition(response: Tensor, exist: Tensor) -> list[Tensor]:
-    """What each filter of responses `(B, G, 8, M)` wins and loses, two of `(B, G, 8)`; filters that tie all count."""
+    """Features won and lost of responses `(B, G, 8, M)`, each `(B, G, 8)`; all filters of a tie count."""
     each = response.unbind(2)
     exist = exist[:, None]
     largest = functools.reduce(torch.maximum, each)
-    smallest = torch.where(exist, functools.reduce(torch.minimum, each), torch.nan)  # equal to no response
+    smallest = torch.where(exist, functools.reduce(torch.minimum, each), torch.nan)  # NaN equals no response
     prize = torch.where(exist, largest, 0.0).clamp_min(0)
     mass = exist.sum(-1).clamp_min(1).to(response.dtype)
     scratch = torch.empty_like(prize)
@@ -372,7 +372,7 @@ def _competition(response: Tensor, exist: Tensor) -> list[Tensor]:
 
 
 def two_valued_filters() -> Tensor:
-    """The 84 filters of nine taps with three of them 2 and the others -1, and the mean of nine taps, `(85, 9)`."""
+    """Filters `(85, 9)`: the 84 with three taps 2 and the others -1, and the mean of nine taps."""
     filters = torch.full((85, TAPS), -1.0)
     for row, places in zip(filters, itertools.combinations(range(TAPS), 3), strict=False):
         row[list(places)] = 2.0
@@ -381,7 +381,7 @@ def two_valued_filters() -> Tensor:
 
 
 def _scales(octaves: float, num_thresholds: int) -> list[_Scale]:
-    """Dilations from 1 to 2^octaves, even on a logarithmic scale, and their shares of the thresholds."""
+    """Dilations from 1 to 2^octaves, evenly spaced on a logarithmic scale, and their shares of the thresholds."""
     if not num_thresholds:
         return []
     steps = torch.linspace(0, octaves, min(num_thresholds, MOST_DILATIONS), dtype=torch.float64)
@@ -391,8 +391,8 @@ def _scales(octaves: float, num_thresholds: int) -> list[_Scale]:
 
 
 def _some_channels(places: tuple[int, ...], channels: int, most: int) -> Tensor:
-    """Which channels are read together at each place, 0 or 1 `(*places, channels)`: one as often as two to three, four
-    to seven, and so on."""
+    """Random masks of channels that are read together, 0 or 1 `(*places, channels)`; one channel is as likely as two
+    or three, as four to seven, and so on."""
     bound = math.log2(min(channels, most) + 1)
     number = torch.exp2(torch.rand(*places, 1, dtype=torch.float64) * bound).long()
     order = torch.rand(*places, channels).argsort(-1).argsort(-1)
@@ -400,7 +400,7 @@ def _some_channels(places: tuple[int, ...], channels: int, most: int) -> Tensor:
 
 
 def _resampled(values: Tensor, times: Tensor, spacing: float) -> Tensor:
-    """Values `(N, C)` at increasing times, linearly between them, at every spacing from the first on."""
+    """Resamples values `(N, C)` at increasing times linearly, at every `spacing` from the first time on."""
     if len(values) < 2:
         return values
     count = int((times[-1] - times[0]) / spacing * (1 + _SAME) + _SAME) + 1

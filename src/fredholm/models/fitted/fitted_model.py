@@ -1,4 +1,4 @@
-"""What the models have in common that are computed from data in closed form."""
+"""Base classes of models that are fitted to data in closed form."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fredholm.models.fitted.ridge_head import Readout, Regressand, check_groups
 Inputs = TypeVar("Inputs")
 
 
-class FittedModel(ClosedFormModel, abc.ABC, Generic[Inputs]):
-    """A model that is computed from its training data, not learned by steps."""
+class FittedModel(SavedModel, abc.ABC, Generic[Inputs]):
+    """A model that is fitted to its training data in closed form, without gradient steps."""
 
     @abc.abstractmethod
     def fit(
@@ -28,28 +28,28 @@ class FittedModel(ClosedFormModel, abc.ABC, Generic[Inputs]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Sets the model from all its training data; what is drawn comes from the global torch seed.
+        """Fits the model to all training data; random numbers come from the global torch seed.
 
         Args:
-            batches: what the model takes, and the targets `(B, ...)` of it, as the regressand takes them.
-            regressand: what the targets are; it has `num_outputs` outputs.
-            groups: int64, one an example: what is chosen is chosen by leaving out all of a group at once; None: each
-                example by itself.
+            batches: inputs of the model with targets `(B, ...)`, as the regressand takes them.
+            regressand: kind of the targets; it has `num_outputs` outputs.
+            groups: int64, one per example: choices by left-out errors leave out whole groups; None: each example by
+                itself.
 
         Returns:
-            The outputs of each example by a fit without it and its group, float64 `(n, num_outputs)`.
+            Left-out outputs: those of each example by a fit without it and its group, float64 `(n, num_outputs)`.
 
         Raises:
-            ValueError: there is no example, or what the regressand refuses.
+            ValueError: there is no example, or the regressand refuses the targets.
         """
 
 
 @final
 class Solution(NamedTuple):
-    """What fits Y `(n, c)`.
+    """Solution of a fit to Y `(n, c)`, in float64.
 
-    `weights (..., c)` is what a model's outputs are linear in, `offset (c,)` the mean of Y, and `left_out (n, c)` what
-    is said of each example by a fit without it; float64.
+    `weights (..., c)` are the weights that the outputs are linear in, `offset (c,)` is the mean of Y, and
+    `left_out (n, c)` holds the predictions for each example by a fit without it.
     """
 
     weights: Tensor
@@ -57,12 +57,12 @@ class Solution(NamedTuple):
     left_out: Tensor
 
 
-class CoordinateModel(ClosedFormModel, abc.ABC):
-    """A model that is computed from the coordinates of its training examples; its outputs are linear in its weights.
+class CoordinateModel(SavedModel, abc.ABC):
+    """A model that is fitted to coordinates of its training examples; its outputs are linear in its weights.
 
     Args:
         num_coordinates: d.
-        num_outputs: such as classes.
+        num_outputs: number of outputs, such as classes.
 
     Attributes:
         bias: `(num_outputs,)`, a constant.
@@ -87,21 +87,21 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
     def fit(
         self, coordinates: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
-        """Sets the model from all its training examples; what is drawn comes from the global torch seed.
+        """Fits the model to all training examples; random numbers come from the global torch seed.
 
         Args:
             coordinates: `(n, d)`, any float dtype; n at least 2.
             targets: `(n, ...)`, as the regressand takes them.
-            regressand: what they are.
-            groups: int64 `(n,)`, whose examples are left out together, two at least; None: each by itself.
+            regressand: kind of the targets.
+            groups: int64 `(n,)`, groups that are left out together, two at least; None: each example by itself.
 
         Returns:
-            The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`. What was chosen
-            by such errors is kept, and the mean of what is fitted may be.
+            Left-out outputs: those of each example by the fit without it and its group, float64 `(n, num_outputs)`.
+            Settings chosen by such errors are kept for all of these fits, and the mean of Y may be.
 
         Raises:
             ValueError: shapes that do not agree, fewer than two examples, one group alone, coordinates that are NaN or
-                beyond the dtype of the model, and what the regressand refuses.
+                beyond the dtype of the model, or targets that the regressand refuses.
         """
         wanted = regressand.columns(targets)
         self._check_outputs(regressand.readout(wanted, targets))  # before anything is set
@@ -113,7 +113,7 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
     @final
     @torch.no_grad()
     def solve(self, coordinates: Tensor, wanted: Tensor, *, groups: Tensor | None = None) -> Solution:
-        """Sets all but what the outputs are linear in, which `read` sets.
+        """Solves for Y and sets all of the model but its linear weights, which `read` sets.
 
         Args:
             coordinates, groups: see `fit`.
@@ -141,12 +141,12 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
 
     @abc.abstractmethod
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
-        """See `solve`; x is float64, of numbers that the model's dtype holds."""
+        """See `solve`; x is float64 and representable in the model's dtype, at least float32."""
 
     @final
     @torch.no_grad()
     def read(self, solution: Solution, readout: Readout, *, share: float = 1.0) -> None:
-        """Sets the outputs: what a readout makes of f, times a share.
+        """Sets the linear weights so that the outputs are the readout of f, times `share`.
 
         Raises:
             ValueError: the readout has another number of outputs.
@@ -161,4 +161,4 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
 
     @abc.abstractmethod
     def _read(self, weights: Tensor) -> None:
-        """Sets what the outputs are linear in, `(..., num_outputs)`."""
+        """Sets the weights that the outputs are linear in, `(..., num_outputs)`."""

@@ -1,4 +1,4 @@
-"""A kernel between the nodes of a graph that falls with how few walks join them, and sums over nodes by it.
+"""A kernel between the nodes of a graph that grows with the number of walks between them, and sums weighted by it.
 
 Legend
     a_vw ≥ 0    weight of the edge between v and w, the mean of both directions, in units of the mean of all d; A (N, N)
@@ -10,13 +10,13 @@ Legend
     κ(v, w) = [D^-½ (I - γ S^q)^-p D^-½]_vw,      (I - γ S^q)^-p = Σ_k c_k T_k(S)
 
 With p = 1 it is the covariance of a Gaussian field whose mean at a node, given all others, is γ Σ_w a_vw f_w / d_v, γ
-times the mean of its neighbours (Besag, Spatial interaction and the statistical analysis of lattice systems, 1974); by
-larger p the field is smoother (Borovitskiy et al., Matérn Gaussian processes on graphs, 2021). With γ < 0 neighbours
-are unlike. With q = 2 walks of even lengths alone count: those nodes are alike that are joined to the same nodes, or to
-such as are, whatever these themselves are. Deviations: D is held above 0, and the sum ends where what is left is below
-_LEFT of its largest value.
+times the mean of its neighbours (Besag, Spatial interaction and the statistical analysis of lattice systems, 1974).
+With larger p the field is smoother (Borovitskiy et al., Matérn Gaussian processes on graphs, 2021). With γ < 0
+neighbours are negatively correlated. With q = 2 only walks of even length count: nodes are similar if they have
+neighbours in common, or similar ones. Deviations: D is bounded away from 0, and the series is truncated where
+coefficients are below _LEFT of its largest value.
 
-No pair of nodes is written down but those asked for: T_k(S) is applied to columns, one product with the edges each k.
+The kernel matrix is never formed, except for requested pairs: T_k(S) is applied to columns, one sparse product per k.
 """
 
 import math
@@ -30,21 +30,21 @@ from torch import Tensor
 LEAST = 1e-3
 _LEFT = 1e-10
 _PLACES, _MOST = 2048, 512
-"""At which (1 - γ x^q)^-p is read for its coefficients, and how many of these there are at most."""
+"""Number of points at which (1 - γ x^q)^-p is sampled for its coefficients, and most coefficients."""
 _COLUMNS = 256
-"""That T_k(S) is applied to at a time."""
+"""Columns that T_k(S) is applied to at a time."""
 
 
 @final
 class Reach(NamedTuple):
-    """γ, p and q."""
+    """Parameters of the kernel: γ, p and q."""
 
     reach: float
     smoothness: int
     stride: int = 1
 
     def coefficients(self) -> Tensor:
-        """c, float64 `(K,)`."""
+        """Returns the Chebyshev coefficients c, float64 `(K,)`."""
         angle = math.pi * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
         values = (1 - self.reach * angle.cos() ** self.stride) ** -float(self.smoothness)
         orders = torch.arange(_MOST, dtype=torch.float64)
@@ -56,10 +56,10 @@ class Reach(NamedTuple):
 
 @final
 class GraphSteps:
-    """S of a graph of N nodes.
+    """The normalised adjacency matrix S of a graph of N nodes.
 
     Args:
-        source, target: int64 `(E,)`, the ends of edges; one without direction is there both ways.
+        source, target: int64 `(E,)`, the ends of edges; an undirected edge is listed in both directions.
         weights: `(E,)`, at least 0.
         count: N.
     """
@@ -70,7 +70,7 @@ class GraphSteps:
         mass = values.new_zeros(count).index_add_(0, ends[0], values)
         joined = mass > 0
         self.is_joined = joined
-        """`(N,)`."""
+        """Mask of the nodes with an edge, `(N,)`."""
         unit = float(mass[joined].mean()) if bool(joined.any()) else 1.0
         self.root = torch.where(joined, (mass / unit).clamp_min(LEAST), 1.0).rsqrt()
         """D^-½, `(N,)`."""
@@ -81,11 +81,11 @@ class GraphSteps:
             self._step = whole.coalesce().to_sparse_csr()
 
     def step(self, columns: Tensor) -> Tensor:
-        """S applied to columns, float64 `(N, c)`."""
+        """Applies S to columns, float64 `(N, c)`."""
         return self._step @ columns
 
     def sums(self, nodes: Tensor, values: Tensor, coefficients: Tensor) -> Tensor:
-        """Σ_j κ(v, w_j) f_j at all nodes v, float64 `(N, c)`, of nodes w `(n,)` and values f `(n, c)`."""
+        """Returns Σ_j κ(v, w_j) f_j at all nodes v, float64 `(N, c)`, for nodes w `(n,)` and values f `(n, c)`."""
         start = values.new_zeros(len(self.root), values.shape[1], dtype=torch.float64)
         start.index_add_(0, nodes, self.root[nodes, None] * values.double())
         total = torch.zeros_like(start)
@@ -94,7 +94,7 @@ class GraphSteps:
         return self.root[:, None] * total
 
     def between(self, nodes: Tensor, reaches: Sequence[Reach]) -> list[Tensor]:
-        """κ between some nodes `(n,)` by each of some reaches, float64 `(n, n)`."""
+        """Returns κ between some nodes `(n,)` for each of several reaches, float64 `(n, n)`."""
         coefficients = [reach.coefficients() for reach in reaches]
         count, root = max(map(len, coefficients)), self.root[nodes]
         found = [root.new_zeros(len(nodes), len(nodes)) for _ in reaches]
@@ -107,10 +107,10 @@ class GraphSteps:
                     if k < len(c):
                         each[:, own] += float(c[k]) * some
         scaled = (root[:, None] * each for each in found)
-        return [(each + each.T) / 2 for each in scaled]  # which rounding leaves not quite symmetric
+        return [(each + each.T) / 2 for each in scaled]  # removes asymmetry from rounding
 
     def _polynomials(self, start: Tensor, count: int) -> Iterator[Tensor]:
-        """T_0(S), T_1(S), ... of columns `(N, c)`."""
+        """Yields T_0(S), T_1(S), ... applied to columns `(N, c)`."""
         before, now = start, self.step(start)
         yield before
         for _ in range(count - 1):

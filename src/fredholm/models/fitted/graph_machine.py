@@ -1,16 +1,16 @@
-"""A bank of neighbourhoods, and beside it a kernel and trees that read what is counted over a whole graph.
+"""A bank of neighbourhoods, combined with a kernel machine and trees on summaries of the whole graph.
 
 Legend
-    h_v, e_wv   features of nodes and of edges, less the least of each over the training graphs
-    n_g         how often a colour of Weisfeiler and Lehman of depth 0 or 1 stands in a graph (`weisfeiler_lehman.py`)
+    h_v, e_wv   features of nodes and of edges, less the minimum of each over the training graphs
+    n_g         count of a Weisfeiler-Lehman colour of depth 0 or 1 in a graph (`weisfeiler_lehman.py`)
 
     numbers     summaries of the shape, of weights, of h and of e (`graph_summaries.py`), and √n_g of the NUM_COLOURS
-                colours that most training graphs have
-    outputs     what both say together (`second_reading.py`)
+                most frequent colours of the training graphs
+    outputs     combined predictions of both (`second_reading.py`)
 
-What is averaged over the nodes, and linear, is blind to how many there are, to what is largest, and to one thing that
-matters only where another is so; neighbourhoods do not know rings, nor how far it is from one end to the other. The
-kernel and the trees know these, and no neighbourhoods but the most common ones.
+A linear model of averages over nodes does not depend on the number of nodes, on extremes or on interactions, and
+neighbourhoods do not contain rings or the diameter. The kernel and the trees use these, and only the most common
+neighbourhoods.
 """
 
 import dataclasses
@@ -31,19 +31,19 @@ from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
 MOST_NUMBERS = 192
-"""Of features, about, which share them; where there are more features the machine reads none."""
+"""Approximate number of summaries of features; with more features than this the machine reads none of them."""
 NUM_COLOURS, DEPTH = 32, 1
 
 
 @final
 class GraphMachine(FittedModel[GraphBatch]):
-    """What a bank of neighbourhoods says of a graph, and what a kernel and trees say of its summaries.
+    """Predicts from a graph by a bank of neighbourhoods, and by a kernel machine and trees on its summaries.
 
     Takes graphs of any size, with features, kinds and weights of nodes and of edges. Positions are not read.
 
     Args:
-        reading: how graphs reach it.
-        num_outputs: such as classes.
+        reading: description of the graphs.
+        num_outputs: number of outputs, such as classes.
         config: sizes.
 
     Raises:
@@ -61,18 +61,18 @@ class GraphMachine(FittedModel[GraphBatch]):
         learns_by_steps: ClassVar[bool] = False
 
         bank: NeighbourhoodBank.Config = dataclasses.field(default_factory=NeighbourhoodBank.Config)
-        """The neighbourhoods."""
+        """Configuration of the bank of neighbourhoods."""
         num_centres: int = 1024
-        """Training graphs that are centres of the kernel, at most; all are learnt from."""
+        """Most training graphs that are centres of the kernel; the fit uses all graphs."""
         num_trees: int = 100
-        """Of each fold, at most; 0: there are none."""
+        """Most trees of each fold; 0: no trees."""
 
         def __post_init__(self) -> None:
             check_count("models.GraphMachine", "num_centres", self.num_centres)
             check_count("models.GraphMachine", "num_trees", self.num_trees, least=0)
 
         def check(self) -> None:
-            """See `GraphModelConfig.check`: it gives one answer in any case."""
+            """See `GraphModelConfig.check`: there is nothing to check, as there is one output per graph."""
 
         def build(self, reading: GraphReading, num_outputs: int) -> "GraphMachine":
             """See `GraphModelConfig.build`."""
@@ -96,10 +96,10 @@ class GraphMachine(FittedModel[GraphBatch]):
         )
 
     def forward(self, inputs: GraphBatch) -> Tensor:
-        """One batch to outputs `(B, num_outputs)`, all equal before a fit.
+        """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit.
 
         Raises:
-            ValueError, TypeError: what the bank refuses.
+            ValueError, TypeError: on inputs that the bank refuses.
         """
         return self.second(self.bank(inputs), self.numbers(inputs))
 
@@ -111,7 +111,7 @@ class GraphMachine(FittedModel[GraphBatch]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Fits the bank and the machine, and chooses how they share; see `FittedModel.fit`."""
+        """Fits the bank and the machine, and chooses their shares; see `FittedModel.fit`."""
         if not batches:
             raise ValueError("models.GraphMachine: there is no graph to fit to")
         self.colours.choose((batch, read_graphs(self.bank.encoder, batch)[1]) for batch, _ in batches)
@@ -127,17 +127,23 @@ class GraphMachine(FittedModel[GraphBatch]):
 
     @staticmethod
     def _lower(least: Tensor, values: Tensor) -> None:
-        """Lowers it to the least of values `(n, k)`."""
+        """Lowers the running minimum to that of values `(n, k)`."""
         if len(values):
             least.copy_(torch.minimum(least, values.amin(0).to(least.dtype)))
 
     @torch.no_grad()
     def numbers(self, inputs: GraphBatch) -> Tensor:
-        """Summaries of graphs and roots of counts, `(B, numbers)`; NaN where one is not defined."""
-        values, domain = read_graphs(self.bank.encoder, inputs)
+        """Returns summaries of graphs and roots of counts, `(B, numbers)`; NaN where one is not defined."""
+        values, domain = self._signal(inputs)
         of_edges = domain.edge_features
         if of_edges is not None:
             of_edges = of_edges.double() - self.least_of_edges.double()
         found = summarise_graphs(values.double() - self.least.double(), domain, of_edges, self.num_of_each)
         # in float32 whatever the weights are, since of quantiles that are numbers themselves ranks depend on each digit
         return torch.cat([found.float(), self.colours(inputs, domain, torch.float32)], 1)
+
+    def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:
+        """Features of the nodes, and their domain."""
+        u, domain = self.bank.encoder(inputs)
+        assert isinstance(domain, Graph)
+        return u, domain

@@ -1,19 +1,19 @@
-"""Where nodes lie by how they are joined, and in a graph that has grown by where they lay before.
+"""Spectral positions of the nodes of a graph, and their alignment after the graph has grown.
 
 Legend
     A, d        weights of edges and their sums at the N nodes, as in `graph_kernel.py`, in units of the mean of all d
     S_τ         (D + τI)^-½ A (D + τI)^-½,  τ = 1, the mean of d;   S_τ ψ_k = μ_k ψ_k,  |μ_1| >= |μ_2| >= ...
-    x_k(v)      √N (d_v + τ)^-½ ψ_k(v),  k = 1, ..., K;  nodes that are joined to nothing are at 0
+    x_k(v)      √N (d_v + τ)^-½ ψ_k(v),  k = 1, ..., K;  isolated nodes are at 0
 
-Eigenvalues of both signs count: positive ones tell groups that are joined within, negative ones groups that are joined
-to each other. τ keeps small parts of the graph, each of which would have an eigenvalue 1, from filling all K places
-(regularised spectral clustering: Qin and Rohe, 2013). The ψ are exact up to DENSE nodes; beyond they are those of S_τ
-in the space of Ω, S_τ Ω, ..., S_τ^STEPS Ω with Ω drawn, always the same (block Krylov: Musco and Musco, 2015). Where
-|μ_K| = |μ_{K+1}|, which of their vectors are taken would be chance, and those of this size are left out.
+Eigenvalues of both signs are used: positive ones show groups with edges inside, negative ones groups with edges between
+them. τ prevents small components of the graph, each of which would have an eigenvalue 1, from filling all K coordinates
+(regularised spectral clustering: Qin and Rohe, 2013). The ψ are exact up to DENSE nodes. For larger graphs they are
+computed in the space of Ω, S_τ Ω, ..., S_τ^STEPS Ω with a fixed random Ω (block Krylov: Musco and Musco, 2015). If
+|μ_K| = |μ_{K+1}|, the choice among their vectors would be arbitrary, and all of this size are left out.
 
-The signs of ψ, and in a graph that has grown the order of near eigenvalues, are chance as well. So of another graph
-with some nodes of the first, a x' R is read, R the orthogonal matrix and a > 0 the number by which
-Σ_v ‖a x'(v) R - x(v)‖² over these nodes is smallest (Procrustes: Schönemann, 1966).
+The signs of ψ, and in a grown graph the order of close eigenvalues, are arbitrary too. So positions x' of another graph
+with some nodes of the first are aligned to a x' R, with the orthogonal matrix R and the scale a > 0 that minimise
+Σ_v ‖a x'(v) R - x(v)‖² over these nodes (Procrustes: Schönemann, 1966).
 """
 
 from collections.abc import Callable
@@ -25,18 +25,18 @@ from fredholm.models.fitted.graph_kernel import GraphSteps
 
 DENSE = 512
 STEPS, EXTRA = 16, 8
-"""Products with S_τ, and columns of Ω beyond K."""
+"""Number of products with S_τ, and number of columns of Ω beyond K."""
 _EQUAL = 1e-6
-"""Over the largest |μ|, by how much those differ that are one; and over x, by how much it is where it was."""
+"""Relative differences up to which eigenvalues count as equal, and positions as unchanged."""
 
 
 def positions_of(steps: GraphSteps, count: int, *, signed: bool = True) -> Tensor:
-    """x of all nodes, float64 `(N, count)`; columns that are left out are 0.
+    """Computes the positions x of all nodes, float64 `(N, count)`; columns that are left out are 0.
 
     Args:
         steps: the graph.
         count: K.
-        signed: whether eigenvalues below 0 count too.
+        signed: whether negative eigenvalues are used too.
     """
     mass = torch.where(steps.is_joined, steps.root**-2, 0.0)
     root = (mass + 1).rsqrt()
@@ -61,16 +61,16 @@ def positions_of(steps: GraphSteps, count: int, *, signed: bool = True) -> Tenso
 
 
 def aligned(found: Tensor, nodes: Tensor, places: Tensor, read: Tensor) -> Tensor:
-    """a x' R of a graph in which some nodes were elsewhere before; see the legend.
+    """Aligns positions of a grown graph to the earlier ones of some of its nodes: a x' R, see the legend.
 
     Args:
         found: x' of all nodes, float64 `(N, K)`.
-        nodes: those that were there before, int64 `(m,)`.
-        places: x of these, `(m, K)`, in all coordinates, by which a and R are found.
-        read: bool `(K,)`; the others are 0 in what is given back.
+        nodes: nodes of the earlier graph, int64 `(m,)`.
+        places: their earlier positions x, `(m, K)`, in all coordinates, which determine a and R.
+        read: mask of the coordinates to return, bool `(K,)`; the others are 0 in the result.
 
     Returns:
-        `(N, K)`; x' but for signs, where the nodes are where they were.
+        Aligned positions `(N, K)`; equal to x' up to signs if the nodes have not moved.
     """
     own = found[nodes]
     signed = torch.where((own * places).sum(0) < 0, -1.0, 1.0)
@@ -82,13 +82,13 @@ def aligned(found: Tensor, nodes: Tensor, places: Tensor, read: Tensor) -> Tenso
 
 
 def krylov(step: Callable[[Tensor], Tensor], like: Tensor, width: int, num_steps: int) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and vectors of a symmetric map S of `(N, c)` in the space of Ω, S Ω, ..., S^num_steps Ω, Ω drawn."""
+    """Eigenpairs of a symmetric map S of `(N, c)` in the space of Ω, S Ω, ..., S^num_steps Ω with a random Ω."""
     draw = torch.Generator().manual_seed(0)
     basis = torch.linalg.qr(torch.randn(len(like), width, generator=draw, dtype=like.dtype).to(like.device))[0]
     last = basis
     for _ in range(num_steps):
         last = step(last)
-        for _ in range(2):  # once leaves what rounding makes large
+        for _ in range(2):  # twice, since one orthogonalisation leaves rounding errors
             last = last - basis @ (basis.T @ last)
         last = torch.linalg.qr(last)[0]
         basis = torch.cat([basis, last], 1)

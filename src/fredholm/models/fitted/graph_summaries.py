@@ -1,24 +1,23 @@
-"""What sums and counts say of a graph as a whole, whatever the order of its nodes.
+"""Numeric summaries of a whole graph, invariant to the order of its nodes: sums, counts and moments.
 
 Legend
-    N, E      of a graph: nodes that weigh something, and edges between these; both ways of an undirected one
+    N, E      of a graph: nodes of positive mass, and edges between these; both directions of an undirected one
     μ         the measure of the nodes, of mass 1 in each graph
-    d_v       edges that end at node v
-    v ~ w     nodes that an edge joins, of either direction;   parts: what hangs together by these
+    d_v       number of edges that end at node v
+    v ~ w     nodes joined by an edge of either direction;   parts: the connected components
     h_v, m, s a feature of a node, and its mean and deviation by μ over the graph;   e_wv   a feature of an edge
 
-    of shape     log N,  log (1 + E),  mean, deviation and largest of d,  how many nodes have d = 0, ..., 5, or more,
-                 how many parts,  pairs v ~ w - N + parts, which is how many rings can be opened,  triangles,  the share
-                 of paths v ~ w ~ x whose ends are joined,  E over the pairs,  the correlation of d at both ends of an
-                 edge,  mean and largest length of the shortest paths within a part
+    of shape     log N,  log (1 + E),  mean, deviation and maximum of d,  numbers of nodes with d = 0, ..., 5, or more,
+                 number of parts,  pairs v ~ w - N + parts (the cycle rank),  triangles,  the share of paths v ~ w ~ x
+                 whose ends are joined,  E over the pairs,  the correlation of d at both ends of an edge,  mean and
+                 maximum length of the shortest paths within a part
     of weights   mean, sum and deviation of those of edges, 0 where these have none
     of h         m,  N m,  s,  largest,  least,  and along edges Σ_E (h_w - m)(h_v - m) / (E s²)
     of e         mean, sum, deviation, largest and least over the edges
 
-Of features the first `each` of these are told. Paths are followed in graphs of up to MOST_NODES nodes; of larger ones
-their lengths are not defined, as least and largest are not where there are no edges. All else costs as much as there
-are edges, but for triangles: Σ min(d_v, d_w) over the edges (Chiba and Nishizeki, Arboricity and subgraph listing
-algorithms, 1985).
+Of each feature the first `each` of these are computed. Lengths of paths are NaN for graphs of more than MOST_NODES
+nodes, as are minimum and maximum over edges where there are none. The cost is linear in the edges, but for triangles:
+Σ min(d_v, d_w) over the edges (Chiba and Nishizeki, Arboricity and subgraph listing algorithms, 1985).
 """
 
 from collections.abc import Iterator
@@ -30,45 +29,45 @@ from torch import Tensor
 from fredholm.domains import Graph
 
 DEGREES = 7
-"""Degrees that are counted, the last with all above it."""
+"""Number of degrees that are counted, the last together with all larger ones."""
 NUM_OF_SHAPE, NUM_OF_WEIGHTS = 13 + DEGREES, 3
 MOST_OF_FEATURE, MOST_OF_EDGE_FEATURE = 6, 5
 MOST_NODES = 200
-"""Of a graph in which paths are followed."""
+"""Most nodes of a graph whose shortest paths are computed."""
 _AT_ONCE = 2**22
-"""Numbers of paths that are held at a time, about."""
+"""Approximate number of path lengths held at a time."""
 _NOTHING = 1e-9
-"""Of a deviation, by the size of what varies: what rounding leaves of 0."""
+"""Relative deviation up to which a value counts as constant despite rounding."""
 
 
 def num_summaries(num_features: int, edge_dim: int, each: int) -> int:
-    """How many numbers `summarise_graphs` gives."""
+    """Number of summaries of `summarise_graphs`."""
     of_edges = edge_dim * min(each, MOST_OF_EDGE_FEATURE)
     return NUM_OF_SHAPE + NUM_OF_WEIGHTS + num_features * min(each, MOST_OF_FEATURE) + of_edges
 
 
 def may_miss(num_features: int, edge_dim: int, each: int) -> tuple[int, ...]:
-    """Which of them may be NaN: lengths of paths, and least and largest of features of edges."""
+    """Indices of the summaries that may be NaN: lengths of paths, and minima and maxima of edge features."""
     count = num_summaries(num_features, edge_dim, each)
     extremes = edge_dim * max(0, min(each, MOST_OF_EDGE_FEATURE) - 3)
     return (NUM_OF_SHAPE - 2, NUM_OF_SHAPE - 1, *range(count - extremes, count))
 
 
 def summarise_graphs(values: Tensor, domain: Graph, edge_features: Tensor | None, each: int) -> Tensor:
-    """All of them, float64 `(B, num_summaries)`, NaN where one is not defined.
+    """Computes the summaries, float64 `(B, num_summaries)`, NaN where one is not defined.
 
     Args:
         values: features of nodes `(B, N, F)`.
-        domain: of the nodes, whose own features of edges are not read.
-        edge_features: of the edges of the domain `(E, c)`; None: there are none.
-        each: how many numbers of a feature.
+        domain: domain of the nodes; its own edge features are not read.
+        edge_features: features of the domain's edges `(E, c)`; None: there are none.
+        each: number of summaries of a feature.
     """
     return _Batch(values, domain, edge_features).numbers(each)
 
 
 @final
 class _Batch:
-    """The nodes that weigh something, numbered through a batch, and the edges between them.
+    """The nodes of positive mass, numbered consecutively over a batch, and the edges between them.
 
     Attributes:
         owner: int64 `(n,)`, the graph of each node.
@@ -109,21 +108,21 @@ class _Batch:
         return torch.cat(found, 1)
 
     def _over_nodes(self, values: Tensor) -> Tensor:
-        """Σ of nodes `(n, ...)` over each graph, `(B, ...)`."""
+        """Sums values of nodes `(n, ...)` over each graph, `(B, ...)`."""
         return values.new_zeros(self.count, *values.shape[1:]).index_add(0, self.owner, values)
 
     def _over_edges(self, values: Tensor) -> Tensor:
-        """Σ of edges `(E, ...)` over each graph, `(B, ...)`."""
+        """Sums values of edges `(E, ...)` over each graph, `(B, ...)`."""
         return values.new_zeros(self.count, *values.shape[1:]).index_add(0, self.of_edge, values)
 
     def _largest(self, values: Tensor, owner: Tensor) -> Tensor:
-        """Of each graph `(B, k)`; NaN where it has none."""
+        """Maximum over each graph `(B, k)`; NaN where it has no values."""
         start = values.new_full((self.count, values.shape[1]), -torch.inf)
         found = start.scatter_reduce(0, owner[:, None].expand_as(values), values, "amax")
         return torch.where(found > -torch.inf, found, torch.nan)
 
     def _of_features(self) -> list[Tensor]:
-        """What is told of h, `(B, F)` each."""
+        """Summaries of h, `(B, F)` each."""
         values, own = self.values, self.owner
         mean = self._over_nodes(self.mass[:, None] * values)
         rest = values - mean[own]
@@ -134,7 +133,7 @@ class _Batch:
         return [mean, self.number[:, None] * mean, deviation, largest, least, along]
 
     def _of_edges(self, values: Tensor) -> list[Tensor]:
-        """What is told of e, `(E, c)`, `(B, c)` each."""
+        """Summaries of e, `(E, c)`, to `(B, c)` each."""
         number, total = self.num_edges.clamp_min(1)[:, None], self._over_edges(values)
         mean = total / number
         deviation = (self._over_edges((values - mean[self.of_edge]).square()) / number).sqrt()
@@ -172,7 +171,7 @@ class _Batch:
         return _ratio(both, torch.where(spread > _NOTHING * number[:, 0], spread, 0.0))
 
     def _part(self) -> Tensor:
-        """A node of the part of each node, the same for all of it, int64 `(n,)`."""
+        """The component of each node, labelled by one of its nodes, int64 `(n,)`."""
         found = torch.arange(len(self.owner), device=self.owner.device)
         while True:
             least = torch.minimum(found[self.low], found[self.high])
@@ -185,7 +184,7 @@ class _Batch:
             found = other
 
     def _lengths(self) -> tuple[Tensor, Tensor]:
-        """Mean and largest length of shortest paths, `(B,)`; 0 where no nodes are joined, NaN of large graphs."""
+        """Mean and maximum length of shortest paths, `(B,)`; 0 without edges, NaN for large graphs."""
         small = self.number <= MOST_NODES
         kept = small[self.owner]
         own, place = self.owner[kept], kept.cumsum(0) - 1
@@ -197,7 +196,7 @@ class _Batch:
         total, pairs, largest = (torch.zeros_like(self.number) for _ in range(3))
         width = max(1, _AT_ONCE // max(1, len(to) + len(own)))
         for start in range(0, int(at.max()) + 1 if len(at) else 0, width):
-            # from as many nodes of each graph at once
+            # starts at the same number of nodes in each graph
             begins = torch.arange(start, min(start + width, MOST_NODES), device=own.device)
             reached = (at[:, None] == begins).float()
             for length in range(1, MOST_NODES):
@@ -213,14 +212,14 @@ class _Batch:
 
 
 def triangles_at(low: Tensor, high: Tensor, count: int) -> Tensor:
-    """Triangles of which each node is a corner, float64 `(count,)`.
+    """Number of triangles at each node, float64 `(count,)`.
 
-    Pairs are turned to the node of more neighbours. In a triangle two begin at one node, and the third joins their
-    ends: two pairs of one beginning are looked at together.
+    Pairs are directed to the node of more neighbours. In a triangle two pairs then begin at one node, and the third
+    joins their ends, so that only pairs with a common beginning are compared.
 
     Args:
         low, high: int64 `(P,)`, each pair of different nodes that are joined once, in their order, low < high.
-        count: of nodes.
+        count: number of nodes.
     """
     near = torch.bincount(torch.cat([low, high]), minlength=count)
     turned = near[low] > near[high]
@@ -228,7 +227,7 @@ def triangles_at(low: Tensor, high: Tensor, count: int) -> Tensor:
     order = begin.argsort(stable=True)
     begin, end = begin[order], end[order]
     until = torch.bincount(begin, minlength=count).cumsum(0)[begin]
-    after = until - torch.arange(len(begin), device=begin.device) - 1  # pairs behind it of its beginning
+    after = until - torch.arange(len(begin), device=begin.device) - 1  # later pairs of the same beginning
     pairs, total = low * count + high, torch.zeros(count, dtype=torch.float64, device=begin.device)
     for some in _runs(after):
         number = after[some]
@@ -244,16 +243,16 @@ def triangles_at(low: Tensor, high: Tensor, count: int) -> Tensor:
 
 
 def _runs(sizes: Tensor) -> Iterator[Tensor]:
-    """The places of sizes, in runs of a sum of _AT_ONCE, about."""
+    """Splits indices into runs whose sizes add up to about _AT_ONCE."""
     run = sizes.cumsum(0) // _AT_ONCE
     yield from torch.arange(len(sizes), device=sizes.device).split(torch.bincount(run).tolist())
 
 
 def _ratio(of: Tensor, by: Tensor) -> Tensor:
-    """0 where there is nothing to divide by."""
+    """The ratio, or 0 where the denominator is 0."""
     return torch.where(by > 0, of / torch.where(by > 0, by, 1.0), 0.0)
 
 
 def _without_rounding(deviation: Tensor, mean: Tensor) -> Tensor:
-    """0 in place of what rounding leaves of 0."""
+    """The deviation, or 0 where it is only rounding."""
     return torch.where(deviation > _NOTHING * mean.abs(), deviation, 0.0)

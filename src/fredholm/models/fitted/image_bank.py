@@ -1,4 +1,4 @@
-"""How an image answers filters that are patches of the training images, and a linear head in closed form.
+"""Responses of an image to filters learned from patches of the training images, and a linear head in closed form.
 
 Legend
     u (C, H, W)    an image, standardised; u_l  its means over squares of 2^l pixels, l = 0, 1, ... while the shorter
@@ -7,7 +7,7 @@ Legend
     n(p)           (p - m_p) / √(s_p² + CONTRAST)              μ, Σ   mean and covariance of n(p) over patches drawn
     w(p)           (Σ + WHITENING)^-½ (n(p) - μ)               d_k    centres of k-means of w(p), of length 1
 
-    v_k±(x)        max(0, ±d_k·w(p_x) - θ), at the patch p_x round x; θ is THRESHOLD deviations of d_k·w(p)
+    v_k±(x)        max(0, ±d_k·w(p_x) - θ), at the patch p_x about x; θ is THRESHOLD deviations of d_k·w(p)
     whole          √∫ v_k± dx               parts     the same over each of PARTS × PARTS parts of the image
     largest        √max_x v_k±(x)
     place          ∫ x q_k(x) dx,  q_k ∝ (v_k±(x) / max v_k±)^4 + 1e-3, from -1 to 1 along each side
@@ -16,8 +16,8 @@ Legend
 
 Patches as filters of whitened pixels, and soft thresholds, are those of Coates, Lee and Ng (An analysis of single-layer
 networks in unsupervised feature learning, 2011; Coates and Ng, 2011). Deviations: several scales; roots; maxima and
-places beside means; shares of blocks, and whether mirror images are the same, by errors on images left out.
-Left-out errors are exact for the filters, which have seen all images, but no answers.
+positions beside means; shares of blocks, and mirror invariance, are chosen by left-out errors. Filters are learned from
+all images, but without targets, so that left-out errors are exact.
 """
 
 import dataclasses
@@ -36,38 +36,38 @@ from fredholm.models.fitted.ridge_head import SHARES, FeatureBlock, Regressand, 
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 
 SIDES = (4, 6)
-"""Pixels of a patch along each side; fewer where an image has fewer."""
+"""Sides of patches, in pixels; at most the sides of the image."""
 FEWEST_PIXELS, MOST_LEVELS = 10, 4
-"""Along the shorter side of a reduced image, and how many sizes of an image are read."""
+"""Fewest pixels along the shorter side of a reduced image, and most sizes of an image."""
 MOST_NODES = 64
-"""Patches along a side, about; of larger images every second one is read, every third, and so on."""
+"""Approximate number of patches along a side; in larger images every second one is read, every third, and so on."""
 CONTRAST, WHITENING, THRESHOLD = 0.1, 0.1, 0.25
 PARTS = 3
-"""Along each side."""
+"""Number of parts along each side."""
 MEANS, DEVIATIONS = 8, 4
-"""Parts of an image along each side, in which brightness is read."""
+"""Number of parts along each side for means and for deviations of brightness."""
 NUM_PATCHES, ROUNDS = 20_000, 8
-"""From which filters of one size are learnt, and rounds of k-means."""
+"""Number of patches that filters of one size are learned from, and rounds of k-means."""
 CHOSEN_BY = 400
-"""Images, at most, by which shares of blocks are chosen, and whether mirror images are the same."""
+"""Most images by which shares of blocks and mirror invariance are chosen."""
 _VALUES_AT_ONCE = 2**24
-"""Answers of filters that are held."""
+"""Responses of filters held at a time."""
 _NOTHING = 1e-12
 
 
 @final
 class ImageBank(FittedModel[Tensor]):
-    """Features of an image from filters that are patches of the training images, and a ridge regression on them.
+    """A ridge regression on features of an image from filters learned from patches of the training images.
 
     Args:
         image_size: height and width of the training images in pixels; others may have another size.
-        channels: of a pixel.
-        num_outputs: such as classes.
-        config: how many filters.
+        channels: number of channels.
+        num_outputs: number of outputs, such as classes.
+        config: number of filters and mirror invariance.
 
     Attributes:
         mirrored: share of the mirror image in the features, 0 or 1/2.
-        least_size: pixels of an image along each side, at least.
+        least_size: fewest pixels of an image along each side.
 
     Raises:
         ValueError: on sizes below 1.
@@ -78,24 +78,24 @@ class ImageBank(FittedModel[Tensor]):
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(ImageModelConfig):
-        """How many filters, and whether images may be mirrored."""
+        """Number of filters, and mirror invariance."""
 
         learns_by_steps: ClassVar[bool] = False
 
         num_filters: int = 128
-        """Of each size of patches and of images."""
+        """Number of filters for each size of patches and of images."""
         may_mirror: bool = True
-        """Whether mirror images, left to right, are taken for the same where that predicts left-out images better."""
+        """Whether the features may be made invariant to left-right mirroring, if that lowers left-out errors."""
 
         def __post_init__(self) -> None:
             check_count("models.ImageBank", "num_filters", self.num_filters)
 
         def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
-            """See `ImageModelConfig.sized_for`: the same for all."""
+            """See `ImageModelConfig.sized_for`: the size does not depend on the data."""
             return self
 
         def build(self, image_size: tuple[int, int], channels: int, num_outputs: int) -> "ImageBank":
-            """The model; see `ImageBank`."""
+            """Builds the model; see `ImageBank`."""
             return ImageBank(image_size, channels, num_outputs, self)
 
         def build_for(self, reading: ImageReading, num_outputs: int) -> "ImageBank":
@@ -123,7 +123,7 @@ class ImageBank(FittedModel[Tensor]):
         self.head = RidgeHead(answers + sum(block.size for block in further), num_outputs, further=further)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images `(B, channels, H, W)` to outputs `(B, num_outputs)`, all equal before a fit.
+        """Maps images `(B, channels, H, W)` to outputs `(B, num_outputs)`, which are all equal before a fit.
 
         Raises:
             ValueError: on another shape, or images smaller than the patches.
@@ -138,7 +138,7 @@ class ImageBank(FittedModel[Tensor]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Learns the filters, by some images chooses shares, and fits the head to all; see `FittedModel.fit`."""
+        """Learns the filters, chooses shares on some images, and fits the head to all; see `FittedModel.fit`."""
         targets = torch.cat([targets for _, targets in batches]) if batches else torch.zeros(0)
         if not len(targets):
             raise ValueError("models.ImageBank: there is no image to fit to")
@@ -164,7 +164,7 @@ class ImageBank(FittedModel[Tensor]):
     def _chosen(
         self, features: Tensor, targets: Tensor, regressand: Regressand, groups: Tensor | None
     ) -> tuple[float, tuple[float, ...]]:
-        """The smallest left-out error, and the shares of blocks that have it, one block after the other."""
+        """The smallest left-out error and its shares of blocks, chosen one block after the other."""
         count = len(self.head.blocks)
         shares, error = (1.0,), torch.inf
         for k in range(1, count):
@@ -175,14 +175,14 @@ class ImageBank(FittedModel[Tensor]):
         return error, shares
 
     def features(self, images: Tensor) -> Tensor:
-        """What the head reads, `(B, features)`, of images `(B, channels, H, W)`."""
+        """Returns the features for the head, `(B, features)`, of images `(B, channels, H, W)`."""
         plain = self._read(images)
         if values_can_be_read(images, self.mirrored) and not self.mirrored:
             return plain
         return torch.lerp(plain, self._read(images.flip(-1)), self.mirrored)
 
     def _read(self, images: Tensor) -> Tensor:
-        """The features f, of some images at a time."""
+        """The features f, computed in chunks of images."""
         images = self._checked(images)
         if not values_can_be_read(images) or not len(images):
             return self._features(images)
@@ -224,10 +224,10 @@ class _Filters(nn.Module):
     """The filters of one size of patches, on images reduced by one factor.
 
     Args:
-        channels: of an image.
-        side: of a patch, in pixels of the reduced image.
-        reduction: pixels along each side that become one.
-        count: filters.
+        channels: number of channels of an image.
+        side: side of a patch, in pixels of the reduced image.
+        reduction: factor of the reduction along each side.
+        count: number of filters.
     """
 
     kernels: Tensor
@@ -242,7 +242,7 @@ class _Filters(nn.Module):
         self.register_buffer("threshold", torch.zeros(()))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Answers of both signs `(B, 2 count, h, w)`, at every patch, or every second one, and so on."""
+        """Returns responses of both signs `(B, 2 count, h, w)`, at every patch, or every second one, and so on."""
         reduced, side = self._reduced(images), self.side
         stride = [-(-size // MOST_NODES) for size in reduced.shape[2:]]
         grey = reduced.mean(1, keepdim=True)
@@ -253,7 +253,7 @@ class _Filters(nn.Module):
         return torch.cat([F.relu(answers - self.threshold), F.relu(-answers - self.threshold)], 1)
 
     def learn(self, batches: Sequence[Tensor]) -> None:
-        """Sets the filters by patches of images `(B, C, H, W)`, drawn by the global torch seed."""
+        """Learns the filters from patches of images `(B, C, H, W)`, drawn with the global torch seed."""
         patches = self._drawn(batches)
         patches -= patches.mean(1, keepdim=True)
         patches /= (patches.square().mean(1, keepdim=True) + CONTRAST).sqrt()
@@ -266,12 +266,12 @@ class _Filters(nn.Module):
         directions = directions / directions.norm(dim=1, keepdim=True).clamp_min(_NOTHING)
         kernels = directions @ whitening
         self.offsets.copy_(kernels @ mean)
-        # patches have the mean 0: what a filter says of a constant does not matter
+        # patches have mean 0, so that the response to a constant does not matter
         self.kernels.copy_((kernels - kernels.mean(1, keepdim=True)).view(self.kernels.shape))
         self.threshold.fill_(THRESHOLD * (white @ directions.T).square().mean().sqrt())
 
     def _drawn(self, batches: Sequence[Tensor]) -> Tensor:
-        """NUM_PATCHES patches `(NUM_PATCHES, C side²)` of all images, float64."""
+        """A random sample of patches of all images, float64 `(NUM_PATCHES, C side²)`."""
         image = torch.randint(sum(map(len, batches)), (NUM_PATCHES,)).sort().values
         along = torch.rand(2, NUM_PATCHES)
         found, start = list[Tensor](), 0
@@ -288,7 +288,7 @@ class _Filters(nn.Module):
 
 
 def _centres(points: Tensor, count: int) -> Tensor:
-    """Of k-means on points `(n, d)`, `(count, d)`; of ROUNDS rounds, from points that are drawn."""
+    """Centres `(count, d)` of ROUNDS rounds of k-means on points `(n, d)`, initialised with random points."""
     start = torch.randperm(len(points))[:count].to(points.device)
     centres = points[start]
     if len(centres) < count:
@@ -303,14 +303,14 @@ def _centres(points: Tensor, count: int) -> Tensor:
 
 
 def _in_parts(values: Tensor, parts: int) -> Tensor:
-    """Means of `(B, K, h, w)` in parts along both sides, which overlap where they do not divide it,
-    `(B, K, parts, parts)`."""
+    """Means of `(B, K, h, w)` in parts along both sides, `(B, K, parts, parts)`; parts overlap where they do not
+    divide a side."""
     rows, columns = (_averages(size, parts).to(values) for size in values.shape[2:])
     return rows @ values @ columns.T
 
 
 def _averages(size: int, parts: int) -> Tensor:
-    """What takes the means of `size` numbers in parts, `(parts, size)`."""
+    """The matrix that averages `size` numbers in parts, `(parts, size)`."""
     place = torch.arange(size)
     starts = torch.arange(parts) * size // parts
     ends = ((torch.arange(parts) + 1) * size + parts - 1) // parts
@@ -319,6 +319,6 @@ def _averages(size: int, parts: int) -> Tensor:
 
 
 def _root(values: Tensor) -> Tensor:
-    """The square root, whose gradient at 0 is 0."""
+    """Square root with a gradient of 0 at 0."""
     varies = values > _NOTHING
     return torch.where(varies, torch.where(varies, values, 1.0).sqrt(), 0.0)

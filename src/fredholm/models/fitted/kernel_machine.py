@@ -1,37 +1,37 @@
-"""A sum over training examples by a kernel that learns which coordinates matter, and how much, in closed form.
+"""Kernel ridge regression with a learned relevance of each coordinate, in closed form.
 
 Legend
-    x (d,)     the coordinates of an example                 Y (n, c)  what is fitted, as a `Regressand` says
+    x (d,)     the coordinates of an example                 Y (n, c)  regression targets, from a `Regressand`
     c_1..c_m   centres: the n training examples, or m drawn of them         Ȳ (c,)   its column means
-    w_p (d,)   how much a coordinate counts to κ_p, 0 to 1   ℓ_p > 0   length of κ_p
+    w_p (d,)   relevance of coordinates in κ_p, 0 to 1       ℓ_p > 0   length of κ_p
     s          shares of κ_0 to κ_3, whose sum is 1          λ > 0     the penalty
     v          mean of ‖x‖² over the examples of CHOSEN      K_ij = κ(x_i, c_j)
 
     κ_0(x, y) = ⟨x, y⟩ / v          κ_p(x, y) = exp(-‖w_p ∘ (x - y)‖_p / ℓ_p)   for p = 1, 2
     κ_3(x, y) = (1 + r + r²/3) exp(-r),   r = √5 ‖w_2 ∘ (x - y)‖ / ℓ_3
     κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2 + s_3 κ_3
-    f(x) = Ȳ + Σ_j κ(x, c_j) A_j = Ȳ + ∫ κ(x, y) α(y) dμ(y),   μ the even measure on the centres, α = m A
+    f(x) = Ȳ + Σ_j κ(x, c_j) A_j = Ȳ + ∫ κ(x, y) α(y) dμ(y),   μ the uniform measure on the centres, α = m A
     centres that are all examples:   A = G (Y - Ȳ),  G = (K + λI)⁻¹;   without example i f is  Y_i - E_i / G_ii,
-                                     E_i = A_i + (Y_i - Ȳ) Σ_j G_ij / (n - 1),  by which Ȳ knows nothing of i either
+                                     E_i = A_i + (Y_i - Ȳ) Σ_j G_ij / (n - 1),  which leaves i out of Ȳ too
     some of them:   A = B⁻¹ Kᵀ (Y - Ȳ),  B = KᵀK + λ κ(c, c);   without i  Y_i - (Y_i - f_i) / (1 - [K B⁻¹ Kᵀ]_ii)
 
-κ_1 falls along each axis by itself, as a tree of decisions does; κ_2 along all directions alike. Both have a kink at
-the centre; κ_3 has two derivatives there, and suits what is smooth. How much coordinates count is learnt in rounds: w
-is 1 at first, and then (g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|² over the examples, summed over
-outputs, f the fit of the round before, and q one of EXPONENTS. By the smallest mean square of left-out errors, on at
-most CHOSEN examples, are chosen: the length of κ_1 and of κ_2 where w is 1, the round and q of each, how they share,
-the length of κ_3, its share if errors or their squares are surely smaller, the share of κ_0, and each time λ, of which
-a smaller one must have smaller errors by a thousandth. With all examples λ is chosen anew among three. Left-out answers
-are exact for what was chosen so and, of some centres, for Ȳ, which the example has a part in. Of few examples w learns
-noise too, which such errors, of a w that has seen the example, do not tell: of at most FEW all is chosen without each
-of FOLDS parts in turn, with w = 1 and with the learnt w; by the predictions for the part one of these is taken, and if
-w was learnt and all are centres, that is what is said of an example left out.
+κ_1 decays along each axis separately, like a decision tree; κ_2 is isotropic. Both have a kink at the centre; κ_3 is
+twice differentiable there, and suits smooth functions. Relevances are learned in rounds: w is initially 1, and then
+(g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|² over the examples, summed over outputs, f the fit of the
+round before, and q one of EXPONENTS. The smallest mean square of left-out errors, on at most CHOSEN examples, decides
+in turn: the lengths of κ_1 and of κ_2 for w = 1, the round and q of each, their shares, the length of κ_3, its share
+(if errors or their squares are significantly smaller), and the share of κ_0. λ is chosen each time, where a smaller one
+must lower the errors by a thousandth, and with all examples again among three. Left-out predictions are exact for given
+choices and, with fewer centres than examples, a given Ȳ, which includes the example. With few examples w fits noise,
+which left-out errors do not show, since w has seen the example. So for at most FEW examples all is chosen without each
+of FOLDS parts in turn, with w = 1 and with the learned w. The predictions for the parts decide between the two, and if
+w was learned and all examples are centres, they are the left-out predictions.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
-coordinates keep their meaning, over its largest entry; q = 1/2 is their metric, and q = 1/4, the root of that, is tried
-too, since it keeps what helps a little; κ_1, κ_0 and Matérn's kernel κ_3 beside κ_2; choices by leaving examples out,
-and no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
+coordinates keep their meaning, over its largest entry; q = 1/2 is their metric, and q = 1/4, its root, is tried too,
+since it keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 beside κ_2; choices by left-out errors, and
+no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
 """
 
 import math
@@ -48,55 +48,55 @@ from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
 from fredholm.models.fitted.ridge_head import dealt, fall_of_mean, is_surely_less
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
-"""Values of λ that are tried, in units of κ(x, x)."""
+"""Candidates of λ, in units of κ(x, x)."""
 LENGTHS = (0.6, 2.0, 6.0)
-"""Values of ℓ_1 and ℓ_2 that are tried, in units of the median distance."""
+"""Candidates of ℓ_1 and ℓ_2, in units of the median distance."""
 SMOOTH_PENALTIES = torch.cat([torch.logspace(-10, -5.5, 10, dtype=torch.float64), PENALTIES])
-"""Values of λ beside κ_3, whose small eigenvalues are far smaller."""
+"""Candidates of λ with κ_3, whose small eigenvalues are far smaller."""
 SMOOTH_LENGTHS, SMOOTH = (0.3, 1.0, 3.0, 10.0), (0.5, 0.9, 1.0)
-"""Values of ℓ_3 that are tried, in units of the median distance, and its shares beside 0."""
+"""Candidates of ℓ_3, in units of the median distance, and of its share, beside 0."""
 EXPONENTS = (0.5, 0.25)
 ROUNDS = 3
-"""Times that w is learnt, at most."""
+"""Most rounds in which w is learned."""
 CHOSEN = 1500
-"""Examples by which all is chosen, at most."""
+"""Most examples on which choices are made."""
 FEW, FOLDS = 500, 5
-"""Examples up to which is asked whether w is worth learning, and the parts in which they are then left out."""
+"""Most examples for which cross-validation decides whether w is learned, and its number of folds."""
 LINEAR = (0.1, 0.5, 0.9, 1.0)
-"""Shares of κ_0 that are tried beside 0."""
+"""Candidates of the share of κ_0, beside 0."""
 REFINED = (1 / 3, 1.0, 3.0)
-"""Multiples of λ that are tried with all examples."""
+"""Multiples of λ that are candidates with all examples."""
 _BETTER = 0.999
-"""Times the error with a larger λ, in which less is lost by rounding, that a smaller one has at most."""
+"""A smaller λ, which loses more to rounding, is taken if its error is at most this multiple of a larger one's."""
 _LEAST = 1e-3
-"""Of w, so that no coordinate is lost to later rounds."""
+"""Smallest entry of w, so that no coordinate is lost to later rounds."""
 _COORDINATES = 16
-"""That are compared at a time in an exported graph."""
+"""Coordinates per chunk of a distance in an exported graph."""
 _SINGULAR = 1e-13
-"""Eigenvalues of κ(c, c), over the largest, that are rounding."""
+"""Eigenvalues of κ(c, c), relative to the largest, that count as 0."""
 _ROWS = 2048
-"""Examples whose kernel is computed at a time."""
+"""Rows of the kernel computed at a time."""
 _SIDES = 2**15
-"""Pairs of examples, by several coordinates, that are looked at at a time."""
+"""Pairs of examples, times coordinates, processed at a time."""
 _OUTPUTS = 512
-"""Of one example, by several penalties, that are computed at a time."""
+"""Outputs of an example, times penalties, computed at a time."""
 
 
 @final
 class KernelMachine(CoordinateModel):
-    """Outputs that are an integral over training examples, fitted by kernel ridge regression.
+    """An integral over training examples, fitted by kernel ridge regression.
 
     Args:
         num_coordinates: d.
-        num_outputs: such as classes.
-        num_centres: m, at most; examples beyond it are learnt from, but are no centres.
-        num_rounds: times that w is learnt, at most; 0: w is 1, and coordinates count by how much they vary.
+        num_outputs: number of outputs, such as classes.
+        num_centres: most centres m; further examples are used in the fit, but are no centres.
+        num_rounds: most rounds in which w is learned; 0: w is 1, so that coordinates count by their variance.
 
     Attributes:
-        dual: float64 `(num_centres, num_outputs)`, A with what the regressand's readout does to it; 0 before a fit. A
-            parameter, so that gradient steps may go on from the fit.
+        dual: float64 `(num_centres, num_outputs)`, A after the regressand's readout; 0 before a fit. A parameter, so
+            that gradient steps may continue from the fit.
         bias: `(num_outputs,)`.
-        centres: `(num_centres, d)`, 0 where there are fewer.
+        centres: `(num_centres, d)`; unused rows are 0.
         relevance: `(2, d)`, w_1 and w_2.
         lengths: `(3,)`, ℓ_1 to ℓ_3.
         shares: `(4,)`; κ_2 alone before a fit.
@@ -118,7 +118,7 @@ class KernelMachine(CoordinateModel):
         check_count("models.KernelMachine", "num_centres", num_centres)
         check_count("models.KernelMachine", "num_rounds", num_rounds, least=0)
         self.num_rounds = num_rounds
-        # all in float64, since a smooth kernel's large terms cancel
+        # float64 even where other weights have 16 bits: a smooth kernel's large terms cancel
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates, dtype=torch.float64))
         self.register_buffer("relevance", torch.ones(2, num_coordinates, dtype=torch.float64))
@@ -128,7 +128,7 @@ class KernelMachine(CoordinateModel):
         self.register_buffer("penalty", torch.tensor(torch.nan, dtype=torch.float64))
 
     def forward(self, coordinates: Tensor) -> Tensor:
-        """`(B, d)` to outputs `(B, num_outputs)`, all equal before a fit."""
+        """Maps `(B, d)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
         with without_autocast(coordinates):
             # in float64, since the sum over centres has terms of both signs, which cancel
             coordinates = coordinates.to(self.bias.dtype).double()
@@ -172,7 +172,7 @@ class KernelMachine(CoordinateModel):
         self.dual[: len(weights)] = weights.to(self.dual)
 
     def kernel(self, x: Tensor, y: Tensor) -> Tensor:
-        """κ of `(B, d)` and `(m, d)`, float64, of the last fit."""
+        """Returns κ of the last fit between `(B, d)` and `(m, d)`, float64."""
         shares = self.shares.double()
         kernel = shares[0] * (x @ y.T) / self.square.double()
         for p, of in ((1, (_laplace,)), (2, (_laplace, _matern))):
@@ -213,7 +213,7 @@ class KernelMachine(CoordinateModel):
         """The best fit whose centres are some of the examples."""
         values, vectors = torch.linalg.eigh(self.kernel(centres, centres))
         kept = values > _SINGULAR * values[-1]
-        # by Φ = K T the penalty λ AᵀκA is that of a ridge regression, whose system loses no digits of small values
+        # with Φ = K T the penalty λ AᵀκA is that of a ridge regression, which loses no precision in small eigenvalues
         to_features = vectors[:, kept] / values[kept].sqrt()
         gram = to_features.new_zeros(2 * (to_features.shape[1],))
         right = to_features.new_zeros(len(gram), wanted.shape[1])
@@ -243,14 +243,14 @@ class KernelMachine(CoordinateModel):
         return best
 
     def _by_rows(self, x: Tensor, centres: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """K, some rows at a time."""
+        """Yields K in chunks of rows."""
         for rows in _row_blocks(len(x)):
             yield rows, self.kernel(x[rows], centres)
 
 
 @final
 class KernelFit(NamedTuple):
-    """The mean square of the left-out errors, λ, A, and what is said of each example left out, Ȳ taken off."""
+    """The mean square of the left-out errors, λ, A, and the left-out predictions less Ȳ."""
 
     error: float
     penalty: float
@@ -259,12 +259,12 @@ class KernelFit(NamedTuple):
 
 
 def best_fit(kernel: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor) -> KernelFit:
-    """The fit whose centres are all examples, by the best of some penalties.
+    """The fit with all examples as centres and the best of some penalties.
 
     Args:
         kernel: between the examples, `(n, n)`.
         wanted: Y - Ȳ, `(n, c)`.
-        members: the examples that are left out together; None: each by itself.
+        members: groups of examples that are left out together; None: each by itself.
         penalties: λ, ascending.
     """
     return best_fits(kernel, [wanted], members, penalties)[0]
@@ -273,7 +273,7 @@ def best_fit(kernel: Tensor, wanted: Tensor, members: list[Tensor] | None, penal
 def best_fits(
     kernel: Tensor, parts: Sequence[Tensor], members: list[Tensor] | None, penalties: Tensor
 ) -> list[KernelFit]:
-    """Likewise of each of several Y, of one decomposition of the kernel."""
+    """`best_fit` for each of several Y, with one decomposition of the kernel."""
     values, vectors = torch.linalg.eigh(kernel)
     return [_best_of(values.clamp_min(0), vectors, wanted, members, penalties) for wanted in parts]
 
@@ -303,7 +303,7 @@ def _best_of(
 
 @final
 class _Metric(NamedTuple):
-    """What a κ_p has learnt: w, ℓ, distances and the kernel between the examples, and the fit by it alone."""
+    """Learned parameters of κ_p: w and ℓ, with distances and kernel between the examples, and the fit by κ_p alone."""
 
     weight: Tensor
     length: float
@@ -320,7 +320,7 @@ _Shares = tuple[float, float, float, float]
 
 @final
 class _Smooth(NamedTuple):
-    """ℓ_3, κ_3 between the examples, and the fit by it alone."""
+    """ℓ_3, κ_3 between the examples, and the fit by κ_3 alone."""
 
     length: float
     kernel: Tensor
@@ -329,7 +329,7 @@ class _Smooth(NamedTuple):
 
 @final
 class _Choice(NamedTuple):
-    """The shares, what κ_1 and κ_2 have learnt, κ_3, and the fit by all of them."""
+    """The shares, the parameters of κ_1, κ_2 and κ_3, and the joint fit."""
 
     shares: _Shares
     metrics: _Metrics
@@ -339,28 +339,28 @@ class _Choice(NamedTuple):
 
 @final
 class _Part:
-    """The examples by which is chosen: coordinates, what is fitted less its mean, and who is left out with whom."""
+    """Examples on which choices are made: coordinates, centred targets, and groups that are left out together."""
 
     def __init__(self, x: Tensor, wanted: Tensor, members: list[Tensor] | None) -> None:
         self.x, self.wanted, self.members = x, wanted, members
         self.square = float(x.square().sum(1).mean()) or 1.0
 
     def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> KernelFit:
-        """The best of some penalties."""
+        """The fit with the best of some penalties."""
         return best_fit(kernel, self.wanted, self.members, penalties)
 
     def errors(self, fit: KernelFit) -> Tensor:
-        """The sizes of left-out errors, root mean squares over outputs, of each example or summed over each group."""
+        """Left-out errors, root mean squares over outputs, of each example or summed over each group."""
         found = (self.wanted - fit.left_out).square().mean(1).sqrt()
         return found if self.members is None else torch.stack([found[own].sum() for own in self.members])
 
     def plain(self) -> _Metrics:
-        """κ_1 and κ_2 with w = 1, and ℓ."""
+        """κ_1 and κ_2 with w = 1 and the best lengths."""
         one = torch.ones_like(self.x[0])
         return self._tried(1, one, LENGTHS), self._tried(2, one, LENGTHS)
 
     def learnt(self, plain: _Metrics, num_rounds: int = ROUNDS) -> _Metrics:
-        """w and ℓ of κ_1 and κ_2, from those of w = 1 on."""
+        """κ_1 and κ_2 with learned w, in rounds that start from w = 1."""
         found = list[_Metric]()
         for p, best in enumerate(plain, start=1):
             for _ in range(num_rounds):
@@ -373,7 +373,7 @@ class _Part:
         return found[0], found[1]
 
     def answers(self, choice: _Choice, x: Tensor) -> Tensor:
-        """What a fit to these examples tells of others, the mean taken off."""
+        """Predictions of a fit for other examples, less the mean."""
         kernel = choice.shares[0] * (x @ self.x.T) / self.square
         for p, metric in enumerate(choice.metrics, start=1):
             distance = _distance(x * metric.weight, self.x * metric.weight, p)
@@ -400,14 +400,14 @@ class _Part:
         return min(found, key=_error)
 
     def _sharper(self, p: int, metric: _Metric) -> list[Tensor]:
-        """The next w, by how steep f is along each coordinate."""
+        """Candidates of the next w, by the mean squared slope of f along each coordinate."""
         steep = self._steepness(p, metric)
         if float(steep.max()) == 0:
             return [metric.weight]
         return [((steep / steep.max()) ** exponent).clamp_min(_LEAST) for exponent in EXPONENTS]
 
     def _steepness(self, p: int, metric: _Metric) -> Tensor:
-        """g, of f at the examples; where κ_p has a kink, at the example itself, it has no slope."""
+        """g at the examples; the slope of κ_p at its kink, the example itself, counts as 0."""
         x, weight, dual = self.x, metric.weight, metric.fit.dual
         slope = -metric.kernel / metric.length
         if p == 1:
@@ -430,9 +430,9 @@ def _error(of: _Metric | _Smooth | _Choice) -> float:
 
 
 def _chosen_of_few(part: _Part, groups: Tensor | None, num_rounds: int = ROUNDS) -> _Choice:
-    """The choice with w = 1 or the learnt w, by predictions for parts of the examples of which w has learnt nothing.
+    """Chooses between w = 1 and the learned w by cross-validation, in which w is learned without the held-out part.
 
-    Its left-out errors are these, where w is learnt.
+    If w is learned, the cross-validated predictions become the left-out ones.
     """
     own, answers = dealt(len(part.x), groups, FOLDS, part.x.device), torch.zeros_like(part.wanted).repeat(2, 1, 1)
     for k in own.unique():
@@ -451,9 +451,9 @@ def _chosen_of_few(part: _Part, groups: Tensor | None, num_rounds: int = ROUNDS)
 
 
 def _chosen(part: _Part, metrics: _Metrics) -> _Choice:
-    """κ_3, and the shares of all kernels."""
+    """Chooses κ_3 and the shares of all kernels."""
     smooth, linear = part.smooth(metrics[1]), (part.x @ part.x.T) / part.square
-    # those that are one kernel alone are fitted already
+    # fits of single kernels exist already
     fits = {
         (0.0, 1.0, 0.0, 0.0): metrics[0].fit,
         (0.0, 0.0, 1.0, 0.0): metrics[1].fit,
@@ -482,7 +482,7 @@ def _chosen(part: _Part, metrics: _Metrics) -> _Choice:
     if smoothed.fit.error >= kinked.fit.error:
         return kinked
     smaller, larger = part.errors(smoothed.fit), part.errors(kinked.fit)
-    # among squares one example may drown all others, among sizes noise what differs
+    # squares may be dominated by one example, absolute errors by noise, so either test is enough
     is_sure = is_surely_less(smaller, larger) or is_surely_less(smaller.square(), larger.square())
     return smoothed if is_sure else kinked
 
@@ -508,23 +508,23 @@ def _matern(distance: Tensor, length: float | Tensor) -> Tensor:
 
 def _distance(x: Tensor, y: Tensor, p: int) -> Tensor:
     if values_can_be_read(x):
-        # by products of matrices, points that nearly coincide would lose all digits
+        # matrix products would lose all precision for nearly coincident points
         return torch.cdist(x, y, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
-    total = x.new_zeros(x.shape[0], y.shape[0])  # in the operations that any graph holds
+    total = x.new_zeros(x.shape[0], y.shape[0])  # in operations that can be exported
     for own, other in zip(x.split(_COORDINATES, 1), y.split(_COORDINATES, 1), strict=True):
         total = total + (own[:, None] - other).abs().pow(p).sum(-1)
     return total if p == 1 else total.sqrt()
 
 
 def _distances(x: Tensor, p: int) -> Tensor:
-    """Between all of some points, `(n, n)`; each is computed once."""
+    """Pairwise distances `(n, n)`, each computed once."""
     found = x.new_zeros(len(x), len(x))
     found.masked_scatter_(torch.ones_like(found, dtype=torch.bool).triu(1), torch.pdist(x, float(p)))
     return found + found.T
 
 
 def _median(distance: Tensor) -> float:
-    """Of the distances of different examples; 1 where all coincide, or there is one alone."""
+    """Median distance of different examples; 1 if all coincide or there is only one."""
     found = distance[~torch.eye(len(distance), dtype=torch.bool, device=distance.device)]
     if not len(found):
         return 1.0
@@ -532,10 +532,10 @@ def _median(distance: Tensor) -> float:
 
 
 def members_of(groups: Tensor | None, some: Tensor | None = None) -> list[Tensor] | None:
-    """The places of each group among some examples; None: each is left out by itself."""
+    """Indices of the members of each group among some examples; None: each is left out by itself."""
     if groups is None:
         return None
     own = groups if some is None else groups[some]
     numbers = own.unique()
-    # of a draw they may be one group alone, of which all would be left out
+    # a random sample may be of one group alone, which would leave out all examples
     return [(own == number).nonzero()[:, 0] for number in numbers] if len(numbers) > 1 else None

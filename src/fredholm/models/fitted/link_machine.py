@@ -1,15 +1,15 @@
-"""What a linear function and trees say of pairs of nodes of one graph, of which a missing edge is one.
+"""Predictions for pairs of nodes of one graph, such as missing edges, by a linear model and boosted trees.
 
 Legend
-    v           numbers of a pair of nodes (`pair_summaries.py`), of a graph without the edge that the pair may be
+    v           summaries of a pair of nodes (`pair_summaries.py`), in the graph without the pair's own edge
     f, g        a `RidgeHead` and `BoostedTrees` on v
 
-    outputs     (1 - a) f + a g, where both are read alike; a is the one of SHARES with the smallest mean square of
+    outputs     (1 - a) f + a g, after one readout of both; a is the one of SHARES with the smallest mean square of
                 left-out errors
 
-Edges are dealt into PARTS by their ends alone. A pair that is an edge of the graph is asked about in the graph without
-the edges of its part; any other in the whole graph. In a fit the pairs that are no edges are dealt likewise, and so see
-as many edges as the others do.
+Edges are divided into PARTS by a hash of their ends. A pair that is an edge is summarised in the graph without the
+edges of its part; any other pair in the whole graph. In a fit pairs that are no edges are divided in the same way, so
+that they see as many edges as the others do.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, MOST_OWN, PairSummaries, num_of_pair
-from fredholm.models.fitted.ridge_head import Heard, Regressand, RidgeHead
+from fredholm.models.fitted.ridge_head import Regressand, RidgeHead, ScoreRecorder
 from fredholm.models.fitted.second_reading import blended
 from fredholm.models.fitted.table_machine import SHARES
 from fredholm.models.node_model import NodeModelConfig
@@ -38,8 +38,8 @@ PARTS = 8
 class AskedPairs(NamedTuple):
     """A graph, and pairs of its nodes.
 
-    `edge_index (2, E)`, int64, are sources over targets, each edge once, or in both directions where none has one.
-    `features (N, F)` are floats of the nodes; F may be 0. `pairs (P, 2)`, int64, are nodes, a source before a target.
+    `edge_index (2, E)`, int64, holds sources and targets, each directed edge once or each undirected one in both
+    directions. `features (N, F)` are floats of the nodes; F may be 0. `pairs (P, 2)`, int64, are sources and targets.
     """
 
     edge_index: Tensor
@@ -49,17 +49,17 @@ class AskedPairs(NamedTuple):
 
 @final
 class LinkMachine(FittedModel[AskedPairs]):
-    """What a linear function and trees say of pairs of nodes, by how both are joined and by their features.
+    """Predicts for pairs of nodes, from their connections and features, by a linear model and trees.
 
     Args:
         num_features: F.
-        num_outputs: such as classes.
+        num_outputs: number of outputs, such as classes.
         is_directed: whether edges have directions.
         config: sizes.
 
     Attributes:
-        gain: `(2, num_outputs)`, by what the outputs of both parts are multiplied.
-        shift: `(num_outputs,)`.
+        gain: `(2, num_outputs)`, factors of the outputs of both parts.
+        shift: `(num_outputs,)`, added to the outputs.
 
     Raises:
         ValueError: on sizes out of range.
@@ -77,16 +77,16 @@ class LinkMachine(FittedModel[AskedPairs]):
         learns_by_steps: ClassVar[bool] = False
 
         num_trees: int = 100
-        """Of each fold, at most; 0: there are none."""
+        """Most trees of each fold; 0: no trees."""
 
         def __post_init__(self) -> None:
             check_count("models.LinkMachine", "num_trees", self.num_trees, least=0)
 
         def check_nodes(self) -> None:
-            """See `NodeModelConfig.check_nodes`: it answers for pairs of nodes in any case."""
+            """See `NodeModelConfig.check_nodes`: there is nothing to check, as outputs are for pairs of nodes."""
 
         def build(self, num_features: int, num_outputs: int, *, is_directed: bool) -> "LinkMachine":
-            """A new model, from the global torch seed."""
+            """Builds a model, with random numbers from the global torch seed."""
             return LinkMachine(num_features, num_outputs, self, is_directed=is_directed)
 
     def __init__(self, num_features: int, num_outputs: int, config: Config, *, is_directed: bool) -> None:
@@ -103,7 +103,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         self.register_buffer("shift", torch.zeros(num_outputs))
 
     def forward(self, inputs: AskedPairs) -> Tensor:
-        """Pairs to outputs `(P, num_outputs)`, all equal before a fit.
+        """Maps pairs to outputs `(P, num_outputs)`, which are all equal before a fit.
 
         Raises:
             ValueError: features of another number, or ends that are no nodes.
@@ -136,7 +136,7 @@ class LinkMachine(FittedModel[AskedPairs]):
             raise ValueError(f"models.LinkMachine: there are {len(targets)} targets of {len(inputs.pairs)} pairs")
         self._learn_directions(inputs.features)
         numbers = self._numbers(inputs, self._parts(inputs.pairs))
-        of_linear, of_trees = Heard(regressand), Heard(regressand)
+        of_linear, of_trees = ScoreRecorder(regressand), ScoreRecorder(regressand)
         of_linear_alone = self.linear.fit(numbers, targets, of_linear, groups=groups)
         self.gain.copy_(torch.tensor([[1.0], [0.0]]))
         self.shift.zero_()
@@ -165,8 +165,8 @@ class LinkMachine(FittedModel[AskedPairs]):
             )
         if not values_can_be_read(*inputs):
             raise ValueError(
-                "models.LinkMachine: which edges are left out depends on which pairs are asked about, which "
-                "torch.compile, torch.export, vmap and tensors without values do not know; call it as it is"
+                "models.LinkMachine: the edges that are left out depend on the pairs, whose values torch.compile, "
+                "torch.export, vmap and meta tensors do not have; call the model eagerly"
             )
         for what, ends in (("edges", edges), ("pairs", pairs)):
             if ends.numel() and not 0 <= int(ends.min()) <= int(ends.max()) < len(features):
@@ -176,15 +176,15 @@ class LinkMachine(FittedModel[AskedPairs]):
                 )
 
     def _parts(self, ends: Tensor) -> Tensor:
-        """The part of pairs `(n, 2)`, int64 `(n,)`, from 0 on; that of both orders where none is directed."""
+        """The part of pairs `(n, 2)`, int64 `(n,)` from 0; undirected pairs get the same in both orders."""
         low, high = (ends if self.is_directed else ends.sort(1).values).unbind(1)
         mixed = low * 0x9E3779B1 + high * 0x85EBCA77
         return (mixed ^ (mixed >> 15)) % PARTS
 
     @torch.no_grad()
     def _numbers(self, inputs: AskedPairs, without: Tensor) -> Tensor:
-        """v `(P, numbers)`, each in the graph without the edges of a part `(P,)`; PARTS: with all of them."""
-        # in one order where none is directed, since rounding may put two orders on two sides of a question
+        """v `(P, numbers)`, each in the graph without the edges of the part `(P,)`; PARTS: of no part."""
+        # undirected pairs in one order, since rounding could put the two orders on different sides of a split
         pairs = inputs.pairs if self.is_directed else inputs.pairs.sort(1).values
         found = torch.empty(len(pairs), self.linear.weight.shape[1], device=pairs.device)
         with without_autocast(found):
@@ -194,7 +194,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         return found
 
     def _summaries(self, inputs: AskedPairs, without: int) -> PairSummaries:
-        """Of the graph without the edges of a part; those of the whole graph are kept until another one comes."""
+        """Summaries in the graph without the edges of a part; those of the last whole graph are cached."""
         edges, features, directions = inputs.edge_index, inputs.features, self.directions
         if without < PARTS:
             edges = edges[:, self._parts(edges.T) != without]
@@ -213,4 +213,4 @@ class LinkMachine(FittedModel[AskedPairs]):
 
 
 _LAST_ASKED = WeakKeyDictionary[LinkMachine, PairSummaries]()
-"""Of the whole graph that a machine was asked about last; beside machines, since copies and files need none of it."""
+"""Cached summaries of the last whole graph of each machine; not an attribute, so that it is not copied or saved."""

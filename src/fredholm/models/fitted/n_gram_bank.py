@@ -1,32 +1,32 @@
-"""How often each n-gram of tokens and of letters stands in a sentence, and a linear head in closed form.
+"""Counts of n-grams of tokens and of letters in a sentence, and a linear head in closed form.
 
 Legend
     t_1 ... t_N  tokens of a sentence, its marks included      g       up to `order` tokens in a row, or `letter_order`
                                                                        letters of a word, of the first or of the second
                                                                        sentence of a pair
-    n            sentences to learn from; n_g of them hold g   μ       the even measure of mass 1 on the N places, or
-                                                                       on those of the letters
-    Y (n, c)     what is fitted, as a `Regressand` says        λ > 0   the penalty
-    |g|          tokens of g                                   s       share of an n-gram by a further token, 0 to 1
+    n            training sentences; n_g of them contain g     μ       the uniform measure of mass 1 on the N positions,
+                                                                       or on those of the letters
+    Y (n, c)     regression targets, from a `Regressand`       λ > 0   the penalty
+    |g|          tokens of g                                   s       factor of an n-gram per further token, 0 to 1
     a            share of letters, 0 or LETTERS
 
-    count           c_g = N ∫ 1[g stands at x] dμ(x)
+    count           c_g = N ∫ 1[g begins at x] dμ(x)
     rarity          r_g = s^(|g| - 1) (1 + log((1 + n) / (1 + n_g))), without s for letters
     features        x_g = (1 + log c_g) r_g, 0 where c_g is; of a sentence X = [√(1-a) x / ‖x‖, √a x' / ‖x'‖], where x
-                    is of tokens and x' of letters. An n-gram that all n sentences hold equally often, such as a mark,
-                    has none: it tells nothing, and would take length from others
+                    is of tokens and x' of letters. An n-gram that is equally frequent in all sentences, such as a mark,
+                    has no feature: it is uninformative, and would shorten the others in the normalisation
     W(λ) = argmin_W ‖(X - X̄) W - (Y - Ȳ)‖² + λ‖W‖² = (X - X̄)ᵀ A,   (C X Xᵀ C + λI) A = Y - Ȳ,   C = I - 1/n
-    scores = Ȳ + γ (X - X̄) W(λ);  outputs are read from them as the regressand says
+    scores = Ȳ + γ (X - X̄) W(λ);  outputs are the regressand's readout of the scores
 
-λ is the one with the smallest mean square of the errors on sentences that were left out: each of FOLDS parts by a fit
-to the others, and γ ≥ 0 the gain with which these are smallest. A sentence has little in common with others, so what
-these say of it is too close to Ȳ, the more so the fewer there are. So is s of SHARES, with a = 0: 1, unless less has
-errors that are smaller by two standard errors of the difference. Where single words decide, pairs of them are many
-more features that tell little else, and take length from the words. Then a is LETTERS where that has the smaller
-errors. Letters tell what words have in common that are rare or were never seen; the space before a word and after it
-is one of its letters.
+λ minimises the mean square of left-out errors: each of FOLDS parts is predicted by a fit to the others. γ ≥ 0 is the
+gain that minimises these too: a sentence has little in common with others, so that predictions from these are too
+close to Ȳ, the more so the fewer there are. s is chosen likewise from SHARES, with a = 0: 1, unless a smaller one has
+errors smaller by two standard errors of the difference. Where single words decide, pairs of words are many more
+features with little further information, and shorten the words' features in the normalisation. Then a is LETTERS if
+that has the smaller errors. N-grams of letters connect rare and unseen words to similar ones; the spaces before and
+after a word count as letters of it.
 The systems are solved by conjugate gradients in float64, from the largest penalty on, each from the solution of the one
-before; penalties end once PATIENCE of them in a row were no better.
+before; the search stops after PATIENCE penalties in a row that are no better.
 
 Source: term frequencies on a logarithmic scale and inverse document frequencies, Salton and Buckley, Term-weighting
 approaches in automatic text retrieval (1988); 1 is added to counts and rarities, so that none is 0. That linear models
@@ -51,39 +51,39 @@ from fredholm.models.fitted.ridge_head import Regressand, check_groups, dealt, i
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
 
 PENALTIES = torch.logspace(1, -3, 9, dtype=torch.float64)
-"""Values of λ that are tried, in multiples of the mean square of the rows of C X."""
+"""Candidates of λ, in multiples of the mean square of the rows of C X."""
 FOLDS = 10
-"""Parts that are left out in turn; where there are fewer sentences, or groups of them, as many as those."""
+"""Number of folds of cross-validation; at most the number of sentences, or of groups of them."""
 PATIENCE = 2
 SHARES = (1.0, 0.5, 0.25, 0.0)
-"""Values of s that are tried, each as long as the one before was better than those before it."""
+"""Candidates of s, tried in this order until one is no better."""
 TOLERANCE = 1e-5
-"""Of a system's residual, in units of its right-hand side."""
+"""Relative residual at which conjugate gradients stop."""
 MOST_ITERATIONS = 1000
 COLUMNS = 64
-"""Of the systems that are solved at once."""
+"""Columns of the systems solved at once."""
 MOST_GRAMS = 262_144
-"""N-grams of each kind of a bank that is sized by its sentences, at most."""
+"""Most n-grams of each kind in a bank that is sized by its sentences."""
 LETTERS = 0.5
-"""Value of a that is tried."""
+"""Candidate of a, beside 0."""
 MOST_LETTERS = 1 << 21
-"""Of the training sentences, where nobody says that letters are read: of more, words say as much, in less time."""
+"""Most letters of the training sentences for which n-grams of letters are a default; beyond it words suffice."""
 
 ROUNDING = 1e-12
-"""Of numbers near 1, what is no larger."""
+"""Numbers up to which values of order 1 count as rounding errors."""
 
 _NONE = torch.iinfo(torch.int64).max
-"""In place of an n-gram, where there are fewer than there is room for."""
+"""Filler of unused entries of the n-grams."""
 
 
 @final
 class _Symbols(NamedTuple):
-    """Tokens or letters of rows, one row after the other, each `(E,)`.
+    """Tokens or letters of consecutive rows, each `(E,)`.
 
     Args:
-        row: whose it is.
-        symbol: its number.
-        is_second: whether a sentence of the row ended before.
+        row: row of the symbol.
+        symbol: index of the symbol.
+        is_second: whether it follows the end of the row's first sentence.
     """
 
     row: Tensor
@@ -93,13 +93,13 @@ class _Symbols(NamedTuple):
 
 @final
 class _Grams(nn.Module):
-    """The n-grams of one kind that count, by number, and r of each without s.
+    """The known n-grams of one kind, by number, with r of each without s.
 
     Args:
-        size: how many symbols there are.
+        size: number of symbols.
         order: most symbols of an n-gram.
-        count: n-grams, at most.
-        space: the symbol that may only begin an n-gram or end it; None: there is none.
+        count: most n-grams.
+        space: a symbol that an n-gram may only begin or end with; None: none.
     """
 
     known: Tensor
@@ -115,9 +115,10 @@ class _Grams(nn.Module):
         return len(self.known)
 
     def occurrences(self, symbols: _Symbols) -> tuple[Tensor, Tensor]:
-        """Where n-grams stand: the row, and the number of each n-gram, int64 `(E,)`.
+        """Returns the row and the number of each occurrence of an n-gram, int64 `(E,)`.
 
-        The numbers are the symbols' as digits, after those of all shorter n-grams; a second sentence's come last.
+        A number has the symbols as digits, after the numbers of all shorter n-grams; those of second sentences are
+                last.
         """
         row, symbol, is_second = symbols
         start = is_second * (_numbers(self.size, self.order) // 2)
@@ -135,7 +136,7 @@ class _Grams(nn.Module):
         return torch.cat(rows), torch.cat(keys)
 
     def choose(self, batches: Iterable[tuple[_Symbols, int]]) -> None:
-        """The n-grams in most rows, and their rarity, from symbols and the number of rows that they are of."""
+        """Chooses the n-grams that occur in most rows, and their rarity, from batches of symbols and row counts."""
         found, num_rows = [torch.empty(2, 0, dtype=torch.int64, device=self.known.device)], 0
         for symbols, count in batches:
             row, key = self.occurrences(symbols)
@@ -148,8 +149,8 @@ class _Grams(nn.Module):
         fewest, often = (
             torch.zeros_like(keys).scatter_reduce(0, place, times, how, include_self=False) for how in ("amin", "amax")
         )
-        tells = (counts < num_rows) | (fewest < often)
-        keys, counts = keys[tells], counts[tells]
+        is_informative = (counts < num_rows) | (fewest < often)
+        keys, counts = keys[is_informative], counts[is_informative]
         most = counts.argsort(descending=True, stable=True)[: len(self)].sort().values
         self.known.fill_(_NONE)
         self.rarity.zero_()
@@ -157,7 +158,7 @@ class _Grams(nn.Module):
         self.rarity[: len(most)] = (1 + ((1 + num_rows) / (1 + counts[most].double())).log()).to(self.rarity)
 
     def features(self, symbols: _Symbols, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """x / ‖x‖, entry by entry: rows and n-grams, int64 `(E,)`, in order, and values, float64 `(E,)`."""
+        """Returns x / ‖x‖ as sparse entries: rows and n-grams, int64 `(E,)`, sorted, and values, float64 `(E,)`."""
         row, key = self.occurrences(symbols)
         gram = torch.searchsorted(self.known, key).clamp_max(len(self) - 1)
         is_known = (self.known[gram] == key) & (self.rarity[gram] > 0)
@@ -169,7 +170,7 @@ class _Grams(nn.Module):
 
     @property
     def num_symbols(self) -> Tensor:
-        """|g| of each; of what is no n-gram it is of no account."""
+        """|g| of each n-gram; undefined for unused entries."""
         place = self.known % (_numbers(self.size, self.order) // 2)
         ends = torch.tensor([self.size**k for k in range(1, self.order + 1)], device=place.device).cumsum(0)
         return 1 + torch.searchsorted(ends, place, right=True)
@@ -177,13 +178,13 @@ class _Grams(nn.Module):
 
 @final
 class _Spelling(nn.Module):
-    """The letters of tokens, by number; 0 is the space.
+    """The letters of tokens as indices; 0 is the space.
 
     Args:
-        spelling: of a `TokenReading`.
+        spelling: spelling of the tokens in a `TokenReading`.
 
     Attributes:
-        size: how many letters there are, the space included.
+        size: number of letters, including the space.
     """
 
     letters: Tensor
@@ -198,7 +199,7 @@ class _Spelling(nn.Module):
         self.register_buffer("ends", ends, persistent=False)
 
     def forward(self, tokens: _Symbols) -> _Symbols:
-        """Letters for tokens; of spaces in a row the last alone."""
+        """Spells tokens by letters; of consecutive spaces only the last is kept."""
         counts = self.ends.diff()[tokens.symbol]
         row, is_second = (each.repeat_interleave(counts) for each in (tokens.row, tokens.is_second))
         before = (counts.cumsum(0) - counts - self.ends[tokens.symbol]).repeat_interleave(counts)
@@ -209,24 +210,24 @@ class _Spelling(nn.Module):
 
 
 def _alphabet(spelling: Sequence[str]) -> dict[str, int]:
-    """The numbers of letters other than the space, from 1 on."""
+    """Indices of the letters other than the space, from 1."""
     return {letter: number for number, letter in enumerate(sorted({*"".join(spelling)} - {" "}), 1)}
 
 
 @final
 class NGramBank(FittedModel[Tensor]):
-    """Weighted counts of the n-grams of a sentence, and a ridge regression on them.
+    """A ridge regression on weighted counts of the n-grams of a sentence.
 
-    Takes rows of tokens, int64 `(B, N)`, filled up at their ends; what an n-gram was not seen in training says nothing.
+    Takes rows of tokens, int64 `(B, N)`, padded at their ends; n-grams that were not seen in training are ignored.
 
     Args:
-        reading: the rows.
-        num_outputs: such as classes.
-        config: which n-grams.
+        reading: description of the rows.
+        num_outputs: number of outputs, such as classes.
+        config: lengths and numbers of n-grams.
 
     Attributes:
-        num_features: n-grams of both kinds.
-        weight: `(num_features, num_outputs)`; 0 before a fit. A parameter, so that gradient steps may go on from it.
+        num_features: number of n-grams of both kinds.
+        weight: `(num_features, num_outputs)`; 0 before a fit. A parameter, so that gradient steps may continue from it.
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
         letter_share: a of the last fit, a float64 scalar; 0 before one.
@@ -241,19 +242,19 @@ class NGramBank(FittedModel[Tensor]):
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SentenceModelConfig):
-        """Which n-grams count."""
+        """Lengths and numbers of n-grams."""
 
         learns_by_steps: ClassVar[bool] = False
 
         order: int = 2
         """Most tokens of an n-gram."""
         num_grams: int = 65_536
-        """N-grams of tokens that have a weight, at most: those in most of the training sentences, the shorter first.
-        What all of these hold equally often has none."""
+        """Most n-grams of tokens: those in most of the training sentences, the shorter first. N-grams that all
+        sentences contain equally often are left out."""
         letter_order: int = 5
-        """Most letters of an n-gram of letters; 0: there are none."""
+        """Most letters of an n-gram of letters; 0: no n-grams of letters."""
         num_letter_grams: int = 65_536
-        """N-grams of letters that have a weight, at most, likewise; refused where there are none."""
+        """Most n-grams of letters, likewise; refused where there are none."""
 
         def __post_init__(self) -> None:
             name = "models.NGramBank"
@@ -265,18 +266,18 @@ class NGramBank(FittedModel[Tensor]):
                 refuse_idle(name, NGramBank.Config, "letter_order=0", "give letter_order", **given)
 
         def check(self) -> None:
-            """See `SentenceModelConfig.check`: it gives one answer in any case."""
+            """See `SentenceModelConfig.check`: there is nothing to check, as there is one output per text."""
 
         def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-            """See `SentenceModelConfig.recommended`: as many n-grams as the rows have, but at most MOST_GRAMS.
+            """See `SentenceModelConfig.recommended`: as many n-grams as the rows contain, at most MOST_GRAMS.
 
-            No letters, unless they are asked for, where there are more than MOST_LETTERS. Of an alphabet of thousands
-            n-grams of letters are as long as can be numbered.
+            Letters are left out by default where there are more than MOST_LETTERS. With an alphabet of thousands of
+            letters the order is lowered until n-grams can be numbered.
             """
             default, config = NGramBank.Config(), self
-            is_asked = (self.letter_order, self.num_letter_grams) != (default.letter_order, default.num_letter_grams)
+            is_set = (self.letter_order, self.num_letter_grams) != (default.letter_order, default.num_letter_grams)
             if reading.spelling is None:
-                config = self if is_asked else dataclasses.replace(self, letter_order=0)
+                config = self if is_set else dataclasses.replace(self, letter_order=0)
             elif self.letter_order == default.letter_order:
                 config = dataclasses.replace(self, letter_order=_longest(reading.spelling, self.letter_order))
             bank, letters = NGramBank(reading, 1, dataclasses.replace(config, num_grams=1)), 0
@@ -284,13 +285,13 @@ class NGramBank(FittedModel[Tensor]):
             for tokens in rows:
                 symbols = bank.tokens_of(tokens)
                 tokens_seen.add(bank.of_tokens.occurrences(symbols)[1])
-                if bank.spelling is None or bank.of_letters is None or (letters > MOST_LETTERS and not is_asked):
+                if bank.spelling is None or bank.of_letters is None or (letters > MOST_LETTERS and not is_set):
                     continue
                 spelt = bank.spelling(symbols)
                 letters += len(spelt.symbol)
-                if letters <= MOST_LETTERS or is_asked:
+                if letters <= MOST_LETTERS or is_set:
                     letters_seen.add(bank.of_letters.occurrences(spelt)[1])
-            if letters > MOST_LETTERS and not is_asked:
+            if letters > MOST_LETTERS and not is_set:
                 config = dataclasses.replace(config, letter_order=0)
             counted = {"num_grams": tokens_seen}
             if config.letter_order:
@@ -312,8 +313,8 @@ class NGramBank(FittedModel[Tensor]):
         if config.letter_order:
             if reading.spelling is None:
                 raise ValueError(
-                    f"models.NGramBank: letter_order is {config.letter_order}, and the reading does not say what its "
-                    "tokens spell; give TokenReading.spelling, or letter_order=0"
+                    f"models.NGramBank: letter_order is {config.letter_order}, and the reading has no spelling of its "
+                    "tokens; give TokenReading.spelling, or letter_order=0"
                 )
             self.spelling = _Spelling(reading.spelling)
             _check_numbers("letter_order", config.letter_order, self.spelling.size, "letters")
@@ -325,11 +326,11 @@ class NGramBank(FittedModel[Tensor]):
         self.register_buffer("letter_share", torch.tensor(0.0, dtype=torch.float64))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Rows `(B, N)` to outputs `(B, num_outputs)`, all equal before a fit."""
+        """Maps rows `(B, N)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
         if not values_can_be_read(tokens):
             raise ValueError(
-                "models.NGramBank: how many n-grams rows have depends on their tokens, and no graph of operations "
-                "holds that; take a model that learns by steps, such as sentence-stack; of a table leave its texts out"
+                "models.NGramBank: the number of n-grams depends on the tokens, which no graph can hold; take a "
+                "network, such as sentence-stack, or leave the texts of a table out"
             )
         row, gram, value = self.features(tokens)
         start = self.weight.new_zeros(len(tokens), len(self.bias))
@@ -339,7 +340,7 @@ class NGramBank(FittedModel[Tensor]):
     def fit(
         self, batches: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
-        """Takes the n-grams from the training sentences, and fits the head; see `FittedModel.fit`."""
+        """Chooses the n-grams of the training sentences and fits the head; see `FittedModel.fit`."""
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.NGramBank: there are fewer than 2 sentences; expected some to fit to")
         check_groups("models.NGramBank", groups, sum(len(targets) for _, targets in batches))
@@ -367,13 +368,13 @@ class NGramBank(FittedModel[Tensor]):
         return readout(fit.left_out)
 
     def _choose(self, rows: Sequence[Tensor]) -> None:
-        """The n-grams of both kinds, from the training rows."""
+        """Chooses the n-grams of both kinds from the training rows."""
         self.of_tokens.choose((self.tokens_of(tokens), len(tokens)) for tokens in rows)
         if self.spelling is not None and self.of_letters is not None:
             self.of_letters.choose((self.spelling(self.tokens_of(tokens)), len(tokens)) for tokens in rows)
 
     def _fit_of_tokens(self, rows: Sequence[Tensor], wanted: Tensor, part: Tensor, groups: Tensor | None) -> "_Ridge":
-        """The fit to n-grams of tokens, which sets s."""
+        """Fits to n-grams of tokens alone, which chooses s."""
         grams = self.of_tokens
         further, rarity = grams.num_symbols - 1, grams.rarity.clone()
         errors, fit, chosen = list[Tensor](), None, rarity
@@ -390,7 +391,7 @@ class NGramBank(FittedModel[Tensor]):
         return fit
 
     def sparse(self, batches: Sequence[Tensor]) -> Tensor:
-        """X of all rows, float64 `(n, p)`."""
+        """Returns X of all rows, sparse float64 `(n, p)`."""
         parts, start = list[Tensor](), 0
         for tokens in batches:
             row, gram, value = self.features(tokens)
@@ -401,7 +402,7 @@ class NGramBank(FittedModel[Tensor]):
         return torch.sparse_coo_tensor(places, bits.view(torch.float64), shape, check_invariants=False).coalesce()
 
     def features(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """X of rows `(B, N)`, entry by entry: rows and n-grams, int64 `(E,)`, and values, float64 `(E,)`.
+        """Returns X of rows `(B, N)` as sparse entries: rows and n-grams, int64 `(E,)`, and values, float64 `(E,)`.
 
         N-grams of letters are numbered after those of tokens.
         """
@@ -414,7 +415,7 @@ class NGramBank(FittedModel[Tensor]):
         return torch.cat([row, letters[0]]), gram, torch.cat([(1 - share) ** 0.5 * value, share**0.5 * letters[2]])
 
     def tokens_of(self, tokens: Tensor) -> _Symbols:
-        """The tokens of rows `(B, N)`, without what fills these up.
+        """Returns the tokens of rows `(B, N)`, without padding.
 
         Raises:
             ValueError: tokens out of range.
@@ -429,7 +430,7 @@ class NGramBank(FittedModel[Tensor]):
 
 @final
 class _Distinct:
-    """How many different numbers there are in tensors that come one by one."""
+    """Counts the distinct numbers in a sequence of tensors."""
 
     def __init__(self) -> None:
         self._seen, self._waiting, self._count = torch.empty(0, dtype=torch.int64), list[Tensor](), 0
@@ -437,7 +438,7 @@ class _Distinct:
     def add(self, numbers: Tensor) -> None:
         self._waiting.append(numbers)
         self._count += len(numbers)
-        if self._count > len(self._seen):  # all are sorted as often as their number doubles, not with each tensor
+        if self._count > len(self._seen):  # sorted whenever the count doubles, not for each tensor
             self._sort()
 
     def _sort(self) -> None:
@@ -450,7 +451,7 @@ class _Distinct:
 
 
 def _numbers(vocab_size: int, order: int) -> int:
-    """How many n-grams there can be, in both sentences of a pair."""
+    """Number of possible n-grams, in both sentences of a pair."""
     return 2 * sum(vocab_size**k for k in range(1, order + 1))
 
 
@@ -463,13 +464,13 @@ def _check_numbers(setting: str, order: int, size: int, what: str) -> None:
 
 
 def _longest(spelling: Sequence[str], most: int) -> int:
-    """Letters of the longest n-grams that can be numbered, up to so many."""
+    """The largest order of letters, at most `most`, whose n-grams can be numbered."""
     size = 1 + len(_alphabet(spelling))
     return max(order for order in range(most + 1) if _numbers(size, order) < _NONE)
 
 
 class _Ridge(NamedTuple):
-    """W, the scores' constant, λ, and the scores of each sentence by the fit without its part."""
+    """W, the constant of the scores, λ, and the left-out scores of each sentence."""
 
     weight: Tensor
     bias: Tensor
@@ -478,9 +479,9 @@ class _Ridge(NamedTuple):
 
 
 def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
-    """The fit of sparse features `(n, p)` to `(n, c)`; parts from 0 on."""
+    """Fits sparse features `(n, p)` to `(n, c)`; `part` is the fold of each sentence, from 0."""
     unit = _mean_square(features)
-    unit = unit if unit > ROUNDING else 1.0  # of rows that are all alike
+    unit = unit if unit > ROUNDING else 1.0  # 0 if all rows are equal
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         features, turned = features.to_sparse_csr(), features.t().coalesce().to_sparse_csr()
@@ -488,16 +489,16 @@ def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     together = max(1, COLUMNS // wanted.shape[1])
     without = [_Fits(features, turned, wanted, part[:, None] != some) for some in parts.split(together)]
     whole = _Fits(features, turned, wanted, torch.ones_like(part, dtype=torch.bool)[:, None])
-    # of the others alone: where the gain is small a sentence would else tell itself by its part in the mean
+    # the mean of the others: with a small gain a sentence would otherwise predict itself by its part in the mean
     without_own = torch.cat([fits.mean for fits in without])[part]
     aim, best, least, worse = wanted - without_own, None, float("inf"), 0
     for penalty in (PENALTIES * unit).tolist():
         scores = torch.cat([fits.scores(penalty) for fits in without], 1)
-        told = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
-        square, tells = float(told.square().sum()), float((told * aim).sum())
-        # what is rounding would have a gain that makes it large
-        gain = max(0.0, tells / square) if square > ROUNDING**2 * float(aim.square().sum()) else 1.0
-        left_out = without_own + gain * told
+        centred = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
+        square, product = float(centred.square().sum()), float((centred * aim).sum())
+        # rounding errors would get a gain that makes them large
+        gain = max(0.0, product / square) if square > ROUNDING**2 * float(aim.square().sum()) else 1.0
+        left_out = without_own + gain * centred
         error = float((wanted - left_out).square().mean())
         if error < least:
             least, worse, best = error, 0, (penalty, gain, left_out)
@@ -513,20 +514,20 @@ def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
 
 
 def _mean_square(features: Tensor) -> float:
-    """Of the rows of C X."""
+    """Mean square of the rows of C X."""
     mean = torch.sparse.sum(features, dim=0).values() / len(features)
     return float(features.values().square().sum() / len(features) - mean.square().sum())
 
 
 @final
 class _Fits:
-    """Fits, each to some of the sentences, whose features and targets are centred.
+    """Several fits, each to a subset of the sentences with centred features and targets.
 
     Args:
-        features: sparse `(n, p)` by rows, of all sentences.
-        turned: their transpose, by rows too.
+        features: features of all sentences, sparse CSR `(n, p)`.
+        turned: their transpose, in CSR too.
         wanted: `(n, c)`.
-        counts: bool `(n, f)`, the sentences that each fit is to.
+        counts: bool `(n, f)`, the sentences of each fit.
 
     Attributes:
         mean: Ȳ of each fit, `(f, c)`.
@@ -540,32 +541,32 @@ class _Fits:
         self._dual = torch.zeros_like(self._errors)
 
     def _mean_of(self, values: Tensor) -> Tensor:
-        """`(n, f, c)` to `(f, c)`."""
+        """Mean over the sentences of each fit, `(n, f, c)` to `(f, c)`."""
         return (self._counts * values).sum(0) / self._counts.sum(0)
 
     def _times(self, matrix: Tensor, values: Tensor) -> Tensor:
-        """A sparse `(m, n)` with `(n, f, c)`, to `(m, f, c)`."""
+        """Product of a sparse `(m, n)` with `(n, f, c)`, to `(m, f, c)`."""
         return (matrix @ values.flatten(1)).unflatten(1, values.shape[1:])
 
     def _gram(self, dual: Tensor) -> Tensor:
-        """C X Xᵀ C of what is centred."""
+        """C X Xᵀ C applied to centred values."""
         found = self._times(self._features, self._times(self._turned, dual))
         return self._counts * (found - self._mean_of(found))
 
     def solved(self, penalty: float) -> tuple[Tensor, Tensor]:
-        """The weights `(p, f, c)` and the scores' constants `(f, c)`."""
+        """Solves for the weights `(p, f, c)` and the constants of the scores `(f, c)`."""
         self._dual = _conjugate_gradients(lambda a: self._gram(a) + penalty * a, self._errors, self._dual)
         weight = self._times(self._turned, self._dual)
         return weight, self.mean - self._mean_of(self._times(self._features, weight))
 
     def scores(self, penalty: float) -> Tensor:
-        """Of all sentences, `(n, f, c)`."""
+        """Scores of all sentences, `(n, f, c)`."""
         weight, bias = self.solved(penalty)
         return self._times(self._features, weight) + bias
 
 
 def _conjugate_gradients(apply: Callable[[Tensor], Tensor], wanted: Tensor, start: Tensor) -> Tensor:
-    """The solution of a positive definite system for each column of `wanted` `(n, ...)`, from a start on."""
+    """Solves a positive definite system for each column of `wanted` `(n, ...)`, from an initial guess."""
     x, left = start.clone(), wanted - apply(start)
     direction, square = left.clone(), left.square().sum(0)
     goal = TOLERANCE**2 * wanted.square().sum(0)

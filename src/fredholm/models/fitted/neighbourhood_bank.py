@@ -1,27 +1,27 @@
-"""How the neighbourhoods of a graph's nodes are distributed, by waves and colours, and a linear head in closed form.
+"""The distribution of neighbourhoods in a graph, by random waves and exact colours, and a linear head in closed form.
 
 Legend
     h_v (F,)     features of node v              a_wv > 0   weight of the edge from w to v, times the mass of w
     e_wv (c,)    features of the edge            H          `hops`
     μ            the measure of the nodes, of mass 1 in each graph
-    τ            the scale; in SCALES, that of the smallest left-out errors of the head
+    τ            the scale; the one of SCALES with the smallest left-out errors of the head
 
-    (A f)(v) = Σ_w a_wv f(w) / Σ_w a_wv, 0 where no edge ends at v; of features of edges likewise
+    (A f)(v) = Σ_w a_wv f(w) / Σ_w a_wv, 0 where no edge ends at v; likewise for features of edges
     u = [h, A e]        z_v = [u, A u, ..., A^H u](v)  in R^M
-    waves       ψ_k(z) = cos(τ w_k·z / √M + β_k),   w_k ~ N(0, I),  β_k even in [0, 2π)
+    waves       ψ_k(z) = cos(τ w_k·z / √M + β_k),   w_k ~ N(0, I),  β_k uniform in [0, 2π)
     features    m_k = ∫ ψ_k(z_v) dμ(v),  s_k = (∫ (ψ_k(z_v) - m_k)² dμ(v))^½,  and the roots of the counts of colours of
                 depth up to H (`weisfeiler_lehman.py`), three blocks;   logits from `RidgeHead`
 
 2/K Σ_k m_k m'_k tends to ∫∫ exp(-τ² |z_v - z'_w|² / 2M) dμ(v) dμ'(w), so that a linear function of all m is any smooth
 functional of the distribution of neighbourhoods: a kernel mean (Smola et al., A Hilbert space embedding for
-distributions, 2007) by random features (Rahimi and Recht, 2007). What is averaged along the edges, and learns nothing,
-are the features of Wu et al. (arXiv 1902.07153). Deviations: theirs A is symmetric and counts the node itself, and only
-A^H u is read; s_k, the shares of blocks, and τ from left-out errors are this library's.
+distributions, 2007) by random features (Rahimi and Recht, 2007). The averages along edges, without learned weights, are
+the features of Wu et al. (arXiv 1902.07153). Deviations: their A is symmetric and includes the node itself, and they
+use A^H u alone; s_k, the shares of blocks, and τ from left-out errors are this library's.
 
-Averages along edges forget which neighbour came along which edge. Where nodes are of few kinds, a colour of Weisfeiler
-and Lehman is the indicator of one exact neighbourhood, and its count an integral as m_k is. Counts are not divided by
-their deviations, as colours of few graphs would have all the weight. τ and the share of s are chosen without colours,
-then the share of these.
+Averages along edges lose the pairing of neighbours and edges. Where nodes are of few kinds, a Weisfeiler-Lehman colour
+is the indicator of one exact neighbourhood, and its count an integral like m_k. Counts are not divided by their
+deviations, as rare colours would get all the weight. τ and the share of s are chosen without colours, then the share of
+the colours.
 """
 
 import dataclasses
@@ -44,25 +44,25 @@ from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Values of τ that are tried."""
+"""Candidates of τ."""
 CHOSEN_BY = 1000
-"""Graphs by which τ and the head's shares are chosen, at most."""
+"""Most graphs by which τ and the head's shares are chosen."""
 
 _WAVES_AT_ONCE = 256
 _NOTHING = 1e-10
-"""Of a variance: what rounding leaves of 0 in float32."""
+"""Variance up to which a feature counts as constant despite rounding in float32."""
 
 
 @final
 class NeighbourhoodBank(FittedModel[GraphBatch]):
-    """Random waves of what lies around each node, counts of what exactly does, and a ridge regression on them.
+    """A ridge regression on random waves of the neighbourhoods of nodes and on counts of exact neighbourhoods.
 
     Takes graphs of any size, with features, kinds and weights of nodes and of edges. Positions are not read.
 
     Args:
-        reading: how graphs reach it.
-        num_outputs: such as classes.
-        config: how many waves and colours of how much.
+        reading: description of the graphs.
+        num_outputs: number of outputs, such as classes.
+        config: numbers and reach of waves and colours.
 
     Attributes:
         scale: τ of the last fit, a scalar; 1 before one.
@@ -75,23 +75,23 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(GraphModelConfig):
-        """How many waves and colours, and of how much."""
+        """Numbers and reach of waves and colours."""
 
         learns_by_steps: ClassVar[bool] = False
 
         hops: int = 2
-        """How many edges a neighbourhood reaches; 0: a node itself."""
+        """Radius of a neighbourhood in edges; 0: the node itself."""
         num_waves: int = 2048
-        """Each gives two features."""
+        """Number of waves, each of which gives two features."""
         num_colours: int = 2048
-        """Exact neighbourhoods that are counted, at most: those in the most training graphs."""
+        """Most exact neighbourhoods that are counted: those in the most training graphs."""
 
         def __post_init__(self) -> None:
             for name, least in (("hops", 0), ("num_waves", 1), ("num_colours", 0)):
                 check_count("models.NeighbourhoodBank", name, getattr(self, name), least)
 
         def check(self) -> None:
-            """See `GraphModelConfig.check`: it gives one answer in any case."""
+            """See `GraphModelConfig.check`: there is nothing to check, as there is one output per graph."""
 
         def build(self, reading: GraphReading, num_outputs: int) -> "NeighbourhoodBank":
             """See `GraphModelConfig.build`."""
@@ -112,10 +112,10 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         self.head = RidgeHead(2 * config.num_waves + config.num_colours, num_outputs, further=further)
 
     def forward(self, inputs: GraphBatch) -> Tensor:
-        """One batch to outputs `(B, num_outputs)`, all equal before a fit.
+        """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit.
 
         Raises:
-            ValueError, TypeError: what `encoders.Graph` refuses, and features whose waves overflow.
+            ValueError, TypeError: on inputs that `encoders.Graph` refuses, or features whose waves overflow.
         """
         return self.head(self.features(inputs))
 
@@ -127,7 +127,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Chooses colours, by some of the graphs τ and shares, and fits the head to all; see `FittedModel.fit`."""
+        """Chooses colours, then τ and shares on some graphs, and fits the head to all; see `FittedModel.fit`."""
         targets = torch.cat([targets for _, targets in batches]) if batches else torch.zeros(0)
         if not len(targets):
             raise ValueError("models.NeighbourhoodBank: there is no graph to fit to")
@@ -160,19 +160,25 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         return self.head.fit(found, targets, regressand, groups=groups, shares=[tuple(shares)])
 
     def features(self, inputs: GraphBatch) -> Tensor:
-        """What the head reads, `(B, 2 num_waves + num_colours)`: m, s, and the roots of counts."""
-        u, domain = read_graphs(self.encoder, inputs)
+        """Returns the features for the head, `(B, 2 num_waves + num_colours)`: m, s, and the roots of counts."""
+        u, domain = self._signal(inputs)
         with without_autocast(u):
             found = self._waves(u.to(self.directions.dtype), domain)
             if self.colours is None:
                 return found
             return torch.cat([found, self.colours(inputs, domain, found.dtype)], 1)
 
+    def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:
+        """Features of the nodes, and their domain."""
+        u, domain = self.encoder(inputs)
+        assert isinstance(domain, Graph)
+        return u, domain
+
     def _waves(self, u: Tensor, domain: Graph) -> Tensor:
-        """m, then s, `(B, 2 num_waves)`, of features `(B, N, F)`."""
+        """Returns m and s, `(B, 2 num_waves)`, of features `(B, N, F)`."""
         batch, z = u.shape[0], neighbourhoods(u, domain, self.config.hops)
         weights = domain.weights.to(z.dtype).expand(u.shape[:2]).flatten()
-        counts = weights > 0  # a node without mass, such as padding, has no part in any integral
+        counts = weights > 0  # nodes without mass, such as padding, contribute to no integral
         weights, z = weights[counts], z[counts]
         owner = torch.arange(batch, device=z.device).repeat_interleave(u.shape[1])[counts]
 
@@ -210,7 +216,7 @@ def read_graphs(encoder: GraphEncoder, inputs: GraphBatch) -> tuple[Tensor, Grap
 
 
 def neighbourhoods(u: Tensor, domain: Graph, hops: int) -> Tensor:
-    """z of all nodes of a batch `(B, N, F)` of features, `(B N, M)`; see the legend."""
+    """Computes z of all nodes, `(B N, M)`, from features `(B, N, F)`; see the legend."""
     found = [u.flatten(0, 1)]
     if domain.edge_features is not None:
         found = [torch.cat([*found, _averaged(domain.edge_features.to(u.dtype), domain)], 1)]
@@ -220,12 +226,12 @@ def neighbourhoods(u: Tensor, domain: Graph, hops: int) -> Tensor:
 
 
 def means_around(values: Tensor, domain: Graph) -> Tensor:
-    """A f of values f at all nodes of a batch, `(B N, F)`."""
+    """Computes A f for values f at all nodes of a batch, `(B N, F)`."""
     return _averaged(values[domain.source], domain)
 
 
 def _averaged(of_edges: Tensor, domain: Graph) -> Tensor:
-    """A of `(E, ...)` at the ends of edges, `(B N, ...)`."""
+    """Weighted mean of edge values `(E, ...)` at the target nodes, `(B N, ...)`."""
     mass, degrees = domain.edge_counts.to(of_edges.dtype).flatten(), domain.degrees.to(of_edges.dtype).flatten()
     share = mass / torch.where(degrees > 0, degrees, 1.0)[domain.target]
     start = of_edges.new_zeros(degrees.shape[0], of_edges.shape[1])

@@ -1,54 +1,52 @@
-"""What a kernel and trees read at a node and around it, and what is known of nodes near by.
+"""Predictions at nodes of one graph: a kernel machine and trees on local features, and kriging from known nodes.
 
 Legend
-    h_v         features of node v and the means of those of edges that end there; of more than MOST_FEATURES their
-                parts along the first NUM_DIRECTIONS right singular vectors of those of all nodes
-    P           means over neighbours, as `neighbourhoods` says
-    x_v         where the node lies by how it is joined, as `graph_positions.py` says, in K coordinates,
-                K = `num_positions` or a quarter of the known nodes; known nodes lie where they did in the fit
+    h_v         features of node v and the means of those of edges that end there; if more than MOST_FEATURES, their
+                projections on the first NUM_DIRECTIONS right singular vectors over all nodes
+    P           means over neighbours; see `neighbourhoods`
+    x_v         spectral position of the node (`graph_positions.py`) in K coordinates, K = `num_positions` or a quarter
+                of the known nodes; aligned to the known nodes' positions in the fit
     z_v         [h, P h, ..., P^H h, x](v),  H = `hops`
-    r_v         (1 - ρ) Σ_k (ρ P)^k h at v,  ρ = SPREAD, of at most WALK terms: the mean of features where a walk ends
-                that goes on with the chance ρ at each step
-    κ_r         the kernel of a `KernelMachine` on r whose coordinates count by how much they vary
-    Y (n, c)    what is fitted at the n known nodes, as a `Regressand` says      Ȳ (c,)  its column means
-    κ_x         the kernel of a `KernelMachine` on z, over the mean of its diagonal where it is centred
-    κ_g         that of `graph_kernel.py`, likewise; its γ, p and q are those of REACHES
+    r_v         (1 - ρ) Σ_k (ρ P)^k h at v,  ρ = SPREAD, with at most WALK terms: the mean of features at the end of a
+                random walk that continues with probability ρ at each step
+    κ_r         the kernel of a `KernelMachine` on r without learned relevances
+    Y (n, c)    regression targets at the n known nodes, from a `Regressand`      Ȳ (c,)  its column means
+    κ_x         the kernel of a `KernelMachine` on z, over the mean of the diagonal of the centred kernel
+    κ_g         the kernel of `graph_kernel.py`, scaled likewise, with γ, p and q from REACHES
     s           one of SHARES, or 0;   K = (1 - s) κ_x + s κ_g between the known nodes;   λ > 0 the penalty
 
     β = (K + λI)⁻¹ (Y - Ȳ),     g(v) = s Σ_j κ_g(v, w_j) β_j,     w_j the known nodes
-    outputs     f(z_v) + g(v),  f a kernel machine and trees (`table_machine.py`) fitted to Y_j - g_j, where g_j is what
-                is said of node j by β without it;   or f(z_v) + e(v) + g(v), where κ_r is in the place of κ_x,
+    outputs     f(z_v) + g(v),  f a kernel machine and trees (`table_machine.py`) fitted to Y_j - g_j, where g_j is the
+                left-out prediction for node j;   or f(z_v) + e(v) + g(v), where κ_r takes the place of κ_x,
                 e(v) = (1 - s) Σ_j κ_r(v, w_j) β_j, and f is fitted to Y_j - e_j - g_j
 
-β is the prediction of a Gaussian process with two parts, one of features and one of the graph, of which the second is
-what is known of nodes near by: kriging with a trend that is learnt (Matheron, 1963; Rasmussen and Williams, 2006, 2.7;
-on graphs, correct and smooth of Huang et al., arXiv 2010.13993, whose two steps are here one system, so that features
-do not take what is the graph's). γ, p, q, s and λ are those with the smallest mean square of left-out errors, exact for
-what κ_x has learnt, on at most CHOSEN known nodes. κ_x may have learnt of the node that is left out; of few known nodes
-it is learnt without parts of them too (`kernel_machine.py`), and by how much its squared errors are larger then, is
-added to those of every s < 1. s is 0, and g too, unless these errors are surely smaller than those of s = 0. x is read
-if what κ_x says with it of left-out nodes is surely better than all that is chosen without it. κ_x learns which numbers
-matter from Y, and then once more from Y_j - g_j, and is kept if the left-out errors have become smaller. Of more known
-nodes than `num_centres` g reads as many, drawn.
+β belongs to a Gaussian process with two parts, one of features and one of the graph, where the second interpolates
+between known nodes: kriging with a learned trend (Matheron, 1963; Rasmussen and Williams, 2006, 2.7; on graphs, correct
+and smooth of Huang et al., arXiv 2010.13993, whose two steps are one system here, so that features do not explain the
+graph's part). γ, p, q, s and λ minimise the mean square of left-out errors, exact for given relevances in κ_x, on at
+most CHOSEN known nodes. These relevances depend on the left-out node. With few known nodes κ_x is also learned without
+parts of them (`kernel_machine.py`), and the increase of its squared errors is added to those of every s < 1. s and g
+are 0 unless these errors are significantly smaller than those of s = 0. x is used if left-out errors of κ_x with it are
+significantly smaller than the best without it. κ_x learns relevances from Y, then again from Y_j - g_j, and the latter
+are kept if left-out errors are smaller. With more known nodes than `num_centres` g uses a random sample of that size.
 
-Features of one node, such as the words of a text, may tell little that those of many around it tell together: a
-network would learn a map of h and spread what it says (Gasteiger et al., arXiv 1810.05997); without learning h itself
-is spread. κ_r is in the place of κ_x if the left-out errors are then surely smaller than those of all above. It is of r
-alone, since beside the noise of h nothing would be gained, and learns no weights of coordinates, since few known nodes
-tell them wrongly.
+Features of one node, such as the words of a text, may be less informative than those of many nodes around it: a network
+would learn a map of h and propagate its outputs (Gasteiger et al., arXiv 1810.05997); here h itself is propagated. κ_r
+takes the place of κ_x if left-out errors are then significantly smaller than all above. It reads r alone, since the
+noise of h would cancel the gain, and learns no relevances, since few known nodes give wrong ones.
 
-Where much of the graph is joined to known nodes by walks of odd lengths alone, as where every second node of a ring is
-known, these tell nothing of what even walks say there, and neither q = 2 nor the x of eigenvalues below 0 are read.
+Where only walks of odd length reach much of the graph from known nodes, as when every second node of a ring is known,
+left-out errors cannot judge kernels of even walks there, and neither q = 2 nor x of negative eigenvalues are used.
 
-In a graph that has grown κ_g is another one between known nodes too, and β is solved for again, with f as it was:
+In a grown graph κ_g between known nodes changes, and β is solved for again, with f unchanged:
 
     (s κ_g' + λI) β' = s κ_g β + λ β
 
-What f reads of neighbours has changed too, and tells small groups apart no more that it told apart by chance. So what
-is said of known nodes stays what it was: o'(v) + δ(v), o' the outputs there and δ kriging, by one of κ_g of KEEPING and
-the λ with the smallest left-out errors, of o(w_j) - o'(w_j), at most CHOSEN of them.
+The neighbourhood features in f change too, and may no longer separate small groups as before. So outputs at known nodes
+are kept: o'(v) + δ(v), with o' the outputs in the grown graph and δ kriging of o(w_j) - o'(w_j), at most CHOSEN of
+them, by a κ_g of KEEPING and a λ with the smallest left-out errors.
 
-In another graph, where the known nodes are not, g is 0, and x the mean of the known nodes.
+In a graph without the known nodes g is 0, and x the mean of the known nodes.
 """
 
 import dataclasses
@@ -81,32 +79,32 @@ REACHES = (
     *(Reach(reach, smoothness, stride=2) for reach in (0.9, 0.97, 0.99) for smoothness in (1, 4)),
 )
 SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-"""Values of s that are tried beside 0."""
+"""Candidates of s beside 0."""
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
 REFINED = (1 / 3, 1.0, 3.0)
-"""Multiples of λ that are tried with all known nodes."""
+"""Multiples of λ that are candidates with all known nodes."""
 CHOSEN = 1500
-"""Known nodes by which is chosen, at most."""
+"""Most known nodes on which choices are made."""
 _SAME = 1e-9
-"""Of the largest sum of the kernel over known nodes, by how much one may differ in the graph of the fit: rounding."""
+"""Relative difference of the kernel's sums over known nodes up to which a graph counts as that of the fit."""
 _ODD = 0.1
-"""Share of the walks from known nodes to a node that are of even lengths, below which odd ones alone reach it, and of
-such nodes, above which even walks are not read.
+"""Share of even walks from known nodes below which only odd walks count as reaching a node, and share of such nodes
+above which even walks are not used.
 """
 _NARROW = 0.1
-"""Times the size of a coordinate x, below which it does not tell known nodes apart."""
+"""Deviation over the known nodes, relative to the size of a coordinate of x, below which it is not used."""
 KEEPING = (Reach(0.9, 1), Reach(0.97, 4), Reach(0.97, 1, stride=2))
-"""By which outputs at known nodes stay what they were; by the first, where s is 0, a graph that has grown is seen."""
+"""Candidates of κ_g in δ; the first detects a grown graph where s is 0."""
 KEPT = 4
-"""Of REACHES, those that are tried beside features."""
+"""Number of REACHES that are candidates beside features."""
 
 
 @final
 class KnownNodes(NamedTuple):
-    """A graph, and where in it the nodes are by which a model is fitted.
+    """A graph and the indices of its known nodes, which a model is fitted to.
 
-    `graph` is one graph. `nodes (n,)`, int64, are numbers of nodes; once a model is fitted those of the nodes that it
-    was fitted to, in their order, -1 where one is not in the graph.
+    `graph` is one graph. `nodes (n,)`, int64, are indices of nodes; for a fitted model those of the nodes that it was
+    fitted to, in the same order, -1 where one is not in the graph.
     """
 
     graph: GraphBatch
@@ -115,31 +113,30 @@ class KnownNodes(NamedTuple):
 
 @final
 class NodeMachine(FittedModel[KnownNodes]):
-    """What a kernel and trees say of each node of a graph, and what nodes near by say that are known.
+    """Predicts at each node of a graph by a kernel machine and trees on local features, and by kriging.
 
     Takes one graph, with features and weights of nodes and of edges. Positions are not read.
 
     Args:
-        reading: how graphs reach it.
-        num_outputs: such as classes.
-        num_known: n, of nodes that it is fitted to.
+        reading: description of the graphs.
+        num_outputs: number of outputs, such as classes.
+        num_known: number n of nodes that it is fitted to.
         config: sizes.
 
     Attributes:
-        spread: the kernel on r, with (1 - s) β and what the readout does to it, 0 where r is not read; None where
-            `hops` is 0.
-        dual: float64 `(num_known, num_outputs)`, s β with what the readout does to it; 0 before a fit. A
-            parameter, so that gradient steps may go on from the fit; a graph that has grown is told of by the fit.
-        aim: `(num_known, num_outputs)`, the right side of the system of a graph that has grown, likewise.
-        crowd: `(num_known,)`, Σ_j κ(v, w_j) at known nodes v, by which a graph that has grown is seen; κ is κ_g, or
-            where s is 0 the first of KEEPING.
+        spread: the kernel on r, with (1 - s) β after the readout, 0 where r is not used; None where `hops` is 0.
+        dual: float64 `(num_known, num_outputs)`, s β after the readout; 0 before a fit. A parameter, so that gradient
+            steps may continue from the fit; predictions in a grown graph use the fit.
+        aim: `(num_known, num_outputs)`, the right side of the system of a grown graph, likewise.
+        crowd: `(num_known,)`, Σ_j κ(v, w_j) at known nodes v, which detects a grown graph; κ is κ_g, or where s is 0
+            the first of KEEPING.
         answers: float64 `(num_known, num_outputs)`, o, the outputs at known nodes in the graph of the fit.
         reach: `(3,)`, γ, p and q of the last fit; 0, 1 and 1 before one, and where g is 0.
         share: s, a float64 scalar.
         noise: λ / s, in units of κ_g; a float64 scalar.
-        signed: whether x of eigenvalues below 0 are read, a bool scalar.
+        signed: whether x of negative eigenvalues are used, a bool scalar.
         places: `(num_known, K)`, x of the known nodes in the graph of the fit.
-        read_places: bool `(K,)`, the coordinates x that are read.
+        read_places: bool `(K,)`, mask of the coordinates of x that are used.
 
     Raises:
         ValueError: on sizes below 1.
@@ -164,23 +161,23 @@ class NodeMachine(FittedModel[KnownNodes]):
         learns_by_steps: ClassVar[bool] = False
 
         hops: int = 2
-        """How many edges what is read around a node reaches; 0: the node itself, and nothing is spread."""
+        """Radius of the neighbourhood features in edges; 0: the node itself, without propagation."""
         num_positions: int = 16
-        """Coordinates of where a node lies by how it is joined, at most a quarter of the known nodes; 0: none."""
+        """Number of coordinates of a spectral position, at most a quarter of the known nodes; 0: none."""
         num_centres: int = 4096
-        """Known nodes that are centres of the kernels, at most; trees learn from all."""
+        """Most known nodes that are centres of the kernels; trees are fitted to all."""
         num_trees: int = 100
-        """Of each fold, at most; 0: there are none."""
+        """Most trees of each fold; 0: no trees."""
 
         def __post_init__(self) -> None:
             for name, least in (("hops", 0), ("num_positions", 0), ("num_centres", 2), ("num_trees", 0)):
                 check_count("models.NodeMachine", name, getattr(self, name), least)
 
         def check_nodes(self) -> None:
-            """See `NodeModelConfig.check_nodes`: it answers at every node in any case."""
+            """See `NodeModelConfig.check_nodes`: there is nothing to check, as there are outputs at every node."""
 
         def build(self, reading: GraphReading, num_outputs: int, num_known: int) -> "NodeMachine":
-            """A new model, from the global torch seed."""
+            """Builds a model, with random numbers from the global torch seed."""
             return NodeMachine(reading, num_outputs, num_known, self)
 
     def __init__(self, reading: GraphReading, num_outputs: int, num_known: int, config: Config) -> None:
@@ -214,10 +211,11 @@ class NodeMachine(FittedModel[KnownNodes]):
         self.register_buffer("answers", torch.zeros(num_known, num_outputs, dtype=torch.float64))
 
     def forward(self, inputs: KnownNodes) -> Tensor:
-        """One graph to outputs at all nodes `(N, num_outputs)`, all equal before a fit.
+        """Maps a graph to outputs at all nodes `(N, num_outputs)`, which are all equal before a fit.
 
         Raises:
-            ValueError, TypeError: what `encoders.Graph` refuses, several graphs, or other known nodes than it has.
+            ValueError, TypeError: on graphs that `encoders.Graph` refuses, several graphs, or another number of known
+                nodes.
         """
         u, domain = self._signal(inputs.graph)
         if inputs.nodes.shape != (len(self.dual),):
@@ -227,35 +225,36 @@ class NodeMachine(FittedModel[KnownNodes]):
             )
         with without_autocast(u):
             steps, is_there = _steps(domain, u.shape[1]), inputs.nodes >= 0
-            told = self.machine(self._numbers(u, domain, self._positions(steps, inputs.nodes, is_there)))
+            outputs = self.machine(self._numbers(u, domain, self._positions(steps, inputs.nodes, is_there)))
             if self.spread is not None and bool(self.spread.dual.any()):
-                told = told + self.spread(self._far(u, domain))
+                outputs = outputs + self.spread(self._far(u, domain))
             there = is_there & (self.crowd != 0)
             if not bool(there.any()):
-                return told
+                return outputs
             nodes, coefficients = inputs.nodes[there], self._sight.coefficients()
             ones, crowd = torch.ones_like(nodes, dtype=torch.float64)[:, None], self.crowd[there]
             found = steps.sums(nodes, torch.cat([self.dual[there], ones], 1), coefficients)
             has_grown = bool((found[nodes, -1] - crowd).abs().amax() > _SAME * crowd.abs().amax())
             if not has_grown:
-                return told + found[:, :-1].to(told.dtype)
+                return outputs + found[:, :-1].to(outputs.dtype)
             if float(self.share) > 0:
-                told = told + self._solved_again(steps, nodes, there).to(told.dtype)
-            return told + self._change(steps, nodes, self.answers[there] - told.detach()[nodes]).to(told.dtype)
+                outputs = outputs + self._solved_again(steps, nodes, there).to(outputs.dtype)
+            change = self._change(steps, nodes, self.answers[there] - outputs.detach()[nodes])
+            return outputs + change.to(outputs.dtype)
 
     @property
     def _sight(self) -> Reach:
-        """By which a graph that has grown is seen, and g is told where s is not 0."""
+        """Parameters of κ_g, or where s is 0 those of the first of KEEPING, which detects a grown graph."""
         reach = Reach(float(self.reach[0]), int(self.reach[1]), int(self.reach[2]))
         return reach if float(self.share) > 0 else KEEPING[0]
 
     @property
     def reads_known(self) -> bool:
-        """Whether something is read that is known only where the known nodes are."""
+        """Whether predictions depend on the known nodes of the graph."""
         return float(self.share) > 0 or bool(self.read_places.any())
 
     def _positions(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
-        """x of all nodes `(N, K)`, by the known nodes `(num_known,)` that are there."""
+        """x of all nodes `(N, K)`, aligned by the known nodes that exist, by the mask `there (num_known,)`."""
         count = self.places.shape[1]
         if int(there.sum()) < max(count, 1) or not bool(self.read_places.any()):
             return (self.places.mean(0) * self.read_places).expand(len(steps.root), -1)
@@ -263,7 +262,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         return aligned(found, nodes[there], self.places[there].double(), self.read_places)
 
     def _learn_places(self, steps: GraphSteps, nodes: Tensor) -> Tensor:
-        """Keeps x of the known nodes, and gives that of all nodes `(N, K)`, 0 in coordinates that are not read."""
+        """Stores x of the known nodes and returns x of all nodes `(N, K)`, 0 in coordinates that are not used."""
         count = self.places.shape[1]
         if not count:
             return self.places.new_zeros(len(steps.root), 0)
@@ -274,7 +273,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         return found * self.read_places
 
     def _solved_again(self, steps: GraphSteps, nodes: Tensor, there: Tensor) -> Tensor:
-        """g at all nodes `(N, num_outputs)` of a graph that has grown, of those known nodes that are there."""
+        """g at all nodes `(N, num_outputs)` of a grown graph, solved anew with its existing known nodes."""
         system = steps.between(nodes, [self._sight])[0]
         system.diagonal().add_(self.noise)
         dual = torch.cholesky_solve(self.aim[there], torch.linalg.cholesky(system))
@@ -282,7 +281,7 @@ class NodeMachine(FittedModel[KnownNodes]):
 
     @torch.no_grad()
     def _change(self, steps: GraphSteps, nodes: Tensor, wanted: Tensor) -> Tensor:
-        """δ at all nodes `(N, num_outputs)`, of what is wanted at known nodes `(n, num_outputs)`."""
+        """δ at all nodes `(N, num_outputs)`, from its values at known nodes `(n, num_outputs)`."""
         some = torch.arange(0, len(nodes), math.ceil(len(nodes) / CHOSEN), device=nodes.device)
         nodes, wanted = nodes[some], wanted[some].double()
         mean = wanted.mean(0)
@@ -364,37 +363,37 @@ class NodeMachine(FittedModel[KnownNodes]):
                 if of_far is not None:
                     self.spread.dual[: len(drawn)] = rest.read.gain * of_far.weights[:, rest.read.column]
             values = torch.cat([self.dual[drawn], torch.ones_like(self.dual[drawn, :1])], 1)
-            said = steps.sums(nodes[drawn], values, self._sight.coefficients())[nodes[drawn]]
-            self.aim[drawn] = said[:, :-1] + self.noise * self.dual[drawn]
-            self.crowd[drawn] = said[:, -1]
+            sums = steps.sums(nodes[drawn], values, self._sight.coefficients())[nodes[drawn]]
+            self.aim[drawn] = sums[:, :-1] + self.noise * self.dual[drawn]
+            self.crowd[drawn] = sums[:, -1]
             self.answers.copy_(self(inputs)[nodes])
         return rest.read(rest.scores)
 
     def _of_features(self, near: "_Near", numbers: Tensor, nodes: Tensor) -> Tensor:
-        """What the kernel says of each known node by what is read at the others `(N, numbers)`."""
+        """Left-out predictions of the kernel at known nodes, from features of all nodes `(N, numbers)`."""
         self.machine.measure(numbers[nodes])
         x = self.machine.coordinates(numbers[near.nodes])
         return self.machine.table.machine.solve(x, near.wanted, groups=near.groups).left_out
 
     def _found(self, near: "_Near", numbers: Tensor, features: Tensor) -> "_Graph | None":
-        """What the graph says beside what is read at nodes `(N, numbers)`; None: nothing for sure.
+        """Fits the graph's part beside features `(N, numbers)` of nodes; None if it does not help significantly.
 
-        `features` is what `_of_features` says of these numbers, just before.
+        `features` is the result of `_of_features` for these features, computed just before.
         """
         near.rank(near.wanted - features)
         kernel, x = self.machine.table.machine, self.machine.coordinates(numbers[near.nodes])
         found = near.beside(kernel.kernel(x, x), features)
-        said = near.alone if found is None else found.left_out
-        if said is None:
+        left_out = near.alone if found is None else found.left_out
+        if left_out is None:
             return None
-        kernel.solve(x, near.wanted - said, groups=near.groups)
+        kernel.solve(x, near.wanted - left_out, groups=near.groups)
         other = near.beside(kernel.kernel(x, x))
         return found if other is None or (found is not None and found.error <= other.error) else other
 
     def _found_far(self, near: "_Near", far: Tensor, machine: KernelMachine) -> "tuple[Solution, _Graph | None] | None":
-        """What r `(N, numbers)` says, and the graph beside it; None: surely no more than is said without r.
+        """Fits r `(N, numbers)` with the graph's part beside it; None if it is not significantly better than without r.
 
-        Of the solution are the weights of e, and what e and g say together of each node by the others, less Ȳ.
+        The solution has the weights of e, and the joint left-out predictions of e and g less Ȳ.
         """
         before, x, mean = near.errors, far[near.nodes].double(), near.wanted.mean(0)
         alone = machine.solve(x, near.wanted, groups=near.groups)
@@ -412,14 +411,14 @@ class NodeMachine(FittedModel[KnownNodes]):
         return u, domain
 
     def _numbers(self, u: Tensor, domain: Graph, positions: Tensor) -> Tensor:
-        """z `(N, numbers)`."""
+        """Returns z `(N, numbers)`."""
         found = neighbourhoods(u, domain, self.config.hops)
         if self.directions.shape[1]:
             found = (found.unflatten(1, (self.config.hops + 1, -1)) @ self.directions.to(found.dtype)).flatten(1)
         return torch.cat([found, positions.to(found.dtype)], 1)
 
     def _far(self, u: Tensor, domain: Graph) -> Tensor:
-        """r `(N, numbers)`."""
+        """Returns r `(N, numbers)`."""
         step = neighbourhoods(u, domain, 0)
         if self.directions.shape[1]:
             step = step @ self.directions.to(step.dtype)
@@ -439,7 +438,7 @@ class NodeMachine(FittedModel[KnownNodes]):
 
 
 def _even_walks_reach(steps: GraphSteps, nodes: Tensor) -> bool:
-    """Whether nearly all nodes that walks from some nodes `(n,)` reach are reached by those of even lengths too."""
+    """Whether walks of even length reach nearly all nodes that any walks from some nodes `(n,)` reach."""
     ones, reach = torch.ones_like(nodes, dtype=torch.float64)[:, None], 0.97
     every, even = (
         steps.sums(nodes, ones, each.coefficients())[:, 0] for each in (Reach(reach, 1), Reach(reach**2, 1, stride=2))
@@ -456,8 +455,8 @@ def _steps(domain: Graph, count: int) -> GraphSteps:
 
 @final
 class _Graph(NamedTuple):
-    """The part of the graph: γ and p, s, λ / s in units of κ_g, the mean square of the left-out errors, its dual, and g
-    of each node by the others `(n, c)`; the dual of the features, and what both say, of each node by the others.
+    """The graph's part: γ, p and q, s, λ / s in units of κ_g, the mean square of left-out errors, its dual, and
+    left-out g `(n, c)`; the dual of the features, and left-out predictions of both parts.
     """
 
     reach: Reach
@@ -472,7 +471,7 @@ class _Graph(NamedTuple):
 
 @final
 class _Near:
-    """Known nodes, and what is fitted at them."""
+    """The known nodes with their targets, and the choices made on them."""
 
     def __init__(
         self, steps: GraphSteps, nodes: Tensor, wanted: Tensor, groups: Tensor | None, *, reads_even: bool
@@ -485,59 +484,60 @@ class _Near:
         offset = wanted[some].mean(0)
         self._chosen = wanted[some] - offset
         self._kernels = dict[Reach, tuple[Tensor, float]]()
-        """κ_g of the nodes by which is chosen, and what it was divided by."""
+        """Scaled κ_g of the nodes on which choices are made, and its scale, by reach."""
         self._best: tuple[Reach, list[KernelFit]] | None = None
         self._without: Tensor | None = None
         self._learnt = torch.zeros_like(self._chosen[:, 0])
-        """By how much squares of left-out errors are larger where the kernel of features has not learnt of the node."""
+        """Increase of squared left-out errors if the kernel of features is learned without the node."""
         self._between: list[tuple[Reach, Tensor, float]] | None = None
         self.errors = self._chosen.square().mean(1)
-        """Left-out squares of what was said best, of the nodes by which is chosen."""
+        """Squared left-out errors of the best predictions so far, at the nodes on which choices are made."""
 
     def _all(self) -> list[tuple[Reach, Tensor, float]]:
-        """See `_apart`, of REACHES and the nodes by which is chosen."""
+        """Result of `_apart` for REACHES and the nodes on which choices are made."""
         if self._between is None:
             self._between = _apart(self.steps, self.nodes[self._some], self._reaches)
         return self._between
 
     def rank(self, rest: Tensor) -> None:
-        """Keeps the reaches that tell most by themselves, of what is fitted and of what features leave of it."""
+        """Keeps the reaches that predict best by themselves, for the targets and for the residuals of features."""
         own, members = rest[self._some], self._members
-        parts, told = (self._chosen, own - own.mean(0)), list[tuple[Reach, list[KernelFit]]]()
+        parts, fits = (self._chosen, own - own.mean(0)), list[tuple[Reach, list[KernelFit]]]()
         self._kernels, self._without, self.errors = {}, None, self._chosen.square().mean(1)
         for reach, between, unit in self._all():
-            told.append((reach, best_fits(between, parts, members, PENALTIES)))
+            fits.append((reach, best_fits(between, parts, members, PENALTIES)))
             self._kernels[reach] = between, unit
-        ranked = [sorted(told, key=lambda each: each[1][of].error) for of in (0, 1)]
+        ranked = [sorted(fits, key=lambda each: each[1][of].error) for of in (0, 1)]
         kept = dict.fromkeys(reach for pair in zip(*ranked, strict=True) for reach, _ in pair)
         self._kernels = {reach: self._kernels[reach] for reach in list(kept)[:KEPT]}
-        self._best = ranked[0][0] if told else None
+        self._best = ranked[0][0] if fits else None
 
     def squares(self, left_out: Tensor) -> Tensor:
-        """Mean squares of errors of what is said of each known node `(n, c)`, of those by which is chosen."""
+        """Mean squared errors of left-out predictions `(n, c)`, at the nodes on which choices are made."""
         return (self.wanted - left_out)[self._some].square().mean(1)
 
     @property
     def alone(self) -> Tensor | None:
-        """What the graph by itself says of each known node by the others `(n, c)`; None: less than the mean."""
+        """Left-out predictions by the graph alone `(n, c)`; None if they are no better than the mean."""
         if self._best is None or self._best[1][0].error >= float(self._chosen.square().mean()):
             return None
         reach, fits = self._best
         return self._of_all(None, 1.0, reach, 1.0, fits[0].penalty).left_out
 
-    def beside(self, kernel: Tensor, said: Tensor | None = None) -> _Graph | None:
-        """The part of the graph beside a kernel of features `(n, n)`; None: it surely tells nothing.
+    def beside(self, kernel: Tensor, left_out: Tensor | None = None) -> _Graph | None:
+        """Fits the graph's part beside a kernel of features `(n, n)`; None if it does not help significantly.
 
         Args:
-            kernel: what it has learnt may know of a node that is left out.
-            said: what it says of each node `(n, c)` without having learnt of it; None: as much less as the last one.
+            kernel: kernel of features, whose relevances may depend on a left-out node.
+            left_out: its predictions `(n, c)` with relevances learned without the node; None: reuses the last
+                increase of errors.
         """
         own, wanted = kernel[self._some][:, self._some], self._chosen
         unit = _unit(own)
         own = own / (unit or 1.0)
         alone = best_fit(own, wanted, self._members, PENALTIES)
-        if said is not None:
-            self._learnt = self.squares(said) - _squares(wanted, alone)
+        if left_out is not None:
+            self._learnt = self.squares(left_out) - _squares(wanted, alone)
         without = _squares(wanted, alone) + self._learnt
         self._without = without if self._without is None else min(self._without, without, key=_mean)
         best, chosen = self._without, None
@@ -554,7 +554,7 @@ class _Near:
         return self._of_all(kernel, unit or 1.0, *chosen)
 
     def _of_all(self, kernel: Tensor | None, scale: float, reach: Reach, share: float, penalty: float) -> _Graph:
-        """The part of the graph by all known nodes, beside a kernel of features over its scale."""
+        """Fits the graph's part to all known nodes, beside a kernel of features divided by `scale`."""
         (between, unit), everything = self._kernels[reach], len(self._some) == len(self.nodes)
         of_graph = share * (between if everything else self.steps.between(self.nodes, [reach])[0] / unit)
         wanted, members = self.wanted - self.wanted.mean(0), members_of(self.groups)
@@ -577,23 +577,23 @@ class _Near:
 def left_out_part(
     inverse: Tensor, of_graph: Tensor, wanted: Tensor, members: list[Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Left-out errors, what a part of the kernel says of each example by the others, `(n, c)`, and the dual."""
+    """Left-out errors, the left-out predictions by one part of the kernel, both `(n, c)`, and the dual."""
     dual, moved = inverse @ wanted, fall_of_mean(wanted, members)
     product = of_graph @ inverse
     without = dual + inverse.sum(1)[:, None] * moved
-    told = of_graph @ dual + product.sum(1)[:, None] * moved
+    part = of_graph @ dual + product.sum(1)[:, None] * moved
     if members is None:
         errors = without / inverse.diagonal()[:, None]
-        return errors, told - product.diagonal()[:, None] * errors, dual
+        return errors, part - product.diagonal()[:, None] * errors, dual
     errors = torch.empty_like(dual)
     for own in members:
         errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
-        told[own] -= product[own][:, own] @ errors[own]
-    return errors, told, dual
+        part[own] -= product[own][:, own] @ errors[own]
+    return errors, part, dual
 
 
 def _squares(wanted: Tensor, fit: KernelFit) -> Tensor:
-    """Of left-out errors, of each node."""
+    """Mean squared left-out error of each node."""
     return (wanted - fit.left_out).square().mean(1)
 
 
@@ -602,33 +602,33 @@ def _mean(errors: Tensor) -> float:
 
 
 def _apart(steps: GraphSteps, nodes: Tensor, reaches: Sequence[Reach]) -> list[tuple[Reach, Tensor, float]]:
-    """Of some reaches those that tell nodes apart, κ_g over a unit, and the unit."""
+    """The reaches whose κ_g is not constant between some nodes, with the scaled κ_g and its scale."""
     units = [(*each, _unit(each[1])) for each in zip(reaches, steps.between(nodes, reaches), strict=True)]
     return [(reach, between / unit, unit) for reach, between, unit in units if unit]
 
 
 def _unit(kernel: Tensor) -> float:
-    """The mean of the diagonal of a kernel that is centred; 0 where it is constant but for rounding."""
+    """Mean diagonal of the centred kernel; 0 if the kernel is constant up to rounding."""
     found = float((kernel.diagonal() - 2 * kernel.mean(0)).mean() + kernel.mean())
     return found if found > 1e-12 * float(kernel.diagonal().abs().max()) else 0.0
 
 
 @final
 class _Beside(Regressand):
-    """What is left of a regressand beside what is said of each example already `(n, c)`, and how both are read."""
+    """The residual of a regressand after given predictions `(n, c)`, with the readout of the sum."""
 
     scores: Tensor
     read: Readout
 
-    def __init__(self, regressand: Regressand, wanted: Tensor, said: Tensor) -> None:
-        self._regressand, self._wanted, self._said = regressand, wanted, said
+    def __init__(self, regressand: Regressand, wanted: Tensor, predicted: Tensor) -> None:
+        self._regressand, self._wanted, self._predicted = regressand, wanted, predicted
 
     def columns(self, targets: Tensor) -> Tensor:
         """See `Regressand.columns`."""
-        return self._wanted - self._said
+        return self._wanted - self._predicted
 
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        """See `Regressand.readout`: of the sum."""
-        self.scores = scores + self._said
+        """See `Regressand.readout`: the readout of the sum of residual scores and predictions."""
+        self.scores = scores + self._predicted
         self.read = self._regressand.readout(self.scores, targets)
         return self.read

@@ -1,32 +1,32 @@
-"""Numbers of pairs of nodes of one graph, by which edges that are missing are told from pairs that have none.
+"""Numeric summaries of pairs of nodes of one graph, as features for link prediction.
 
 Legend
-    A (N, N)    1 where an edge leads from one node to another, else 0;  U = max(A, Aᵀ), the same where none is directed
-    d           row sums of U, o and i those of A and of Aᵀ, at least 1 where they divide;  D the diagonal of d
+    A (N, N)    adjacency matrix;  U = max(A, Aᵀ), equal to A in an undirected graph
+    d           row sums of U, o and i those of A and of Aᵀ, at least 1 as divisors;  D the diagonal matrix of d
     m, V        mean and sum of d
-    W_k         U (D⁻¹ U)^{k-1}: walks of k steps between two nodes, over the product of the degrees that lie between
-    μ, x, y     of (diag o + τI)^-½ A (diag i + τI)^-½, τ the mean of o, singular values and vectors, or eigenvalues of
-                either sign where A = Aᵀ, in the order of their size, over (o + τ)^-½ and (i + τ)^-½
-    H, h_a      features of all nodes less their means, and of a;  P = D⁻¹ U means over neighbours
-    G, g_a      H, or of more than MOST_OWN features their parts along at most MOST_DIRECTIONS directions
-    M           the matrix with the smallest ‖A - G M Gᵀ‖² + ε‖·‖², G enlarged by a constant
+    W_k         U (D⁻¹ U)^{k-1}: walks of k steps between two nodes, over the product of the degrees of inner nodes
+    μ, x, y     singular values and vectors of (diag o + τI)^-½ A (diag i + τI)^-½, τ the mean of o, or eigenvalues of
+                either sign where A = Aᵀ, by decreasing size;  x and y are multiplied by (o + τ)^-½ and (i + τ)^-½
+    H, h_a      centred features of all nodes, and of a;  P = D⁻¹ U means over neighbours
+    G, g_a      H, or with more than MOST_OWN features their projections on at most MOST_DIRECTIONS directions
+    M           the matrix that minimises ‖A - G M Gᵀ‖² + ε‖·‖², with a constant column added to G
 
     walks       log(1 + ·) of [U²]_ab, [U³]_ab, Σ_c U_ac U_cb / log d_c (Adamic and Adar, 2003), m W_k, and
                 V W_k / (d_a d_b), which for W_2, ..., W_5 and W_8
-    nearness    [U²]_ab over the neighbours of either, and the steps of the shortest of these walks
-    degrees     log(1 + d_a) + log(1 + d_b), and the smaller; of directed graphs log(1 + ·) of o and i of both
-    low rank    for r of RANKS Σ_{k <= r} μ_k x_ak y_bk, that with μ_k³, its cosine, and that of x_a and x_b
-    directions  log(1 + m ·) of the ways a → c → b, a → c ← b, a ← c → b, a ← c ← b and a → c ← e → b over the degrees
-                between, and whether b leads to a
-    features    g_aᵀ M g_b, cosines of h_a and h_b, and of these with means over neighbours, which a directed graph has
-                of both kinds; products and differences of the first MOST_OWN numbers of g, sizes of differences where
-                no edge is directed
+    nearness    [U²]_ab over the number of neighbours of either, and the length of the shortest of these walks
+    degrees     log(1 + d_a) + log(1 + d_b), and the smaller of both; in directed graphs log(1 + ·) of o and i of both
+    low rank    for r of RANKS Σ_{k <= r} μ_k x_ak y_bk, the same with μ_k³, its cosine, and that of x_a and x_b
+    directions  log(1 + m ·) of the paths a → c → b, a → c ← b, a ← c → b, a ← c ← b and a → c ← e → b over the degrees
+                of inner nodes, and whether an edge leads from b to a
+    features    g_aᵀ M g_b, cosines of h_a and h_b, and of these with means over neighbours (of both directions in a
+                directed graph); products and differences of the first MOST_OWN entries of g, absolute differences in an
+                undirected graph
 
-W_2 is resource allocation (Zhou, Lü and Zhang, 2009); V W_k / (d_a d_b) is what DeepWalk factorises (Qiu et al., arXiv
-1710.02971); sums of low rank know groups, of eigenvalues below 0 such as are joined to each other. M is a bilinear
-model in closed form, which knows features that go together though they are not alike.
+W_2 is resource allocation (Zhou, Lü and Zhang, 2009); DeepWalk factorises V W_k / (d_a d_b) (Qiu et al., arXiv
+1710.02971). Low-rank sums detect groups, with negative eigenvalues groups with edges between them. M is a bilinear
+model in closed form, which detects pairs of associated, but different features.
 
-A pair that is an edge must be asked about in a graph without it: else U², W_3 and all of low rank tell it.
+A pair that is an edge must be summarised in a graph without it: otherwise U², W_3 and the low-rank sums reveal it.
 """
 
 import warnings
@@ -42,20 +42,20 @@ from fredholm.models.fitted.graph_positions import krylov
 
 RANKS = (4, 8, 16, 64)
 STEPS = (2, 3, 4, 5, 8)
-"""k of the walks that are told."""
+"""Lengths k of the walks."""
 MOST_OWN, MOST_DIRECTIONS = 16, 64
 CELLS, BLOCKS = 2**18, (16, 512)
-"""Numbers of walks that are held at a time, few enough for a cache, and nodes that they begin at, between bounds."""
+"""Walk counts held at a time, few enough for the cache, and bounds of the number of their start nodes."""
 DENSE, EXTRA, PRODUCTS = 512, 8, 6
-"""Nodes up to which vectors are exact, and beyond them columns and products with the matrix that span their space."""
+"""Most nodes for exact vectors; for larger graphs extra columns, and products with the matrix, of the Krylov space."""
 _RIDGE = 1e-3
-"""ε, over the mean square of G's columns."""
+"""ε, relative to the mean square of G's columns."""
 _NOTHING = 1e-6
-"""Over the largest |μ|, below which one is rounding."""
+"""|μ| relative to the largest, below which it counts as 0."""
 
 
 def num_of_pair(num_features: int, *, is_directed: bool) -> int:
-    """Numbers that `PairSummaries` give of nodes with so many features."""
+    """Number of summaries of `PairSummaries` for nodes with `num_features` features."""
     of_graph = 3 + 2 * len(STEPS) + 2 + 2 + 4 * len(RANKS) + (10 if is_directed else 0)
     of_features = (6 if is_directed else 4) + 2 * min(num_features, MOST_OWN) if num_features else 0
     return of_graph + of_features
@@ -63,12 +63,13 @@ def num_of_pair(num_features: int, *, is_directed: bool) -> int:
 
 @final
 class PairSummaries:
-    """A graph with features, by its matrices, of which what is said of pairs of its nodes is computed.
+    """Summaries of pairs of nodes, computed from the matrices of a graph with features.
 
     Args:
-        edges: sources over targets `(2, E)`, without loops, each once, or once in both directions where none has one.
-        features: of the nodes, `(N, F)`.
-        directions: of the features `(F, MOST_DIRECTIONS)` where there are more than MOST_OWN.
+        edges: sources and targets `(2, E)`, without loops, each directed edge once or each undirected one in both
+            directions.
+        features: features of the nodes, `(N, F)`.
+        directions: directions of the features `(F, MOST_DIRECTIONS)`, used if there are more than MOST_OWN.
         is_directed: whether edges have directions.
     """
 
@@ -91,21 +92,21 @@ class PairSummaries:
         """U, A and Aᵀ in float32, in which walks are followed."""
 
     def are_of(self, edges: Tensor, features: Tensor, directions: Tensor) -> bool:
-        """Whether they are of this graph."""
+        """Whether the summaries belong to this graph."""
         read = zip(self._read, (edges, features, directions), strict=True)
         return all(own.device == other.device and torch.equal(own, other) for own, other in read)
 
     @torch.no_grad()
     def of(self, pairs: Tensor) -> Tensor:
-        """What the module says of pairs of nodes `(P, 2)`, a before b, float32 `(P, num_of_pair(F))`."""
+        """Computes the summaries of pairs of nodes (a, b), `(P, 2)`, to float32 `(P, num_of_pair(F))`."""
         found = [*self.walks(pairs), *self.degrees(pairs), *self.of_low_rank(pairs)]
         if self._read[1].shape[1]:
             found += self.of_features(pairs)
         return torch.stack([each.float() for each in found], 1)
 
     def walks(self, pairs: Tensor) -> Iterator[Tensor]:
-        """Walks, nearness and directions."""
-        counts, told = self._counted(pairs), range(len(STEPS))
+        """Yields summaries of walks, nearness and directions."""
+        counts, lengths = self._counted(pairs), range(len(STEPS))
         degrees = self.num_joined
         a, b = pairs.T
         mean, total = degrees.mean().clamp_min(1.0), degrees.sum()
@@ -117,13 +118,13 @@ class PairSummaries:
             yield (total * each / chance).log1p()
         yield common / (degrees[a] + degrees[b] - common).clamp_min(1.0)
         steps = torch.full_like(common, STEPS[-1] + 1)
-        for k in reversed(told):
+        for k in reversed(lengths):
             steps = torch.where(rest[k] > 0, float(STEPS[k]), steps)
         yield steps
         yield from ((mean * each).log1p() for each in rest[len(STEPS) :])
 
     def _counted(self, pairs: Tensor) -> Tensor:
-        """[U²], [U³], the sum over rare neighbours, W_k and ways with directions, float32 `(P, ...)`."""
+        """[U²], [U³], the sum of Adamic and Adar, W_k and directed paths of pairs, float32 `(P, ...)`."""
         width = 3 + len(STEPS) + (6 if self.is_directed else 0)
         found = torch.empty(len(pairs), width, device=pairs.device)
         starts, own = pairs[:, 0].unique(return_inverse=True)
@@ -139,8 +140,8 @@ class PairSummaries:
         return found
 
     def _reached(self, starts: Tensor, width: int) -> Iterator[Tensor]:
-        """The same from some nodes a, at most `width`, to all, `(N, width)` each."""
-        # always as many columns, since how many are multiplied at once may change how sums are rounded
+        """The same numbers from start nodes a, at most `width`, to all nodes, `(N, width)` each."""
+        # a fixed number of columns, since it may change the rounding of sums
         here = torch.zeros(self.size, width, device=starts.device)
         here[starts, torch.arange(len(starts), device=starts.device)] = 1.0
         mean, out, into = (
@@ -168,7 +169,7 @@ class PairSummaries:
             yield before
 
     def degrees(self, pairs: Tensor) -> Iterator[Tensor]:
-        """Of both nodes."""
+        """Yields summaries of the degrees of both nodes."""
         first, second = self.num_joined.log1p()[pairs].unbind(1)
         yield first + second
         yield torch.minimum(first, second)
@@ -177,7 +178,7 @@ class PairSummaries:
                 yield from number.log1p()[pairs].unbind(1)
 
     def of_low_rank(self, pairs: Tensor) -> Iterator[Tensor]:
-        """Sums over singular vectors, or eigenvectors, and cosines."""
+        """Yields sums over singular vectors, or eigenvectors, and cosines."""
         left, values, right = self._decomposed
         source, target = left[pairs[:, 0]], right[pairs[:, 1]]
         terms, size = source * values * target, values.abs().sqrt()
@@ -191,7 +192,7 @@ class PairSummaries:
 
     @cached_property
     def _decomposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """x `(N, K)`, μ `(K,)` and y `(N, K)`, K = RANKS[-1] or N."""
+        """Returns x `(N, K)`, μ `(K,)` and y `(N, K)`, K = RANKS[-1] or N."""
         count = RANKS[-1]
         mean = self.num_leaving.mean().clamp_min(1.0)
         out, into = ((each + mean).rsqrt()[:, None] for each in (self.num_leaving, self.num_ending))
@@ -220,7 +221,7 @@ class PairSummaries:
         return left / out, torch.where(kept, values, 0.0), right / into
 
     def of_features(self, pairs: Tensor) -> Iterator[Tensor]:
-        """What H and G say."""
+        """Yields summaries of the features H and G."""
         wide, fitted, compared = self._spread
         a, b = pairs.T
         yield (fitted[a] * wide[b]).sum(1)
@@ -236,7 +237,7 @@ class PairSummaries:
 
     @cached_property
     def _spread(self) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
-        """G enlarged by a constant, G M, and features or means of a node and of another, whose cosines are told."""
+        """G with a constant column, G M, and the pairs of node features or means whose cosines are summaries."""
         _, features, directions = self._read
         own = features.double()
         own = own - own.mean(0)

@@ -1,27 +1,27 @@
-"""A linear head in closed form: ridge regression, its penalty chosen by leaving each example out.
+"""A linear head in closed form: ridge regression, its penalty chosen by leave-one-out errors.
 
 Legend
     F (n, p)   features          μ, σ (p,)  their means and deviations       X = (F - μ) / σ, 0 where σ is
-    Y (n, c)   what is fitted, as a `Regressand` says        ȳ  its column means       λ > 0  the penalty
+    Y (n, c)   regression targets, from a `Regressand`       ȳ  its column means       λ > 0  the penalty
     H (n, n)   the hat matrix, 1/n + X (XᵀX + λI)⁻¹ Xᵀ;  h_i = H_ii the leverage of example i
 
     W(λ) = argmin_W ‖X W - (Y - ȳ)‖² + λ‖W‖² = (XᵀX + λI)⁻¹ Xᵀ (Y - ȳ) = Xᵀ (XXᵀ + λI)⁻¹ (Y - ȳ)
-    what is said of example i by a fit without it:         Y_i - (Y_i - ŷ_i) / (1 - h_i)
-    of the examples of a group g by a fit without them:    Y_g - (I - H_gg)⁻¹ (Y_g - ŷ_g)
-    λ is the one with the smallest mean square of these errors; scores = ȳ + γ X W(λ), where γ = 1, or where the errors
-    are larger than those of ȳ for every λ, 0 ≤ γ ≤ 1, and λ and γ are those with the smallest errors
-    output k = a_k score_{m(k)} + b_k, where m, a and b follow from the left-out scores, as the regressand says
+    left-out prediction for example i:                     Y_i - (Y_i - ŷ_i) / (1 - h_i)
+    left-out predictions for a group g:                    Y_g - (I - H_gg)⁻¹ (Y_g - ŷ_g)
+    λ minimises the mean square of these errors; scores = ȳ + γ X W(λ) with γ = 1. If the errors are larger than those
+    of ȳ for every λ, λ and 0 ≤ γ ≤ 1 minimise them together
+    output k = a_k score_{m(k)} + b_k, where the regressand determines m, a and b from the left-out scores
 
 With several blocks of features, X = [√s_1 X_1 / √t_1, ..., √s_m X_m / √t_m], where t is the mean of the eigenvalues of
-a block's XᵢXᵢᵀ, and the shares s, whose sum is 1, are chosen with λ among those that are tried: 0 leaves a block out.
-Of a block whose features are not standardised X_i = F_i - μ_i: what varies little has little to say.
+a block's XᵢXᵢᵀ, and the shares s, whose sum is 1, are chosen with λ among candidates: 0 leaves a block out. In a block
+whose features are not standardised X_i = F_i - μ_i: features of small variance get little weight.
 
 Source: Hoerl and Kennard, Ridge regression (1970); Allen's PRESS statistic (1974) for the errors. The intercept is not
-penalised. γ is ours: the scores of a few dozen examples can be too large with every λ, and the largest one, which says
-ȳ, would be chosen though another one tells the examples apart. Where none does γ would be 0; it is 1 then, with the
-largest λ as a rule. A penalty a block, chosen by left-out errors, is banded ridge regression (Nunez-Elizalde et al.,
+penalised. γ is ours: the scores of a few dozen examples can be too large with every λ, and the largest λ, which
+predicts ȳ, would be chosen even if another one separates the examples. If none does γ would be 0; it is 1 then, usually
+with the largest λ. One penalty per block, chosen by left-out errors, is banded ridge regression (Nunez-Elizalde et al.,
 2019).
-Exact for fixed μ, σ and t, which are not computed anew without each example. All is computed in float64, by one
+Exact for fixed μ, σ and t, which are not recomputed without each example. All is computed in float64, by one
 eigendecomposition of whichever of XᵀX and XXᵀ is smaller, for all λ.
 """
 
@@ -41,23 +41,23 @@ from fredholm._settings import check_count
 from fredholm.models.closed_form_model import ClosedFormModel
 
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
-"""Values of λ that are tried, in multiples of the mean of the n eigenvalues of XXᵀ."""
+"""Candidates of λ, in multiples of the mean of the n eigenvalues of XXᵀ."""
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
-"""Values that are tried of a block's share in what it and the blocks before it have."""
+"""Candidates of a block's share in the total of this and all earlier blocks."""
 SURE = 2.0
-"""Standard errors of the difference by which errors are surely smaller."""
+"""Number of standard errors of the difference from which errors count as significantly smaller."""
 FEWEST = 5
-"""Examples, or groups, of fewer of which nothing is sure."""
+"""Fewest examples, or groups, for a significant difference."""
 OVERSAMPLED = 8
-"""Directions that are computed beside those that are wanted, which are exacter for it."""
+"""Extra directions of the randomised decomposition, which make the requested ones more accurate."""
 
 _BLOCK = 4096
-"""Features, or examples, that are standardised at a time."""
+"""Features, or examples, standardised at a time."""
 
 
 @final
 class Readout(NamedTuple):
-    """How outputs are read from scores: output k is `gain[k] * scores[column[k]] + shift[k]`.
+    """Affine map from scores to outputs: output k is `gain[k] * scores[column[k]] + shift[k]`.
 
     Args:
         column: int64 `(num_outputs,)`.
@@ -69,34 +69,34 @@ class Readout(NamedTuple):
     shift: Tensor
 
     def __call__(self, scores: Tensor) -> Tensor:
-        """Scores `(..., c)` to outputs `(..., num_outputs)`."""
+        """Maps scores `(..., c)` to outputs `(..., num_outputs)`."""
         return self.gain * scores[..., self.column] + self.shift
 
 
 class Regressand(ABC):
-    """What a regression fits, and how outputs are read from what it says."""
+    """Regression targets Y of a kind of target, and the readout from regression scores to outputs."""
 
     @abstractmethod
     def columns(self, targets: Tensor) -> Tensor:
-        """Y, float64 `(n, c)`, of n targets as losses take them.
+        """Returns Y, float64 `(n, c)`, of n targets as losses take them.
 
         Raises:
-            ValueError: they are none of this kind.
+            ValueError: the targets are not of this kind.
         """
 
     @abstractmethod
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        """What turns scores into outputs, by those of examples that were left out.
+        """Determines the readout from left-out scores.
 
         Args:
             scores: float64 `(n, c)`.
-            targets: of the same examples.
+            targets: targets of the same examples.
         """
 
 
 @final
-class Heard(Regressand):
-    """A regressand that keeps the left-out scores, and how they were read."""
+class ScoreRecorder(Regressand):
+    """Wraps a regressand and records its left-out scores and readout."""
 
     scores: Tensor
     read: Readout
@@ -119,9 +119,8 @@ class FeatureBlock(NamedTuple):
     """Features with a share of their own.
 
     Args:
-        size: how many.
-        standardised: whether each is divided by its deviation, as those of other blocks are; else the block is, as a
-            whole.
+        size: number of features.
+        standardised: whether each feature is divided by its deviation; otherwise only the block as a whole is scaled.
     """
 
     size: int
@@ -129,7 +128,7 @@ class FeatureBlock(NamedTuple):
 
 
 def shares_of(count: int) -> list[tuple[float, ...]]:
-    """Shares of so many blocks that are tried: those of SHARES for the last, and of the others in what is left."""
+    """Candidates of the shares of `count` blocks: SHARES for the last, and recursively for the rest."""
     if count == 1:
         return [(1.0,)]
     found = [(*((1 - last) * share for share in before), last) for before in shares_of(count - 1) for last in SHARES]
@@ -137,21 +136,21 @@ def shares_of(count: int) -> list[tuple[float, ...]]:
 
 
 @final
-class RidgeHead(ClosedFormModel):
-    """Outputs that are a linear function of features, fitted by ridge regression.
+class RidgeHead(SavedModel):
+    """A linear map from features to outputs, fitted by ridge regression.
 
     Args:
         num_features: p.
-        num_outputs: such as classes.
-        further: of the features, those at the end that are blocks of their own, in their order, weighed against each
-            other and against the first block, which is all that is before them.
+        num_outputs: number of outputs, such as classes.
+        further: blocks at the end of the features, in order, which are weighed against each other and against the first
+            block, all features before them.
 
     Attributes:
-        weight: `(num_outputs, num_features)`, of the features themselves: standardisation and a are part of it; 0
-            before a fit. A parameter, so that gradient steps may go on from the fit.
+        weight: `(num_outputs, num_features)`, of the raw features: it includes standardisation and a; 0 before a fit. A
+            parameter, so that gradient steps may continue from the fit.
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
-        shares: s of the last fit, float64, one a block; NaN before one.
+        shares: s of the last fit, float64, one per block; NaN before one.
         error: the mean square of the left-out errors of the last fit, that of the mean where γ would be 0, a float64
             scalar; NaN before one, and not saved.
 
@@ -181,12 +180,11 @@ class RidgeHead(ClosedFormModel):
         unknown = torch.tensor(torch.nan, dtype=torch.float64)
         self.register_buffer("penalty", unknown.clone())
         self.register_buffer("shares", unknown.repeat(len(self.blocks)))
-        self.register_buffer("error", unknown, persistent=False)  # of the fit alone
+        self.register_buffer("error", unknown, persistent=False)  # only the fit sets it
 
     def forward(self, features: Tensor) -> Tensor:
-        """`(..., num_features)` to outputs `(..., num_outputs)`, in the dtype of the weights, under autocast too."""
-        with without_autocast(features):
-            return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
+        """Maps `(..., num_features)` to outputs `(..., num_outputs)`."""
+        return F.linear(features, self.weight, self.bias)
 
     @torch.no_grad()
     def fit(
@@ -198,23 +196,23 @@ class RidgeHead(ClosedFormModel):
         groups: Tensor | None = None,
         shares: Sequence[tuple[float, ...]] | None = None,
     ) -> Tensor:
-        """Sets weight and bias.
+        """Fits weight and bias.
 
         Args:
             features: `(n, num_features)`, any float dtype; n at least 1.
             targets: `(n, ...)`, as the regressand takes them.
-            regressand: what they are.
-            groups: int64 `(n,)`, whose examples are left out together, since they are alike in what others are not,
-                such as the windows of one time; at least two groups. None: each example by itself.
-            shares: those that are tried, at least 0, one a block, in proportion; None: `shares_of`. Blocks that do not
-                vary have none.
+            regressand: kind of the targets.
+            groups: int64 `(n,)`, groups of dependent examples that are left out together, such as the windows of one
+                time; at least two groups. None: each example by itself.
+            shares: candidates of the shares, at least 0, one per block, up to a factor; None: `shares_of`. Constant
+                blocks get no share.
 
         Returns:
-            The outputs of each example by the fit without it and its group, float64 `(n, num_outputs)`.
+            Left-out outputs: those of each example by the fit without it and its group, float64 `(n, num_outputs)`.
 
         Raises:
             ValueError: shapes that do not agree, no example, one group alone, features that are NaN or infinite, shares
-                of other blocks, and what the regressand refuses.
+                for another number of blocks, or targets that the regressand refuses.
         """
         self._check(features, targets, groups)
         tried = self._tried(shares)
@@ -239,15 +237,15 @@ class RidgeHead(ClosedFormModel):
 
     @torch.no_grad()
     def directions(self, features: Tensor, count: int) -> Tensor:
-        """Directions in which X varies most, with the shares of the last fit.
+        """Computes the directions of largest variance of X, with the shares of the last fit.
 
         Args:
             features: `(n, num_features)`, n at least `count`.
             count: q.
 
         Returns:
-            Float64 `(num_features, q)`, that by which features are multiplied to give X times its first q right
-            singular vectors, but for what is said of μ.
+            Float64 `(num_features, q)`: features times this matrix are X times its first q right singular vectors, up
+            to the constant from μ.
         """
         table = _Table(features, self.blocks)
         [shares] = table.possible([tuple(self.shares.tolist())])
@@ -257,7 +255,7 @@ class RidgeHead(ClosedFormModel):
         return vectors[:, :count] * torch.where(root > 0, 1 / root, 0.0)[:, None]
 
     def _tried(self, shares: Sequence[tuple[float, ...]] | None) -> Sequence[tuple[float, ...]]:
-        """The shares that are tried."""
+        """Checked candidates of the shares."""
         if shares is None:
             return shares_of(len(self.blocks))
         for each in shares:
@@ -284,7 +282,7 @@ class RidgeHead(ClosedFormModel):
 
 
 def check_groups(name: str, groups: Tensor | None, count: int) -> None:
-    """Raises ValueError, which begins with a name, unless each example has a group, and there are two at least."""
+    """Raises a ValueError, which begins with `name`, unless each example has a group and there are at least two."""
     if groups is not None and (groups.shape != (count,) or len(groups.unique()) < 2):
         raise ValueError(
             f"{name}: groups are {tuple(groups.shape)}, {len(groups.unique())} of them; expected ({count},), at least 2"
@@ -292,18 +290,18 @@ def check_groups(name: str, groups: Tensor | None, count: int) -> None:
 
 
 def dealt(count: int, groups: Tensor | None, num_parts: int, device: torch.device) -> Tensor:
-    """The part in which each example is left out, int64 `(count,)`, from 0 on, groups whole; drawn.
+    """Assigns examples to random folds, int64 `(count,)` from 0, which keep groups whole.
 
-    Where there are fewer examples, or groups of them, there are as many parts.
+    There are at most as many folds as examples, or groups of them.
     """
     units = torch.arange(count) if groups is None else groups.cpu().unique(return_inverse=True)[1]
     return (torch.randperm(int(units.max()) + 1)[units] % num_parts).to(device)
 
 
 def some_drawn(count: int, groups: Tensor | None, most: int) -> Tensor:
-    """Which of some examples something is chosen by, bool `(count,)`: of more than `most`, a draw of whole groups.
+    """Mask of the examples on which choices are made, bool `(count,)`: a sample of whole groups if more than `most`.
 
-    The draw is always the same, and knows nothing of the order that examples or their labels come in.
+    The sample is reproducible, and random with respect to the order of examples and labels.
     """
     if count <= most:
         return torch.ones(count, dtype=torch.bool)
@@ -315,9 +313,9 @@ def some_drawn(count: int, groups: Tensor | None, most: int) -> Tensor:
 
 
 def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None) -> bool:
-    """Whether the mean of some numbers is smaller than that of others, example by example, and not by chance.
+    """Whether the mean of `errors` is significantly smaller than that of `others`, paired by example.
 
-    Or group by group, whose examples are alike, and so no more than one chance together.
+    With groups, whose examples are dependent, the pairs are group means.
     """
     difference = others - errors
     if groups is not None:
@@ -329,7 +327,7 @@ def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None)
 
 
 def fall_of_mean(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
-    """By how much the mean falls where an example is left out, or its group `(n, c)`; of what has the mean 0."""
+    """Decrease of the mean of centred values when an example, or its group, is left out, `(n, c)`."""
     if members is None:
         return wanted / max(len(wanted) - 1, 1)
     found = torch.empty_like(wanted)
@@ -344,11 +342,11 @@ class _Fit(NamedTuple):
 
     Args:
         is_worse: whether left-out errors are larger than those of ȳ, without γ.
-        error: their mean square, with γ.
-        plain_error: without.
+        error: mean square of left-out errors, with γ.
+        plain_error: mean square without γ.
         penalty: λ.
         gain: γ.
-        left_out: what is said of each example left out.
+        left_out: left-out predictions.
     """
 
     is_worse: bool
@@ -363,13 +361,13 @@ class _Fit(NamedTuple):
 
 @final
 class _Spectrum:
-    """What a decomposition tells of the fits for all penalties.
+    """An eigendecomposition that gives the fits for all penalties.
 
     Args:
         values: eigenvalues `(m,)` of XXᵀ (dual, m = n) or XᵀX (primal, m = p), at least 0.
         vectors: the orthonormal eigenvectors `(m, m)`.
-        projected: the eigenvectors' parts of the right-hand side `(m, c)`.
-        rows: `(n, m)`, X on the eigenvectors; in the dual form the eigenvectors times their eigenvalues.
+        projected: right-hand side projected on the eigenvectors `(m, c)`.
+        rows: `(n, m)`, X projected on the eigenvectors; in the dual form the eigenvectors times their eigenvalues.
         others: `(n, m)`, such that H - 1/n = rows (values + λ)⁻¹ othersᵀ.
     """
 
@@ -379,15 +377,15 @@ class _Spectrum:
         self.unit = float(values.sum()) / len(rows) or 1.0
 
     def solve(self, penalty: float) -> Tensor:
-        """(A + λI)⁻¹ applied to the right-hand side, `(m, c)`."""
+        """Applies (A + λI)⁻¹ to the right-hand side, `(m, c)`."""
         return self.vectors @ (self.projected / (self.values + penalty)[:, None])
 
     def fitted(self, penalty: float) -> Tensor:
-        """X W(λ), `(n, c)`."""
+        """Returns X W(λ), `(n, c)`."""
         return self.rows @ (self.projected / (self.values + penalty)[:, None])
 
     def left_out_errors(self, errors: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
-        """What the errors of the fit `(n, c)` become where each example, or each group of members, is left out."""
+        """Left-out errors, for each example or each group of members, from the errors of the fit `(n, c)`."""
         n = len(errors)
         # 1 - h is at least λ / (λ + the largest eigenvalue), but for rounding, above which it is held
         rounding = n * torch.finfo(errors.dtype).eps
@@ -404,11 +402,11 @@ class _Spectrum:
 
 @final
 class _Table:
-    """The features of all examples, in their blocks.
+    """The features of all examples, divided into blocks.
 
     Attributes:
         mean: μ `(p,)`.
-        scale: what each feature is divided by `(p,)`: σ, or 1 in a block that is not standardised; 0: it is constant.
+        scale: divisor of each feature `(p,)`: σ, or 1 in a block that is not standardised; 0: it is constant.
     """
 
     def __init__(self, features: Tensor, blocks: Sequence[FeatureBlock]) -> None:
@@ -425,7 +423,7 @@ class _Table:
             self._units.append(float((deviation[own][varies] / self.scale[own][varies]).square().sum()))
 
     def possible(self, tried: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
-        """The shares that are tried, with sum 1, where blocks that are constant have none."""
+        """Candidates of the shares, scaled to sum 1, with 0 for constant blocks."""
         found = dict[tuple[float, ...], None]()
         for shares in tried:
             kept = tuple(s if unit else 0.0 for s, unit in zip(shares, self._units, strict=True))
@@ -439,13 +437,13 @@ class _Table:
         return weights if len(weights) > 1 else [1.0]
 
     def root(self, shares: tuple[float, ...]) -> Tensor:
-        """What each feature is divided by in X with these shares, `(p,)`; 0: it takes no part."""
-        # a heavier feature is one of larger values
+        """Divisor of each feature in X with these shares, `(p,)`; 0: it is left out."""
+        # a larger weight means a smaller divisor
         factors = [1 / math.sqrt(w) if w else 0.0 for w in self._weights(shares)]
         return torch.cat([f * self.scale[own] for f, own in zip(factors, self._slices, strict=True)])
 
     def spectrum(self, shares: tuple[float, ...], targets: Tensor) -> tuple[_Spectrum, Tensor]:
-        """Of X with these shares, and what each feature is divided by in X, `(p,)`; 0: it takes no part."""
+        """The spectrum of X with these shares, and the divisor of each feature, `(p,)`; 0: it is left out."""
         weights, root = self._weights(shares), self.root(shares)
         if self._is_dual(root):
             grams = (w * self._gram(i) for i, w in enumerate(weights) if w)
@@ -455,7 +453,7 @@ class _Table:
         return _primal(features, self.mean[part], root[part], targets), root
 
     def weight(self, solution: Tensor, root: Tensor) -> Tensor:
-        """W of the features themselves, `(p, c)`, by what a spectrum solves."""
+        """W of the raw features, `(p, c)`, from the solution of a spectrum."""
         if self._is_dual(root):
             parts = (_standard(self._features, self.mean, root, part).T @ solution for part in _slices(len(root)))
             found = torch.cat(list(parts))
@@ -465,7 +463,7 @@ class _Table:
         return found * torch.where(root > 0, 1 / root, 0.0)[:, None]
 
     def _is_dual(self, root: Tensor) -> bool:
-        """Whether there are fewer examples than features that take part."""
+        """Whether the dual form is used: there are no more examples than used features."""
         return len(self._features) <= int(root.count_nonzero())
 
     def _gram(self, block: int) -> Tensor:
@@ -482,14 +480,14 @@ class _Table:
 
 def _dual(gram: Tensor, targets: Tensor) -> _Spectrum:
     values, vectors = torch.linalg.eigh(gram)
-    # one direction at least, that of the mean, has none: what rounding leaves there would count beside a small λ
+    # the eigenvalue of the mean's direction is 0: a rounding error there would matter for a small λ
     values = torch.where(values > len(values) * torch.finfo(values.dtype).eps * values[-1], values, 0.0)
     return _Spectrum(values, vectors, vectors.T @ targets, vectors * values, vectors)
 
 
 def _primal(features: Tensor, mean: Tensor, scale: Tensor, targets: Tensor) -> _Spectrum:
     def standardised() -> Iterator[Tensor]:
-        """X, some rows at a time, since all in float64 take twice the room of the features."""
+        """Yields X in chunks of rows, since all of it in float64 takes twice the memory of the features."""
         for part in features.split(_BLOCK):
             yield _standard(part, mean, scale, slice(None))
 
@@ -502,12 +500,12 @@ def _primal(features: Tensor, mean: Tensor, scale: Tensor, targets: Tensor) -> _
 
 
 def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
-    """The penalty with the smallest mean square of the left-out errors, and the gain."""
+    """The fit with the penalty and gain of the smallest mean square of left-out errors."""
     offset, best = targets.mean(0), None
     wanted = targets - offset
     alone = float(wanted.square().mean())
     members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
-    # an example that is left out has no part in the mean, round which the gain is
+    # the gain is about the mean without the left-out example
     falls = fall_of_mean(wanted, members)
     aim = wanted + falls
     for multiple in PENALTIES.tolist():
@@ -525,7 +523,7 @@ def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
 
 
 def _moments(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of each feature in float64; 0 for one that varies by rounding alone."""
+    """Mean and deviation of each feature in float64; a deviation that is only rounding becomes 0."""
     mean = features.mean(0, dtype=torch.float64)
     scale = torch.cat(
         [(features[:, part].double() - mean[part]).square().mean(0).sqrt() for part in _slices(features.shape[1])]

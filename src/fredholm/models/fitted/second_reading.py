@@ -1,16 +1,16 @@
-"""What a kernel and trees say of numbers of an example, beside what a bank says of the example itself.
+"""Combines a bank's predictions with those of a kernel machine and trees on numeric summaries of an example.
 
 Legend
-    v       numbers of an example; NaN where one is not defined
-    f, g    what a bank says of an example, and a `NumbersMachine` of v, as they were fitted
+    v       numeric summaries of an example; NaN where one is not defined
+    f, g    predictions of a bank for an example, and of a `NumbersMachine` for v
 
-    outputs     (1 - a) f + a g, where both are read alike; a is, of those SHARES whose left-out errors are smaller than
-                those of f by two standard errors of the difference, example by example, or group by group, the one with
-                the smallest mean square of them; 0 where there is none
+    outputs     (1 - a) f + a g, with one readout of both; a is the one of SHARES with the smallest mean square of
+                left-out errors among those whose errors are smaller than those of f by two standard errors of the
+                difference, paired by example or group; 0 where there is none
 
-The mean of two fits by left-out errors is stacking (Wolpert, Stacked generalization, 1992). Of a few dozen examples
-left-out errors are nearly those of chance, and the machine, which has more to choose, seems better than it is: where
-there is doubt the bank is taken. A small share may surely help where the best one is in doubt.
+A weighted mean of two fits by left-out errors is stacking (Wolpert, Stacked generalization, 1992). With a few dozen
+examples left-out errors are noisy, and the machine, which makes more choices, looks better than it is: in doubt the
+bank is used alone. A small share may help significantly even if the best one does not.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,24 +20,24 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models.fitted.fitted_model import FittedModel, Inputs
-from fredholm.models.fitted.ridge_head import Heard, Readout, Regressand, is_surely_less
+from fredholm.models.fitted.ridge_head import Readout, Regressand, ScoreRecorder, is_surely_less
 from fredholm.models.fitted.table_machine import SHARES, NumbersMachine
 
 
 @final
 class SecondReading(nn.Module):
-    """Numbers as a kernel and trees read them, and how they share with a bank.
+    """A kernel machine and trees on numeric summaries, with weights of their and a bank's outputs.
 
     Args:
-        num_numbers: of an example.
-        num_outputs: such as classes.
-        may_miss: the numbers, from 0 on, that may be NaN.
-        num_centres: training examples that are centres of the kernel, at most.
-        num_trees: of each fold, at most; 0: there are none.
+        num_numbers: number of summaries of an example.
+        num_outputs: number of outputs, such as classes.
+        may_miss: indices of the summaries that may be NaN.
+        num_centres: most training examples that are centres of the kernel.
+        num_trees: most trees of each fold; 0: no trees.
 
     Attributes:
-        gain: `(2, num_outputs)`, by what the bank's outputs and the machine's are multiplied; 1 and 0 before a fit.
-        shift: `(num_outputs,)`.
+        gain: `(2, num_outputs)`, factors of the bank's outputs and the machine's; 1 and 0 before a fit.
+        shift: `(num_outputs,)`, added to the outputs.
     """
 
     gain: Tensor
@@ -54,7 +54,7 @@ class SecondReading(nn.Module):
         self.register_buffer("shift", torch.zeros(num_outputs))
 
     def forward(self, of_bank: Tensor, numbers: Tensor) -> Tensor:
-        """What a bank says `(B, num_outputs)` and numbers `(B, num_numbers)` to outputs `(B, num_outputs)`."""
+        """Maps a bank's outputs `(B, num_outputs)` and summaries `(B, num_numbers)` to outputs `(B, num_outputs)`."""
         return self.gain[0] * of_bank + self.gain[1] * self.machine(numbers) + self.shift
 
     @torch.no_grad()
@@ -67,14 +67,14 @@ class SecondReading(nn.Module):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Fits the bank and the machine, and chooses how they share; see `FittedModel.fit`.
+        """Fits the bank and the machine, and chooses their shares; see `FittedModel.fit`.
 
         Args:
-            bank: what speaks beside the machine.
-            numbers: what the machine reads of a batch, `(B, num_numbers)`.
+            bank: the model that is combined with the machine.
+            numbers: computes the summaries of a batch, `(B, num_numbers)`.
             batches, regressand, groups: see `FittedModel.fit`.
         """
-        of_bank, of_machine = Heard(regressand), Heard(regressand)
+        of_bank, of_machine = ScoreRecorder(regressand), ScoreRecorder(regressand)
         left_out = bank.fit(batches, of_bank, groups=groups)
         targets = torch.cat([targets for _, targets in batches])
         self.gain.copy_(torch.tensor([[1.0], [0.0]]))
@@ -96,18 +96,18 @@ class SecondReading(nn.Module):
 
 
 def blended(readout: Readout, parts: Sequence[tuple[float, Readout]]) -> tuple[Tensor, Tensor]:
-    """How outputs of several models make those of the sum of their scores.
+    """Weights that turn the outputs of several models into those of the weighted sum of their scores.
 
     Args:
-        readout: of the sum.
-        parts: of each model its share, and how its own outputs are read.
+        readout: readout of the sum.
+        parts: share and readout of each model.
 
     Returns:
-        `(models, num_outputs)`, by what the outputs of each are multiplied, and `(num_outputs,)`, what is added.
+        Factors of the outputs of each model, `(models, num_outputs)`, and a constant, `(num_outputs,)`.
     """
     gains, shift = list[Tensor](), readout.shift
     for share, own in parts:
-        # what an output says where its gain is 0 is its shift alone
+        # an output whose gain is 0 is its shift alone
         gain = torch.where(own.gain == 0, 0.0, share * readout.gain / torch.where(own.gain == 0, 1.0, own.gain))
         gains.append(gain)
         shift = shift - gain * own.shift

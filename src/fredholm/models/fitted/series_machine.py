@@ -1,17 +1,17 @@
-"""A bank of filters, and beside it a kernel and trees that read what a series is at which time, and its summaries.
+"""A bank of filters, combined with a kernel machine and trees on a series' summaries and means over time intervals.
 
 Legend
-    S, t_j, u_j     of a channel: samples at which it was observed, and their times and values
-    n, Δ            samples of a series, and the time between two in training
+    S, t_j, u_j     observed samples of a channel, and their times and values
+    n, Δ            number of samples of a series, and the time between two in training
     P               `num_places` equal parts of a series' own time, from its first sample to its last
 
-    numbers         of each channel the nine summaries (`summary_bank.py`) and the means of u_j in the P parts, in an
-                    empty part the line between the nearest ones that are not;  log n,  (t_n - t_1) / Δ,  and mean and
-                    deviation of log (t_{j+1} - t_j) / Δ
-    outputs         what both say together (`second_reading.py`)
+    numbers         of each channel the nine summaries (`summary_bank.py`) and the means of u_j in the P parts, where
+                    empty parts are interpolated linearly;  log n,  (t_n - t_1) / Δ,  and mean and deviation of
+                    log (t_{j+1} - t_j) / Δ
+    outputs         combined predictions of both (`second_reading.py`)
 
-Filters that are pooled forget when something happened, and what is linear in them cannot say that one thing matters
-where another is so. The kernel and the trees know both, and no shapes.
+Pooled filters lose the time of an event, and a linear model of them has no interactions. The kernel and the trees have
+both, but no shapes.
 """
 
 import dataclasses
@@ -31,19 +31,19 @@ from fredholm.models.fitted.summary_bank import NUM_SUMMARIES, observations, sum
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 
 MOST_NUMBERS = 96
-"""That are read of a series, about; channels share the places that these leave, at least one each."""
+"""Approximate number of summaries of a series; it limits the number of time intervals per channel, at least one."""
 MOST_CHANNELS = 16
-"""Up to which `fredholm train series` takes a series machine."""
+"""Most channels for which a series machine is the default of `fredholm train series`."""
 NUM_OF_TIMES = 4
 
 
 @final
 class SeriesMachine(FittedModel[SeriesBatch]):
-    """What a bank of filters says of a series, and what a kernel and trees say of its values by time.
+    """Predicts from a series by a bank of filters, and by a kernel machine and trees on its summaries.
 
     Args:
-        sampling: of the training series.
-        num_outputs: such as classes.
+        sampling: sampling of the training series.
+        num_outputs: number of outputs, such as classes.
         config: sizes.
 
     Raises:
@@ -58,13 +58,13 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         learns_by_steps: ClassVar[bool] = False
 
         bank: FilterBank.Config = dataclasses.field(default_factory=FilterBank.Config)
-        """The filters."""
+        """Configuration of the bank of filters."""
         num_places: int = 32
-        """Parts of a series' time, at most; fewer where series are shorter or have many channels."""
+        """Most intervals of a series' time; fewer where series are shorter or have many channels."""
         num_centres: int = 1024
-        """Training series that are centres of the kernel, at most; all are learnt from."""
+        """Most training series that are centres of the kernel; the fit uses all series."""
         num_trees: int = 100
-        """Of each fold, at most; 0: there are none."""
+        """Most trees of each fold; 0: no trees."""
 
         def __post_init__(self) -> None:
             check_count("models.SeriesMachine", "num_places", self.num_places)
@@ -72,7 +72,7 @@ class SeriesMachine(FittedModel[SeriesBatch]):
             check_count("models.SeriesMachine", "num_trees", self.num_trees, least=0)
 
         def check(self) -> None:
-            """See `SeriesModelConfig.check`: it gives one answer in any case."""
+            """See `SeriesModelConfig.check`: there is nothing to check, as there is one output per series."""
 
         def build(self, sampling: SeriesSampling, num_outputs: int) -> "SeriesMachine":
             """See `SeriesModelConfig.build`."""
@@ -93,7 +93,7 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         )
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
+        """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit."""
         return self.second(self.bank(inputs), self.numbers(inputs))
 
     @torch.no_grad()
@@ -104,12 +104,12 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Fits the bank and the machine, and chooses how they share; see `FittedModel.fit`."""
+        """Fits the bank and the machine, and chooses their shares; see `FittedModel.fit`."""
         return self.second.fit(self.bank, self.numbers, batches, regressand, groups=groups)
 
     @torch.no_grad()
     def numbers(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """Summaries, means in parts of time, and what times say, `(B, numbers)`; NaN where one is not defined."""
+        """Returns summaries, means over time intervals and of gaps, `(B, numbers)`; NaN where one is not defined."""
         given = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
         values, observed, times, exists = observations(self.encoder, self.sampling, given)
         times = times.double() / self.sampling.spacing
@@ -130,18 +130,18 @@ class SeriesMachine(FittedModel[SeriesBatch]):
             self._by_place(values, observed, place).flatten(1),
             torch.cat([count.clamp_min(1).log(), lasts, level, spread], 1),
         ]
-        # in float32 whatever the weights are, since of quantiles that are numbers themselves ranks depend on each digit
+        # always float32: quantiles are training values, and rounding would change the ranks of equal values
         return torch.cat([each.float() for each in found], 1)
 
     def _by_place(self, values: Tensor, observed: Tensor, place: Tensor) -> Tensor:
-        """Means of what was observed in each part, `(B, C, P)`, lines between them; NaN of a channel without any."""
+        """Means of observed values in each part, `(B, C, P)`, interpolated; NaN for a channel without any."""
         most, at = self.num_places, place[..., None].expand(values.shape)
         nothing = values.new_zeros((values.shape[0], most, values.shape[2]), dtype=torch.float64)
         total = nothing.scatter_add(1, at, torch.where(observed, values, 0.0).double()).transpose(1, 2)
         count = nothing.scatter_add(1, at, observed.double()).transpose(1, 2)
         known = count > 0
         mean = total / count.clamp_min(1)
-        # the nearest parts to the left and to the right in which something was observed
+        # the nearest parts with observed values to the left and to the right
         places = torch.arange(most, device=values.device)
         before = torch.where(known[..., None, :] & (places <= places[:, None]), places, -1).amax(-1)
         after = torch.where(known[..., None, :] & (places >= places[:, None]), places, most).amin(-1)
@@ -153,9 +153,9 @@ class SeriesMachine(FittedModel[SeriesBatch]):
 
 
 def _gaps(times: Tensor, exists: Tensor) -> Tensor:
-    """From each sample that exists to the next one that does, `(B, N - 1)`, 0 behind the last; of times `(B, N)`."""
+    """Gaps between consecutive existing samples, `(B, N - 1)`, 0 after the last, from times `(B, N)`."""
     batch, length = times.shape
-    # one after the other, those that do not exist in a place that is not read
+    # existing samples are moved to the front, the others to a column that is not read
     place = torch.where(exists, exists.long().cumsum(1) - 1, length)
     kept = times.new_zeros(batch, length + 1).scatter_add(1, place, torch.where(exists, times, 0.0))[:, :length]
     follows = torch.arange(1, length, device=times.device) < exists.sum(1, keepdim=True)

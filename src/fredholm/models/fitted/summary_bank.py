@@ -1,19 +1,19 @@
-"""What the samples at which a channel was observed say of it, by rank, and a linear head in closed form.
+"""Ranks of summaries of the observed samples of each channel, and a linear head in closed form.
 
 Legend
-    S       samples of a series at which a channel was observed; n their number, t_j and u_j their times and values
+    S       observed samples of a channel; n their number, t_j and u_j their times and values
     T       time of the series' last sample
-    F       the distribution of a summary over the training series, F(a) = (P[A < a] + P[A <= a]) / 2, of its quantiles
+    F       distribution of a summary over the training series, F(a) = (P[A < a] + P[A <= a]) / 2, from its quantiles
     P_k     the Legendre polynomial of degree k, with P_k(1) = 1
 
     mean, deviation     m = Σ_S u_j / n and √(Σ_S (u_j - m)² / n)        least, largest    min_S u_j, max_S u_j
     first, last         of u_j in the order of time                      count             n
     slope               Σ_S (t_j - t̄)(u_j - m) / Σ_S (t_j - t̄)²          since             T - max_S t_j
-    features of each, a:   P_k(2 F(a) - 1) for k = 1 ... degree, and 1[a is not defined];   logits from `RidgeHead`
+    features of a summary a:   P_k(2 F(a) - 1) for k = 1 ... degree, and 1[a is not defined];   logits from `RidgeHead`
 
-Scores are a sum of smooth functions of the summaries' ranks (Hastie and Tibshirani, Generalized additive models, 1986):
-neither a channel's scale, nor its skewness, nor its gross errors matter, and both high and low values may speak for a
-class.
+Scores are a sum of smooth functions of the summaries' ranks (Hastie and Tibshirani, Generalized additive models, 1986).
+They do not depend on a channel's scale or skewness, are robust to gross errors, and both high and low values may
+indicate a class.
 """
 
 import dataclasses
@@ -31,20 +31,20 @@ from fredholm.models.series.series_model import SeriesModelConfig, SeriesSamplin
 
 NUM_SUMMARIES = 9
 NUM_QUANTILES = 127
-"""Of a summary's distribution, even from 0 to 1 without these."""
+"""Number of quantiles of a summary's distribution, evenly spaced in (0, 1)."""
 
 
 @final
 class SummaryBank(FittedModel[SeriesBatch]):
-    """Nine summaries of each channel, of the samples at which it was observed, and a ridge regression on their ranks.
+    """A ridge regression on the ranks of nine summaries of the observed samples of each channel.
 
-    For series in which each channel is measured at times of its own, so that most values are missing. A value that was
-    filled in is never read. Where one channel alone says what was observed, it speaks for all.
+    For series in which each channel is measured at its own times, so that most values are missing. Imputed values are
+    never read. A single observation channel applies to all channels.
 
     Args:
-        sampling: of the training series.
-        num_outputs: classes.
-        config: how the ranks are read.
+        sampling: sampling of the training series.
+        num_outputs: number of outputs, such as classes.
+        config: degree of the polynomials of ranks.
     """
 
     quantiles: Tensor
@@ -52,18 +52,18 @@ class SummaryBank(FittedModel[SeriesBatch]):
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SeriesModelConfig):
-        """How the rank of a summary is read."""
+        """Degree of the polynomials of ranks."""
 
         learns_by_steps: ClassVar[bool] = False
 
         degree: int = 2
-        """Of the polynomials of a rank, at least 1."""
+        """Degree of the polynomials of a rank, at least 1."""
 
         def __post_init__(self) -> None:
             check_count("models.SummaryBank", "degree", self.degree)
 
         def check(self) -> None:
-            """See `SeriesModelConfig.check`: it gives one answer in any case."""
+            """See `SeriesModelConfig.check`: there is nothing to check, as there is one output per series."""
 
         def build(self, sampling: SeriesSampling, num_outputs: int) -> "SummaryBank":
             """See `SeriesModelConfig.build`."""
@@ -78,7 +78,7 @@ class SummaryBank(FittedModel[SeriesBatch]):
         self.head = RidgeHead(count * (config.degree + 1), num_outputs)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """One batch to outputs `(B, num_outputs)`, all equal before a fit."""
+        """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit."""
         return self.head(self._features(self.summaries(inputs)))
 
     @torch.no_grad()
@@ -89,7 +89,7 @@ class SummaryBank(FittedModel[SeriesBatch]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Takes the quantiles from the training series, and fits the head; see `FittedModel.fit`."""
+        """Computes quantiles of the training series and fits the head; see `FittedModel.fit`."""
         if not sum(len(targets) for _, targets in batches):
             raise ValueError("models.SummaryBank: there is no series to fit to")
         found = torch.cat([self.summaries(batch) for batch, _ in batches])
@@ -103,12 +103,13 @@ class SummaryBank(FittedModel[SeriesBatch]):
         return self.head.fit(self._features(found), targets, regressand, groups=groups)
 
     def _features(self, summaries: Tensor) -> Tensor:
-        """Of `(B, S)`, NaN where one is not defined, `(B, S (degree + 1))`."""
-        # rounded as the quantiles are, whatever these are kept in, so that a number that is one of them stays one
-        each = summaries.nan_to_num(0.0).float().to(self.quantiles.dtype).T.contiguous()
+        """Features `(B, S (degree + 1))` of summaries `(B, S)`, which are NaN where one is not defined."""
+        # rounded like the quantiles, so that a value equal to a quantile stays equal
+        each = summaries.nan_to_num(0.0).float().to(self.quantiles.dtype)[..., None]
         defined = ~summaries.isnan()
-        sides = [torch.searchsorted(self.quantiles, each, side=side) for side in ("left", "right")]
-        rank = (sides[0] + sides[1]).T / NUM_QUANTILES - 1
+        # counted, since ONNX has no search in what is sorted
+        rank = ((self.quantiles < each).sum(-1) + (self.quantiles <= each).sum(-1)) / NUM_QUANTILES - 1
+        rank = rank.to(self.quantiles.dtype)
         before, now, found = torch.ones_like(rank), rank, [(~defined).to(rank.dtype)]
         for k in range(1, self.config.degree + 1):
             found.append(torch.where(defined, now, 0.0))
@@ -117,9 +118,9 @@ class SummaryBank(FittedModel[SeriesBatch]):
 
     @torch.no_grad()
     def summaries(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """The nine of each channel, in the order of the legend, channel by channel, `(B, S)`.
+        """Returns the nine summaries of each channel, in the order of the legend, channel by channel, `(B, S)`.
 
-        NaN where a channel was never observed, but for the count; and for the slope where it was observed once.
+        All but the count are NaN where a channel was never observed, and the slope where it was observed once.
         """
         given = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
         return summarise(*observations(self.encoder, self.sampling, given))
@@ -128,11 +129,11 @@ class SummaryBank(FittedModel[SeriesBatch]):
 def observations(
     encoder: Series, sampling: SeriesSampling, given: SeriesBatch
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `summarise` takes of a batch: values, where they count, times, and which samples exist.
+    """The arguments of `summarise` from a batch: values, masks of observed values, times, and existing samples.
 
     Args:
-        encoder: of the series.
-        sampling: whose last channels say what was observed.
+        encoder: encoder of the series.
+        sampling: sampling of the series, whose last channels mark observed values.
         given: the batch.
     """
     values, domain = encoder(given)
@@ -149,17 +150,17 @@ def observations(
 
 
 def summarise(values: Tensor, observed: Tensor, times: Tensor, exists: Tensor) -> Tensor:
-    """The summaries of each channel.
+    """Computes the summaries of each channel.
 
     Args:
         values: `(B, N, C)`, N at least 1.
-        observed: `(B, N, C)` bool, where a value counts; at samples that exist.
-        times: `(B, N)`, increasing along the samples that exist.
+        observed: `(B, N, C)` bool, mask of observed values, at existing samples.
+        times: `(B, N)`, increasing along existing samples.
         exists: `(B, N)` bool.
 
     Returns:
-        `(B, 9 C)`, float32: the nine of each channel, channel by channel. NaN where a channel was never observed, but
-        for the count, and for the slope where the times that count are one.
+        `(B, 9 C)`, float32: the nine summaries, channel by channel. All but the count are NaN where a channel was never
+        observed, and the slope where it was observed at one time alone.
     """
     u, t = torch.where(observed, values, 0.0).double(), times.double()[..., None]
     count = observed.sum(1)

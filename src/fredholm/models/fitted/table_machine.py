@@ -1,56 +1,73 @@
-"""Rows of a table, numbers, categories, texts and images together; a kernel machine and boosted trees on what they
-become.
+"""A model of table rows with numbers, categories, texts, images and series: a kernel machine and boosted trees.
 
 Legend
     v          a number of a row, standardised by the training rows; NaN where it is missing
-    q_1..q_K   quantiles of its column over the training rows, even from 1/2K on;  z_k = Φ⁻¹((k - 1/2) / K)
+    q_1..q_K   quantiles of its column over the training rows, at (k - 1/2) / K;  z_k = Φ⁻¹((k - 1/2) / K)
     F(v)       z_1 + Σ_k (z_{k+1} - z_k) clamp((v - q_k) / (q_{k+1} - q_k), 0, 1): the normal score of its rank. Where
                q_k and q_{k+1} are one number, the clamp is a step, 1/2 at it
-    T, I       texts and images of a row
+    T, I, S    texts, images and series of a row
 
     coordinates of a number      clamp(v, -4, 4) / √2,  F(v) / √2,  0 both where it is missing, and 1[it is missing]
                                  where a training row lacks it
     of a category                1 at its place, 0 at the others; all 0 where it is missing or new
-    of a text or an image        what a bank predicts of it, and its main directions: `bank_column.py`
+    of a text or a file          predictions of banks, and main directions of their features: `bank_column.py`; of a
+                                 bank that is switched off 0, except 1[it is missing]
     outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
 
-f is ahead where answers change smoothly, g where thresholds decide. Their mean by left-out errors is stacking (Wolpert,
-Stacked generalization, 1992).
+Directions of uninformative texts and files would add noise if rows are few. With at most FEW rows, a bank whose
+predictions are uninformative (all ρ are 0) is therefore switched off unless its directions reduce the left-out error of
+f. A bank with informative predictions is kept without this test, which costs another fit of f.
+
+f is better where outputs change smoothly, g where thresholds decide. Their weighted mean by left-out errors is stacking
+(Wolpert, Stacked generalization, 1992).
 """
 
+import copy
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
-from fredholm.models.fitted.bank_column import FAR, BankColumn, ImageCells, ImageColumn, TextColumn
+from fredholm.models.fitted.bank_column import (
+    FAR,
+    BankColumn,
+    ImageCells,
+    ImageColumn,
+    SeriesCells,
+    SeriesColumn,
+    TextColumn,
+)
 from fredholm.models.fitted.boosted_trees import BoostedTrees
-from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.filter_bank import FilterBank
+from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.fitted.kernel_machine import KernelMachine
+from fredholm.models.fitted.kernel_machine import FEW, KernelMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.language.sentence_model import TokenReading
+from fredholm.models.series.series_model import SeriesSampling
 
 NUM_QUANTILES = 100
-"""K, of a column."""
+"""Number K of quantiles of a column."""
 SHARES = tuple(tenths / 10 for tenths in range(11))
-"""Of trees, that are tried."""
+"""Candidates of the share of the trees."""
 
 
 @final
 class TableBatch(NamedTuple):
-    """Rows of one batch.
+    """A batch of rows.
 
-    `numbers (B, F)` are floats of mean 0 and deviation 1 over the training rows, about; NaN where one is missing.
+    `numbers (B, F)` are floats of about mean 0 and deviation 1 over the training rows; NaN where one is missing.
     `categories (B, C)`, int64, counts from 0 within each column; -1 where one is missing.
-    `tokens (B, T, N)`, int64, are the texts' rows, filled up at their ends.
+    `tokens (B, T, N)`, int64, are the tokens of texts, padded at their ends.
     `images (B, I, C, H, W)`, uint8, are anything where `has_image (B, I)`, bool, is False.
+    `series (B, S, N, C)` are values in the unit of the data, NaN where one is missing, of as many channels as the
+    column with the most; `series_times (B, S, N)`, float64, are NaN behind the last sample, and where there is none.
     """
 
     numbers: Tensor
@@ -58,6 +75,8 @@ class TableBatch(NamedTuple):
     tokens: Tensor
     images: Tensor
     has_image: Tensor
+    series: Tensor
+    series_times: Tensor
 
     @staticmethod
     def of(
@@ -67,36 +86,47 @@ class TableBatch(NamedTuple):
         tokens: Tensor | None = None,
         images: Tensor | None = None,
         has_image: Tensor | None = None,
+        series: Tensor | None = None,
+        series_times: Tensor | None = None,
     ) -> "TableBatch":
-        """Rows of which some kinds of columns are absent; where images are there, all are unless it is said."""
+        """Returns rows with some kinds of columns.
+
+        Without `has_image` all images exist. Without `series_times` all samples exist, one unit of time apart.
+        """
         count = numbers.shape[0]  # not len(), by which a graph would fix the batch
         none = torch.zeros(count, 0, dtype=torch.int64, device=numbers.device)
         images = none.to(torch.uint8)[:, :, None, None, None] if images is None else images
         exists = torch.ones(images.shape[:2], dtype=torch.bool, device=numbers.device)
+        series = none.to(numbers.dtype)[:, :, None, None] if series is None else series
+        steps = torch.arange(series.shape[2], dtype=torch.float64, device=numbers.device)
         return TableBatch(
             numbers,
             none if categories is None else categories,
             none[..., None] if tokens is None else tokens,
             images,
             exists if has_image is None else has_image,
+            series,
+            steps.expand(series.shape[:3]) if series_times is None else series_times,
         )
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableReading:
-    """How rows reach a model.
+    """Description of the rows that a model reads.
 
     Args:
         num_numbers: F.
-        may_miss: the columns of numbers, from 0 on, in which some are missing in training.
-        num_categories: of each column of categories, how many there are.
+        may_miss: indices of the columns of numbers with missing values in training.
+        num_categories: number of categories of each column of categories.
         num_texts: T.
-        text: the rows of tokens; None: there are no texts.
+        text: description of the rows of tokens; None: there are no texts.
         num_images: I.
-        images_may_miss: the columns of images, from 0 on, of which some training rows have none.
-        channels: of images, 1 (grey) or 3 (RGB); 0: there are no images.
+        images_may_miss: indices of the columns of images that some training rows lack.
+        channels: channels of images, 1 (grey) or 3 (RGB); 0: there are no images.
         image_size: height and width of images, in pixels; None: there are none.
+        series: channels, spacing and extent of the training series of each column of series.
+        series_may_miss: indices of the columns of series that some training rows lack.
 
     Raises:
         ValueError: no column at all, sizes below 1, texts without tokens, or images without a size.
@@ -111,6 +141,8 @@ class TableReading:
     images_may_miss: tuple[int, ...] = ()
     channels: int = 0
     image_size: tuple[int, int] | None = None
+    series: tuple[SeriesSampling, ...] = ()
+    series_may_miss: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         name = "models.TableReading"
@@ -121,36 +153,42 @@ class TableReading:
             check_count(name, f"num_categories[{column}]", count)
         if not all(0 <= column < self.num_numbers for column in self.may_miss):
             raise ValueError(f"{name}: may_miss is {self.may_miss}; expected columns from 0 to {self.num_numbers - 1}")
-        if not all(0 <= column < self.num_images for column in self.images_may_miss):
-            came = f"images_may_miss is {self.images_may_miss}"
-            raise ValueError(f"{name}: {came}; expected columns from 0 to {self.num_images - 1}")
-        if not self.num_numbers and not self.num_categories and not self.num_texts and not self.num_images:
-            raise ValueError(f"{name}: there are no numbers, categories, texts or images; a row needs columns")
+        for setting, count in (("images_may_miss", self.num_images), ("series_may_miss", len(self.series))):
+            columns = getattr(self, setting)
+            if not all(0 <= column < count for column in columns):
+                raise ValueError(f"{name}: {setting} is {columns}; expected columns from 0 to {count - 1}")
+        if not any((self.num_numbers, self.num_categories, self.num_texts, self.num_images, self.series)):
+            raise ValueError(f"{name}: there are no numbers, categories, texts, images or series; a row needs columns")
         if (self.text is None) != (self.num_texts == 0):
-            came = "no reading of tokens" if self.text is None else "a reading of tokens"
-            raise ValueError(f"{name}: num_texts is {self.num_texts}, with {came}; give both or none")
+            raise ValueError(
+                f"{name}: num_texts is {self.num_texts}, and text is {'None' if self.text is None else 'given'}; give "
+                "both or none"
+            )
         if (self.image_size is None, self.channels == 0) != (self.num_images == 0,) * 2:
-            came = f"image_size={self.image_size} and channels={self.channels}"
-            raise ValueError(f"{name}: num_images is {self.num_images}, with {came}; give all or none")
+            raise ValueError(
+                f"{name}: num_images is {self.num_images}, with image_size={self.image_size} and "
+                f"channels={self.channels}; give all or none"
+            )
 
 
 @final
 class Counts(NamedTuple):
-    """How much columns count, from 0 on: of numbers (F,), categories (C,), texts (T,) and images (I,)."""
+    """Relevance of columns, at least 0: of numbers (F,), categories (C,), texts (T,), images (I,) and series (S,)."""
 
     numbers: Tensor
     categories: Tensor
     texts: Tensor
     images: Tensor
+    series: Tensor
 
 
 @final
 class TableMachine(FittedModel[TableBatch]):
-    """Numbers by value and rank, categories, and what banks say of texts and images, read by a kernel and by trees.
+    """A kernel machine and boosted trees on values and ranks of numbers, categories, and predictions of banks.
 
     Args:
-        reading: the rows.
-        num_outputs: such as classes.
+        reading: description of the rows.
+        num_outputs: number of outputs, such as classes.
         config: sizes.
     """
 
@@ -164,15 +202,17 @@ class TableMachine(FittedModel[TableBatch]):
         """Sizes."""
 
         num_centres: int = 4096
-        """Training rows that are centres of the kernel, at most; all are learnt from."""
+        """Most training rows that are centres of the kernel; the fit uses all rows."""
         texts: NGramBank.Config = dataclasses.field(default_factory=NGramBank.Config)
-        """Of each column of texts, the bank of n-grams."""
+        """Configuration of the bank of n-grams of each column of texts."""
         images: ImageBank.Config = dataclasses.field(default_factory=ImageBank.Config)
-        """Of each column of images, the bank of patches."""
+        """Configuration of the bank of patches of each column of images."""
+        series: FilterBank.Config = dataclasses.field(default_factory=FilterBank.Config)
+        """Configuration of the bank of filters of each column of series."""
         num_directions: int = 32
-        """Of each column of texts or images; 0: what its bank says alone."""
+        """Number of main directions of each column of texts or files; 0: only the predictions of its bank."""
         num_trees: int = 300
-        """Of each fold, at most; 0: there are none, and the kernel alone predicts, which changes smoothly."""
+        """Most trees of each fold; 0: no trees, only the kernel, whose predictions are smooth."""
 
         def __post_init__(self) -> None:
             check_count("models.TableMachine", "num_centres", self.num_centres)
@@ -180,7 +220,7 @@ class TableMachine(FittedModel[TableBatch]):
                 check_count("models.TableMachine", name, getattr(self, name), least=0)
 
         def build(self, reading: TableReading, num_outputs: int) -> "TableMachine":
-            """A new model, from the global torch seed."""
+            """Builds a model, with random numbers from the global torch seed."""
             return TableMachine(reading, num_outputs, self)
 
     def __init__(self, reading: TableReading, num_outputs: int, config: Config) -> None:
@@ -208,8 +248,12 @@ class TableMachine(FittedModel[TableBatch]):
             for column in range(reading.num_images)
             if reading.image_size is not None
         )
+        self.series = nn.ModuleList(
+            SeriesColumn(sampling, num_outputs, directions, config.series, may_miss=column in reading.series_may_miss)
+            for column, sampling in enumerate(reading.series)
+        )
         self._num_of_columns = 2 * reading.num_numbers + len(reading.may_miss) + sum(reading.num_categories)
-        self.num_coordinates = self._num_of_columns + sum(self._num_of_banks)
+        self.num_coordinates = self._num_of_columns + sum(bank.num_coordinates for bank in self._banks)
         self.machine = KernelMachine(self.num_coordinates, num_outputs, config.num_centres)
         self.trees = (
             BoostedTrees(self.num_coordinates - reading.num_numbers, num_outputs, config.num_trees)
@@ -219,15 +263,14 @@ class TableMachine(FittedModel[TableBatch]):
         self.register_buffer("share", torch.zeros(()))
 
     def forward(self, inputs: TableBatch) -> Tensor:
-        """Rows to outputs `(B, num_outputs)`, all equal before a fit.
+        """Maps rows to outputs `(B, num_outputs)`, which are all equal before a fit.
 
         Raises:
-            ValueError: other columns than the reading has.
+            ValueError: the columns differ from those of the reading.
         """
         self._check(inputs)
-        texts = [text(inputs.tokens[:, column]) for column, text in enumerate(self.texts)]
-        images = [image(_images_of(inputs, column)) for column, image in enumerate(self.images)]
-        coordinates = torch.cat([self._of_columns(inputs), *texts, *images], 1)
+        banks = [bank(cells) for bank, cells in zip(self._banks, self._cells(inputs), strict=True)]
+        coordinates = torch.cat([self._of_columns(inputs), *banks], 1)
         outputs = self.machine(coordinates)
         return outputs if self.trees is None else outputs + self.trees(self._for_trees(inputs.numbers, coordinates))
 
@@ -235,7 +278,7 @@ class TableMachine(FittedModel[TableBatch]):
     def fit(
         self, batches: Sequence[tuple[TableBatch, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
     ) -> Tensor:
-        """Takes the quantiles from the rows, fits the banks, and the machine; see `FittedModel.fit`."""
+        """Computes quantiles of the rows, and fits the banks and the machine; see `FittedModel.fit`."""
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.TableMachine: there are fewer than 2 rows; expected some to fit to")
         for inputs, _ in batches:
@@ -243,20 +286,17 @@ class TableMachine(FittedModel[TableBatch]):
         targets = torch.cat([targets for _, targets in batches])
         self._take_quantiles(torch.cat([inputs.numbers for inputs, _ in batches]))
         coordinates = [torch.cat([self._of_columns(inputs) for inputs, _ in batches]).double()]
-        for column, text in enumerate(self.texts):
-            assert isinstance(text, TextColumn)
-            rows = [(inputs.tokens[:, column], targets) for inputs, targets in batches]
-            coordinates.append(text.fit(rows, regressand, groups=groups))
-        for column, image in enumerate(self.images):
-            assert isinstance(image, ImageColumn)
-            cells = [(_images_of(inputs, column), targets) for inputs, targets in batches]
-            coordinates.append(image.fit(cells, regressand, groups=groups))
-        x, wanted = torch.cat(coordinates, 1), regressand.columns(targets)
-        kernel, trees, share = self.machine.solve(x, wanted, groups=groups), None, 0.0
+        cells = [self._cells(inputs) for inputs, _ in batches]
+        for k, bank in enumerate(self._banks):
+            rows = [(each[k], targets) for each, (_, targets) in zip(cells, batches, strict=True)]
+            coordinates.append(bank.fit(rows, regressand, groups=groups))
+        wanted = regressand.columns(targets)
+        kernel = self._solve_kernel(coordinates, wanted, groups)
+        x, trees, share = torch.cat(coordinates, 1), None, 0.0
         left_out = kernel.left_out
         if self.trees is not None:
-            asked = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
-            trees = self.trees.solve(asked, wanted, groups=groups)
+            features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
+            trees = self.trees.solve(features, wanted, groups=groups)
             blends = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
             best = int(torch.stack([(wanted - each).square().mean() for each in blends]).argmin())
             left_out, share = blends[best], SHARES[best]
@@ -267,56 +307,97 @@ class TableMachine(FittedModel[TableBatch]):
             self.trees.read(trees, readout, share=share)
         return readout(left_out)
 
-    def counts(self) -> "Counts":
-        """How much each column counts: the most of its coordinates.
+    def _solve_kernel(self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None) -> Solution:
+        """Fits the kernel to all columns; with at most FEW rows, switches off uninformative banks that do not help.
 
-        Of a coordinate it is the mean of w_1 and w_2 by the shares of the kernels that read them, and of trees the root
-        of what questions for it gained, over the most; both by their shares a.
+        Args:
+            coordinates: `(n, k)` of numbers and categories, then of each bank. Those of banks that are switched off are
+                replaced in place.
+            wanted, groups: see `KernelMachine.solve`.
+        """
+        kernel = self.machine.solve(torch.cat(coordinates, 1), wanted, groups=groups)
+        if len(wanted) > FEW:
+            return kernel
+        for k, bank in enumerate(self._banks, 1):
+            if bank.is_informative:
+                continue
+            others = [*coordinates]
+            others[k] = bank.switched_off(coordinates[k])
+            trial = copy.deepcopy(self.machine)
+            without = trial.solve(torch.cat(others, 1), wanted, groups=groups)
+            errors = [float((wanted - each.left_out).square().mean()) for each in (kernel, without)]
+            if errors[1] <= errors[0]:
+                bank.switch_off()
+                self.machine.load_state_dict(trial.state_dict())
+                coordinates[k], kernel = others[k], without
+        return kernel
+
+    def counts(self) -> "Counts":
+        """Returns the relevance of each column: the largest of its coordinates.
+
+        For the kernel it is the mean of w_1 and w_2, weighted by the shares of the kernels that read them; for trees
+        the root of the coordinate's gain relative to the largest. Both are averaged by the share a.
         """
         _, first, *others = self.machine.shares
         shares, f = torch.stack([first, torch.stack(others).sum()]), self.reading.num_numbers
         relevance = self.machine.relevance.to(shares.dtype)
         weight = shares @ relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
         # of the value and the rank of a number, the larger
-        found = self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
+        of_kernel = self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
         if self.trees is None:
-            return found
-        asked = self._most(self.trees.gains.sqrt())
-        return Counts(*(torch.lerp(*each, self.share) for each in zip(found, asked, strict=True)))
+            return of_kernel
+        of_trees = self._most(self.trees.gains.sqrt())
+        return Counts(*(torch.lerp(*each, self.share) for each in zip(of_kernel, of_trees, strict=True)))
 
     @property
-    def _num_of_banks(self) -> list[int]:
-        """Coordinates of each column of texts, then of images."""
-        columns = [*self.texts, *self.images]
-        return [column.num_coordinates for column in columns if isinstance(column, BankColumn)]
+    def _banks(self) -> list[BankColumn[Any]]:
+        """The columns of texts, then those of images and of series."""
+        columns = [*self.texts, *self.images, *self.series]
+        return [column for column in columns if isinstance(column, BankColumn)]
+
+    def _cells(self, inputs: TableBatch) -> list[Any]:
+        """The inputs of each of `_banks`."""
+        reading = self.reading
+        texts = [inputs.tokens[:, column] for column in range(reading.num_texts)]
+        images = [ImageCells(inputs.images[:, k], inputs.has_image[:, k]) for k in range(reading.num_images)]
+        series = [SeriesCells(inputs.series[:, k], inputs.series_times[:, k]) for k in range(len(reading.series))]
+        return [*texts, *images, *series]
 
     def _most(self, weight: Tensor) -> "Counts":
-        """Of columns, the most of their coordinates, a number having one beside that which says that it is missing."""
+        """The largest weight of each column's coordinates; a number has one, and one for missing values."""
         reading, f = self.reading, self.reading.num_numbers
         may_miss, of_columns = list(reading.may_miss), self._num_of_columns - f
         numbers = weight[:f].clone()
         numbers[may_miss] = torch.maximum(numbers[may_miss], weight[f : f + len(may_miss)])
         levels = weight[f + len(may_miss) : of_columns].split(list(reading.num_categories))
-        banks = weight[of_columns:].split(self._num_of_banks)
-        texts, images = banks[: reading.num_texts], banks[reading.num_texts :]
-        most = (torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (levels, texts, images))
+        banks = iter(weight[of_columns:].split([bank.num_coordinates for bank in self._banks]))
+        of_banks = ([next(banks) for _ in columns] for columns in (self.texts, self.images, self.series))
+        most = (torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (levels, *of_banks))
         return Counts(numbers, *most)
 
     def _check(self, inputs: TableBatch) -> None:
         reading = self.reading
-        widths = (reading.num_numbers, len(reading.num_categories), reading.num_texts, reading.num_images)
-        came = tuple(part.shape[1] for part in inputs[:4])
-        if came != widths or inputs.has_image.shape[1] != reading.num_images:
-            raise ValueError(
-                f"models.TableMachine: rows have {came[0]} numbers, {came[1]} categories, {came[2]} texts and "
-                f"{came[3]} images, {inputs.has_image.shape[1]} of them said to be there or not; expected {widths[0]}, "
-                f"{widths[1]}, {widths[2]} and {widths[3]}"
+        kinds = ("numbers", "categories", "texts", "images", "marks of images", "series", "times of series")
+        images, series = reading.num_images, len(reading.series)
+        widths = (reading.num_numbers, len(reading.num_categories), reading.num_texts, images, images, series, series)
+        got = tuple(part.shape[1] for part in inputs)
+        if got != widths:
+            found, expected = (
+                ", ".join(f"{count} {kind}" for count, kind in zip(each, kinds, strict=True)) for each in (got, widths)
             )
+            raise ValueError(f"models.TableMachine: rows have {found}; expected {expected}")
         shape = (reading.channels, *(reading.image_size or ()))
         if reading.num_images and (tuple(inputs.images.shape[2:]) != shape or inputs.images.dtype != torch.uint8):
             raise ValueError(
                 f"models.TableMachine: images are {tuple(inputs.images.shape)} of {inputs.images.dtype}; expected (B, "
                 f"{reading.num_images}, {', '.join(map(str, shape))}) of uint8"
+            )
+        most = max((sampling.channels - len(sampling.observation) for sampling in reading.series), default=0)
+        values, times = tuple(inputs.series.shape), tuple(inputs.series_times.shape)
+        if reading.series and (values[3] != most or values[:3] != times or inputs.series_times.dtype != torch.float64):
+            raise ValueError(
+                f"models.TableMachine: series are {values}, with times {times} of {inputs.series_times.dtype}; "
+                f"expected (B, {series}, N, {most}) and (B, {series}, N) of float64"
             )
 
     def _take_quantiles(self, numbers: Tensor) -> None:
@@ -329,14 +410,14 @@ class TableMachine(FittedModel[TableBatch]):
                 row.copy_(known[place])
 
     def _for_trees(self, numbers: Tensor, coordinates: Tensor) -> Tensor:
-        """Coordinates with the numbers themselves in place of what is computed of them."""
-        # a rank is rounded by its batch, so that a question between two of one number would tell them apart
+        """Coordinates for the trees, with the raw numbers in place of clamped values and ranks."""
+        # ranks round differently in different batches, so a threshold on them could separate equal numbers
         return torch.cat(
             [numbers.nan_to_num(nan=0.0).to(coordinates), coordinates[:, 2 * self.reading.num_numbers :]], 1
         )
 
     def _of_columns(self, inputs: TableBatch) -> Tensor:
-        """Coordinates of numbers and categories."""
+        """Coordinates of the numbers and categories."""
         # rounded as the quantiles are, whatever these are kept in, so that a number that is one of them stays one
         numbers, reading = inputs.numbers.float().to(self.quantiles.dtype), self.reading
         missing = numbers.isnan()
@@ -357,21 +438,17 @@ class TableMachine(FittedModel[TableBatch]):
         return torch.cat(found, 1)
 
 
-def _images_of(inputs: TableBatch, column: int) -> ImageCells:
-    return ImageCells(inputs.images[:, column], inputs.has_image[:, column])
-
-
 @final
 class NumbersMachine(nn.Module):
-    """A table machine on rows of numbers, in any units, which it standardises.
+    """A table machine on rows of numbers in any units, which it standardises.
 
     Args:
-        num_numbers: of a row.
-        num_outputs: such as classes.
-        may_miss: the numbers, from 0 on, that may be NaN.
-        num_centres: training rows that are centres of the kernel, at most.
-        num_trees: of each fold, at most; 0: there are none.
-        rounding: deviations up to which numbers are all alike, beside a millionth of their mean.
+        num_numbers: number of columns.
+        num_outputs: number of outputs, such as classes.
+        may_miss: indices of the columns that may be NaN.
+        num_centres: most training rows that are centres of the kernel.
+        num_trees: most trees of each fold; 0: no trees.
+        rounding: deviation up to which a column counts as constant, beside a millionth of its mean.
     """
 
     mean: Tensor
@@ -395,16 +472,16 @@ class NumbersMachine(nn.Module):
         self.register_buffer("scale", torch.ones(num_numbers, dtype=torch.float64))
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """`(B, num_numbers)` to outputs `(B, num_outputs)`, all equal before a fit."""
+        """Maps `(B, num_numbers)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
         return self.table(self._rows(numbers))
 
     def coordinates(self, numbers: Tensor) -> Tensor:
-        """What the kernel reads of rows `(B, num_numbers)`, float64 `(B, num_coordinates)`."""
+        """Returns the kernel's coordinates of rows `(B, num_numbers)`, float64 `(B, num_coordinates)`."""
         return self.table._of_columns(self._rows(numbers)).double()
 
     @torch.no_grad()
     def measure(self, numbers: Tensor) -> None:
-        """Takes mean, deviation and quantiles of rows `(n, num_numbers)`, as `fit` does, which coordinates read."""
+        """Sets mean, deviation and quantiles from rows `(n, num_numbers)`, as `fit` does, for the coordinates."""
         numbers = numbers.double()
         self.mean.copy_(numbers.nanmean(0).nan_to_num(0.0))
         deviation = (numbers - self.mean).square().nanmean(0).sqrt().nan_to_num(0.0)

@@ -1,23 +1,23 @@
-"""How often each colour of Weisfeiler and Lehman stands in a graph.
+"""Counts of Weisfeiler-Lehman colours in a graph.
 
 Legend
-    k_v, k_wv    kinds of a node and of an edge from w to v: whole numbers, equal where they are alike
-    E            the edges that weigh something, from nodes that weigh something
-    μ            the measure of the nodes, of mass 1 in each graph, on N nodes that weigh something
+    k_v, k_wv    kinds of a node and of an edge from w to v: integers, equal for equal kinds
+    E            edges of positive weight, from nodes of positive mass
+    μ            the measure of the nodes, of mass 1 in each graph, on N nodes of positive mass
     g            a colour, of depth t = 0 ... `depth`
 
-    c_0(v) = #(k_v),   c_t+1(v) = #(Σ_(w,v)∈E #(k_wv, c_t(w)), c_t(v))    whole numbers modulo 2^64
-    count        n_g = N ∫ 1[c_t(v) = g] dμ(v),  of even weights the nodes of this colour;   features √n_g
+    c_0(v) = #(k_v),   c_t+1(v) = #(Σ_(w,v)∈E #(k_wv, c_t(w)), c_t(v))    integers modulo 2^64
+    count        n_g = N ∫ 1[c_t(v) = g] dμ(v),  with equal weights the number of nodes of this colour;   features √n_g
 
 # is the mixing of SplitMix64 (Steele, Lea and Flood, 2014), a permutation of 64 bits that looks random, and of a pair
-#(a, b) = #(3 #(a) + b), where 3 keeps a and b apart. The sum tells multisets apart and knows no order of edges, and
-colours are the same on every machine. Of m colours two are mistaken for one with a chance of about m² / 2^65: of a
-million, 3e-8. Nothing protects from graphs that were made to deceive it, as the permutation is known.
+#(a, b) = #(3 #(a) + b), where 3 makes it asymmetric. The sum distinguishes multisets independently of the order of
+edges, and colours are the same on every machine. Among m colours two collide with a probability of about m² / 2^65, or
+3e-8 for a million. It is not secure against adversarial graphs, as the permutation is known.
 
 Source: Shervashidze et al., Weisfeiler-Lehman graph kernels (2011), whose kernel Σ_g n_g n'_g is the inner product of
-counts. Deviations: their colours are numbered as they are met, and know no kinds of edges; the root, which steadies the
-deviation of a count (Bartlett, 1936), lies between whether a colour is there and how often; colours that are known are
-those of most training graphs, others have no count.
+counts. Deviations: they number colours in order of appearance, without kinds of edges; the root, which stabilises the
+variance of a count (Bartlett, 1936), is between presence and count; only the colours of most training graphs are
+counted.
 """
 
 from collections.abc import Iterable
@@ -30,17 +30,17 @@ from fredholm.domains import Graph
 from fredholm.encoders.graph import GraphBatch
 
 _NONE = torch.iinfo(torch.int64).max
-"""In place of a colour, where there are fewer than there is room for."""
+"""Filler of unused entries of the colours."""
 
 
 @final
 class Occurrences(NamedTuple):
-    """The colours of nodes that weigh something, one depth after the other.
+    """The colours of nodes of positive mass, for each depth.
 
     Args:
         colour: int64 `(depth + 1, n)`.
         owner: int64 `(n,)`, the graph of each node.
-        mass: `(n,)`, N times the share of each node in its graph's mass: 1 where weights are even.
+        mass: `(n,)`, N times the share of each node in its graph's mass: 1 with equal weights.
     """
 
     colour: Tensor
@@ -50,14 +50,14 @@ class Occurrences(NamedTuple):
 
 @final
 class ColourCounts(nn.Module):
-    """Roots of the counts of the colours that most training graphs have.
+    """Roots of the counts of the most frequent colours of the training graphs.
 
     Args:
-        num_colours: how many, at most.
-        depth: how many edges a colour reaches.
+        num_colours: most colours.
+        depth: radius of a colour in edges.
 
     Attributes:
-        known: int64 `(num_colours,)`, the colours in order; before `choose` there is none.
+        known: int64 `(num_colours,)`, the colours, sorted; only fillers before `choose`.
     """
 
     known: Tensor
@@ -68,7 +68,7 @@ class ColourCounts(nn.Module):
         self.register_buffer("known", torch.full((num_colours,), _NONE))
 
     def choose(self, graphs: Iterable[tuple[GraphBatch, Graph]]) -> None:
-        """Takes the colours that most of these graphs have; of as many graphs those of less depth."""
+        """Chooses the colours that occur in most of these graphs; ties prefer smaller depths."""
         found: list[list[Tensor]] = [[] for _ in range(self.depth + 1)]
         for inputs, domain in graphs:
             colour, owner, _ = occurrences(inputs, domain, self.depth)
@@ -81,10 +81,10 @@ class ColourCounts(nn.Module):
         self.known[: len(most)] = colours[most].sort().values
 
     def forward(self, inputs: GraphBatch, domain: Graph, dtype: torch.dtype) -> Tensor:
-        """√n of a batch and of the domain of its nodes, `(B, num_colours)`.
+        """Returns √n of a batch with the domain of its nodes, `(B, num_colours)`.
 
         Raises:
-            ValueError: what `occurrences` refuses.
+            ValueError: on inputs that `occurrences` refuses.
         """
         batch, num_colours = len(inputs.features), len(self.known)
         colour, owner, mass = occurrences(inputs, domain, self.depth)
@@ -96,12 +96,12 @@ class ColourCounts(nn.Module):
 
 
 def occurrences(inputs: GraphBatch, domain: Graph, depth: int) -> Occurrences:
-    """The colours of a batch; without kinds all nodes, or all edges, are alike.
+    """Computes the colours of a batch; without kinds all nodes, or all edges, count as of one kind.
 
     Args:
-        inputs: graphs.
-        domain: of their nodes.
-        depth: of the last colours.
+        inputs: the graphs.
+        domain: domain of their nodes.
+        depth: largest depth.
 
     Raises:
         ValueError: kinds of another shape or dtype.
@@ -121,13 +121,13 @@ def occurrences(inputs: GraphBatch, domain: Graph, depth: int) -> Occurrences:
 
 
 def colours(kinds: Tensor, source: Tensor, target: Tensor, edge_kinds: Tensor, depth: int) -> Tensor:
-    """c_0 to c_depth of n nodes, int64 `(depth + 1, n)`.
+    """Computes c_0 to c_depth of n nodes, int64 `(depth + 1, n)`.
 
     Args:
         kinds: int64 `(n,)`.
         source, target: int64 `(E,)`, the ends of edges.
         edge_kinds: int64 `(E,)`.
-        depth: of the last colours.
+        depth: largest depth.
     """
     found = [_mixed(kinds)]
     for _ in range(depth):
@@ -137,7 +137,7 @@ def colours(kinds: Tensor, source: Tensor, target: Tensor, edge_kinds: Tensor, d
 
 
 def kinds_of(rows: Tensor) -> Tensor:
-    """A whole number for each row of float32 `(n, F)`, int64 `(n,)`: the same for rows that are equal."""
+    """Hashes each row of float32 `(n, F)` to int64 `(n,)`: equal rows have equal hashes."""
     bits = (rows + 0.0).view(torch.int32).long()  # -0 becomes 0
     found = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
     for column in bits.unbind(1):
@@ -169,5 +169,5 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """To the right, with zeros on the left."""
+    """Logical right shift."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)

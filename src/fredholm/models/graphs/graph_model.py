@@ -1,4 +1,4 @@
-"""What the models of whole graphs have in common: how they are built, and networks on the signal of their nodes."""
+"""The common interface of models of whole graphs, and networks on the signal of the nodes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fredholm.models.signal_model import SignalModel
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphReading:
-    """How graphs reach a model.
+    """Description of the graphs that a model reads.
 
     Args:
-        features: F, numbers that each node has.
-        pos_dim: s, coordinates of a position.
-        edge_dim: c, features of an edge; 0: edges have none.
-        adds_positions: whether a network adds a linear map of the positions to what enters it.
-        feature_dropout: rate at which features are left out where a network learns.
+        features: number F of features of a node.
+        pos_dim: number s of coordinates of a position.
+        edge_dim: number c of features of an edge; 0: edges have none.
+        adds_positions: whether a network adds a linear map of the positions to its input signal.
+        feature_dropout: dropout rate of features in the training of a network.
     """
 
     features: int
@@ -41,7 +41,7 @@ class GraphReading:
         check_rate("models.GraphReading", "feature_dropout", self.feature_dropout)
 
     def encoder(self, embed_dim: int) -> Graph:
-        """An encoder of so many channels."""
+        """Builds an encoder with `embed_dim` channels."""
         return Graph(
             self.features,
             embed_dim,
@@ -54,29 +54,29 @@ class GraphReading:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphModelConfig(abc.ABC):
-    """A model that takes a `GraphBatch` and gives one vector a graph."""
+    """Configuration of a model from a `GraphBatch` to one output vector per graph."""
 
     learns_by_steps: ClassVar[bool] = True
-    """Whether training goes on in steps, so that something is chosen by a validation split."""
+    """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Raises a ValueError where the model answers at every node, and one answer is wanted of a graph."""
+        """Raises a ValueError if the model has an output at every node where one output per graph is needed."""
 
     @abc.abstractmethod
     def build(self, reading: GraphReading, num_outputs: int) -> nn.Module:
-        """A new model, from the global torch seed.
+        """Builds a model, with random numbers from the global torch seed.
 
         Args:
-            reading: how graphs reach it.
-            num_outputs: such as one logit a class.
+            reading: description of the graphs.
+            num_outputs: number of outputs, such as one logit per class.
         """
 
 
 def small_stack(pool: Literal["mean", "none"], *, dropout: float, edge_mass: EdgeMass) -> ITNet.Config:
     """A small ITNet whose kernels integrate over the neighbours of a node.
 
-    λ, by which kernels see all nodes too, costs an exact kernel as much as all pairs of nodes do.
+    There is no long-range term λ, which would cost an exact kernel all pairs of nodes.
     """
     kernel = MLPConfig(width=32, num_frequencies=8, sigma=0.3, head_shared=True)
     return ITNet.Config(
@@ -97,10 +97,10 @@ def _stack() -> ITNet.Config:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphStackConfig(GraphModelConfig):
-    """A network on the signal of `encoders.Graph` (ITNet, J.1), which reads its answer from the mean of the nodes."""
+    """A network on the signal of `encoders.Graph` (ITNet, J.1) with mean pooling over the nodes."""
 
     stack: SignalModel.Config = dataclasses.field(default_factory=_stack)
-    """The network; of an ITNet the kernels are sums along the edges unless others are named."""
+    """The network; the default kernels of an ITNet are sums along the edges."""
 
     def check(self) -> None:
         """See `GraphModelConfig.check`."""
@@ -112,5 +112,5 @@ class GraphStackConfig(GraphModelConfig):
 
     @property
     def _network(self) -> SignalModel.Config:
-        """The stack with one answer a graph."""
-        return self.stack.pooling("mean", "a graph has one answer, and a token no edges")
+        """The stack with one output per graph."""
+        return self.stack.pooling("mean", "a graph has one output, and a class token no edges")

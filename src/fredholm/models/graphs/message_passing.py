@@ -1,4 +1,4 @@
-"""Graph networks of PyTorch Geometric, to compare with: GCN, GIN and GAT on this library's encoders.
+"""Baseline graph networks of PyTorch Geometric: GCN, GIN and GAT on this library's encoders.
 
 Legend
     u_v     signal at node v                       a_vw    weight of an edge from w to v, 1 where it has none
@@ -9,7 +9,7 @@ Legend
     gat     u_v ← Σ_{w ∈ N(v) ∪ {v}} α_vw W u_w + b,  α the softmax over w of leaky_relu(s·W u_w + t·W u_v), by heads
 
 Sources: arXiv 1609.02907, 1810.00826 and 1710.10903. The layers are the package's own. After each come a ReLU and
-dropout; residuals and norms are those of `ITNet`, not of the papers. What is read out of a graph is the integral mean.
+dropout; residuals and norms are those of `ITNet`, not of the papers. The readout of a graph is the integral mean.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from fredholm.models.signal_model import SignalModel
 class MessagePassing(SignalModel):
     """Layers of PyTorch Geometric along the edges of a graph, and a head.
 
-    Features of edges are not read, and weights of edges by `gcn` alone.
+    Features of edges are ignored, and only `gcn` reads weights of edges.
 
     Args:
         encoder: from raw inputs to a signal with `config.embed_dim` channels on a graph.
@@ -46,16 +46,16 @@ class MessagePassing(SignalModel):
         layer: Literal["gcn", "gin", "gat"] = "gin"
         embed_dim: int = 64
         depth: int = 3
-        """Layers."""
+        """Number of layers."""
         num_heads: int | None = None
-        """Of GAT, a divisor of embed_dim; None: 4. Refused with other layers."""
+        """Number of heads of GAT, a divisor of embed_dim; None: 4. Refused for other layers."""
         residual: bool = True
-        """Whether each layer reads normed nodes and is added to them; else they follow each other, as in the papers."""
+        """Whether layers are pre-norm residual branches; otherwise they are chained, as in the papers."""
         dropout: float = 0.1
         """Rate after the embedding and after each layer."""
         pool: Literal["mean", "max", "none"] = "mean"
-        """Read the output from the integral mean of the signal, from the largest value of each of its channels, or one
-        from every node."""
+        """Pooling before the output: the integral mean of the signal, the maximum of each channel, or none, with one
+        output per node."""
 
         def __post_init__(self) -> None:
             name = "models.MessagePassing"
@@ -77,7 +77,7 @@ class MessagePassing(SignalModel):
 
         @property
         def heads(self) -> int:
-            """Heads of a layer."""
+            """Number of heads of a layer."""
             return 1 if not self.has_heads else 4 if self.num_heads is None else self.num_heads
 
         def build(self, encoder: Encoder, num_outputs: int) -> "MessagePassing":
@@ -93,10 +93,10 @@ class MessagePassing(SignalModel):
         self._add_head(config.embed_dim, num_outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """One batch of what the encoder takes, to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`.
+        """Maps a batch of encoder inputs to `(B, num_outputs)`; without pooling to `(B, N, num_outputs)`.
 
         Raises:
-            TypeError: the encoder's signal is on no graph.
+            TypeError: the domain of the encoder's signal is no graph.
         """
         u, domain = self._signal(inputs)
         if not isinstance(domain, Graph):
@@ -125,7 +125,7 @@ def _layer(config: MessagePassing.Config) -> nn.Module:
 
 
 def _edges_of_batch(domain: Graph, batch: int) -> tuple[Tensor, Tensor | None]:
-    """Sources and targets in a batch whose graphs follow each other, `(2, E)`, and the weights of edges."""
+    """Sources and targets `(2, E)`, with nodes numbered consecutively over the batch, and the weights of edges."""
     edges, weights = torch.stack([domain.source, domain.target]), domain.edge_weights
     if domain.edges_batch == batch:
         return edges, weights

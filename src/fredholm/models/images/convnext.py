@@ -18,7 +18,7 @@ from fredholm.operators import IntegralOperator
 
 @final
 class ConvNeXt(SavedModel):
-    """Patches, stages of blocks with a map that halves the grid between them, the mean, and a head.
+    """A patch embedding, stages of blocks with downsampling between them, mean pooling, and a head.
 
     The model of Z. Liu et al., "A ConvNet for the 2020s" (arXiv 2201.03545). A block is u + s ⊙ F(N(K[u])), with a
     depthwise convolution for K. Weights start normal with deviation 0.02, cut off at two; biases at 0.
@@ -36,22 +36,22 @@ class ConvNeXt(SavedModel):
 
         channels: int = 3
         patch_size: int = 4
-        """Pixels a side of the first map."""
+        """Side of a patch of the first map, in pixels."""
         depths: tuple[int, ...] = (3, 3, 9, 3)
-        """Blocks of each stage."""
+        """Number of blocks of each stage."""
         dims: tuple[int, ...] = (96, 192, 384, 768)
-        """Channels of each stage."""
+        """Number of channels of each stage."""
         kernel_size: int = 7
         """Taps of the filters along each axis, an odd number."""
         expansion: float = 4
         """Hidden width of the feed-forward networks, in multiples of a stage's channels."""
         branch_scale: float | None = 1e-6
-        """Start of a learned factor a channel of each branch; None: there are none."""
+        """Initial value of a learned factor per channel of each branch; None: no such factors."""
         activation: Activation = "gelu"
         norm_epsilon: float = 1e-6
         """Added to variances in norms."""
         num_classes: int = 1000
-        """Outputs of the head; 0: the normed mean is the result."""
+        """Number of outputs of the head; 0: no head, the output is the normed mean."""
         drop_path: float = 0.0
         """Chance of skipping the branch of the last block in training; rises linearly from the first."""
 
@@ -79,11 +79,11 @@ class ConvNeXt(SavedModel):
 
         @property
         def least_side(self) -> int:
-            """Pixels of an image along each axis, at least."""
+            """Fewest pixels of an image along each axis."""
             return self.patch_size * 2 ** (len(self.dims) - 1)
 
         def build(self) -> "ConvNeXt":
-            """The model; see `ConvNeXt`."""
+            """Builds the model; see `ConvNeXt`."""
             return ConvNeXt(self)
 
         @property
@@ -92,7 +92,7 @@ class ConvNeXt(SavedModel):
             return self.dims[-1]
 
         def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
-            """See `ImageModelConfig.sized_for`: the channels of pixels alone; stages are chosen by hand."""
+            """See `ImageModelConfig.sized_for`: sets only the number of input channels; stages stay as configured."""
             return filled(self, [type(self)()], channels=room.channels)
 
         def build_for(self, reading: ImageReading, num_outputs: int) -> "ConvNeXt":
@@ -124,9 +124,9 @@ class ConvNeXt(SavedModel):
                 nn.init.zeros_(parameter)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images `(B, channels, H, W)` to logits `(B, num_classes)`, or to the normed mean `(B, dims[-1])`.
+        """Maps images `(B, channels, H, W)` to logits `(B, num_classes)`, or to the normed mean `(B, dims[-1])`.
 
-        Rows and columns that the strides leave over are cut off, as convolutions do.
+        Rows and columns that do not fill a stride are cut off, as in convolutions.
 
         Raises:
             ValueError: on another shape, or images too small for the stages.
@@ -148,14 +148,14 @@ class ConvNeXt(SavedModel):
 
 @final
 class Stage(nn.Module):
-    """Blocks at one resolution, after a map that halves the grid where a stage came before.
+    """Blocks at one resolution, after downsampling by 2 in all stages but the first.
 
     Args:
-        config: the model's.
+        config: configuration of the model.
         dim: channels of the stage.
-        before: channels of the stage before; None: there is none.
+        before: channels of the previous stage; None for the first stage.
         depth: number of blocks.
-        done: blocks of the stages before.
+        done: number of blocks of the previous stages.
     """
 
     def __init__(self, config: ConvNeXt.Config, dim: int, before: int | None, depth: int, done: int) -> None:
@@ -170,7 +170,7 @@ class Stage(nn.Module):
         )
 
     def forward(self, u: Tensor, shape: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
-        """A signal `(B, N, before)` on a grid of a shape, to `(B, N', dim)` and the shape of its grid."""
+        """Maps a signal `(B, N, before)` on a grid of a shape to `(B, N', dim)` and the shape of its grid."""
         if self.halving is not None and self.halving_norm is not None:
             u = self.halving(self.halving_norm(u).mT.unflatten(2, shape))
             shape = (u.shape[2], u.shape[3])
@@ -186,9 +186,9 @@ class ConvBlock(nn.Module):
     """u + s ⊙ F(N(K[u])) with a depthwise convolution for K.
 
     Args:
-        config: the model's.
-        dim: channels.
-        drop_path: chance that a sample skips the branch in training.
+        config: configuration of the model.
+        dim: number of channels.
+        drop_path: probability that a sample skips the branch in training.
     """
 
     def __init__(self, config: ConvNeXt.Config, dim: int, drop_path: float) -> None:
@@ -201,6 +201,6 @@ class ConvBlock(nn.Module):
         self.drop_path = StochasticDepth(drop_path)
 
     def forward(self, u: Tensor, domain: Domain) -> Tensor:
-        """`(B, N, dim)` on a grid to the same shape."""
+        """Maps `(B, N, dim)` on a grid to the same shape."""
         branch = self.feed_forward(self.norm(self.operator(u, domain)))
         return u + self.drop_path(branch if self.scale is None else branch * self.scale.to(branch.dtype))

@@ -1,4 +1,4 @@
-"""Several images with one text, each pair by itself through one network."""
+"""A model of several images with one text, which processes each image-text pair separately."""
 
 from typing import final
 
@@ -13,16 +13,16 @@ from fredholm.models.signal_model import SignalModel
 
 @final
 class EachImage(SavedModel):
-    """Each of M images with the text through one model, and one linear layer on the M vectors joined (ITNet, K.4).
+    """Applies one model to each of M images with the text, and a linear layer to the M joined vectors (ITNet, K.4).
 
-        out = A [h_1; ...; h_M] + b = Σ_m (A_m h_m + b_m),    h_m what the model's head reads of image m and the text
+        out = A [h_1; ...; h_M] + b = Σ_m (A_m h_m + b_m),    h_m the input of the model's head for image m and the text
 
-    A_m is the m-th block of the head of a model with M K outputs, which has the biases b_m too; so the order of the
-    images counts. The pairs meet in this layer alone.
+    A_m is the m-th block of the head of a model with M K outputs, which has the biases b_m too, so the order of the
+    images matters. Only this layer combines the pairs.
 
     Args:
-        model: on an `encoders.ImageText` of one image, with M K outputs.
-        num_images: M.
+        model: a model on an `encoders.ImageText` of one image, with M K outputs.
+        num_images: number M of images.
 
     Raises:
         ValueError: outputs that M does not divide, or M below 1.
@@ -37,10 +37,10 @@ class EachImage(SavedModel):
         self.model, self.num_images = model, num_images
 
     def forward(self, inputs: ImageTextBatch) -> Tensor:
-        """Images `(B, M, C, H, W)` with tokens `(B, T)` to `(B, K)`.
+        """Maps images `(B, M, C, H, W)` with tokens `(B, T)` to `(B, K)`.
 
         Raises:
-            ValueError: another number of images, and what the model refuses.
+            ValueError: another number of images, or inputs that the model refuses.
         """
         images, tokens = inputs
         if images.ndim != 5 or images.shape[1] != self.num_images:

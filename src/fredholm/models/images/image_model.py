@@ -1,4 +1,4 @@
-"""What the models of images have in common: how they are sized and built for the images of some data."""
+"""The common interface of image models: configuration, sizing and construction for a data set."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fredholm.models.saved_model import SavedModel
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageReading:
-    """The images that reach a model.
+    """Description of the images that a model reads.
 
     Args:
         image_size: height and width in pixels.
-        channels: of a pixel, 1 or 3.
-        encoder: a new encoder that makes a signal of so many channels of them, for models that read one.
+        channels: number of channels, 1 or 3.
+        encoder: builds an encoder with a given number of channels, for models on an encoder's signal.
     """
 
     image_size: tuple[int, int]
@@ -28,7 +28,7 @@ class ImageReading:
     encoder: Callable[[int], Encoder]
 
     def check_channels(self, name: str, channels: int) -> None:
-        """Raises a ValueError, in the name of a model, where images have other channels than it reads."""
+        """Raises a ValueError, with the model's name, if the images have another number of channels."""
         if channels != self.channels:
             raise ValueError(
                 f"{name}: channels={channels}, and the images have {self.channels}; convert them, or pass channels="
@@ -39,15 +39,15 @@ class ImageReading:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Room:
-    """What suits images of some data.
+    """Recommended sizes for the images of a data set.
 
     Args:
         image_size: height and width in pixels.
-        channels: of a pixel.
-        patch: side of a square patch, which divides them.
-        width: channels of a network.
-        depth: its blocks.
-        most_dropout: the largest rate at which a network leaves out channels and layers in training; 1: any.
+        channels: number of channels.
+        patch: side of a square patch, which divides the image size.
+        width: number of channels of a network.
+        depth: number of blocks of a network.
+        most_dropout: upper bound of the rates of dropout and stochastic depth; 1: no bound.
     """
 
     image_size: tuple[int, int]
@@ -60,50 +60,49 @@ class Room:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageModelConfig(ModelSettings, abc.ABC):
-    """A model that gives one vector for each image."""
+    """Configuration of a model with one output vector per image."""
 
     reads_encoder: ClassVar[bool] = False
-    """Whether it reads the signal of an encoder, and not pixels."""
+    """Whether the model reads the signal of an encoder instead of pixels."""
     learns_by_steps: ClassVar[bool] = True
-    """Whether training goes on in steps, so that something is chosen by a validation split."""
+    """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
 
     def check_pools(self, whole: str) -> None:
-        """Raises a ValueError where the model answers at every point, and one answer is wanted of a whole input."""
+        """Raises a ValueError if the model has an output at every point where one output per input is needed."""
 
     def at_size(self, image_size: tuple[int, int]) -> Self:
-        """The same for images of this height and width in pixels, where the settings name one.
+        """Returns the settings for images of this height and width in pixels, if they depend on the size.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the settings do not allow this size.
         """
         return self
 
     @abc.abstractmethod
     def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
-        """The same with sizes that suit some images, where none were set.
+        """Returns the settings with recommended sizes in place of those that were not set.
 
         Args:
-            room: what suits them.
-            default: the task's model: what is as there, or as the kind has it by itself, was not set.
+            room: recommended sizes.
+            default: the task's default model: a setting equal to it, or to the class's default, counts as not set.
         """
 
     @abc.abstractmethod
     def build_for(self, reading: ImageReading, num_outputs: int) -> SavedModel:
-        """A new model, from the global torch seed.
+        """Builds a model, with random numbers from the global torch seed.
 
         Args:
-            reading: the images.
-            num_outputs: such as one logit a class.
+            reading: description of the images.
+            num_outputs: number of outputs, such as one logit per class.
 
         Raises:
-            ValueError: it reads other images.
+            ValueError: the model does not fit the images.
         """
 
 
 def check_unset(name: str, num_classes: int, default: int) -> None:
-    """Raises a ValueError, in the name of a model, where its outputs were set, which the answers of the data decide."""
+    """Raises a ValueError, with the model's name, if `num_classes` was set, which the data determine."""
     if num_classes != default:
         raise ValueError(
-            f"{name}: num_classes={num_classes} has no effect, since the data say how many there are; leave it at "
-            f"{default}"
+            f"{name}: num_classes={num_classes} has no effect, since the data determine it; leave it at {default}"
         )

@@ -1,4 +1,4 @@
-"""InfViT: a pre-norm vision transformer with infinite self-attention, and the same with softmax."""
+"""InfViT: a pre-norm vision transformer with infinite self-attention or softmax attention."""
 
 import dataclasses
 import math
@@ -18,8 +18,8 @@ from fredholm.models.signal_model import SignalModel
 from fredholm.operators import IntegralOperator
 
 AttentionKind = Literal["softmax", "pure", "resolvent", "factorised", "linear"]
-"""Softmax; one hop a layer; the whole series of hops in each layer, of dot products, or of features in linear time; the
-pooled context of linear infinite attention."""
+"""Kinds of attention: softmax; one hop per layer; the whole series of hops in each layer, of dot products, or of
+features in linear time; the pooled context of linear infinite attention."""
 
 _READ_BY: dict[str, tuple[AttentionKind, ...]] = {
     "activation": ("pure", "resolvent"),
@@ -31,15 +31,15 @@ _READ_BY: dict[str, tuple[AttentionKind, ...]] = {
     "num_central": ("linear",),
     "power_steps": ("linear",),
 }
-"""The kinds of attention that read a setting; elsewhere it is refused."""
+"""The kinds of attention that use a setting; other kinds refuse it."""
 
 
 @final
 class InfViT(SignalModel):
     """Encoder, L pre-norm blocks with attention, a final norm and a linear head (InfSA, figure 2 and section 3).
 
-    What "pure" and "linear" accumulate. With Z⁽ˡ⁾ = A⁽ˡ⁾ V⁽ˡ⁾, the hop of layer l on the normed signal before its
-    output projection, the paper asks for S = Σ_l γˡ Z⁽ˡ⁾ in a pre-norm block (eq. 12 and 23) and does not say where
+    Accumulation in "pure" and "linear". With Z⁽ˡ⁾ = A⁽ˡ⁾ V⁽ˡ⁾, the hop of layer l on the normed signal before its
+    output projection, the paper defines S = Σ_l γˡ Z⁽ˡ⁾ in a pre-norm block (eq. 12 and 23) and does not say where
     residual connections and feed-forward networks stand in it. Two readings are built:
 
     - `accumulation="stream"`: layer l adds W_l^O γˡ Z⁽ˡ⁾ to the residual stream, which is the running sum already; a
@@ -48,9 +48,9 @@ class InfViT(SignalModel):
       so far.
 
     The equations with one A and one V hold in neither, since V⁽ˡ⁾ is of the signal that earlier layers changed.
-    γ is one number a head, for all layers; learned, it is a sigmoid. For "linear", eq. 21 has γ and not γˡ, "mirroring"
-    the pure form: `decay="constant"` takes it by the letter. "resolvent" and "factorised" have γ inside their kernels,
-    each layer its own; "softmax" has none.
+    γ is one number per head, for all layers; learned, it is a sigmoid. For "linear", eq. 21 has γ and not γˡ,
+    "mirroring" the pure form: `decay="constant"` follows it literally. "resolvent" and "factorised" have γ in
+    their kernels, each layer its own; "softmax" has none.
 
     With `pool="cls"` a learned token is put before the signal, at the centre of the unit box. Nothing depends on the
     number of patches: positions are features of the patches' places (`encoders.Image`), the same function at every
@@ -78,28 +78,29 @@ class InfViT(SignalModel):
         num_heads: int = 64
         attention: AttentionKind = "linear"
         activation: Literal["relu", "gelu", "abs"] = "relu"
-        """What makes weights of scores in "pure" and "resolvent"."""
+        """Function from scores to weights in "pure" and "resolvent"."""
         normaliser: Literal["frobenius", "rows"] = "frobenius"
-        """Norm of a hop in "pure", "resolvent" and "factorised"; with "rows" it is a random walk that may end."""
+        """Normalisation of a hop in "pure", "resolvent" and "factorised"; "rows" gives a random walk that may end."""
         gamma: float = 0.7
-        """Discount of a hop, in (0, 1), but in "softmax"."""
+        """Discount of a hop, in (0, 1); not used in "softmax"."""
         learn_gamma: bool = False
         accumulation: Literal["stream", "running"] = "stream"
-        """What "pure" and "linear" layers add: their own hop, or the sum of all so far."""
+        """Term added by "pure" and "linear" layers: their own hop, or the sum of all so far."""
         decay: Literal["power", "constant"] = "power"
         """Factor of layer l's hop in "pure" and "linear": γˡ, or γ in every layer."""
         num_central: int = 1
-        """Central queries of a head of "linear"."""
+        """Number of central queries of a head of "linear"."""
         power_steps: int = 1
         """Steps of the power method of "linear"."""
         expansion: int = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         dropout: float = 0.0
-        """Rate after the embedding, after each attention and within each feed-forward network; the paper names none."""
+        """Dropout rate after the embedding, after each attention and within each feed-forward network; the paper
+                gives none."""
         drop_path: float = 0.0
-        """Chance of skipping a branch of the last block in training; rises linearly from the first."""
+        """Probability of skipping a branch of the last block in training; rises linearly from the first."""
         pool: Literal["cls", "mean"] = "cls"
-        """Read the output from a class token, or from the integral mean of the signal."""
+        """Pooling before the output: a class token, or the integral mean of the signal."""
 
         def __post_init__(self) -> None:
             for name in ("depth", "expansion"):
@@ -203,7 +204,7 @@ class InfViT(SignalModel):
                 )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """One batch of what the encoder takes, to `(B, num_outputs)`."""
+        """Maps a batch of encoder inputs to `(B, num_outputs)`."""
         u, domain = self._signal(inputs)
         total = None
         gamma = None if self.discount is None else self.discount()

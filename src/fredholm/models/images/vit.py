@@ -24,10 +24,10 @@ from fredholm.operators import IntegralOperator
 
 @final
 class ViT(SavedModel):
-    """Patches with learned positions, leading tokens, L pre-norm blocks of attention, and a head.
+    """A patch embedding with learned positions, leading tokens, L pre-norm attention blocks, and a head.
 
-    The model of A. Dosovitskiy et al., "An Image is Worth 16x16 Words" (arXiv 2010.11929), with what its successors
-    added: a distillation token (DeiT, arXiv 2012.12877), scaled branches and positions of patches alone (DeiT III,
+    The model of A. Dosovitskiy et al., "An Image is Worth 16x16 Words" (arXiv 2010.11929), with additions of its
+    successors: a distillation token (DeiT, arXiv 2012.12877), scaled branches and positions of patches alone (DeiT III,
     arXiv 2204.07118), registers (arXiv 2309.16588). The signal lives on the grid of patches; leading tokens lie in its
     centre. Weights start normal with deviation 0.02, cut off at two; biases at 0. Deviation: no dropout of attention
     weights.
@@ -54,34 +54,34 @@ class ViT(SavedModel):
         expansion: float = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         num_classes: int = 1000
-        """Outputs of the head; 0: the pooled channels are the result."""
+        """Number of outputs of the head; 0: no head, the output is the pooled channels."""
         class_token: bool = True
         distillation_token: bool = False
         distillation_head: bool = False
-        """Whether the result is the mean of the class token's head and one of the distillation token."""
+        """Whether the output is the mean of the class token's head and of a head on the distillation token."""
         num_registers: int = 0
-        """Tokens beyond those, which nothing reads."""
+        """Number of register tokens, which no head reads."""
         placed_tokens: bool = True
         """Whether leading tokens have learned positions too."""
         pool: Literal["cls", "mean"] = "cls"
-        """Read the result from the class token, or from the mean over patches."""
+        """Pooling before the output: the class token, or the mean over patches."""
         norm_after_pooling: bool = False
-        """Whether the last norm is of the pooled channels, instead of the signal."""
+        """Whether the last norm is applied to the pooled channels instead of the signal."""
         norm_before_blocks: bool = False
-        """Whether the signal is normed before the first block, too."""
+        """Whether the signal is normed before the first block too."""
         branch_scale: float | None = None
-        """Start of a learned factor a channel of each branch; None: there are none."""
+        """Initial value of a learned factor per channel of each branch; None: no such factors."""
         attention_bias: bool = True
-        """Whether queries, keys and values have constants."""
+        """Whether queries, keys and values have biases."""
         patch_bias: bool = True
-        """Whether patches have a constant."""
+        """Whether the patch embedding has a bias."""
         activation: Activation = "gelu"
         norm_epsilon: float = 1e-6
         """Added to variances in norms."""
         dropout: float = 0.0
-        """Rate after the embedding, and on each branch's output."""
+        """Dropout rate after the embedding and on each branch's output."""
         drop_path: float = 0.0
-        """Chance of skipping a branch of the last block in training; rises linearly from the first."""
+        """Probability of skipping a branch of the last block in training; rises linearly from the first."""
 
         def __post_init__(self) -> None:
             name = "models.ViT"
@@ -114,12 +114,12 @@ class ViT(SavedModel):
 
         @property
         def grid_shape(self) -> tuple[int, int]:
-            """Patches along height and width."""
+            """Numbers of patches along height and width."""
             return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
 
         @property
         def num_leading(self) -> int:
-            """Tokens before the patches."""
+            """Number of tokens before the patches."""
             return self.class_token + self.distillation_token + self.num_registers
 
         @classmethod
@@ -128,7 +128,7 @@ class ViT(SavedModel):
             return cls()
 
         def build(self) -> "ViT":
-            """The model; see `ViT`."""
+            """Builds the model; see `ViT`."""
             return ViT(self)
 
         @property
@@ -145,7 +145,7 @@ class ViT(SavedModel):
             usual = type(self)()
             patch = (room.patch, room.patch)
             images = {"image_size": room.image_size, "patch_size": patch, "channels": room.channels}
-            # at once, since the first sizes need not go with the second ones
+            # all at once, since a mix of old and new sizes need not be valid
             sizes = images | {"embed_dim": room.width, "depth": room.depth}
             left = {name: size for name, size in sizes.items() if getattr(self, name) == getattr(usual, name)}
             heads = math.gcd(left.get("embed_dim", self.embed_dim), 2 ** round(math.log2(room.width / 16)))
@@ -164,7 +164,7 @@ class ViT(SavedModel):
             return dataclasses.replace(self, num_classes=num_outputs).build()
 
         def block(self, layer: int) -> ResidualBlock:
-            """The block of layer 1 … L."""
+            """Builds the block of layer 1 … L."""
             return ResidualBlock(
                 IntegralOperator(Attention(self.embed_dim, self.num_heads, bias=self.attention_bias), residual=False),
                 FeedForward(self.embed_dim, self.expansion, activation=self.activation),
@@ -199,9 +199,9 @@ class ViT(SavedModel):
                 nn.init.zeros_(parameter)
 
     def positions_from(self, positions: Tensor, grid_shape: tuple[int, int]) -> Tensor:
-        """The positions of another ViT with the same leading tokens, on a grid of this shape, brought to this grid.
+        """Resamples the positions of another ViT with the same leading tokens, on a grid of `grid_shape`, to this grid.
 
-        Those of patches are interpolated by bicubics, as `transformers` does (`interpolate_pos_encoding`); those of
+        Positions of patches are interpolated bicubically, as in `transformers` (`interpolate_pos_encoding`); those of
         leading tokens stay.
         """
         if grid_shape == self.config.grid_shape:
@@ -212,7 +212,7 @@ class ViT(SavedModel):
         return torch.cat([positions[:first], scaled[0].flatten(1).mT])
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images `(B, channels, *image_size)` to logits `(B, num_classes)`, or to the pooled channels `(B, embed_dim)`.
+        """Maps images `(B, channels, *image_size)` to logits `(B, num_classes)` or pooled channels `(B, embed_dim)`.
 
         Raises:
             ValueError: on another shape.
@@ -226,7 +226,7 @@ class ViT(SavedModel):
         return self._result(u)
 
     def signal(self, images: Tensor) -> tuple[Tensor, Domain]:
-        """What enters the first block, `(B, N, embed_dim)`, and where it lives: leading tokens, then patches."""
+        """The input of the first block, `(B, N, embed_dim)`, and its domain: leading tokens, then patches."""
         u = self.patches(images).flatten(2).mT
         grid = Grid(*self.config.grid_shape, device=images.device)
         leading, positions = self.leading, self.positions

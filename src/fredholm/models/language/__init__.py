@@ -1,1 +1,1 @@
-"""Models that read tokens: language models, masked ones, and what answers for a sentence."""
+"""Models of tokens: language models, masked language models, and models of sentences."""

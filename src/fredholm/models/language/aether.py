@@ -23,15 +23,15 @@ class Aether(Decoder):
     z = u + K[u],  out = z + F(z): the shape of GPT-2 with Yat attention for K, Yat units and a linear map for F, and
     neither LayerNorm nor biases (Yat, figure 4, sections 2.2 and 2.3, table 7).
 
-    The paper does not say how weights start. A Yat score grows with the square of its inputs, and nothing normalises
-    them, so the signal starts at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim),
-    positions 0.3 of it; queries and keys start at a quarter of the signal's size; the head divides by sqrt(embed_dim);
-    the last maps of each branch start smaller by sqrt(2 L). Neither does it name ε; one well above the squared lengths
-    at the start keeps early responses smooth, and with it the model takes larger learning rates.
+    The paper gives no initialisation. A Yat score grows with the square of its inputs, which are not normalised, so the
+    signal starts at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim), positions
+    0.3 of it; queries and keys start at a quarter of the signal's size; the head divides by sqrt(embed_dim); the last
+    maps of each branch start smaller by sqrt(2 L). It gives no ε either; one well above the initial squared lengths
+    keeps early responses smooth, and allows larger learning rates.
 
     Args:
         vocab_size: number of tokens V.
-        context: longest sequence; there are so many learned positions.
+        context: longest sequence, and number of learned positions.
         config: the stack.
 
     Raises:
@@ -49,17 +49,18 @@ class Aether(Decoder):
         num_kv_heads: int | None = None
         """Heads of keys and values, a divisor of num_heads; None: as many."""
         expansion: int = 4
-        """Yat units of each network, in multiples of embed_dim."""
+        """Number of Yat units of each network, in multiples of embed_dim."""
         positions: Positions = "learned"
-        """Learned vectors added to the tokens', or rotary queries and keys, with which it learns faster."""
+        """Learned vectors added to the tokens', or rotary queries and keys, which train faster."""
         epsilon: float = 4.0
-        """Softening of attention scores and of units, a channel: ε is this times the channels that are compared."""
+        """Softening of attention scores and of units per channel: ε is this times the number of compared channels."""
         learn_epsilon: bool = False
         """Whether each layer learns its own, starting there."""
         layer_norm: Literal["none", "pre", "post"] = "none"
-        """None as in the paper; before each branch and the head, or after each sum: its ablation (table 4)."""
+        """LayerNorm: none as in the paper, or, as in its ablation (table 4), before each branch and the head, or after
+                each sum."""
         dropout: float = 0.1
-        """Rate after the embedding and on each branch's output."""
+        """Dropout rate after the embedding and on each branch's output."""
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "num_heads", "expansion"):
@@ -77,11 +78,11 @@ class Aether(Decoder):
             return cls()
 
         def build(self, vocab_size: int, context: int) -> "Aether":
-            """The model; see `Aether`."""
+            """Builds the model; see `Aether`."""
             return Aether(vocab_size, context, self)
 
         def block(self, layer: int) -> ResidualBlock:
-            """z = u + K[u], then z + F(z); with LayerNorm before K and F, or after each sum."""
+            """Builds a block: z = u + K[u], then z + F(z); with LayerNorm before K and F, or after each sum."""
             gain = 1 / math.sqrt(2 * self.depth)
             kernel = YatAttention(
                 self.embed_dim,

@@ -22,14 +22,14 @@ Head = Literal["none", "tokens", "classes"]
 
 @final
 class Bert(SavedModel):
-    """Token, position and segment embeddings, L blocks of attention with norms after the sums, and a head.
+    """Token, position and segment embeddings, L post-norm attention blocks, and a head.
 
     The model of J. Devlin et al., "BERT" (arXiv 1810.04805). Weights start normal with deviation 0.02, biases at 0.
     Deviation: dropout acts on the signal, on each branch's output and before the classes, not on attention weights.
 
     Args:
         vocab_size: number of tokens V.
-        context: longest sequence; there are so many learned positions.
+        context: longest sequence, and number of learned positions.
         config: the stack.
 
     Raises:
@@ -38,7 +38,7 @@ class Bert(SavedModel):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config:
-        """Sizes of the stack, and what it answers; the defaults are the smaller published model's."""
+        """Sizes of the stack, and its head; the defaults are the smaller published model's."""
 
         embed_dim: int = 768
         depth: int = 12
@@ -47,17 +47,17 @@ class Bert(SavedModel):
         expansion: float = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         num_segments: int = 2
-        """Segments that are distinguished; 0: none are."""
+        """Number of segments with embeddings; 0: none."""
         activation: Activation = "gelu"
-        """Of the feed-forward networks, and of the head of tokens."""
+        """Activation of the feed-forward networks and of the head of tokens."""
         norm_epsilon: float = 1e-12
         """Added to variances in norms."""
         head: Head = "tokens"
-        """What is answered: the signal itself, logits of every token at every place, or of classes of the whole."""
+        """Output: the signal itself, logits of tokens at every position, or logits of classes of the sequence."""
         num_classes: int = 0
-        """With the head "classes"."""
+        """Number of classes of the head "classes"; 0 for other heads."""
         pooling: Literal["tanh", "relu"] = "tanh"
-        """What bends the first place's channels before the classes."""
+        """Activation of the pooler, which maps the channels at the first position before the classes."""
         dropout: float = 0.1
 
         def __post_init__(self) -> None:
@@ -87,15 +87,15 @@ class Bert(SavedModel):
             return cls()
 
         def build(self, vocab_size: int, context: int) -> "Bert":
-            """The model; see `Bert`."""
+            """Builds the model; see `Bert`."""
             return Bert(vocab_size, context, self)
 
         def norm(self) -> nn.LayerNorm:
-            """A norm of the signal."""
+            """Builds a norm of the signal."""
             return nn.LayerNorm(self.embed_dim, eps=self.norm_epsilon)
 
         def block(self) -> ResidualBlock:
-            """One of the L blocks."""
+            """Builds one of the L blocks."""
             return ResidualBlock(
                 IntegralOperator(Attention(self.embed_dim, self.num_heads), residual=False),
                 FeedForward(self.embed_dim, self.expansion, activation=self.activation),
@@ -127,19 +127,19 @@ class Bert(SavedModel):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """What the head answers.
+        """Computes the output of the head.
 
         Args:
             tokens: int64 `(B, T)`, T up to `context`.
-            key_padding_mask: `(B, T)` bool, True = keep. Tokens that it hides change nothing, wherever they stand: the
-                first token that exists has place 0.
+            key_padding_mask: `(B, T)` bool, True = keep. Masked tokens change nothing, wherever they are: the first
+                unmasked token has position 0.
             segments: int64 `(B, T)`, the sentence of each token; None: all are of the first.
 
         Returns:
-            `(B, T, embed_dim)`, `(B, T, V)` or `(B, num_classes)`; what it says of hidden tokens means nothing.
+            `(B, T, embed_dim)`, `(B, T, V)` or `(B, num_classes)`; values at masked tokens are meaningless.
 
         Raises:
-            TypeError, ValueError: on inputs of another type or shape, or segments where none are distinguished.
+            TypeError, ValueError: on inputs of another type or shape, or segments in a model without segments.
         """
         self._check(tokens, key_padding_mask, segments)
         places = torch.arange(tokens.shape[1], device=tokens.device)
@@ -178,7 +178,7 @@ class Bert(SavedModel):
         if segments is None:
             return
         if self.segments is None:
-            raise ValueError("models.Bert: this model knows no segments; leave segments out")
+            raise ValueError("models.Bert: this model has no segment embeddings; leave segments out")
         if segments.shape != tokens.shape or segments.dtype != torch.int64:
             raise ValueError(
                 f"models.Bert: segments must be int64 {tuple(tokens.shape)}; got {tuple(segments.shape)} "
@@ -188,11 +188,11 @@ class Bert(SavedModel):
 
 @final
 class TokenHead(nn.Module):
-    """E N(φ(W u + b)) + c at every place, with the embeddings E of tokens.
+    """E N(φ(W u + b)) + c at every position, with the token embeddings E.
 
     Args:
         vocab_size: number of tokens.
-        config: the model's.
+        config: configuration of the model.
     """
 
     def __init__(self, vocab_size: int, config: Bert.Config) -> None:
@@ -204,16 +204,16 @@ class TokenHead(nn.Module):
         nn.init.zeros_(self.map.bias)
 
     def forward(self, u: Tensor, embeddings: Tensor) -> Tensor:
-        """`(B, T, C)` to logits `(B, T, V)`."""
+        """Maps `(B, T, C)` to logits `(B, T, V)`."""
         return F.linear(self.norm(self.activation(self.map(u))), embeddings, self.bias)
 
 
 @final
 class ClassHead(nn.Module):
-    """V dropout(φ(W u + b)) + c, of the channels at the first place.
+    """V dropout(φ(W u + b)) + c, of the channels at the first position.
 
     Args:
-        config: the model's.
+        config: configuration of the model.
     """
 
     def __init__(self, config: Bert.Config) -> None:
@@ -226,5 +226,5 @@ class ClassHead(nn.Module):
         nn.init.zeros_(self.classes.bias)
 
     def forward(self, u: Tensor) -> Tensor:
-        """`(B, C)` to logits `(B, num_classes)`."""
+        """Maps `(B, C)` to logits `(B, num_classes)`."""
         return self.classes(self.dropout(self.activation(self.map(u))))

@@ -1,4 +1,4 @@
-"""BERT as a model of hidden tokens."""
+"""BERT as a masked language model."""
 
 import dataclasses
 import math
@@ -17,15 +17,15 @@ def _stack() -> Bert.Config:
 
 @final
 class BertMasked(MaskedModel):
-    """A BERT whose head predicts what stands at every place; padding changes nothing.
+    """A BERT whose head predicts the token at every position; padding changes nothing.
 
-    J. Devlin et al., "BERT" (arXiv 1810.04805), section 3.1, task 1. All of a text is of the first segment.
+    J. Devlin et al., "BERT" (arXiv 1810.04805), section 3.1, task 1. All tokens are of the first segment.
 
     Args:
         vocab_size: number of tokens V.
-        context: longest sequence; there are so many learned positions.
+        context: longest sequence, and number of learned positions.
         config: the stack.
-        pad: the token that fills sequences up.
+        pad: the padding token.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class BertMasked(MaskedModel):
             check_config("models.BertMasked", "stack", self.stack, Bert.Config)
             if self.stack.head != "tokens":
                 raise ValueError(
-                    f"models.BertMasked: stack.head={self.stack.head!r} predicts no hidden tokens; pass 'tokens'"
+                    f"models.BertMasked: stack.head={self.stack.head!r} predicts no masked tokens; pass 'tokens'"
                 )
 
         @property
@@ -47,7 +47,7 @@ class BertMasked(MaskedModel):
             return self.stack.embed_dim
 
         def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:
-            """See `SignalModel.Config.resized`: the channels, the blocks and the heads."""
+            """See `SignalModel.Config.resized`: sets channels, blocks and heads."""
             own, usual = self.stack, _stack()
             channels = width if own.embed_dim == usual.embed_dim else own.embed_dim
             heads = math.gcd(channels, 2 ** round(math.log2(width / 16)))
@@ -66,6 +66,6 @@ class BertMasked(MaskedModel):
         self.token_rows = ("bert.tokens.weight", "bert.head.bias")
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of what stands at each place; at padding they mean nothing."""
+        """Computes logits `(B, T, V)` of the token at each position; those at padding are meaningless."""
         self.check_tokens(tokens)
         return self.bert(tokens, tokens != self.pad)

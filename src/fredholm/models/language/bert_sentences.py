@@ -1,4 +1,4 @@
-"""BERT on sentences and pairs of them, with one answer each."""
+"""BERT on sentences and pairs of sentences, with one output each."""
 
 import dataclasses
 import math
@@ -28,35 +28,35 @@ class BertSentences(SavedModel):
     itself or the mean of u over all tokens.
 
     The first is J. Devlin et al., "BERT" (arXiv 1810.04805), section 4.1; DistilBERT has a ReLU for φ. The last two are
-    what sentences are distinguished by in N. Reimers and I. Gurevych, "Sentence-BERT" (arXiv 1908.10084), section 3;
-    marks are tokens too. Takes rows of tokens, int64 `(B, N)`, that begin with a class token and are filled up at their
-    ends; which sentence of a pair a token is of follows from where the first one ends.
+    the sentence vectors of N. Reimers and I. Gurevych, "Sentence-BERT" (arXiv 1908.10084), section 3; special tokens
+    are included. Takes rows of tokens, int64 `(B, N)`, that begin with a class token and are padded at their ends;
+    segments of a pair are inferred from the first separator.
 
     Args:
-        reading: the rows.
-        num_outputs: such as classes.
+        reading: description of the rows.
+        num_outputs: number of outputs, such as classes.
         config: the model.
 
     Raises:
-        ValueError: there are fewer positions or rows of the table of tokens than the rows need.
+        ValueError: there are fewer positions or token embeddings than the rows need.
     """
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(SentenceModelConfig):
-        """The stack, and what reads it."""
+        """The stack and its pooling."""
 
         stack: Bert.Config = dataclasses.field(default_factory=_stack)
         """The network, without a head of its own."""
         pooling: Pooling = "tanh"
-        """What the head reads: φ, "first" of u₀ itself, or "mean"."""
+        """Pooling before the head: the activation φ of a pooler, "first" for u₀ itself, or "mean"."""
         marks_second: bool = True
-        """Whether tokens of the second sentence of a pair are of a segment of their own, as BERT's are; RoBERTa's are
-        not. Refused where the stack has one segment or none."""
+        """Whether the second sentence of a pair has its own segment, as in BERT, but not in RoBERTa. Refused where the
+        stack has one segment or none."""
         vocab_size: int | None = None
-        """Rows of the table of tokens; None: one for each token."""
+        """Number of token embeddings; None: one per token."""
         positions: int | None = None
-        """Places that have a vector, the most tokens that can be read; None: as many as are."""
+        """Number of position embeddings, the longest row that can be read; None: the context of the rows."""
 
         def __post_init__(self) -> None:
             check_config("models.BertSentences", "stack", self.stack, Bert.Config)
@@ -87,10 +87,10 @@ class BertSentences(SavedModel):
             return self.positions
 
         def check(self) -> None:
-            """See `SentenceModelConfig.check`: it gives one answer in any case."""
+            """See `SentenceModelConfig.check`: there is nothing to check, as there is one output per text."""
 
         def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-            """See `SentenceModelConfig.recommended`: the channels, the blocks and the heads."""
+            """See `SentenceModelConfig.recommended`: sets channels, blocks and heads."""
             own, usual = self.stack, _stack()
             channels = width if own.embed_dim == usual.embed_dim else own.embed_dim
             heads = math.gcd(channels, 2 ** round(math.log2(width / 16)))
@@ -126,7 +126,7 @@ class BertSentences(SavedModel):
             nn.init.zeros_(layer.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Rows `(B, N)` to outputs `(B, num_outputs)`.
+        """Maps rows `(B, N)` to outputs `(B, num_outputs)`.
 
         Raises:
             ValueError: on tokens of another shape or type, or more than there are positions.
@@ -134,7 +134,7 @@ class BertSentences(SavedModel):
         return self.head(self.dropout(self.pooled(tokens)))
 
     def pooled(self, tokens: Tensor) -> Tensor:
-        """What the head reads, `(B, embed_dim)`."""
+        """Computes the pooled vectors, `(B, embed_dim)`."""
         u = self.signal(tokens)
         if self.config.pooling == "mean":
             exists = (tokens != self.reading.pad)[..., None]
@@ -144,7 +144,7 @@ class BertSentences(SavedModel):
         return first if self.pooler is None or self.activation is None else self.activation(self.pooler(first))
 
     def signal(self, tokens: Tensor) -> Tensor:
-        """That of the stack, `(B, N, embed_dim)`; what stands at padding means nothing."""
+        """Computes the signal of the stack, `(B, N, embed_dim)`; values at padding are meaningless."""
         segments = None
         if self.config.marks_second and self.config.stack.num_segments > 1:
             ends = tokens == self.reading.separator

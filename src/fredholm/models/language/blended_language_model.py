@@ -1,4 +1,4 @@
-"""A network of tokens and n-grams beside it, of which each takes a share in what comes next."""
+"""Blend of a neural language model and an n-gram model."""
 
 from typing import final
 
@@ -13,17 +13,17 @@ from fredholm.models.language.n_gram_model import NGramModel
 
 @final
 class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
-    """A language model that learns in steps with n-grams beside it; see `Blended`.
+    """Blend of a neural language model and an n-gram model; see `Blended`.
 
-    Probabilities are blended, s p(w | t) + (1 - s) q(w | t). A network learns what tokens have in common; what came
-    word for word in a short text counts know better.
+    Probabilities are blended, s p(w | t) + (1 - s) q(w | t). A network generalises over similar tokens; counts are
+    better at verbatim repetitions in a short text.
 
     Args:
         network: p.
-        fitted: q, of the same tokens and with the same context.
+        fitted: q, with the same tokens and context.
 
     Raises:
-        ValueError: the two are of different tokens or contexts.
+        ValueError: the two have different tokens or contexts.
     """
 
     def __init__(self, network: LanguageModel, fitted: NGramModel) -> None:
@@ -40,7 +40,7 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
         self.place_rows = tuple(f"network.{name}" for name in network.place_rows)
 
     def forward(self, tokens: Tensor, past: Tensor | None = None) -> Tensor:
-        """Logits `(B, T, V)`, in training those of the network, else logarithms; see `LanguageModel.forward`.
+        """Computes logits `(B, T, V)`, in training the network's, else log probabilities; see `LanguageModel.forward`.
 
         Args:
             tokens: int64 `(B, T)`, T up to `context`.
@@ -56,13 +56,13 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
         return logits if self.training else logits.float().log_softmax(-1)
 
     def without_recall(self) -> "BlendedLanguageModel":
-        """The same weights and counts; what was read is not counted."""
+        """Returns the model with the same weights and counts, but without recall."""
         found = BlendedLanguageModel(self.network, self.fitted.without_recall())
         found.share = self.share
         return found.train(self.training)
 
     def initial_state(self, batch_size: int) -> LanguageState:
-        """The network's, and last that of the n-grams."""
+        """The network's state, followed by that of the n-grams."""
         return *self.network.initial_state(batch_size), *self.fitted.initial_state(batch_size)
 
     def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
@@ -82,14 +82,14 @@ class BlendedLanguageModel(LanguageModel, Blended[LanguageModel, NGramModel]):
         return self.mixed(learnt, signal[..., -self.vocab_size :].log(), share).float().log_softmax(-1)
 
     def mixed(self, learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
-        """Logits of both, from those of each: of what their probabilities are together, in their shares."""
+        """Blends the logits of both: logits of the mixture of their probabilities."""
         if isinstance(share, float) and share in (0.0, 1.0):
             return learnt if share else fitted
         return mixed_logarithms(learnt.float().log_softmax(-1), fitted.float(), share)
 
 
 def mixed_logarithms(learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
-    """Of s p + (1 - s) q, from the logarithms of p and q; where s is 0 or 1, one of them, whatever the other one is."""
+    """Returns log(s p + (1 - s) q) from log p and log q; for s of 0 or 1 one of them, even if the other is NaN."""
     if isinstance(share, float) and share in (0.0, 1.0):
         return learnt if share else fitted
     return torch.lerp(fitted.exp(), learnt.exp(), share).log()

@@ -21,7 +21,7 @@ def _stack() -> ContinuousStack.Config:
 class CKCNNText(LanguageModel):
     """Token vectors, a causal stack of continuous convolutions, a linear head (CKConv, figure 8 and table 8).
 
-    Tokens are samples one apart; the kernels are as long as the context. Positions enter the signal nowhere.
+    Tokens are samples at spacing 1; the kernels are as long as the context. The signal has no position embeddings.
 
     Args:
         vocab_size: number of tokens V.
@@ -29,16 +29,16 @@ class CKCNNText(LanguageModel):
         config: the stack.
 
     Raises:
-        ValueError: sizes below 1, a stack that looks ahead or pools, and what `ContinuousStack` refuses.
+        ValueError: sizes below 1, a stack that looks ahead or pools, or settings that `ContinuousStack` refuses.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(LanguageModel.Config):
-        """The stack and what enters it; the defaults are the paper's network for characters of Penn Treebank."""
+        """The stack and its embedding; the defaults are the paper's network for characters of Penn Treebank."""
 
         stack: ContinuousStack.Config = dataclasses.field(default_factory=_stack)
         embedding_dropout: float = 0.1
-        """Rate at which all of a token's vector is dropped, wherever in the batch it stands."""
+        """Rate at which the whole vector of a token is dropped, at all its occurrences in the batch."""
 
         def __post_init__(self) -> None:
             check_rate("models.CKCNNText", "embedding_dropout", self.embedding_dropout)
@@ -50,7 +50,7 @@ class CKCNNText(LanguageModel):
                 )
 
         def build(self, vocab_size: int, context: int) -> "CKCNNText":
-            """The model; see `CKCNNText`."""
+            """Builds the model; see `CKCNNText`."""
             return CKCNNText(vocab_size, context, self)
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
@@ -69,11 +69,11 @@ class CKCNNText(LanguageModel):
         return self.head(self.stack(self._embed(tokens), Sequence(tokens.shape[1], spacing=1.0, device=tokens.device)))
 
     def initial_state(self, batch_size: int) -> LanguageState:
-        """What both convolutions of each block hold of the past: a signal and its times each."""
+        """Past signals, with their times, of both convolutions of each block."""
         return _flat(self.stack.initial_state(batch_size))
 
     def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """Signals of the tokens are appended to the state's; see `LanguageModel.read`."""
+        """Appends the tokens' signals to the state; see `LanguageModel.read`."""
         num_read = _num_read(state)
         self.check_tokens(tokens, num_read)
         domain = Sequence(tokens.shape[1], spacing=1.0, start=float(num_read), device=tokens.device)
@@ -81,7 +81,7 @@ class CKCNNText(LanguageModel):
         return u, _flat(reached)
 
     def logits(self, signal: Tensor) -> Tensor:
-        """See `LanguageModel.logits`: of the signal after the stack."""
+        """See `LanguageModel.logits`: takes the signal after the stack."""
         return self.head(signal)
 
     def _embed(self, tokens: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def _paired(state: LanguageState) -> StackState:
 
 
 def _num_read(state: LanguageState) -> int:
-    """Tokens read so far: the last one's time and one."""
+    """Number of tokens read so far: the time of the last one plus 1."""
     times = state[0][1]
     last = float(times[0, -1]) if times.numel() else -math.inf
     return 0 if last == -math.inf else round(last) + 1

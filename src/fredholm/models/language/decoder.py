@@ -1,4 +1,4 @@
-"""What language models of causal blocks share: embedding, the pass through the blocks, their states, the head."""
+"""Base class of language models of causal blocks: embedding, blocks, states and head."""
 
 import abc
 import dataclasses
@@ -16,36 +16,36 @@ from fredholm.models.language.language_model import LanguageModel, LanguageState
 
 
 class CausalBlock(Protocol):
-    """A block whose result at a point depends on no later one."""
+    """A block whose output at a point does not depend on later points."""
 
     def __call__(self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None) -> Tensor:
-        """`(B, T, C)` on a sequence to the same shape."""
+        """Maps `(B, T, C)` on a sequence to the same shape."""
         ...
 
     def initial_state(self, batch_size: int) -> State:
-        """What the block keeps of no points at all."""
+        """The block's state before the first point."""
         ...
 
     def scan(self, u: Tensor, domain: Domain, state: State | None) -> tuple[Tensor, State]:
-        """The next points `(B, T, C)` of a sequence, and the state after them; None: they are the first."""
+        """Maps the next points `(B, T, C)` of a sequence and returns the state after them; None: they are the first."""
         ...
 
 
 class Decoder(LanguageModel):
     """Token embeddings, causal blocks, a norm, and a head: logits of the next token.
 
-    The signal is s (E[t] + P[place]), where P is there if places are learned, and logits are head(N(u)) / s. The state
-    is the number of tokens read, and what each block keeps.
+    The signal is s (E[t] + P[position]), with P only for learned positions, and logits are head(N(u)) / s. The state is
+    the number of tokens read, and the state of each block.
 
     Args:
         vocab_size: number of tokens V.
         context: longest sequence.
         config: the stack.
-        token_std: deviation of the embeddings and of the head in a new model.
-        position_std: that of learned places; None: there are none.
+        token_std: initial deviation of the embeddings and of the head.
+        position_std: initial deviation of learned positions; None: there are none.
         scale: s.
         dropout: rate after the embedding.
-        tied_head: whether the embeddings are the head's map too.
+        tied_head: whether the head's weight is the embedding.
 
     Raises:
         ValueError: sizes below 1.
@@ -65,11 +65,11 @@ class Decoder(LanguageModel):
 
         @abc.abstractmethod
         def block(self, layer: int) -> nn.Module:
-            """A new `CausalBlock`, that of layer 1 … depth."""
+            """Builds the `CausalBlock` of layer 1 … depth."""
 
         @abc.abstractmethod
         def last_norm(self) -> nn.Module:
-            """What comes before the head."""
+            """Builds the norm before the head."""
 
     place_rows: tuple[str, ...] = ("positions.weight",)
 
@@ -104,12 +104,12 @@ class Decoder(LanguageModel):
 
     @final
     def forward(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """Logits `(B, T, V)`.
+        """Computes logits `(B, T, V)`.
 
         Args:
             tokens: int64 `(B, T)`, T up to `context`.
-            key_padding_mask: `(B, T)` bool, True = keep. Tokens that it hides change nothing, wherever they stand: the
-                first token that exists has place 0. Their own logits mean nothing.
+            key_padding_mask: `(B, T)` bool, True = keep. Masked tokens change nothing, wherever they are: the first
+                unmasked token has position 0. Their own logits are meaningless.
 
         Raises:
             TypeError, ValueError: on tokens or masks of another type or shape.
@@ -124,7 +124,7 @@ class Decoder(LanguageModel):
                     f"got {tuple(key_padding_mask.shape)} {key_padding_mask.dtype}"
                 )
             places = (key_padding_mask.cumsum(1) - 1).clamp_min(0)
-            domain = Sequence(times=places.double())  # kernels with rotary positions read places too
+            domain = Sequence(times=places.double())  # kernels with rotary positions read the times
         u = self._embedded(tokens, places)
         for block in self.causal_blocks():
             u = block(u, domain, key_padding_mask)
@@ -158,14 +158,14 @@ class Decoder(LanguageModel):
             yield cast(CausalBlock, block)
 
     def _embedded(self, tokens: Tensor, places: Tensor) -> Tensor:
-        """`(B, T, C)` of tokens at places `(T,)` or `(B, T)`."""
+        """Embeds tokens at positions `(T,)` or `(B, T)` as `(B, T, C)`."""
         u = self.tokens(tokens)
         u = u if self.positions is None else u + self.positions(places)
         return self.dropout(u if self.scale == 1.0 else self.scale * u)
 
     @final
     def logits(self, signal: Tensor) -> Tensor:
-        """See `LanguageModel.logits`: of the signal after the last block."""
+        """See `LanguageModel.logits`: takes the signal after the last block."""
         u = self.norm(signal)
         u = u if self.scale == 1.0 else u / self.scale
         return F.linear(u, self.tokens.weight) if self.head is None else self.head(u)

@@ -1,4 +1,4 @@
-"""Drawing a continuation from a language model, token by token."""
+"""Sampling of continuations from a language model, token by token."""
 
 import dataclasses
 import math
@@ -15,13 +15,13 @@ from fredholm.models.language.language_model import LanguageModel
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How a token is drawn from logits: p = softmax(logits / temperature), cut off, and scaled to 1 again.
+    """Sampling of a token from logits: p = softmax(logits / temperature), truncated and renormalised.
 
     Args:
-        temperature: below 1 prefers likely tokens; 0 takes the likeliest (the first of equals), whatever the next two
-            would say, which are then refused.
-        top_k: draw among this many likeliest tokens; None: all.
-        top_p: only the likeliest tokens whose probabilities first reach this sum, in (0, 1]; after `top_k`.
+        temperature: below 1 prefers likely tokens; 0 takes the likeliest (the first of equals), and the next two
+            settings are then refused.
+        top_k: number of likeliest tokens to sample from; None: all.
+        top_p: sample only from the likeliest tokens whose probabilities first reach this sum, in (0, 1]; after `top_k`.
 
     Raises:
         ValueError: a value out of its range.
@@ -47,11 +47,11 @@ class Sampling:
             refuse_idle("", Sampling, likeliest, "raise the temperature", top_k=self.top_k, top_p=self.top_p)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """The distribution `(..., V)`, float64, that tokens are drawn from; one-hot at temperature 0."""
+        """Returns the distribution `(..., V)`, float64, of sampled tokens; one-hot at temperature 0."""
         logits = logits.double()
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
-        # the largest logit goes to 0 first, so that a tiny temperature overflows towards -inf alone
+        # the largest logit is shifted to 0, so that a tiny temperature overflows to -inf only
         scaled = (logits - logits.amax(-1, keepdim=True)) / self.temperature
         ordered, order = scaled.softmax(-1).sort(dim=-1, descending=True, stable=True)
         if self.top_k is not None:
@@ -64,9 +64,9 @@ class Sampling:
         return torch.zeros_like(ordered).scatter(-1, order, ordered)
 
     def draw(self, logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """One token for each row of `(B, V)`: int64 `(B,)`, on the device of the logits.
+        """Samples one token for each row of `(B, V)`: int64 `(B,)`, on the device of the logits.
 
-        Drawn on the CPU, so that a seed gives the same tokens wherever the logits were computed.
+        Sampling is on the CPU, so that a seed gives the same tokens on every device.
 
         Raises:
             ValueError: logits that are not finite.
@@ -88,25 +88,25 @@ def generate(
     generator: torch.Generator | None = None,
     cache: bool = True,
 ) -> Iterator[Tensor]:
-    """Endless continuation of a prompt, or of a batch of prompts of different lengths.
+    """Continues a prompt, or a batch of prompts of different lengths, without end.
 
     The model reads the prompt at once and then one token at a time through its state. Once its context is full, it
-    starts again from the latest half of a context (rounded up) and goes on.
+    restarts from the latest half of a context (rounded up).
 
     Args:
-        model: in evaluation mode, or its dropout acts.
+        model: a model in evaluation mode; otherwise its dropout is active.
         prompt: int64 `(B, T)` on the model's device, T from 1 to the model's context.
         sampling: default: the model's own distribution.
-        lengths: int64 `(B,)`, tokens of each prompt, 1 to T, the rest being filler that nobody reads; None: T each.
-        generator: on the CPU; default: torch's global one.
-        cache: False reads the whole window again for every token: the same tokens, slowly.
+        lengths: int64 `(B,)`, length of each prompt, 1 to T, the rest is padding that is never read; None: T each.
+        generator: random generator on the CPU; default: torch's global one.
+        cache: False recomputes the whole window for every token, which is slower and gives the same tokens.
 
     Yields:
-        the next token of each sequence, int64 `(B,)`, from the end of the shortest prompt on: where a prompt is longer,
-        its own token stands.
+        The next token of each sequence, int64 `(B,)`, from the end of the shortest prompt on; where a prompt is longer,
+        its own token.
 
     Raises:
-        TypeError, ValueError: a prompt of another type or length; something else in place of a model or a `Sampling`.
+        TypeError, ValueError: a prompt of another type or length; an argument that is no model or no `Sampling`.
     """
     if not isinstance(model, LanguageModel):
         raise TypeError(f"generate: model must be a models.LanguageModel; got {type(model).__name__}")
@@ -120,9 +120,9 @@ def generate(
     if lengths is None:
         lengths = torch.full((len(prompt),), prompt.shape[1])
     if not isinstance(lengths, Tensor) or lengths.shape != prompt.shape[:1] or lengths.dtype != torch.int64:
-        came = f"{tuple(lengths.shape)} {lengths.dtype}" if isinstance(lengths, Tensor) else repr(lengths)
+        got = f"{tuple(lengths.shape)} {lengths.dtype}" if isinstance(lengths, Tensor) else repr(lengths)
         raise ValueError(
-            f"generate: lengths are {came}; expected an int64 tensor, one for each of {len(prompt)} prompts"
+            f"generate: lengths are {got}; expected an int64 tensor, one for each of {len(prompt)} prompts"
         )
     if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= prompt.shape[1]:
         raise ValueError(f"generate: lengths are {lengths.tolist()}; expected 1 to {prompt.shape[1]}, the tokens given")
@@ -144,7 +144,7 @@ def _continue(
     while True:
         if cache:
             signal, state = model.read(unread, state)
-            logits = model.logits(signal[:, -1:])  # of a prompt nothing else is asked
+            logits = model.logits(signal[:, -1:])  # only the last position's logits are needed
         else:
             logits = model(window)
         token = sampling.draw(logits[:, -1], generator)
@@ -153,7 +153,7 @@ def _continue(
         place += 1
         yield token
         if window.shape[1] == model.context:
-            # keeping more would make the model start again the sooner
+            # a longer window would make the model restart sooner
             window = torch.cat([window, token[:, None]], dim=1)[:, -((model.context + 1) // 2) :]
             state, unread = model.initial_state(len(window)), window
         else:

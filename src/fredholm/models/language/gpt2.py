@@ -19,7 +19,7 @@ from fredholm.operators import IntegralOperator
 
 @final
 class GPT2(Decoder):
-    """Token and position embeddings, L pre-norm blocks of causal attention and a GELU network, a tied head.
+    """Token and position embeddings, L pre-norm blocks of causal attention and a GELU network, and a tied head.
 
     The model of A. Radford et al., "Language Models are Unsupervised Multitask Learners" (2019). Weights start normal
     with deviation 0.02, projections into the residual stream with 0.02 / sqrt(2 L), positions with 0.01; biases at 0.
@@ -27,7 +27,7 @@ class GPT2(Decoder):
 
     Args:
         vocab_size: number of tokens V.
-        context: longest sequence; there are so many learned positions.
+        context: longest sequence, and number of learned positions.
         config: the stack.
 
     Raises:
@@ -47,17 +47,17 @@ class GPT2(Decoder):
         positions: Positions = "learned"
         """Learned vectors added to the tokens', or rotary queries and keys, which GPT-2 did not have."""
         bias: bool = True
-        """Biases in linear maps and norms."""
+        """Whether linear maps and norms have biases."""
         activation: Activation = "gelu_tanh"
-        """Of the feed-forward networks."""
+        """Activation of the feed-forward networks."""
         norm_epsilon: float = 1e-5
         """Added to variances in norms."""
         scale_by_layer: bool = False
-        """Whether the scores of layer l are divided by l too, as some GPT-2s have it to train in 16 bits."""
+        """Whether the scores of layer l are also divided by l, as in some GPT-2s for training in 16 bits."""
         tied_head: bool = True
-        """Whether the token embeddings are the head's map too."""
+        """Whether the head's weight is the token embedding."""
         dropout: float = 0.1
-        """Rate after the embedding, and on each branch's output."""
+        """Dropout rate after the embedding and on each branch's output."""
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "num_heads"):
@@ -77,7 +77,7 @@ class GPT2(Decoder):
 
         @property
         def rotary(self) -> Rotary | None:
-            """Rotary positions, where they are asked for."""
+            """Rotary positions, if `positions` is "rotary"."""
             return Rotary() if self.positions == "rotary" else None
 
         @classmethod
@@ -86,11 +86,11 @@ class GPT2(Decoder):
             return cls()
 
         def build(self, vocab_size: int, context: int) -> "GPT2":
-            """The model; see `GPT2`."""
+            """Builds the model; see `GPT2`."""
             return GPT2(vocab_size, context, self)
 
         def block(self, layer: int) -> ResidualBlock:
-            """The block of layer 1 … L."""
+            """Builds the block of layer 1 … L."""
             c, residual = self, 0.02 / math.sqrt(2 * self.depth)
             scale = (c.embed_dim // c.num_heads) ** -0.5 / (layer if c.scale_by_layer else 1)
             kernel = Attention(c.embed_dim, c.num_heads, bias=c.bias, is_causal=True, scale=scale, rotary=c.rotary)

@@ -1,9 +1,9 @@
-"""ITNets of tokens: a language model, and a model that fills in masked tokens.
+"""ITNets of tokens: a language model, and a masked language model.
 
     u_0 = E[t] + W γ(k / context) (+ S[segment]),   L pre-norm blocks,   logits = E LN(u_L) (+ b)
 
-Source: ITNet, section 3 (text encoder), H.3 and K.2. The paper does not say how tokens are read off: the head has the
-weights of the embedding, as in BERT and GPT-2.
+Source: ITNet, section 3 (text encoder), H.3 and K.2. The paper does not define the head: it is tied to the embedding,
+as in BERT and GPT-2.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ from fredholm.models.language.language_model import LanguageModel, LanguageState
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenStack:
-    """The stack of an ITNet of tokens, and how positions enter its signal."""
+    """Configuration of an ITNet of tokens: its stack and position features."""
 
     stack: ITNet.Config = dataclasses.field(default_factory=ITNet.Config)
-    """The blocks; a model of tokens pools nothing."""
+    """The blocks; a model of tokens has no pooling."""
     position_frequencies: int = 64
-    """Fourier frequencies of the position that are added to the tokens; 0: positions reach the kernels alone."""
+    """Number of Fourier frequencies of the position that are added to the tokens; 0: only kernels read positions."""
     position_sigma: float = 10.0
-    """Their standard deviation, in cycles a context; refused where there are none."""
+    """Their standard deviation, in cycles per context; refused without frequencies."""
 
     def __post_init__(self) -> None:
         name = "models.TokenStack"
@@ -40,12 +40,12 @@ class TokenStack:
             refuse_idle(name, TokenStack, none, "give position_frequencies", position_sigma=self.position_sigma)
 
     def resized(self, width: int, depth: int, default: object) -> Self:
-        """The same with a stack of so many channels and blocks; see `SignalModel.Config.resized`."""
+        """Returns the settings with `width` channels and `depth` blocks; see `SignalModel.Config.resized`."""
         stack = default.stack if isinstance(default, TokenStack) else ITNet.Config()
         return dataclasses.replace(self, stack=self.stack.resized(width, depth, stack))
 
     def encoder(self, vocab_size: int, context: int, **tokens: Any) -> Text:
-        """From tokens to the stack's signal."""
+        """Builds the encoder from tokens to the stack's signal."""
         return Text(
             vocab_size,
             self.stack.embed_dim,
@@ -60,8 +60,8 @@ class TokenStack:
 class ITNetLanguageModel(LanguageModel):
     """A causal ITNet that predicts the next token, with any causal kernel.
 
-    The state is the number of tokens read, and what each layer's kernel keeps: sums of fixed size (low-rank and
-    separable perceptrons, linear attention, recurrences), or something of every token (exact perceptron, attention).
+    The state is the number of tokens read, and the state of each layer's kernel: of fixed size (low-rank and separable
+    perceptrons, linear attention, recurrences), or growing with the tokens (exact perceptron, attention).
 
     Args:
         vocab_size: number of tokens V.
@@ -69,7 +69,7 @@ class ITNetLanguageModel(LanguageModel):
         config: the stack.
 
     Raises:
-        ValueError: on a kernel that looks ahead, or that cannot be carried along a sequence.
+        ValueError: on a kernel that looks ahead, or that has no state along a sequence.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class ITNetLanguageModel(LanguageModel):
                 )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)`; see `LanguageModel`."""
+        """Computes logits `(B, T, V)`; see `LanguageModel`."""
         self.check_tokens(tokens)
         u, domain = self.encoder(tokens)
         u = self.dropout(u)
@@ -138,15 +138,15 @@ class ITNetLanguageModel(LanguageModel):
 
 @final
 class ITNetMaskedModel(MaskedModel):
-    """An ITNet that reads both sides of a token and predicts what stands in its place, with any kernel.
+    """A bidirectional ITNet that predicts the token at each position, with any kernel.
 
-    Padding changes nothing: its points do not exist. Recurrences read from the left alone.
+    Padding is masked and changes nothing. Recurrences read from the left alone.
 
     Args:
         vocab_size: number of tokens V.
         context: longest sequence, and the unit of length.
         config: the stack.
-        pad: the token that fills sequences up.
+        pad: the padding token.
         separator: the token that ends a sentence.
     """
 
@@ -171,7 +171,7 @@ class ITNetMaskedModel(MaskedModel):
         self.token_rows = ("encoder.weight", "bias")
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)` of what stands at each place."""
+        """Computes logits `(B, T, V)` of the token at each position."""
         self.check_tokens(tokens)
         u, domain = self.encoder(tokens)
         u = self.dropout(u)

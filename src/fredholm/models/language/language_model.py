@@ -1,4 +1,4 @@
-"""Models of tokens: logits of the token at every place, and language models, which predict the next one."""
+"""Base classes of models of tokens: language models and masked language models."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fredholm.models.model_settings import ModelSettings
 from fredholm.models.saved_model import SavedModel
 
 Positions = Literal["learned", "rotary"]
-"""Learned vectors added to the tokens', or queries and keys turned by their places (`kernels.Rotary`)."""
+"""Learned vectors added to the tokens', or rotary queries and keys (`kernels.Rotary`)."""
 
 LanguageState = tuple[tuple[Tensor, ...], ...]
-"""What a model keeps of the tokens that it has read: some tensors a layer. Values; `read` never changes one."""
+"""State of a model after the tokens read so far: some tensors per layer. Immutable: `read` returns a new one."""
 
 
 class TokenModel(SavedModel, abc.ABC):
-    """Scores of every token of a vocabulary at each place of a sequence.
+    """A model with a logit of every token of a vocabulary at each position of a sequence.
 
     Attributes:
         vocab_size: number of tokens V; tokens are 0 to V - 1.
@@ -35,22 +35,22 @@ class TokenModel(SavedModel, abc.ABC):
     context: int
 
     token_rows: tuple[str, ...]
-    """The tensors with a row a token."""
+    """Names of the tensors with one row per token."""
     place_rows: tuple[str, ...] = ()
-    """The tensors with a row a place of the context, where there are any."""
+    """Names of the tensors with one row per position of the context, if any."""
     has_context_as_unit: ClassVar[bool] = False
-    """Whether the context is the unit of length, so that with another one the same weights are another model."""
+    """Whether the context is the unit of length, so that the same weights with another context are another model."""
 
     @final
     def row_entry_names(self, tokens: Sequence[str]) -> dict[str, dict[int, tuple[str, ...]]]:
-        """What the rows of some tensors stand for, by their names, given those of the tokens."""
+        """Meaning of the rows of these tensors, by their names, given the names of the tokens."""
         places = tuple(f"place {n}" for n in range(self.context))
         named = {**dict.fromkeys(self.token_rows, tuple(tokens)), **dict.fromkeys(self.place_rows, places)}
         return {tensor: {0: names} for tensor, names in named.items()}
 
     @abc.abstractmethod
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits `(B, T, V)` from `tokens`, int64 `(B, T)`, T up to `context`."""
+        """Computes logits `(B, T, V)` from `tokens`, int64 `(B, T)`, T up to `context`."""
 
     def check_tokens(self, tokens: Tensor, num_read: int = 0) -> None:
         """Raises a TypeError or ValueError unless `tokens` is int64 `(B, T)` and fits after `num_read` others."""
@@ -79,15 +79,15 @@ class LanguageModel(TokenModel):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(ModelSettings, abc.ABC):
-        """The sizes of a model that its text does not decide."""
+        """Settings of a model that do not depend on its text."""
 
         def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
-            """See `SignalModel.Config.resized`; a model that names its sizes otherwise stays as it is."""
+            """See `SignalModel.Config.resized`; a model without fields `embed_dim` and `depth` stays unchanged."""
             return self._with_sizes(default, embed_dim=width, depth=depth, num_heads=self._heads(width, default))
 
         @final
         def _with_sizes(self, default: LanguageModel.Config, **sizes: object) -> Self:
-            """The settings with those of these sizes that they have, where they are as by default."""
+            """The settings with these sizes in place of default values, for the fields that exist."""
             fields = {field.name for field in dataclasses.fields(self)}
             if not {"embed_dim", "depth"} <= fields:
                 return self
@@ -95,7 +95,7 @@ class LanguageModel(TokenModel):
 
         @final
         def _heads(self, width: int, default: LanguageModel.Config) -> int:
-            """Heads that divide the channels, of which there are `width` where none are given."""
+            """A number of heads that divides the channels, which default to `width`."""
             dim = getattr(self, "embed_dim", width)
             if any(dim == getattr(each, "embed_dim", None) for each in self._defaults(default)):
                 dim = width
@@ -107,44 +107,44 @@ class LanguageModel(TokenModel):
 
         @abc.abstractmethod
         def build(self, vocab_size: int, context: int) -> LanguageModel:
-            """A new model for sequences of up to `context` of `vocab_size` tokens, from the global torch seed."""
+            """Builds a model for sequences of up to `context` of `vocab_size` tokens, from the global torch seed."""
 
     @abc.abstractmethod
     def initial_state(self, batch_size: int) -> LanguageState:
-        """Nothing read yet."""
+        """The state before the first token."""
 
     @abc.abstractmethod
     def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """Reads on where `state` ended: a prompt at once, then one token at a time.
+        """Continues reading after `state`: a prompt at once, or one token at a time.
 
         Args:
             tokens: int64 `(B, T)`.
-            state: of the same B sequences.
+            state: state of the same B sequences.
 
         Returns:
-            the signal `(B, T, C)` that `logits` takes, and the state after the last of these tokens.
+            The signal `(B, T, C)` for `logits`, and the state after the last of these tokens.
 
         Raises:
-            TypeError, ValueError: on tokens of another type or shape, or where those read would exceed `context`.
+            TypeError, ValueError: on tokens of another type or shape, or if all read tokens would exceed `context`.
         """
 
     @abc.abstractmethod
     def logits(self, signal: Tensor) -> Tensor:
-        """Of the token after each place, `(B, T, V)`, from the signal `(B, T, C)` there."""
+        """Computes the logits of the next token, `(B, T, V)`, from the signal `(B, T, C)`."""
 
     @final
     def advance(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """The logits `(B, T, V)` after each of these tokens, and the state after the last; see `read`."""
+        """Computes the logits `(B, T, V)` after each of these tokens and the state after the last; see `read`."""
         signal, state = self.read(tokens, state)
         return self.logits(signal), state
 
 
 class MaskedModel(TokenModel):
-    """What stands at each place of a sequence, read from both sides; tokens that fill sequences up change nothing."""
+    """A bidirectional model of the token at each position of a sequence; padding changes nothing."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(ModelSettings, abc.ABC):
-        """The sizes of a model that its text does not decide."""
+        """Settings of a model that do not depend on its text."""
 
         @abc.abstractmethod
         def resized(self, width: int, depth: int, default: MaskedModel.Config) -> Self:
@@ -152,11 +152,11 @@ class MaskedModel(TokenModel):
 
         @abc.abstractmethod
         def build(self, vocab_size: int, context: int, *, pad: int, separator: int) -> MaskedModel:
-            """A new model, from the global torch seed.
+            """Builds a model, with random numbers from the global torch seed.
 
             Args:
                 vocab_size: number of tokens.
                 context: longest sequence.
-                pad: the token that fills sequences up.
+                pad: the padding token.
                 separator: the token that ends a sentence.
             """

@@ -19,10 +19,10 @@ from fredholm.operators import IntegralOperator
 
 @final
 class Llama(Decoder):
-    """Token embeddings, L pre-norm blocks of causal attention with rotary positions and a gated network, a head.
+    """Token embeddings, L pre-norm blocks of causal attention with rotary positions and a gated network, and a head.
 
-    The model of H. Touvron et al., "LLaMA" (arXiv 2302.13971), with grouped queries (arXiv 2307.09288): norms by the
-    root mean square, heads of keys and values that serve several of the queries, SwiGLU. Weights start normal with
+    The model of H. Touvron et al., "LLaMA" (arXiv 2302.13971), with grouped queries (arXiv 2307.09288): RMSNorm, heads
+    of keys and values that are shared by several heads of queries, SwiGLU. Weights start normal with
     deviation 0.02, biases at 0.
 
     Args:
@@ -50,17 +50,17 @@ class Llama(Decoder):
             default_factory=lambda: Rotary(500_000.0, stretch=32.0, trained_context=8192)
         )
         activation: Activation = "silu"
-        """Of the gate."""
+        """Activation of the gate."""
         norm_epsilon: float = 1e-5
         """Added to mean squares in norms."""
         attention_bias: bool = False
-        """Whether queries, keys and values have constants."""
+        """Whether queries, keys and values have biases."""
         output_bias: bool = False
-        """Whether the maps after attention have constants."""
+        """Whether the maps after attention have biases."""
         feed_forward_bias: bool = False
-        """Whether the maps of the gated networks have constants."""
+        """Whether the maps of the gated networks have biases."""
         tied_head: bool = True
-        """Whether the token embeddings are the head's map too."""
+        """Whether the head's weight is the token embedding."""
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "num_heads", "num_kv_heads"):
@@ -77,7 +77,7 @@ class Llama(Decoder):
             return cls()
 
         def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
-            """See `SignalModel.Config.resized`; all heads have keys of their own, and positions are not stretched."""
+            """See `SignalModel.Config.resized`; all heads get their own keys, and positions are not stretched."""
             heads = self._heads(width, default)
             of_keys = heads if self.num_heads == type(self)().num_heads else self.num_heads
             return self._with_sizes(
@@ -85,11 +85,11 @@ class Llama(Decoder):
             )
 
         def build(self, vocab_size: int, context: int) -> "Llama":
-            """The model; see `Llama`."""
+            """Builds the model; see `Llama`."""
             return Llama(vocab_size, context, self)
 
         def block(self, layer: int) -> ResidualBlock:
-            """One of the L blocks, which are all alike."""
+            """Builds one of the L equal blocks."""
             kernel = Attention(
                 self.embed_dim,
                 self.num_heads,

@@ -16,14 +16,14 @@ from fredholm.models.language.language_model import LanguageModel
 
 @final
 class Mamba(Decoder):
-    """Token embeddings, L layers u + M(N(u)) with Mamba blocks M and norms N by the root mean square, a head.
+    """Token embeddings, L layers u + M(N(u)) with Mamba blocks M and RMSNorms N, and a head.
 
     The model of A. Gu and T. Dao, "Mamba" (arXiv 2312.00752). Embeddings start normal with deviation 0.02, the last
     maps of the blocks as linear layers do, scaled by 1 / sqrt(L).
 
     Args:
         vocab_size: number of tokens V.
-        context: longest sequence; the state has one size, however long that is.
+        context: longest sequence; the size of the state does not depend on it.
         config: the stack.
 
     Raises:
@@ -38,17 +38,17 @@ class Mamba(Decoder):
         depth: int = 24
         """Number of layers L."""
         expansion: int = 2
-        """Inner channels, in multiples of embed_dim."""
+        """Number of inner channels, in multiples of embed_dim."""
         state_dim: int = 16
-        """State variables an inner channel."""
+        """Number of state variables per inner channel."""
         conv_width: int = 4
         """Taps of the convolution over the last points."""
         rank: int | None = None
-        """Of the map to the step; None: embed_dim / 16, rounded up."""
+        """Rank of the map to the step; None: embed_dim / 16, rounded up."""
         norm_epsilon: float = 1e-5
         """Added to mean squares in norms."""
         tied_head: bool = True
-        """Whether the token embeddings are the head's map too."""
+        """Whether the head's weight is the token embedding."""
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "expansion", "state_dim", "conv_width"):
@@ -63,15 +63,15 @@ class Mamba(Decoder):
             return cls()
 
         def resized(self, width: int, depth: int, default: LanguageModel.Config) -> Self:
-            """See `SignalModel.Config.resized`; a layer has half of the parameters of a block with a network."""
+            """See `SignalModel.Config.resized`; with 2 `depth` layers, each half as large as a transformer block."""
             return self._with_sizes(default, embed_dim=width, depth=2 * depth)
 
         def build(self, vocab_size: int, context: int) -> "Mamba":
-            """The model; see `Mamba`."""
+            """Builds the model; see `Mamba`."""
             return Mamba(vocab_size, context, self)
 
         def block(self, layer: int) -> "MambaLayer":
-            """One of the L layers, which are all alike."""
+            """Builds one of the L equal layers."""
             return MambaLayer(self)
 
         def last_norm(self) -> nn.Module:
@@ -88,7 +88,7 @@ class MambaLayer(nn.Module):
     """u + M(N(u)), a `CausalBlock`.
 
     Args:
-        config: the stack's.
+        config: configuration of the stack.
     """
 
     def __init__(self, config: Mamba.Config) -> None:
@@ -101,7 +101,7 @@ class MambaLayer(nn.Module):
         self.mixer.out_projection.weight.data.div_(math.sqrt(config.depth))
 
     def forward(self, u: Tensor, domain: Domain, key_padding_mask: Tensor | None = None) -> Tensor:
-        """`(B, T, C)` on a sequence to the same shape."""
+        """Maps `(B, T, C)` on a sequence to the same shape."""
         return u + self.mixer(self.norm(u), domain, key_padding_mask)
 
     def initial_state(self, batch_size: int) -> State:
@@ -109,6 +109,6 @@ class MambaLayer(nn.Module):
         return self.mixer.initial_state(batch_size)
 
     def scan(self, u: Tensor, domain: Domain, state: State | None) -> tuple[Tensor, State]:
-        """The next points `(B, T, C)` of a sequence, and the state after them; None: they are the first."""
+        """Maps the next points `(B, T, C)` of a sequence and returns the state after them; None: they are the first."""
         mixed, state = self.mixer.scan(self.norm(u), domain, state=state)
         return u + mixed, state

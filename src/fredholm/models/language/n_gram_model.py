@@ -1,4 +1,4 @@
-"""What came in a text after the last few tokens, as often as it came."""
+"""Interpolated n-gram language model."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -15,25 +15,25 @@ from fredholm.models.language.language_model import LanguageModel, LanguageState
 from fredholm.models.language.recall import NOTHING, Recall
 
 STRETCHES = 8
-"""Of the text, each of which is predicted from the counts of the others."""
+"""Number of stretches of the text, each of which is predicted from the counts of the others to choose weights."""
 
 
 @final
-class NGramModel(ClosedFormModel, LanguageModel):
-    """Interpolated n-grams of tokens, in closed form but for some weights of bins (Jelinek and Mercer, 1980).
+class NGramModel(LanguageModel):
+    """Interpolated n-grams of tokens, in closed form but for the weights of bins (Jelinek and Mercer, 1980).
 
         p_k(w | c) = λ(c) p_{k-1}(w | c') + (1 - λ(c)) N(c w) / N(c),        p_{-1} = 1 / V
 
-    with c the last k tokens, c' the last k - 1 of them, and N how often they came in the training text; λ(c) is 1 where
-    c did not. So the next token is an average over the text, Σ_y κ(x, y) δ(w, t_{y+1}), by a kernel that says how many
-    tokens before x and y agree.
+    with c the last k tokens, c' the last k - 1 of them, and N their counts in the training text; λ(c) is 1 if c does
+    not occur. So the prediction is an average over the text, Σ_y κ(x, y) δ(w, t_{y+1}), with a kernel of the number of
+    equal tokens before x and y.
 
-    λ depends on how often c came and on how many different tokens came after it. It is that by which each of eight
-    stretches of the text is likeliest, predicted from the counts of the seven others: a text repeats itself within a
-    stretch more than it will repeat what was learnt of it.
+    λ depends on the count of c and on the number of distinct next tokens. It maximises the likelihood of each of eight
+    stretches of the text, predicted from the counts of the seven others: a text repeats itself within a stretch more
+    than a new text will repeat the training text.
 
-    Where it recalls, what came earlier in the text that is being read is counted too. The weights of `Recall` are those
-    by which the stretches are likeliest, each read from its beginning, with the counts of the seven others.
+    With recall, n-grams in the text being read are counted too. The weights of `Recall` maximise the likelihood of the
+    stretches, each read from its beginning, with the counts of the seven others.
 
     Args:
         vocab_size: number of tokens V.
@@ -41,8 +41,8 @@ class NGramModel(ClosedFormModel, LanguageModel):
         config: the sizes.
 
     Attributes:
-        keys: int64, of each n-gram, sorted by length and in it by this number: V times the place of its first n - 1
-            tokens among the shorter ones, and the last token.
+        keys: int64, key of each n-gram, sorted by length and then by key: V times the index of its first n - 1 tokens
+            among the shorter n-grams, plus the last token.
         weights: float64, (1 - λ(c)) N(c w) / N(c) of each n-gram c w.
         kept: float64, λ(c) of each context, the empty one first; 1 before a fit.
 
@@ -56,12 +56,12 @@ class NGramModel(ClosedFormModel, LanguageModel):
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(LanguageModel.Config):
-        """How much is counted."""
+        """Numbers of n-grams, and length of the recall."""
 
         sizes: tuple[int, ...]
-        """Different n-grams of 1, 2, ... tokens; see `distinct`."""
+        """Numbers of distinct n-grams of 1, 2, ... tokens; see `distinct`."""
         recall: int = 0
-        """Tokens before a place, of the text that is being read, that are counted too; 0: none."""
+        """Number of preceding tokens of the text being read that are counted too; 0: none."""
 
         def __post_init__(self) -> None:
             check_whole("models.NGramModel", "recall", self.recall)
@@ -73,7 +73,7 @@ class NGramModel(ClosedFormModel, LanguageModel):
                 check_count("models.NGramModel", "sizes", size)
 
         def build(self, vocab_size: int, context: int) -> "NGramModel":
-            """The model; see `NGramModel`."""
+            """Builds the model; see `NGramModel`."""
             return NGramModel(vocab_size, context, self)
 
     def __init__(self, vocab_size: int, context: int, config: Config) -> None:
@@ -84,14 +84,14 @@ class NGramModel(ClosedFormModel, LanguageModel):
         self.token_rows = ()
         total, contexts = sum(config.sizes), 1 + sum(config.sizes[:-1])
         self.register_buffer("keys", torch.arange(total))
-        # in float64, which weights that are read in 16 bits keep: they are shares of 1
+        # float64 even where other weights have 16 bits: they are shares of 1
         self.register_buffer("weights", torch.zeros(total, dtype=torch.float64))
         self.register_buffer("kept", torch.ones(contexts, dtype=torch.float64))
         self.recall = Recall(vocab_size, config.recall) if config.recall else None
 
     @staticmethod
     def distinct(tokens: Tensor, vocab_size: int, order: int) -> tuple[int, ...]:
-        """How many different n-grams of 1 … `order` tokens a text `(N,)` has; fewer lengths where it is shorter."""
+        """Numbers of distinct n-grams of 1 … `order` tokens in a text `(N,)`; fewer lengths for a shorter text."""
         _check_text(tokens, vocab_size)
         return tuple(len(level.keys) for level in _levels(tokens, vocab_size, min(order, len(tokens) - 1)))
 
@@ -100,7 +100,7 @@ class NGramModel(ClosedFormModel, LanguageModel):
         """Counts the n-grams of a text.
 
         Args:
-            tokens: int64 `(N,)`, two at least, with as many different n-grams as the sizes say.
+            tokens: int64 `(N,)`, two at least, with as many distinct n-grams as `sizes`.
 
         Raises:
             TypeError, ValueError: tokens of another type or shape, or other numbers of n-grams.
@@ -134,7 +134,7 @@ class NGramModel(ClosedFormModel, LanguageModel):
             self.recall.fit(tokens, p, stretch)
 
     def without_recall(self) -> "NGramModel":
-        """The same counts of the training text, alone."""
+        """Returns the model with the counts of the training text alone."""
         with torch.device("meta"):
             found = NGramModel(self.vocab_size, self.context, dataclasses.replace(self.config, recall=0))
         found.keys, found.weights, found.kept = self.keys, self.weights, self.kept
@@ -142,20 +142,20 @@ class NGramModel(ClosedFormModel, LanguageModel):
 
     @property
     def length(self) -> int:
-        """Tokens before a sequence that change anything."""
+        """Number of tokens before a sequence that its predictions depend on."""
         return 0 if self.recall is None else self.recall.length
 
     def forward(self, tokens: Tensor, past: Tensor | None = None, *, recalled: float | None = None) -> Tensor:
-        """Logits `(B, T, V)`, float32; see `LanguageModel.forward`.
+        """Computes logits `(B, T, V)`, float32; see `LanguageModel.forward`.
 
         Args:
             tokens: int64 `(B, T)`, T up to `context`.
-            past: int64 `(B, P)`, tokens of the same text before these, `length` of them or fewer, which are recalled
-                and in which no n-gram begins; -1 in place of those before its first one.
-            recalled: the share of what is recalled; None: that of `Recall`.
+            past: int64 `(B, P)`, preceding tokens of the same text, at most `length`, for the recall alone; -1 before
+                the first token of the text.
+            recalled: share of the recall; None: that of `Recall`.
 
         Raises:
-            TypeError, ValueError: on tokens of another type or shape, or of a past or a share where nothing recalls.
+            TypeError, ValueError: on tokens of another type or shape, or a past or share in a model without recall.
         """
         self.check_tokens(tokens)
         if recalled is not None and self.recall is None:
@@ -184,11 +184,11 @@ class NGramModel(ClosedFormModel, LanguageModel):
             )
 
     def initial_state(self, batch_size: int) -> LanguageState:
-        """How many tokens were read, and the last of them."""
+        """The number of tokens read, and the last of them."""
         return ((torch.zeros(batch_size, dtype=torch.int64), torch.zeros(batch_size, 0, dtype=torch.int64)),)
 
     def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
-        """See `LanguageModel.read`; the signal are the probabilities of the next token."""
+        """See `LanguageModel.read`; the signal holds the probabilities of the next token."""
         ((num_read, past),) = state
         self.check_tokens(tokens, int(num_read[0]) if len(num_read) else 0)
         seen, before = torch.cat([past.to(tokens.device), tokens], 1), len(self.config.sizes) - 1
@@ -200,18 +200,18 @@ class NGramModel(ClosedFormModel, LanguageModel):
         return signal, ((num_read + tokens.shape[1], last),)
 
     def logits(self, signal: Tensor) -> Tensor:
-        """See `LanguageModel.logits`: of the probabilities."""
+        """See `LanguageModel.logits`: takes the probabilities."""
         return signal.log()
 
     def probabilities(self, tokens: Tensor, past: Tensor | None = None, *, recalled: float | None = None) -> Tensor:
-        """Of the token after each place, `(B, T, V)`, float32, from `tokens`, int64 `(B, T)`; see `forward`."""
+        """Returns probabilities of the next token, float32 `(B, T, V)`, from tokens, int64 `(B, T)`; see `forward`."""
         p = self._of_text(tokens)
         if self.recall is None:
             return p
         return self.recall(p, tokens if past is None else torch.cat([past, tokens], 1), recalled)
 
     def _of_text(self, tokens: Tensor) -> Tensor:
-        """The same by the training text alone."""
+        """Probabilities by the training text alone."""
         (keys, weights, kept), *longer = self._of_lengths()
         none = torch.zeros(self.vocab_size, dtype=torch.float64, device=tokens.device) + kept / self.vocab_size
         single = none.index_add(0, keys, weights.to(none.dtype))
@@ -220,39 +220,39 @@ class NGramModel(ClosedFormModel, LanguageModel):
             context = self._longer(context, tokens, keys, is_first=n == 0)
             contexts.append(context)
             keys = level[0]
-        # what longer contexts leave to those of each length, and at last to none
+        # weight that longer contexts leave to those of each length, and at last to none
         left = [torch.ones(tokens.shape, dtype=torch.float64, device=tokens.device)]
         for context, (_, _, kept) in zip(reversed(contexts), reversed(longer), strict=True):
             left.append(left[-1] * torch.where(context >= 0, kept[context.clamp(min=0)], 1.0))
-        # a product of many that are small would be 0 in float32
+        # a product of many small weights would underflow in float32
         p = left.pop().clamp(min=1e-25).float()[..., None] * single.float()
         for context, share, (keys, weights, _) in zip(contexts, reversed(left), longer, strict=True):
             p = self._added(p, context, share, keys, weights)
         return p
 
     def _of_lengths(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Keys and weights of the n-grams of each length, and what is kept of shorter ones after their contexts."""
+        """Keys and weights of the n-grams of each length, and λ of their contexts."""
         sizes = self.config.sizes
         kept = self.kept.split((1, *sizes[:-1]))
         return zip(self.keys.split(sizes), self.weights.split(sizes), kept, strict=True)
 
     def _longer(self, context: Tensor, tokens: Tensor, keys: Tensor, *, is_first: bool) -> Tensor:
-        """The place of a context with the token at each place, among n-grams of their length; -1: it did not come."""
+        """Index of each context extended by its token among n-grams of that length; -1 if it does not occur."""
         start = context[:, :1] if is_first else torch.full_like(context[:, :1], -1)
         earlier = torch.cat([start, context], 1)[:, : tokens.shape[1]]
         return self._found(keys, earlier * self.vocab_size + tokens, earlier >= 0)
 
     @staticmethod
     def _found(keys: Tensor, wanted: Tensor, may_be: Tensor) -> Tensor:
-        """Where keys are among sorted ones; -1: nowhere."""
+        """Index of each wanted key among sorted keys; -1 if it does not occur."""
         at = torch.searchsorted(keys, wanted) if values_can_be_read(wanted) else _bisected(keys, wanted)
         at = at.clamp(max=len(keys) - 1)
         return torch.where(may_be & (keys[at] == wanted), at, -1)
 
     def _added(self, p: Tensor, context: Tensor, share: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
-        """The probabilities with a share of the weights of what came after each context; `p` may be written to."""
+        """Adds to the probabilities a share of the weights of n-grams after each context; `p` may be overwritten."""
         size = self.vocab_size
-        if not values_can_be_read(context):  # the shape of a traced graph cannot depend on how much came
+        if not values_can_be_read(context):  # the shape of a traced graph cannot depend on the number of matches
             wanted = context[..., None] * size + torch.arange(size, device=context.device)
             at = self._found(keys, wanted, context[..., None] >= 0)
             return p + torch.where(at >= 0, weights[at.clamp(min=0)] * share[..., None], 0.0).float()
@@ -268,7 +268,7 @@ class NGramModel(ClosedFormModel, LanguageModel):
 
 
 def _bisected(keys: Tensor, wanted: Tensor) -> Tensor:
-    """`torch.searchsorted`, for graphs in formats that have no such operator."""
+    """`torch.searchsorted` for export formats without such an operator."""
     below = torch.zeros_like(wanted)
     for bit in reversed(range(len(keys).bit_length())):
         next_one = below + (1 << bit)
@@ -278,14 +278,14 @@ def _bisected(keys: Tensor, wanted: Tensor) -> Tensor:
 
 
 class _Level(NamedTuple):
-    """What came after the contexts of one length.
+    """Occurrences of the n-grams whose contexts have one length.
 
     Args:
-        keys: of n-grams, sorted.
-        context: the place of each context among the shorter n-grams, of the places of the text where there is one.
-        gram: the place of each with the token after it, among `keys`.
-        is_there: bool `(N - 1,)`, these places.
-        num_contexts: how many there are.
+        keys: keys of the n-grams, sorted.
+        context: index of each occurrence's context among the shorter n-grams.
+        gram: index of each occurrence's n-gram among `keys`.
+        is_there: bool `(N - 1,)`, mask of the positions of the text with such an occurrence.
+        num_contexts: number of contexts.
     """
 
     keys: Tensor
@@ -296,27 +296,27 @@ class _Level(NamedTuple):
 
     @property
     def together(self) -> Tensor:
-        """How often each n-gram came."""
+        """Count of each n-gram."""
         return self.gram.bincount(minlength=len(self.keys)).double()
 
     @property
     def times(self) -> Tensor:
-        """How often something came after each context."""
+        """Count of each context."""
         return self.context.bincount(minlength=self.num_contexts).double()
 
     @property
     def kinds(self) -> Tensor:
-        """How many different tokens did."""
+        """Number of distinct next tokens of each context."""
         grams = self.gram.new_zeros(len(self.keys)).scatter(0, self.gram, self.context)
         return grams.bincount(minlength=self.num_contexts).double()
 
     def without_own(self, stretch: Tensor) -> "_Rest":
-        """What the stretches other than its own say of each place."""
+        """Counts for each position in the other stretches than its own."""
         own = stretch[self.is_there]
         _, gram, in_own = (self.gram * STRETCHES + own).unique(return_inverse=True, return_counts=True)
         _, context, of_own = (self.context * STRETCHES + own).unique(return_inverse=True, return_counts=True)
         together = self.together[self.gram] - in_own[gram]
-        # a kind that came in this stretch alone is none of the others'
+        # a next token that occurs in this stretch alone is not counted for the others
         is_own_alone = context.new_zeros(len(in_own)).scatter(0, gram, (together == 0).long())
         context_of_gram = context.new_zeros(len(in_own)).scatter(0, gram, context)
         own_kinds = torch.zeros(len(of_own), dtype=torch.int64).index_add(0, context_of_gram, is_own_alone)
@@ -326,7 +326,7 @@ class _Level(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """Of each place, how often its n-gram and its context came elsewhere, and how many kinds followed that."""
+    """For each position, counts of its n-gram and context elsewhere, and the number of distinct next tokens."""
 
     together: Tensor
     times: Tensor
@@ -334,11 +334,11 @@ class _Rest(NamedTuple):
 
 
 def _levels(tokens: Tensor, vocab_size: int, order: int) -> Iterator[_Level]:
-    """What came after contexts of 0, 1, ... tokens."""
+    """Yields the levels of contexts of 0, 1, ... tokens."""
     count = len(tokens) - 1
     context, num_contexts = torch.zeros(count, dtype=torch.int64), 1
     for n in range(order):
-        is_there = torch.arange(count) >= n  # of what the first token is the last of, nothing is counted
+        is_there = torch.arange(count) >= n  # n-grams must lie within the text
         keys, gram = (context[is_there] * vocab_size + tokens[1:][is_there]).unique(return_inverse=True)
         yield _Level(keys, context[is_there], gram, is_there, num_contexts)
         num_contexts = len(keys)

@@ -1,4 +1,4 @@
-"""What came earlier in the text that is being read, after places where the same tokens stood."""
+"""Recall: n-gram counts of the text being read."""
 
 from itertools import pairwise
 from typing import NamedTuple, final
@@ -11,35 +11,35 @@ from fredholm.domains.checks import values_can_be_read
 from fredholm.models.language.jelinek_mercer import NUM_BINS, bins, interpolation
 
 NOTHING = -1
-"""In place of a token before a text begins."""
+"""Filler before the first token of a text."""
 LONGEST = 12
-"""Tokens of the longest contexts."""
+"""Length of the longest contexts, in tokens."""
 _PLACES, _WINDOW = 1 << 16, 128
-"""Places of a text by which weights are chosen, at most, and how many of them follow one another."""
+"""Most positions of a text by which weights are chosen, and length of the windows that they form."""
 
 
 @final
 class Recall(nn.Module):
-    """Counts of the text that is being read, beside given probabilities of the next token.
+    """Interpolates given probabilities of the next token with n-gram counts of the text being read.
 
         g_k(w | x) = λ_k(x) g_{k-1}(w | x) + (1 - λ_k(x)) n_k(w | x) / n_k(x),        k = 1, ..., 12
 
-    with g_0 the given ones, n_k(w | x) how often w came after the last k tokens at x, where these ended at one of the
-    `reach` tokens before x, and n_k(x) how often anything did; λ_k(x) is 1 where nothing did. So g_12 is a share of g_0
-    and a sum over the tokens before, Σ_y κ(x, m(x, y)) δ(w, t_{y+1}), by a kernel of how many tokens m(x, y), up to
-    those at x and y, agree.
+    with g_0 the given probabilities, n_k(w | x) the number of times that w follows an earlier occurrence of the last k
+    tokens at x, which ends at one of the `reach` tokens before x, and n_k(x) the sum over w; λ_k(x) is 1 where n_k(x)
+    is 0. So g_12 is a share of g_0 and a sum over the preceding tokens, Σ_y κ(x, m(x, y)) δ(w, t_{y+1}), with a kernel
+    of the number m(x, y) of equal tokens up to x and y.
 
-    λ depends on k, on how often the last k tokens came, and on how many different tokens came after them.
+    λ depends on k, on the count of the last k tokens, and on the number of distinct tokens after them.
 
-    A text that is read may repeat itself less than that from which λ was learnt: r g_12 + (1 - r) g_0 is the answer.
+    A text may repeat itself less than the training text of λ: the result is r g_12 + (1 - r) g_0.
 
     Args:
         vocab_size: number of tokens V.
-        reach: tokens before a place in which is looked.
+        reach: number of preceding tokens that are searched.
 
     Attributes:
         kept: float64 `(12, 60)`, λ of each length and bin; 1 before a fit.
-        share: r, a float32 scalar, 0 to 1; 1 at first.
+        share: r, a float32 scalar in [0, 1]; initially 1.
     """
 
     kept: Tensor
@@ -53,17 +53,17 @@ class Recall(nn.Module):
 
     @property
     def length(self) -> int:
-        """Tokens before a place of which anything depends."""
+        """Number of preceding tokens that the result depends on."""
         return self.reach + LONGEST - 1
 
     @torch.no_grad()
     def fit(self, tokens: Tensor, given: Tensor, stretch: Tensor) -> None:
-        """Chooses the weights by which stretches of a text, each read from its beginning, are likeliest.
+        """Chooses λ by maximum likelihood of the stretches of a text, each read from its beginning.
 
         Args:
             tokens: int64 `(N,)`.
-            given: `(N - 1,)`, the given probability of each token but the first, by what lies outside its stretch.
-            stretch: int64 `(N - 1,)`, that of each place, ascending from 0.
+            given: `(N - 1,)`, given probability of each token but the first, predicted from the other stretches.
+            stretch: int64 `(N - 1,)`, stretch of each of these tokens, ascending from 0.
         """
         ends = stretch.bincount().cumsum(0).tolist()
         windows = [
@@ -75,8 +75,8 @@ class Recall(nn.Module):
         for begin, start, end in windows[:: max(1, -(-len(given) // _PLACES))]:
             text = tokens[max(begin, start - self.length) : end]
             seen = _Seen.of(text, end - start, self.vocab_size, self.reach)
-            came = seen.following == tokens[start + 1 : end + 1][seen.place]
-            rows.append((seen.times, seen.kinds, seen.longer_too(came), given[start:end]))
+            follows = seen.following == tokens[start + 1 : end + 1][seen.place]
+            rows.append((seen.times, seen.kinds, seen.longer_too(follows), given[start:end]))
         times, kinds, together, p = (torch.cat(each) for each in zip(*rows, strict=True))
         for k in range(LONGEST):
             is_known = times[:, k] > 0
@@ -87,12 +87,12 @@ class Recall(nn.Module):
             p = torch.where(is_known, weight[of_place] * p + (1 - weight[of_place]) * share, p)
 
     def forward(self, given: Tensor, text: Tensor, share: float | None = None) -> Tensor:
-        """The probabilities `(B, T, V)` with those counts.
+        """Returns the interpolated probabilities `(B, T, V)`.
 
         Args:
-            given: `(B, T, V)`, after each of the last T tokens of a text.
-            text: int64 `(B, P + T)`; NOTHING stands before a text that is shorter.
-            share: r; None: the model's own.
+            given: `(B, T, V)`, given probabilities after each of the last T tokens of a text.
+            text: int64 `(B, P + T)`, padded with NOTHING before a shorter text.
+            share: r; None: the module's own.
         """
         if not values_can_be_read(text):
             return given.lerp(self._in_a_graph(given, text), self.share if share is None else share)
@@ -105,23 +105,23 @@ class Recall(nn.Module):
     def _of_one(self, given: Tensor, text: Tensor) -> Tensor:
         seen = _Seen.of(text[-len(given) - self.length :], len(given), self.vocab_size, self.reach)
         left, weight = self._weights(seen.times, seen.kinds)
-        p = given * left[:, None]  # in float64, in which many small weights sum to 1
+        p = given * left[:, None]  # in float64, so that many small weights sum to 1
         added = weight[seen.place, seen.agreed]
         p = p.view(-1).index_add_(0, seen.place * self.vocab_size + seen.following, added).view_as(p)
         return p.to(given.dtype)
 
     def _weights(self, times: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
-        """What is left to the given ones `(...)`, and κ by how many tokens agree, from 0 on `(..., 13)`."""
+        """Weight of the given probabilities `(...)`, and κ by the number of equal tokens, 0 to 12, `(..., 13)`."""
         of_length = torch.arange(LONGEST, device=times.device)
         kept = torch.where(times > 0, self.kept.double()[of_length, bins(times, kinds)], 1.0)
-        left = [torch.ones_like(times[..., 0])]  # to lengths below each
+        left = [torch.ones_like(times[..., 0])]  # weight left to shorter lengths
         for k in reversed(range(LONGEST)):
             left.append(left[-1] * kept[..., k])
         after = torch.stack(left[LONGEST - 1 :: -1], -1)
         return left[LONGEST], F.pad((after * (1 - kept) / times.clamp(min=1)).cumsum(-1), (1, 0))
 
     def _in_a_graph(self, given: Tensor, text: Tensor) -> Tensor:
-        """The same without shapes that depend on values."""
+        """Computes `forward` without shapes that depend on values."""
         count, size = given.shape[1], text.shape[1]
         padded = F.pad(text, (LONGEST, 1), value=NOTHING)
         at = torch.arange(size, device=text.device)
@@ -142,14 +142,14 @@ class Recall(nn.Module):
 
 
 class _Seen(NamedTuple):
-    """What is before the places of a text where the same tokens stand.
+    """Earlier occurrences of the token at each of the last T positions of a text.
 
     Args:
-        place: `(n,)`, one of T places x, with each earlier place y that has the same token.
+        place: `(n,)`, index of the position x, for each pair of x and an earlier position y with the same token.
         following: the token after y.
-        agreed: how many tokens before and at both agree, 1 to LONGEST.
-        times: float64 `(T, LONGEST)`, how often the last 1, 2, ... tokens came.
-        kinds: int64, how many different tokens came after them.
+        agreed: number of equal tokens up to both positions, 1 to LONGEST.
+        times: float64 `(T, LONGEST)`, counts of the last 1, 2, ... tokens.
+        kinds: int64, numbers of distinct tokens after them.
     """
 
     place: Tensor
@@ -160,7 +160,7 @@ class _Seen(NamedTuple):
 
     @classmethod
     def of(cls, text: Tensor, count: int, vocab_size: int, reach: int) -> "_Seen":
-        """Of the last `count` places of a text `(N,)`."""
+        """Finds the occurrences for the last `count` positions of a text `(N,)`."""
         size = len(text)
         at = torch.arange(size, device=text.device)
         ago = at[size - count :, None] - at
@@ -186,11 +186,11 @@ class _Seen(NamedTuple):
         )
 
     def longer_too(self, which: Tensor) -> Tensor:
-        """How often some of the n agree in 1, 2, ... tokens, float64 `(T, LONGEST)`."""
+        """Counts of the selected pairs with at least 1, 2, ... equal tokens, float64 `(T, LONGEST)`."""
         return _at_least(self.place[which], self.agreed[which], len(self.times)).double()
 
 
 def _at_least(row: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """How many lengths of each row are 1 or more, 2 or more, ..., int64 `(count, LONGEST)`."""
+    """Number of lengths of each row that are at least 1, 2, ..., int64 `(count, LONGEST)`."""
     exactly = (row * LONGEST + lengths - 1).bincount(minlength=count * LONGEST).view(count, LONGEST)
     return exactly.flip(-1).cumsum(-1).flip(-1)

@@ -1,4 +1,4 @@
-"""What the models of sentences have in common: how they are built, and networks that read tokens by an encoder."""
+"""The common interface of models of sentences, and networks on the signal of an encoder of tokens."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fredholm.models.signal_model import SignalModel
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenReading:
-    """How sentences reach a model: as rows of tokens, filled up to the longest.
+    """Description of the rows of tokens that a model reads, padded to the longest.
 
     Args:
         vocab_size: number of tokens V; tokens are 0 to V - 1.
         context: most tokens of a row.
-        pad: the token that fills rows up.
-        separator: the token that ends a sentence, once in a row, or twice where rows are pairs of them.
-        spelling: what each token stands for, with a space before what begins a word and after what ends one, such as
-            a mark; "" for what is no text. None: models that read letters are refused.
+        pad: the padding token.
+        separator: the token that ends a sentence, once per row, or twice where rows are pairs of sentences.
+        spelling: text of each token, with a space where a word begins or ends; "" for special tokens. None: unknown,
+            so that models of letters are refused.
     """
 
     vocab_size: int
@@ -55,43 +55,43 @@ class TokenReading:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceModelConfig(ModelSettings, abc.ABC):
-    """A model that takes rows of tokens, int64 `(B, N)`, and gives one vector a row."""
+    """Configuration of a model from rows of tokens, int64 `(B, N)`, to one output vector per row."""
 
     learns_by_steps: ClassVar[bool] = True
-    """Whether training goes on in steps, so that something is chosen by a validation split."""
+    """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
 
     @property
     def most_tokens(self) -> int | None:
-        """That the model can read; None: as many as it is built for."""
+        """Most tokens that the model can read; None: no limit besides the context of the rows."""
         return None
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Raises a ValueError where the model answers at every token, and one answer is wanted of a sentence."""
+        """Raises a ValueError if the model has an output at every token where one output per sentence is needed."""
 
     @abc.abstractmethod
     def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-        """The same with sizes that suit the training sentences, where none were set.
+        """Returns the settings with sizes recommended for the training sentences, where none were set.
 
         Args:
-            rows: of tokens, batch by batch.
-            reading: of the rows.
-            width: channels of a network for so many sentences.
-            depth: its blocks.
+            rows: rows of tokens, batch by batch.
+            reading: description of the rows.
+            width: recommended number of channels of a network.
+            depth: recommended number of blocks.
         """
 
     @abc.abstractmethod
     def build(self, reading: TokenReading, num_outputs: int) -> nn.Module:
-        """A new model, from the global torch seed.
+        """Builds a model, with random numbers from the global torch seed.
 
         Args:
-            reading: the rows of tokens.
-            num_outputs: such as one logit a class.
+            reading: description of the rows.
+            num_outputs: number of outputs, such as one logit per class.
         """
 
 
 def _small() -> SignalModel.Config:
-    """Words with their neighbours, and attention; the mean keeps something of each word, as a bag of them does."""
+    """A small stack of convolution and attention; mean pooling keeps a trace of each word, as a bag of words does."""
     kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
     return ITNet.Config(embed_dim=64, depth=1, kernel=kernel, pool="mean", dropout=0.3)
 
@@ -105,11 +105,11 @@ class SentenceStackConfig(SentenceModelConfig):
     """
 
     stack: SignalModel.Config = dataclasses.field(default_factory=_small)
-    """The network, and what its head reads."""
+    """The network and its pooling."""
     position_frequencies: int = 16
-    """Fourier frequencies of the positions that enter the signal (kernels have theirs); 0 keeps positions out of it."""
+    """Number of Fourier frequencies of the positions in the signal (kernels have theirs); 0: none."""
     position_sigma: float = 10.0
-    """Standard deviation of these frequencies, in cycles a context; refused where there are none."""
+    """Standard deviation of these frequencies, in cycles per context; refused without frequencies."""
 
     def __post_init__(self) -> None:
         if self.position_frequencies == 0:
@@ -126,7 +126,7 @@ class SentenceStackConfig(SentenceModelConfig):
         self.stack.check_pools("a sentence")
 
     def recommended(self, rows: Iterable[Tensor], reading: TokenReading, width: int, depth: int) -> Self:
-        """See `SentenceModelConfig.recommended`: the channels and the blocks."""
+        """See `SentenceModelConfig.recommended`: sets channels and blocks."""
         return dataclasses.replace(self, stack=self.stack.resized(width, depth, _small()))
 
     def build(self, reading: TokenReading, num_outputs: int) -> SignalModel:

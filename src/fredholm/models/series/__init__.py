@@ -1,1 +1,1 @@
-"""Models of time series, and how such models are built."""
+"""Models of time series, and the interface of their configurations."""

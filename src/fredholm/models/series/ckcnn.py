@@ -19,25 +19,25 @@ from fredholm.models.series.series_model import SeriesModelConfig, SeriesSamplin
 from fredholm.operators import IntegralOperator
 
 StackState = tuple[BlockState, ...]
-"""Of each block."""
+"""The states of all blocks."""
 
 
 @final
 class ContinuousStack(SavedModel):
-    """Residual blocks of two continuous convolutions each: a signal to a signal on the same domain (CKConv, figure 8).
+    """Residual blocks of two continuous convolutions each, from a signal to a signal on one domain (CKConv, figure 8).
 
-    The convolutions count samples: see `encoders.Series` for what weights the samples of another rate have.
+    The convolutions sum over samples: see `encoders.Series` for the weights of samples at another rate.
 
     Args:
-        in_dim: channels of the signal.
+        in_dim: number of channels of the signal.
         config: the stack.
-        pos_dim: coordinates of a position.
-        extent: longest distance between two points in training, in the unit of the positions; above 0. Kernels without
-            a horizon are as long.
+        pos_dim: number of coordinates of a position.
+        extent: longest distance between two points in training, in the unit of the positions, above 0; the length of
+            kernels without a horizon.
         spacing: distance between neighbouring points in training, in that unit; above 0.
 
     Raises:
-        ValueError: on a stack that is causal where points do not lie on a line, and what the kernel refuses.
+        ValueError: on a causal stack for points in more than one dimension, or settings that the kernel refuses.
     """
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,31 +45,32 @@ class ContinuousStack(SavedModel):
         """Sizes, kernels and regularisation; the defaults are the paper's network with some 100,000 parameters."""
 
         embed_dim: int = 30
-        """Channels of every block."""
+        """Number of channels of every block."""
         depth: int = 2
         """Number of blocks."""
         kernel_width: int = 32
-        """Units of both hidden layers of each kernel's network."""
+        """Number of units of both hidden layers of each kernel's network."""
         activation: KernelActivation = "sine"
         omega_0: float = 30.0
-        """Frequency of the sines, refused where there are none; the paper's best lie from 1 to 70, and much depends on
-        it."""
+        """Frequency of the sines, refused for other activations; the paper's best values are from 1 to 70, and results
+        depend strongly on it."""
         learn_omega_0: bool = False
         """Whether each kernel learns its own, starting there."""
         horizon: float | None = None
         """Reach of the kernels, in the unit of the positions; None: the longest input of training, and beyond."""
         is_causal: bool = True
-        """Whether a point sees only those before it and itself."""
+        """Whether the output at a point depends only on earlier points and itself."""
         smoothing: bool = False
-        """Whether kernels are smoothed on grids finer than that of training (CKConv, E.3)."""
+        """Whether kernels are smoothed on grids finer than in training (CKConv, E.3)."""
         dropout: float = 0.1
-        """Rate between the two convolutions of a block."""
+        """Dropout rate between the two convolutions of a block."""
         input_dropout: float = 0.0
-        """Rate on the signal that enters."""
+        """Dropout rate of the input signal."""
         weight_dropout: float = 0.0
-        """Rate on the output weights of the kernels' networks."""
+        """Dropout rate of the output weights of the kernels' networks."""
         pool: Literal["last", "mean", "none"] = "last"
-        """What the head reads: the last point that exists, as the paper; the mean; or every point for itself."""
+        """Pooling before the head: the last existing point, as in the paper; the mean; or none, with one output per
+                point."""
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "kernel_width"):
@@ -122,12 +123,12 @@ class ContinuousStack(SavedModel):
         return IntegralOperator(kernel, residual=False, output_projection=False)
 
     def forward(self, u: Tensor, domain: Domain, at: Tensor | None = None) -> Tensor:
-        """`(B, N, in_dim)` to `(B, N, embed_dim)`; what it gives at points that do not exist has no meaning.
+        """Maps `(B, N, in_dim)` to `(B, N, embed_dim)`; values at masked points are meaningless.
 
         Args:
             u: the signal.
             domain: its points.
-            at: int64 `(M,)` or `(B, M)`, the points at which the result is wanted, `(B, M, embed_dim)`; None: all.
+            at: int64 `(M,)` or `(B, M)`, indices of the output points, with outputs `(B, M, embed_dim)`; None: all.
         """
         u = self.input_dropout(u)
         *blocks, last = self._blocks()
@@ -140,7 +141,7 @@ class ContinuousStack(SavedModel):
         return tuple(block.initial_state(batch_size) for block in self._blocks())
 
     def scan(self, u: Tensor, domain: Sequence, state: StackState) -> tuple[Tensor, StackState]:
-        """The next chunk of a sequence, on a domain whose times go on, and the state at its end."""
+        """Maps the next chunk of a sequence, on a domain that continues its times, and returns the state at its end."""
         u = self.input_dropout(u)
         reached = []
         for block, past in zip(self._blocks(), state, strict=True):
@@ -161,22 +162,22 @@ class CKCNN(SavedModel):
 
     Args:
         encoder: turns raw inputs into a signal on a domain, such as `encoders.Series`.
-        num_outputs: of the head, such as one logit a class.
-        config: the stack, and what the head reads.
-        extent, spacing: of the positions in training; see `ContinuousStack`.
+        num_outputs: number of outputs of the head, such as one logit per class.
+        config: the stack and its pooling.
+        extent, spacing: extent and spacing of the positions in training; see `ContinuousStack`.
 
     Raises:
-        ValueError: on sizes below 1, an encoder of other channels than the config's lift, and what `ContinuousStack`
-            refuses.
+        ValueError: on sizes below 1, an encoder whose channels differ from the config's lift, or settings that
+            `ContinuousStack` refuses.
     """
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config(ContinuousStack.Config, SeriesModelConfig):
-        """The stack, and what enters it."""
+        """The stack and the lift before it."""
 
         lift: int | None = None
-        """Channels of a linear map before the stack; None, as in the paper: no such map."""
+        """Number of channels of a linear map before the stack; None, as in the paper: no such map."""
 
         def check(self) -> None:
             """See `SeriesModelConfig.check`."""
@@ -206,9 +207,9 @@ class CKCNN(SavedModel):
         self.head = nn.Linear(config.embed_dim, num_outputs)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
-        """One batch of what the encoder takes, to `(B, num_outputs)`, or `(B, N, num_outputs)` with `pool="none"`.
+        """Maps a batch of encoder inputs to `(B, num_outputs)`, or `(B, N, num_outputs)` with `pool="none"`.
 
-        Without pooling the outputs are 0 at points that do not exist. A batch entry without points is pooled to 0.
+        Without pooling the outputs are 0 at masked points. A batch entry without points is pooled to 0.
         """
         u, domain = self.encoder(inputs)
         if self.config.pool == "last":
@@ -220,19 +221,19 @@ class CKCNN(SavedModel):
         return out if domain.mask is None else torch.where(domain.mask[..., None], out, 0.0)
 
     def _last(self, u: Tensor, domain: Domain) -> Tensor:
-        """What the stack makes of `(B, N, C)` at each entry's last point that exists, `(B, embed_dim)`."""
+        """Output of the stack for `(B, N, C)` at each entry's last existing point, `(B, embed_dim)`."""
         if not u.shape[1]:
             return u.new_zeros(u.shape[0], self.config.embed_dim)
         if domain.mask is None:
             return self.stack(u, domain, u.new_full((1,), u.shape[1] - 1, dtype=torch.int64))[:, 0]
-        # 1 for the first point, so that 0 means that there is none
+        # counted from 1, so that 0 means an entry without points
         place = (torch.arange(1, u.shape[1] + 1, device=u.device) * domain.mask).amax(-1, keepdim=True)
         place = place.expand(u.shape[0], 1)
         return torch.where(place > 0, self.stack(u, domain, (place - 1).clamp_min(0))[:, 0], 0.0)
 
 
 def _mean(u: Tensor, domain: Domain) -> Tensor:
-    """The signal's mean over the points that exist by what they weigh, `(B, C)`."""
+    """Weighted mean of the signal over existing points, `(B, C)`."""
     mass = domain.weights.to(torch.promote_types(u.dtype, torch.float32))
     share = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
     return (u * share[..., None]).sum(-2).to(u.dtype)

@@ -1,4 +1,4 @@
-"""An ITNet of time series, with any kernel."""
+"""An ITNet of time series with any kernel."""
 
 import dataclasses
 from typing import final
@@ -20,12 +20,12 @@ def _stack() -> ITNet.Config:
 class ITNetSeriesConfig(SeriesModelConfig):
     """An ITNet whose points are the samples of a series.
 
-    Positions are times in units of the longest series of training, and a series' samples have mass 1 in all. The
+    Positions are times in units of the longest training series, and a series' samples have total mass 1. The
     kernels of the stack may be any: perceptrons, attention, convolutions, the selective state space of Mamba, sums.
     """
 
     stack: ITNet.Config = dataclasses.field(default_factory=_stack)
-    """The blocks, and what the head reads."""
+    """The blocks and the pooling."""
 
     def check(self) -> None:
         """See `SeriesModelConfig.check`."""
@@ -39,10 +39,10 @@ class ITNetSeriesConfig(SeriesModelConfig):
 
 
 def series_stack(model: SeriesModelConfig) -> Stack:
-    """That of an ITNet of series, where the model is one, or is computed at once and has none.
+    """The stack of an ITNet of series; the default stack for a fitted model, which has none.
 
     Raises:
-        ValueError: it is another model.
+        ValueError: another network.
     """
     if isinstance(model, ITNetSeriesConfig):
         return model.stack
@@ -50,7 +50,7 @@ def series_stack(model: SeriesModelConfig) -> Stack:
 
 
 def with_series_stack(model: SeriesModelConfig, stack: Stack) -> ITNetSeriesConfig:
-    """That ITNet with another stack."""
+    """The ITNet of series with another stack."""
     assert isinstance(stack, ITNet.Config)
     whole = model if isinstance(model, ITNetSeriesConfig) else ITNetSeriesConfig()
     return dataclasses.replace(whole, stack=stack)

@@ -1,4 +1,4 @@
-"""What the models of series have in common: how they are built."""
+"""The common interface of models of series."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import nn
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeriesSampling:
-    """What the series of a training set look like.
+    """Description of the series of a training set.
 
     Args:
-        channels: C, those of the series.
-        spacing: time between two samples, on the average where it changes; above 0.
+        channels: number C of channels.
+        spacing: time between two samples, the mean where it varies; above 0.
         extent: longest time between two samples of one series, in the same unit; above 0.
-        observation: the channels of which the last ones say, by 1 and 0, where they were observed.
+        observation: indices of the channels whose observed samples the last channels mark by 1 and 0.
     """
 
     channels: int
@@ -41,26 +41,26 @@ class SeriesSampling:
 
     @property
     def longest(self) -> int:
-        """Samples of the longest series at this spacing."""
+        """Number of samples of the longest series at this spacing."""
         return round(self.extent / self.spacing) + 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeriesModelConfig(abc.ABC):
-    """A model that takes a `SeriesBatch` and gives one vector a series."""
+    """Configuration of a model from a `SeriesBatch` to one output vector per series."""
 
     learns_by_steps: ClassVar[bool] = True
-    """Whether training goes on in steps, so that something is chosen by a validation split."""
+    """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Raises a ValueError where the model answers at every sample, and one answer is wanted of a series."""
+        """Raises a ValueError if the model has an output at every sample where one output per series is needed."""
 
     @abc.abstractmethod
     def build(self, sampling: SeriesSampling, num_outputs: int) -> nn.Module:
-        """A new model, from the global torch seed.
+        """Builds a model, with random numbers from the global torch seed.
 
         Args:
-            sampling: of the training series.
-            num_outputs: such as one logit a class.
+            sampling: sampling of the training series.
+            num_outputs: number of outputs, such as one logit per class.
         """

@@ -1,14 +1,15 @@
-"""What answers are counted from.
+"""The base forecast, from which the answers of a model are counted.
 
 Legend
-    E      of a structure: the mean square of its errors over the horizon of windows of the training part
-    ℓ      the log likelihood of the last n samples of all series together (`structure.py`)
-    r      how many horizons these windows are
+    E      the mean squared error of a structure over the horizon of windows of the training part
+    ℓ      the log likelihood of the last n samples, summed over all series (`structure.py`)
+    r      the number of horizons that these windows amount to
 
-The structure of a channel is that with the largest min(1, COUNTED / n) ℓ - r log E, less SURE in logarithms. Of few
-samples E is of hardly more than one horizon, and ℓ chooses; of many no structure is quite true, and E chooses.
+The structure of a channel is the one with the largest min(1, COUNTED / n) ℓ - r log E, where logarithms lose SURE. In
+few samples E rests on hardly more than one horizon, and ℓ decides. In many no structure is quite true, and E decides.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -24,29 +25,30 @@ from .structure import (
     MOST_TRIED,
     Structure,
     candidate_structures,
+    factored,
     mean_changes,
     read_before,
 )
 from .windows import Ranges, WindowSet
 
 RUNGS = 16
-"""Of a shorter series as many of these parts of what is read at most are read as it has, so that weights are few."""
+"""Steps in which the number of samples read grows with what precedes a window, so that few weights are computed."""
 COUNTED = 150
-"""Samples that ℓ counts as, at most."""
+"""The most samples that ℓ counts as."""
 SURE = 2.0
-"""By which logarithms must be better."""
+"""The margin by which logarithms must score better."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """What answers are counted from: partly what structures say, and partly the last value.
+    """The base forecast: a weighted mean of the forecast of a structure and the last value.
 
     Args:
-        structures: of each channel that is predicted.
+        structures: of each predicted channel.
         season: m.
-        most, least: samples of a series that are read, at most, and that there must be.
-        share: of what structures say; the rest is the last value.
+        most, least: the most samples of a series that are read, and the fewest that are needed.
+        share: the weight of the structure, from 0 to 1.
     """
 
     structures: tuple[Structure, ...]
@@ -57,18 +59,17 @@ class Base:
 
     @property
     def in_logarithms(self) -> tuple[bool, ...]:
-        """Of each channel that is predicted."""
+        """Whether the structure of each predicted channel is that of its logarithms."""
         return tuple(each.in_logarithms for each in self.structures)
 
     def weights(self, known: int, horizon: int) -> Tensor:
-        """What is said of the next samples by the last `known`, counted from the last value, `(F, horizon, known)`."""
-        of = {each: each.weights(known, horizon, self.season) for each in set(self.structures)}
-        return self.share * torch.stack([of[each] for each in self.structures])
+        """Weights on the last `known` samples, relative to the last one, for each step: `(F, horizon, known)`."""
+        return self.share * torch.stack([_weights(each, known, horizon, self.season) for each in self.structures])
 
     def predictions(self, windows: WindowSet, columns: Sequence[int], effect: Effect | None = None) -> Tensor:
-        """What is said of the next samples of some windows, `(n, horizon, F)`, of as many as `most` samples before.
+        """The base forecast of windows from up to `most` samples before them, `(n, horizon, F)`.
 
-        With an effect, of what it leaves of them.
+        With an effect, the forecast of what the effect leaves.
         """
         count = (windows.places[:, 1] * RUNGS // self.most).clamp_max(RUNGS) * self.most // RUNGS
         count = count.clamp_min(self.least)
@@ -80,22 +81,49 @@ class Base:
         return found
 
 
-def read(weights: Tensor, before: Tensor, in_logarithms: Sequence[bool]) -> Tensor:
-    """Weights `(F, H, n)` on samples `(B, n, F)`, counted from the last one, so that none of their digits is lost.
+@functools.lru_cache(maxsize=128)
+def _weights(structure: Structure, known: int, horizon: int, season: int) -> Tensor:
+    """See `Structure.weights`; many windows and fits share them, and nobody may change them in place."""
+    return structure.weights(known, horizon, season)
 
-    Of a channel in logarithms on these, where all n samples of a window are above 0; else as on any other.
+
+def read(weights: Tensor, before: Tensor, in_logarithms: Sequence[bool]) -> Tensor:
+    """Forecasts `(B, H, F)` by weights `(F, H, n)` on samples `(B, n, F)`.
+
+    Samples are taken relative to the last one, so that no digits are lost. In a channel in logarithms the weights apply
+    to logarithms, if all n samples of the window are above 0; otherwise to the samples.
     """
-    found = list[Tensor]()
-    for f, each in enumerate(weights.unbind(0)):
-        y = before[..., f]
-        last = y[:, -1:]
-        read = last + (y - last) @ each.T
-        if in_logarithms[f]:
-            is_above = (y > 0).all(1, keepdim=True)
-            y, last = torch.where(is_above, y, 1.0), torch.where(is_above, last, 1.0)
-            read = torch.where(is_above, last * ((y / last).log() @ each.T).exp(), read)
-        found.append(read)
-    return torch.stack(found, 2)
+    samples = _Relative(before)
+    found = samples.continued(weights)
+    if any(in_logarithms):
+        chosen = torch.tensor(in_logarithms, device=before.device)[:, None, None]
+        found = torch.where(chosen, samples.grown(weights, found), found)
+    return found.permute(1, 2, 0)
+
+
+@final
+class _Relative:
+    """Samples `(B, n, F)` of windows, relative to the last one of each."""
+
+    def __init__(self, before: Tensor) -> None:
+        self._samples = before.permute(2, 0, 1).contiguous()
+        self._last = self._samples[..., -1:]
+        self._changes = self._samples - self._last
+
+    def continued(self, weights: Tensor) -> Tensor:
+        """Forecasts `(F, B, H)` by weights `(F, H, n)` or `(H, n)` on the samples."""
+        return self._last + self._changes @ weights.mT
+
+    def grown(self, weights: Tensor, continued: Tensor) -> Tensor:
+        """The same by weights on logarithms; `continued` where a sample of a window is not above 0."""
+        is_above, ratios = self._ratios
+        return torch.where(is_above, self._last * (ratios @ weights.mT).exp(), continued)
+
+    @functools.cached_property
+    def _ratios(self) -> tuple[Tensor, Tensor]:
+        """Whether all samples are above 0 `(F, B, 1)`, and the logarithms of y / the last one where they are."""
+        is_above = (self._samples > 0).all(2, keepdim=True)
+        return is_above, torch.where(is_above, self._samples / self._last, 1.0).log()
 
 
 def learn_base(
@@ -109,17 +137,17 @@ def learn_base(
     effect: Effect | None = None,
     ahead: tuple[int, ...] = (),
 ) -> Base | None:
-    """The base whose structures suit some series best; None: they are too short.
+    """The base whose structures suit some series best, with a share of 1; None: the series are too short.
 
-    A window has half of the shortest series, or two seasons where that is more and can be predicted from.
+    A window has half of the shortest series, or two seasons if that is longer and leaves a horizon.
 
     Args:
         values, truth: of each series; see `WindowSet`.
-        ends: where what may be looked at ends.
-        columns: the channels that are predicted.
+        ends: the number of samples of each series that may be used.
+        columns: the predicted channels.
         horizon: H.
-        season: m; 1: there is none.
-        effect: of which it is the base of what is left; None: of all.
+        season: m; 1: no season.
+        effect: removed from the series first; None: nothing is removed.
         ahead: see `WindowSet`.
     """
     shortest = min(ends)
@@ -138,36 +166,43 @@ def learn_base(
     if not len(windows):
         return None
     size, changes = min(shortest, max(COUNTED, min(half, 2 * season))), mean_changes(windows, ends, columns)
-    last = replace(windows, horizon=0, places=torch.tensor([[i, end] for i, end in enumerate(ends)]))
-    samples = left(effect, last, columns, size).transpose(0, 1) / mean_changes(last, ends, columns)[:, 0]
-    before, wanted = left(effect, windows, columns, half), windows.wanted()
+    end_windows = replace(windows, horizon=0, places=torch.tensor([[i, end] for i, end in enumerate(ends)]))
+    samples = left(effect, end_windows, columns, size).transpose(0, 1)
+    samples = samples / mean_changes(end_windows, ends, columns)[:, 0]
+    before, wanted = _Relative(left(effect, windows, columns, half)), windows.wanted()
     if effect is not None:
         wanted = wanted - effect.of_windows(windows, columns)
-    scores, structures = list[Tensor](), list[Structure]()
+    wanted, changes = wanted.permute(2, 0, 1), changes.permute(2, 0, 1)
     num_horizons, share = max(1.0, len(windows) / horizon), min(1.0, COUNTED / (size * len(ends)))
     is_above = (samples > 0).all(0).all(0)
-    readings = [samples]
+    forms = [samples]
     if bool(is_above.any()):
-        readings.append(_logarithms(torch.where(is_above, samples, 1.0)))
-    every = torch.stack(readings, 1).flatten(1)
-    for structure in candidate_structures(half, season):
-        weights = structure.weights(half, horizon, season).expand(len(columns), -1, -1)
-        likely = structure.log_likelihood(every, season).reshape(len(readings), len(ends), len(columns)).sum(1)
-        for in_logarithms in (False, True)[: len(readings)]:
-            structures.append(replace(structure, in_logarithms=in_logarithms))
-            errors = (read(weights, before, [in_logarithms] * len(columns)) - wanted) / changes
-            horizons = num_horizons * (errors.square().mean((0, 1)) + LEAST_ERROR).log()
-            score = share * likely[int(in_logarithms)] - horizons
-            scores.append(torch.where(is_above, score - SURE, -torch.inf) if in_logarithms else score)
+        forms.append(_logarithms(torch.where(is_above, samples, 1.0)))
+    every = torch.stack(forms, 1).flatten(1)
+    scores, structures = list[Tensor](), list[Structure]()
+    for factor, group in factored(candidate_structures(half, season), max(half + horizon, size), season):
+        white = factor.whiten(every)
+        for structure in group:
+            weights = factor.weights(half, horizon, has_slope=structure.has_slope)
+            likelihoods = factor.log_likelihood(white, has_slope=structure.has_slope)
+            likelihoods = share * likelihoods.reshape(len(forms), len(ends), len(columns)).sum(1)
+            predicted = before.continued(weights)
+            for in_logarithms in (False, True)[: len(forms)]:
+                if in_logarithms:
+                    predicted = before.grown(weights, predicted)
+                error = ((predicted - wanted) / changes).square().mean((1, 2)) + LEAST_ERROR
+                score = likelihoods[int(in_logarithms)] - num_horizons * error.log()
+                scores.append(torch.where(is_above, score - SURE, -torch.inf) if in_logarithms else score)
+                structures.append(replace(structure, in_logarithms=in_logarithms))
     structures = tuple(structures[k] for k in torch.stack(scores).argmax(0).tolist())
     least = 2 * season if any(each.season is not None for each in structures) else min(half, LEAST_READ)
     return Base(structures=structures, season=season, most=min(shortest, MOST_READ), least=least, share=1.0)
 
 
 def _logarithms(samples: Tensor) -> Tensor:
-    """Logarithms of samples `(n, S, F)` above 0 times their geometric means, so that small changes are as before.
+    """Logarithms of samples `(n, S, F)` above 0, times their geometric means, so that small changes keep their size.
 
     Their likelihood is then that of the samples (Box and Cox, An analysis of transformations, 1964).
     """
-    found = samples.log()
-    return found * found.mean(0).exp()
+    logarithms = samples.log()
+    return logarithms * logarithms.mean(0).exp()

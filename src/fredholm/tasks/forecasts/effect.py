@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple, final, get_args
 import torch
 from torch import Tensor
 
-from .structure import MOST_TRIED, candidate_structures, mean_changes, read_before
+from .structure import MOST_TRIED, candidate_structures, factored, mean_changes, read_before
 from .windows import Ranges, WindowSet
 
 Unit = Literal["one", "size", "deviation"]
@@ -173,7 +173,13 @@ def learn_effect(
     effect = Effect(deviation=tuple(spread.tolist()), knots=tuple(knots), reach=min(reach, count), parts=())
     before, wanted = windows.seen()[..., list(columns)], windows.wanted()[:, 0]
     unit, x = mean_changes(windows, ends, columns)[:, 0], windows.around()
-    steps = torch.stack([each.weights(count, 1, season)[0] for each in candidate_structures(count, season)])
+    steps = torch.stack(
+        [
+            factor.weights(count, 1, has_slope=structure.has_slope)[0]
+            for factor, group in factored(candidate_structures(count, season), count + 1, season)
+            for structure in group
+        ]
+    )
     parts = list[Part]()
     for f in range(len(columns)):
         rows = _Rows(before[..., f], wanted[:, f], unit[:, f], stretch, x, steps)

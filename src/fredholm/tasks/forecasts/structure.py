@@ -1,38 +1,42 @@
-"""What the level, the slope and the season of a series say of its next samples.
+"""Structures of a series: best linear forecasts from a level, a slope and a season, and their likelihoods.
 
 Legend
-    y_t = a + b t + s_{t mod m} + g_t + e_t      a sample of a channel; m samples are a season
-    a, b, s      unknown, and of any size; a structure may lack b, and s
-    e            noise of variance 1, from sample to sample anew
-    g            what else changes: its covariance is κ(t, t') = v L(t, t') + z D(t, t') + w 1[t ≡ t' mod m] min(k, k'),
-                 where k is the number of the season of t, and L is min(t, t'), of a level that goes at random, or
-                 ρ^|t - t'|, of one that comes back, and D that of Σ_{s ≤ t} d_s, of a slope that changes from sample
-                 to sample, d_s = φ d_{s-1} + noise of variance 1
-    A, A'        what multiplies a, b and s at the n samples that are known, and at the next H
-    K, K'        κ between the known samples, with 1 added on the diagonal, and from the next ones to them
+    y_t = a + b t + s_{t mod m} + g_t + e_t      a sample of a channel, with seasons of m samples
+    a, b, s      unknown constants of any size; a structure may lack b, and may lack s
+    e            independent noise of variance 1
+    g            the stochastic part, with covariance κ(t, t') = v L(t, t') + z D(t, t') + w 1[t ≡ t' mod m] min(k, k'),
+                 where k is the number of the season of t; L is min(t, t') for a random walk of the level, or ρ^|t - t'|
+                 for a level that reverts to its mean; D is the covariance of Σ_{s ≤ t} d_s, for a slope that changes
+                 from sample to sample, d_s = φ d_{s-1} + noise of variance 1
+    A, A'        the design matrix of a, b and s at the n known samples, and at the next H
+    K, K'        κ between the known samples, with 1 added on the diagonal, and from the next samples to them
+    R, C         the Cholesky factor of K, and C = K' R⁻ᵀ: together the first columns of the factor of all n + H samples
+    B            R⁻¹ A
 
-    ŷ = P y,   P = K' K⁻¹ + (A' - K' K⁻¹ A) (Aᵀ K⁻¹ A)⁻¹ Aᵀ K⁻¹
+    ŷ = P y,   P = K' K⁻¹ + (A' - K' K⁻¹ A) (Aᵀ K⁻¹ A)⁻¹ Aᵀ K⁻¹ = (C + (A' - C B) (Bᵀ B)⁻¹ Bᵀ) R⁻¹
 
-the best linear forecast without bias. v = w = 0 is least squares of a line and a season, v alone exponential smoothing,
-with b that with a drift, z > 0 that with a trend, which φ < 1 damps, and ρ < 1 a return to a mean. P y keeps any
-constant, and follows y in any unit, so that one structure suits series of many sizes. Where seasons and slopes grow
-with the level, all this holds of log y_t.
+the best linear unbiased forecast. v = w = 0 is least squares of a line and a season, v alone exponential smoothing, v
+with b a drift, z > 0 a local trend, which φ < 1 damps, and ρ < 1 a return to a mean. P y keeps any constant and scales
+with the unit of y, so one structure suits series of many sizes. Where seasons and slopes grow with the level, all this
+holds for log y_t.
 
-How likely a structure makes n samples, of a scale σ of their own, is the restricted likelihood
+The score of a structure on n samples whose scale σ is unknown is the restricted log likelihood
 
-    ℓ = -(n - p)/2 log σ̂² - 1/2 log det K - 1/2 log det Aᵀ K⁻¹ A,   σ̂² = |K^(-1/2) (y - A β̂)|² / (n - p)
+    ℓ = -(n - p)/2 log σ̂² - 1/2 log det K - 1/2 log det Aᵀ K⁻¹ A,   σ̂² = |R⁻¹ (y - A β̂)|² / (n - p)
 
-with p columns of A, that of b divided by √n, and y in units of its mean change: in that unit b and s have a flat prior,
-so that structures with and without them can be compared.
+with p columns of A, the column of b divided by √n, and y in units of its mean change. In that unit b and s have a flat
+prior, so structures with and without them can be compared.
 
 Source: Goldberger, Best linear unbiased prediction in the generalized linear regression model (1962); Harvey,
 Forecasting, structural time series models and the Kalman filter (1989), for the parts; Patterson and Thompson, Recovery
-of inter-block information when block sizes are unequal (1971), for ℓ. Deviation: v, z, w, ρ and φ are those of a few,
-chosen by ℓ and by errors over whole horizons (`base.py`).
+of inter-block information when block sizes are unequal (1971), for ℓ. Deviation: v, z, w, ρ and φ come from a small
+grid, and are chosen by ℓ and by errors over whole horizons (`base.py`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -44,34 +48,34 @@ LEVELS = (
     *((v, 1.0) for v in (0.0, 0.003, 0.03, 0.3, 3.0, 300.0)),
     *((1.0, 0.8), (10.0, 0.8), (1.0, 0.95), (100.0, 0.95)),
 )
-"""v and ρ that are tried; 1: the level goes at random."""
+"""Candidates of (v, ρ); ρ = 1: a random walk."""
 TRENDS = ((1e-3, 1.0), (1e-2, 1.0), (0.1, 0.9), (1.0, 0.9))
-"""z and φ that are tried, with v = 0."""
+"""Candidates of (z, φ), with v = 0."""
 SEASONS = (None, 0.0, 0.03, 0.3)
-"""w that are tried; None: there is no s."""
+"""Candidates of w; None: no season."""
 MOST_READ, LEAST_READ = 400, 8
-"""Samples of a series that are read, at most, and of which a structure is chosen, at least."""
+"""The most samples of a series that a forecast reads, and the fewest from which a structure is chosen."""
 MOST_SEASON = 100
-"""Samples of a season, at most, each of which has its own s."""
+"""The longest season with an s for each of its samples."""
 LEAST_ERROR = 1e-12
-"""Squared, in units of mean changes: smaller ones are rounding."""
+"""Squared errors in units of mean changes below which all is rounding."""
 MOST_TRIED = 2000
-"""Windows times channels by which a structure is chosen, at most."""
+"""The most windows times channels that choose a structure."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Structure:
-    """The parts of a channel.
+    """The components of a channel.
 
     Args:
         level: v, at least 0.
-        persistence: ρ, above 0, at most 1; 1: the level goes at random.
+        persistence: ρ, above 0, at most 1; 1: a random walk.
         has_slope: whether there is b.
         trend: z, at least 0.
         damping: φ, above 0, at most 1.
         season: w, at least 0; None: there is no s.
-        in_logarithms: whether the parts are those of log y_t.
+        in_logarithms: whether the components are those of log y_t.
     """
 
     level: float
@@ -83,59 +87,88 @@ class Structure:
     in_logarithms: bool
 
     def weights(self, known: int, horizon: int, season: int) -> Tensor:
-        """P, float64 `(horizon, known)`, where a season has `season` samples: m, of which two at least are known."""
-        a, kappa = self._parts(known + horizon, season)
-        right = torch.cat([a[:known], kappa[:known, known:]], 1)
-        solved = torch.cholesky_solve(right, torch.linalg.cholesky(_with_noise(kappa[:known, :known])))
-        of_parts, of_next = solved.split([a.shape[1], horizon], 1)
-        estimate = torch.linalg.solve(a[:known].T @ of_parts, of_parts.T)
-        return of_next.T + (a[known:] - of_next.T @ a[:known]) @ estimate
+        """P, float64 `(horizon, known)`, for a season of m = `season` samples; `known` is at least 2 m."""
+        return Factor(self, known + horizon, season).weights(known, horizon, has_slope=self.has_slope)
 
     def log_likelihood(self, samples: Tensor, season: int) -> Tensor:
         """ℓ of series in units of their mean changes, `(n, k)`, each with its own σ: `(k,)`.
 
-        Of one in logarithms the samples are these. n is more than the parts.
+        n is more than p. `in_logarithms` changes nothing here: the samples are then logarithms already.
         """
-        a, kappa = self._parts(len(samples), season)
-        root = torch.linalg.cholesky(_with_noise(kappa))
-        white = torch.linalg.solve_triangular(root, torch.cat([a, samples], 1), upper=False)
-        parts, y = white[:, : a.shape[1]], white[:, a.shape[1] :]
-        of_parts = torch.linalg.cholesky(parts.T @ parts)
-        left, freedom = y - parts @ torch.cholesky_solve(parts.T @ y, of_parts), len(y) - a.shape[1]
-        variance = left.square().sum(0) / freedom
-        volume = root.diagonal().log().sum() + of_parts.diagonal().log().sum()
-        return -0.5 * freedom * (variance + LEAST_ERROR).log() - volume
+        factor = Factor(self, len(samples), season)
+        return factor.log_likelihood(factor.whiten(samples), has_slope=self.has_slope)
 
-    def _parts(self, count: int, season: int) -> tuple[Tensor, Tensor]:
-        """A `(count, p)` and κ `(count, count)` of samples in a row."""
+
+@final
+class Factor:
+    """The Cholesky factor of I + κ at samples in a row; structures with and without b share it.
+
+    The factor of fewer samples is its upper left block, so forecasts and likelihoods share it too.
+
+    Args:
+        structure: v, ρ, z, φ and w.
+        count: samples.
+        season: m.
+    """
+
+    def __init__(self, structure: Structure, count: int, season: int) -> None:
         t = torch.arange(count, dtype=torch.float64)
-        parts, kappa = [torch.ones_like(t)], t.new_zeros(count, count)
-        if self.level:
-            walk = torch.minimum(t[:, None], t) + 1
-            kappa += self.level * (walk if self.persistence == 1 else self.persistence ** (t[:, None] - t).abs())
-        if self.trend:
-            steps = (t[:, None] - t + 1).clamp_min(0)
-            reached = steps if self.damping == 1 else (1 - self.damping**steps) / (1 - self.damping)
-            kappa += self.trend * reached @ reached.T
-        if self.has_slope:
-            parts.append((t - count) / count**0.5)
-        if self.season is not None:
+        columns, covariance = [torch.ones_like(t)], torch.eye(count, dtype=torch.float64)
+        if structure.level:
+            walk = torch.minimum(t[:, None], t) + 1 if structure.persistence == 1 else None
+            covariance.add_(_toeplitz(structure.persistence**t) if walk is None else walk, alpha=structure.level)
+        if structure.trend:
+            steps = t + 1
+            sums = steps if structure.damping == 1 else (1 - structure.damping**steps) / (1 - structure.damping)
+            reached = _toeplitz(sums).tril()
+            covariance.addmm_(reached, reached.T, alpha=structure.trend)
+        if structure.season is not None:
             phase, number = t.long() % season, t.div(season, rounding_mode="floor") + 1
-            parts += [(phase == k).double() for k in range(1, season)]
-            kappa += self.season * torch.minimum(number[:, None], number) * (phase[:, None] == phase)
-        return torch.stack(parts, 1), kappa
+            columns += [(phase == k).double() for k in range(1, season)]
+            if structure.season:
+                same = phase[:, None] == phase
+                covariance.add_(torch.minimum(number[:, None], number) * same, alpha=structure.season)
+        self._root = torch.linalg.cholesky(covariance)
+        self._design = torch.stack([*columns, t - count], 1)
+        self._white = self.whiten(self._design)
+
+    def whiten(self, samples: Tensor) -> Tensor:
+        """R⁻¹ y of the first n samples, `(n, k)`."""
+        n = len(samples)
+        return torch.linalg.solve_triangular(self._root[:n, :n], samples, upper=False)
+
+    def weights(self, known: int, horizon: int, *, has_slope: bool) -> Tensor:
+        """P of the first `known` samples, float64 `(horizon, known)`."""
+        p, end = self._design.shape[1] - (not has_slope), known + horizon
+        design, cross = self._white[:known, :p], self._root[known:end, :known]
+        ahead = self._design[known:end, :p] - cross @ design
+        rows = cross + ahead @ torch.linalg.solve(design.T @ design, design.T)
+        return torch.linalg.solve_triangular(self._root[:known, :known], rows, upper=False, left=False)
+
+    def log_likelihood(self, white: Tensor, *, has_slope: bool) -> Tensor:
+        """ℓ of series, `(k,)`, from what `whiten` gives of them, `(n, k)`."""
+        n, p = len(white), self._design.shape[1] - (not has_slope)
+        design = self._white[:n, :p]
+        root = torch.linalg.cholesky(design.T @ design)
+        residual = white - design @ torch.cholesky_solve(design.T @ white, root)
+        variance = residual.square().sum(0) / (n - p)
+        volume = self._root.diagonal()[:n].log().sum() + root.diagonal().log().sum()
+        if has_slope:
+            volume = volume - 0.5 * math.log(n)  # the column of b is divided by √n
+        return -0.5 * (n - p) * (variance + LEAST_ERROR).log() - volume
 
 
-def _with_noise(kappa: Tensor) -> Tensor:
-    found = kappa.clone()
-    found.diagonal().add_(1.0)
-    return found
+def _toeplitz(values: Tensor) -> Tensor:
+    """The symmetric matrix of values `(n,)` of |i - j|, `(n, n)`."""
+    n = len(values)
+    around = torch.cat([values.flip(0), values[1:]])
+    return around.unfold(0, n, 1).flip(0)
 
 
 def read_before(shortest: int, horizon: int, season: int) -> int | None:
-    """Samples by which structures of series are chosen: half of the shortest, or two seasons, where that is more.
+    """Samples before a window by which structures are chosen: half of the shortest series, or two seasons if longer.
 
-    None: they are too short.
+    None: the series are too short.
     """
     half = shortest // 2
     if half < 2 * season <= shortest - horizon:
@@ -145,10 +178,10 @@ def read_before(shortest: int, horizon: int, season: int) -> int | None:
 
 
 def candidate_structures(known: int, season: int) -> list[Structure]:
-    """Those that are tried where so many samples are read, none in logarithms."""
+    """The candidates for windows of `known` samples, none in logarithms; those that share a `Factor` are neighbours."""
     has_season = 1 < season <= min(MOST_SEASON, known // 2)
     parts = [
-        *((v, rho, has_slope, 0.0, 1.0) for has_slope in (False, True) for v, rho in LEVELS),
+        *((v, rho, has_slope, 0.0, 1.0) for v, rho in LEVELS for has_slope in (False, True)),
         *((0.0, 1.0, phi == 1, z, phi) for z, phi in TRENDS),
     ]
     return [
@@ -158,10 +191,16 @@ def candidate_structures(known: int, season: int) -> list[Structure]:
     ]
 
 
-def mean_changes(windows: WindowSet, ends: Sequence[int], columns: Sequence[int]) -> Tensor:
-    """The mean change from sample to sample of the predicted channels, of the series of each window, `(n, 1, F)`.
+def factored(structures: Sequence[Structure], count: int, season: int) -> Iterator[tuple[Factor, list[Structure]]]:
+    """Structures in order, neighbours that differ in b alone together, with their factor of `count` samples."""
+    for plain, group in itertools.groupby(structures, lambda each: replace(each, has_slope=False)):
+        yield Factor(plain, count, season), list(group)
 
-    Of a series that never changes it is 1.
+
+def mean_changes(windows: WindowSet, ends: Sequence[int], columns: Sequence[int]) -> Tensor:
+    """The mean absolute change from sample to sample of the predicted channels, for the series of each window.
+
+    `(n, 1, F)`; 1 for a series that never changes.
     """
     found = torch.ones(len(windows), 1, len(columns), dtype=torch.float64)
     for i, (each, end) in enumerate(zip(windows.values, ends, strict=True)):

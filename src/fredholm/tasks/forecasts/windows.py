@@ -64,7 +64,7 @@ class WindowSet(Divisible):
 
     def before(self, count: int) -> Tensor:
         """The last `count` samples before what is predicted, `(n, count, C)`; there must be as many."""
-        return torch.stack([self.values[i][at - count : at] for i, at in self.places.tolist()])
+        return self._gathered(-count, 0)
 
     def around(self, count: int | None = None) -> Tensor:
         """The channels that are known ahead, of the last `count` samples and of the horizon, `(n, count + horizon, K)`.
@@ -72,7 +72,9 @@ class WindowSet(Divisible):
         None: of the context.
         """
         start, known = self.context if count is None else count, list(self.ahead)
-        return torch.stack([self.values[i][at - start : at + self.horizon, known] for i, at in self.places.tolist()])
+        if not known:  # the horizon may then lie beyond the end of a series
+            return torch.empty(len(self), start + self.horizon, 0, dtype=torch.float64)
+        return self._gathered(-start, self.horizon, known)
 
     def stretches(self, ends: Sequence[int]) -> Tensor:
         """Of BLOCKS stretches of each series, which ends there, that of each window, int64 `(n,)`."""
@@ -81,9 +83,28 @@ class WindowSet(Divisible):
 
     def wanted(self) -> Tensor:
         """What comes after, `(n, horizon, F)`; NaN where the data end before."""
-        return torch.stack(
-            [_padded(self.truth[i][at : at + self.horizon], self.horizon) for i, at in self.places.tolist()]
-        )
+        found = torch.full((len(self), self.horizon, self.truth[0].shape[1]), torch.nan, dtype=torch.float64)
+        for i in self.places[:, 0].unique().tolist():
+            own = (self.places[:, 0] == i).nonzero()[:, 0]
+            at = self.places[own, 1, None] + torch.arange(self.horizon)
+            rows, is_there = self.truth[i], at < len(self.truth[i])
+            found[own] = torch.where(is_there[..., None], rows[at.clamp_max(len(rows) - 1)], torch.nan)
+        return found
+
+    def _gathered(self, start: int, stop: int, columns: Sequence[int] | None = None) -> Tensor:
+        """Values from `start` to `stop` samples after the first predicted one, `(n, stop - start, C)`.
+
+        Raises:
+            IndexError: a series has no such samples.
+        """
+        channels = self.values[0].shape[1] if columns is None else len(columns)
+        found = torch.empty(len(self), stop - start, channels, dtype=torch.float64)
+        for i in self.places[:, 0].unique().tolist():
+            own = (self.places[:, 0] == i).nonzero()[:, 0]
+            at = self.places[own, 1, None] + torch.arange(start, stop)
+            rows = self.values[i] if columns is None else self.values[i][:, columns]
+            found[own] = rows.index_select(0, at.flatten()).unflatten(0, at.shape)
+        return found
 
     @staticmethod
     def within(
@@ -122,7 +143,3 @@ class WindowSet(Divisible):
             places=found,
             ahead=ahead,
         )
-
-
-def _padded(values: Tensor, count: int) -> Tensor:
-    return torch.nn.functional.pad(values, (0, 0, 0, count - len(values)), value=torch.nan)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fredholm._settings import filled, refuse_idle
 from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
-from fredholm.models.fitted.ridge_head import FeatureBlock, Heard, RidgeHead, is_surely_less
+from fredholm.models.fitted.ridge_head import FeatureBlock, RidgeHead, ScoreRecorder, is_surely_less
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.node_model import NodeModelConfig
@@ -288,9 +288,9 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         further = 3 * around.shape[1]
         head, scores = RidgeHead(x.shape[1], self.target.num_outputs, further=[FeatureBlock(further)]), list[Tensor]()
         for shares in ([(1.0, 0.0)], None):
-            heard = Heard(self.target)
-            head.fit(x, targets, heard, shares=shares)
-            scores.append(heard.scores)
+            recorder = ScoreRecorder(self.target)
+            head.fit(x, targets, recorder, shares=shares)
+            scores.append(recorder.scores)
         without, beside = ((self.target.columns(targets) - each).square().mean(1) for each in scores)
         return is_surely_less(beside, without)
 

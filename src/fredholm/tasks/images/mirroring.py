@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models.fitted.ridge_head import Heard, RidgeHead, is_surely_less
+from fredholm.models.fitted.ridge_head import RidgeHead, ScoreRecorder, is_surely_less
 from fredholm.tasks.targets import Target
 
 from .dataset import ImageDataset
@@ -33,12 +33,12 @@ def mirroring_keeps_targets(images: ImageDataset, targets: Tensor, target: Targe
     drawn = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:MOST]
     pixels, own = images.images(drawn), targets[drawn]
     plain, mirrored = _features(pixels), _features(pixels.flip(-1))
-    head, without, both = RidgeHead(plain.shape[1], target.num_outputs), Heard(target), Heard(target)
+    head, without, both = RidgeHead(plain.shape[1], target.num_outputs), ScoreRecorder(target), ScoreRecorder(target)
     head.fit(plain, own, without)
     each = torch.arange(len(drawn))
     head.fit(torch.cat([plain, mirrored]), torch.cat([own, own]), both, groups=torch.cat([each, each]))
     wanted = target.columns(own)
-    errors = [(heard.scores[: len(drawn)] - wanted).square().mean(1) for heard in (without, both)]
+    errors = [(recorder.scores[: len(drawn)] - wanted).square().mean(1) for recorder in (without, both)]
     return not is_surely_less(errors[0], errors[1])
 
 

@@ -97,6 +97,26 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
     return found if rows is None else found.select(rows)
 
 
+def read_npz_alone(path: Path, *, channels: tuple[str, ...] | None = None) -> SeriesSet:
+    """The series of a file that holds one: `values` `(T,)` or `(T, C)`, with `times` `(T,)`; or what `read_npz` takes.
+
+    Args:
+        path: the file; an .npy file is read as `values` alone.
+        channels: see `read_npz`.
+
+    Raises:
+        ValueError: see `read_npz_part`, or there are several series.
+    """
+    arrays = load_arrays(path, alone="values")
+    try:
+        named = _find(arrays, _VALUES)
+        if named is not None and arrays[named].ndim < 3 and "offsets" not in arrays and "lengths" not in arrays:
+            arrays["offsets"] = np.array([0, len(np.atleast_1d(arrays[named]))])
+        return _read(path, arrays, channels, None).in_memory()
+    except ValueError as error:
+        raise ValueError(message_of(path, error)) from error
+
+
 def read_npz_shards(folder: Path, *, reading: LabelReading) -> Series | Splits[Series]:
     """Read .npz files with `values` `(n, T, C)` or `(n, T)` each, which are one data set.
 

@@ -1,12 +1,15 @@
 """One entry for every source of series: a file, a pair of files, or a folder with one."""
 
 import difflib
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
@@ -19,16 +22,18 @@ from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Kind
 
 from .csv_file import read_class_folders, read_csv
-from .npz_file import read_npz, read_npz_part, read_npz_shards
+from .npz_file import read_npz, read_npz_alone, read_npz_part, read_npz_shards
 from .physionet_2012 import is_physionet_2012, physionet_2012
 from .recordings import SOUND_SUFFIXES, has_recordings, read_recording, read_recordings
-from .series_set import LabelReading, Series, SeriesSet
+from .series_set import SAME, LabelReading, Series, SeriesSet
 from .ts_file import read_ts
 from .ucr_file import UCR, read_ucr
 
 KINDS = (".ts", ".ts.gz", *UCR, ".csv", ".csv.gz", PARQUET, ".npz")
 TEXT = (".txt", ".txt.gz")
 """Suffixes that may be of any text: in a folder such files count if there are no others and their names name splits."""
+ALONE = (*(kind for kind in KINDS if kind not in TEXT), ".npy", *SOUND_SUFFIXES)
+"""Suffixes of files that may hold one series each."""
 _WORDS = ("train", "test")
 
 
@@ -108,6 +113,39 @@ def read_series(
         return read_npz_part(path, channels=channels, part=part)
     refuse_part(path, part)
     return _of_pair(path, channels=channels).in_memory()
+
+
+@reads_data
+def read_series_alone(files: Sequence[Path], *, channels: tuple[str, ...] | None = None) -> SeriesSet:
+    """Series of one set of channels, each in a file of its own.
+
+    Args:
+        files: at least one, of any kinds of ALONE. An array `(T,)` or `(T, C)` in an .npy or .npz file is one series.
+        channels: the known ones; None: those of the first file.
+
+    Raises:
+        ValueError: a file is broken, of no known kind, has other channels or several series.
+        ImportError: one is a recording of sound, and soundfile is not installed.
+    """
+    parts = list[SeriesSet]()
+    for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
+        if file.name.lower().endswith(ARRAY_SUFFIXES):
+            found = read_npz_alone(file, channels=channels)
+        else:
+            found = read_series(file, channels=channels)
+        if len(found) != 1:
+            raise ValueError(f"{file}: has {len(found)} series; expected one: write each into a file of its own")
+        parts.append(found)
+        channels = channels or found.channels
+    first = parts[0]
+    regular = all(each.is_regular and math.isclose(each.spacing, first.spacing, rel_tol=SAME) for each in parts)
+    return SeriesSet.pack(
+        [each.values[0].numpy() for each in parts],
+        times=None if regular else [each.sample_times[0].numpy() for each in parts],
+        spacing=first.spacing,
+        channels=first.channels,
+        names=tuple(map(str, files)),
+    )
 
 
 def _anywhere(splits: Splits[SeriesSet]) -> Splits[Series]:

@@ -494,17 +494,13 @@ def learn_facts(
         settings, data: see `Answers.learn`.
         limit, fill: see `Preparation`.
     """
-    extents = train.extents
-    gaps, extent = int((train.lengths - 1).sum()), float(extents.max())
-    spacing = train.spacing
-    if not train.is_regular and gaps:
-        spacing = float(extents.sum()) / gaps
+    spacing, extent = train.span()
     assert train.answers is not None
     return SeriesLearning.Facts(
         target=train.answers.learn(settings, data),
         channels=train.channels,
         preparation=Preparation.learn(train, limit, fill),
         spacing=spacing,
-        extent=extent if extent > 0 else spacing,
+        extent=extent,
         is_regular=train.is_regular,
     )

@@ -32,7 +32,7 @@ class LabelReading:
     names: tuple[str, ...] | None = None
 
 
-_SAME = 1e-6
+SAME = 1e-6
 _CUT = "cut the longest ones, or leave them out"
 
 
@@ -77,6 +77,17 @@ class Series(Divisible):
     @abstractmethod
     def extents(self) -> Tensor:
         """Time between the first and the last sample of each series, float64 `(n,)`."""
+
+    @final
+    def span(self) -> tuple[float, float]:
+        """Time between two samples, on the average where it changes, and from the first to the last of the longest.
+
+        Both are above 0: of series of one sample each they are the spacing, 1 where samples have times.
+        """
+        extents = self.extents
+        gaps, extent = int((self.lengths - 1).sum()), float(extents.max())
+        spacing = float(extents.sum()) / gaps if gaps and not self.is_regular else self.spacing
+        return spacing, extent if extent > 0 else spacing
 
     @property
     @abstractmethod
@@ -180,6 +191,12 @@ class SeriesSet(Series):
     def exists(self) -> Tensor:
         """`(n, T)` bool, True = this sample is one of its series."""
         return torch.arange(self.values.shape[1]) < self.lengths[:, None]
+
+    @property
+    def sample_times(self) -> Tensor:
+        """Of each sample, float64 `(n, T)`, NaN after a series' end."""
+        steps = torch.arange(self.values.shape[1], dtype=torch.float64) * self.spacing
+        return torch.where(self.exists, steps if self.times is None else self.times, torch.nan)
 
     @property
     def extents(self) -> Tensor:
@@ -306,4 +323,4 @@ def _common_spacing(times: Sequence[np.ndarray]) -> float | None:
     if not len(joined) or not np.isfinite(joined).all():
         return None
     middle = float(np.median(joined))
-    return middle if middle > 0 and bool((np.abs(joined - middle) <= _SAME * middle).all()) else None
+    return middle if middle > 0 and bool((np.abs(joined - middle) <= SAME * middle).all()) else None

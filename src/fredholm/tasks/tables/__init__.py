@@ -1,4 +1,4 @@
-"""Rows of a table, whose columns are numbers, dates, categories, texts and images, with what to predict of each."""
+"""Tables with columns of numbers, dates, categories, texts, images and series, and targets of each row."""
 
 from .columns import Column, ColumnKind, learn_columns
 from .open import open_table, read_rows_of

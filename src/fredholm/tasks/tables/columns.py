@@ -1,4 +1,4 @@
-"""What the columns of a table hold, and the numbers that a model reads of them."""
+"""Kinds of table columns, inferred from their cells, and the numbers and categories that a model reads."""
 
 import datetime
 import math
@@ -23,26 +23,29 @@ from fredholm.tasks.files.cells import (
     written_date,
 )
 from fredholm.tasks.images.read import IMAGE_SUFFIXES
+from fredholm.tasks.series.open import ALONE
 
-ColumnKind = Literal["number", "date", "category", "text", "image"]
+ColumnKind = Literal["number", "date", "category", "text", "image", "series"]
+FILES: dict[ColumnKind, tuple[str, ...]] = {"image": IMAGE_SUFFIXES, "series": ALONE}
+"""The kinds whose cells name files, with the suffixes of the files in lower case."""
 Place = Callable[[int, str], str]
-"""Where row i of a column stands, for messages."""
+"""Returns the place of row i of a column, for messages."""
 COUNTERS = ("", "id", "index", "unnamed: 0")
-"""Names, in lower case, of a column that only counts rows where its whole numbers all differ."""
+"""Names, in lower case, of a column that is a row counter if its whole numbers all differ."""
 MOST_LEVELS = 256
-"""Categories of a column that are distinguished, the most frequent ones."""
+"""Largest number of categories of a column; rarer ones count as missing."""
 REPEATED = 2
-"""Rows a word, on average, from which a column of words is one of categories."""
+"""Average number of rows per distinct cell from which a column of words is one of categories."""
 PHRASES = 4
-"""Words a cell, on average, from which it is a text unless it comes as often as `REPEATED_PHRASES` rows each."""
+"""Average number of words from which cells are phrases, which are categories from `REPEATED_PHRASES` rows each."""
 REPEATED_PHRASES = 5
 MOSTLY = 0.2
-"""Share of cells that are no numbers or dates, up to which a note says that the others are."""
+"""Largest share of cells that are not numbers (or dates) for which a note reports that the others are."""
 DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
 _TIME = r"(?:,?[ T]+(\d{1,2}:.*))?"
 _YEAR_LAST = re.compile(rf"(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}){_TIME}")
 _SHORT_YEAR_LAST = re.compile(rf"(\d{{1,2}}(?=/)|\d\d)([./-])(\d{{1,2}}(?=/)|\d\d)\2(\d\d){_TIME}")
-"""With points and hyphens of two digits each: 1.2.10 may be a version."""
+"""With two digits each between points and hyphens, since 1.2.10 may be a version."""
 _NAMED_MONTH = re.compile(rf"(\d{{1,2}})(?:\. ?|[ -])([A-Z]+)\.?[ -](\d{{4}}|\d\d){_TIME}", re.IGNORECASE)
 _NAMED_MONTH_FIRST = re.compile(rf"([A-Z]+)\.? (\d{{1,2}}),? (\d{{4}}){_TIME}", re.IGNORECASE)
 _MONTHS = (
@@ -50,7 +53,7 @@ _MONTHS = (
     *("july", "august", "september", "october", "november", "december"),
 )
 _FIRST_SHORT_YEAR = 69
-"""Years of two digits are 1969 to 2068, as POSIX has them."""
+"""Years of two digits are 1969 to 2068, as in POSIX."""
 _CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d)?( ?[AP]M)?", re.IGNORECASE)
 
 
@@ -60,14 +63,20 @@ class Column:
     """A column that a model reads.
 
     Args:
-        name: of the column.
-        kind: what it holds.
-        levels: of categories, those that are distinguished.
-        parts: of numbers and dates, what is read: the number itself, "", or those of `DATE_PARTS` that vary.
-        mean, deviation: of each part over the training rows that have it.
-        may_miss: whether some training rows lack it; of numbers, dates and images.
-        day_first: of dates, whether they may be written 31/1/2026 (True) or 1/31/2026 (False); None: nothing says
-            which, and dates that may be two are refused.
+        name: name of the column.
+        kind: kind of its cells.
+        levels: the distinguished categories of a column of categories.
+        parts: the parts of a number or date that are read: "" for the number itself, or those of `DATE_PARTS` that
+            vary. For series: names of the channels.
+        mean, deviation: mean and standard deviation of each part of numbers and dates over the training rows that have
+            one.
+        may_miss: whether some training rows lack a number, date or file.
+        day_first: whether dates with the year last are written 31/1/2026 (True) or 1/31/2026 (False); None: unknown,
+            and ambiguous dates are refused.
+        observed: indices of the channels of series with a further channel that marks their observed samples.
+        spacing: average time between two samples of series, above 0.
+        extent: longest time from the first to the last sample of a series, above 0.
+        is_regular: whether all samples of series are one spacing apart.
     """
 
     name: str
@@ -78,12 +87,16 @@ class Column:
     deviation: tuple[float, ...] = ()
     may_miss: bool = False
     day_first: bool | None = None
+    observed: tuple[int, ...] = ()
+    spacing: float = 1.0
+    extent: float = 1.0
+    is_regular: bool = True
 
     def numbers(self, cells: Sequence[str], place: Place) -> np.ndarray:
-        """The parts of a number or date, standardised, float32 `(n, parts)`; NaN where it is missing.
+        """Returns the parts of numbers or dates, standardised, float32 `(n, parts)`; NaN where missing.
 
         Raises:
-            ValueError: a cell is none.
+            ValueError: a cell is not a number or date.
         """
         values = _parts(self.name, self.kind, cells, place, self.day_first)
         if self.kind == "date":
@@ -96,14 +109,20 @@ class Column:
         return found
 
     def categories(self, cells: Sequence[str]) -> np.ndarray:
-        """The numbers of the levels, int64 `(n,)`; -1 where it is missing, or none of them."""
+        """Returns the indices of levels, int64 `(n,)`; -1 for cells that are missing or not among the levels."""
         numbers = {level: i for i, level in enumerate(self.levels)}
         return np.array([numbers.get(cell, -1) for cell in cells], dtype=np.int64)
 
 
 @final
 class LearntColumns(NamedTuple):
-    """The columns that are read, which are not, with the reason, and of which a person may think otherwise."""
+    """Columns that are read, and names of others with the reason.
+
+    Args:
+        columns: columns that are read.
+        left_out: columns that are not read, with the reason.
+        doubtful: columns of a kind that a person may not expect, with the reason.
+    """
 
     columns: tuple[Column, ...]
     left_out: dict[str, str]
@@ -117,22 +136,22 @@ def learn_columns(
     categories: Sequence[str] = (),
     texts: Sequence[str] = (),
 ) -> LearntColumns:
-    """What columns hold, by their cells in the training rows.
+    """Infers the kinds of columns from their cells in the training rows.
 
-    A column is one of numbers or of dates if all cells that are not missing are; of dates in ISO 8601, or as 2026/1/31,
-    31.1.2026, 31 Jan 2026, or 31/1/2026 or 1/31/2026 where some date tells what comes first; of images if all are names
-    of image files. It is one of categories if words come back, in REPEATED rows each on average, or phrases, of PHRASES
-    words on average, in REPEATED_PHRASES; else of texts.
-    Columns that are empty, the same in all rows or count rows (`COUNTERS`) are left out.
+    The kind is the first that fits all cells that are not missing: numbers; dates in ISO 8601, or as 2026/1/31,
+    31.1.2026 or 31 Jan 2026, or as 31/1/2026 or 1/31/2026 if some date is unambiguous; names of image or series files
+    (`FILES`). A column of words is one of categories if each word occurs in at least REPEATED rows on average, or in
+    REPEATED_PHRASES if cells have at least PHRASES words on average. Otherwise it is one of texts.
+    Columns that are empty, constant or row counters (`COUNTERS`) are left out.
 
     Args:
-        cells: of each column, without blanks round them.
-        place: where a cell stands.
-        categories, texts: columns that are said to be such.
+        cells: cells of each column, without surrounding blanks.
+        place: place of a cell, for messages.
+        categories, texts: names of columns that have this kind in any case.
 
     Raises:
-        ValueError: no column is left, numbers have decimal commas, dates may be read in two ways, or a number is one
-            that float32 does not hold.
+        ValueError: no column is left, numbers have decimal commas, dates are ambiguous, or a number does not fit into
+            float32.
     """
     found, left_out, doubtful = [], dict[str, str](), dict[str, str]()
     for name, column in cells.items():
@@ -156,10 +175,10 @@ def learn_columns(
 
 
 def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> str:
-    """Why a person may think otherwise of what a column holds; empty: there is no reason."""
+    """Returns why a person may expect another kind of a column; empty: there is no reason."""
     if kind == "category" and (count := len(set(known))) > MOST_LEVELS:
         return f"has {count:,} categories; the {MOST_LEVELS} most frequent are distinguished"
-    if kind in ("number", "date", "image"):
+    if kind in ("number", "date", *FILES):
         return ""
     if all(is_number(without_signs(cell)) for cell in known):
         signed = next(cell for cell in known if not is_number(cell))
@@ -168,18 +187,18 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
         return f"is no column of numbers, since cells are times ({known[0]!r}); write them in hours or minutes"
     if all(_is_year_first(cell) or _orders(cell) for cell in known):
         return "is no column of dates, since days come first in some of its cells and months in others"
-    for what, fits in (("numbers", is_number), ("dates", lambda cell: _is_year_first(cell) or bool(_orders(cell)))):
+    for kinds, fits in (("numbers", is_number), ("dates", lambda cell: _is_year_first(cell) or bool(_orders(cell)))):
         odd = [cell for cell in known if not fits(cell)]
         if len(odd) <= MOSTLY * len(known):
             where = place(list(cells).index(odd[0]), name)
-            return f"is no column of {what}, since {len(odd)} of {len(known):,} cells are none ({where}: {odd[0]!r})"
+            return f"is no column of {kinds}, since {len(odd)} of {len(known):,} cells are none ({where}: {odd[0]!r})"
     return ""
 
 
 def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], place: Place) -> Column:
     if kind == "text":
         return Column(name=name, kind=kind)
-    if kind == "image":
+    if kind in FILES:
         return Column(name=name, kind=kind, may_miss=len(known) < len(cells))
     if kind == "category":
         levels = [level for level, _ in sorted(Counter(known).items(), key=lambda each: (-each[1], each[0]))]
@@ -187,7 +206,7 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
     day_first = _day_first(name, cells, known, place) if kind == "date" else None
     values = _parts(name, kind, cells, place, day_first)
     is_known = ~np.isnan(values[:, 0])
-    # by how far they are from the first, in units of the farthest: numbers far from 0 are distinguished, and tiny ones
+    # relative to the first value and the largest distance from it, so that neither huge nor tiny values lose digits
     first = values[is_known][0]
     apart = values[is_known] - first
     farthest = np.abs(apart).max(0)
@@ -214,31 +233,34 @@ def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> Co
     if decimal and all(is_number(cell) or has_commas(cell) for cell in known):
         where = place(list(cells).index(decimal[0]), name)
         raise ValueError(
-            f"{where}: {decimal[0]!r} looks like a number with {about_commas(known)}, or say that the column is one of "
+            f"{where}: {decimal[0]!r} looks like a number with {about_commas(known)}, or list the column under "
             "categories"
         )
     if all(_is_year_first(cell) or _orders(cell) for cell in known) and _shared_orders(known):
         return "date"
-    if names_images(known):
-        return "image"
+    if (named := kind_of_files(known)) is not None:
+        return named
     repeats = len(known) / max(1, len(set(known)))
     words = sum(len(cell.split()) for cell in known) / max(1, len(known))
     return "category" if repeats >= (REPEATED_PHRASES if words >= PHRASES else REPEATED) else "text"
 
 
-def names_images(known: Sequence[str]) -> bool:
-    """Whether all of these cells, none of which is missing, are names of image files."""
-    return bool(known) and all(cell.lower().endswith(IMAGE_SUFFIXES) for cell in known)
+def kind_of_files(known: Sequence[str]) -> ColumnKind | None:
+    """Returns the kind of files that all of these non-missing cells name; None: there is no such kind."""
+    named: list[ColumnKind] = [
+        kind for kind, suffixes in FILES.items() if all(cell.lower().endswith(suffixes) for cell in known)
+    ]
+    return named[0] if known and named else None
 
 
 def _counts(known: list[str]) -> bool:
-    """Whether these are whole numbers that all differ."""
+    """Whether all are different whole numbers."""
     numbers = [parse_number(cell) for cell in known]
     return len(set(numbers)) == len(numbers) and all(math.isfinite(n) and n.is_integer() for n in numbers)
 
 
 def _is_year_first(cell: str) -> bool:
-    """Whether this is a date that begins with its year (`parse_date`)."""
+    """Whether a cell is a date that begins with its year (`parse_date`)."""
     try:
         parse_date(cell)
     except ValueError:
@@ -247,10 +269,10 @@ def _is_year_first(cell: str) -> bool:
 
 
 def _written(cell: str, day_first: bool) -> datetime.datetime | None:
-    """A date that ends with its year, read in this order where its month has no name; None: it is none."""
+    """Parses a date that ends with its year, days first or months first if the month is a number; None: no date."""
     if (found := _YEAR_LAST.fullmatch(cell) or _SHORT_YEAR_LAST.fullmatch(cell)) is not None:
         first, mark, second, year, time = found.groups(default="")
-        if mark == "." and not day_first:  # points are written behind days alone
+        if mark == "." and not day_first:  # dates with points always begin with the day
             return None
         day, month = (first, second) if day_first else (second, first)
     elif (found := _NAMED_MONTH.fullmatch(cell)) is not None:
@@ -270,13 +292,13 @@ def _written(cell: str, day_first: bool) -> datetime.datetime | None:
 
 
 def _month(name: str) -> str:
-    """The number of a month by its English name or the start of it; 0: it is none."""
+    """Returns the number of a month from its English name or at least three letters of it; "0": no month."""
     fits = (number for number, month in enumerate(_MONTHS, 1) if len(name) >= 3 and month.startswith(name.lower()))
     return str(next(fits, 0))
 
 
 def _moment(cell: str, day_first: bool | None) -> datetime.datetime | None:
-    """A date, read as those of its column (`Column.day_first`); None: it is none, or may be two."""
+    """Parses a date by the order of its column (`Column.day_first`); None: no date, or an ambiguous one."""
     try:
         return parse_date(cell)
     except ValueError:
@@ -286,38 +308,38 @@ def _moment(cell: str, day_first: bool | None) -> datetime.datetime | None:
 
 
 def _orders(cell: str) -> set[bool]:
-    """What may come first in a date that ends with its year, the day (True) or the month."""
+    """Returns the possible orders of a date that ends with its year: day first (True), month first (False)."""
     return {day_first for day_first in (True, False) if _written(cell, day_first) is not None}
 
 
 def _shared_orders(known: Sequence[str]) -> set[bool]:
-    """What may come first in all dates."""
+    """Returns the orders that are possible for all dates."""
     return {True, False}.intersection(*(_orders(cell) for cell in set(known) if not _is_year_first(cell)))
 
 
 def _day_first(name: str, cells: Sequence[str], known: list[str], place: Place) -> bool | None:
-    """What comes first in these dates; None: all are the same in either order.
+    """Returns whether days come first in these dates; None: each date is the same in both orders.
 
     Raises:
-        ValueError: it may be either, and some are not; or it may be a year of two digits.
+        ValueError: both orders are possible and give different dates, or the first number may be a year.
     """
     if (cell := _may_begin_with_year(known)) is not None:
         where = place(list(cells).index(cell), name)
         raise ValueError(
-            f"{where}: {cell!r} may begin or end with its year, and the dates of the training rows do not say which; "
-            "write dates as 2026-01-31, or say that the column is one of categories or texts"
+            f"{where}: {cell!r} may begin or end with its year, and the dates of the training rows do not show which; "
+            "write dates as 2026-01-31, or list the column under categories or texts"
         )
     orders = _shared_orders(known)
     if len(orders) == 1:
         return orders.pop()
     if (cell := next((cell for cell in known if _moment(cell, None) is None), None)) is not None:
         where = place(list(cells).index(cell), name)
-        raise ValueError(f"{where}: {_two_dates(cell)}, or say that the column is one of categories or texts")
+        raise ValueError(f"{where}: {_two_dates(cell)}, or list the column under categories or texts")
     return None
 
 
 def _may_begin_with_year(known: Sequence[str]) -> str | None:
-    """One of some dates with years of two digits, if all may begin with them and their last numbers vary more."""
+    """Returns a two-digit date if all such dates may begin with the year, and their last numbers vary more."""
     short = {cell: found for cell in known if (found := _SHORT_YEAR_LAST.fullmatch(cell)) is not None}
     numbers = [(found[1], found[3], found[4]) for found in short.values()]
     try:
@@ -330,10 +352,10 @@ def _may_begin_with_year(known: Sequence[str]) -> str | None:
 
 
 def _two_dates(cell: str) -> str:
-    """That a cell may be two dates."""
+    """Returns the error text for an ambiguous date."""
     days, months = (moment.date() for order in (True, False) if (moment := _written(cell, order)) is not None)
     return (
-        f"{cell!r} may be {days} or {months}, and no date of the training rows says whether days or months come first; "
+        f"{cell!r} may be {days} or {months}, and no training row shows whether days or months come first; "
         "write dates as 2026-01-31"
     )
 
@@ -341,7 +363,7 @@ def _two_dates(cell: str) -> str:
 def _parts(
     name: str, kind: ColumnKind, cells: Sequence[str], place: Place, day_first: bool | None = None
 ) -> np.ndarray:
-    """All parts of numbers or dates, float64 `(n, parts)`, NaN where one is missing."""
+    """Returns all parts of numbers or dates, float64 `(n, parts)`; NaN where missing."""
     found = np.full((len(cells), 1 if kind == "number" else len(DATE_PARTS)), np.nan)
     for i, cell in enumerate(cells):
         if cell.lower() in MISSING:
@@ -356,8 +378,8 @@ def _parts(
         if moment is None and day_first is None and _orders(cell):
             raise ValueError(f"{place(i, name)}: {_two_dates(cell)}")
         if moment is None:
-            such = {None: "2026-01-31", True: "31/1/2026", False: "1/31/2026"}[day_first]
-            raise ValueError(f"{place(i, name)}: {cell!r} is no date; expected one such as {such} or leave it empty")
+            example = {None: "2026-01-31", True: "31/1/2026", False: "1/31/2026"}[day_first]
+            raise ValueError(f"{place(i, name)}: {cell!r} is no date; write one such as {example} or leave it empty")
         since = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
         found[i] = since.timestamp(), moment.month, moment.weekday(), moment.hour
     return found

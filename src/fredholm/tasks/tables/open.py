@@ -32,22 +32,22 @@ def open_table(
 ) -> Splits[TableSet]:
     """Open a table with its splits, or all rows as one set.
 
-    Splits are told by the names of files or, where these tell none, by a column `split`; columns `group` and `time` say
-    how rows are divided too (see `marks_of_cells`), and are not read by a model. All others are.
+    Splits follow from the names of files or, if these name none, from a column `split`. Columns `group` and `time` also
+    determine how rows are divided (see `marks_of_cells`). A model reads all other columns.
 
     Args:
         data: a file (`TableFile`), a folder of them, or the start of the names of files with splits
             (`find_split_files`).
-        label_columns: what to predict; (): the column with the first usual name that there is, such as label.
+        label_columns: columns to predict; (): the first column with a usual name, such as label.
         ignore: columns that are not read.
         columns: names of all columns of files without a header.
-        kind: what the answers are; None: as the cells of the training set say (`answers_of_cells`), but that more than
-            MOST_CLASSES different whole numbers are numbers.
+        kind: kind of the answers; None: inferred from the cells of the training set (`answers_of_cells`), where more
+            than MOST_CLASSES different whole numbers are numbers.
 
     Raises:
-        ValueError: nothing of that name, a column is missing or is to be two things, and what `TableFile`,
-            `answers_of_cells` and `marks_of_cells` refuse. The message names file and line.
-        ImportError: it is a .parquet or .arrow file, and pyarrow is not installed.
+        ValueError: there is no such file, a column is missing or has two roles, or `TableFile`, `answers_of_cells` or
+            `marks_of_cells` refuses the data. The message names file and line.
+        ImportError: the file is .parquet or .arrow, and pyarrow is not installed.
     """
     path = data_path(data)
     found = find_split_files(path, TABLE_SUFFIXES, what="table", example=".csv", may_be_alone=True)
@@ -61,12 +61,13 @@ def open_table(
         for name in ignore:
             _present(name, names, "to ignore (ignore=)")
             if name in labels:
-                raise ValueError(f"column {name!r} is to be predicted, and to be ignored; leave it out of one of them")
+                raise ValueError(f"column {name!r} is both to be predicted and ignored; leave it out of one of them")
     except ValueError as error:
         raise ValueError(f"{first.path}: {error}") from error
     if place := [name for name in labels if name in ("file", "line")]:
         raise ValueError(
-            f"{first.path}: a prediction says where it stands by {place[0]!r}; rename that column to predict it"
+            f"{first.path}: predictions have a column {place[0]!r} for the row's place; rename this column to predict "
+            "it"
         )
     taken = {*labels, *ignore, *(name for name in names if name.lower() in MARKS)}
     features = tuple(name for name in names if name not in taken)
@@ -88,10 +89,10 @@ def open_table(
 
 @reads_data
 def read_rows_of(path: Path, features: Sequence[str], columns: tuple[str, ...] = ()) -> Rows:
-    """The rows of one file with the columns that are asked for; others may be there.
+    """Reads some columns of one file, which may have others.
 
     Raises:
-        ValueError: what `TableFile` refuses, or a column is not there.
+        ValueError: the file is refused by `TableFile`, or lacks a column.
     """
     return _Reading([TableFile(path, columns)], features).rows
 
@@ -116,7 +117,7 @@ def _table_set(
 
 @final
 class _Reading:
-    """The cells of some tables, by column; a cell that a row lacks is empty."""
+    """The cells of several tables, by column; cells that a row lacks are empty."""
 
     def __init__(self, tables: Sequence[TableFile], features: Sequence[str], others: Sequence[str] = ()) -> None:
         cells: dict[str, list[str]] = {name: [] for name in (*features, *others)}
@@ -163,7 +164,7 @@ def _present(name: str, names: Sequence[str], what: str) -> None:
 
 
 def _numbers_beyond_classes(cells: dict[str, list[str]]) -> Kind | None:
-    """Numbers where a column holds more different whole numbers than there would be classes."""
+    """Returns "number" for a column of more than MOST_CLASSES different whole numbers, otherwise None."""
     if len(cells) > 1:
         return None
     [column] = cells.values()

@@ -1,4 +1,4 @@
-"""Predicting the class, the labels or numbers of the rows of a table."""
+"""The task of predicting a class, labels or numbers for each row of a table."""
 
 import json
 import warnings
@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
 from fredholm.models.fitted.boosted_trees import affordable_trees
+from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
@@ -35,37 +36,47 @@ from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
 from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, own_facts
-from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm, pixel_axes, random_pixels
+from fredholm.tasks.tensor_form import (
+    BATCH,
+    Axis,
+    OpenAxis,
+    Sizes,
+    Slot,
+    TensorForm,
+    first_of_each,
+    pixel_axes,
+    random_pixels,
+)
 from fredholm.tasks.text import MarkedTokenizer, Tokens
-from fredholm.tasks.views import ImageView, ShownExample, TextPart, TextView
+from fredholm.tasks.views import MOST_LINES, ImageView, Line, SeriesView, ShownExample, TextPart, TextView, View
 
-from .columns import Column, ColumnKind, LearntColumns, learn_columns
+from .columns import FILES, Column, ColumnKind, LearntColumns, learn_columns
 from .open import open_table, read_rows_of
+from .series_cells import SeriesOfRows, learn_series, sampling_of, stacked
 from .table_set import Rows, TableSet
 
 CHUNK = 256
-"""Rows that are fitted or predicted at a time."""
+"""Batch size for fitting and predicting."""
 LONGEST = 65_536
-"""Tokens of a text that are read, at most."""
+"""Largest number of tokens that are read of a text."""
 COLUMNS = "columns.json"
-"""Beside an exported model: the columns in their order."""
+"""Name of the file beside an exported model that lists the columns in order."""
 CENTRES: dict[Preset, int] = {"small": 4096, "base": 8192}
 
 
 @final
 class TableLearning(TargetTask[TableSet]):
-    """A model on rows of numbers, dates, categories, texts and images that predicts classes, labels or numbers.
+    """A model on rows of numbers, dates, categories, texts, images and series that predicts classes, labels or numbers.
 
-    What a column holds is learnt from the training rows (`learn_columns`). The model is computed from them at once.
+    The kinds of columns are inferred from the training rows (`learn_columns`). The model is fitted in closed form.
 
     Args:
         config: the settings.
-        facts: from an earlier run; None reads them from the training split.
+        facts: facts of an earlier run; None: computed from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, have nothing to distinguish or to learn from, or are not those of
-            `facts`.
-        ImportError: there are texts, and tokens need a package that is not installed.
+        ValueError: the data cannot be opened, have a single answer or no column to learn from, or do not match `facts`.
+        ImportError: there are texts, and their tokenizer needs a package that is not installed.
     """
 
     command: ClassVar[str] = "table"
@@ -74,7 +85,7 @@ class TableLearning(TargetTask[TableSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training split; the tokenizer is empty where there are no texts, `channels` 0 without images."""
+        """Facts of the training split; `tokenizer` is empty without texts, `channels` is 0 without images."""
 
         columns: tuple[Column, ...]
         tokenizer: str
@@ -84,32 +95,32 @@ class TableLearning(TargetTask[TableSet]):
 
         @property
         def files(self) -> dict[str, str]:
-            """The tokenizer, as its library reads it."""
+            """The tokenizer's file, in the format of its library."""
             return {"tokenizer.json": self.tokenizer} if self.tokenizer else {}
 
         def of(self, *kinds: ColumnKind) -> tuple[Column, ...]:
-            """The columns of some kinds."""
+            """Returns the columns of these kinds."""
             return tuple(column for column in self.columns if column.kind in kinds)
 
     @dataclass(frozen=True, kw_only=True)
     class Config(TargetTask.NumbersConfig):
-        """A table, what its columns are, and the model.
+        """Settings of a table: data, kinds of columns, and the model.
 
         Args:
             data: a .csv, .tsv, .jsonl, .parquet or .arrow file, also gzipped, a folder with files such as train.csv,
                 valid.csv and test.csv, or the start of such names.
-            label_columns: the column of the class, the labels or the number, or several of numbers or of labels, 0 and
-                1; none: a usual name, such as label.
-            categories: columns that are categories, though they look like something else, such as numbers of areas.
-            texts: columns that are texts, though their words come back often.
+            label_columns: the column to predict, or several columns of numbers or of labels, 0 and 1; none: a column
+                with a usual name, such as label.
+            categories: columns that are categories whatever their cells look like, such as area codes.
+            texts: columns that are texts even if their words repeat often.
             ignore: columns that are not read.
             columns: names of all columns of .csv and .tsv files that have no header.
-            target: what a label is: a class, any of several labels with | between, or a number; None: a number where
-                all are numbers and one is not whole, or more than 20 whole ones differ, else a class; of several
-                columns labels where all are 0 or 1, else numbers.
-            tokens: what texts are made of.
-            image_size: height and width to scale images to; None: those that all have, or that suit most.
-            model: a kernel machine and trees, which are computed from the training rows.
+            target: kind of the answers: a class, several labels separated by |, or a number; None: a number if all are
+                numbers and one is not whole, or more than 20 whole ones differ, else a class; for several columns,
+                labels if all are 0 or 1, else numbers.
+            tokens: the tokenizer of texts.
+            image_size: height and width to scale images to; None: their common size, or one that suits most.
+            model: a kernel machine and trees, fitted to the training rows in closed form.
         """
 
         data: str = ""
@@ -130,15 +141,15 @@ class TableLearning(TargetTask[TableSet]):
                 because = "a model whose settings are chosen by leaving training rows out"
                 refuse_idle("", type(self), because, "leave it out", valid_fraction=self.valid_fraction)
             if both := [name for name in self.categories if name in self.texts]:
-                raise ValueError(f"column {both[0]!r} is said to be categories, and texts; leave it out of one of them")
+                raise ValueError(f"column {both[0]!r} is listed in both categories and texts; leave it out of one")
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """See `Task.Config.in_folder`: the tokens are those of the folder, where there are texts."""
+            """See `Task.Config.in_folder`: with texts, uses the tokenizer of the folder."""
             assert isinstance(facts, TableLearning.Facts)
             return replace(self, tokens=Tokens(file=str(folder / "tokenizer.json"))) if facts.tokenizer else self
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`: the tokens, and the sizes of the model."""
+            """See `Task.Config.recommended`: sets the tokenizer, and sizes of images and the model."""
             task, config = TableLearning(self), self
             size = len(task.splits.train)
             sizes = {"num_centres": min(size, CENTRES[effort.preset])}
@@ -158,10 +169,10 @@ class TableLearning(TargetTask[TableSet]):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`: there is none."""
+            """See `Task.Config.stack`: always refused."""
             raise ValueError(
-                "rows of a table are predicted by a kernel machine and trees, weighed by left-out rows: no kernel can "
-                "be chosen; `fredholm train table` trains them"
+                "rows of a table are predicted by a kernel machine and trees, weighted by left-out errors: no kernel "
+                "can be chosen; `fredholm train table` trains them"
             )
 
         def build(self, facts: Task.Facts | None = None) -> "TableLearning":
@@ -171,16 +182,16 @@ class TableLearning(TargetTask[TableSet]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self.notes: tuple[str, ...] = ()
-        """What was made of the columns, where it was learnt anew."""
+        """Notes on the inferred kinds of columns; empty with given facts."""
         self.sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
-        """The smallest and the largest of the training images, where they differ and nobody asked for one."""
+        """Smallest and largest size of the training images; None: they are equal, or a size is set."""
         self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
         self.tokenizer = MarkedTokenizer(self._facts.tokenizer) if self._facts.tokenizer else None
 
     @property
     def facts(self) -> Facts:
-        """Of the training split."""
+        """Facts of the training split."""
         return self._facts
 
     @property
@@ -190,7 +201,7 @@ class TableLearning(TargetTask[TableSet]):
 
     @property
     def learns_by_steps(self) -> bool:
-        """No: it is computed at once."""
+        """False, since the model is fitted in closed form."""
         return False
 
     def _open(self) -> Splits[TableSet]:
@@ -207,12 +218,12 @@ class TableLearning(TargetTask[TableSet]):
         return divided(found, config, needs_valid=False)
 
     def _learn_facts(self) -> Facts:
-        """The facts of the training split."""
+        """Computes the facts of the training split."""
         config, train = self.config, self._opened.train
         for setting, names in (("categories", config.categories), ("texts", config.texts)):
             if unknown := [name for name in names if name not in train.rows.cells]:
                 raise ValueError(
-                    f"{config.data}: {setting} are to be {unknown[0]!r}, and no such column is read; those that are: "
+                    f"{config.data}: {setting} names {unknown[0]!r}, and no such column is read; the columns are "
                     f"{', '.join(train.rows.cells)}"
                 )
         try:
@@ -222,7 +233,9 @@ class TableLearning(TargetTask[TableSet]):
             raise ValueError(message if ", line " in message else f"{config.data}: {message}") from error
         texts = tuple(column for column in learnt.columns if column.kind == "text")
         if not texts and config.tokens != Tokens():
-            raise ValueError("tokens are given, and have no effect: no column is one of texts; leave them out")
+            raise ValueError("tokens have no effect, since no column is one of texts; leave them out")
+        if (read := tuple(_with_files(column, train.rows) for column in learnt.columns)) != learnt.columns:
+            learnt = learnt._replace(columns=read)
         pictures = [file for column in learnt.columns if column.kind == "image" for file in _files(train.rows, column)]
         if not texts:
             because, instead = "no column of texts", "leave a column of texts in"
@@ -231,8 +244,11 @@ class TableLearning(TargetTask[TableSet]):
             because, instead = "no column of images", "leave a column of images in"
             refuse_idle("", ImageBank.Config, because, instead, **vars(config.model.images))
             refuse_idle("", TableLearning.Config, because, instead, image_size=config.image_size)
-        if not texts and not pictures:
-            because, instead = "no column of texts or images", "leave one in"
+        if not any(column.kind == "series" for column in learnt.columns):
+            because, instead = "no column of series", "leave a column of series in"
+            refuse_idle("", FilterBank.Config, because, instead, **vars(config.model.series))
+        if not any(column.kind in ("text", *FILES) for column in learnt.columns):
+            because, instead = "no column of texts, images or series", "leave one in"
             refuse_idle("", TableMachine.Config, because, instead, num_directions=config.model.num_directions)
         self.notes = _notes_on(learnt, train.answers)
         headers = inspect(pictures, config.image_size, len(pictures)) if pictures else None
@@ -254,13 +270,13 @@ class TableLearning(TargetTask[TableSet]):
                         raise ValueError(
                             f"{self.config.data}: has no column {column.name!r}, which the run was made with"
                         )
-                    if column.kind == "image":  # now, since pixels are read when nobody records it any more
+                    if column.kind in FILES:  # now, since files read later are not recorded
                         _files(part.rows, column)
 
     def table_reading(self) -> TableReading:
-        """How rows reach the model."""
+        """Returns the description of the rows that the model reads."""
         facts = self._facts
-        numbers, images = facts.of("number", "date"), facts.of("image")
+        numbers, images, series = facts.of("number", "date"), facts.of("image"), facts.of("series")
         ends = np.cumsum([0, *(len(column.parts) for column in numbers)])
         text = None
         if self.tokenizer is not None:
@@ -282,10 +298,12 @@ class TableLearning(TargetTask[TableSet]):
             images_may_miss=tuple(number for number, column in enumerate(images) if column.may_miss),
             channels=facts.channels,
             image_size=facts.image_size,
+            series=tuple(map(sampling_of, series)),
+            series_may_miss=tuple(number for number, column in enumerate(series) if column.may_miss),
         )
 
     def recommended_texts(self) -> NGramBank.Config:
-        """The settings of banks of n-grams that hold those of any column of the training texts."""
+        """Returns settings of the banks of n-grams that suit every column of the training texts."""
         reading = self.table_reading().text
         assert reading is not None
         columns = range(len(self._facts.of("text")))
@@ -293,7 +311,7 @@ class TableLearning(TargetTask[TableSet]):
         return self.config.model.texts.recommended(rows, reading, 1, 1)
 
     def model(self) -> nn.Module:
-        """The model, with the outputs of the target."""
+        """Builds the model, with the outputs of the target."""
         return self.config.model.build(self.table_reading(), self.target.num_outputs)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
@@ -306,7 +324,7 @@ class TableLearning(TargetTask[TableSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: of the outputs of the kernel machine and of the trees."""
+        """See `Task.entry_names`: names of the outputs of the kernel machine and of the trees."""
         assert isinstance(model, TableMachine)
         axes = {"machine.dual": 1, "machine.bias": 0}
         if model.trees is not None:
@@ -314,16 +332,16 @@ class TableLearning(TargetTask[TableSet]):
         return {name: {axis: self.target.output_names} for name, axis in axes.items()}
 
     def input_importance(self, model: nn.Module) -> dict[str, float]:
-        """See `Task.input_importance`: the columns, by how much their coordinates count (`TableMachine.counts`)."""
+        """See `Task.input_importance`: relevance of the columns (`TableMachine.counts`)."""
         assert isinstance(model, TableMachine)
-        numbers, categories, texts, images = (each.tolist() for each in model.counts())
+        numbers, *others = (each.tolist() for each in model.counts())
         named, start = dict[str, float](), 0
         for column in self._facts.of("number", "date"):
             named[column.name] = max(numbers[start : start + len(column.parts)])
             start += len(column.parts)
-        named |= dict(zip((column.name for column in self._facts.of("category")), categories, strict=True))
-        named |= dict(zip((column.name for column in self._facts.of("text")), texts, strict=True))
-        named |= dict(zip((column.name for column in self._facts.of("image")), images, strict=True))
+        kinds: tuple[ColumnKind, ...] = ("category", "text", "image", "series")
+        for kind, counts in zip(kinds, others, strict=True):
+            named |= dict(zip((column.name for column in self._facts.of(kind)), counts, strict=True))
         return named
 
     @cached_property
@@ -342,7 +360,7 @@ class TableLearning(TargetTask[TableSet]):
         return {split: self._encode(part.rows) for split, part in parts.items() if part is not None}
 
     def _encode(self, rows: Rows) -> "_Encoded":
-        """Rows as the model reads them."""
+        """Converts rows to tensors."""
         facts, count = self._facts, len(rows)
         numbers = [column.numbers(rows.cells[column.name], rows.place) for column in facts.of("number", "date")]
         categories = [column.categories(rows.cells[column.name]) for column in facts.of("category")]
@@ -359,11 +377,12 @@ class TableLearning(TargetTask[TableSet]):
             tokens,
             images,
             has_image,
+            [SeriesOfRows.read(column, _files_or_none(rows, column)) for column in facts.of("series")],
             num_cut,
         )
 
     def _pictures(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Images `(n, I, C, H, W)`, uint8, of which 0 stand for those that `has_image` `(n, I)` says are missing."""
+        """Images `(n, I, C, H, W)`, uint8, 0 where missing, and the mask of the existing ones `(n, I)`."""
         facts, columns = self._facts, self._facts.of("image")
         size = facts.image_size or (0, 0)
         images = torch.zeros(len(rows), len(columns), facts.channels, *size, dtype=torch.uint8)
@@ -377,7 +396,7 @@ class TableLearning(TargetTask[TableSet]):
         return images, exists
 
     def _rows(self, encoded: "_Encoded", indices: Sequence[int]) -> TableBatch:
-        """Some rows, their texts filled up."""
+        """A batch of rows by index, with padded texts."""
         picked = torch.tensor(indices, dtype=torch.int64)
         texts = [column[i] for column in encoded.tokens for i in indices]
         if self.tokenizer is None or not texts:
@@ -386,19 +405,21 @@ class TableLearning(TargetTask[TableSet]):
             padded = pad_sequence(texts, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
             tokens = padded.view(len(encoded.tokens), len(indices), -1).transpose(0, 1)
         pictures = encoded.images[picked], encoded.has_image[picked]
-        return TableBatch(encoded.numbers[picked], encoded.categories[picked], tokens, *pictures)
+        most = max((len(column.parts) for column in self._facts.of("series")), default=0)
+        series = stacked(encoded.series, picked, most)
+        return TableBatch(encoded.numbers[picked], encoded.categories[picked], tokens, *pictures, *series)
 
     def _batches(self, encoded: "_Encoded") -> Iterator[TableBatch]:
-        """All rows in their order, CHUNK at a time."""
+        """Yields all rows in order, in batches of CHUNK."""
         for start in range(0, len(encoded.numbers), CHUNK):
             yield self._rows(encoded, range(start, min(start + CHUNK, len(encoded.numbers))))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """What `TableBatch` has, and `targets`; nothing is drawn."""
+        """Returns the fields of `TableBatch` and `targets`; nothing is random."""
         return self._batch(self._encoded_train, self.splits.train, indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Likewise of a held-out split."""
+        """Returns the fields of `TableBatch` and `targets` of a held-out split."""
         return self._batch(self._encoded_held_out[split], self.held_out(split), indices)
 
     def _batch(self, encoded: "_Encoded", examples: TableSet, indices: Tensor) -> Batch:
@@ -406,19 +427,25 @@ class TableLearning(TargetTask[TableSet]):
         return {**rows._asdict(), "targets": self.target.targets(examples.answers.values[indices])}
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: what the model reads, a line a column."""
+        """See `Task.shown_example`: the cells, one line for each column, and the images and series."""
         rows = self.held_out(split).rows
-        lines = [f"{column.name}: {rows.cells[column.name][index]}" for column in self._facts.columns]
+        words = [f"{column.name}: {rows.cells[column.name][index]}" for column in self._facts.columns]
         path, line = rows.places[index]
         encoded = self._encoded_held_out[split]
-        images = [
+        views: list[View] = [TextView(parts=(TextPart("\n".join(words)),))]
+        views += [
             ImageView(title=column.name, pixels=encoded.images[index, k])
             for k, column in enumerate(self._facts.of("image"))
             if bool(encoded.has_image[index, k])
         ]
-        return ShownExample(
-            name=f"{path.name}, line {line}", views=(TextView(parts=(TextPart("\n".join(lines)),)), *images)
-        )
+        for column, series in zip(self._facts.of("series"), encoded.series, strict=True):
+            values, times = (each[0] for each in series.of(torch.tensor([index])))
+            there = ~times.isnan()
+            names = column.parts[: MOST_LINES if bool(there.any()) else 0]
+            lines = tuple(Line(name, "seen", times[there], values[there, c]) for c, name in enumerate(names))
+            if lines:
+                views.append(SeriesView(title=column.name, lines=lines))
+        return ShownExample(name=f"{path.name}, line {line}", views=tuple(views))
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(TableBatch(*(batch[name] for name in TableBatch._fields))).float()
@@ -429,7 +456,7 @@ class TableLearning(TargetTask[TableSet]):
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, rows: Rows, device: torch.device) -> Tensor:
-        """The model's, `(n, num_outputs)`; warns of categories that training did not have."""
+        """Returns outputs of the model `(n, num_outputs)`; warns of categories that are not in training."""
         return self._outputs_of(model, rows, self._encode(rows), device)
 
     @torch.no_grad()
@@ -441,19 +468,30 @@ class TableLearning(TargetTask[TableSet]):
         return torch.cat(found)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
-        """See `Task.tensor_form`: from numbers as the table has them, the places of categories, tokens and pixels."""
+        """See `Task.tensor_form`; inputs are numbers in the table's units, category indices, tokens, pixels, series."""
         facts, target, reading = self._facts, self.target, self.table_reading()
         numeric = facts.of("number", "date")
         mean = torch.tensor([each for column in numeric for each in column.mean], dtype=torch.float64)
         deviation = torch.tensor([each for column in numeric for each in column.deviation], dtype=torch.float64)
+        if (column := next((each for each in facts.of("series") if not each.is_regular), None)) is not None:
+            raise ValueError(
+                f"series of the column {column.name!r} have irregular times, which an exported model cannot read; "
+                "write them at one spacing and train again, or ignore the column"
+            )
+        spacings = torch.tensor([column.spacing for column in facts.of("series")], dtype=torch.float64)
         slots = self._slots(len(mean), reading)
 
         def call(model: nn.Module, *inputs: Tensor) -> Tensor:
             given = dict(zip(slots, inputs, strict=True))
             numbers = inputs[0].new_zeros(inputs[0].shape[0], 0, dtype=torch.float32)
             if "numbers" in given:
-                # positions of dates are beyond 32 bits until their mean is taken out
+                # in float64, since seconds of dates exceed the digits of float32 before their mean is subtracted
                 numbers = ((given.pop("numbers") - mean.to(numbers.device)) / deviation.to(numbers.device)).float()
+            if "series" in given:
+                exists = given.pop("has_sample")
+                steps = torch.arange(exists.shape[2], dtype=torch.float64, device=exists.device)
+                times = steps * spacings.to(exists.device)[:, None]
+                given["series_times"] = torch.where(exists, times, torch.nan)
             return target.answers(self._outputs(model, TableBatch.of(numbers, **given)._asdict()))
 
         def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -469,6 +507,11 @@ class TableLearning(TargetTask[TableSet]):
             if reading.num_images:
                 found["images"] = random_pixels((batch, *pixels), generator)
                 found["has_image"] = torch.arange(batch * reading.num_images).view(batch, -1) % 3 > 0
+            if reading.series:
+                samples, count = sizes["samples"], len(reading.series)
+                most = max(len(column.parts) for column in facts.of("series"))
+                found["series"] = torch.randn(batch, count, samples, most, generator=generator)
+                found["has_sample"] = first_of_each(batch * count, samples).view(batch, count, samples)
             return tuple(found[name] for name in slots)
 
         return TensorForm(
@@ -477,18 +520,19 @@ class TableLearning(TargetTask[TableSet]):
             inputs=tuple(slots.values()),
             output=target.slot(BATCH),
             draw=draw,
+            open_axes=self._open_axes(reading),
             names=target.axis_names,
             files={COLUMNS: self._columns_text(), **facts.files},
         )
 
     def _slots(self, num_numbers: int, reading: TableReading) -> dict[str, Slot]:
-        """What a form takes, by the names of `TableBatch`."""
+        """The inputs of the tensor form, by field of `TableBatch` and `has_sample`."""
         in_order, slots = f"in the order of {{}} in {COLUMNS}", list[Slot]()
         if num_numbers:
             about = f"as in a table, {in_order.format('numbers')}; NaN where one is missing"
             slots.append(Slot("numbers", (BATCH, Axis("number_columns", num_numbers)), about))
         if count := len(reading.num_categories):
-            about = f"places from 0 in the levels of the columns of categories in {COLUMNS}; -1 where one is missing"
+            about = f"indices from 0 into the levels of the columns of categories in {COLUMNS}; -1 where one is missing"
             slots.append(Slot("categories", (BATCH, Axis("category_columns", count)), about))
         if self.tokenizer is not None:
             axes = (BATCH, Axis("texts", reading.num_texts), Axis("tokens", 8))
@@ -500,11 +544,26 @@ class TableLearning(TargetTask[TableSet]):
             )
             about = f"uint8, from 0 to 255, {in_order.format('images')}; anything where one is missing"
             slots.append(Slot("images", (BATCH, columns, *pixels), about))
-            slots.append(Slot("has_image", (BATCH, columns), "whether each image is there"))
+            slots.append(Slot("has_image", (BATCH, columns), "whether each image exists"))
+        if reading.series:
+            columns, samples = Axis("series_columns", len(reading.series)), Axis("samples")
+            channels = Axis("series_channels", max(len(column.parts) for column in self._facts.of("series")))
+            about = f"in the unit of the data, {in_order.format('series')}, at the spacing given there"
+            slots.append(Slot("series", (BATCH, columns, samples, channels), f"{about}; NaN where a value is missing"))
+            about = "whether each sample exists; existing ones come first, and a row without a series has none"
+            slots.append(Slot("has_sample", (BATCH, columns, samples), about))
         return {slot.name: slot for slot in slots}
 
+    def _open_axes(self, reading: TableReading) -> dict[str, OpenAxis]:
+        """Range of the number of samples, which is variable in an export."""
+        if not reading.series:
+            return {}
+        longest = max(2, *(sampling.longest for sampling in reading.series))
+        example = min(longest, 24)
+        return {"samples": OpenAxis(example, example + 7 if longest < 31 else 31, longest)}
+
     def _columns_text(self) -> str:
-        """What stands where in the inputs of a form, as JSON."""
+        """The order of the columns in the inputs of the tensor form, as JSON."""
         facts = self._facts
         described = {
             "numbers": [
@@ -515,13 +574,17 @@ class TableLearning(TargetTask[TableSet]):
             "categories": [{"column": column.name, "levels": column.levels} for column in facts.of("category")],
             "texts": [{"column": column.name} for column in facts.of("text")],
             "images": [{"column": column.name} for column in facts.of("image")],
+            "series": [
+                {"column": column.name, "channels": column.parts, "spacing": column.spacing}
+                for column in facts.of("series")
+            ],
         }
         return json.dumps(described, indent=2, ensure_ascii=False)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each row of the tables: `file`, `line`, and what the target says.
+        """Returns for each row of the tables `file`, `line` and the target's answer.
 
-        Files are tables as in training; labels may be absent.
+        Files are tables as in training, and may lack the columns to predict.
         """
         rows: list[Prediction] = []
         for _, (found, encoded) in inputs.read(self._read):
@@ -546,8 +609,8 @@ class TableLearning(TargetTask[TableSet]):
             ]
             if new:
                 warnings.warn(
-                    f"{rows.places[0][0]}: column {column.name!r}: {len(new)} of {len(cells):,} cells are none of the "
-                    f"categories that are distinguished, such as {new[0]!r}; they count as missing",
+                    f"{rows.places[0][0]}: column {column.name!r}: {len(new)} of {len(cells):,} cells are not among "
+                    f"the categories of training, such as {new[0]!r}; they count as missing",
                     stacklevel=2,
                 )
 
@@ -555,13 +618,14 @@ class TableLearning(TargetTask[TableSet]):
 @final
 @dataclass(frozen=True)
 class _Encoded:
-    """Rows as tensors, all in their order: what `TableBatch` has, and of texts the tokens of each, by column."""
+    """All rows as tensors, in order: the fields of `TableBatch`, with tokens and series by column."""
 
     numbers: Tensor
     categories: Tensor
     tokens: list[list[Tensor]]
     images: Tensor
     has_image: Tensor
+    series: list[SeriesOfRows]
     num_cut: int
 
 
@@ -570,18 +634,29 @@ def _texts(rows: Rows, columns: Sequence[Column]) -> list[str]:
 
 
 def _files(rows: Rows, column: Column) -> list[Path]:
-    """Those of a column of images, where there are any."""
-    return [recorded(file) for file in rows.files(column.name) if file is not None]
+    """The files of the rows that have one."""
+    return [file for file in _files_or_none(rows, column) if file is not None]
+
+
+def _files_or_none(rows: Rows, column: Column) -> list[Path | None]:
+    """The file of each row, recorded as read; None: it has none."""
+    return [None if file is None else recorded(file) for file in rows.files(column.name)]
+
+
+def _with_files(column: Column, rows: Rows) -> Column:
+    """The column, completed from its files if it is one of series."""
+    return learn_series(column, _files(rows, column)) if column.kind == "series" else column
 
 
 def _notes_on(learnt: LearntColumns, answers: Answers) -> tuple[str, ...]:
-    """What was made of the columns, in words."""
+    """Notes on the kinds of columns, and on those left out or doubtful."""
     kinds: dict[ColumnKind, str] = {
         "number": "numbers",
         "date": "dates",
         "category": "categories",
         "text": "texts",
         "image": "images",
+        "series": "series",
     }
     read = [
         f"{word}: {', '.join(names)}"

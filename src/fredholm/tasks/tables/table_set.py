@@ -1,4 +1,4 @@
-"""Rows of tables with what to predict of them."""
+"""Rows of tables with their targets."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from fredholm.tasks.targets import Answers
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows as they are written.
+    """n rows, as written in their files.
 
     Args:
-        cells: of each column, without blanks round them, n of them.
+        cells: the n cells of each column, without surrounding blanks.
         places: file and line of each row.
     """
 
@@ -32,29 +32,29 @@ class Rows:
         return len(self.places)
 
     def place(self, i: int, name: str) -> str:
-        """Where the cell of row i in a column stands, for messages."""
+        """File, line and column of a cell, for messages."""
         path, line = self.places[i]
         return f"{path}, line {line}: column {name!r}"
 
     def files(self, name: str) -> list[Path | None]:
-        """The files that the cells of a column name, from the folder of their table on; None where one is missing.
+        """The files that the cells of a column name, relative to the folder of their table; None for missing cells.
 
         Raises:
-            ValueError: there is no such file.
+            ValueError: a file does not exist.
         """
         found = list[Path | None]()
         for i, ((table, _), cell) in enumerate(zip(self.places, self.cells[name], strict=True)):
             file = None if cell.lower() in MISSING else table.parent / cell
             if file is not None and not file.is_file():
                 raise ValueError(
-                    f"{self.place(i, name)}: there is no file {file}; put it there, with its path from the folder of "
-                    "the table on, leave the cell empty, or ignore the column"
+                    f"{self.place(i, name)}: there is no file {file}; give its path from the folder of the table, "
+                    "leave the cell empty, or ignore the column"
                 )
             found.append(file)
         return found
 
     def select(self, numbers: Sequence[int]) -> Self:
-        """Some of them, in this order."""
+        """The rows at these indices, in this order."""
         cells = {name: [column[i] for i in numbers] for name, column in self.cells.items()}
         return replace(self, cells=cells, places=[self.places[i] for i in numbers])
 
@@ -65,9 +65,9 @@ class TableSet(Divisible):
     """n rows, each with an answer.
 
     Args:
-        rows: they, with the columns that may be read.
-        answers: one each.
-        marks: what the data say of splits.
+        rows: the rows, with the columns that may be read.
+        answers: one answer for each row.
+        marks: split, group and time of the rows, where the table has them.
     """
 
     shared: ClassVar[tuple[str, ...]] = ("answer_names",)
@@ -82,12 +82,12 @@ class TableSet(Divisible):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """Of the classes, labels or numbers."""
+        """Names of the classes, labels or numbers."""
         return self.answers.names
 
     @property
     def keys(self) -> SplitKeys:
-        """The cells, with a number where a row is there again, and what the data say of splits."""
+        """Keys that rows are split by: their cells, a counter for repeated rows, and their marks."""
         seen, names = Counter[tuple[str, ...]](), []
         for row in zip(*self.rows.cells.values(), strict=True):
             names.append(f"{row}, {seen[row]}")

@@ -69,7 +69,7 @@ def _devices() -> dict[str, str]:
     devices = {"cpu": f"{platform.machine()}, {torch.get_num_threads()} threads, {capability}"}
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        tuned = TileFile.read().told_of(properties.name) or "tiles by the rule, not measured"
+        tuned = TileFile.read().describe(properties.name) or "tiles by the rule, not measured"
         devices[f"cuda:{index}"] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {tuned}"
     return devices
 

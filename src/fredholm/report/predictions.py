@@ -1,4 +1,4 @@
-"""How good a model's answers are: its metric with an interval, and what it gets wrong, by the kind of its target."""
+"""The section on a model's predictions: the metric with its interval, and the errors by kind of target."""
 
 import math
 from collections.abc import Iterator
@@ -18,26 +18,26 @@ from .examination import Examination
 from .statistics import BINS, ClassScores, confusion
 
 MOST_CLASSES = 16
-"""In the drawing of a confusion matrix: those with the most errors."""
+"""Most classes in the plot of a confusion matrix, chosen by their number of errors."""
 MOST_ROWS = 200
-"""Of a table of classes or labels."""
+"""Most rows in a table of classes or labels."""
 HISTOGRAM_BINS = 24
 MOST_DOTS = 1000
-"""Of a scatter plot."""
+"""Most points in a scatter plot."""
 
 
-def answer_section(task: Task, found: Examination, logged: float | None) -> Section:
-    """Of a run.
+def prediction_section(task: Task, found: Examination, logged: float | None) -> Section:
+    """The section on the quality of a run's predictions.
 
     Args:
-        task: its task.
-        found: what its model said.
-        logged: the objective on the whole split, as its log has it; None: it has none.
+        task: the run's task.
+        found: the examination of its model.
+        logged: the objective on the whole split from the run's log; None where the log has none.
     """
     blocks: list[Block] = [_headline(task, found, logged)]
     if found.split == "valid":
         message = (
-            "These are numbers of the validation data, on which the step was chosen: test data are read at the end."
+            "These numbers are of the validation data, on which the step was chosen. Test data are read at the end."
         )
         blocks.append(Note(message, is_warning=True))
     if isinstance(task, TargetTask):
@@ -49,7 +49,7 @@ def answer_section(task: Task, found: Examination, logged: float | None) -> Sect
         elif isinstance(target, NumberTarget) and found.outputs is not None and found.targets is not None:
             blocks += _numbers(target, found.outputs, found.targets)
     blocks.append(_loss_plot(found))
-    return Section(title="How good the answers are", blocks=tuple(blocks))
+    return Section(title="Quality of the predictions", blocks=tuple(blocks))
 
 
 def _headline(task: Task, found: Examination, logged: float | None) -> Figure:
@@ -73,7 +73,7 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
     assert counts is not None
     scores, what = ClassScores.of(counts), "examples" if found.outputs is not None else "elements"
     if int((scores.support > 0).sum()) < 2:
-        yield Note("All known answers are of one class, so that there is nothing to distinguish here.", is_warning=True)
+        yield Note("All targets are of one class, so that there is nothing to distinguish here.", is_warning=True)
     yield _confusion(counts, names, what)
     if found.reliability is not None:
         yield _reliability(found, what)
@@ -89,15 +89,15 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
         for k in order
     )
     note = (
-        "Precision: of what is predicted to be this class, the share that is. Recall: of this class, the share that is "
-        f"predicted so. F1: their harmonic mean. Support: its {what}."
+        f"Precision: share of this class among the {what} predicted as it. Recall: share of this class that is "
+        f"predicted as it. F1: their harmonic mean. Support: number of {what}."
     )
     if len(names) > MOST_ROWS:
         note += f" The {MOST_ROWS} most frequent of {len(names):,} classes."
     lone = [names[k] for k in range(len(names)) if int(scores.support[k]) == 1]
     if lone and what == "examples":
         lone_names = first_few(lone)
-        yield Note(f"Of {lone_names} there is a single example: its numbers say next to nothing.", is_warning=True)
+        yield Note(f"Classes with a single example: {lone_names}. Their scores mean next to nothing.", is_warning=True)
     columns = ("class", "precision", "recall", "F1", "support")
     yield Table(title="Class by class", columns=columns, rows=rows, note=note)
 
@@ -117,7 +117,7 @@ def _confusion(counts: Tensor, names: tuple[str, ...], what: str) -> Plot:
     rows = [
         {
             "truth": names[a],
-            "answer": names[b],
+            "predicted": names[b],
             "count": int(counts[a, b]),
             "share": float(counts[a, b]) / max(int(size[a]), 1),
         }
@@ -127,10 +127,10 @@ def _confusion(counts: Tensor, names: tuple[str, ...], what: str) -> Plot:
     pairs = [(int(counts[a, b]), a, b) for a, b in (counts - counts.diagonal().diag()).nonzero().tolist()]
     worst = sorted(pairs, key=lambda each: (-each[0], each[1:]))[:20]
     cells: tuple[tuple[Cell, ...], ...] = tuple((names[a], names[b], count) for count, a, b in worst)
-    table = Table(title="What is taken for what", columns=("truth", "answer", what), rows=cells, is_folded=True)
+    table = Table(title="Most frequent confusions", columns=("true", "predicted", what), rows=cells, is_folded=True)
     note = f"Shades are shares of a row. {note}".strip()
     height = max(160, min(520, 26 * len(chosen) + 90))
-    spec = heat(rows, ("answer", "answer"), ("truth", "truth"), ("count", what), height=height)
+    spec = heat(rows, ("predicted", "predicted"), ("truth", "true"), ("count", what), height=height)
     return Plot(title="Confusion matrix", spec=spec, table=table, note=note, is_half=len(chosen) <= 12)
 
 
@@ -149,14 +149,14 @@ def _reliability(found: Examination, what: str) -> Plot:
         if reliability.count[k] > 0
     ]
     share = {"domain": [0, 1]}
-    tooltip = hint(("sure", "mean probability"), ("right", "share that is right"), ("count", what))
+    tooltip = hint(("sure", "mean probability"), ("right", "share correct"), ("count", what))
     layers = [
         {
             "mark": {"type": "rect", "fill": "var(--hue-0)", "fillOpacity": 0.55},
             "encoding": {
-                "x": axis("from", "probability of the answer", scale=share),
+                "x": axis("from", "predicted probability", scale=share),
                 "x2": {"field": "to"},
-                "y": axis("right", "share that is right", scale=share),
+                "y": axis("right", "share correct", scale=share),
                 "y2": {"datum": 0},
                 "tooltip": tooltip,
             },
@@ -172,10 +172,10 @@ def _reliability(found: Examination, what: str) -> Plot:
         },
     ]
     cells = tuple((f"{row['from']:.1f} to {row['to']:.1f}", row["sure"], row["right"], row["count"]) for row in rows)
-    columns = ("probability", "mean probability", "share that is right", what)
+    columns = ("probability", "mean probability", "share correct", what)
     note = (
-        f"Expected calibration error {reliability.error:.3f}: the mean gap between how sure an answer is and how often "
-        "such answers are right. On the dashed line both are equal; below it the model is too sure."
+        f"Expected calibration error {reliability.error:.3f}: the mean gap between the probability of predictions and "
+        "the share that is correct. On the dashed line both are equal; below it the model is overconfident."
     )
     table = Table(title="Reliability", columns=columns, rows=cells, is_folded=True)
     return Plot(title="Reliability", spec=chart(rows, layers), table=table, note=note, is_half=True)
@@ -204,7 +204,7 @@ def _numbers(target: NumberTarget, outputs: Tensor, targets: Tensor) -> Iterator
     step = -(-len(number) // MOST_DOTS)
     for k, name in enumerate(target.names[:6]):
         rows = [
-            {"truth": a, "answer": b, "error": b - a}
+            {"truth": a, "predicted": b, "error": b - a}
             for a, b in zip(truth[::step, k].tolist(), number[::step, k].tolist(), strict=True)
         ]
         yield _scatter(rows, name, float((number[:, k] - truth[:, k]).abs().mean()))
@@ -227,8 +227,8 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
             "mark": {"type": "circle", "color": "var(--hue-0)", "opacity": 0.55, "size": 28},
             "encoding": {
                 "x": away_from_zero("truth", f"true {name}"),
-                "y": away_from_zero("answer", f"predicted {name}"),
-                "tooltip": hint(("truth", "true"), ("answer", "predicted")),
+                "y": away_from_zero("predicted", f"predicted {name}"),
+                "tooltip": hint(("truth", "true"), ("predicted", "predicted")),
             },
         },
         {
@@ -237,7 +237,7 @@ def _scatter(rows: list[Row], name: str, error: float) -> Plot:
             "encoding": {"x": axis("a", ""), "y": axis("a", "")},
         },
     ]
-    cells = tuple((row["truth"], row["answer"], row["error"]) for row in rows[:40])
+    cells = tuple((row["truth"], row["predicted"], row["error"]) for row in rows[:40])
     table = Table(
         title=f"{name}: predicted and true", columns=("true", "predicted", "error"), rows=cells, is_folded=True
     )
@@ -280,5 +280,5 @@ def _residuals(errors: Tensor, name: str) -> Plot:
 def _loss_plot(found: Examination) -> Plot:
     losses = torch.where(found.losses.isfinite(), found.losses, 0.0)
     high = float(losses.quantile(0.5)) if len(losses) else 0.0
-    note = f"Half of the examples lose at most {high:.4g}; those that lose the most are shown under Examples."
+    note = f"Half of the examples have a loss of at most {high:.4g}; the highest losses are shown under Examples."
     return _histogram_plot(_histogram(losses), "Loss of single examples", "loss", note)
