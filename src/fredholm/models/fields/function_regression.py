@@ -48,7 +48,7 @@ _ROUNDING = 1e-13
 
 
 @final
-class FunctionRegression(SavedModel):
+class FunctionRegression(ClosedFormModel):
     """Predicts functions by a kernel on distances to training functions, or by a linear operator; in closed form.
 
     Args:
@@ -111,7 +111,7 @@ class FunctionRegression(SavedModel):
         self.config = config
         given, wanted = _count(config.given), _count(config.wanted)
         wide, n = torch.float64, config.num_functions
-        # float64 even where other weights have 16 bits: large terms of both signs cancel
+        # float64, since large terms of both signs cancel
         self.register_buffer("functions", torch.zeros(n, given * config.num_channels, dtype=wide))
         self.register_buffer("dual", torch.zeros(n, wanted * config.num_outputs, dtype=wide))
         self.register_buffer("offset", torch.zeros(wanted * config.num_outputs, dtype=wide))

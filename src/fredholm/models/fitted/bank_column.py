@@ -29,6 +29,7 @@ from typing import Generic, NamedTuple, TypeVar, final
 import torch
 from torch import Tensor, nn
 
+from fredholm._precision import without_autocast
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.fitted.filter_bank import FilterBank
@@ -235,7 +236,8 @@ class FileColumn(BankColumn[Cells]):
     @final
     def _projected(self, features: Tensor) -> Tensor:
         """Coordinates of features along the directions `(B, num_directions)`."""
-        return features.to(self.directions.dtype) @ self.directions - self.middle
+        with without_autocast(features):
+            return features.to(self.directions.dtype) @ self.directions - self.middle
 
     @final
     def _with_missing(self, found: Tensor, exists: Tensor) -> Tensor:
@@ -349,7 +351,7 @@ class ImageColumn(FileColumn[ImageCells]):
 
     def _predict(self, cells: ImageCells) -> tuple[Tensor, Tensor]:
         features = self.bank.features(self._pixels(cells.images))
-        return self.bank.head(features.to(self.bank.head.weight.dtype)), features
+        return self.bank.head(features), features
 
     def _pixels(self, images: Tensor) -> Tensor:
         """Standardised pixels."""

@@ -92,7 +92,7 @@ class BoostedTrees(CoordinateModel):
 
     def forward(self, coordinates: Tensor) -> Tensor:
         """Maps `(B, d)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
-        leaves, threshold, total = (at_least_float32(each) for each in (self.leaves, self.threshold, self.bias))
+        leaves, threshold, total = self.leaves, self.threshold, self.bias
         x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
         start = torch.arange(leaves.shape[1], device=x.device) * leaves.shape[2]
         for k in range(FOLDS):
@@ -114,8 +114,8 @@ class BoostedTrees(CoordinateModel):
             if len(trees) - count >= PATIENCE:
                 break
         self.coordinate.zero_()
-        self.threshold.copy_(torch.tensor(_NEVER))  # infinity in dtypes of a smaller range
-        gains = torch.zeros_like(at_least_float32(self.gains))
+        self.threshold.fill_(_NEVER)
+        gains = torch.zeros_like(self.gains)
         boxes = wanted.new_zeros(*self.leaves.shape[:-1], wanted.shape[1])
         for t, tree in enumerate(trees[:count]):
             self.coordinate[:, t] = tree.coordinate
@@ -144,9 +144,8 @@ class _Trees(NamedTuple):
 class _Growth:
     """State of boosting for all folds at once: residuals of Y, `(FOLDS, n, c)`, and gains of the coordinates."""
 
-    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor, dtype: torch.dtype = torch.float32) -> None:
-        # in the dtype of saved thresholds, so that a model predicts as it did while it was grown
-        edges = torch.stack([_edges(column) for column in x.T]).to(dtype).to(x.dtype)
+    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor) -> None:
+        edges = torch.stack([_edges(column) for column in x.T])
         self.edges = edges[:, : max(1, int(edges.isfinite().sum(1).max()))].contiguous()
         # x > edges[b] where its bin is above b
         self.bins = torch.searchsorted(self.edges, x.T.contiguous()).T.to(torch.int16)

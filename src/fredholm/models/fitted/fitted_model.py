@@ -17,7 +17,7 @@ from fredholm.models.fitted.ridge_head import Readout, Regressand, check_groups
 Inputs = TypeVar("Inputs")
 
 
-class FittedModel(SavedModel, abc.ABC, Generic[Inputs]):
+class FittedModel(ClosedFormModel, abc.ABC, Generic[Inputs]):
     """A model that is fitted to its training data in closed form, without gradient steps."""
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class Solution(NamedTuple):
     left_out: Tensor
 
 
-class CoordinateModel(SavedModel, abc.ABC):
+class CoordinateModel(ClosedFormModel, abc.ABC):
     """A model that is fitted to coordinates of its training examples; its outputs are linear in its weights.
 
     Args:
@@ -141,7 +141,7 @@ class CoordinateModel(SavedModel, abc.ABC):
 
     @abc.abstractmethod
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
-        """See `solve`; x is float64 and representable in the model's dtype, at least float32."""
+        """See `solve`; x is float64 and representable in the model's dtype."""
 
     @final
     @torch.no_grad()

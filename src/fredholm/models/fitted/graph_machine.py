@@ -134,16 +134,10 @@ class GraphMachine(FittedModel[GraphBatch]):
     @torch.no_grad()
     def numbers(self, inputs: GraphBatch) -> Tensor:
         """Returns summaries of graphs and roots of counts, `(B, numbers)`; NaN where one is not defined."""
-        values, domain = self._signal(inputs)
+        values, domain = read_graphs(self.bank.encoder, inputs)
         of_edges = domain.edge_features
         if of_edges is not None:
             of_edges = of_edges.double() - self.least_of_edges.double()
         found = summarise_graphs(values.double() - self.least.double(), domain, of_edges, self.num_of_each)
         # in float32 whatever the weights are, since of quantiles that are numbers themselves ranks depend on each digit
         return torch.cat([found.float(), self.colours(inputs, domain, torch.float32)], 1)
-
-    def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:
-        """Features of the nodes, and their domain."""
-        u, domain = self.bank.encoder(inputs)
-        assert isinstance(domain, Graph)
-        return u, domain

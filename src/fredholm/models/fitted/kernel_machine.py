@@ -118,7 +118,7 @@ class KernelMachine(CoordinateModel):
         check_count("models.KernelMachine", "num_centres", num_centres)
         check_count("models.KernelMachine", "num_rounds", num_rounds, least=0)
         self.num_rounds = num_rounds
-        # float64 even where other weights have 16 bits: a smooth kernel's large terms cancel
+        # float64, since a smooth kernel's large terms cancel
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates, dtype=torch.float64))
         self.register_buffer("relevance", torch.ones(2, num_coordinates, dtype=torch.float64))

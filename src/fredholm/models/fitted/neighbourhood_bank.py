@@ -161,18 +161,12 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
 
     def features(self, inputs: GraphBatch) -> Tensor:
         """Returns the features for the head, `(B, 2 num_waves + num_colours)`: m, s, and the roots of counts."""
-        u, domain = self._signal(inputs)
+        u, domain = read_graphs(self.encoder, inputs)
         with without_autocast(u):
             found = self._waves(u.to(self.directions.dtype), domain)
             if self.colours is None:
                 return found
             return torch.cat([found, self.colours(inputs, domain, found.dtype)], 1)
-
-    def _signal(self, inputs: GraphBatch) -> tuple[Tensor, Graph]:
-        """Features of the nodes, and their domain."""
-        u, domain = self.encoder(inputs)
-        assert isinstance(domain, Graph)
-        return u, domain
 
     def _waves(self, u: Tensor, domain: Graph) -> Tensor:
         """Returns m and s, `(B, 2 num_waves)`, of features `(B, N, F)`."""

@@ -136,7 +136,7 @@ def shares_of(count: int) -> list[tuple[float, ...]]:
 
 
 @final
-class RidgeHead(SavedModel):
+class RidgeHead(ClosedFormModel):
     """A linear map from features to outputs, fitted by ridge regression.
 
     Args:
@@ -183,8 +183,9 @@ class RidgeHead(SavedModel):
         self.register_buffer("error", unknown, persistent=False)  # only the fit sets it
 
     def forward(self, features: Tensor) -> Tensor:
-        """Maps `(..., num_features)` to outputs `(..., num_outputs)`."""
-        return F.linear(features, self.weight, self.bias)
+        """Maps `(..., num_features)` to outputs `(..., num_outputs)`, in the dtype of the weights at all times."""
+        with without_autocast(features):
+            return F.linear(features.to(self.weight.dtype), self.weight, self.bias)
 
     @torch.no_grad()
     def fit(

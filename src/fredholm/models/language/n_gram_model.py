@@ -19,7 +19,7 @@ STRETCHES = 8
 
 
 @final
-class NGramModel(LanguageModel):
+class NGramModel(ClosedFormModel, LanguageModel):
     """Interpolated n-grams of tokens, in closed form but for the weights of bins (Jelinek and Mercer, 1980).
 
         p_k(w | c) = λ(c) p_{k-1}(w | c') + (1 - λ(c)) N(c w) / N(c),        p_{-1} = 1 / V
