@@ -1,4 +1,4 @@
-"""When the samples of a series are: evenly in time, or once in so many months."""
+"""The times of samples: evenly spaced, or once in a fixed number of months."""
 
 import datetime
 import math
@@ -55,7 +55,7 @@ class Clock:
         return found
 
     def may_be(self, other: "Clock") -> bool:
-        """Whether both are one clock, as far as they know of zones."""
+        """Whether both are the same clock, if an unknown zone may be any."""
         is_known = None not in (self.has_zone, other.has_zone)
         return self == (other if is_known else replace(other, has_zone=self.has_zone))
 
@@ -76,7 +76,7 @@ class Clock:
         return found.astype(np.int64)
 
     def day(self, times: np.ndarray) -> int:
-        """At which day of their months samples are; 31: at the last, and 0: the step is no number of months."""
+        """The day of the month of the samples; 31: the last day, 0: the step is not in months."""
         if not self.in_months:
             return 0
         moments = [_moment(time) for time in times.tolist()]
@@ -84,7 +84,7 @@ class Clock:
         return 31 if are_last else max(moment.day for moment in moments)
 
     def after(self, time: float, steps: int, day: int = 0) -> float:
-        """The time so many steps later.
+        """The time `steps` steps later.
 
         Args:
             time: of a sample.
@@ -100,9 +100,9 @@ class Clock:
         ).timestamp()
 
     def text(self, time: float) -> str | float:
-        """The time as it is written: a number, or an ISO 8601 date.
+        """The time as text: a number, or an ISO 8601 date.
 
-        Of whole days at midnight it is a date alone, and of dates with a zone a time of UTC.
+        A date alone for whole days at midnight; with a zone, a time in UTC.
         """
         if not self.is_dated:
             return time

@@ -1,21 +1,21 @@
-"""What channels that are known ahead, such as prices or holidays, do to those that are predicted.
+"""The effect of channels that are known ahead, such as prices or holidays, on the predicted channels.
 
 Legend
     x_t (K,)     the known channels at sample t, divided by their deviations in training
-    f_t (p,)     x_t, of a channel that is bent also (x_t - k)₊ for knots k at quartiles of training; and all these of
-                 the last L samples before t
-    u            what a window counts in: 1, or the mean size or the deviation of its last samples
-    y_t = u β f_t + η_t     a channel that is predicted;  η is what is seen and predicted in its place
-    P            what a structure says of the next sample by those before it (`structure.py`), of any series
+    f_t (p,)     the features: x_t, for a bent effect also (x_t - k)₊ with knots k at quartiles of training, and all
+                 these at the last L samples before t
+    u            the unit of a window: 1, or the mean size or the deviation of its last samples
+    y_t = u β f_t + η_t     a predicted channel;  models see and predict η in its place
+    P            the forecast of a structure for the next sample from those before it (`structure.py`)
     β            argmin Σ_t ((y_t - P y - u β (f_t - P f)) / q)² + λ |β|², where q is the mean change of y in a series
 
-P takes off y and f alike what η is known by before, so that what is left of η is about white, and β the generalised
-least squares of a regression with errors that follow a structure. One β serves all steps of a horizon, and is learnt
-from all samples. λ, L, u, P, whether there are knots, and whether there is β at all, are those with the smallest errors
-on stretches of the training part that are left out.
+P is subtracted from y and f alike, which leaves η about white, so β is the generalised least squares estimate of a
+regression whose errors follow a structure. One β serves all steps of a horizon, and is estimated from all samples. λ,
+L, u, P, the use of knots, and the use of any β at all, are chosen by cross-validation over stretches of the training
+part.
 
 Source: Harvey, Forecasting, structural time series models and the Kalman filter (1989), section 3.4, for β by
-innovations. Deviation: structures are a few, chosen by left-out errors in place of the likelihood.
+innovations. Deviation: structures come from a small grid, chosen by left-out errors in place of the likelihood.
 """
 
 import itertools
@@ -31,32 +31,32 @@ from .structure import MOST_TRIED, candidate_structures, factored, mean_changes,
 from .windows import Ranges, WindowSet
 
 Unit = Literal["one", "size", "deviation"]
-"""Whether u is 1, or the mean size or the deviation of what is seen."""
+"""The unit u: 1, or the mean absolute value or the deviation of the samples seen."""
 PENALTIES = torch.logspace(-4, 2, 13, dtype=torch.float64)
-"""λ that are tried, in multiples of the mean square of what β is of."""
+"""Candidates of λ, in multiples of the mean square of the features."""
 LAGS = (0, 1, 3, 7)
-"""L that are tried, fewer than the samples that are read at least."""
+"""Candidates of L, fewer than the samples that are read at least."""
 MOST_FEATURES = 60
-"""That are more than those of the samples alone."""
+"""The largest number of features that is tried."""
 CHUNK = 128
 """Rows whose features are computed at a time."""
 QUARTILES = (0.25, 0.5, 0.75)
 LEAST_LEVELS = 8
-"""Values of a channel that has knots, at least."""
+"""The fewest distinct values of a channel with knots."""
 SURE = 8.0
-"""Twice the gain in log likelihood, of all samples, that more features must have over fewer, or over none."""
+"""The margin in twice the log likelihood of all samples by which more features must beat fewer, or none."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What known channels do to one that is predicted.
+    """The effect of the known channels on one predicted channel.
 
     Args:
         unit: u.
         lags: L.
         is_bent: whether there are knots.
-        weights: β; (): they do nothing.
+        weights: β; (): no effect.
     """
 
     unit: Unit
@@ -68,13 +68,13 @@ class Part:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What known channels do to those that are predicted.
+    """The effect of the known channels on the predicted ones.
 
     Args:
         deviation: of each known channel in training.
-        knots: of each, in units of it.
-        reach: samples of a window that u is of, at its end.
-        parts: of each channel that is predicted.
+        knots: of each known channel, in units of its deviation.
+        reach: the number of samples at the end of a window from which u is computed.
+        parts: the effect on each predicted channel.
     """
 
     deviation: tuple[float, ...]
@@ -83,11 +83,11 @@ class Effect:
     parts: tuple[Part, ...]
 
     def of(self, seen: Tensor, x: Tensor) -> Tensor:
-        """u β f_t at some samples, `(n, T, F)`.
+        """The effect u β f_t at T samples, `(n, T, F)`.
 
         Args:
-            seen: what is predicted, of the samples of windows that are seen, `(n, N, F)`, with N of `reach` at least.
-            x: the known channels `(n, T, K)`; before the first sample they are as there.
+            seen: the predicted channels at the samples seen, `(n, N, F)`, with N at least `reach`.
+            x: the known channels `(n, T, K)`; before the first sample they keep its values.
         """
         found = list[Tensor]()
         for f, part in enumerate(self.parts):
@@ -104,12 +104,12 @@ class Effect:
         return self.of(windows.seen()[..., list(columns)], windows.around())[:, windows.context :]
 
     def size(self, part: Part) -> int:
-        """How many features a part has."""
+        """The number of features p of a part."""
         pieces = len(self.deviation) + (sum(map(len, self.knots)) if part.is_bent else 0)
         return pieces * (1 + part.lags)
 
     def features(self, x: Tensor, lags: int, *, is_bent: bool) -> Tensor:
-        """f of known channels `(n, T, K)`, `(n, T, p)`."""
+        """The features f of known channels `(n, T, K)`, `(n, T, p)`."""
         z = x / torch.tensor(self.deviation, dtype=x.dtype, device=x.device)
         pieces = [z]
         if is_bent:
@@ -124,7 +124,7 @@ class Effect:
 
 
 def left(effect: Effect | None, windows: WindowSet, columns: Sequence[int], count: int) -> Tensor:
-    """What an effect leaves of the last samples of windows, of the channels that are predicted, `(n, count, F)`."""
+    """The last samples of the predicted channels before windows, less the effect, `(n, count, F)`."""
     before = windows.before(count)[..., list(columns)]
     if effect is None:
         return before
@@ -132,7 +132,7 @@ def left(effect: Effect | None, windows: WindowSet, columns: Sequence[int], coun
 
 
 def _unit(seen: Tensor, unit: Unit) -> Tensor:
-    """u of samples `(n, N)`, `(n,)`."""
+    """The unit u of samples `(n, N)`, `(n,)`."""
     if unit == "size":
         return seen.abs().mean(1)
     return seen.std(1, correction=0) if unit == "deviation" else torch.ones_like(seen[:, 0])
@@ -148,14 +148,14 @@ def learn_effect(
     season: int,
     reach: int,
 ) -> Effect | None:
-    """The effect that predicts the next sample of some series best, in the mean square; None: that is none.
+    """The effect with the smallest mean squared error on the next samples of series; None: no effect is better.
 
     Args:
         values, truth: of each series; see `WindowSet`.
-        ends: where what may be looked at ends.
-        columns, known: the channels that are predicted, and those that are known ahead.
-        season: m; 1: there is none.
-        reach: samples that u is of, at most.
+        ends: the number of samples of each series that may be used.
+        columns, known: the predicted channels, and those that are known ahead.
+        season: m; 1: no season.
+        reach: the most samples from which u is computed.
     """
     count = read_before(min(ends), 1, season)
     if count is None:
@@ -197,9 +197,9 @@ def _knots(column: Tensor) -> tuple[float, ...]:
 
 @final
 class _Rows(NamedTuple):
-    """Samples of a channel that is predicted: those before `(r, n)`, the next one, q and stretch `(r,)`.
+    """Samples of a predicted channel: those before `(r, n)`, the next one, its q and its stretch `(r,)`.
 
-    Beside them what is known ahead, `(r, n + 1, K)`, and P of structures, `(S, n)`.
+    With them the known channels, `(r, n + 1, K)`, and P of the structures, `(S, n)`.
     """
 
     before: Tensor
@@ -210,13 +210,13 @@ class _Rows(NamedTuple):
     steps: Tensor
 
     def innovations(self, before: Tensor, after: Tensor) -> Tensor:
-        """What no structure says, of p series of which samples `(r, n, p)` are before one `(r, p)`: `(r, S, p)`."""
+        """Errors of each structure on samples `(r, p)` after others `(r, n, p)`, `(r, S, p)`."""
         last = before[:, -1]
         fitted = torch.einsum("rnp,sn->rsp", before - last[:, None], self.steps)
         return (after - last)[:, None] - fitted
 
     def fits(self, effect: Effect, part: Part) -> "_Fits":
-        """Of the features of a part."""
+        """The sums for the features of a part."""
         found = list[_Fits]()
         for group in self.stretch.unique():
             own = (self.stretch == group).nonzero()[:, 0]
@@ -238,7 +238,7 @@ class _Rows(NamedTuple):
 
 @final
 class _Choice(NamedTuple):
-    """The mean square of left-out errors, and the structure and λ that have it."""
+    """The smallest sum of squared left-out errors, with its structure and λ."""
 
     error: float
     structure: int
@@ -247,8 +247,13 @@ class _Choice(NamedTuple):
 
 @final
 class _Fits(NamedTuple):
-    """Sums over the rows of stretches: of products of what structures leave of features `(G, S, p, p)`, of these with
-    what they leave of what is predicted `(G, S, p)`, and of squares of that `(G, S)`."""
+    """Sums over the rows of each stretch, for each structure.
+
+    Attributes:
+        gram: products of the errors on features, `(G, S, p, p)`.
+        cross: products of these with the errors on the predicted channel, `(G, S, p)`.
+        square: squares of the latter, `(G, S)`.
+    """
 
     gram: Tensor
     cross: Tensor
@@ -256,11 +261,11 @@ class _Fits(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[_Fits]", by: Callable[[Tensor, int], Tensor]) -> "_Fits":
-        """Of several, stacked and then joined along that."""
+        """The sums of several parts, stacked and reduced along the new dimension."""
         return cls(*(by(torch.stack(each), 0) for each in zip(*parts, strict=True)))
 
     def best(self) -> _Choice:
-        """That with the smallest sum of squares of left-out errors."""
+        """The structure and λ with the smallest sum of squared left-out errors."""
         gram, cross = self.gram.sum(0) - self.gram, self.cross.sum(0) - self.cross
         errors = list[Tensor]()
         for multiple in PENALTIES:
@@ -272,7 +277,7 @@ class _Fits(NamedTuple):
         return _Choice(float(every[multiple, structure]), structure, float(PENALTIES[multiple]))
 
     def solve(self, choice: _Choice) -> Tensor:
-        """β `(p,)`."""
+        """The coefficients β `(p,)`."""
         gram, cross = self.gram.sum(0)[choice.structure], self.cross.sum(0)[choice.structure]
         return torch.linalg.solve(_penalised(gram, choice.penalty), cross[:, None])[:, 0]
 
@@ -283,10 +288,10 @@ def _penalised(gram: Tensor, multiple: Tensor | float) -> Tensor:
 
 
 def _part(rows: _Rows, effect: Effect) -> Part:
-    """That with the smallest left-out errors: of all structures with plain features, of its structure of all features,
-    and with these of all structures again.
+    """The part with the smallest left-out errors.
 
-    What is not surely better than what is simpler is not taken.
+    A structure is chosen with plain features, then features with that structure, then a structure with these. More
+    features must be better than fewer, or none, by the margin SURE.
     """
     plain, margin = Part(unit="one", lags=0, is_bent=False, weights=()), math.exp(-SURE / len(rows.q))
     fits = rows.fits(effect, plain)

@@ -1,4 +1,4 @@
-"""How far forecasts are from what came."""
+"""Error metrics of forecasts."""
 
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def forecast_metrics(target: NumberTarget) -> "dict[str, Metric]":
-    """`mase`, that of the seasonal naive forecast, errors in the unit of the data, and the mean `loss`.
+    """The metrics: `mase`, MASE of the seasonal naive forecast, errors in the unit of the data, and the mean `loss`.
 
-    Of quantiles also `quantile_loss`, the mean of the quantile loss in units of q, and, of several, `coverage`.
+    With quantiles also `quantile_loss`, the mean quantile loss in units of q, and, with several, `coverage`.
 
     Raises:
         ImportError: torchmetrics is not installed.
@@ -30,11 +30,11 @@ def forecast_metrics(target: NumberTarget) -> "dict[str, Metric]":
 def add_errors(
     metrics: "dict[str, Metric]", target: NumberTarget, levels: Tensor, number: Tensor, batch: dict[str, Tensor]
 ) -> None:
-    """Adds those of all metrics but the loss.
+    """Updates all metrics but the loss.
 
     Args:
         metrics: see `forecast_metrics`.
-        target: what was predicted.
+        target: the target of the model.
         levels, number: see `in_unit`.
         batch: `answers` and `naive` `(B, H, F)`, and q as `error_scale` `(B, 1, F)`.
     """

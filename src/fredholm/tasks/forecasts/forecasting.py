@@ -1,11 +1,11 @@
-"""Predicting how series go on.
+"""The task of forecasting: predicts the next samples of series.
 
 Legend
-    N, H, m      context, horizon and season, in samples        y_t (F,)  the channels that are predicted, at sample t
-    l, s         of a window: its last value, and its deviation, at least FLOOR of the channel's in training
-    b_h          what its answers are counted from: l, or what a `Base` says of up to 400 samples
-                 (with channels that are known ahead all three are of what their `Effect` leaves, which b_h has added)
-    z            (y_{t+h} - b_h) / s, h = 1 .. H, what a model predicts of a window that ends with sample t
+    N, H, m      context, horizon and season, in samples        y_t (F,)  the predicted channels at sample t
+    l, s         of a window: its last value, and its deviation, at least FLOOR times that of the channel in training
+    b_h          its base forecast: l, or that of a `Base` from up to 400 samples
+                 (with known channels all three are computed after their `Effect` is removed, and b_h adds it back)
+    z            (y_{t+h} - b_h) / s, h = 1 .. H, the prediction of a model for a window that ends with sample t
 
     seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
     MASE    the mean of |y - ŷ| / q, where q is the mean of |y_t - y_{t-m}| over the training part of a series
@@ -70,18 +70,18 @@ CHUNK = 256
 """Windows that are fitted or predicted at a time."""
 MOST_LAGS = 1024
 CONTEXTS = (1, 2, 3, 6, 9)
-"""Contexts that a fitted model tries, in units of the first."""
+"""Candidate contexts of a fitted model, in multiples of the shortest."""
 AS_GOOD = 1.03
-"""Times the smallest error that a shorter context may have: what it sees is nearer to what is predicted."""
+"""The factor over the smallest error within which the shortest context is taken."""
 MOST_SEEN, LEAST_PREDICTED = 1 << 14, 30
-"""Numbers that a window of a longer context may hold, and answers side by side by which it is compared."""
+"""The most numbers in a window of a longer context, and the fewest disjoint answers to compare it by."""
 ENDS: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
-"""Of quantiles that are shown, which, and as what."""
+"""The quantiles that are shown, with their roles."""
 BASES = (0.5, 1.0)
-"""Shares of structures in what answers are counted from that a fitted model tries beside 0."""
+"""Shares of the structures in the base forecast that a fitted model tries beside 0."""
 
 FEW = 300
-"""Windows up to which the gain is chosen by predicting ahead, by fits to what is before, and not by left-out errors."""
+"""The most windows for which the gain is chosen by forward validation rather than by cross-validation."""
 
 
 def _linear() -> FilterBank.Config:
@@ -90,7 +90,7 @@ def _linear() -> FilterBank.Config:
 
 @final
 class Forecasting(SplitTask[WindowSet]):
-    """A model on windows of long series that predicts what comes after them.
+    """Forecasts of the samples after windows of long series.
 
     A split is one by time: the last samples of every series are for the test, those before them for validation, and
     no window of the training part reaches into either. Each window is seen and predicted in its own scale. Metrics
@@ -124,10 +124,10 @@ class Forecasting(SplitTask[WindowSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Of the training part. `deviation` is that of each channel, over all series; 1 of a constant one.
+        """Facts of the training part. `deviation` is that of each channel over all series, 1 for a constant one.
 
-        `known` channels are known ahead, and `effect` is what they do; None: nothing, in samples by themselves. `base`
-        is what answers are counted from, None where it is the last value.
+        `known` channels are known ahead, and `effect` is their effect, None if there is none. `base` is the base
+        forecast, None for the last value.
         """
 
         target: NumberTarget
@@ -154,12 +154,12 @@ class Forecasting(SplitTask[WindowSet]):
 
         @property
         def num_read(self) -> int:
-            """Samples of a series that are read, at most."""
+            """The most samples of a series that are read."""
             return max(self.context, self.base.most if self.base else 0)
 
         @property
         def least_read(self) -> int:
-            """Samples that a series must have."""
+            """The fewest samples that a series must have."""
             return max(self.context, self.base.least if self.base else 0)
 
     @dataclass(frozen=True, kw_only=True)
@@ -268,12 +268,12 @@ class Forecasting(SplitTask[WindowSet]):
 
     @property
     def facts(self) -> Facts:
-        """Of the training part."""
+        """The facts of the training part."""
         return self._facts
 
     @property
     def learns_by_steps(self) -> bool:
-        """As the model says."""
+        """Whether the model is trained by gradient steps."""
         return self.config.model.learns_by_steps
 
     @cached_property
@@ -305,7 +305,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     @cached_property
     def _base(self) -> Base | None:
-        """As the facts have it, or by the training part."""
+        """The base forecast, from the facts or from the training part."""
         if self._known is not None:
             return self._known.base
         if not (share := self.config.base):
@@ -319,12 +319,12 @@ class Forecasting(SplitTask[WindowSet]):
         return replace(found, share=share)
 
     def _structured(self) -> Base | None:
-        """See `learn_base`: by the training part, with all share."""
+        """The base forecast of the training part with a share of 1, see `learn_base`."""
         return self._history.base(self._shape.horizon, self._shape.season, self._effect)
 
     @cached_property
     def _effect(self) -> Effect | None:
-        """As the facts have it, or by the training part; what it counts in is of a context of the first length."""
+        """The effect, from the facts or from the training part; its unit is that of the shortest context."""
         if self._known is not None:
             return self._known.effect
         context, horizon, season = self._shape
@@ -410,12 +410,12 @@ class Forecasting(SplitTask[WindowSet]):
         return self.config.model.build(self._frame.sampling, self._facts.target.num_outputs)
 
     def best_reading(self) -> tuple[int, float]:
-        """The context and the base that predict left-out stretches of the training part best; each as given, if it is.
+        """The context and the share of the base with the smallest cross-validation error; a given one is kept.
 
-        Tried are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series and
-        MOST_SEEN numbers, that leave LEAST_PREDICTED answers to be predicted; of those the shortest is taken whose
-        error is up to AS_GOOD times the smallest. With it and with the first of them BASES are tried. Errors are
-        absolute, in units of q, of the samples that can be predicted from the longest one.
+        The contexts are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series
+        and MOST_SEEN numbers, if they leave LEAST_PREDICTED answers. The shortest with an error of at most AS_GOOD
+        times the smallest is taken. BASES are tried with it and with the shortest of all. Errors are absolute, in
+        units of q, over the samples that the longest context can predict.
         """
         config, facts, ends = self.config, self._facts, torch.tensor([end for end, _ in self._history.ends])
         places, most = self.splits.train.places, min(int(ends.min()) * 2 // 3, MOST_SEEN // len(facts.channels))
@@ -446,7 +446,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     @torch.no_grad()
     def _left_out_error(self, start: int) -> float:
-        """The mean absolute error in units of q, of samples from `start` on by a fit without their stretch."""
+        """The cross-validation error: mean absolute, in units of q, over samples from `start` on."""
         with torch.random.fork_rng(devices=[]):  # what a model draws changes nothing of the run
             model = self.model()
             assert isinstance(model, FittedModel)
@@ -463,7 +463,7 @@ class Forecasting(SplitTask[WindowSet]):
             self._fit(model, device)
 
     def _fit(self, model: FittedModel[SeriesBatch], device: torch.device) -> Tensor:
-        """Fits a model to all training windows; the outputs of each by a fit without its stretch."""
+        """Fits a model to all training windows; returns their cross-validation outputs."""
         train = self.splits.train
         batches: list[tuple[SeriesBatch, Tensor]] = []
         for indices in torch.arange(len(train)).split(CHUNK):
@@ -476,9 +476,10 @@ class Forecasting(SplitTask[WindowSet]):
 
     @torch.no_grad()
     def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
-        """The one of GAINS by which fits to all that is before a stretch predict it best; None: there is no such fit.
+        """The gain of GAINS that is best in forward validation; None: there are too few windows.
 
-        Of the second half of the stretches. What lies on both sides of one says of it what no forecast knows.
+        Each stretch of the second half is predicted by a fit to all windows before it. Cross-validation would see
+        samples on both sides, which no forecast knows.
         """
         train, target, horizon = self.splits.train, self._facts.target, self._facts.horizon
         ends = torch.tensor([end for end, _ in self._history.ends])[train.places[:, 0]]
@@ -506,7 +507,7 @@ class Forecasting(SplitTask[WindowSet]):
         return {name: batch[name] for name in ("values", "targets")}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Likewise of another split, with all that metrics need.
+        """A batch of another split, with all that the metrics need.
 
         `scale` and `error_scale` (B, 1, F), `base`, `naive` and `answers` (B, H, F), in the unit of the data.
         """
@@ -526,9 +527,9 @@ class Forecasting(SplitTask[WindowSet]):
         return torch.stack(found)
 
     def error_scale(self, values: Tensor) -> Tensor:
-        """q of the channels that are predicted, float64 `(1, F)`, of what is known of a series, `(T, C)`.
+        """q of the predicted channels, float64 `(1, F)`, from the known samples of a series, `(T, C)`.
 
-        Where it is 0, the deviation of the channel in training.
+        If it is 0, the deviation of the channel in training.
         """
         facts, columns = self._facts, self._facts.columns
         y = values[:, columns]
@@ -538,7 +539,7 @@ class Forecasting(SplitTask[WindowSet]):
         return torch.where(error > 1e-9 * spare, error, spare)[None]
 
     def _naive(self, windows: WindowSet) -> Tensor:
-        """The last season again, `(n, H, F)`; where there are fewer samples before, all of them."""
+        """The seasonal naive forecast, `(n, H, F)`; with less than a season before, it repeats all samples."""
         found, columns = list[Tensor](), self._facts.columns
         for i, at in windows.places.tolist():
             season = min(self._facts.season, at)  # which may be more than is seen
@@ -597,14 +598,14 @@ class Forecasting(SplitTask[WindowSet]):
         )
 
     def num_targets(self, batch: Batch) -> int:
-        """One a window."""
+        """The number of windows."""
         return len(batch["targets"])
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(SeriesBatch(batch["values"])).float()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """That of the target, of scaled numbers, summed over windows."""
+        """The loss of the target on scaled numbers, summed over windows."""
         return self._facts.target.losses(self._outputs(model, batch), batch["targets"]).sum()
 
     def metrics(self) -> "dict[str, Metric]":
@@ -648,17 +649,17 @@ class Forecasting(SplitTask[WindowSet]):
 
     @torch.no_grad()
     def forecasts(self, model: nn.Module, series: Sequence[LongSeries], device: torch.device) -> tuple[Tensor, Tensor]:
-        """What comes after the end of some series, in the unit of the data.
+        """Forecasts after the end of series, in the unit of the data.
 
         Args:
             model: of this task, on `device`, in evaluation mode.
-            series: with the channels of training, each at least as long as the context. Where channels are known ahead,
-                what comes after the last observed sample is predicted, and these are known there (`check`).
-            device: where to compute.
+            series: with the channels of training, each at least as long as the context. With known channels the
+                samples after the last observed one are predicted, and must have known values (`check`).
+            device: the device of the model.
 
         Returns:
-            Every level that is predicted, float64 `(n, H, F, Q)`, ascending, and the one that stands for the number,
-            `(n, H, F)`, both on the CPU. Q is 1 where the mean is predicted.
+            Every predicted level, float64 `(n, H, F, Q)`, ascending, and the point forecast `(n, H, F)`, both on the
+            CPU. Q is 1 if the mean is predicted.
         """
         facts, parts = self._facts, list[tuple[Tensor, Tensor]]()
         windows = WindowSet(
@@ -707,9 +708,9 @@ class Forecasting(SplitTask[WindowSet]):
         return series.last_observed(self._facts.columns) if self._facts.known else len(series)
 
     def check(self, series: LongSeries, where: str) -> None:
-        """Raises ValueError where a series is too short to be read, or what is known ahead is missing.
+        """Raises ValueError if a series is too short, or known values are missing.
 
-        Warns where a channel of what is read is empty, and where more is known ahead than is predicted.
+        Warns if a channel is empty in the samples read, or if more is known ahead than is predicted.
 
         Args:
             series: with the channels of training.

@@ -17,10 +17,10 @@ def forecast_form(
 
     Args:
         model: of the task.
-        frame: how windows are seen.
-        target: what is predicted of them.
-        channels: of a series.
-        num_read: samples of a series that are read.
+        frame: the scaling of windows.
+        target: the target of the model.
+        channels: the names of all channels of a series.
+        num_read: the number of samples of a series that are read.
     """
     levels = tuple(f"quantile {level:g}" for level in target.quantiles)
     predicted, known = (tuple(channels[c] for c in some) for some in (frame.columns, frame.ahead))
@@ -38,7 +38,7 @@ def forecast_form(
         shape = sizes["batch"], num_read + frame.horizon, len(channels)
         steps = torch.randn(shape, generator=generator, dtype=torch.float64)
         drawn = torch.tensor(frame.deviation, dtype=torch.float64) * (3 + steps.cumsum(1) / num_read**0.5)
-        seen = drawn[:, :num_read].contiguous()  # a graph would hold for the strides of a part alone
+        seen = drawn[:, :num_read].contiguous()  # else a graph would be specialised to the strides of a slice
         return (seen, drawn[:, num_read:, frame.ahead].contiguous()) if known else (seen,)
 
     values = Slot(
@@ -63,5 +63,5 @@ def forecast_form(
         ),
         draw=draw,
         names={"predicted": predicted} | ({"levels": ("number", *levels)} if levels else {}),
-        notes=("where a value is missing stands the last one before it",),
+        notes=("a missing value is given as the last one before it",),
     )

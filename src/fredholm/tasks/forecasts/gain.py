@@ -1,6 +1,6 @@
-"""How much is taken of what a regression adds to what answers are counted from.
+"""Shrinkage of the contribution of a regression towards the base forecast.
 
-Of a few stretches a regression, and a mean too, may predict worse than nothing.
+With few stretches a regression, and even a mean, may predict worse than the base forecast alone.
 """
 
 from typing import final
@@ -12,16 +12,16 @@ from fredholm.models.fitted.ridge_head import Readout, Regressand
 from fredholm.tasks.targets import NumberTarget
 
 GAINS = (1.0, 0.5, 0.0)
-"""By which what is added is multiplied, as it suits."""
+"""Candidate factors of the contribution."""
 
 
 @final
 class Shrunk(Regressand):
-    """A target whose scores are drawn to what answers are counted from.
+    """A target whose scores are shrunk towards the base forecast.
 
     Args:
-        target: what is fitted.
-        gain: by which scores are multiplied, counted from there; None: the one of GAINS with the smallest errors.
+        target: the target to fit.
+        gain: the factor of the contribution; None: the one of GAINS with the smallest errors.
     """
 
     def __init__(self, target: NumberTarget, gain: float | None) -> None:
@@ -40,10 +40,10 @@ class Shrunk(Regressand):
 
 
 def added(target: NumberTarget, z: Tensor) -> Tensor:
-    """What is added to what answers are counted from, in the scale of windows, by standardised numbers `(n, H F)`."""
+    """The contribution to the base forecast, in the scale of windows, of standardised numbers `(n, H F)`."""
     return z * z.new_tensor(target.deviation) + z.new_tensor(target.mean)
 
 
 def best_gain(predicted: Tensor, wanted: Tensor) -> float:
-    """That of GAINS with which what is predicted to be added is nearest to what was added, both `(n, H F)`."""
+    """The factor of GAINS with the smallest squared error between predicted and true contributions `(n, H F)`."""
     return min(GAINS, key=lambda gain: float((wanted - gain * predicted).square().mean()))

@@ -16,14 +16,14 @@ from .long_series import LongSeries, observed_before
 from .windows import Ranges, WindowSet
 
 Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
-"""Series, their times, and what their channels are called."""
+"""Series, their clock, and the names of their channels."""
 LEAST_PEAK = 0.3
-"""Of the autocorrelation at a season."""
+"""The smallest autocorrelation at a season."""
 
 
 @final
 class Shape(NamedTuple):
-    """In samples."""
+    """Context, horizon and season, in samples."""
 
     context: int
     horizon: int
@@ -32,20 +32,20 @@ class Shape(NamedTuple):
 
 @final
 class History:
-    """Series, which of their channels are predicted and which are known ahead, and where splits of them lie.
+    """Series, their predicted and known channels, and their splits by time.
 
-    Where channels are known ahead, a series ends with the last sample at which one that is predicted was observed.
+    With channels that are known ahead, a series ends with the last observed sample of a predicted channel.
 
     Args:
         opened: the series.
-        where: what they are called in messages.
-        predicted: the channels that are predicted; (): all that are not known ahead.
+        where: the name of the data in messages.
+        predicted: the predicted channels; (): all that are not known ahead.
         known: the channels that are known ahead.
-        test_fraction, valid_fraction: shares of every series, of its last samples, and of those before them.
+        test_fraction, valid_fraction: the shares of every series that are the last samples, and those before them.
 
     Raises:
-        ValueError: names that are no channels, or of both kinds; shares that are none; a channel that is known ahead
-            misses a value where another is observed, or a series has no value of those that are predicted.
+        ValueError: a name is not that of a channel, or is both predicted and known; a fraction is out of range; a
+            known channel lacks a value where another is observed; a series has no value of a predicted channel.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class History:
 
     @cached_property
     def truth(self) -> list[Tensor]:
-        """What is predicted, `(T, F)` a series, NaN where missing."""
+        """The predicted channels, `(T, F)` a series, NaN where missing."""
         return [each.values[:, self.columns] for each in self.series]
 
     def deviation(self) -> tuple[float, ...]:
-        """Of each channel in training, over all series; 1 of a constant one.
+        """The deviation of each channel in training, over all series; 1 for a constant channel.
 
         Raises:
             ValueError: a channel is never observed there.
@@ -123,7 +123,7 @@ class History:
         return tuple(torch.where(found > 1e-12 * known.nanmean(0).abs(), found, 1.0).tolist())
 
     def shape(self, context: int | None, horizon: int | None, season: int | None) -> Shape:
-        """As it is given, or by rule.
+        """The shape, as given or by rule.
 
         Raises:
             ValueError: the training part of a series is too short for it.
@@ -140,10 +140,10 @@ class History:
         return Shape(context, horizon, season)
 
     def note_on_shortest(self, context: int | None, horizon: int | None, season: int) -> str | None:
-        """What a short series costs the others, for a person; None: less than half of context and horizon.
+        """A note if one short series halves the context or the horizon of all others; None: none does.
 
         Args:
-            context, horizon: as they are given; None: by rule.
+            context, horizon: as given; None: by rule.
             season: see `Shape`.
         """
         shortest, middle = self._by_length[0], self._by_length[len(self.series) // 2]
@@ -158,14 +158,14 @@ class History:
 
     @cached_property
     def _by_length(self) -> list[int]:
-        """The series, the shortest first."""
+        """The indices of the series, the shortest first."""
         return sorted(range(len(self.series)), key=lambda i: len(self.series[i]))
 
     def _called(self, i: int) -> str:
         return "the series" if len(self.series) == 1 else f"the series {self.series[i].name!r}"
 
     def _reach(self, i: int, context: int | None, horizon: int | None, season: int) -> tuple[int, int]:
-        """Context and horizon as they are given, or as the rule has them where series are as long as this one."""
+        """Context and horizon, as given or by the rule for series as long as this one."""
         size, (train, end) = len(self.series[i]), self.ends[i]
         if horizon is None:
             horizon = max(1, min(season if season > 1 else 10, (size - end or size) // 2))
@@ -174,7 +174,7 @@ class History:
 
     @property
     def longest_observed(self) -> int:
-        """The most samples in a row of a training part that are observed in all channels that are predicted."""
+        """The longest run of training samples that are observed in all predicted channels."""
         longest = 0
         for each, (end, _) in zip(self.truth, self.ends, strict=True):
             missing = torch.nn.functional.pad(each[:end].isnan().any(1), (1, 1), value=True)
@@ -182,7 +182,7 @@ class History:
         return longest
 
     def _season(self) -> int:
-        """By the clock, or by autocorrelation of the training part."""
+        """The season of the clock, or else by autocorrelation of the training part."""
         if self.clock.season is not None:
             return self.clock.season
         return find_season([each[:end] for each, (end, _) in zip(self.values, self.ends, strict=True)])
@@ -190,7 +190,7 @@ class History:
     def windows(
         self, split: Literal["train", "valid", "test"], *, context: int, horizon: int, least: int, most: int
     ) -> WindowSet:
-        """Windows whose answers lie within a split, see `WindowSet.within`; of training after `least` samples."""
+        """Windows whose answers lie within a split, see `WindowSet.within`; in training after `least` samples."""
         bounds = {
             "train": lambda _, train, __: Ranges(least, train),
             "valid": lambda _, train, valid: Ranges(train, valid),
@@ -207,7 +207,7 @@ class History:
         )
 
     def effect(self, season: int, reach: int) -> Effect | None:
-        """See `learn_effect`: by the training part."""
+        """The effect of the known channels in the training part, see `learn_effect`."""
         if not self.ahead:
             return None
         if (season, reach) not in self._effects:
@@ -217,7 +217,7 @@ class History:
         return self._effects[season, reach]
 
     def base(self, horizon: int, season: int, effect: Effect | None) -> Base | None:
-        """See `learn_base`: by the training part, of what an effect leaves."""
+        """The base forecast from the training part less the effect, see `learn_base`."""
         if (horizon, season) not in self._bases:
             self._bases[horizon, season] = learn_base(
                 self.values,
@@ -233,9 +233,9 @@ class History:
 
 
 def find_season(series: Sequence[Tensor]) -> int:
-    """The season of some series `(T, C)` without gaps, in samples, where no calendar says it; 1 where there is none.
+    """The season of series `(T, C)` without gaps, in samples, for data without a calendar; 1: no season.
 
-    With d_t the first differences of a series, standardised, so that a trend is forgotten, and r_k = Σ_t d_t d_{t+k} /
+    With d_t the first differences of a series, standardised, which removes a trend, and r_k = Σ_t d_t d_{t+k} /
     Σ_t d_t² its autocorrelation, the mean over series and channels, each with all its samples: the k from 2 to a third
     of the series with the largest r_k that is above LEAST_PEAK and above its neighbours.
     """

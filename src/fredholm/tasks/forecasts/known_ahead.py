@@ -1,4 +1,4 @@
-"""Whether a file holds what must be known ahead."""
+"""Checks that a file holds the values of channels that are known ahead."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,16 +20,16 @@ def check_ahead(
     clock: Clock,
     where: str,
 ) -> None:
-    """Raises ValueError where less follows than is predicted, or where something is not known there; warns of more.
+    """Raises ValueError if fewer samples follow than are predicted, or known values are missing; warns of more.
 
     Args:
-        series: to be continued.
-        end: samples before those that are predicted.
-        predicted: the channels that are predicted.
-        known: the places of those that are known ahead, by their names.
-        horizon: samples that are predicted.
-        clock: of the series.
-        where: where it is, for messages.
+        series: the series to continue.
+        end: the number of samples before the predicted ones.
+        predicted: the names of the predicted channels.
+        known: the columns of the channels that are known ahead, by name.
+        horizon: the number of predicted samples.
+        clock: the clock of the series.
+        where: the name of the file, for messages.
     """
     targets, names, came = ", ".join(predicted), ", ".join(known), len(series) - end
     if came < horizon:
@@ -49,14 +49,14 @@ def check_ahead(
 
 
 def check_known(series: LongSeries, needed: Tensor, known: Mapping[str, int], clock: Clock, where: str) -> None:
-    """Raises ValueError where a channel that is known ahead misses a value that is needed.
+    """Raises ValueError if a channel that is known ahead lacks a needed value.
 
     Args:
-        series: whose values they are.
-        needed: bool `(n,)`, of the first samples those at which all must be known.
-        known: the places of these channels, by their names.
-        clock: of the series.
-        where: where it is, for messages.
+        series: the series to check.
+        needed: bool `(n,)`, which of the first n samples need all values.
+        known: the columns of these channels, by name.
+        clock: the clock of the series.
+        where: the name of the file, for messages.
     """
     for name, column in known.items():
         for t in (series.values[: len(needed), column].isnan() & needed).nonzero()[:1, 0].tolist():

@@ -1,4 +1,4 @@
-"""Series that go on, on one clock."""
+"""Long series on one clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,11 +38,11 @@ class LongSeries:
         return len(self.values)
 
     def until(self, end: int) -> "LongSeries":
-        """Its first samples."""
+        """The samples before `end`."""
         return replace(self, values=self.values[:end])
 
     def last_observed(self, columns: Sequence[int]) -> int:
-        """How many samples there are up to the last one that has a value in one of these channels."""
+        """The number of samples up to the last one with a value in one of these channels."""
         observed = (~self.values[:, list(columns)].isnan()).any(1).nonzero()[:, 0]
         return int(observed[-1]) + 1 if len(observed) else 0
 

@@ -1,7 +1,7 @@
-"""Windows in their own scale: what a model of forecasts sees and predicts.
+"""Windows in their own scale, as a model of forecasts sees and predicts them.
 
-l and s of a window are its last value, and its deviation, at least FLOOR of the channel's in training; of channels that
-are known ahead s is the deviation in training.
+l and s of a window are its last value and its deviation, which is at least FLOOR times that of the channel in training.
+For channels that are known ahead s is the deviation in training.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,7 @@ FLOOR = 0.05
 
 @final
 class Seen(NamedTuple):
-    """What a model sees of windows, `(n, N, C)` or `(n, N + H, C)`, what answers are counted from `(n, H, F)`, and the
-    scale `(n, 1, F)`."""
+    """The inputs `(n, N, C)` or `(n, N + H, C)` of a model, the base forecast `(n, H, F)` and the scale `(n, 1, F)`."""
 
     values: Tensor
     base: Tensor
@@ -36,17 +35,17 @@ class Seen(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """How windows are seen.
+    """The scaling of windows into inputs of a model.
 
     Args:
-        columns, ahead: the channels that are predicted, and those that are known ahead.
-        context, horizon: samples that are seen, and predicted.
+        columns, ahead: the predicted channels, and those that are known ahead.
+        context, horizon: the numbers of samples seen and predicted.
         deviation: of each channel in training.
-        kind: what s is.
-        base: what answers are counted from; None: l.
-        effect: what channels that are known ahead do; None: nothing.
-        shows_known: whether a model sees these channels, over the horizon too, where all others stay as they were last;
-            else what they do is the effect alone.
+        kind: the choice of s.
+        base: the base forecast; None: l.
+        effect: the effect of the known channels; None: none.
+        shows_known: whether a model sees the known channels, over the horizon too, where all others keep their last
+            value; otherwise they act through the effect alone.
     """
 
     columns: list[int]
@@ -61,7 +60,7 @@ class Frame:
 
     @property
     def sampling(self) -> SeriesSampling:
-        """Of what a model sees."""
+        """The sampling of the inputs of a model."""
         channels, samples = len(self.deviation), self.context
         if self.shows_known:
             samples += self.horizon if self.ahead else 0
@@ -70,22 +69,22 @@ class Frame:
         return SeriesSampling(channels=channels, spacing=1.0, extent=float(max(samples - 1, 1)))
 
     def of(self, windows: WindowSet) -> Seen:
-        """What is seen of windows."""
+        """The inputs of windows, with their base forecasts and scales."""
         seen = windows.seen()
         base = None if self.base is None else self.base.predictions(windows, self.columns, self.effect)
         return self._seen(seen, windows.around()[:, self.context :], base)
 
     def weights(self) -> Tensor | None:
-        """What a base of as many samples as are read says, `(F, H, most)`."""
+        """The weights of the base forecast on the last `most` samples, `(F, H, most)`; None: there is no base."""
         return None if self.base is None else self.base.weights(self.base.most, self.horizon)
 
     def of_values(self, values: Tensor, known: Tensor, weights: Tensor | None) -> Seen:
-        """What is seen of samples of series, of known channels over the horizon, and by `weights`.
+        """The inputs from the last samples of series and the known channels over the horizon.
 
         Args:
-            values: the last samples, as many as are read, `(n, T, C)`.
+            values: the last samples, as many as the model reads, `(n, T, C)`.
             known: the channels that are known ahead `(n, H, K)`.
-            weights: see there; they are known before a graph is made.
+            weights: see `weights`; they are computed before a graph is exported.
         """
         seen, base = values[:, -self.context :], None
         if weights is not None and self.base is not None:
@@ -120,13 +119,13 @@ class Frame:
 
 
 def in_unit(target: NumberTarget, outputs: Tensor, base: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Of outputs every level that is predicted `(n, H, F, Q)`, and the one that stands for the number `(n, H, F)`."""
+    """Every predicted level `(n, H, F, Q)`, and the point forecast `(n, H, F)`, in the unit of the data."""
     levels = target.levels_of(outputs.double()).unflatten(1, base.shape[1:])
     return levels * scale[..., None] + base[..., None], target.number_of(levels) * scale + base
 
 
 def _with(values: Tensor, columns: Sequence[int], others: Tensor) -> Tensor:
-    """Values `(n, N, C)` with others in some columns."""
+    """Values `(n, N, C)` with some columns replaced."""
     if not columns:
         return values
     count = values.shape[2]
@@ -135,10 +134,10 @@ def _with(values: Tensor, columns: Sequence[int], others: Tensor) -> Tensor:
 
 
 def _scaled(values: Tensor, last: Tensor, scale: Tensor) -> Tensor:
-    """(u - l) / s, and 0 where that is below what float32 tells from 1 beside numbers of order 1.
+    """(u - l) / s, and 0 where that is below the float32 precision at 1.
 
-    A bank divides a lag by its deviation, and would else learn from the rounding of a lag that equals the last value,
-    as in a series that repeats itself.
+    A filter bank divides a lag by its deviation, and would otherwise learn from the rounding of a lag that equals the
+    last value, as in a series that repeats itself.
     """
     found = (values - last) / scale
     return torch.where(found.abs() > torch.finfo(torch.float32).eps, found, 0.0)

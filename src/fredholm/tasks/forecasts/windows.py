@@ -1,4 +1,4 @@
-"""Windows of long series: what is seen, and what comes after it."""
+"""Windows of long series: the samples seen, and the answer after them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
 
 BLOCKS = 8
-"""Stretches of a series, of which each is left out to choose by the others."""
+"""Consecutive stretches of a series, the folds of cross-validation."""
 
 
 @final
 class Ranges(NamedTuple):
-    """From which sample to which one the answers of a split lie, `[start, end)`."""
+    """The samples `[start, end)` within which the answers of a split lie."""
 
     start: int
     end: int
@@ -29,10 +29,10 @@ class WindowSet(Divisible):
 
     Args:
         values: float64 `(T, C)` a series, without gaps.
-        truth: float64 `(T, F)` a series, NaN where missing: what is predicted.
-        context: samples that are seen.
-        horizon: samples that are predicted.
-        places: int64 `(n, 2)`, the series and the place of the first sample that is predicted.
+        truth: the predicted channels, float64 `(T, F)` a series, NaN where missing.
+        context: the number of samples seen.
+        horizon: the number of predicted samples.
+        places: int64 `(n, 2)`, the series and the index of the first predicted sample.
         ahead: the channels that are known over the horizon too.
     """
 
@@ -51,7 +51,7 @@ class WindowSet(Divisible):
 
     @property
     def keys(self) -> SplitKeys:
-        """Their series and places."""
+        """Split keys: the series and the place of each window."""
         return SplitKeys(names=[f"{i} {at}" for i, at in self.places.tolist()], strata=[0] * len(self))
 
     def select(self, indices: Tensor) -> Self:
@@ -59,17 +59,17 @@ class WindowSet(Divisible):
         return replace(self, places=self.places[indices])
 
     def seen(self) -> Tensor:
-        """What comes before, `(n, context, C)`."""
+        """The samples of the context, `(n, context, C)`."""
         return self.before(self.context)
 
     def before(self, count: int) -> Tensor:
-        """The last `count` samples before what is predicted, `(n, count, C)`; there must be as many."""
+        """The last `count` samples before the predicted ones, `(n, count, C)`; there must be as many."""
         return self._gathered(-count, 0)
 
     def around(self, count: int | None = None) -> Tensor:
-        """The channels that are known ahead, of the last `count` samples and of the horizon, `(n, count + horizon, K)`.
+        """The channels that are known ahead, over the last `count` samples and the horizon, `(n, count + horizon, K)`.
 
-        None: of the context.
+        `count` is by default the context.
         """
         start, known = self.context if count is None else count, list(self.ahead)
         if not known:  # the horizon may then lie beyond the end of a series
@@ -77,12 +77,12 @@ class WindowSet(Divisible):
         return self._gathered(-start, self.horizon, known)
 
     def stretches(self, ends: Sequence[int]) -> Tensor:
-        """Of BLOCKS stretches of each series, which ends there, that of each window, int64 `(n,)`."""
+        """The stretch of each window, from 0 to BLOCKS - 1, in series that end at `ends`, int64 `(n,)`."""
         of = torch.tensor(ends)[self.places[:, 0]]
         return (self.places[:, 1] * BLOCKS).div(of, rounding_mode="floor")
 
     def wanted(self) -> Tensor:
-        """What comes after, `(n, horizon, F)`; NaN where the data end before."""
+        """The answers, `(n, horizon, F)`; NaN after the end of a series."""
         found = torch.full((len(self), self.horizon, self.truth[0].shape[1]), torch.nan, dtype=torch.float64)
         for i in self.places[:, 0].unique().tolist():
             own = (self.places[:, 0] == i).nonzero()[:, 0]
@@ -121,8 +121,8 @@ class WindowSet(Divisible):
 
         Args:
             values, truth, context, horizon, ahead: see the class.
-            ranges: of the places of answers.
-            most: windows, at least 1.
+            ranges: the range of the answers in each series.
+            most: the most windows, at least 1.
         """
         places = [torch.zeros(0, 2, dtype=torch.int64)]
         for i, (start, end) in enumerate(ranges):
