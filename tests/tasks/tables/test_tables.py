@@ -518,6 +518,11 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for labels in ((), ("price",)):
         with refused(ValueError, "has one cell, 'a;price'; expected commas between cells, not semicolons"):
             open_table(tmp_path / "s.csv", label_columns=labels)
+    (tmp_path / "h.csv").write_text("172.5,Bern\n99,Basel\n")
+    with refused(
+        ValueError, "no column 'price' to predict", "172.5, Bern: if the file has no header, name all columns"
+    ):
+        open_table(tmp_path / "h.csv", label_columns=("price",))
     (tmp_path / "l.csv").write_text("a,line\n1,2\n")
     with refused(ValueError, "predictions have a column 'line' for the row's place; rename this column"):
         open_table(tmp_path / "l.csv", label_columns=("line",))

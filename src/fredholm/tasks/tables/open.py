@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
-from fredholm.tasks.files.cells import MISSING, parse_number
+from fredholm.tasks.files.cells import MISSING, is_number, parse_number
 from fredholm.tasks.files.data_files import data_path
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.sentences.columns import LABELS
@@ -160,6 +160,8 @@ def _present(name: str, names: Sequence[str], what: str) -> None:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"the columns are {', '.join(names)}"
+        if not close and any(map(is_number, names)):  # a first row with numbers
+            hint += ": if the file has no header, name all columns (columns=)"
         raise ValueError(f"no column {name!r} {what}; {hint}")
 
 

@@ -610,7 +610,7 @@ class TableLearning(TargetTask[TableSet]):
             if new:
                 warnings.warn(
                     f"{rows.places[0][0]}: column {column.name!r}: {len(new)} of {len(cells):,} cells are not among "
-                    f"the categories of training, such as {new[0]!r}; they count as missing",
+                    f"the categories of the model, such as {new[0]!r}; they count as missing",
                     stacklevel=2,
                 )
 
