@@ -1060,7 +1060,7 @@ def _operators(folder: Path) -> Subject:
         | {"resolution": (32,), "is_periodic": SWITCH, "symmetries": (("mirror",),), "shown": (0.5,)}
         | {
             "fill_in": SWITCH,
-            "least_shown": (0.25,),
+            "min_shown": (0.25,),
             "wanted": (3,),
             "loss": ("h1",),
             "unroll": (2,),

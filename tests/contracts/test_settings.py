@@ -454,7 +454,7 @@ def link_machine(built: models.LinkMachine) -> Iterator[object]:
     edges = torch.stack([places, (places + 1) % 30])
     both = torch.cat([edges, edges.flip(0)], 1)
     pairs = torch.cat([edges.T, torch.stack([places, (places + 7) % 30], 1)])
-    asked = models.AskedPairs(both, noise(30, built.num_features), pairs)
+    asked = models.GraphPairs(both, noise(30, built.num_features), pairs)
     built.fit([(asked, torch.tensor([1, 0]).repeat_interleave(30))], ClassTarget(names=("a", "b", "c")))
     yield built(asked)
 

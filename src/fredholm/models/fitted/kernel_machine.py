@@ -45,7 +45,7 @@ from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
-from fredholm.models.fitted.ridge_head import dealt, fall_of_mean, is_surely_less
+from fredholm.models.fitted.ridge_head import dealt, is_surely_less, left_out_mean_shift
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
 """Candidates of λ, in units of κ(x, x)."""
@@ -189,7 +189,7 @@ class KernelMachine(CoordinateModel):
     ) -> "KernelFit":
         """The best fit whose centres are all examples."""
         kernel, best = self.kernel(x, x), None
-        moved = fall_of_mean(wanted, members)
+        moved = left_out_mean_shift(wanted, members)
         for penalty in penalties:
             system = kernel.clone()
             system.diagonal().add_(penalty)
@@ -282,7 +282,7 @@ def _best_of(
     values: Tensor, vectors: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor
 ) -> KernelFit:
     projected, of_one, best = vectors.T @ wanted, vectors.sum(0), None
-    moved, square = fall_of_mean(wanted, members), vectors.square()
+    moved, square = left_out_mean_shift(wanted, members), vectors.square()
     for some in penalties.flip(0).to(values).split(max(1, _OUTPUTS // wanted.shape[1])):
         shrunk = 1 / (values + some[:, None])
         dual = (vectors @ (shrunk[..., None] * projected).transpose(0, 1).flatten(1)).unflatten(1, (len(some), -1))

@@ -35,7 +35,7 @@ PARTS = 8
 
 
 @final
-class AskedPairs(NamedTuple):
+class GraphPairs(NamedTuple):
     """A graph, and pairs of its nodes.
 
     `edge_index (2, E)`, int64, holds sources and targets, each directed edge once or each undirected one in both
@@ -48,7 +48,7 @@ class AskedPairs(NamedTuple):
 
 
 @final
-class LinkMachine(FittedModel[AskedPairs]):
+class LinkMachine(FittedModel[GraphPairs]):
     """Predicts for pairs of nodes, from their connections and features, by a linear model and trees.
 
     Args:
@@ -102,7 +102,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         self.register_buffer("gain", torch.tensor([[1.0], [0.0]]).repeat(1, num_outputs))
         self.register_buffer("shift", torch.zeros(num_outputs))
 
-    def forward(self, inputs: AskedPairs) -> Tensor:
+    def forward(self, inputs: GraphPairs) -> Tensor:
         """Maps pairs to outputs `(P, num_outputs)`, which are all equal before a fit.
 
         Raises:
@@ -122,7 +122,7 @@ class LinkMachine(FittedModel[AskedPairs]):
     @torch.no_grad()
     def fit(
         self,
-        batches: Sequence[tuple[AskedPairs, Tensor]],
+        batches: Sequence[tuple[GraphPairs, Tensor]],
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
@@ -152,7 +152,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         self.shift.copy_(shift)
         return readout(tried[best])
 
-    def _check(self, inputs: AskedPairs) -> None:
+    def _check(self, inputs: GraphPairs) -> None:
         edges, features, pairs = inputs
         if features.ndim != 2 or features.shape[1] != self.num_features:
             raise ValueError(
@@ -182,7 +182,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         return (mixed ^ (mixed >> 15)) % PARTS
 
     @torch.no_grad()
-    def _numbers(self, inputs: AskedPairs, without: Tensor) -> Tensor:
+    def _numbers(self, inputs: GraphPairs, without: Tensor) -> Tensor:
         """v `(P, numbers)`, each in the graph without the edges of the part `(P,)`; PARTS: of no part."""
         # undirected pairs in one order, since rounding could put the two orders on different sides of a split
         pairs = inputs.pairs if self.is_directed else inputs.pairs.sort(1).values
@@ -193,7 +193,7 @@ class LinkMachine(FittedModel[AskedPairs]):
                 found[own] = self._summaries(inputs, k).of(pairs[own])
         return found
 
-    def _summaries(self, inputs: AskedPairs, without: int) -> PairSummaries:
+    def _summaries(self, inputs: GraphPairs, without: int) -> PairSummaries:
         """Summaries in the graph without the edges of a part; those of the last whole graph are cached."""
         edges, features, directions = inputs.edge_index, inputs.features, self.directions
         if without < PARTS:

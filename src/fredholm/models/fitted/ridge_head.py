@@ -327,7 +327,7 @@ def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None)
     return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
 
 
-def fall_of_mean(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
+def left_out_mean_shift(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
     """Decrease of the mean of centred values when an example, or its group, is left out, `(n, c)`."""
     if members is None:
         return wanted / max(len(wanted) - 1, 1)
@@ -507,7 +507,7 @@ def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
     alone = float(wanted.square().mean())
     members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
     # the gain is about the mean without the left-out example
-    falls = fall_of_mean(wanted, members)
+    falls = left_out_mean_shift(wanted, members)
     aim = wanted + falls
     for multiple in PENALTIES.tolist():
         penalty = multiple * spectrum.unit

@@ -55,7 +55,7 @@ from .base import Base
 from .effect import Effect, Part
 from .errors import add_errors, forecast_metrics
 from .form import forecast_form
-from .gain import Shrunk, added, best_gain
+from .gain import ShrunkTarget, added, best_gain
 from .history import History, Shape
 from .known_ahead import check_ahead, check_known
 from .long_series import observed_before
@@ -158,7 +158,7 @@ class Forecasting(SplitTask[WindowSet]):
             return max(self.context, self.base.most if self.base else 0)
 
         @property
-        def least_read(self) -> int:
+        def min_context(self) -> int:
             """The fewest samples that a series must have."""
             return max(self.context, self.base.least if self.base else 0)
 
@@ -472,7 +472,7 @@ class Forecasting(SplitTask[WindowSet]):
         stretch = train.stretches([end for end, _ in self._history.ends])
         groups = stretch.to(device) if len(stretch.unique()) > 1 else None
         gain = self._gain_ahead(stretch, device) if len(train) <= FEW else None
-        return model.fit(batches, Shrunk(self._facts.target, gain), groups=groups)
+        return model.fit(batches, ShrunkTarget(self._facts.target, gain), groups=groups)
 
     @torch.no_grad()
     def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
@@ -495,7 +495,7 @@ class Forecasting(SplitTask[WindowSet]):
                 model = self.model().to(device)
                 assert isinstance(model, FittedModel)
                 batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
-                model.fit([batch], Shrunk(target, 1.0), groups=groups)
+                model.fit([batch], ShrunkTarget(target, 1.0), groups=groups)
             outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
             predicted.append(target.predictions(outputs.double()).cpu())
             wanted.append(added(target, asked["targets"].double()))
@@ -717,7 +717,7 @@ class Forecasting(SplitTask[WindowSet]):
             where: where it is, for messages.
         """
         facts, end = self._facts, self.end_of(series)
-        context, least = facts.context, facts.least_read
+        context, least = facts.context, facts.min_context
         if end < least:
             raise ValueError(f"{where}: {series.name} has {end} samples; the model reads the last {least} of a series")
         if facts.known:
