@@ -8,8 +8,8 @@ Legend
     g           a kernel machine on u_{N-k+1} / √k, k = 1 .. L
     outputs     combined predictions of both (`second_reading.py`)
 
-A distance between windows should depend most on what comes last; 1 / √k was chosen on generated chaotic, thresholded and
-saturated series. For a linear series left-out errors give g no share.
+Distances depend most on the last samples; 1 / √k was chosen on generated series, chaotic, thresholded and saturated.
+For a linear series left-out errors give g no share.
 
 Source: regression on delayed samples (Takens, Detecting strange attractors in turbulence, 1981; Farmer and Sidorowich,
 Predicting chaotic time series, 1987), here by kernel ridge regression, with its share chosen by left-out errors.
