@@ -17,6 +17,7 @@ from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, l
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
+pytestmark = pytest.mark.usefixtures("quick_choices")  # of kernels and trees, which have tests of their own
 NUMBER = NumberTarget(names=("height",), mean=(0.0,), deviation=(1.0,))
 SIZE, KNOWN = 90, torch.arange(0, 90, 2)
 
