@@ -354,9 +354,9 @@ def rings_of_two_kinds(count: int, size: int) -> tuple[GraphBatch, Tensor]:
 
 @pytest.mark.parametrize("settings", [{}, {"num_centres": 80}])
 def test_features_are_spread_where_that_surely_tells_more(settings: dict[str, Any]) -> None:
-    graph, kind = rings_of_two_kinds(150, 20)
-    nodes = torch.arange(0, 100 * 20, 20)  # one in each of the first rings, of the others none
-    others, target = torch.arange(100 * 20, 150 * 20), ClassTarget(names=("even", "odd"))
+    graph, kind = rings_of_two_kinds(100, 20)
+    nodes = torch.arange(0, 70 * 20, 20)  # one in each of the first rings, of the others none
+    others, target = torch.arange(70 * 20, 100 * 20), ClassTarget(names=("even", "odd"))
     built = machine(3, 2, nodes, **settings)
     left_out = built.fit([(KnownNodes(graph, nodes), kind[nodes])], target)
     assert built.spread is not None
