@@ -57,7 +57,7 @@ def image_table(path: Path, size: int) -> Path:
         note.add_text("note", rng.integers(32, 127, 48_000, dtype=np.uint8).tobytes().decode())
     cells = [picture(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8), pnginfo=note) for note in notes]
     table = pyarrow.table({"image": cells, "label": np.arange(count) % 2})
-    pyarrow.parquet.write_table(table, path, write_batch_size=16)  # else a page, which is read whole, is larger than the room
+    pyarrow.parquet.write_table(table, path, write_batch_size=16)  # else a page, read whole, is too large
     return path
 
 
