@@ -136,6 +136,19 @@ def few_rates() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def quick_choices() -> Iterator[None]:
+    """Kernel machines have few candidates and two folds, and boosting grows five trees in vain before it ends."""
+    machine = importlib.import_module("fredholm.models.fitted.kernel_machine")
+    fewer = {"FOLDS": 2, "LENGTHS": (2.0,), "EXPONENTS": (0.5,), "SMOOTH_LENGTHS": (1.0,), "SMOOTH": (0.5, 1.0)}
+    fewer |= {"LINEAR": (0.5,), "SMOOTH_PENALTIES": machine.SMOOTH_PENALTIES[::3]}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, values in fewer.items():
+            patch.setattr(machine, name, values)
+        patch.setattr("fredholm.models.fitted.boosted_trees.PATIENCE", 5)
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data sets beside the checkout; the test is skipped where there is none."""

@@ -56,7 +56,7 @@ def first_error(page: Path) -> str | None:
     return None
 
 
-@pytest.mark.usefixtures("few_rates")
+@pytest.mark.usefixtures("few_rates", "quick_choices")
 @pytest.mark.parametrize("page", pages_with("python", SLOW))
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,7 @@
 """Kernels under one protocol, in this process."""
 
 import dataclasses
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +144,7 @@ def test_few_epochs_are_without_dropout_and_have_smaller_batches_unless_minutes_
         return found._replace(seconds=10 / found.steps_per_epoch, evaluation_seconds=0.0)
 
     monkeypatch.setattr(protocol, "step_cost", step_cost)
+    monkeypatch.setattr(importlib.import_module("fredholm.comparison.compare"), "FACTORS", (1.0,))
     few, usual = stripes(tmp_path, count=340), TrainingConfig(tensorboard=False, device="cpu")
     minutes = seconds(2, 1, [10.0, 10.0], 1) / 60 + 1e-6
     for name, budget in {"minutes": {"epochs": None, "minutes": minutes}, "epochs": {"epochs": 2}}.items():

@@ -11,9 +11,6 @@ def small_chunks() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="package", autouse=True)
-def few_trees() -> Iterator[None]:
-    """How many trees boosting grows in vain before it ends says nothing here, and is most of the time of small fits."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fredholm.models.fitted.boosted_trees.PATIENCE", 5)
-        yield
+@pytest.fixture(scope="module", autouse=True)
+def _quick_choices(quick_choices: None) -> None:
+    """What fitted models choose matters here nowhere, and is most of the time of small fits."""

@@ -126,12 +126,25 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     return {subject.name: subject for subject in task_subjects(tmp_path_factory.mktemp("data"))}
 
 
+TASKS_OF_NETWORKS = (
+    *("FieldLearning", "ImageTextLearning", "LanguageModelling", "MaskedLanguageModelling", "OperatorLearning"),
+    "Segmentation",
+)
+"""Whose default is a network too."""
+
+
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument", "ignore:.* edges listed one way")
 @pytest.mark.parametrize(
-    "is_default",
-    [pytest.param(False, id="a small model"), pytest.param(True, id="the default model", marks=pytest.mark.slow)],
+    ("name", "is_default"),
+    [
+        pytest.param(name, is_default, id=f"{name}-{'the default' if is_default else 'a small'} model", marks=marks)
+        for name in ASKED
+        for is_default, marks in (
+            (False, pytest.mark.long if name in TASKS_OF_NETWORKS else ()),
+            (True, pytest.mark.slow),
+        )
+    ],
 )
-@pytest.mark.parametrize("name", ASKED)
 def test_every_task_is_trained_and_predicts_on_the_device(
     name: str, is_default: bool, subjects: dict[str, Subject], tmp_path: Path
 ) -> None:

@@ -412,7 +412,9 @@ def test_arguments_of_another_kind(encoder: Any, config: Any, told: str) -> None
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("kernel", [KERNEL, LOW_RANK], ids=["exact", "low rank"])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(KERNEL, id="exact"), pytest.param(LOW_RANK, id="low rank", marks=pytest.mark.long)]
+)
 def test_blocks_that_are_compiled_one_by_one_share_their_graphs(kernel: Any) -> None:
     """There are more blocks than graphs that the compiler may make of one function."""
     stack = ITNet.Config(embed_dim=4, depth=5, num_heads=1, kernel=kernel)

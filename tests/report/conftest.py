@@ -11,3 +11,8 @@ def _unhurried() -> Iterator[None]:
         for module in ("examination", "kernel_pages"):
             patch.setattr(f"fredholm.report.{module}.SECONDS", 1e6)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_choices(quick_choices: None) -> None:
+    """What fitted models choose matters here nowhere, and is most of the time of small fits."""

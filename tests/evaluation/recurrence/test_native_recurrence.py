@@ -259,7 +259,7 @@ def test_compiles_to_one_graph_for_every_length(name):
         assert_near(gradients(got, leaves), gradients(expected, leaves), 1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("fresh_compiler")
 def test_with_code_generation():
     kernel, _ = pair("gru")

@@ -17,6 +17,7 @@ from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, l
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
+pytestmark = pytest.mark.usefixtures("quick_choices")  # of kernels and trees, which have tests of their own
 NUMBER = NumberTarget(names=("height",), mean=(0.0,), deviation=(1.0,))
 SIZE, KNOWN = 90, torch.arange(0, 90, 2)
 
@@ -353,9 +354,9 @@ def rings_of_two_kinds(count: int, size: int) -> tuple[GraphBatch, Tensor]:
 
 @pytest.mark.parametrize("settings", [{}, {"num_centres": 80}])
 def test_features_are_spread_where_that_surely_tells_more(settings: dict[str, Any]) -> None:
-    graph, kind = rings_of_two_kinds(150, 20)
-    nodes = torch.arange(0, 100 * 20, 20)  # one in each of the first rings, of the others none
-    others, target = torch.arange(100 * 20, 150 * 20), ClassTarget(names=("even", "odd"))
+    graph, kind = rings_of_two_kinds(100, 20)
+    nodes = torch.arange(0, 70 * 20, 20)  # one in each of the first rings, of the others none
+    others, target = torch.arange(70 * 20, 100 * 20), ClassTarget(names=("even", "odd"))
     built = machine(3, 2, nodes, **settings)
     left_out = built.fit([(KnownNodes(graph, nodes), kind[nodes])], target)
     assert built.spread is not None

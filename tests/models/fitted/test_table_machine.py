@@ -18,6 +18,7 @@ TEXT = TokenReading(vocab_size=13, context=12, pad=0, separator=2)
 BANK = NGramBank.Config(num_grams=400, letter_order=0)
 READING = TableReading(num_numbers=3, may_miss=(1,), num_categories=(2, 3), num_texts=2, text=TEXT)
 CLASSES = ClassTarget(names=("a", "b"))
+pytestmark = pytest.mark.usefixtures("quick_choices")  # of kernels and trees, which have tests of their own
 
 
 def rows(n: int, seed: int = 0) -> TableBatch:
@@ -104,8 +105,8 @@ def test_texts_become_what_a_bank_says_without_each_row(monkeypatch: pytest.Monk
 
 
 def test_what_no_kind_of_column_tells_alone_is_learnt() -> None:
-    batch = rows(600)
-    machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=600, texts=BANK), READING)
+    batch = rows(300)
+    machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=300, texts=BANK), READING)
     asked = rows(300, seed=1)
     told = machine(asked).argmax(1)
     assert float((told == answers(asked)).float().mean()) > 0.8

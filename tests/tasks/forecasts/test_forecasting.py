@@ -310,7 +310,7 @@ def test_samples_that_are_too_few_are_told_in_numbers(tmp_path: Path) -> None:
         open_long(tmp_path / "gaps.csv")
 
 
-@pytest.mark.parametrize("model", [FilterBank.Config(num_groups=0), SMALL])
+@pytest.mark.parametrize("model", [FilterBank.Config(num_groups=0, num_thresholds=4), SMALL])
 def test_what_a_short_series_costs_the_others_is_said(model: Any, tmp_path: Path) -> None:
     lengths = {"a": 90, "b": 80, "c": 8}
     rows = [f"{name},{t},{wave(t):.4f}" for name, length in lengths.items() for t in range(length)]
