@@ -114,8 +114,8 @@ def test_groups_depend_on_names_not_on_their_order_and_the_seed_picks() -> None:
 @pytest.mark.parametrize(
     ("split", "groups", "labels"),
     [
-        (lambda *rows: grouped_split(*rows, 0.25, 0)[1], "cabccaaaccaac", "2010322323023"),
-        (lambda *rows: grouped_folds(*rows, 2, 0)[0], "bbcbcabacbacbcab", "2012011022013123"),
+        (lambda groups, labels: grouped_split(groups, labels, 0.25, 0)[1], "cabccaaaccaac", "2010322323023"),
+        (lambda groups, labels: grouped_folds(groups, labels, 2, 0)[0], "bbcbcabacbacbcab", "2012011022013123"),
     ],
     ids=["split", "folds"],
 )
