@@ -98,8 +98,10 @@ def test_transparent_parts_lie_over_white(tmp_path: Path) -> None:
     assert read_one(colour, 3)[:, 0].T.tolist() == [[255, 255, 255], [100, 0, 0], [127, 177, 127]]
     pixels = np.array([[[0, 0], [100, 255], [100, 128]]], dtype=np.uint8)
     Image.frombytes("LA", (3, 1), pixels.tobytes()).save(grey)
-    assert is_grey(grey)
-    assert read_one(grey, 1)[0].tolist() == [[255, 100, 177]]
+    deep = png(tmp_path / "deep.png", 3, 16, 4, [struct.pack(">6H", *(257 * pixels.astype(int)).ravel())])
+    for path in (grey, deep):
+        assert is_grey(path)
+        assert read_one(path, 1)[0].tolist() == [[255, 100, 177]]
 
 
 @pytest.mark.parametrize("depth", [1, 8])

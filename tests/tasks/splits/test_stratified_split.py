@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -108,6 +109,22 @@ def test_groups_depend_on_names_not_on_their_order_and_the_seed_picks() -> None:
     assert grouped_split(groups, labels, 0.25, 1)[1] != off
     assert sum(labels[i] for i in off) in (6, 9)
     assert len(off) == 15
+
+
+@pytest.mark.parametrize(
+    ("split", "groups", "labels"),
+    [
+        (lambda groups, labels: grouped_split(groups, labels, 0.25, 0)[1], "cabccaaaccaac", "2010322323023"),
+        (lambda groups, labels: grouped_folds(groups, labels, 2, 0)[0], "bbcbcabacbacbcab", "2012011022013123"),
+    ],
+    ids=["split", "folds"],
+)
+def test_rounding_by_the_order_of_examples_does_not_decide_between_groups(
+    split: Callable[[str, list[int]], list[int]], groups: str, labels: str
+) -> None:
+    classes = [int(label) for label in labels]
+    of_reversed = split(groups[::-1], classes[::-1])
+    assert sorted(len(groups) - 1 - i for i in of_reversed) == split(groups, classes)
 
 
 @given(group_lists, st.integers(2, 5), st.integers(0, 2))

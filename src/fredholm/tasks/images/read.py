@@ -171,9 +171,13 @@ def _sixteen_to_eight_bits(image: "Picture") -> "Picture":
 
 
 def _header_is_grey(image: "Picture") -> bool:
+    from PIL.PngImagePlugin import PngImageFile
+
     if image.mode == "P":
         palette = np.array(image.getpalette("RGB")).reshape(-1, 3)
         return bool((palette == palette[:, :1]).all())
+    if isinstance(image, PngImageFile) and any(part.args == "LA;16B" for part in image.tile):
+        return True  # grey with alpha of 16 bits, which pillow opens as colour
     return image.mode in _GREY_MODES
 
 

@@ -240,7 +240,8 @@ def grouped_split(
         own = members[group]
         parts = [(own.total(), away.total(), len(groups))]
         parts += [(count, away[label], sizes[label]) for label, count in own.items()]
-        return sum((2 * sign * m * (s - fraction * n) + m * m) / n for m, s, n in parts)
+        # a plain sum would round by the order of the examples, which must not decide between equal groups
+        return math.fsum((2 * sign * m * (s - fraction * n) + m * m) / n for m, s, n in parts)
 
     def may_go(group: str) -> bool:
         return all(away[label] + count < sizes[label] for label, count in members[group].items())
@@ -297,7 +298,8 @@ def grouped_folds(groups: Sequence[str], labels: Sequence[int], num_folds: int, 
     for group in sorted(members, key=lambda group: -members[group].total()):
         own = members[group]
         crowded = [
-            (sum(count * fold[label] / sizes[label] for label, count in own.items()), fold.total()) for fold in dealt
+            (math.fsum(count * fold[label] / sizes[label] for label, count in own.items()), fold.total())
+            for fold in dealt
         ]
         fold_of[group] = crowded.index(min(crowded))
         dealt[fold_of[group]] += own
