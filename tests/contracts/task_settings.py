@@ -23,6 +23,7 @@ from fredholm.models import (
     GraphStackConfig,
     ITNet,
     ITNetMaskedModel,
+    LagMachine,
     LinkMachine,
     MLPConfig,
     NeighbourhoodBank,
@@ -699,6 +700,7 @@ def _forecasts(folder: Path) -> Subject:
             "model": (
                 dataclasses.replace(model, depth=2),
                 FilterBank.Config(num_groups=0, num_lags=3),
+                LagMachine.Config(num_coordinates=4),
             )
         },
         task,

@@ -14,6 +14,7 @@ from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, So
 from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_machine import KernelMachine
+from fredholm.models.fitted.lag_machine import LagMachine
 from fredholm.models.fitted.link_machine import GraphPairs, LinkMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
@@ -120,6 +121,7 @@ __all__ = [
     "KernelConfig",
     "KernelMachine",
     "KnownNodes",
+    "LagMachine",
     "LanguageModel",
     "LanguageState",
     "LinearAttentionConfig",

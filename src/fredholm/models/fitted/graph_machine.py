@@ -27,6 +27,7 @@ from fredholm.models.fitted.graph_summaries import MOST_OF_FEATURE, may_miss, nu
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank, read_graphs
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.second_reading import SecondReading
+from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
@@ -87,13 +88,14 @@ class GraphMachine(FittedModel[GraphBatch]):
         self.colours = ColourCounts(NUM_COLOURS, DEPTH)
         self.num_of_each = min(MOST_OF_FEATURE, MOST_NUMBERS // (reading.features + reading.edge_dim))
         sizes = (reading.features, reading.edge_dim, self.num_of_each)
-        self.second = SecondReading(
+        machine = NumbersMachine(
             num_summaries(*sizes) + NUM_COLOURS,
             num_outputs,
             may_miss=may_miss(*sizes),
             num_centres=config.num_centres,
             num_trees=config.num_trees,
         )
+        self.second = SecondReading(machine, num_outputs)
 
     def forward(self, inputs: GraphBatch) -> Tensor:
         """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit.

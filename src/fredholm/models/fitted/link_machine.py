@@ -27,7 +27,6 @@ from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, MOST_OWN, PairSummaries, num_of_pair
 from fredholm.models.fitted.ridge_head import Regressand, RidgeHead, ScoreRecorder
-from fredholm.models.fitted.second_reading import blended
 from fredholm.models.fitted.table_machine import SHARES
 from fredholm.models.node_model import NodeModelConfig
 
@@ -137,20 +136,18 @@ class LinkMachine(FittedModel[GraphPairs]):
         self._learn_directions(inputs.features)
         numbers = self._numbers(inputs, self._parts(inputs.pairs))
         of_linear, of_trees = ScoreRecorder(regressand), ScoreRecorder(regressand)
-        of_linear_alone = self.linear.fit(numbers, targets, of_linear, groups=groups)
-        self.gain.copy_(torch.tensor([[1.0], [0.0]]))
-        self.shift.zero_()
-        if self.trees is None:
-            return of_linear_alone
-        self.trees.fit(numbers, targets, of_trees, groups=groups)
-        wanted = regressand.columns(targets)
-        tried = [torch.lerp(of_linear.scores, of_trees.scores, share) for share in SHARES]
-        best = int(torch.stack([(wanted - each).square().mean() for each in tried]).argmin())
-        readout = regressand.readout(tried[best], targets)
-        gain, shift = blended(readout, [(1 - SHARES[best], of_linear.read), (SHARES[best], of_trees.read)])
-        self.gain.copy_(gain)
-        self.shift.copy_(shift)
-        return readout(tried[best])
+        self.linear.fit(numbers, targets, of_linear, groups=groups)
+        share, scores = 0.0, of_linear.scores
+        if self.trees is not None:
+            self.trees.fit(numbers, targets, of_trees, groups=groups)
+            wanted = regressand.columns(targets)
+            tried = [torch.lerp(of_linear.scores, of_trees.scores, each) for each in SHARES]
+            best = int(torch.stack([(wanted - each).square().mean() for each in tried]).argmin())
+            share, scores = SHARES[best], tried[best]
+        readout = regressand.readout(scores, targets)
+        self.gain.copy_(torch.stack([(1 - share) * readout.gain, share * readout.gain]))
+        self.shift.copy_(readout.shift)
+        return readout(scores)
 
     def _check(self, inputs: GraphPairs) -> None:
         edges, features, pairs = inputs

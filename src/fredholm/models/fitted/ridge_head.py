@@ -96,10 +96,9 @@ class Regressand(ABC):
 
 @final
 class ScoreRecorder(Regressand):
-    """Wraps a regressand and records its left-out scores and readout."""
+    """Wraps a regressand so that outputs are scores, one per output of the regressand, and records left-out scores."""
 
     scores: Tensor
-    read: Readout
 
     def __init__(self, regressand: Regressand) -> None:
         self._regressand = regressand
@@ -109,9 +108,9 @@ class ScoreRecorder(Regressand):
         return self._regressand.columns(targets)
 
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        """See `Regressand.readout`."""
-        self.scores, self.read = scores, self._regressand.readout(scores, targets)
-        return self.read
+        """See `Regressand.readout`: gain 1 and shift 0."""
+        self.scores, own = scores, self._regressand.readout(scores, targets)
+        return Readout(own.column, torch.ones_like(own.gain), torch.zeros_like(own.shift))
 
 
 @final
