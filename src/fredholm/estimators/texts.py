@@ -67,9 +67,9 @@ class TextEstimator(TargetEstimator[list[str]]):
 class TextClassifier(TextEstimator, Classifier[list[str]]):
     """Predicts the class or the labels of a short text, by the task `sentences`.
 
-    X is a list or a one-dimensional array of n non-empty texts. The model sees as many tokens of a text as the longest
-    one in training has, unless that is very long; `task={"context": 128}` sets another number. `fit` warns where texts
-    are cut.
+    X is a list or a one-dimensional array of n non-empty texts. A bank of n-grams, the default, reads the first 65,536
+    tokens of a text, and a network as many as the longest one in training has, unless that is very long;
+    `task={"context": 128}` sets another number. `fit` warns where texts are cut.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.

@@ -543,11 +543,12 @@ def test_where_most_values_are_missing_they_are_summarised(tmp_path: Path, missi
     assert given.model == BANK
 
 
-def test_of_many_channels_filters_alone_are_taken(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).normal(size=(20, 12, 18))
+@pytest.mark.parametrize(("channels", "kind"), [(18, SeriesMachine.Config), (65, FilterBank.Config)])
+def test_of_very_many_channels_filters_alone_are_taken(tmp_path: Path, channels: int, kind: type[Any]) -> None:
+    values = np.random.default_rng(0).normal(size=(20, 12, channels))
     np.savez(tmp_path / "wide.npz", values=values, labels=np.arange(20) % 2)
     chosen: Any = SeriesLearning.Config(data=str(tmp_path / "wide.npz")).recommended("small")[0]
-    assert chosen.model == FilterBank.Config()
+    assert chosen.model == kind()
 
 
 def test_of_many_outputs_there_are_fewer_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

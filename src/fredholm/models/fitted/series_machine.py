@@ -33,7 +33,7 @@ from fredholm.models.series.series_model import SeriesModelConfig, SeriesSamplin
 
 MOST_NUMBERS = 96
 """Approximate number of summaries of a series; it limits the number of time intervals per channel, at least one."""
-MOST_CHANNELS = 16
+MOST_CHANNELS = 64
 """Most channels for which a series machine is the default of `fredholm train series`."""
 NUM_OF_TIMES = 4
 

@@ -173,10 +173,12 @@ class SentenceLearning(TargetTask[SentenceSet]):
             if not model.is_pretrained:
                 tokens = tokens.recommended(train.sentences.texts)
                 tokenizer = tokens.learn(train.sentences.texts)
-            # a closed-form model reads all of a document
-            most = (256 if effort.preset == "small" else 512) if model.learns_by_steps else LONGEST
-            texts = (sentence.texts for sentence in train.sentences)
-            context = context_for(tokenizer, texts, min(most, task.chosen.max_input_tokens or most))
+            # words that training lacks are spelt by more tokens, so a bank, to which length costs nothing, cuts none
+            context = LONGEST
+            if model.learns_by_steps:
+                most = 256 if effort.preset == "small" else 512
+                texts = (sentence.texts for sentence in train.sentences)
+                context = context_for(tokenizer, texts, min(most, task.chosen.max_input_tokens or most))
             config = filled(replace(self, tokens=tokens), [default], context=context)
             width = width_for(len(train), effort, least=64, up_to=1000)
             whole = SentenceLearning(config, pretrained=pretrained)
