@@ -253,7 +253,8 @@ class Task(ABC):
                 start: run whose weights this one starts from. If it is of the same task, its settings are used where
                     they determine whether weights fit, and the learning rate is FINE_TUNING times that of a new run.
                     None: new weights.
-                share, epochs, keeps_model: see `Effort`. The schedule has the recommended epochs, whatever is requested.
+                share, epochs, keeps_model: see `Effort`. The schedule has the recommended epochs, even if others are
+                    requested.
 
             Raises:
                 ValueError: as of `build`.
