@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import io
 import math
 import operator
@@ -104,7 +105,11 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
     except SystemExit as end:
         if not end.code:
             raise
-        raise ValueError(f"{_one_line(caught.getvalue())}; see fredholm {command} --help") from None
+        line = _one_line(caught.getvalue())
+        if "task" in inspect.signature(kind).parameters:  # settings of a trained run are words of --task
+            dotted = [word.removeprefix("--task.") for word in argv if word.startswith("--task.")]
+            line += "".join(f" (perhaps --task {word}{'' if '=' in word else '=VALUE'})" for word in dotted[:1])
+        raise ValueError(f"{line}; see fredholm {command} --help") from None
 
 
 def typed_settings(options: Sequence[str], owner: str) -> list[str]:
