@@ -251,7 +251,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "digits", "--no-training.tensorboard"],
             "Unrecognized options: --no-training.tensorboard (perhaps --training.no-tensorboard); see",
         ),
-        (["predict", "run", "x.csv", "--task.horizon", "3"], "--task.horizon, 3 (perhaps --task horizon=VALUE); see"),
+        (
+            ["predict", "run", "x.csv", "--task.horizon", "3"],
+            "Unrecognized options: --task.horizon, 3 (perhaps --task horizon=VALUE); see",
+        ),
         (["train", "digits", "stray"], "Unrecognized options: stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
         (["train", "digits", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide images"),

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 import io
 import math
 import operator
@@ -12,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -106,7 +105,7 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
         if not end.code:
             raise
         line = _one_line(caught.getvalue())
-        if "task" in inspect.signature(kind).parameters:  # settings of a trained run are words of --task
+        if get_type_hints(kind).get("task") == tuple[str, ...]:  # settings of a trained run are words of --task
             dotted = [word.removeprefix("--task.") for word in argv if word.startswith("--task.")]
             line += "".join(f" (perhaps --task {word}{'' if '=' in word else '=VALUE'})" for word in dotted[:1])
         raise ValueError(f"{line}; see fredholm {command} --help") from None
