@@ -164,7 +164,7 @@ SIDES: dict[Problem, dict[str, Side]] = {
         "UNO": Side(peer=uno),
         "neural operator, spectral": Side(),
         "neural operator, spectral, turned": Side(TURNED),
-        "neural operator, spectral, turned, half drawn": Side(TURNED | {"least_shown": 0.4}),
+        "neural operator, spectral, turned, half drawn": Side(TURNED | {"min_shown": 0.4}),
         "ITNet, spectral, turned": Side(TURNED | {"model": itnet(SpectralConfig(), embed_dim=32)}),
         "ITNet, attention, turned": Side(TURNED | {"model": itnet(AttentionConfig())}),
         "ITNet, low rank, turned": Side(TURNED | {"model": itnet(LOW_RANK)}),
@@ -245,7 +245,7 @@ def run(
             errors["at 32"] = asked(resolution=32)
             if side.peer is None:
                 errors["given at 16, asked at 32"] = asked(data=str(between(config)))
-                errors["half the points"] = asked(shown=0.5, least_shown=None)
+                errors["half the points"] = asked(shown=0.5, min_shown=None)
         return errors
 
     return found, tested

@@ -1,6 +1,7 @@
 """Draws the pictures of the documentation into this folder: `make pictures`. Some minutes on two cores."""
 
 import dataclasses
+import math
 import pydoc_data.topics
 from pathlib import Path
 
@@ -715,6 +716,37 @@ def draw_series_machine() -> None:
     figure.savefig(HERE / "series_machine.png", dpi=110)
 
 
+def draw_lag_machine() -> None:
+    """lag_machine.png: the next sample of a population by the last one, and its predictions."""
+    torch.manual_seed(0)
+    x, noise = [1.0], 0.1 * torch.randn(500)
+    for each in noise.tolist():
+        x.append(x[-1] * math.exp(2.6 * (1 - x[-1]) + each))
+    windows = torch.tensor(x[1:]).unfold(0, 7, 1)
+    values, wanted = windows[:, :-1, None], windows[:, -1:].double()
+    target = NumberTarget(names=("next",), mean=(1.0,), deviation=(1.0,))
+    sampling, groups = models.SeriesSampling(channels=1, spacing=1.0, extent=5.0), torch.arange(400) // 50
+    linear = models.FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=6)
+    figure, (course, *maps) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
+    course.plot(x[-60:], color=BLUE, lw=1)
+    course.set(title="60 of 500 samples", xlabel="sample", ylabel="population")
+    for axes, config, title in (
+        (maps[0], linear, "linear in six samples"),
+        (maps[1], models.LagMachine.Config(bank=linear), "lag machine"),
+    ):
+        torch.manual_seed(0)
+        model = config.build(sampling, 1)
+        model.fit([(encoders.SeriesBatch(values[:400]), target.targets(wanted[:400]))], target, groups=groups[:400])
+        with torch.no_grad():
+            found = 1 + model(encoders.SeriesBatch(values[400:]))
+        axes.scatter(values[400:, -1, 0], wanted[400:], s=8, color="0.7", label="truth")
+        axes.scatter(values[400:, -1, 0], found, s=8, color=BLUE, label="predicted")
+        error = float((found - wanted[400:]).abs().mean())
+        axes.set(title=f"{title}: off by {error:.2f}", xlabel="last sample", ylabel="next sample")
+    maps[0].legend()
+    figure.savefig(HERE / "lag_machine.png", dpi=110)
+
+
 def draw_image_bank() -> None:
     """image_bank.png: squares on clouds, the filters that a bank learns of them, and what it says of their place."""
     torch.manual_seed(0)
@@ -817,6 +849,7 @@ if __name__ == "__main__":
     draw_kernel_machine()
     draw_boosted_trees()
     draw_series_machine()
+    draw_lag_machine()
     draw_image_bank()
     draw_function_regression()
     draw_n_gram_model()

@@ -23,6 +23,7 @@ from fredholm.models import (
     GraphStackConfig,
     ITNet,
     ITNetMaskedModel,
+    LagMachine,
     LinkMachine,
     MLPConfig,
     NeighbourhoodBank,
@@ -699,6 +700,7 @@ def _forecasts(folder: Path) -> Subject:
             "model": (
                 dataclasses.replace(model, depth=2),
                 FilterBank.Config(num_groups=0, num_lags=3),
+                LagMachine.Config(num_coordinates=4),
             )
         },
         task,
@@ -1060,7 +1062,7 @@ def _operators(folder: Path) -> Subject:
         | {"resolution": (32,), "is_periodic": SWITCH, "symmetries": (("mirror",),), "shown": (0.5,)}
         | {
             "fill_in": SWITCH,
-            "least_shown": (0.25,),
+            "min_shown": (0.25,),
             "wanted": (3,),
             "loss": ("h1",),
             "unroll": (2,),

@@ -103,8 +103,8 @@ def _moved(given: Any, device: torch.device, found: dict[int, Any]) -> Any:
 GIVEN_DATA_ELSEWHERE = (
     "BlendedImages", "BlendedLanguageModel", "BlendedOperator", "BoostedTrees", "CloudMachine", "CloudReading",
     "FieldOperator", "FunctionRegression", "GraphMachine", "ImageBank", "InContextRegressor", "FilterBank",
-    "KernelMachine", "LinkMachine", "NGramBank", "NGramModel", "NeighbourhoodBank", "NodeMachine", "SeriesMachine",
-    "SummaryBank", "TableMachine", "TableReading",
+    "KernelMachine", "LagMachine", "LinkMachine", "NGramBank", "NGramModel", "NeighbourhoodBank", "NodeMachine",
+    "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",
 )  # fmt: skip
 """Of which other methods than `forward` are called, with tensors on the CPU."""
 

@@ -351,6 +351,16 @@ def series_machine(built: models.SeriesMachine) -> Iterator[object]:
     yield built(batch)
 
 
+def lag_machine(built: models.LagMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    batch = SeriesBatch(noise(12, 5, built.sampling.channels))
+    yield built.coordinates(batch)
+    built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
+    yield built.bank(batch)
+    yield built.second.machine(built.coordinates(batch))
+    yield built(batch)
+
+
 ROWS = torch.tensor([[1, 3 + i % 5, 4, 3 + i % 3, 2, 5 + i % 2, 2][: 5 + i % 3] + [0] * (2 - i % 3) for i in range(9)])
 """Of tokens, sentences and pairs."""
 
@@ -454,7 +464,7 @@ def link_machine(built: models.LinkMachine) -> Iterator[object]:
     edges = torch.stack([places, (places + 1) % 30])
     both = torch.cat([edges, edges.flip(0)], 1)
     pairs = torch.cat([edges.T, torch.stack([places, (places + 7) % 30], 1)])
-    asked = models.AskedPairs(both, noise(30, built.num_features), pairs)
+    asked = models.GraphPairs(both, noise(30, built.num_features), pairs)
     built.fit([(asked, torch.tensor([1, 0]).repeat_interleave(30))], ClassTarget(names=("a", "b", "c")))
     yield built(asked)
 
@@ -1769,6 +1779,17 @@ MODELS = [
         make=lambda **settings: models.SeriesMachine.Config(**settings).build(SERIES, 3),
     ),
     Subject(
+        models.LagMachine.Config,
+        {"bank": models.FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=4), "num_centres": 12},
+        {
+            "bank": (models.FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=2),),
+            "num_coordinates": (4,),
+            "num_centres": (4,),
+        },
+        lag_machine,
+        make=lambda **settings: models.LagMachine.Config(**settings).build(SERIES, 3),
+    ),
+    Subject(
         models.SeriesSampling,
         {"channels": 2, "spacing": 0.5, "extent": 6.0},
         {"channels": (3,), "spacing": (0.25,), "extent": (30.0,), "observation": ((0,),)},
@@ -1896,6 +1917,7 @@ NO_SETTINGS = {
     "models.CloudMachine": "takes a reading, the number of outputs and its Config",
     "models.GraphMachine": "takes a reading, the number of outputs and its Config",
     "models.NeighbourhoodBank": "takes a reading, the number of outputs and its Config",
+    "models.LagMachine": "takes a sampling, the number of outputs and its Config",
     "models.LinkMachine": "takes the numbers of features and outputs, whether edges have directions, and its Config",
     "models.NodeMachine": "takes a reading, the number of outputs, that of known nodes and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",

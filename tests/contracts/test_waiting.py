@@ -161,7 +161,7 @@ def test_a_layer_starts_few_kernels(name: str, inference: int, training: int) ->
 @pytest.mark.usefixtures("fused")
 def test_many_points_beside_a_grid_start_few_kernels_too() -> None:
     """Such as the words of a text beside the patches of an image."""
-    domain = Union(Points(torch.rand(128, 2)), Grid(14, 14)).remembering()
+    domain = Union(Points(torch.rand(128, 2)), Grid(14, 14)).with_cache()
     operator, counts = IntegralOperator(MLP(4, 2, 2, width=3, num_frequencies=64)), []
     for _ in range(2):
         with Launches() as launches, torch.autocast("cpu", torch.bfloat16):

@@ -230,16 +230,16 @@ def test_only_a_remembering_domain_keeps_an_answer(kind: str) -> None:
     domain, asked = build(kind, 3), []
 
     def ask(of: Domain) -> int:
-        return of.once("how often", lambda: len(asked.append(None) or asked))
+        return of.cached("how often", lambda: len(asked.append(None) or asked))
 
     assert [ask(domain), ask(domain)] == [1, 2]
-    two = [domain.remembering() for _ in range(2)]
+    two = [domain.with_cache() for _ in range(2)]
     for keeping in two:  # each has answers of its own
-        assert keeping.is_remembering
+        assert keeping.has_cache
         assert ask(keeping) == ask(keeping) == len(asked)
         assert keeping.has_points_of(domain)
     fewer = two[0].restrict(torch.tensor([True, True, False]))
-    assert not fewer.is_remembering
+    assert not fewer.has_cache
     assert ask(fewer) == 5
 
 

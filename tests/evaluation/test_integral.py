@@ -99,13 +99,13 @@ def test_it_is_a_value() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         integral.u = signal()  # pyright: ignore[reportAttributeAccessIssue]
     asked = []
-    assert [integral.once(lambda of: asked.append(of)), len(asked)] == [None, 1]
+    assert [integral.cached(lambda of: asked.append(of)), len(asked)] == [None, 1]
 
     def count(of: Integral) -> int:
         asked.append(of)
         return len(asked)
 
-    assert (integral.once(count), integral.once(count), len(asked)) == (2, 2, 2)
+    assert (integral.cached(count), integral.cached(count), len(asked)) == (2, 2, 2)
     assert integral.num_heads == 2
     assert integral.head(1).u.shape == (2, 3, 2)
 

@@ -69,21 +69,21 @@ def test_positions_are_lifted_for_several_kernels_at_once() -> None:
     kernels = [lifting(kind, num_frequencies=count) for kind, count in (("MLP", 3), ("low rank", 5), ("low rank", 3))]
     kernels.append(lifting("MLP", num_frequencies=0))
     for domain in (Grid(2, 3), Points(torch.rand(2, 5, 2)), Points(torch.rand(5, 2).requires_grad_())):
-        together = domain.remembering()
+        together = domain.with_cache()
         lift_together(kernels, together)
         for kernel in kernels:
             is_found = kernel.num_frequencies > 0 and not domain.pos.requires_grad
-            assert (kernel in (together._known or {})) == is_found
+            assert (kernel in (together._cache or {})) == is_found
             assert torch.equal(kernel.lift(together), kernel.lift(domain))
 
 
 @pytest.mark.parametrize("kind", ["MLP", "low rank"])
 def test_many_points_are_lifted_kernel_by_kernel_and_not_kept(kind: str) -> None:
-    kernel, domain = lifting(kind, 1), Sequence(SHARED_POINTS + 1).remembering()
+    kernel, domain = lifting(kind, 1), Sequence(SHARED_POINTS + 1).with_cache()
     lift_together([kernel], domain)
     kernel.lift(domain)
-    assert domain._known == {}
-    few = Sequence(SHARED_POINTS).remembering()
+    assert domain._cache == {}
+    few = Sequence(SHARED_POINTS).with_cache()
     assert kernel.lift(few) is kernel.lift(few)
 
 

@@ -18,7 +18,7 @@ from fredholm.storage.tensors import fill
 from fredholm.tasks.task import Task
 from fredholm.tasks.text import MARKS
 from fredholm.tasks.text.byte_pairs import byte_letters
-from fredholm.training.start import OtherRun, starting_tensors
+from fredholm.training.start import SourceRun, starting_tensors
 
 VOCABULARY = 19
 SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
@@ -282,7 +282,7 @@ def write_text_tokens(folder: Path, kind: str, files: str = "tokenizer.json") ->
     return max(made.get_vocab().values()) + 1
 
 
-def no_run(place: str) -> OtherRun:
+def no_run(place: str) -> SourceRun:
     raise AssertionError(place)
 
 

@@ -23,7 +23,7 @@ from fredholm.tasks.images import ImageDataset
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets.target import Kind
-from fredholm.tasks.text.counts import BetweenNeighbours, NGrams
+from fredholm.tasks.text.counts import NGrams, TwoSidedNGrams
 from tests.refusals import refused
 
 pytest.importorskip("sklearn")
@@ -135,11 +135,11 @@ def test_n_grams_are_the_formula() -> None:
 
 def test_hidden_tokens_are_told_by_both_neighbours() -> None:
     tokens = [0, 1, 2, 0, 1, 2, 0, 3, 2]
-    model = BetweenNeighbours(lambda: tokens, lambda split: [(0, 1, 2)], hidden=9, vocab_size=10)
+    model = TwoSidedNGrams(lambda: tokens, lambda split: [(0, 1, 2)], hidden=9, vocab_size=10)
     base = (2 + 1) / (9 + 10)
     either = ((2 + base) / (3 + 1) + (2 + base) / (3 + 1)) / 2
     assert model.fitted(1.0)("test") == pytest.approx((3 + 1) / (2 + either))
-    alone = BetweenNeighbours(lambda: tokens, lambda split: [(9, 1, 9)], hidden=9, vocab_size=10)
+    alone = TwoSidedNGrams(lambda: tokens, lambda split: [(9, 1, 9)], hidden=9, vocab_size=10)
     assert alone.fitted(1.0)("test") == pytest.approx(1 / base)
 
 
@@ -147,7 +147,7 @@ def test_what_stands_between_neighbours_is_a_distribution() -> None:
     tokens = [0, 1, 2, 0, 1, 3, 2, 1, 0]
 
     def chance(*places: int) -> float:
-        model = BetweenNeighbours(lambda: tokens, lambda split: [(places[0], places[1], places[2])], 4, 5)
+        model = TwoSidedNGrams(lambda: tokens, lambda split: [(places[0], places[1], places[2])], 4, 5)
         return 1 / model.fitted(2.0)("valid")
 
     for before, after in ((1, 1), (1, 4), (4, 1), (4, 4), (3, 3)):

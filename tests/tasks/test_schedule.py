@@ -35,15 +35,13 @@ def test_a_task_may_take_a_share_of_the_steps() -> None:
 
 
 def test_a_task_may_ask_for_some_steps_at_least() -> None:
-    few, many = (
-        schedule_for(n, Effort("small"), has_valid=True, batch_size=10, least_steps=3000) for n in (100, 20_000)
-    )
+    few, many = (schedule_for(n, Effort("small"), has_valid=True, batch_size=10, min_steps=3000) for n in (100, 20_000))
     assert few.epochs == 300
     assert many.epochs == schedule_for(20_000, Effort("small"), has_valid=True, batch_size=10).epochs
 
 
 def test_averages_evaluations_and_patience_follow_other_epochs() -> None:
-    usual = schedule_for(1000, Effort("small"), has_valid=True, least_steps=5000)
+    usual = schedule_for(1000, Effort("small"), has_valid=True, min_steps=5000)
     assert usual.adjusted(epochs=usual.epochs) == usual
     few = usual.adjusted(epochs=8)
     assert (few.epochs, few.evaluate_every, few.patience) == (8, 1, 5)
@@ -55,7 +53,7 @@ def test_averages_evaluations_and_patience_follow_other_epochs() -> None:
 
 
 def test_averages_follow_other_batches_and_epochs_stay() -> None:
-    usual = schedule_for(1000, Effort("small"), has_valid=True, least_steps=5000)
+    usual = schedule_for(1000, Effort("small"), has_valid=True, min_steps=5000)
     assert usual.adjusted(batch_size=usual.batch_size) == usual.adjusted() == usual
     small = usual.adjusted(batch_size=10)
     assert small == replace(usual, batch_size=10, ema_decay=small.ema_decay)

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from fredholm.tasks.task import Batch
 from fredholm.training import batches as batches_module
-from fredholm.training.batches import OPEN, Cut, EpochBatches, bucketed_batches, epoch_batches, iterate, shuffled
+from fredholm.training.batches import (
+    OPEN,
+    EpochBatches,
+    OrderedBatches,
+    bucketed_batches,
+    epoch_batches,
+    iterate,
+    shuffled,
+)
 from tests.training.toy_task import ToyTask
 
 
@@ -79,7 +87,7 @@ def test_a_worker_says_nothing_of_a_run_that_hangs_up_while_it_takes_a_tensor_ov
     assert capfd.readouterr().err == ""
 
 
-def joined(batches: Cut) -> Tensor:
+def joined(batches: OrderedBatches) -> Tensor:
     return torch.cat(list(batches))
 
 
@@ -105,7 +113,7 @@ def test_buckets_hold_examples_of_about_one_length() -> None:
 
 
 def test_a_cut_has_its_batches_by_number() -> None:
-    cut = Cut(torch.arange(10, 20), 4, torch.tensor([2, 0, 1]))
+    cut = OrderedBatches(torch.arange(10, 20), 4, torch.tensor([2, 0, 1]))
     assert len(cut) == 3
     assert [batch.tolist() for batch in cut] == [[18, 19], [10, 11, 12, 13], [14, 15, 16, 17]]
     for number in (-1, 3):

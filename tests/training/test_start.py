@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fredholm.storage.tensors import fill, model_tensors
-from fredholm.training.start import Matched, start_from
+from fredholm.training.start import MatchedEntries, start_from
 
 HERE = {"weight": {0: ("cat", "mouse", "dog")}, "bias": {0: ("cat", "mouse", "dog")}}
 
@@ -24,7 +24,9 @@ def test_rows_of_equal_names_are_taken_over(there: tuple[str, ...]) -> None:
         ]
         assert torch.equal(found.fitting[name], torch.stack(expected))
     left = tuple(name for name in there if name not in HERE["bias"][0])
-    assert found.matched == dict.fromkeys((("weight", 0), ("bias", 0)), Matched(("cat", "dog"), ("mouse",), left))
+    assert found.matched == dict.fromkeys(
+        (("weight", 0), ("bias", 0)), MatchedEntries(("cat", "dog"), ("mouse",), left)
+    )
     assert (found.misfits, found.new, found.left) == ({}, [], [])
 
 
@@ -33,7 +35,7 @@ def test_as_many_of_other_names_are_not_taken() -> None:
     names = ("a", "b", "c")
     found = start_from(of(other), model, HERE, {"weight": {0: names}, "bias": {0: names}})
     assert found.fitting == {}
-    assert found.matched["weight", 0] == Matched((), HERE["weight"][0], names)
+    assert found.matched["weight", 0] == MatchedEntries((), HERE["weight"][0], names)
     assert start_from(of(other), model, HERE, {}).fitting == {}  # nobody knows what its rows are
     assert start_from(of(other), model).fitting.keys() == {"weight", "bias"}
 

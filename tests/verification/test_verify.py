@@ -19,7 +19,7 @@ LAYERS = {
 }  # fmt: skip
 ROUTES = {
     "quadrature", "NativeConvolution", "FFT", "FusedAttention", "FeatureMapSum", "NativeRecurrence", "Scan", "StepLoop",
-    "LongConvolution", "AtThePoint", "EdgeSum",
+    "LongConvolution", "PointwiseProduct", "EdgeSum",
 }  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def _planned(
     if epochs is None:
         assert request.minutes is not None
         costs = [each.epoch_seconds for each in measured if each.row.learns_by_steps]
-        epochs = epochs_within(request.minutes, len(request.seeds), costs, processes, protocol.most_epochs)
+        epochs = epochs_within(request.minutes, len(request.seeds), costs, processes, protocol.max_epochs)
         protocol = Protocol(request, epochs)
     return protocol, Comparison(
         task=task.command,

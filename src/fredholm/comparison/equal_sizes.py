@@ -18,14 +18,14 @@ LEAST, MOST = 0.25, 16.0
 """Range of hidden units per channel."""
 
 
-class Sized(NamedTuple):
+class SizedNetwork(NamedTuple):
     """A network of solved width."""
 
     stack: Stack
     parameters: int
 
 
-def sized(stack: Stack, heads: int, wanted: int, count: Callable[[Stack], int]) -> Sized:
+def sized(stack: Stack, heads: int, wanted: int, count: Callable[[Stack], int]) -> SizedNetwork:
     """Returns the network whose parameters match the target within 5 %.
 
     Args:
@@ -38,12 +38,12 @@ def sized(stack: Stack, heads: int, wanted: int, count: Callable[[Stack], int]) 
         ValueError: no width matches the target.
     """
 
-    def at(embed_dim: int, hidden: int | None = None) -> Sized:
+    def at(embed_dim: int, hidden: int | None = None) -> SizedNetwork:
         expansion = stack.expansion if hidden is None else hidden / embed_dim
         found = dataclasses.replace(stack, embed_dim=embed_dim, expansion=expansion)
-        return Sized(found, count(found))
+        return SizedNetwork(found, count(found))
 
-    def is_better(one: Sized, other: Sized) -> bool:
+    def is_better(one: SizedNetwork, other: SizedNetwork) -> bool:
         return abs(one.parameters - wanted) < abs(other.parameters - wanted)
 
     below, above = at(heads), at(stack.embed_dim)

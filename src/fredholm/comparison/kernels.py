@@ -21,26 +21,26 @@ from fredholm.models.kernel_configs import (
 )
 
 
-class Named(NamedTuple):
+class NamedKernel(NamedTuple):
     """A kernel with its display name."""
 
     title: str
     kernel: KernelConfig
 
 
-KERNELS_BY_NAME: dict[str, Named] = {
-    "mlp": Named("exact MLP", MLPConfig(width=32, num_frequencies=8)),
-    "low-rank": Named("low-rank MLP", LowRankConfig(rank=8, width=32, num_frequencies=8)),
-    "separable": Named("separable MLP", SeparableConfig(width=32, num_frequencies=8)),
-    "attention": Named("attention", AttentionConfig()),
-    "linear-attention": Named("linear attention", LinearAttentionConfig()),
-    "yat": Named("Yat attention", YatConfig()),
-    "infinite-linear": Named("infinite attention, linear", InfiniteConfig(kind="linear")),
-    "infinite-factorised": Named("infinite attention, factorised", InfiniteConfig(kind="factorised")),
-    "convolution": Named("convolution, 3 points an axis", ConvolutionConfig(kernel_size=3)),
-    "continuous-convolution": Named("continuous convolution", ContinuousConvolutionConfig()),
-    "mamba": Named("selective state space (Mamba)", RecurrenceConfig(kind="selective")),
-    "lstm": Named("LSTM", RecurrenceConfig(kind="lstm")),
+KERNELS_BY_NAME: dict[str, NamedKernel] = {
+    "mlp": NamedKernel("exact MLP", MLPConfig(width=32, num_frequencies=8)),
+    "low-rank": NamedKernel("low-rank MLP", LowRankConfig(rank=8, width=32, num_frequencies=8)),
+    "separable": NamedKernel("separable MLP", SeparableConfig(width=32, num_frequencies=8)),
+    "attention": NamedKernel("attention", AttentionConfig()),
+    "linear-attention": NamedKernel("linear attention", LinearAttentionConfig()),
+    "yat": NamedKernel("Yat attention", YatConfig()),
+    "infinite-linear": NamedKernel("infinite attention, linear", InfiniteConfig(kind="linear")),
+    "infinite-factorised": NamedKernel("infinite attention, factorised", InfiniteConfig(kind="factorised")),
+    "convolution": NamedKernel("convolution, 3 points an axis", ConvolutionConfig(kernel_size=3)),
+    "continuous-convolution": NamedKernel("continuous convolution", ContinuousConvolutionConfig()),
+    "mamba": NamedKernel("selective state space (Mamba)", RecurrenceConfig(kind="selective")),
+    "lstm": NamedKernel("LSTM", RecurrenceConfig(kind="lstm")),
 }
 """Every kernel of a comparison, in the order of its table; a new one is added here."""
 MEASURE = "attention"

@@ -136,7 +136,7 @@ class Protocol:
             )
 
     @property
-    def most_epochs(self) -> int:
+    def max_epochs(self) -> int:
         """Number of epochs that suits the data."""
         return self._schedule.epochs
 

@@ -147,7 +147,7 @@ class _OwnSum(torch.autograd.Function):
         return gathered(grads[0], ctx.sizes, ctx.group), None, None
 
 
-def next_to_this(group: dist.ProcessGroup) -> tuple[int, int]:
+def ring_neighbours(group: dist.ProcessGroup) -> tuple[int, int]:
     """The processes before and after this one in the ring, as ranks among all."""
     rank, count = dist.get_rank(group), dist.get_world_size(group)
     before, after = ((rank + step) % count for step in (-1, 1))
@@ -185,7 +185,7 @@ def around(own: Tensor, sizes: Sequence[int], group: dist.ProcessGroup) -> Itera
             block = following
 
 
-def around_and_back(
+def sum_for_owners(
     own: Tensor, sizes: Sequence[int], group: dist.ProcessGroup, gradient: Callable[[Block], Tensor]
 ) -> Tensor:
     """Sum over all processes of `gradient` of this process's block, `(B, n, F)`.
@@ -218,7 +218,7 @@ def _exchange(sent: Tensor, received: Tensor, group: dist.ProcessGroup) -> list[
     if dist.get_world_size(group) == 1:
         received.copy_(sent)
         return []
-    before, after = next_to_this(group)
+    before, after = ring_neighbours(group)
     _count("ring", group, [sent])
     return dist.batch_isend_irecv(
         [dist.P2POp(dist.isend, sent, after, group), dist.P2POp(dist.irecv, received, before, group)]

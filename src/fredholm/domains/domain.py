@@ -100,8 +100,8 @@ class Domain(abc.ABC):
     """Whether the listed pairs of each query have total mass 1, also for kernels that count points."""
     features: Tensor | None = None
     """Features of each point that a kernel reads beside its position, `(B, N, c)`, such as those of a node's edge."""
-    _known: dict[Hashable, Any] | None = None
-    """The cache of `once`; None: no cache."""
+    _cache: dict[Hashable, Any] | None = None
+    """Results of `cached` by their keys; None: no cache."""
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
@@ -142,7 +142,7 @@ class Domain(abc.ABC):
 
         Positions are centred there before they are rounded, so that their differences stay accurate.
         """
-        return self.once("middle", self._middle)
+        return self.cached("middle", self._middle)
 
     def _middle(self) -> Tensor:
         # a sum may overflow 16 bits
@@ -372,30 +372,30 @@ class Domain(abc.ABC):
         """Applies a function to the domain; for a part, to the whole domain, of which the result is again the part."""
         return where(self)
 
-    def remembering(self) -> Self:
-        """The same domain with a cache for `once`, for one pass of a model, whose layers compute the same from it.
+    def with_cache(self) -> Self:
+        """The same domain with a cache (see `cached`), for one pass of a model, whose layers compute the same from it.
 
         Without a cache in a compiled graph, where the compiler shares common computations.
         """
         if torch.compiler.is_compiling():
             return self
         other = self._with(pos=self.pos, weights=self.weights, mask=self.mask)
-        other._known = {}
+        other._cache = {}
         return other
 
     @property
-    def is_remembering(self) -> bool:
-        """Whether `once` caches its results."""
+    def has_cache(self) -> bool:
+        """Whether `cached` keeps its results."""
         # checked first: a graph that reads the dictionary is recompiled whenever its contents change
-        return not torch.compiler.is_compiling() and self._known is not None
+        return not torch.compiler.is_compiling() and self._cache is not None
 
-    def once(self, question: Hashable, answer: Callable[[], Answer]) -> Answer:
-        """Computes a function of positions and weights, cached under a key where the domain is `remembering`."""
-        if not self.is_remembering or self._known is None:
-            return answer()
-        if question not in self._known:
-            self._known[question] = answer()
-        return self._known[question]
+    def cached(self, key: Hashable, compute: Callable[[], Answer]) -> Answer:
+        """Computes a function of positions and weights, kept under a key if the domain has a cache."""
+        if not self.has_cache or self._cache is None:
+            return compute()
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return self._cache[key]
 
     @property
     def device(self) -> torch.device:
@@ -445,7 +445,7 @@ class Domain(abc.ABC):
     def _with(self, *, pos: Tensor, weights: Tensor, mask: Tensor | None) -> Self:
         other = object.__new__(type(self))
         vars(other).update(vars(self))
-        other.pos, other.weights, other.mask, other._known = pos, weights, mask, None
+        other.pos, other.weights, other.mask, other._cache = pos, weights, mask, None
         return other
 
     def _without_absent(self, pos: Tensor, mask: Tensor | None) -> Tensor:

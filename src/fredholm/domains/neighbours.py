@@ -99,7 +99,7 @@ def nearest(
     if 0 in (search.pos.shape[0], search.query.shape[0]):  # a batch without entries
         nothing = search.query.new_zeros(0, search.num_queries, search.most if radius is None else min(1, search.most))
         return Neighbours(nothing.long(), nothing)
-    found = search.by_cells() if search.is_worth_cells() else search.of_all_pairs()
+    found = search.by_cells() if search.prefers_cells() else search.of_all_pairs()
     return found if has_batch else Neighbours(found.points[0], found.squared[0])
 
 
@@ -174,7 +174,7 @@ class _Search:
         self.entries = max(self.pos.shape[0], 1 if self.mask is None else self.mask.shape[0])
         self.batch = max(self.entries, self.query.shape[0], 1 if self.visible is None else self.visible.shape[0])
 
-    def is_worth_cells(self) -> bool:
+    def prefers_cells(self) -> bool:
         """Whether values can be read and the search by cells is faster than comparing all pairs."""
         if not values_can_be_read(self.pos, self.query, self.mask, self.visible):
             return False

@@ -4,7 +4,7 @@ from fredholm.evaluation.attention.fused import FusedAttention
 from fredholm.evaluation.attention.linear import BilinearSum, FeatureMapSum
 from fredholm.evaluation.attention.listed import ListedScores
 from fredholm.evaluation.attention.score_tiled import ScoreTiled
-from fredholm.evaluation.auto import AUTO, ROUTES, AtThePoint, Auto, EachQuery, EdgeSum, Mean, TermByTerm
+from fredholm.evaluation.auto import AUTO, ROUTES, Auto, EachQuery, EdgeSum, Mean, PointwiseProduct, TermByTerm
 from fredholm.evaluation.convolution.basis_fft import BasisFFT
 from fredholm.evaluation.convolution.basis_tiled import BasisTiled
 from fredholm.evaluation.convolution.fft import FFT
@@ -53,7 +53,6 @@ __all__ = [
     "AUTO",
     "FFT",
     "ROUTES",
-    "AtThePoint",
     "Auto",
     "BasisFFT",
     "BasisTiled",
@@ -86,6 +85,7 @@ __all__ = [
     "NativeConvolution",
     "NativeRecurrence",
     "NeumannScan",
+    "PointwiseProduct",
     "Queries",
     "Relay",
     "Ring",

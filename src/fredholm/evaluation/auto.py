@@ -50,7 +50,7 @@ from fredholm.kernels.kernel import added, joined_states
 
 @final
 @dataclasses.dataclass(frozen=True)
-class AtThePoint(Route[Pointwise]):
+class PointwiseProduct(Route[Pointwise]):
     """For `Pointwise`: κ vanishes unless x = y, so that one matrix product for all points remains."""
 
     marker = Pointwise
@@ -164,7 +164,7 @@ class EdgeSum(Route[OnEdges]):
 def _along_edges(integral: Integral[OnEdges]) -> Integral[Kernel]:
     """The sum over edges."""
     u, domain, query, query_domain = integral.arguments
-    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, query_domain).wanted_as(
+    return Integral(integral.kernel.kernel, u, integral.kernel.on_edges(domain), query, query_domain).differentiable_as(
         integral
     )
 
@@ -272,11 +272,13 @@ class _Entries:
         query_domain = Points.derived(self.query_domain, query_pos[:, None], ones, past_mass=past)
         parts = AUTO if self.route.parts is None else self.route.parts
         signal = None if query is None else query[:, None]
-        return parts.integrate(Integral(self.whole.kernel, u, nodes, signal, query_domain).wanted_as(self.whole))[:, 0]
+        return parts.integrate(
+            Integral(self.whole.kernel, u, nodes, signal, query_domain).differentiable_as(self.whole)
+        )[:, 0]
 
 
 ON_ONE_PROCESS: tuple[Route[Any], ...] = (
-    AtThePoint(),
+    PointwiseProduct(),
     Mean(),
     EdgeSum(),
     Walk(),

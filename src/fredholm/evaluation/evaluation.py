@@ -108,7 +108,7 @@ class Route(Evaluation, Generic[K]):
     """Whether it supports listed pairs only; it is not mentioned for other measures."""
     queries: ClassVar[Queries] = Queries.ANYWHERE
     """The queries that it supports."""
-    plans_sizes: ClassVar[bool] = False
+    needs_fixed_sizes: ClassVar[bool] = False
     """Whether the sequence of operations, not just their sizes, depends on the number of points."""
     differentiable_twice: ClassVar[bool] = True
     """Whether it has second derivatives and forward-mode derivatives."""
@@ -144,7 +144,7 @@ class Route(Evaluation, Generic[K]):
             return ["the kernel is drawn anew for every integral, and each process would draw another"]
         if self.needs_processes and not integral.is_shared:
             return ["this process holds all points"]
-        if self.plans_sizes and integral.has_open_sizes:
+        if self.needs_fixed_sizes and integral.has_open_sizes:
             return ["its operations depend on sizes that are symbolic in the graph"]
         if integral.is_empty:
             return []
@@ -169,7 +169,7 @@ class Route(Evaluation, Generic[K]):
         """Whether a kernel has the route's marker."""
         return isinstance(kernel, self.marker)
 
-    def concerns(self, integral: Integral[K]) -> bool:
+    def applies_to(self, integral: Integral[K]) -> bool:
         """Whether the route may fit a kernel with these options; else it is not mentioned."""
         return True
 
@@ -180,7 +180,7 @@ class Route(Evaluation, Generic[K]):
             return False
         if self.needs_processes if not integral.is_shared else not self.spans_processes:
             return False
-        return self.concerns(cast("Integral[K]", integral))
+        return self.applies_to(cast("Integral[K]", integral))
 
     @final
     def integrate(self, integral: Integral[Kernel]) -> Tensor:
@@ -334,7 +334,7 @@ class FirstOf(StatefulEvaluation):
 
     @final
     def _wanted(self, integral: Integral[Kernel]) -> Integral[Kernel]:
-        return integral.wanted_twice() if self.differentiable_twice else integral
+        return integral.twice_differentiable() if self.differentiable_twice else integral
 
     @final
     def _made_for(self, integral: Integral[Kernel]) -> Iterator[Route[Any]]:

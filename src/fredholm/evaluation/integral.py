@@ -166,25 +166,25 @@ class Integral(Generic[K]):
         """Number of separable heads with equal groups of channels; 1: none."""
         return self.kernel.num_heads if isinstance(self.kernel, MultiHead) else 1
 
-    def once(self, question: Callable[["Integral[K]"], Answer]) -> Answer:
-        """The result of a function of this integral, cached for all routes."""
-        if question not in self._answers:
-            self._answers[question] = question(self)
-        return self._answers[question]
+    def cached(self, compute: Callable[["Integral[K]"], Answer]) -> Answer:
+        """The result of a function of this integral, computed once for all routes."""
+        if compute not in self._answers:
+            self._answers[compute] = compute(self)
+        return self._answers[compute]
 
     def of(self, kernel: Kernel) -> "Integral[Kernel]":
         """The integral of another kernel on the same channels."""
-        return Integral(kernel, self.u, self.domain, *self.arguments[2:]).wanted_as(self)
+        return Integral(kernel, self.u, self.domain, *self.arguments[2:]).differentiable_as(self)
 
-    def wanted_twice(self) -> "Integral[K]":
+    def twice_differentiable(self) -> "Integral[K]":
         """The same integral, with `differentiable_twice`."""
         other = object.__new__(Integral)
         vars(other).update(vars(self), differentiable_twice=True)
         return other
 
-    def wanted_as(self, whole: "Integral[Any]") -> "Integral[K]":
+    def differentiable_as(self, whole: "Integral[Any]") -> "Integral[K]":
         """The same integral, with `differentiable_twice` of another, of which it is a part."""
-        return self.wanted_twice() if whole.differentiable_twice else self
+        return self.twice_differentiable() if whole.differentiable_twice else self
 
     def head(self, index: int) -> "Integral[Kernel]":
         """The integral of one of `num_heads` heads, on its group of channels."""
@@ -193,7 +193,9 @@ class Integral(Generic[K]):
         u, domain, query, query_domain = self.arguments
         heads = self.num_heads
         query = None if query is None else share(query, index, heads)
-        return Integral(self.kernel.head(index), share(u, index, heads), domain, query, query_domain).wanted_as(self)
+        return Integral(self.kernel.head(index), share(u, index, heads), domain, query, query_domain).differentiable_as(
+            self
+        )
 
 
 def share(signal: Tensor, head: int, num_heads: int) -> Tensor:

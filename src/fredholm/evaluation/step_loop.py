@@ -21,7 +21,7 @@ class StepLoop(StatefulRoute[Stateful]):
     """
 
     marker = Stateful
-    plans_sizes = True
+    needs_fixed_sizes = True
     queries = Queries.OWN
 
     def refusals(self, integral: Integral[Stateful]) -> list[str]:

@@ -78,7 +78,7 @@ class Lifting(nn.Module, abc.ABC):
         pos = _batched(domain)
         if not _is_shared(pos, domain):
             return self.lift_positions(pos)
-        return domain.once(self, lambda: self.lift_positions(pos))
+        return domain.cached(self, lambda: self.lift_positions(pos))
 
     @final
     def lift_positions(self, pos: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Lifting(nn.Module, abc.ABC):
 
 
 def lift_together(kernels: Sequence[Lifting], domain: Domain) -> None:
-    """Computes and caches γ for several kernels at the points of a `remembering` domain, in a single batch.
+    """Computes and caches γ for several kernels at the points of a domain with a cache, in a single batch.
 
     With many points, each kernel computes its own when needed, so that they are not all in memory.
     """
@@ -109,12 +109,12 @@ def lift_together(kernels: Sequence[Lifting], domain: Domain) -> None:
     for (_, _, dtype), group in alike.items():
         waves = torch.stack([kernel.frequencies for kernel in group])[:, None, None]  # (K, 1, 1, L, s)
         for kernel, lifted in zip(group, fourier_features(pos, waves).to(dtype).unbind(), strict=True):
-            domain.once(kernel, lambda lifted=lifted: lifted)
+            domain.cached(kernel, lambda lifted=lifted: lifted)
 
 
 def _is_shared(pos: Tensor, domain: Domain) -> bool:
     # not for differentiable positions: activation checkpointing expects γ inside the layer, which it runs twice
-    return domain.is_remembering and not pos.requires_grad and pos.shape[0] * pos.shape[1] <= SHARED_POINTS
+    return domain.has_cache and not pos.requires_grad and pos.shape[0] * pos.shape[1] <= SHARED_POINTS
 
 
 def _batched(domain: Domain) -> Tensor:

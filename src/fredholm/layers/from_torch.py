@@ -10,7 +10,7 @@ from torch.nn import Parameter
 
 from fredholm.layers.torch_layers.attention import AttentionLayer
 from fredholm.layers.torch_layers.convolution import ConvolutionLayer
-from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, computed, duplicate, why_not
+from fredholm.layers.torch_layers.layer import LayoutConverter, TorchLayer, computed, duplicate, why_not
 from fredholm.layers.torch_layers.linear import LinearLayer
 from fredholm.layers.torch_layers.recurrence import RecurrentLayer
 
@@ -54,7 +54,7 @@ def from_torch(module: nn.Module) -> nn.Module:
     if refused:
         raise ValueError(f"from_torch: cannot convert {'; '.join(refused)}")
     converted = duplicate(module)
-    exchange = _Exchange(converted, _taking(Relaid()), MIXING)
+    exchange = _Exchange(converted, _taking(LayoutConverter()), MIXING)
     if exchange.refused:
         raise ValueError(f"from_torch: cannot convert {'; '.join(exchange.refused)}")
     if not exchange.done:
@@ -82,7 +82,7 @@ def to_torch(module: nn.Module) -> nn.Module:
         raise TypeError(f"to_torch: expected a torch.nn.Module; got {type(module).__name__}")
     if isinstance(module, TorchLayer):
         return module.to_torch()
-    converted, relaid = duplicate(module), Relaid()
+    converted, relaid = duplicate(module), LayoutConverter()
     exchange = _Exchange(converted, lambda layer: layer.giving(relaid) if isinstance(layer, TorchLayer) else None)
     if exchange.refused:
         raise ValueError(f"to_torch: cannot convert {'; '.join(exchange.refused)}")
@@ -97,10 +97,10 @@ def to_torch(module: nn.Module) -> nn.Module:
 
 def _kind(module: nn.Module) -> type[TorchLayer] | None:
     """The operator layer class for a torch module; None: there is none."""
-    return next((kind for kind in LAYERS if kind.stands_for(module)), None)
+    return next((kind for kind in LAYERS if kind.replaces(module)), None)
 
 
-def _taking(relaid: Relaid) -> Callable[[nn.Module], nn.Module | None]:
+def _taking(relaid: LayoutConverter) -> Callable[[nn.Module], nn.Module | None]:
     def take(module: nn.Module) -> nn.Module | None:
         kind = _kind(module)
         return None if kind is None else kind.taking(module, relaid)

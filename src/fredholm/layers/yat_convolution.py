@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fredholm._precision import at_least_float32, without_autocast
 from fredholm._settings import check_count, is_count
-from fredholm.layers.yat_layer import YatLayer, backward_may_come
+from fredholm.layers.yat_layer import YatLayer, is_recorded
 from fredholm.layers.yat_response import ResponseInputs, squares, yat_response
 
 Padding = Literal["valid", "same"] | int | tuple[int, ...]
@@ -120,7 +120,7 @@ class YatConvolution(YatLayer, ABC):
             epsilon,
             scale,
         )
-        out, _ = yat_response(inputs, dtype, backward_may_come(x, weight, bias, epsilon, scale))
+        out, _ = yat_response(inputs, dtype, is_recorded(x, weight, bias, epsilon, scale))
         return out.view(dot.shape)
 
     def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from fredholm._precision import wide_dtype
 from fredholm._settings import check_count
 from fredholm.evaluation.custom_op import Operator
 from fredholm.kernels.attention.yat import response
-from fredholm.layers.yat_layer import YatLayer, backward_may_come
+from fredholm.layers.yat_layer import YatLayer, is_recorded
 from fredholm.layers.yat_response import (
     BLOCK_ELEMENTS,
     Answers,
@@ -206,7 +206,7 @@ class YatDense(YatLayer):
             raise ValueError(f"YatDense: expected a signal (..., {self.in_features}); got {tuple(x.shape)}")
         dtype = self._answering_dtype(x)
         epsilon, scale = self.softening(), None if self.scale is None else self.scale()
-        keep = backward_may_come(x, self.weight, self.bias, epsilon, scale)
+        keep = is_recorded(x, self.weight, self.bias, epsilon, scale)
         rows = x.reshape(-1, self.in_features).to(dtype)
         out, _ = yat_dense(DenseInputs(rows, self.weight.to(dtype), self.bias, epsilon, scale), keep)
         return out.view(*x.shape[:-1], self.out_features)

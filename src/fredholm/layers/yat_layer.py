@@ -72,6 +72,6 @@ class YatLayer(nn.Module, ABC):
         return dtype
 
 
-def backward_may_come(*tensors: Tensor | None) -> bool:
+def is_recorded(*tensors: Tensor | None) -> bool:
     """Whether autograd records operations on any of these tensors."""
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)

@@ -14,7 +14,8 @@ from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, So
 from fredholm.models.fitted.graph_machine import GraphMachine
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_machine import KernelMachine
-from fredholm.models.fitted.link_machine import AskedPairs, LinkMachine
+from fredholm.models.fitted.lag_machine import LagMachine
+from fredholm.models.fitted.link_machine import GraphPairs, LinkMachine
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
@@ -77,7 +78,6 @@ __all__ = [
     "KERNELS",
     "AdditiveAttentionConfig",
     "Aether",
-    "AskedPairs",
     "AttentionConfig",
     "Bert",
     "BertMasked",
@@ -106,6 +106,7 @@ __all__ = [
     "FunctionRegression",
     "GraphMachine",
     "GraphModelConfig",
+    "GraphPairs",
     "GraphReading",
     "GraphStackConfig",
     "ITNet",
@@ -120,6 +121,7 @@ __all__ = [
     "KernelConfig",
     "KernelMachine",
     "KnownNodes",
+    "LagMachine",
     "LanguageModel",
     "LanguageState",
     "LinearAttentionConfig",

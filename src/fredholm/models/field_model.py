@@ -58,7 +58,7 @@ class FieldModel(SignalModel, abc.ABC):
         if at is not None:
             return self.field(inputs)(at)
         u, domain = self._signal(inputs)
-        domain = self._remembering(domain)
+        domain = self._with_cache(domain)
         for block in self.layers():
             u = block(u, domain)
         return self._outputs(u, domain)
@@ -79,7 +79,7 @@ class FieldModel(SignalModel, abc.ABC):
         blocks = self.layers()
         first, points, function = self._field_encoder().field(inputs)
         u, domain = self._entering(first, points)
-        domain = self._remembering(domain)
+        domain = self._with_cache(domain)
         signals = [u]  # the input of each block; the last block's output at these points is not needed
         for block in blocks[:-1]:
             signals.append(block(signals[-1], domain))
@@ -93,9 +93,9 @@ class FieldModel(SignalModel, abc.ABC):
 
         return answers
 
-    def _remembering(self, domain: Domain) -> Domain:
+    def _with_cache(self, domain: Domain) -> Domain:
         """The domain shared by all layers, which caches the kernels' features of its points, computed jointly."""
-        domain = domain.remembering()
+        domain = domain.with_cache()
         kernels = (block.operator.kernel for block in self.layers() if isinstance(block, ResidualBlock))
         read = (kernel.features if isinstance(kernel, FeatureFactorised) else kernel for kernel in kernels)
         lift_together([kernel for kernel in read if isinstance(kernel, Lifting)], domain)

@@ -36,7 +36,7 @@ class Pretrained(Generic[Settings]):
         pixels: normalisation of pixels of an image model; None if unknown.
         image_size: height and width of the training images of an image model; None if unknown.
         vocab_size: number of token embeddings, including unused ones; None: there are none.
-        most_tokens: the longest sequence of tokens that it reads; None: no limit.
+        max_input_tokens: the longest sequence of tokens that it reads; None: no limit.
         tensors: function from settings of the model to its tensors in the checkpoint, float32, by name, without the
             head. The settings may differ where tensors can be adapted, such as in the size of images. None: the
             settings come from a finished run, which has the weights.
@@ -50,7 +50,7 @@ class Pretrained(Generic[Settings]):
     pixels: Pixels | None = None
     image_size: tuple[int, int] | None = None
     vocab_size: int | None = None
-    most_tokens: int | None = None
+    max_input_tokens: int | None = None
 
 
 class ModelSettings(abc.ABC):  # noqa: B024 - most settings need no override

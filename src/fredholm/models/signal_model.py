@@ -208,8 +208,8 @@ class SignalModel(SavedModel, abc.ABC):
 
         @final
         def sized_for(self, room: Room, default: ImageModelConfig) -> Self:
-            """See `ImageModelConfig.sized_for`: as `resized`, with dropout rates of at most `most_dropout`."""
-            known, most = default if isinstance(default, SignalModel.Config) else self, room.most_dropout
+            """See `ImageModelConfig.sized_for`: as `resized`, with dropout rates of at most `max_dropout`."""
+            known, most = default if isinstance(default, SignalModel.Config) else self, room.max_dropout
             lowered = {name: most for name in ("dropout", "drop_path") if getattr(self, name, 0.0) > most}
             return filled(self.resized(room.width, room.depth, known), self._defaults(known), **lowered)
 

@@ -236,7 +236,7 @@ class PretrainedText(_PretrainedSettings, LanguageModel.Config):
             files=opened.files,
             weights=opened.weights,
             vocab_size=there.vocab_size,
-            most_tokens=there.context,
+            max_input_tokens=there.context,
             tensors=lambda _: open_model(opened.folder, torch.float32).state_dict(),
         )
 
@@ -270,7 +270,7 @@ class PretrainedMasked(_PretrainedSettings, MaskedModel.Config):
             files=opened.files,
             weights=opened.weights,
             vocab_size=bert.vocab_size,
-            most_tokens=bert.context,
+            max_input_tokens=bert.context,
             tensors=tensors,
         )
 

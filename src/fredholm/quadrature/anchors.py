@@ -67,7 +67,7 @@ class Anchors(Quadrature):
         shared = (pos.expand(batch, -1, -1), mass.expand(batch, -1).to(pos.dtype))
         sizes = self.num_nodes, self.iterations
         with torch.no_grad():
-            owner = domain.once((clusters, *sizes), lambda: clusters(*shared, *sizes, domain))
+            owner = domain.cached((clusters, *sizes), lambda: clusters(*shared, *sizes, domain))
         return Means(owner, self.num_nodes)
 
     def describe(self, num_points: int) -> str:

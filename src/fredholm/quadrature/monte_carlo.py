@@ -167,7 +167,7 @@ class MonteCarlo(Quadrature):
         if self.draw == "independent" or integral.kernel.is_causal:
             return None
         domain = integral.domain
-        return domain.once(curve_order, lambda: curve_order(batched(domain.pos)))
+        return domain.cached(curve_order, lambda: curve_order(batched(domain.pos)))
 
     def _drawn(self, share: Tensor, mass: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
         """Nodes along the curve and their weights ω / (M p), `(B, R, M)`, from p `(B, R, N)` up to a factor."""

@@ -192,7 +192,7 @@ def schedule_for(
     learning_rate: float = MOST_RATE,
     weight_decay: float = 0.05,
     batch_size: int | None = None,
-    least_steps: int = 1,
+    min_steps: int = 1,
 ) -> Schedule:
     """Returns the schedule for a number of examples.
 
@@ -208,10 +208,10 @@ def schedule_for(
         length: number of steps relative to this rule.
         learning_rate, weight_decay: values for the task's default models.
         batch_size: batch size in place of the rule's.
-        least_steps: smallest number of steps, however few the examples.
+        min_steps: smallest number of steps, however few the examples.
     """
     sized_for = effort.share * num_train
-    steps = max(length * STEPS[effort.preset] * sized_for**0.4, least_steps)
+    steps = max(length * STEPS[effort.preset] * sized_for**0.4, min_steps)
     size = batch_size or _batch_size(sized_for / 20)
     if batch_size is None and effort.epochs is not None:
         shown = effort.epochs * num_train

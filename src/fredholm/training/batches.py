@@ -29,7 +29,7 @@ OPEN = 16
 
 
 @final
-class Cut:
+class OrderedBatches:
     """Examples in an order, cut into batches.
 
     Args:
@@ -57,7 +57,9 @@ class Cut:
         return (self[number] for number in range(len(self)))
 
 
-def epoch_batches(num_examples: int, batch_size: int, seed: int, epoch: int, shards: Tensor | None = None) -> Cut:
+def epoch_batches(
+    num_examples: int, batch_size: int, seed: int, epoch: int, shards: Tensor | None = None
+) -> OrderedBatches:
     """Shuffles all examples and cuts them into batches; the last batch may be smaller.
 
     Args:
@@ -67,10 +69,12 @@ def epoch_batches(num_examples: int, batch_size: int, seed: int, epoch: int, sha
         epoch: counted from 0.
         shards: see `shuffled`.
     """
-    return Cut(shuffled(num_examples, derived_generator(seed, epoch), shards), batch_size)
+    return OrderedBatches(shuffled(num_examples, derived_generator(seed, epoch), shards), batch_size)
 
 
-def bucketed_batches(lengths: Tensor, batch_size: int, seed: int, epoch: int, shards: Tensor | None = None) -> Cut:
+def bucketed_batches(
+    lengths: Tensor, batch_size: int, seed: int, epoch: int, shards: Tensor | None = None
+) -> OrderedBatches:
     """As `epoch_batches`, but the examples of a batch have similar lengths.
 
     The shuffled order is cut into pools of `POOL` batches. Each pool is sorted by length (stable) and cut into batches.
@@ -86,7 +90,9 @@ def bucketed_batches(lengths: Tensor, batch_size: int, seed: int, epoch: int, sh
     order = torch.cat([pool[lengths[pool].argsort(stable=True)] for pool in pools])
     batches = torch.arange(math.ceil(len(lengths) / batch_size))
     groups = batches.split(len(batches) if shards is None else OPEN * POOL)
-    return Cut(order, batch_size, torch.cat([own[torch.randperm(len(own), generator=generator)] for own in groups]))
+    return OrderedBatches(
+        order, batch_size, torch.cat([own[torch.randperm(len(own), generator=generator)] for own in groups])
+    )
 
 
 def shuffled(num_examples: int, generator: torch.Generator, shards: Tensor | None = None) -> Tensor:

@@ -16,7 +16,7 @@ from .progress import print_line
 from .random_state import seed_everything
 
 
-class OtherRun(Protocol):
+class SourceRun(Protocol):
     """A run that another one starts from."""
 
     config: Any
@@ -28,7 +28,7 @@ class OtherRun(Protocol):
         ...
 
 
-class Matched(NamedTuple):
+class MatchedEntries(NamedTuple):
     """Names of the entries along an axis: those in both models, and in one of them alone."""
 
     both: tuple[str, ...]
@@ -43,12 +43,12 @@ class Matched(NamedTuple):
         return cls(both, tuple(n for n in here if n not in known), tuple(n for n in there if n not in wanted))
 
 
-class Start(NamedTuple):
+class InitialWeights(NamedTuple):
     """Weights of another model, matched with the tensors of a new one."""
 
     fitting: dict[str, Tensor]
     """Initial tensors of the model; entries whose names are not among the weights keep their initial values."""
-    matched: dict[tuple[str, int], Matched]
+    matched: dict[tuple[str, int], MatchedEntries]
     """Matched entry names by tensor and axis."""
     misfits: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
     """Shapes here and there of the tensors that do not fit."""
@@ -58,7 +58,9 @@ class Start(NamedTuple):
     """Names of weights that the model does not have."""
 
 
-def starting_tensors(task: Task, seed: int, init: str | None, open_run: Callable[[str], OtherRun]) -> dict[str, Tensor]:
+def starting_tensors(
+    task: Task, seed: int, init: str | None, open_run: Callable[[str], SourceRun]
+) -> dict[str, Tensor]:
     """Returns the tensors that a new run starts from in place of its own; prints those that do not fit.
 
     They come from a checkpoint, or from ``init``; those of the task's sources take precedence.
@@ -129,7 +131,7 @@ def _resampled(there: nn.Module, here: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[[str], OtherRun]) -> dict[str, Tensor]:
+def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[[str], SourceRun]) -> dict[str, Tensor]:
     """Returns the tensors of a part of the model from another run; prints those that do not fit."""
     other = open_run(source.run)
     _check_input_meaning(task, other.task, source.input_meaning, source.run)
@@ -184,9 +186,9 @@ def _check_input_meaning(task: Task, other: Task, names: Iterable[str], run: str
             raise ValueError(f"the {name} of {run} is not this run's; {way}")
 
 
-def _print_start(run: str, start: Start, resampled: Sequence[str] = ()) -> None:
+def _print_start(run: str, start: InitialWeights, resampled: Sequence[str] = ()) -> None:
     """Prints the weights taken from another run, and those that do not fit."""
-    by_meaning: dict[Matched, list[str]] = {}
+    by_meaning: dict[MatchedEntries, list[str]] = {}
     for (name, _), found in start.matched.items():
         by_meaning.setdefault(found, []).append(name)
     named = {name for names in by_meaning.values() for name in names}
@@ -213,7 +215,7 @@ def _some(names: Sequence[str]) -> str:
 
 def start_from(
     weights: Mapping[str, Tensor], model: nn.Module, here: EntryNames | None = None, there: EntryNames | None = None
-) -> Start:
+) -> InitialWeights:
     """Matches weights with a model's tensors by name, shape and dtype.
 
     Args:
@@ -224,7 +226,7 @@ def start_from(
     """
     here, there, wanted = here or {}, there or {}, model_tensors(model)
     fitting: dict[str, Tensor] = {}
-    matched: dict[tuple[str, int], Matched] = {}
+    matched: dict[tuple[str, int], MatchedEntries] = {}
     for name in (name for name in wanted if name in weights):
         own, other = wanted[name], weights[name]
         axes, axes_there = here.get(name, {}), there.get(name, {})
@@ -236,7 +238,7 @@ def start_from(
             or axes.keys() != axes_there.keys()
         ):
             continue
-        found = {(name, axis): Matched.of(names, axes_there[axis]) for axis, names in axes.items()}
+        found = {(name, axis): MatchedEntries.of(names, axes_there[axis]) for axis, names in axes.items()}
         matched |= found
         if all(each.both for each in found.values()):
             fitting[name] = _with_entries(own, other, axes, axes_there) if axes else other
@@ -246,7 +248,7 @@ def start_from(
         if name in weights and name not in fitting
     }
     new, left = ([name for name in own if name not in others] for own, others in ((wanted, weights), (weights, wanted)))
-    return Start(fitting, matched, misfits, new, left)
+    return InitialWeights(fitting, matched, misfits, new, left)
 
 
 def _with_entries(
@@ -257,7 +259,7 @@ def _with_entries(
     for axis, size in enumerate(own.shape):
         names = here.get(axis, tuple(map(str, range(size))))
         names_there = there.get(axis, names)
-        both = Matched.of(names, names_there).both
+        both = MatchedEntries.of(names, names_there).both
         for each, order in zip(places, (names, names_there), strict=True):
             number = {name: n for n, name in enumerate(order)}
             each.append(torch.tensor([number[name] for name in both], device=own.device))

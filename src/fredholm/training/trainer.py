@@ -20,7 +20,7 @@ from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Score, Task
 from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints
-from fredholm.training.storage.metrics_log import LogMark, MetricsLog
+from fredholm.training.storage.metrics_log import LogPosition, MetricsLog
 from fredholm.training.storage.run_folder import RunFolder
 
 from .batches import EpochBatches, LostWorkerError, Share, iterate
@@ -128,7 +128,7 @@ class Trainer:
         self.learner = Learner(task, config, self.num_steps, start, is_new=step is None, processes=processes)
         if not processes.is_first:
             seed_everything(own_seed(seed, processes.rank, 0))
-        self._log_mark, self._before = LogMark(), None
+        self._log_mark, self._before = LogPosition(), None
         self._log: MetricsLog | None = None
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
         self._has_valid = task.num_held_out("valid") > 0
@@ -506,7 +506,7 @@ class Trainer:
         checkpoints.load_weights(step, self.learner.model, WEIGHTS)
         checkpoints.load_weights(step, self.learner.average.model, AVERAGE)
         try:
-            self._log_mark = from_json(state.get("log"), LogMark, (), "log")
+            self._log_mark = from_json(state.get("log"), LogPosition, (), "log")
             self._restore_random_state(state.get("random"), step)
         except ValueError as error:
             raise ValueError(f"{where} is of another version: {error}") from error

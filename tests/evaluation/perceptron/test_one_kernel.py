@@ -63,12 +63,12 @@ def test_positions_learn(elements: int | None, batch: int):
 )
 def test_the_last_layer_goes_where_it_is_cheaper(monkeypatch, batch, options, is_before):
     opened = set()
-    for kind in (sums.AfterTheSum, sums.BeforeTheSum):
+    for kind in (sums.LastLayerAfterSum, sums.LastLayerBeforeSum):
         original = kind.open
         monkeypatch.setattr(kind, "open", lambda self, *given, by=original: (opened.add(type(self)), by(self, *given)))
     domain = Grid(3, 4)
     Tiled().integrate(Integral(perceptron(2, **options), signal(domain, batch), domain))
-    assert opened == {sums.BeforeTheSum if is_before else sums.AfterTheSum}
+    assert opened == {sums.LastLayerBeforeSum if is_before else sums.LastLayerAfterSum}
 
 
 @pytest.mark.parametrize(

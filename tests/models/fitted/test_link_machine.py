@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fredholm.models import AskedPairs, LinkMachine
+from fredholm.models import GraphPairs, LinkMachine
 from fredholm.models.fitted import link_machine
 from fredholm.models.fitted.pair_summaries import PairSummaries
 from fredholm.models.fitted.ridge_head import ScoreRecorder
@@ -25,13 +25,13 @@ def learnt(edges: Tensor, features: Tensor, *, is_directed: bool = False, num_tr
     machine = LinkMachine.Config(num_trees=num_trees).build(features.shape[1], 2, is_directed=is_directed)
     own = edges.T if is_directed else edges.T[edges[0] < edges[1]]
     others = torch.randint(len(features), (len(own), 2))
-    asked = AskedPairs(edges, features, torch.cat([own, others]))
+    asked = GraphPairs(edges, features, torch.cat([own, others]))
     machine.fit([(asked, torch.tensor([1, 0]).repeat_interleave(len(own)))], JOINED)
     return machine
 
 
 def logits(machine: LinkMachine, edges: Tensor, features: Tensor, pairs: Tensor) -> Tensor:
-    return machine(AskedPairs(edges, features, pairs)).detach().diff(dim=1)[:, 0]
+    return machine(GraphPairs(edges, features, pairs)).detach().diff(dim=1)[:, 0]
 
 
 @pytest.mark.parametrize("is_directed", [False, True])
@@ -120,7 +120,7 @@ def test_directions_of_many_features_are_read_anew_after_another_fit() -> None:
     machine, pairs = learnt(edges, one), torch.tensor([[0, 20], [3, 19]])
     logits(machine, edges, one, pairs)
     machine.directions.copy_(torch.linalg.qr(torch.randn(90, machine.directions.shape[1]))[0])
-    turned = machine._summaries(AskedPairs(edges, one, pairs), link_machine.PARTS)
+    turned = machine._summaries(GraphPairs(edges, one, pairs), link_machine.PARTS)
     assert turned.are_of(edges, one, machine.directions)
 
 
@@ -136,13 +136,13 @@ def test_what_is_refused() -> None:
     edges, features = circle(10), torch.zeros(10, 2)
     machine, pairs = LinkMachine.Config(num_trees=1).build(2, 2, is_directed=False), torch.tensor([[0, 1], [0, 5]])
     for given, told in (
-        (AskedPairs(edges, features[:, :1], pairs), r"features are \(10, 1\); expected \(nodes, 2\)"),
-        (AskedPairs(edges.T, features, pairs), r"edges are .* and pairs .*; expected \(2, E\) and \(P, 2\)"),
-        (AskedPairs(edges, features, pairs + 7), "pairs name nodes from 7 to 12; expected 0 to 9"),
+        (GraphPairs(edges, features[:, :1], pairs), r"features are \(10, 1\); expected \(nodes, 2\)"),
+        (GraphPairs(edges.T, features, pairs), r"edges are .* and pairs .*; expected \(2, E\) and \(P, 2\)"),
+        (GraphPairs(edges, features, pairs + 7), "pairs name nodes from 7 to 12; expected 0 to 9"),
     ):
         with pytest.raises(ValueError, match=told):
             machine(given)
-    asked = AskedPairs(edges, features, pairs)
+    asked = GraphPairs(edges, features, pairs)
     with refused(ValueError, "expected one graph with at least 2 pairs of nodes to fit to"):
         machine.fit([], JOINED)
     with refused(ValueError, "there are 3 targets of 2 pairs"):
@@ -157,7 +157,7 @@ def test_both_parts_speak_by_gain_and_shift() -> None:
     assert machine.trees is not None
     machine.gain.copy_(torch.tensor([[2.0], [3.0]]))
     machine.shift.copy_(torch.tensor([0.5, -1.0]))
-    asked = AskedPairs(edges, features, pairs)
+    asked = GraphPairs(edges, features, pairs)
     numbers = machine._numbers(asked, torch.full((2,), link_machine.PARTS))
     expected = 2 * machine.linear(numbers) + 3 * machine.trees(numbers) + machine.shift
     torch.testing.assert_close(machine(asked), expected)
@@ -167,7 +167,7 @@ def test_the_share_with_the_smallest_left_out_errors_is_taken() -> None:
     edges, features = circle(60), torch.zeros(60, 0)
     own = edges.T[edges[0] < edges[1]]
     torch.manual_seed(1)
-    asked = AskedPairs(edges, features, torch.cat([own, torch.randint(60, (len(own), 2))]))
+    asked = GraphPairs(edges, features, torch.cat([own, torch.randint(60, (len(own), 2))]))
     targets = torch.tensor([1, 0]).repeat_interleave(len(own))
     machine, alone = (LinkMachine.Config(num_trees=30).build(0, 2, is_directed=False) for _ in range(2))
     numbers = alone._numbers(asked, alone._parts(asked.pairs))
@@ -187,9 +187,8 @@ def test_the_share_with_the_smallest_left_out_errors_is_taken() -> None:
     # the scores of both parts, which their outputs give, in the same shares
     scores = torch.zeros(len(targets), 2, dtype=torch.float64)
     with torch.no_grad():
-        for share, recorder, part in ((1 - best, linear, alone.linear), (best, trees, alone.trees)):
-            outputs = part(numbers.to(alone.linear.weight)).double()
-            scores += share * (outputs - recorder.read.shift) / recorder.read.gain
+        for share, part in ((1 - best, alone.linear), (best, alone.trees)):
+            scores += share * part(numbers.to(alone.linear.weight)).double()
         found = machine._outputs(numbers)
     torch.testing.assert_close(found.double(), readout.gain * scores + readout.shift, rtol=1e-3, atol=1e-3)
 

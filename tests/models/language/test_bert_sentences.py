@@ -42,8 +42,8 @@ def test_sizes_that_are_not_set_follow_the_data() -> None:
     given = dataclasses.replace(config, stack=dataclasses.replace(STACK, embed_dim=24))
     sized = given.recommended([], READING, 64, 4).stack
     assert (sized.embed_dim, sized.depth, sized.num_heads) == (24, 1, 2)
-    assert config.most_tokens is None
-    assert dataclasses.replace(config, positions=12).most_tokens == 12
+    assert config.max_input_tokens is None
+    assert dataclasses.replace(config, positions=12).max_input_tokens == 12
 
 
 def test_what_nothing_reads_is_refused() -> None:

@@ -112,7 +112,7 @@ def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
         task.held_out_batch("valid", torch.tensor([2]))["pos"],
     ]
     assert torch.equal(some[0][1], some[1][0])
-    least = config(write(tmp_path), least_shown=0.25, fill_in=False).build()
+    least = config(write(tmp_path), min_shown=0.25, fill_in=False).build()
     counts = {least.train_batch(torch.arange(3), torch.Generator().manual_seed(i))["pos"].shape[1] for i in range(9)}
     assert min(counts) >= 12
     assert len(counts) > 3
@@ -373,7 +373,7 @@ def test_one_function_is_no_spread_of_functions(tmp_path: Path) -> None:
         ({"loss": "l1"}, "loss is 'l1'; expected one of l2, h1"),
         ({"symmetries": ("shift",)}, "symmetries has 'shift'"),
         ({"shown": 0.0}, "shown is 0.0; expected a share"),
-        ({"shown": 0.5, "least_shown": 0.5}, "least_shown is 0.5 and shown 0.5"),
+        ({"shown": 0.5, "min_shown": 0.5}, "min_shown is 0.5 and shown 0.5"),
         ({"wanted": 0}, "wanted"),
         ({"wanted": 4, "loss": "h1"}, "wanted draws scattered samples"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_frequencies=0"),

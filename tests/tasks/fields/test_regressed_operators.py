@@ -114,7 +114,7 @@ def test_trajectories_are_told_step_by_step(tmp_path: Path) -> None:
     for _ in range(3):
         states.append(states[-1] @ turn)
     task = task_of(tmp_path, {"trajectories": np.stack(states, 1)}, regression=20)
-    assert task.most_regressed == 3 * task.num_train
+    assert task.max_regression_functions == 3 * task.num_train
     model = fitted(task)
     assert model.fitted.functions.any(1).sum() == 20
     model.share.fill_(0.0)
@@ -193,13 +193,13 @@ def test_functions_given_here_and_there_are_brought_onto_a_grid(tmp_path: Path) 
 def test_there_is_none_where_nothing_chooses_or_places_are_not_shared(tmp_path: Path) -> None:
     shared, own = smoothed(30), smoothed(30)
     own["wanted_values"][3, 2] = np.nan
-    assert task_of(tmp_path, shared).most_regressed > 20
-    assert task_of(tmp_path, shared, valid_fraction=0.0).most_regressed == 0
-    assert task_of(tmp_path, smoothed(8)).most_regressed == 0, "too few functions"
+    assert task_of(tmp_path, shared).max_regression_functions > 20
+    assert task_of(tmp_path, shared, valid_fraction=0.0).max_regression_functions == 0
+    assert task_of(tmp_path, smoothed(8)).max_regression_functions == 0, "too few functions"
     with refused(ValueError, "regression is 30, whose share is chosen by a validation split, and there is none"):
         fitted(task_of(tmp_path, shared, valid_fraction=0.0))
     task = task_of(tmp_path, own)
-    assert task.most_regressed == 0
+    assert task.max_regression_functions == 0
     with refused(ValueError, "regression is 30, and functions are given or wanted at places of their own; leave it"):
         task.model()
     with refused(ValueError, "regression"):
@@ -218,9 +218,9 @@ def test_zero_says_that_there_is_none(tmp_path: Path) -> None:
 
 def test_large_sets_are_told_by_some_of_their_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fredholm.tasks.fields.operator_learning.MOST_VALUES", 16 * 12)
-    assert task_of(tmp_path, smoothed(30)).most_regressed == 12
+    assert task_of(tmp_path, smoothed(30)).max_regression_functions == 12
     monkeypatch.setattr("fredholm.tasks.fields.operator_learning.MOST_FUNCTIONS", 9)
     task = task_of(tmp_path, smoothed(30))
-    assert task.most_regressed == 9
+    assert task.max_regression_functions == 9
     model = fitted(dataclasses.replace(task.config, regression=9).build())
     assert model.fitted.functions.any(1).all()

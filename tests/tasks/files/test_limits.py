@@ -10,7 +10,7 @@ from fredholm.tasks.files import limits
 from fredholm.tasks.files.data_files import files_below, open_file, user_path
 from fredholm.tasks.files.limits import check_counted, check_expansion, check_pixels
 from fredholm.tasks.files.read_errors import reads_data
-from fredholm.tasks.files.table_text import first_twice
+from fredholm.tasks.files.table_text import first_repeated
 from fredholm.tasks.files.terminal_text import LONGEST, one_line
 from fredholm.tasks.inputs import Kinds
 from fredholm.tasks.series import open_series
@@ -92,8 +92,8 @@ def test_folders_that_hold_themselves_end(tmp_path: Path) -> None:
 
 
 def test_the_first_name_that_is_there_twice() -> None:
-    assert first_twice(["a", "b", "c"]) is None
-    assert first_twice(["a", "b", "c", "b", "a"]) == 3
+    assert first_repeated(["a", "b", "c"]) is None
+    assert first_repeated(["a", "b", "c", "b", "a"]) == 3
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tests.refusals import refused
 
 CPU = torch.device("cpu")
 NONE = torch.Generator()
+LINEAR = FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=7)
 SMALL = CKCNN.Config(embed_dim=4, depth=1, kernel_width=4, dropout=0.0)
 
 
@@ -284,7 +285,7 @@ def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
         ({"base": 1.5}, "base is 1.5; expected a share from 0 to 1"),
         ({"base": math.nan}, "base is nan; expected a share from 0 to 1"),
         ({"split_seed": 1}, "split_seed=1 has no effect with a split by time"),
-        ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with model=FilterBank"),
+        ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with model=LagMachine"),
         ({"channels": ("z",)}, "has no channel 'z'; the channels are x, y"),
         ({"context": 60}, "has 48 of its 60 samples; expected context=60 and horizon=4 together at least"),
         ({"horizon": 14}, "no test window has horizon=14 observed samples"),
@@ -394,7 +395,9 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(
     rows = [f"{name},{t},{x},{y}" for name, each in zip("ab", drawn, strict=True) for t, (x, y) in enumerate(each)]
     (tmp_path / "walks.csv").write_text("\n".join(["series,time,x,y", *rows]))
     monkeypatch.setattr(forecasting, "FEW", few)
-    built = Forecasting.Config(data=str(tmp_path / "walks.csv"), horizon=4, context=7, num_windows=40).build()
+    built = Forecasting.Config(
+        data=str(tmp_path / "walks.csv"), horizon=4, context=7, num_windows=40, model=LINEAR
+    ).build()
     windows, ends = built.splits.train, [52, 52]
     expected = list[float]()
     with torch.random.fork_rng():

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models import AskedPairs, ITNet, LinkMachine, MLPConfig, NodeMachine, OnEdgesConfig, RidgeHead
+from fredholm.models import GraphPairs, ITNet, LinkMachine, MLPConfig, NodeMachine, OnEdgesConfig, RidgeHead
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import LinkLearning, NodeLearning
 from fredholm.tasks.graphs import open_graphs
@@ -357,7 +357,7 @@ def test_a_machine_is_fitted_to_training_edges_and_pairs_without_one(tmp_path: P
     assert not {tuple(pair) for pair in pairs[are_edges == 0].tolist()} & train
     model = built.model()
     assert isinstance(model, LinkMachine)
-    seen = list[AskedPairs]()
+    seen = list[GraphPairs]()
     model.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     torch.manual_seed(0)
     built.initialise(model, CPU)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.training.storage.metrics_log import LogMark, MetricsLog
+from fredholm.training.storage.metrics_log import LogPosition, MetricsLog
 from tests.refusals import refused
 
 
@@ -29,7 +29,7 @@ def test_a_number_that_json_lacks_becomes_null(tmp_path: Path) -> None:
     assert records(tmp_path) == [{"kind": "train", "step": 1, "loss": None, "norm": None}]
 
 
-def written(folder: Path, num_lines: int = 5) -> LogMark:
+def written(folder: Path, num_lines: int = 5) -> LogPosition:
     """A log, of which a checkpoint knows the first three lines."""
     log = MetricsLog(folder, tensorboard=False)
     for step in range(3):

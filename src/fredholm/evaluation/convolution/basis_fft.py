@@ -137,7 +137,7 @@ class BasisFFT(FilterRoute[BasisFilter]):
     """
 
     marker = BasisFilter
-    plans_sizes = True
+    needs_fixed_sizes = True
     min_gain: float = 0.0
     chunk_elements: int | None = None
 

@@ -36,7 +36,7 @@ class FFT(FilterRoute[Stationary]):
             cost.
     """
 
-    plans_sizes = True
+    needs_fixed_sizes = True
     min_gain: float = 0.0
 
     def filter_refusals(self, filtering: Filtering[Stationary], batch_size: int) -> list[str]:

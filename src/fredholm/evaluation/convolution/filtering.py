@@ -61,14 +61,14 @@ class FilterRoute(Route[S]):
         """Filters the image, `(B, d_in, *n)` to `(B, d_out, *m)`, and adds a constant `(d_out,)` if given."""
 
     @final
-    def concerns(self, integral: Integral[S]) -> bool:
-        """See `Route.concerns`: for kernels that are filters."""
+    def applies_to(self, integral: Integral[S]) -> bool:
+        """See `Route.applies_to`: for kernels that are filters."""
         return integral.kernel.is_filter
 
     @final
     def refusals(self, integral: Integral[S]) -> list[str]:
         """Refuses points off the grids, and for the reasons of `filter_refusals`."""
-        filtering = integral.once(as_filtering)
+        filtering = integral.cached(as_filtering)
         if isinstance(filtering, str):
             return [filtering]
         if any(is_open(taps) for taps in filtering.geometry.size):
@@ -79,7 +79,7 @@ class FilterRoute(Route[S]):
     def compute(self, integral: Integral[S]) -> Tensor:
         """See `Route.compute`; signal and image share memory where every point counts once."""
         kernel, u, domain = integral.kernel, integral.u, integral.domain
-        filtering = integral.once(as_filtering)
+        filtering = integral.cached(as_filtering)
         if isinstance(filtering, str):
             raise ValueError(f"{self.name} refuses this integral: {filtering}")
         if not (kernel.counts_points and domain.is_uniform and domain.mask is None):

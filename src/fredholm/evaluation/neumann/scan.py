@@ -46,7 +46,7 @@ class NeumannScan(StatefulRoute[FactorisedNeumann]):
     """
 
     marker = FactorisedNeumann
-    plans_sizes = True
+    needs_fixed_sizes = True
     queries = Queries.OWN
     chunk: int = 64
 

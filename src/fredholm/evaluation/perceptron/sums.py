@@ -123,7 +123,7 @@ class PerceptronSums:
     def last_layer(self) -> "LastLayer":
         """The last layer, before the sum over keys or after it, whichever is cheaper."""
         is_before = evaluates_kernel(self.entries, self.width, self.out_dim)
-        return BeforeTheSum(self) if is_before else AfterTheSum(self)
+        return LastLayerBeforeSum(self) if is_before else LastLayerAfterSum(self)
 
     def forward(self) -> Tensor:
         """The integral."""
@@ -193,7 +193,7 @@ class LastLayer(ABC):
 
 
 @final
-class AfterTheSum(LastLayer):
+class LastLayerAfterSum(LastLayer):
     """out_i = W S_i: per pair w·d multiplications for each of E entries."""
 
     def open(self, g: int, chunk: Chunk) -> None:
@@ -240,7 +240,7 @@ class AfterTheSum(LastLayer):
 
 
 @final
-class BeforeTheSum(LastLayer):
+class LastLayerBeforeSum(LastLayer):
     """out_i = Σ_j κ_ij ω_j u_j with κ_ij = W h_ij, once for all E entries: per pair d·d_out (w + E) multiplications.
 
     For integrals of batch size 1, with all entries folded into the channels.

@@ -157,7 +157,7 @@ def between_cells(grid: GridBlock, domain: Domain) -> tuple[Tensor, Tensor]:
         displacement = grid.displacements(domain.device).flatten(0, -2)
         return displacement, norm(displacement)
 
-    return domain.once((between_cells, grid), found)
+    return domain.cached((between_cells, grid), found)
 
 
 def _continue(
@@ -265,13 +265,13 @@ class Toeplitz(StatefulRoute[PairwiseMLP]):
         """Refuses domains without a common grid, kernels with nothing to tabulate, and what `Tiled` refuses."""
         if not integral.kernel.reads_displacement(integral.domain):
             return ["this kernel has no part in the displacement that does not split over the two points"]
-        if integral.once(common_grid) is None:
+        if integral.cached(common_grid) is None:
             return ["queries and keys do not hold the same regular grid"]
         return pair_refusals(integral)
 
     def compute(self, integral: Integral[PairwiseMLP]) -> Tensor:
         """See `Route.compute`."""
-        return integrate_pairwise(integral, in_tiles(self.tile_elements), integral.once(common_grid))
+        return integrate_pairwise(integral, in_tiles(self.tile_elements), integral.cached(common_grid))
 
     def run_refusals(self, integral: Integral[PairwiseMLP], state: State | None, reset: Tensor | None) -> list[str]:
         """Refuses what `Tiled` refuses, and earlier points."""
@@ -283,7 +283,7 @@ class Toeplitz(StatefulRoute[PairwiseMLP]):
         self, integral: Integral[PairwiseMLP], state: State | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `StatefulRoute.advance`; the state is that of `Tiled`."""
-        return _continue(integral, state, in_tiles(self.tile_elements), integral.once(common_grid))
+        return _continue(integral, state, in_tiles(self.tile_elements), integral.cached(common_grid))
 
 
 def common_grid(integral: Integral[PairwiseMLP]) -> tuple[GridBlock, GridBlock] | None:

@@ -44,7 +44,7 @@ class Scan(StatefulRoute[DiagonalRecurrence | MatrixRecurrence]):
                 raise ValueError(f"Scan: {name} must be at least 1 or None; got {value}")
 
     marker = DiagonalRecurrence | MatrixRecurrence
-    plans_sizes = True
+    needs_fixed_sizes = True
     queries = Queries.AT_POINTS
 
     def refusals(self, integral: Integral[DiagonalRecurrence | MatrixRecurrence]) -> list[str]:

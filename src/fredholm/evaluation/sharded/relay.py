@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fredholm._precision import autocast_dtype
-from fredholm.distributed.collectives import next_to_this, receive, send
+from fredholm.distributed.collectives import receive, ring_neighbours, send
 from fredholm.domains import Domain, Points
 from fredholm.evaluation.evaluation import Queries, Route, StatefulEvaluation
 from fredholm.evaluation.integral import Integral
@@ -84,7 +84,7 @@ class _Relay(torch.autograd.Function):
         ctx: Any, part: Any, like: list[Tensor], group: dist.ProcessGroup, u: Tensor, *others: Tensor | None
     ) -> Tensor:
         rank, count = dist.get_rank(group), dist.get_world_size(group)
-        before, after = next_to_this(group)
+        before, after = ring_neighbours(group)
         state = tuple(receive(like, before, group)) if rank > 0 else None
         out, *reached = part(u, state, others)
         if rank < count - 1:
@@ -97,7 +97,7 @@ class _Relay(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         rank, count = dist.get_rank(ctx.group), dist.get_world_size(ctx.group)
-        before, after = next_to_this(ctx.group)
+        before, after = ring_neighbours(ctx.group)
         u, *others = ctx.saved_tensors
         state, others = others[: ctx.num_states], others[ctx.num_states :]
         is_last = rank == count - 1

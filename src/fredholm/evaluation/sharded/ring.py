@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fredholm._precision import autocast_dtype, wide_dtype, without_autocast
-from fredholm.distributed.collectives import Block, any_holds, around, around_and_back
+from fredholm.distributed.collectives import Block, any_holds, around, sum_for_owners
 from fredholm.domains import whole_grid
 from fredholm.evaluation.attention.score_tiled import (
     ScoreInputs,
@@ -136,7 +136,7 @@ class RingSum(torch.autograd.Function):
                 sums[place] = before if each is None else each if before is None else before + each
             return torch.zeros_like(block.content) if content is None else content
 
-        to_own = around_and_back(own, ctx.sizes, ctx.group, gradient)
+        to_own = sum_for_owners(own, ctx.sizes, ctx.group, gradient)
         return None, None, None, to_own, *sums
 
 
@@ -326,7 +326,7 @@ class _ScoreRing(torch.autograd.Function):
             ]
             return torch.cat(pieces, dim=-1).to(own.dtype)
 
-        to_own = around_and_back(own, spec.sizes, spec.group, gradient)
+        to_own = sum_for_owners(own, spec.sizes, spec.group, gradient)
         given = {"query": query, "softening": softening, "numbers": numbers}
         found = [
             sums[name].reshape(given[name].shape).to(given[name].dtype) if name in sums else None for name in given

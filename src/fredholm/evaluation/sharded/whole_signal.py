@@ -57,7 +57,7 @@ class WholeSignal(Route[Kernel]):
             if query is not None and isinstance(query_domain, Shard):
                 query = gathered(query, query_domain.sizes, query_domain.group)
             found = Integral(kernel, u, shard.whole, query, whole_of(query_domain))
-        return found.wanted_as(integral)
+        return found.differentiable_as(integral)
 
 
 def _asks_alone(kernel: Kernel) -> bool:

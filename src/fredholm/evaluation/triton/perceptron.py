@@ -31,9 +31,9 @@ from fredholm.evaluation.perceptron.tiles import Block, PerceptronInputs, length
 from fredholm.evaluation.triton.machine import activation_for, mass_unit, padded, precision, scale_for
 from fredholm.evaluation.triton.perceptron_kernels import (
     Extent,
+    GradientSums,
     Layer,
     Plan,
-    Received,
     Side,
     gather_table_kernel,
     gradients_kernel,
@@ -310,7 +310,7 @@ class Gradients:
         problem = self.problem
         grads = problem.by_kernel(self.grad)  # (G, B·Nq, d_out)
         last = problem.last.flatten(1, 2)
-        owned = Owned(problem, self.wanted, "query", "key", problem.values)
+        owned = OwnerGradients(problem, self.wanted, "query", "key", problem.values)
         for first, count in owned.chunks():
             for name, partial in owned.launch(
                 first, count, torch.bmm(grads[:, first : first + count], last.mT)
@@ -323,7 +323,7 @@ class Gradients:
         problem, t, sums, last = self.problem, self.t, self.sums, self.problem.last
         values = problem.by_kernel(problem.values)  # (G, B·N, d)
         grad_values = torch.empty_like(values)
-        owned = Owned(problem, self.wanted, "key", "query", self.grad)
+        owned = OwnerGradients(problem, self.wanted, "key", "query", self.grad)
         for first, count in owned.chunks():
             here = values[:, first : first + count]
             grads = torch.bmm(here, last.transpose(1, 2).flatten(2))
@@ -380,7 +380,7 @@ class Gradients:
 
 
 @final
-class Owned:
+class OwnerGradients:
     """Launches the backward kernel for all owners of one side, some at a time, and adds up the results.
 
     `wanted` has the names of the requested gradients; `value` is that of the other side.
@@ -433,7 +433,7 @@ class Owned:
             "grads": grads,
             "sums": self._empty(0) if sums is None else sums,
             "others": self.others,
-            "received": Received(self.bias, self.u, self.phase, self.pos, **partial),
+            "received": GradientSums(self.bias, self.u, self.phase, self.pos, **partial),
             **dict(zip(FIRST, divmod(first, self.points), strict=True)),
             "count": count,
             "together": together,

@@ -70,7 +70,7 @@ class Extent(NamedTuple):
     displacements: Any
 
 
-class Received(NamedTuple):
+class GradientSums(NamedTuple):
     """Gradients to be summed: of owners, one per block of units, then of parameters, one per program."""
 
     bias: Any
@@ -129,7 +129,7 @@ class Owner(NamedTuple):
     entry: Any
 
 
-class Met(NamedTuple):
+class Partners(NamedTuple):
     """Pointers to the partners of an owner, to their values and to the table."""
 
     u: Any
@@ -204,7 +204,7 @@ def _met(other, value, layer, seen, extent, own_num, b, g, PLAN: tl.constexpr):
     phase, pos = other.phase + geo * other.num * 2 * PLAN.FREQUENCIES, other.pos + geo * other.num * PLAN.DIMENSIONS
     seen += b * extent.seen_geometry * (own_num if PLAN.SIGN == 1 else other.num)
     u, value = other.u + head * other.num * PLAN.DIM, value + head * other.num * PLAN.VALUE_DIM
-    return Met(u, value, bias, phase, pos, other.entry, layer.table + g * extent.entries * PLAN.WIDTH, seen)
+    return Partners(u, value, bias, phase, pos, other.entry, layer.table + g * extent.entries * PLAN.WIDTH, seen)
 
 
 @triton.jit

@@ -60,7 +60,7 @@ class TritonTiled(FusedRoute[PairwiseMLP]):
     def _blocks(self, integral: Integral[PairwiseMLP]) -> tuple[GridBlock, GridBlock] | None:
         if not (self.table and integral.kernel.reads_displacement(integral.domain)):
             return None
-        return integral.once(common_grid)
+        return integral.cached(common_grid)
 
 
 EDGE_BYTES = 1 << 28
@@ -96,7 +96,7 @@ def _table_of_all_pairs(integral: Integral[PairwiseMLP], queries: GridBlock, key
 
     # not for differentiable positions: activation checkpointing expects R inside the layer, which it runs twice
     is_shared = query_domain is domain and not domain.pos.requires_grad
-    between = domain.once((_table_of_all_pairs, queries, keys), found) if is_shared else found()
+    between = domain.cached((_table_of_all_pairs, queries, keys), found) if is_shared else found()
     return kernel.relative_part(*between, is_periodic=domain.is_periodic)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_finite
 from fredholm.domains import Domain
-from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
+from fredholm.kernels.attention.rotary import Rotary, check_rotary, rotated, rotated_after, rotated_next
 from fredholm.kernels.attention.scored import CachedScored, Dot, ScoreForm, Softmax, appended, num_cached
 from fredholm.kernels.heads import HeadProjections, check_heads
 from fredholm.kernels.kernel import State
@@ -166,13 +166,13 @@ class Attention(DotProduct):
     def dot_product_form(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain) -> DotProductForm:
         """See `DotProduct.dot_product_form`."""
         own = self.projections
-        q, k = turned("kernels.Attention", self.rotary, own.queries(query), own.keys(u), domain, query_domain)
+        q, k = rotated("kernels.Attention", self.rotary, own.queries(query), own.keys(u), domain, query_domain)
         return DotProductForm(q, k, own.values(u), self.scale)
 
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
         """See `CachedScored.continued_form`."""
         own = self.projections
-        q, k = turned_after("kernels.Attention", self.rotary, own.queries(u), own.keys(u), domain, num_cached(state))
+        q, k = rotated_after("kernels.Attention", self.rotary, own.queries(u), own.keys(u), domain, num_cached(state))
         return appended(state, DotProductForm(q, k, own.values(u), self.scale).scaled())
 
     def initial_state(self, batch_size: int) -> State:
@@ -184,7 +184,7 @@ class Attention(DotProduct):
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
         u, own = u[:, None], self.projections
-        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), num_cached(state), time)
+        q, k = rotated_next(self.rotary, own.queries(u), own.keys(u), num_cached(state), time)
         out, state = self.attend(appended(state, DotProductForm(q, k, own.values(u), self.scale).scaled()))
         return out[:, 0], state
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from fredholm._precision import wide_dtype, without_autocast
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
-from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
+from fredholm.kernels.attention.rotary import Rotary, check_rotary, rotated, rotated_after, rotated_next
 from fredholm.kernels.attention.scored import Normalised
 from fredholm.kernels.heads import HeadProjections, check_heads, each_query_head
 from fredholm.kernels.kernel import State, Stateful, divided
@@ -212,14 +212,14 @@ class LinearAttention(FeatureMapped, Stateful):
         """
         own = self.projections
         q, k = own.queries(query), own.keys(u)
-        return self._form(u, *turned("kernels.LinearAttention", self.rotary, q, k, domain, query_domain))
+        return self._form(u, *rotated("kernels.LinearAttention", self.rotary, q, k, domain, query_domain))
 
     def continued_features(self, u: Tensor, domain: Domain, query: Tensor, state: State | None) -> FeatureMapForm:
         """See `FeatureMapped.continued_features`."""
         own, counted = self.projections, state[2:] if state else ()
         q, k = own.queries(query), own.keys(u)
         before = counted[0] if counted else 0
-        return self._form(u, *turned_after("kernels.LinearAttention", self.rotary, q, k, domain, before))
+        return self._form(u, *rotated_after("kernels.LinearAttention", self.rotary, q, k, domain, before))
 
     def _form(self, u: Tensor, query: Tensor, key: Tensor) -> FeatureMapForm:
         phi, psi = self._features(query), self._features(key)
@@ -250,7 +250,7 @@ class LinearAttention(FeatureMapped, Stateful):
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
         """Adds φ(k) ⊗ v to the state and reads it with φ(q); see `Stateful.step`."""
         u, own, (total, mass, *counted) = u[:, None], self.projections, state
-        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), counted[0] if counted else 0, time)
+        q, k = rotated_next(self.rotary, own.queries(u), own.keys(u), counted[0] if counted else 0, time)
         phi, psi, value = (part[:, :, 0] for part in self._form(u, q, k))
         psi = psi.to(total.dtype)
         total = total + psi[..., None] * value.to(total.dtype)[..., None, :]

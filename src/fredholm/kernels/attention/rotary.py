@@ -94,7 +94,7 @@ def check_rotary(name: str, rotary: Rotary | None, head_dim: int) -> None:
         raise ValueError(f"{name}: rotary positions turn pairs of channels; got heads of {head_dim} channels")
 
 
-def turned(
+def rotated(
     name: str, rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, query_domain: Domain
 ) -> tuple[Tensor, Tensor]:
     """Queries and keys `(B, H, n, d)`, rotated by their times or indices; unchanged without rotary positions.
@@ -118,13 +118,13 @@ def _check_order(name: str, domain: Domain) -> None:
         )
 
 
-def turned_after(
+def rotated_after(
     name: str, rotary: Rotary | None, query: Tensor, key: Tensor, domain: Domain, num_before: int | Tensor
 ) -> tuple[Tensor, Tensor]:
     """Queries and keys of the next points of a sequence, after a number of points, one for all or `(B,)`.
 
     Raises:
-        ValueError: as `turned`.
+        ValueError: as `rotated`.
     """
     if rotary is None:
         return query, key
@@ -135,10 +135,10 @@ def turned_after(
     return rotary.rotate(query, place), rotary.rotate(key, place)
 
 
-def turned_next(
+def rotated_next(
     rotary: Rotary | None, query: Tensor, key: Tensor, num_before: int | Tensor, time: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Query and key of the next point, rotated by its time or its index; see `turned_after`."""
+    """Query and key of the next point, rotated by its time or its index; see `rotated_after`."""
     if rotary is None:
         return query, key
     place = torch.as_tensor(num_before, dtype=torch.float64, device=key.device).reshape(-1, 1)

@@ -34,7 +34,7 @@ from fredholm._precision import at_least_float32, wide_dtype, without_autocast
 from fredholm._settings import check_count, check_number, check_positive
 from fredholm.domains import Domain
 from fredholm.kernels.attention.normalisers import Unnormalised
-from fredholm.kernels.attention.rotary import Rotary, check_rotary, turned, turned_after, turned_next
+from fredholm.kernels.attention.rotary import Rotary, check_rotary, rotated, rotated_after, rotated_next
 from fredholm.kernels.attention.scored import (
     CachedScored,
     Normaliser,
@@ -389,14 +389,14 @@ class YatAttention(YatScored, CachedScored):
         """See `Scored.score_form`."""
         check_range("kernels.YatAttention", query.dtype)
         own = self.projections
-        q, k = turned("kernels.YatAttention", self.rotary, own.queries(query), own.keys(u), domain, query_domain)
+        q, k = rotated("kernels.YatAttention", self.rotary, own.queries(query), own.keys(u), domain, query_domain)
         return self._form(q, k, u)
 
     def continued_form(self, u: Tensor, domain: Domain, state: State | None) -> ScoreForm:
         """See `CachedScored.continued_form`."""
         check_range("kernels.YatAttention", u.dtype)
         own, before = self.projections, num_cached(state)
-        q, k = turned_after("kernels.YatAttention", self.rotary, own.queries(u), own.keys(u), domain, before)
+        q, k = rotated_after("kernels.YatAttention", self.rotary, own.queries(u), own.keys(u), domain, before)
         return appended(state, self._form(q, k, u))
 
     def _form(self, query: Tensor, key: Tensor, u: Tensor) -> ScoreForm:
@@ -412,7 +412,7 @@ class YatAttention(YatScored, CachedScored):
         """Appends a key and a value, and attends to all so far; see `Stateful.step`."""
         check_range("kernels.YatAttention", u.dtype)
         u, own = u[:, None], self.projections
-        q, k = turned_next(self.rotary, own.queries(u), own.keys(u), num_cached(state), time)
+        q, k = rotated_next(self.rotary, own.queries(u), own.keys(u), num_cached(state), time)
         out, state = self.attend(appended(state, self._form(q, k, u)))
         return out[:, 0], state
 

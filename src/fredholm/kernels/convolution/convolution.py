@@ -135,7 +135,7 @@ class Convolution(Stationary):
             ValueError: when the windows are larger than the padded grid, or a reflection or a period is too short.
         """
         _check_padding_fits(shape, self.padding, self.padding_mode)
-        out = tuple(n + extra for n, extra in zip(self.least_shape(shape), self.output_padding, strict=True))
+        out = tuple(n + extra for n, extra in zip(self.min_shape(shape), self.output_padding, strict=True))
         if min(out) < 1:
             advice = "enlarge the grid, or pad less" if self.transposed else "enlarge the grid or the padding"
             raise ValueError(
@@ -144,7 +144,7 @@ class Convolution(Stationary):
             )
         return out
 
-    def least_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def min_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """`output_shape` without output padding; below 1 where the result is empty."""
         axes = zip(shape, self.stride, self.reach, self.padding, strict=True)
         return tuple(

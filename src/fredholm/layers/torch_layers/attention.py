@@ -11,7 +11,7 @@ from fredholm.domains import Domain, Sequence
 from fredholm.evaluation import AUTO
 from fredholm.kernels import Attention, Sum
 from fredholm.kernels.attention.attention import DotProductForm
-from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, check_format, hand_over, is_direct, lowered
+from fredholm.layers.torch_layers.layer import LayoutConverter, TorchLayer, check_format, hand_over, is_direct, lowered
 from fredholm.operators.integral import IntegralOperator
 
 APART = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
@@ -305,7 +305,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
             batch_first=self.batch_first,
         )
 
-    def _take(self, module: nn.Module, relaid: Relaid) -> None:
+    def _take(self, module: nn.Module, relaid: LayoutConverter) -> None:
         own, packed = self.kernel.projections, module._parameters["in_proj_weight"]
         if packed is None:
             hand_over(APART, module, self)
@@ -319,7 +319,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
         projection = module.get_submodule("out_proj")._parameters
         self.operator.output_weight, self.operator.bias = projection["weight"], projection["bias"]
 
-    def _give(self, module: nn.Module, relaid: Relaid) -> None:
+    def _give(self, module: nn.Module, relaid: LayoutConverter) -> None:
         own, operator = self.kernel.projections, self.operator
         assert isinstance(module, nn.MultiheadAttention)
         weights, packs = [own.query_weight, own.key_weight, own.value_weight], lambda *parts: (torch.cat(parts),)

@@ -174,7 +174,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         route = operator.evaluation
         route = route.choose(integral).route if isinstance(route, Auto) else route
         fits = not (is_watched(operator) or integral.is_empty or route.unsupported_reasons(integral))
-        found = integral.once(as_filtering) if fits else None
+        found = integral.cached(as_filtering) if fits else None
         filtering = (route, found) if isinstance(route, FilterRoute) and isinstance(found, Filtering) else None
         plan = _Plan(key, kernel, operator.evaluation, domain, query_domain, cells, filtering)
         if values_can_be_read(x):
@@ -187,7 +187,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
             return kernel.output_shape(shape)
         if not kernel.transposed:
             raise ValueError("ConvolutionLayer: output_size belongs to a transposed convolution; leave it out")
-        least = kernel.least_shape(shape)
+        least = kernel.min_shape(shape)
         sizes = output_size[-len(shape) :]
         fits = len(output_size) in (len(shape), len(shape) + 1, len(shape) + 2) and all(
             max(low, 1) <= m < low + r for m, low, r in zip(sizes, least, kernel.stride, strict=True)

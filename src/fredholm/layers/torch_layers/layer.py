@@ -41,7 +41,7 @@ COMPUTED = (
 
 
 @final
-class Relaid:
+class LayoutConverter:
     """Converts parameters to another layout, each once for a whole model, so that layers keep sharing them."""
 
     def __init__(self) -> None:
@@ -140,11 +140,11 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
         for inner in module.modules():
             if wrong := computed(inner):
                 raise ValueError(f"{cls.__name__}.from_torch: {wrong}")
-        return cls.taking(duplicate(module), Relaid())
+        return cls.taking(duplicate(module), LayoutConverter())
 
     @classmethod
     @final
-    def taking(cls, module: nn.Module, relaid: Relaid) -> Self:
+    def taking(cls, module: nn.Module, relaid: LayoutConverter) -> Self:
         """`from_torch` with the module's own parameters where the layouts agree; do not use the module afterwards.
 
         Args:
@@ -170,10 +170,10 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
         Raises:
             ValueError: for options that torch's layer lacks.
         """
-        return duplicate(self).giving(Relaid())
+        return duplicate(self).giving(LayoutConverter())
 
     @final
-    def giving(self, relaid: Relaid) -> Native:
+    def giving(self, relaid: LayoutConverter) -> Native:
         """`to_torch` with this layer's own parameters where the layouts agree; do not use this layer afterwards."""
         try:
             with torch.device("meta"):
@@ -200,18 +200,18 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
     def _native(self) -> Native:
         """torch's layer with the options of this one. Raises ValueError where it lacks some."""
 
-    def _take(self, module: nn.Module, relaid: Relaid) -> None:
+    def _take(self, module: nn.Module, relaid: LayoutConverter) -> None:
         """Takes over the parameters of torch's layer, by default those in `torch_names`."""
         hand_over(self.torch_names, module, self)
 
-    def _give(self, module: nn.Module, relaid: Relaid) -> None:
+    def _give(self, module: nn.Module, relaid: LayoutConverter) -> None:
         """Hands the parameters over to torch's layer, by default those in `torch_names`."""
         hand_over(self.torch_names, self, module)
 
     @classmethod
     @final
     def _check_kind(cls, module: nn.Module) -> None:
-        if not cls.stands_for(module):
+        if not cls.replaces(module):
             names = ", ".join(sorted({f"nn.{kind.__name__}" for kind in cls.natives if hasattr(nn, kind.__name__)}))
             raise TypeError(f"{cls.__name__}.from_torch: converts {names}; got {why_not(module)}")
         for name, parameter in module.named_parameters():
@@ -220,7 +220,7 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
 
     @classmethod
     @final
-    def stands_for(cls, module: nn.Module) -> bool:
+    def replaces(cls, module: nn.Module) -> bool:
         """Whether this layer replaces exactly the class of a module."""
         kind = type(module)
         return kind in cls.natives or f"{kind.__module__}.{kind.__qualname__}" in cls.foreign

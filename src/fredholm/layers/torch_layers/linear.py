@@ -6,7 +6,14 @@ from torch import Tensor, nn
 
 from fredholm.domains import Sequence
 from fredholm.kernels import Pointwise
-from fredholm.layers.torch_layers.layer import Relaid, TorchLayer, check_format, is_direct, lowered, sole_kernel
+from fredholm.layers.torch_layers.layer import (
+    LayoutConverter,
+    TorchLayer,
+    check_format,
+    is_direct,
+    lowered,
+    sole_kernel,
+)
 from fredholm.operators.integral import IntegralOperator
 
 
@@ -83,7 +90,7 @@ class LinearLayer(TorchLayer[nn.Linear]):
     def _native(self) -> nn.Linear:
         return nn.Linear(self.in_features, self.out_features, bias=self.bias is not None)
 
-    def _take(self, module: nn.Module, relaid: Relaid) -> None:
+    def _take(self, module: nn.Module, relaid: LayoutConverter) -> None:
         super()._take(module, relaid)
         if not isinstance(module, nn.Linear):
             [self.weight] = relaid("a transposed weight", [self.kernel.weight], lambda weight: (weight.T,))

@@ -13,7 +13,7 @@ from fredholm._settings import check_count
 from fredholm.domains import Sequence
 from fredholm.kernels import GRU, LSTM, RNN, State
 from fredholm.kernels.recurrence.cell_recurrence import CellMode, CellRecurrence
-from fredholm.layers.torch_layers.layer import Relaid, TorchLayer
+from fredholm.layers.torch_layers.layer import LayoutConverter, TorchLayer
 from fredholm.operators.integral import IntegralOperator
 
 NativeRecurrent = nn.RNN | nn.LSTM | nn.GRU
@@ -269,7 +269,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
     def _native(self) -> NativeRecurrent:
         return _native_like(self)
 
-    def _give(self, module: nn.Module, relaid: Relaid) -> None:
+    def _give(self, module: nn.Module, relaid: LayoutConverter) -> None:
         super()._give(module, relaid)
         assert isinstance(module, nn.RNNBase)
         module.flatten_parameters()

@@ -174,7 +174,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         with without_autocast(values):
             if not values_can_be_read(values, lengths):
                 found = self._of_any_lengths(values, lengths, strides, found)
-                return torch.cat([found, self._lags(values, lengths)], 1) if self.num_lags else found
+                return torch.cat([found, _lags(values, lengths, self.num_lags)], 1) if self.num_lags else found
             for stride in strides.unique().tolist():
                 alike = (strides == stride).nonzero()[:, 0]
                 alike = alike[lengths[alike].argsort(stable=True)]  # chunks of about one length
@@ -183,7 +183,7 @@ class FilterBank(FittedModel[SeriesBatch]):
                     longest = max(1, int(lengths[chunk].max()))
                     if found.shape[1]:
                         found[chunk] = self._pooled(values[chunk, :, :longest], lengths[chunk], stride)
-        return torch.cat([found, self._lags(values, lengths)], 1) if self.num_lags else found
+        return torch.cat([found, _lags(values, lengths, self.num_lags)], 1) if self.num_lags else found
 
     def _of_any_lengths(self, values: Tensor, lengths: Tensor, strides: Tensor, found: Tensor) -> Tensor:
         """Pooled responses in an exported graph: computed for every possible stride, of which each series takes one."""
@@ -199,12 +199,14 @@ class FilterBank(FittedModel[SeriesBatch]):
             found = torch.where((strides == stride)[:, None], self._pooled(values, lengths, stride), found)
         return found
 
-    def _lags(self, values: Tensor, lengths: Tensor) -> Tensor:
-        """The last samples of each series in order, `(B, C * num_lags)`; 0 before its first sample."""
-        padded = F.pad(values, (self.num_lags, 0))  # so that an empty series has samples to index
-        at = lengths[:, None] + torch.arange(self.num_lags, device=values.device)
-        # not take_along_dim, whose export fixes the batch size
-        return padded.gather(2, at[:, None].expand(-1, values.shape[1], -1)).flatten(1)
+    @torch.no_grad()
+    def lags(self, inputs: Tensor | SeriesBatch, count: int) -> Tensor:
+        """Returns the last `count` samples of each series in order, `(B, C * count)`; 0 before its first sample.
+
+        Raises:
+            ValueError: see `features`.
+        """
+        return _lags(*self._on_grid(inputs), count)
 
     def _pooled(self, values: Tensor, lengths: Tensor, stride: int) -> Tensor:
         parts: list[Tensor] = []
@@ -292,6 +294,14 @@ class FilterBank(FittedModel[SeriesBatch]):
         ]
         lengths = torch.tensor([len(row) for row in rows], device=values.device)
         return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).transpose(1, 2), lengths
+
+
+def _lags(values: Tensor, lengths: Tensor, count: int) -> Tensor:
+    """The last `count` samples of values `(B, C, N)` in order, `(B, C * count)`; 0 before the first sample."""
+    padded = F.pad(values, (count, 0))  # so that an empty series has samples to index
+    at = lengths[:, None] + torch.arange(count, device=values.device)
+    # not take_along_dim, whose export fixes the batch size
+    return padded.gather(2, at[:, None].expand(-1, values.shape[1], -1)).flatten(1)
 
 
 @final

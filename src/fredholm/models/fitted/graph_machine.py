@@ -27,6 +27,7 @@ from fredholm.models.fitted.graph_summaries import MOST_OF_FEATURE, may_miss, nu
 from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank, read_graphs
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.second_reading import SecondReading
+from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
@@ -51,7 +52,7 @@ class GraphMachine(FittedModel[GraphBatch]):
     """
 
     least: Tensor
-    least_of_edges: Tensor
+    edge_minima: Tensor
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,17 +84,18 @@ class GraphMachine(FittedModel[GraphBatch]):
         self.config, self.reading = config, reading
         self.bank = config.bank.build(reading, num_outputs)
         self.register_buffer("least", torch.zeros(reading.features))
-        self.register_buffer("least_of_edges", torch.zeros(reading.edge_dim))
+        self.register_buffer("edge_minima", torch.zeros(reading.edge_dim))
         self.colours = ColourCounts(NUM_COLOURS, DEPTH)
         self.num_of_each = min(MOST_OF_FEATURE, MOST_NUMBERS // (reading.features + reading.edge_dim))
         sizes = (reading.features, reading.edge_dim, self.num_of_each)
-        self.second = SecondReading(
+        machine = NumbersMachine(
             num_summaries(*sizes) + NUM_COLOURS,
             num_outputs,
             may_miss=may_miss(*sizes),
             num_centres=config.num_centres,
             num_trees=config.num_trees,
         )
+        self.second = SecondReading(machine, num_outputs)
 
     def forward(self, inputs: GraphBatch) -> Tensor:
         """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit.
@@ -116,13 +118,13 @@ class GraphMachine(FittedModel[GraphBatch]):
             raise ValueError("models.GraphMachine: there is no graph to fit to")
         self.colours.choose((batch, read_graphs(self.bank.encoder, batch)[1]) for batch, _ in batches)
         self.least.fill_(torch.inf)
-        self.least_of_edges.fill_(torch.inf)
+        self.edge_minima.fill_(torch.inf)
         for batch, _ in batches:
             values, domain = read_graphs(self.bank.encoder, batch)
             weighs = (domain.weights > 0).expand(values.shape[:2])
             self._lower(self.least, values[weighs])
             if domain.edge_features is not None:
-                self._lower(self.least_of_edges, domain.edge_features)
+                self._lower(self.edge_minima, domain.edge_features)
         return self.second.fit(self.bank, self.numbers, batches, regressand, groups=groups)
 
     @staticmethod
@@ -137,7 +139,7 @@ class GraphMachine(FittedModel[GraphBatch]):
         values, domain = read_graphs(self.bank.encoder, inputs)
         of_edges = domain.edge_features
         if of_edges is not None:
-            of_edges = of_edges.double() - self.least_of_edges.double()
+            of_edges = of_edges.double() - self.edge_minima.double()
         found = summarise_graphs(values.double() - self.least.double(), domain, of_edges, self.num_of_each)
         # in float32 whatever the weights are, since of quantiles that are numbers themselves ranks depend on each digit
         return torch.cat([found.float(), self.colours(inputs, domain, torch.float32)], 1)

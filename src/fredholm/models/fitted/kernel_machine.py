@@ -45,7 +45,7 @@ from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
-from fredholm.models.fitted.ridge_head import dealt, fall_of_mean, is_surely_less
+from fredholm.models.fitted.ridge_head import dealt, is_surely_less, left_out_mean_shift
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
 """Candidates of λ, in units of κ(x, x)."""
@@ -59,7 +59,7 @@ EXPONENTS = (0.5, 0.25)
 ROUNDS = 3
 """Most rounds in which w is learned."""
 CHOSEN = 1500
-"""Most examples on which choices are made."""
+"""Default of the most examples on which choices are made."""
 FEW, FOLDS = 500, 5
 """Most examples for which cross-validation decides whether w is learned, and its number of folds."""
 LINEAR = (0.1, 0.5, 0.9, 1.0)
@@ -91,6 +91,7 @@ class KernelMachine(CoordinateModel):
         num_outputs: number of outputs, such as classes.
         num_centres: most centres m; further examples are used in the fit, but are no centres.
         num_rounds: most rounds in which w is learned; 0: w is 1, so that coordinates count by their variance.
+        num_chosen: most examples on which choices are made, drawn at random; at least 2.
 
     Attributes:
         dual: float64 `(num_centres, num_outputs)`, A after the regressand's readout; 0 before a fit. A parameter, so
@@ -113,11 +114,20 @@ class KernelMachine(CoordinateModel):
     square: Tensor
     penalty: Tensor
 
-    def __init__(self, num_coordinates: int, num_outputs: int, num_centres: int, *, num_rounds: int = ROUNDS) -> None:
+    def __init__(
+        self,
+        num_coordinates: int,
+        num_outputs: int,
+        num_centres: int,
+        *,
+        num_rounds: int = ROUNDS,
+        num_chosen: int = CHOSEN,
+    ) -> None:
         super().__init__(num_coordinates, num_outputs)
         check_count("models.KernelMachine", "num_centres", num_centres)
         check_count("models.KernelMachine", "num_rounds", num_rounds, least=0)
-        self.num_rounds = num_rounds
+        check_count("models.KernelMachine", "num_chosen", num_chosen, least=2)
+        self.num_rounds, self.num_chosen = num_rounds, num_chosen
         # float64, since a smooth kernel's large terms cancel
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates, dtype=torch.float64))
@@ -138,7 +148,7 @@ class KernelMachine(CoordinateModel):
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
         offset = wanted.mean(0)
-        some = torch.randperm(len(x))[:CHOSEN].sort().values.to(x.device)
+        some = torch.randperm(len(x))[: self.num_chosen].sort().values.to(x.device)
         part = _Part(x[some], (wanted - offset)[some], members_of(groups, some))
         own = None if groups is None else groups[some]
         if self.num_rounds and len(some) <= FEW:
@@ -189,7 +199,7 @@ class KernelMachine(CoordinateModel):
     ) -> "KernelFit":
         """The best fit whose centres are all examples."""
         kernel, best = self.kernel(x, x), None
-        moved = fall_of_mean(wanted, members)
+        moved = left_out_mean_shift(wanted, members)
         for penalty in penalties:
             system = kernel.clone()
             system.diagonal().add_(penalty)
@@ -282,7 +292,7 @@ def _best_of(
     values: Tensor, vectors: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor
 ) -> KernelFit:
     projected, of_one, best = vectors.T @ wanted, vectors.sum(0), None
-    moved, square = fall_of_mean(wanted, members), vectors.square()
+    moved, square = left_out_mean_shift(wanted, members), vectors.square()
     for some in penalties.flip(0).to(values).split(max(1, _OUTPUTS // wanted.shape[1])):
         shrunk = 1 / (values + some[:, None])
         dual = (vectors @ (shrunk[..., None] * projected).transpose(0, 1).flatten(1)).unflatten(1, (len(some), -1))

@@ -27,7 +27,6 @@ from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, MOST_OWN, PairSummaries, num_of_pair
 from fredholm.models.fitted.ridge_head import Regressand, RidgeHead, ScoreRecorder
-from fredholm.models.fitted.second_reading import blended
 from fredholm.models.fitted.table_machine import SHARES
 from fredholm.models.node_model import NodeModelConfig
 
@@ -35,7 +34,7 @@ PARTS = 8
 
 
 @final
-class AskedPairs(NamedTuple):
+class GraphPairs(NamedTuple):
     """A graph, and pairs of its nodes.
 
     `edge_index (2, E)`, int64, holds sources and targets, each directed edge once or each undirected one in both
@@ -48,7 +47,7 @@ class AskedPairs(NamedTuple):
 
 
 @final
-class LinkMachine(FittedModel[AskedPairs]):
+class LinkMachine(FittedModel[GraphPairs]):
     """Predicts for pairs of nodes, from their connections and features, by a linear model and trees.
 
     Args:
@@ -102,7 +101,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         self.register_buffer("gain", torch.tensor([[1.0], [0.0]]).repeat(1, num_outputs))
         self.register_buffer("shift", torch.zeros(num_outputs))
 
-    def forward(self, inputs: AskedPairs) -> Tensor:
+    def forward(self, inputs: GraphPairs) -> Tensor:
         """Maps pairs to outputs `(P, num_outputs)`, which are all equal before a fit.
 
         Raises:
@@ -122,7 +121,7 @@ class LinkMachine(FittedModel[AskedPairs]):
     @torch.no_grad()
     def fit(
         self,
-        batches: Sequence[tuple[AskedPairs, Tensor]],
+        batches: Sequence[tuple[GraphPairs, Tensor]],
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
@@ -137,22 +136,20 @@ class LinkMachine(FittedModel[AskedPairs]):
         self._learn_directions(inputs.features)
         numbers = self._numbers(inputs, self._parts(inputs.pairs))
         of_linear, of_trees = ScoreRecorder(regressand), ScoreRecorder(regressand)
-        of_linear_alone = self.linear.fit(numbers, targets, of_linear, groups=groups)
-        self.gain.copy_(torch.tensor([[1.0], [0.0]]))
-        self.shift.zero_()
-        if self.trees is None:
-            return of_linear_alone
-        self.trees.fit(numbers, targets, of_trees, groups=groups)
-        wanted = regressand.columns(targets)
-        tried = [torch.lerp(of_linear.scores, of_trees.scores, share) for share in SHARES]
-        best = int(torch.stack([(wanted - each).square().mean() for each in tried]).argmin())
-        readout = regressand.readout(tried[best], targets)
-        gain, shift = blended(readout, [(1 - SHARES[best], of_linear.read), (SHARES[best], of_trees.read)])
-        self.gain.copy_(gain)
-        self.shift.copy_(shift)
-        return readout(tried[best])
+        self.linear.fit(numbers, targets, of_linear, groups=groups)
+        share, scores = 0.0, of_linear.scores
+        if self.trees is not None:
+            self.trees.fit(numbers, targets, of_trees, groups=groups)
+            wanted = regressand.columns(targets)
+            tried = [torch.lerp(of_linear.scores, of_trees.scores, each) for each in SHARES]
+            best = int(torch.stack([(wanted - each).square().mean() for each in tried]).argmin())
+            share, scores = SHARES[best], tried[best]
+        readout = regressand.readout(scores, targets)
+        self.gain.copy_(torch.stack([(1 - share) * readout.gain, share * readout.gain]))
+        self.shift.copy_(readout.shift)
+        return readout(scores)
 
-    def _check(self, inputs: AskedPairs) -> None:
+    def _check(self, inputs: GraphPairs) -> None:
         edges, features, pairs = inputs
         if features.ndim != 2 or features.shape[1] != self.num_features:
             raise ValueError(
@@ -182,7 +179,7 @@ class LinkMachine(FittedModel[AskedPairs]):
         return (mixed ^ (mixed >> 15)) % PARTS
 
     @torch.no_grad()
-    def _numbers(self, inputs: AskedPairs, without: Tensor) -> Tensor:
+    def _numbers(self, inputs: GraphPairs, without: Tensor) -> Tensor:
         """v `(P, numbers)`, each in the graph without the edges of the part `(P,)`; PARTS: of no part."""
         # undirected pairs in one order, since rounding could put the two orders on different sides of a split
         pairs = inputs.pairs if self.is_directed else inputs.pairs.sort(1).values
@@ -193,7 +190,7 @@ class LinkMachine(FittedModel[AskedPairs]):
                 found[own] = self._summaries(inputs, k).of(pairs[own])
         return found
 
-    def _summaries(self, inputs: AskedPairs, without: int) -> PairSummaries:
+    def _summaries(self, inputs: GraphPairs, without: int) -> PairSummaries:
         """Summaries in the graph without the edges of a part; those of the last whole graph are cached."""
         edges, features, directions = inputs.edge_index, inputs.features, self.directions
         if without < PARTS:

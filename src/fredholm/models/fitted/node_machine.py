@@ -67,7 +67,7 @@ from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
 from fredholm.models.fitted.graph_positions import aligned, positions_of
 from fredholm.models.fitted.kernel_machine import KernelFit, KernelMachine, best_fit, best_fits, members_of
 from fredholm.models.fitted.neighbourhood_bank import means_around, neighbourhoods, read_graphs
-from fredholm.models.fitted.ridge_head import Readout, Regressand, fall_of_mean, is_surely_less
+from fredholm.models.fitted.ridge_head import Readout, Regressand, is_surely_less, left_out_mean_shift
 from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.graphs.graph_model import GraphReading
 from fredholm.models.node_model import NodeModelConfig
@@ -578,7 +578,7 @@ def left_out_part(
     inverse: Tensor, of_graph: Tensor, wanted: Tensor, members: list[Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Left-out errors, the left-out predictions by one part of the kernel, both `(n, c)`, and the dual."""
-    dual, moved = inverse @ wanted, fall_of_mean(wanted, members)
+    dual, moved = inverse @ wanted, left_out_mean_shift(wanted, members)
     product = of_graph @ inverse
     without = dual + inverse.sum(1)[:, None] * moved
     part = of_graph @ dual + product.sum(1)[:, None] * moved

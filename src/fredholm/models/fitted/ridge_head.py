@@ -96,10 +96,9 @@ class Regressand(ABC):
 
 @final
 class ScoreRecorder(Regressand):
-    """Wraps a regressand and records its left-out scores and readout."""
+    """Wraps a regressand so that outputs are scores, one per output of the regressand, and records left-out scores."""
 
     scores: Tensor
-    read: Readout
 
     def __init__(self, regressand: Regressand) -> None:
         self._regressand = regressand
@@ -109,9 +108,9 @@ class ScoreRecorder(Regressand):
         return self._regressand.columns(targets)
 
     def readout(self, scores: Tensor, targets: Tensor) -> Readout:
-        """See `Regressand.readout`."""
-        self.scores, self.read = scores, self._regressand.readout(scores, targets)
-        return self.read
+        """See `Regressand.readout`: gain 1 and shift 0."""
+        self.scores, own = scores, self._regressand.readout(scores, targets)
+        return Readout(own.column, torch.ones_like(own.gain), torch.zeros_like(own.shift))
 
 
 @final
@@ -327,7 +326,7 @@ def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None)
     return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
 
 
-def fall_of_mean(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
+def left_out_mean_shift(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
     """Decrease of the mean of centred values when an example, or its group, is left out, `(n, c)`."""
     if members is None:
         return wanted / max(len(wanted) - 1, 1)
@@ -507,7 +506,7 @@ def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
     alone = float(wanted.square().mean())
     members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
     # the gain is about the mean without the left-out example
-    falls = fall_of_mean(wanted, members)
+    falls = left_out_mean_shift(wanted, members)
     aim = wanted + falls
     for multiple in PENALTIES.tolist():
         penalty = multiple * spectrum.unit

@@ -28,6 +28,7 @@ from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.second_reading import SecondReading
 from fredholm.models.fitted.summary_bank import NUM_SUMMARIES, observations, summarise
+from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 
 MOST_NUMBERS = 96
@@ -88,9 +89,10 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         self.num_places = max(1, min(config.num_places, sampling.longest, room))
         count = channels * (NUM_SUMMARIES + self.num_places) + NUM_OF_TIMES
         may_miss = tuple(range(count - NUM_OF_TIMES)) if sampling.observation else ()
-        self.second = SecondReading(
+        machine = NumbersMachine(
             count, num_outputs, may_miss=may_miss, num_centres=config.num_centres, num_trees=config.num_trees
         )
+        self.second = SecondReading(machine, num_outputs)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
         """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit."""

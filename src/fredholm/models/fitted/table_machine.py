@@ -172,7 +172,7 @@ class TableReading:
 
 
 @final
-class Counts(NamedTuple):
+class ColumnRelevance(NamedTuple):
     """Relevance of columns, at least 0: of numbers (F,), categories (C,), texts (T,), images (I,) and series (S,)."""
 
     numbers: Tensor
@@ -332,7 +332,7 @@ class TableMachine(FittedModel[TableBatch]):
                 coordinates[k], kernel = others[k], without
         return kernel
 
-    def counts(self) -> "Counts":
+    def counts(self) -> "ColumnRelevance":
         """Returns the relevance of each column: the largest of its coordinates.
 
         For the kernel it is the mean of w_1 and w_2, weighted by the shares of the kernels that read them; for trees
@@ -347,7 +347,7 @@ class TableMachine(FittedModel[TableBatch]):
         if self.trees is None:
             return of_kernel
         of_trees = self._most(self.trees.gains.sqrt())
-        return Counts(*(torch.lerp(*each, self.share) for each in zip(of_kernel, of_trees, strict=True)))
+        return ColumnRelevance(*(torch.lerp(*each, self.share) for each in zip(of_kernel, of_trees, strict=True)))
 
     @property
     def _banks(self) -> list[BankColumn[Any]]:
@@ -363,7 +363,7 @@ class TableMachine(FittedModel[TableBatch]):
         series = [SeriesCells(inputs.series[:, k], inputs.series_times[:, k]) for k in range(len(reading.series))]
         return [*texts, *images, *series]
 
-    def _most(self, weight: Tensor) -> "Counts":
+    def _most(self, weight: Tensor) -> "ColumnRelevance":
         """The largest weight of each column's coordinates; a number has one, and one for missing values."""
         reading, f = self.reading, self.reading.num_numbers
         may_miss, of_columns = list(reading.may_miss), self._num_of_columns - f
@@ -373,7 +373,7 @@ class TableMachine(FittedModel[TableBatch]):
         banks = iter(weight[of_columns:].split([bank.num_coordinates for bank in self._banks]))
         of_banks = ([next(banks) for _ in columns] for columns in (self.texts, self.images, self.series))
         most = (torch.stack([each.amax() for each in of]) if of else weight[:0] for of in (levels, *of_banks))
-        return Counts(numbers, *most)
+        return ColumnRelevance(numbers, *most)
 
     def _check(self, inputs: TableBatch) -> None:
         reading = self.reading

@@ -78,7 +78,7 @@ class ConvNeXt(SavedModel):
             return cls()
 
         @property
-        def least_side(self) -> int:
+        def min_side(self) -> int:
             """Fewest pixels of an image along each axis."""
             return self.patch_size * 2 ** (len(self.dims) - 1)
 
@@ -99,11 +99,11 @@ class ConvNeXt(SavedModel):
             """See `ImageModelConfig.build_for`."""
             reading.check_channels("models.ConvNeXt", self.channels)
             check_unset("models.ConvNeXt", self.num_classes, type(self)().num_classes)
-            if min(reading.image_size) < self.least_side:
+            if min(reading.image_size) < self.min_side:
                 height, width = reading.image_size
                 raise ValueError(
                     f"models.ConvNeXt: images of {height} x {width} pixels are too small; pass an image_size of at "
-                    f"least {self.least_side} along both sides"
+                    f"least {self.min_side} along both sides"
                 )
             return dataclasses.replace(self, num_classes=num_outputs).build()
 
@@ -131,7 +131,7 @@ class ConvNeXt(SavedModel):
         Raises:
             ValueError: on another shape, or images too small for the stages.
         """
-        least = self.config.least_side
+        least = self.config.min_side
         if images.ndim != 4 or images.shape[1] != self.config.channels or min(images.shape[2:]) < least:
             raise ValueError(
                 f"models.ConvNeXt: images must be (batch, {self.config.channels}, at least {least}, at least {least}); "

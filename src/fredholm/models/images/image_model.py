@@ -47,7 +47,7 @@ class Room:
         patch: side of a square patch, which divides the image size.
         width: number of channels of a network.
         depth: number of blocks of a network.
-        most_dropout: upper bound of the rates of dropout and stochastic depth; 1: no bound.
+        max_dropout: upper bound of the rates of dropout and stochastic depth; 1: no bound.
     """
 
     image_size: tuple[int, int]
@@ -55,7 +55,7 @@ class Room:
     patch: int
     width: int
     depth: int
-    most_dropout: float
+    max_dropout: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -82,8 +82,8 @@ class BertSentences(SavedModel):
             return self.stack.embed_dim
 
         @property
-        def most_tokens(self) -> int | None:
-            """See `SentenceModelConfig.most_tokens`."""
+        def max_input_tokens(self) -> int | None:
+            """See `SentenceModelConfig.max_input_tokens`."""
             return self.positions
 
         def check(self) -> None:

@@ -76,7 +76,7 @@ class Recall(nn.Module):
             text = tokens[max(begin, start - self.length) : end]
             seen = _Seen.of(text, end - start, self.vocab_size, self.reach)
             follows = seen.following == tokens[start + 1 : end + 1][seen.place]
-            rows.append((seen.times, seen.kinds, seen.longer_too(follows), given[start:end]))
+            rows.append((seen.times, seen.kinds, seen.cumulative_counts(follows), given[start:end]))
         times, kinds, together, p = (torch.cat(each) for each in zip(*rows, strict=True))
         for k in range(LONGEST):
             is_known = times[:, k] > 0
@@ -185,7 +185,7 @@ class _Seen(NamedTuple):
             _at_least(known, best[best > 0], count),
         )
 
-    def longer_too(self, which: Tensor) -> Tensor:
+    def cumulative_counts(self, which: Tensor) -> Tensor:
         """Counts of the selected pairs with at least 1, 2, ... equal tokens, float64 `(T, LONGEST)`."""
         return _at_least(self.place[which], self.agreed[which], len(self.times)).double()
 

@@ -61,7 +61,7 @@ class SentenceModelConfig(ModelSettings, abc.ABC):
     """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
 
     @property
-    def most_tokens(self) -> int | None:
+    def max_input_tokens(self) -> int | None:
         """Most tokens that the model can read; None: no limit besides the context of the rows."""
         return None
 

@@ -52,6 +52,11 @@ class SeriesModelConfig(abc.ABC):
     learns_by_steps: ClassVar[bool] = True
     """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
 
+    @property
+    def proxy(self) -> SeriesModelConfig:
+        """A model that is faster to fit, by whose errors the context of forecasts is chosen; by default this one."""
+        return self
+
     @abc.abstractmethod
     def check(self) -> None:
         """Raises a ValueError if the model has an output at every sample where one output per series is needed."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from fredholm.tasks.files.cells import parse_present
-from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_twice
+from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_repeated
 
 from .field_set import FieldSet, pack
 
@@ -74,7 +74,7 @@ def _columns(
     header: list[str], coordinates: tuple[str, ...], channels: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     present = f"the columns are {', '.join(header) or 'none'}"
-    if (i := first_twice(header)) is not None:
+    if (i := first_repeated(header)) is not None:
         raise ValueError(f"column {header[i]!r} is there twice")
     known = set(header)
     coordinates = coordinates or tuple(name for name in AXES if name in header)

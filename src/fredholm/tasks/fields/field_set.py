@@ -21,7 +21,7 @@ CHUNK = 1 << 20
 
 
 @final
-class Stored:
+class StoredFunctions:
     """Values of functions that stay in their files, and are read on demand.
 
     Args:
@@ -44,9 +44,9 @@ class Stored:
         self._indices = torch.arange(len(rows)) if indices is None else indices
         self.shape = (len(self._indices), num_samples, num_channels)
 
-    def select(self, indices: Tensor) -> "Stored":
+    def select(self, indices: Tensor) -> "StoredFunctions":
         """Returns the values of some functions, int64 `(B,)`, in this order."""
-        return Stored(self._rows, *self.shape[1:], self._values, self._indices[indices])
+        return StoredFunctions(self._rows, *self.shape[1:], self._values, self._indices[indices])
 
     def read(self) -> Tensor:
         """Reads all values, float32 or float64 `(n, N, m)`."""
@@ -69,18 +69,18 @@ class Samples:
         mask: bool `(n, N)`, True = this sample exists; None: all do.
     """
 
-    def __init__(self, pos: Tensor, values: Tensor | Stored, mask: Tensor | None) -> None:
+    def __init__(self, pos: Tensor, values: Tensor | StoredFunctions, mask: Tensor | None) -> None:
         self.pos, self.mask, self._values = pos, mask, values
 
     @cached_property
     def values(self) -> Tensor:
         """The values, float32 or float64 `(n, N, m)`."""
-        return self._values.read() if isinstance(self._values, Stored) else self._values
+        return self._values.read() if isinstance(self._values, StoredFunctions) else self._values
 
     @property
-    def stored(self) -> Stored | None:
+    def stored(self) -> StoredFunctions | None:
         """The stored values, where they are not in memory."""
-        return self._values if isinstance(self._values, Stored) else None
+        return self._values if isinstance(self._values, StoredFunctions) else None
 
     @property
     def num_channels(self) -> int:
@@ -115,7 +115,7 @@ class Samples:
         """Returns the samples of some functions, int64 `(B,)`, in this order."""
         shared = self.pos.stride(0) == 0 and len(self.pos) > 0
         pos = self.pos[:1].expand(len(indices), -1, -1) if shared else self.pos[indices]
-        values = self._values.select(indices) if isinstance(self._values, Stored) else self._values[indices]
+        values = self._values.select(indices) if isinstance(self._values, StoredFunctions) else self._values[indices]
         return Samples(pos, values, None if self.mask is None else self.mask[indices])
 
     def with_values(self, values: Tensor) -> "Samples":

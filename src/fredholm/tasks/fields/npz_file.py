@@ -20,7 +20,7 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_arrays
 from fredholm.tasks.splits.splits import Splits
 
-from .field_set import CHUNK, FieldSet, Samples, Stored, pack
+from .field_set import CHUNK, FieldSet, Samples, StoredFunctions, pack
 
 ROWS = ("values", "wanted_values", "trajectories")
 """Arrays with a row per function, which may be large."""
@@ -191,7 +191,10 @@ def _stored_states(stored: Rows, arrays: Mapping[str, np.ndarray]) -> tuple[Samp
         states = rows[:, 1:].reshape(len(rows), steps, num_samples, num_channels)
         return np.moveaxis(states, 1, 2).reshape(len(rows), num_samples, steps * num_channels)
 
-    parts = Stored(stored, num_samples, num_channels, first), Stored(stored, num_samples, steps * num_channels, others)
+    parts = (
+        StoredFunctions(stored, num_samples, num_channels, first),
+        StoredFunctions(stored, num_samples, steps * num_channels, others),
+    )
     if not all(map(_is_finite, parts)):
         return None
     pos = pos.expand(len(stored), -1, -1)
@@ -208,7 +211,7 @@ def _stored_samples(stored: Rows, arrays: Mapping[str, np.ndarray], prefix: str)
     def values(rows: np.ndarray) -> np.ndarray:
         return rows.reshape(len(rows), num_samples, num_channels)
 
-    samples = Stored(stored, num_samples, num_channels, values)
+    samples = StoredFunctions(stored, num_samples, num_channels, values)
     return Samples(pos.expand(len(stored), -1, -1), samples, None) if _is_finite(samples) else None
 
 
@@ -230,7 +233,7 @@ def _on_shared_places(
     return Grid(*sides).pos.double(), math.prod(sides), shape[-1] if has_channels else 1
 
 
-def _is_finite(samples: Stored) -> bool:
+def _is_finite(samples: StoredFunctions) -> bool:
     """Whether all values are finite in float32; they are read in parts."""
     size = max(1, math.prod(samples.shape[1:]))
     parts = torch.arange(samples.shape[0]).split(max(1, CHUNK // size))

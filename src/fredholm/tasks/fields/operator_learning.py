@@ -158,7 +158,7 @@ class OperatorLearning(DividedTask[FieldSet]):
                 of the training split, or, where each function has its own points, one with twice as many points. Else
                 the integrals are over the samples as they are. Where all share points that form no grid, False is
                 refused.
-            least_shown: in training the share is drawn between this and `shown`, for all functions of a batch at once;
+            min_shown: in training the share is drawn between this and `shown`, for all functions of a batch at once;
                 None: it is `shown`.
             wanted: number of target samples of each function in the training loss, drawn likewise; None: all. Refused
                 with loss='h1' and for trajectories.
@@ -185,7 +185,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         symmetries: tuple[Symmetry, ...] = ()
         shown: float = 1.0
         fill_in: bool = True
-        least_shown: float | None = None
+        min_shown: float | None = None
         wanted: int | None = None
         loss: Loss = "l2"
         unroll: int = 1
@@ -205,14 +205,12 @@ class OperatorLearning(DividedTask[FieldSet]):
                 raise ValueError(f"loss is {self.loss!r}; expected one of {', '.join(get_args(Loss))}")
             if unknown := [name for name in self.symmetries if name not in get_args(Symmetry)]:
                 raise ValueError(f"symmetries has {unknown[0]!r}; expected some of {', '.join(get_args(Symmetry))}")
-            for name in ("shown", "least_shown"):
+            for name in ("shown", "min_shown"):
                 share = getattr(self, name)
                 if share is not None and not 0 < share <= 1:
                     raise ValueError(f"{name} is {share}; expected a share above 0 and at most 1")
-            if self.least_shown is not None and self.least_shown >= self.shown:
-                raise ValueError(
-                    f"least_shown is {self.least_shown} and shown {self.shown}; expected less, or leave it"
-                )
+            if self.min_shown is not None and self.min_shown >= self.shown:
+                raise ValueError(f"min_shown is {self.min_shown} and shown {self.shown}; expected less, or leave it")
             for name, value, least in (("position_frequencies", self.num_frequencies, 0), ("unroll", self.unroll, 1)):
                 check_count("operator", name, value, least)
             if self.regression:
@@ -242,7 +240,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             config, axes = self, len(task.facts.coordinates)
             if self.position_sigma == default.position_sigma and task.repeats:
                 config = filled(self, [default], is_periodic=True)
-            config = filled(config, [default], regression=task.most_regressed)
+            config = filled(config, [default], regression=task.max_regression_functions)
             width = width_for(task.num_train, effort, least=64 if axes == 1 else 32, up_to=1000)
             model = config.model.resized(width, 4, default.model)
             if isinstance(model, NeuralOperator.Config) and isinstance(model.kernel, SpectralConfig):
@@ -423,7 +421,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         return BlendedOperator(network, FunctionRegression(regression))
 
     @property
-    def most_regressed(self) -> int:
+    def max_regression_functions(self) -> int:
         """Default number of training functions of a regression; 0: none."""
         facts, given = self._facts, self.preparation.grid or self._facts.given_at
         if given is None or facts.wanted_at is None or self.num_held_out("valid") == 0:
@@ -503,8 +501,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         if part.num_steps > 1:
             given, wanted = draw_times(given, wanted, config.unroll, generator)
         share = config.shown
-        if config.least_shown is not None:
-            share -= (share - config.least_shown) * float(torch.rand((), generator=generator))
+        if config.min_shown is not None:
+            share -= (share - config.min_shown) * float(torch.rand((), generator=generator))
         shown = draw_samples(given, _count(share, given), generator)
         batch = self.preparation.batch(shown, draw_samples(wanted, config.wanted, generator))
         return moved(batch, config.symmetries, generator)

@@ -15,7 +15,7 @@ import numpy as np
 
 from .cache import CacheEntry
 from .data_files import open_file, size_of_file
-from .limits import check_expansion, most_bytes
+from .limits import check_expansion, max_expanded_bytes
 from .read_record import FileState
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class ArrowTable:
             for batch in self._batches(columns):
                 writer.write_batch(batch)
                 size += written.tell()
-                if size > most_bytes(self.num_bytes):
+                if size > max_expanded_bytes(self.num_bytes):
                     check_expansion(f"{self.path}: unpacked it", size, self.num_bytes, f"save it as {ARROW}")
                 yield np.frombuffer(written.getvalue(), np.uint8)
                 written.seek(0)

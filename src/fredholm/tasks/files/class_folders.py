@@ -11,7 +11,7 @@ from .data_files import files_below
 
 
 @final
-class Found(NamedTuple):
+class ClassFiles(NamedTuple):
     """Files of several classes, in splits."""
 
     classes: tuple[str, ...]
@@ -20,7 +20,7 @@ class Found(NamedTuple):
     """Files of each split with the class number of each; without folders of splits all are in train."""
 
 
-def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str) -> Found:
+def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str) -> ClassFiles:
     """Finds the files of every class.
 
     Folders of splits are ``train``, ``valid`` and ``test``, or other words of `SPLIT_WORDS`, in any case; one of the
@@ -49,7 +49,7 @@ def class_folders(root: Path, suffixes: tuple[str, ...], what: str, example: str
     parts: dict[Split, tuple[list[Path], list[int]]]
     parts = {split: _of_split(where, found[split], classes, suffixes, what) for split, where in roots.items()}
     _warn_of_skipped(root, {file for files, _ in parts.values() for file in files}, what)
-    return Found(classes, parts)
+    return ClassFiles(classes, parts)
 
 
 def files_of_kinds(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:

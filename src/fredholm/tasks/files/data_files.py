@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, final
 
-from .limits import FREE_TEXT_BYTES, TEXT_EXPANSION, check_expansion, most_bytes
+from .limits import FREE_TEXT_BYTES, TEXT_EXPANSION, check_expansion, max_expanded_bytes
 from .read_record import recorded
 
 _CHUNK = 1 << 20
@@ -136,7 +136,7 @@ def chunks_of(path: Path) -> Iterator[bytes]:
                 while chunk := file.read(_CHUNK):
                     yield chunk
                 return
-            most, found = most_bytes(given, *_TEXT), 0
+            most, found = max_expanded_bytes(given, *_TEXT), 0
             with gzip.GzipFile(fileobj=file) as unpacked:
                 while found <= most and (chunk := unpacked.read(_CHUNK)):
                     found += len(chunk)

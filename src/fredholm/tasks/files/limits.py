@@ -23,7 +23,7 @@ COUNTED = 1_000_000
 """Largest number of classes numbered up to the largest label, of nodes without features beside edges, and of tokens."""
 
 
-def most_bytes(given: int, free: int = FREE_BYTES, times: int = EXPANSION) -> int:
+def max_expanded_bytes(given: int, free: int = FREE_BYTES, times: int = EXPANSION) -> int:
     """Returns the largest number of bytes that a number of given bytes may become."""
     return max(free, times * given)
 
@@ -41,9 +41,9 @@ def check_expansion(
         free: bytes that are always allowed.
         times: largest ratio of `needed` to `given` for larger data.
     """
-    if needed > most_bytes(given, free, times):
+    if needed > max_expanded_bytes(given, free, times):
         raise ValueError(
-            f"{what} would take {_size(needed)}; the limit is {_size(most_bytes(given, free, times))}, for the "
+            f"{what} would take {_size(needed)}; the limit is {_size(max_expanded_bytes(given, free, times))}, for the "
             f"{_size(given)} that are there; {instead}"
         )
 

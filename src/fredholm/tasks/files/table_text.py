@@ -44,7 +44,7 @@ def check_commas(names: Sequence[str], tabs: str = "tabs") -> None:
             raise ValueError(f"has one cell, {names[0].strip()!r}; expected commas between cells, not {separators}")
 
 
-def first_twice(names: Sequence[str]) -> int | None:
+def first_repeated(names: Sequence[str]) -> int | None:
     """Returns the position of the first repeated name; None where all differ."""
     seen: set[str] = set()
     for i, name in enumerate(names):

@@ -29,6 +29,7 @@ from fredholm._settings import refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.lag_machine import LagMachine
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN
@@ -55,7 +56,7 @@ from .base import Base
 from .effect import Effect, Part
 from .errors import add_errors, forecast_metrics
 from .form import forecast_form
-from .gain import Shrunk, added, best_gain
+from .gain import ShrunkTarget, added, best_gain
 from .history import History, Shape
 from .known_ahead import check_ahead, check_known
 from .long_series import observed_before
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
 
 CHUNK = 256
 """Windows that are fitted or predicted at a time."""
-MOST_LAGS = 1024
 CONTEXTS = (1, 2, 3, 6, 9)
 """Candidate contexts of a fitted model, in multiples of the shortest."""
 AS_GOOD = 1.03
@@ -82,10 +82,6 @@ BASES = (0.5, 1.0)
 
 FEW = 300
 """The most windows for which the gain is chosen by forward validation rather than by cross-validation."""
-
-
-def _linear() -> FilterBank.Config:
-    return FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=MOST_LAGS)
 
 
 @final
@@ -109,6 +105,7 @@ class Forecasting(SplitTask[WindowSet]):
     predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
     objective = Objective(metric="mase", maximise=False, needs="a series that is not one number all along")
     parts: ClassVar[tuple[type, ...]] = (
+        LagMachine.Config,
         FilterBank.Config,
         CKCNN.Config,
         ITNetSeriesConfig,
@@ -158,7 +155,7 @@ class Forecasting(SplitTask[WindowSet]):
             return max(self.context, self.base.most if self.base else 0)
 
         @property
-        def least_read(self) -> int:
+        def min_context(self) -> int:
             """The fewest samples that a series must have."""
             return max(self.context, self.base.least if self.base else 0)
 
@@ -196,7 +193,7 @@ class Forecasting(SplitTask[WindowSet]):
         base: float | None = None
         scale: Scale = "window"
         num_windows: int = 1500
-        model: SeriesModelConfig = field(default_factory=_linear)
+        model: SeriesModelConfig = field(default_factory=LagMachine.Config)
 
         kernel_sigma: ClassVar[float] = 10.0
         weight_settings: ClassVar[tuple[str, ...]] = (
@@ -229,7 +226,7 @@ class Forecasting(SplitTask[WindowSet]):
                 self._refuse_validation(self.model, "stretches of the training part")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            task = Forecasting(self)
+            task = Forecasting(replace(self, model=self.model.proxy))
             note = task.note_on_shortest()
             notes = () if note is None else (note,)
             if self.model.learns_by_steps:
@@ -472,7 +469,7 @@ class Forecasting(SplitTask[WindowSet]):
         stretch = train.stretches([end for end, _ in self._history.ends])
         groups = stretch.to(device) if len(stretch.unique()) > 1 else None
         gain = self._gain_ahead(stretch, device) if len(train) <= FEW else None
-        return model.fit(batches, Shrunk(self._facts.target, gain), groups=groups)
+        return model.fit(batches, ShrunkTarget(self._facts.target, gain), groups=groups)
 
     @torch.no_grad()
     def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
@@ -495,7 +492,7 @@ class Forecasting(SplitTask[WindowSet]):
                 model = self.model().to(device)
                 assert isinstance(model, FittedModel)
                 batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
-                model.fit([batch], Shrunk(target, 1.0), groups=groups)
+                model.fit([batch], ShrunkTarget(target, 1.0), groups=groups)
             outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
             predicted.append(target.predictions(outputs.double()).cpu())
             wanted.append(added(target, asked["targets"].double()))
@@ -717,7 +714,7 @@ class Forecasting(SplitTask[WindowSet]):
             where: where it is, for messages.
         """
         facts, end = self._facts, self.end_of(series)
-        context, least = facts.context, facts.least_read
+        context, least = facts.context, facts.min_context
         if end < least:
             raise ValueError(f"{where}: {series.name} has {end} samples; the model reads the last {least} of a series")
         if facts.known:

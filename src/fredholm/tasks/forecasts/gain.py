@@ -16,7 +16,7 @@ GAINS = (1.0, 0.5, 0.0)
 
 
 @final
-class Shrunk(Regressand):
+class ShrunkTarget(Regressand):
     """A target whose scores are shrunk towards the base forecast.
 
     Args:

@@ -24,7 +24,7 @@ FLOOR = 0.05
 
 
 @final
-class Seen(NamedTuple):
+class NetworkInputs(NamedTuple):
     """The inputs `(n, N, C)` or `(n, N + H, C)` of a model, the base forecast `(n, H, F)` and the scale `(n, 1, F)`."""
 
     values: Tensor
@@ -68,7 +68,7 @@ class Frame:
             channels -= len(self.ahead)
         return SeriesSampling(channels=channels, spacing=1.0, extent=float(max(samples - 1, 1)))
 
-    def of(self, windows: WindowSet) -> Seen:
+    def of(self, windows: WindowSet) -> NetworkInputs:
         """The inputs of windows, with their base forecasts and scales."""
         seen = windows.seen()
         base = None if self.base is None else self.base.predictions(windows, self.columns, self.effect)
@@ -78,7 +78,7 @@ class Frame:
         """The weights of the base forecast on the last `most` samples, `(F, H, most)`; None: there is no base."""
         return None if self.base is None else self.base.weights(self.base.most, self.horizon)
 
-    def of_values(self, values: Tensor, known: Tensor, weights: Tensor | None) -> Seen:
+    def of_values(self, values: Tensor, known: Tensor, weights: Tensor | None) -> NetworkInputs:
         """The inputs from the last samples of series and the known channels over the horizon.
 
         Args:
@@ -96,7 +96,7 @@ class Frame:
             base = read(weights.to(values.device), before, self.base.in_logarithms)
         return self._seen(seen, known, base)
 
-    def _seen(self, seen: Tensor, known: Tensor, base: Tensor | None) -> Seen:
+    def _seen(self, seen: Tensor, known: Tensor, base: Tensor | None) -> NetworkInputs:
         deviation = torch.tensor(self.deviation, dtype=torch.float64, device=seen.device)
         caused = seen.new_zeros(())
         if self.effect is not None:
@@ -115,7 +115,7 @@ class Frame:
         if self.ahead and not self.shows_known:
             values = values[..., [c for c in range(values.shape[-1]) if c not in self.ahead]]
         base = last[..., self.columns].expand(-1, self.horizon, -1) if base is None else base
-        return Seen(values, base + caused, scale[..., self.columns])
+        return NetworkInputs(values, base + caused, scale[..., self.columns])
 
 
 def in_unit(target: NumberTarget, outputs: Tensor, base: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

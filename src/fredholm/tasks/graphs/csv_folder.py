@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fredholm.tasks.files.cells import parse_value
-from fredholm.tasks.files.table_text import first_twice
+from fredholm.tasks.files.table_text import first_repeated
 from fredholm.tasks.sentences.table import Row, Table, read_table
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
 from fredholm.tasks.targets.class_names import ClassNames
@@ -253,7 +253,7 @@ class _Tables:
         else:
             listed.need("graph")
             names = listed.names("graph")
-            if (twice := first_twice(names)) is not None:
+            if (twice := first_repeated(names)) is not None:
                 raise ValueError(f"{listed.place(twice)}: graph {names[twice]!r} is there twice")
             with_nodes = set(of_node)
             for i, name in enumerate(names):

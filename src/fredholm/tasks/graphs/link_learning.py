@@ -16,7 +16,7 @@ from fredholm._precision import without_autocast
 from fredholm._settings import check_count, check_seed, filled, refuse_idle
 from fredholm.domains import undirected
 from fredholm.encoders.graph import GraphBatch
-from fredholm.models.fitted.link_machine import AskedPairs, LinkMachine
+from fredholm.models.fitted.link_machine import GraphPairs, LinkMachine
 from fredholm.models.fitted.ridge_head import RidgeHead
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
@@ -312,9 +312,9 @@ class LinkLearning(OneGraphTask[PairSet]):
         return torch.cat([edges, others]), torch.tensor([1, 0]).repeat_interleave(len(edges))
 
     @staticmethod
-    def _asked(whole: Batch, pairs: Tensor) -> AskedPairs:
+    def _asked(whole: Batch, pairs: Tensor) -> GraphPairs:
         """Pairs of nodes `(P, 2)`, with the graph, as a machine reads them."""
-        return AskedPairs(whole["edge_index"][0], whole["features"][0], pairs)
+        return GraphPairs(whole["edge_index"][0], whole["features"][0], pairs)
 
     def _training_features(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Features of at most LEARNT hidden training edges and of other pairs, and labels: 1 for edges, else 0."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fredholm.tasks.files.data_files import open_file, size_of_file
-from fredholm.tasks.files.limits import check_expansion, most_bytes
+from fredholm.tasks.files.limits import check_expansion, max_expanded_bytes
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import ClassAnswers
@@ -99,7 +99,7 @@ def read_idx(path: str | Path, num_dims: int) -> Tensor:
             header = stream.read(4 + 4 * num_dims)
             shape = _read_header(path, header, num_dims)
             size = math.prod(shape)
-            most = most_bytes(given) if is_packed else given
+            most = max_expanded_bytes(given) if is_packed else given
             # in pieces: a broken header must not reserve more memory than the file can fill
             data = bytearray()
             while len(data) <= min(size, most) and (chunk := stream.read(min(_CHUNK, size + 1 - len(data)))):

@@ -89,7 +89,7 @@ MOST_WITH_BANK = 10_000
 """Training images up to which a network has a bank beside it by default."""
 MOST_BESIDE, MOST_VALUES = 3000, 1 << 27
 """Most training images, and pixel values in all, that a bank beside a network is fitted to."""
-LEAST_STEPS = 5000
+MIN_STEPS = 5000
 """Fewest steps of a run by default: even with few images a network needs some hundreds before it learns."""
 WITHOUT_DROPOUT = 20
 """Epochs up to which a network is trained without dropout."""
@@ -300,7 +300,7 @@ class ImageLearning(TargetTask[ImageDataset]):
         def _recommended_patches(self, task: "ImageLearning", effort: Effort, start: Trained | None) -> Recommended:
             """Recommended settings for a model of patches."""
             default, has_valid = ImageLearning.Config(), task.num_held_out("valid") > 0
-            schedule = schedule_for(task.num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS)
+            schedule = schedule_for(task.num_train, effort, has_valid=has_valid, min_steps=MIN_STEPS)
             size, augmentation = task.facts.image_size, _augmentation(task)
             if start is not None:
                 assert isinstance(start.facts, ImageLearning.Facts)
@@ -317,7 +317,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 stem_depth=STEM[effort.preset],
                 position_frequencies=16,
                 augmentation=augmentation,
-                bank=task.most_banked(scaled),
+                bank=task.max_bank_images(scaled),
             )
             if config.position_frequencies:
                 config = filled(config, [default], position_sigma=1.0)
@@ -338,7 +338,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 [default],
                 image_size=None if scaled == size else scaled,
                 augmentation=_augmentation(task),
-                bank=task.most_banked(scaled) if is_beside else 0,
+                bank=task.max_bank_images(scaled) if is_beside else 0,
             )
             room = _room(task, effort, config.image_size or size, patch)
             if start is None:
@@ -348,9 +348,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 schedule = fine_tuning_for(num_train, effort.preset, has_valid=has_valid, width=task.chosen.rated_width)
             else:
                 rate = rate_for(config.model.rated_width)
-                schedule = schedule_for(
-                    num_train, effort, has_valid=has_valid, least_steps=LEAST_STEPS, learning_rate=rate
-                )
+                schedule = schedule_for(num_train, effort, has_valid=has_valid, min_steps=MIN_STEPS, learning_rate=rate)
             return Recommended(config, schedule, notes_on_sizes(task.splits.sizes, room.image_size))
 
         @property
@@ -472,7 +470,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             return model
         return BlendedImages(model, ImageBank.Config().build(size, channels, num_outputs))
 
-    def most_banked(self, image_size: tuple[int, int]) -> int:
+    def max_bank_images(self, image_size: tuple[int, int]) -> int:
         """The recommended number of training images of a bank beside a network; 0: no bank.
 
         Args:
@@ -671,13 +669,13 @@ def _room(task: ImageLearning, effort: Effort, image_size: tuple[int, int], patc
         patch=patch,
         width=width,
         depth=BLOCKS[effort.preset],
-        most_dropout=_most_dropout(task, effort),
+        max_dropout=_max_dropout(task, effort),
     )
 
 
-def _most_dropout(task: ImageLearning, effort: Effort) -> float:
+def _max_dropout(task: ImageLearning, effort: Effort) -> float:
     """The largest dropout rate for the number of epochs: 0 for few, since images seen a few times are not memorised."""
-    whole = schedule_for(task.num_train, Effort(effort.preset), has_valid=False, least_steps=LEAST_STEPS)
+    whole = schedule_for(task.num_train, Effort(effort.preset), has_valid=False, min_steps=MIN_STEPS)
     return 1.0 if (effort.epochs or whole.epochs) > WITHOUT_DROPOUT else 0.0
 
 

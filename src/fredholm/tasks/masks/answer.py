@@ -18,7 +18,7 @@ _GOLDEN = 0.61803398875
 
 @final
 @dataclass(frozen=True)
-class Answered:
+class PredictedMask:
     """An image with its predicted mask, and the true mask where it is known."""
 
     file: Path
@@ -51,7 +51,7 @@ def png_bytes(mask: Tensor, num_classes: int) -> bytes:
     return content.getvalue()
 
 
-def draw(answers: Sequence[Answered], classes: Sequence[str], *, kind: str = ".png") -> bytes:
+def draw(answers: Sequence[PredictedMask], classes: Sequence[str], *, kind: str = ".png") -> bytes:
     """Draws a picture with a row per file: the image, the predicted classes, and the true ones where known.
 
     The kind of file is one of `PICTURES`.

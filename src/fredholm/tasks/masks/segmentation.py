@@ -45,7 +45,7 @@ from fredholm.tasks.task import Batch, EntryNames, Recommended, Task, Trained, h
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.views import ImageView, MaskView, ShownExample, View, device_of
 
-from .answer import Answered, draw, png_bytes
+from .answer import PredictedMask, draw, png_bytes
 from .augmentation import MaskAugmentation, Masked
 from .npz_file import images_of_npz
 
@@ -460,7 +460,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
             outputs.check_folder([(file, f"{file.stem}.png") for file in singles])
         rows: list[Prediction] = []
-        answers: list[Answered] = []
+        answers: list[PredictedMask] = []
         for file, images in inputs.read(lambda file: self._read(file, inputs)):
             for each in images:
                 mask = self._mask(model, each, device)
@@ -473,7 +473,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 cells |= {f"share {name}": share for name, share in zip(classes, shares, strict=True)}
                 rows.append(Prediction(file, cells, source=str(each.name)))
                 if outputs.picture is not None:
-                    answers.append(Answered(each.name, each.image, mask, each.truth))
+                    answers.append(PredictedMask(each.name, each.image, mask, each.truth))
         if outputs.picture is not None and answers:
             outputs.write("--picture", outputs.picture, draw(answers, classes, kind=outputs.picture.suffix))
         return rows

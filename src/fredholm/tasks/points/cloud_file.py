@@ -10,7 +10,7 @@ import numpy as np
 
 from fredholm.tasks.files.arrow_table import PARQUET
 from fredholm.tasks.files.cells import cells_of_line, parse_present
-from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_twice
+from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_repeated
 from fredholm.tasks.text import read_text
 
 from .mesh_file import SURFACES, read_mesh
@@ -165,7 +165,7 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
         header = [name.strip() for name in next(rows, [])]
         check_commas(header)
         words = [name.lower() if name.lower() in _USUAL else name for name in header]
-        if (i := first_twice(words)) is not None:
+        if (i := first_repeated(words)) is not None:
             raise ValueError(f"column {header[i]!r} is there twice")
         if absent := [axis for axis in AXES if axis not in words]:
             raise ValueError(f"no column {absent[0]!r}; the columns are {', '.join(header) or 'none'}")

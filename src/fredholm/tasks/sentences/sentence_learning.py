@@ -176,7 +176,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             # a closed-form model reads all of a document
             most = (256 if effort.preset == "small" else 512) if model.learns_by_steps else LONGEST
             texts = (sentence.texts for sentence in train.sentences)
-            context = context_for(tokenizer, texts, min(most, task.chosen.most_tokens or most))
+            context = context_for(tokenizer, texts, min(most, task.chosen.max_input_tokens or most))
             config = filled(replace(self, tokens=tokens), [default], context=context)
             width = width_for(len(train), effort, least=64, up_to=1000)
             whole = SentenceLearning(config, pretrained=pretrained)
@@ -309,7 +309,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         """The tokens of every training sentence. Warns where some are cut."""
         found = TokenRows(self.splits.train.sentences, self.tokenizer, self._facts.context)
         if found.num_cut:
-            is_most = self.chosen.most_tokens == self.config.context
+            is_most = self.chosen.max_input_tokens == self.config.context
             remedy = "the model has no more positions" if is_most else "a larger context sees all"
             warnings.warn(
                 f"{found.num_cut} of {len(found)} training sentences of {self.config.data} have more than "

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
 from fredholm.tasks.files.limits import COUNTED, check_counted
-from fredholm.tasks.files.table_text import check_commas, csv_fault, first_twice
+from fredholm.tasks.files.table_text import check_commas, csv_fault, first_repeated
 from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, text_chunks
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN_SUFFIXES)
@@ -173,7 +173,7 @@ def _names(path: Path, records: Iterator[_Record], *, is_csv: bool) -> tuple[str
                 check_commas(names, tabs="tabs; a file with these is called .tsv")
             except ValueError as error:
                 raise ValueError(f"{path}, line {line}: {error}") from error
-        if (i := first_twice(names)) is not None:
+        if (i := first_repeated(names)) is not None:
             raise ValueError(
                 f"{path}, line {line}: column {names[i]!r} is there twice; where this is no header, name the columns "
                 "(columns=)"

@@ -21,7 +21,7 @@ from fredholm.tasks.files.dates import (
     learn_order_of_times,
     parse_moment,
 )
-from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_twice
+from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_repeated
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
@@ -192,7 +192,7 @@ class _Columns:
             instead = next((name for other in others for name in names if name.lower() == other), None)
             if word not in words and instead is not None:
                 words[names.index(instead)] = word
-        if (i := first_twice(words)) is not None:
+        if (i := first_repeated(words)) is not None:
             raise ValueError(f"column {names[i]!r} is there twice")
         special = {word: i for i, word in enumerate(words) if word in SPECIAL}
         if TIME not in special:

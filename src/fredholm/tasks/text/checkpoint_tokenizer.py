@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.tasks.files.read_record import recorded
 
 from .byte_pairs import byte_letters
-from .library import cuts_bytes_at_words, library_tokenizer, library_version, made_of, tokenizers_library
+from .library import cuts_bytes_at_words, library_tokenizer, library_version, made_from_file, tokenizers_library
 from .marked_tokenizer import MARKS, MarkedTokenizer
 from .read import read_text
 from .tokenizer import ByteTokenizer, utf8
@@ -140,7 +140,7 @@ def checkpoint_tokens(folder: Path) -> CheckpointTokens | None:
     """
     settings, file = _settings(folder), folder / "tokenizer.json"
     if file.is_file():
-        library = made_of(file, library_tokenizer)
+        library = made_from_file(file, library_tokenizer)
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         library = _byte_pairs(folder, settings)
         from tokenizers import decoders

@@ -66,7 +66,7 @@ class NGrams(Baseline):
 
 
 @final
-class BetweenNeighbours(Baseline):
+class TwoSidedNGrams(Baseline):
     """p(token | previous, next) with stepwise smoothing: by both, by the mean over either, and by the token alone.
 
     Each step is (n p + k q) / (n + k) for n occurrences with relative frequencies p and the next step's q; k is the

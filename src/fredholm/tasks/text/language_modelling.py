@@ -59,7 +59,7 @@ from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
 
 from .counts import MOST_TOKENS, NGrams
 from .documents import DOCUMENT_SUFFIXES
-from .library import library_version, made_of
+from .library import library_version, made_from_file
 from .text_task import CONTEXTS, TextTask
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class LanguageModelling(TextTask):
                 task = self.build()
                 facts, pretrained = task.facts, task.pretrained
                 assert pretrained is not None
-                context = min(context, pretrained.most_tokens or context)
+                context = min(context, pretrained.max_input_tokens or context)
             config = self if start is not None else filled(self, [default], context=context)
             config = filled(config, [default], stride=max(1, config.context // 2))
             task = dataclasses.replace(config, recall=None).build(facts)
@@ -269,7 +269,7 @@ class LanguageModelling(TextTask):
         named, size, pretrained = self.config.tokenizer, self.config.vocab_size, self.pretrained
         model = None if pretrained is None else pretrained.model
         if named is not None:
-            state = made_of(user_path(named), CheckpointTokens).state
+            state = made_from_file(user_path(named), CheckpointTokens).state
         elif pretrained is not None:
             if (found := checkpoint_tokens(pretrained.folder)) is None:
                 raise ValueError(

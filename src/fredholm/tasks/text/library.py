@@ -57,7 +57,7 @@ def cuts_bytes_at_words(parts: dict[str, Any]) -> bool:
     return is_plain and not parts["normalizer"]
 
 
-def made_of(file: Path, make: Callable[[str], Made]) -> Made:
+def made_from_file(file: Path, make: Callable[[str], Made]) -> Made:
     """Applies `make` to the JSON in a `tokenizer.json`; errors name the file.
 
     Raises:

@@ -14,7 +14,7 @@ from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Slot, first_of_eac
 
 from .byte_pairs import byte_letters
 from .documents import pieces
-from .library import cuts_bytes_at_words, library_tokenizer, library_version, made_of, tokenizers_library
+from .library import cuts_bytes_at_words, library_tokenizer, library_version, made_from_file, tokenizers_library
 from .tokenizer import Tokenizer, utf8
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class MarkedTokenizer(Tokenizer):
         Raises:
             ValueError: the file cannot be read, is no tokenizer, or lacks special tokens.
         """
-        return made_of(path, cls)
+        return made_from_file(path, cls)
 
     @classmethod
     def byte_pairs(cls, texts: Iterable[str], vocab_size: int) -> Self:

@@ -35,7 +35,7 @@ from fredholm.tasks.text import IGNORED, Documents, MarkedTokenizer, Tokens, che
 from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
 
 from .checkpoint_tokenizer import FILES
-from .counts import MOST_TOKENS, BetweenNeighbours
+from .counts import MOST_TOKENS, TwoSidedNGrams
 from .documents import DOCUMENT_SUFFIXES
 from .library import library_version
 from .text_task import CONTEXTS, TextTask
@@ -136,7 +136,7 @@ class MaskedLanguageModelling(TextTask):
                 task = self.build()
                 pretrained = task.pretrained
                 assert pretrained is not None
-                config = filled(self, [default], context=min(context, pretrained.most_tokens or context))
+                config = filled(self, [default], context=min(context, pretrained.max_input_tokens or context))
                 task, width = config.build(task.facts), task.chosen.rated_width
                 task.check_checkpoint(pretrained)
                 has_valid = task.num_held_out("valid") > 0
@@ -222,7 +222,7 @@ class MaskedLanguageModelling(TextTask):
     def baselines(self) -> tuple[Baseline, ...]:
         """See `Task.baselines`; masked tokens by both neighbours."""
         hidden, size = self.tokenizer.marks.mask, self.tokenizer.vocab_size
-        return (BetweenNeighbours(self._first_tokens, self._hidden_places, hidden, size),)
+        return (TwoSidedNGrams(self._first_tokens, self._hidden_places, hidden, size),)
 
     def _first_tokens(self) -> list[int]:
         return self._train_blocks.tokens[:MOST_TOKENS].tolist()

@@ -124,15 +124,15 @@ class TextTask(EpochTask):
             here = self.model()
         assert isinstance(here, TokenModel)
         for name, wanted, there, remedy in (
-            ("context", here.context, pretrained.most_tokens, "pass a smaller one"),
+            ("context", here.context, pretrained.max_input_tokens, "pass a smaller one"),
             ("number of tokens", here.vocab_size, pretrained.vocab_size, "take the tokenizer that it was trained with"),
         ):
             if there is not None and wanted > there:
                 raise ValueError(f"the {name} is {wanted}, and the model of {pretrained.folder} has {there}; {remedy}")
-        if here.has_context_as_unit and here.context != pretrained.most_tokens:
+        if here.has_context_as_unit and here.context != pretrained.max_input_tokens:
             raise ValueError(
                 f"the context is {here.context}, and the model of {pretrained.folder}, whose unit of length it is, has "
-                f"{pretrained.most_tokens}; pass context={pretrained.most_tokens}"
+                f"{pretrained.max_input_tokens}; pass context={pretrained.max_input_tokens}"
             )
         return here
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LogMark:
+class LogPosition:
     """Position of a log at a checkpoint."""
 
     lines: int = 0
@@ -43,11 +43,13 @@ class MetricsLog:
             line.
     """
 
-    def __init__(self, folder: Path, *, mark: LogMark | None = None, step: int = 0, tensorboard: bool = True) -> None:
-        path, mark = folder / "metrics.jsonl", mark or LogMark()
+    def __init__(
+        self, folder: Path, *, mark: LogPosition | None = None, step: int = 0, tensorboard: bool = True
+    ) -> None:
+        path, mark = folder / "metrics.jsonl", mark or LogPosition()
         if is_missing(path) and mark.bytes:
             print_line(f"{path} is missing: a new one begins at step {step}")
-            mark = LogMark()
+            mark = LogPosition()
         self._digest = _cut(path, mark)
         self.num_lines, self._bytes = mark.lines, mark.bytes
         self._file = path.open("ab")
@@ -75,14 +77,14 @@ class MetricsLog:
                 if value is not None:
                     self._writer.add_scalar(f"{kind}/{name}", value, step)
 
-    def mark(self) -> LogMark:
+    def mark(self) -> LogPosition:
         """Flushes the log to the disk, and returns its position.
 
         Raises:
             OSError: the disk is full.
         """
         os.fsync(self._file.fileno())
-        return LogMark(lines=self.num_lines, bytes=self._bytes, sha256=self._digest.hexdigest())
+        return LogPosition(lines=self.num_lines, bytes=self._bytes, sha256=self._digest.hexdigest())
 
     def close(self) -> None:
         """Flushes and closes both logs."""
@@ -92,7 +94,7 @@ class MetricsLog:
             self._writer.close()
 
 
-def _cut(path: Path, mark: LogMark) -> "hashlib._Hash":
+def _cut(path: Path, mark: LogPosition) -> "hashlib._Hash":
     """Cuts a log to its content at a mark, and returns the running digest of that."""
     digest = hashlib.sha256()
     if is_missing(path):

@@ -83,7 +83,7 @@ def test_points_beside_a_grid_may_learn_their_places():
 
 def test_layers_share_what_lies_between_the_points_of_their_domain(monkeypatch):
     domain, count, whole = Union(token(), Grid(2, 2)), [], GridBlock.displacements
-    shared, problems = domain.remembering(), [make(domain) for _ in range(3)]
+    shared, problems = domain.with_cache(), [make(domain) for _ in range(3)]
     expected = [TritonTiled().integrate(problem) for problem in problems]
     monkeypatch.setattr(GridBlock, "displacements", lambda *given: (count.append(1), whole(*given))[1])
     for problem, alone in zip(problems, expected, strict=True):

@@ -1,0 +1,112 @@
+"""A linear function of the last samples beside a kernel machine on them: coordinates, shares, and what they gain."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fredholm.encoders import SeriesBatch
+from fredholm.models import FilterBank, LagMachine, SeriesSampling
+from fredholm.models.fitted.ridge_head import ScoreRecorder
+from fredholm.tasks.targets import ClassTarget, NumberTarget
+from tests.refusals import refused
+
+LINEAR = FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=8)
+ONE = NumberTarget(names=("next",), mean=(0.0,), deviation=(1.0,))
+
+
+def machine(channels: int = 1, num_outputs: int = 1, num_coordinates: int = 96, longest: int = 6) -> LagMachine:
+    torch.manual_seed(0)
+    sampling = SeriesSampling(channels=channels, spacing=1.0, extent=float(longest - 1))
+    config = LagMachine.Config(bank=LINEAR, num_coordinates=num_coordinates, num_centres=60)
+    return config.build(sampling, num_outputs)
+
+
+def windows(of: Tensor, length: int = 6) -> tuple[Tensor, Tensor]:
+    """All windows `(n, length, 1)` of a series, and the samples after them, `(n, 1)`."""
+    found = of.unfold(0, length + 1, 1)
+    return found[:, :-1, None], found[:, -1:].double()
+
+
+def tent(count: int) -> Tensor:
+    """A chaotic series without linear correlation."""
+    x = [0.3137]
+    while len(x) < count:
+        x.append(1.9999 * min(x[-1], 1 - x[-1]))
+    return torch.tensor(x)
+
+
+def waves(count: int) -> Tensor:
+    """A linear series: each sample is a linear function of the four before it, and noise."""
+    t, noise = torch.arange(count), torch.randn(count, generator=torch.Generator().manual_seed(0))
+    return torch.sin(0.7 * t) + torch.cos(2.1 * t) + 0.03 * noise
+
+
+@pytest.mark.parametrize(("channels", "num_coordinates", "num_lags"), [(1, 96, 6), (2, 9, 4), (3, 2, 1)])
+def test_coordinates_are_lags_over_roots_of_their_age(channels: int, num_coordinates: int, num_lags: int) -> None:
+    u = torch.randn(2, 6, channels, generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(6) < torch.tensor([[6], [2]])
+    found = machine(channels, 1, num_coordinates).coordinates(SeriesBatch(u, mask=mask))
+    assert found.shape == (2, channels * num_lags)
+    for row, length in enumerate((6, 2)):
+        for channel in range(channels):
+            for k in range(1, num_lags + 1):
+                expected = float(u[row, length - k, channel]) / k**0.5 if k <= length else 0.0
+                assert float(found[row, (channel + 1) * num_lags - k]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_nonlinear_series_is_predicted_by_the_kernel() -> None:
+    inputs, wanted = windows(tent(160))
+    built = machine()
+    left_out = built.fit([(SeriesBatch(inputs[:100]), wanted[:100])], ONE, groups=torch.arange(100) // 20)
+    share = built.second.gain[1]
+    assert float(share) >= 0.9
+    of_bank = built.bank(inputs[100:]).detach()
+    errors = [float((each - wanted[100:]).square().mean()) for each in (of_bank, built(inputs[100:]).detach())]
+    assert errors[1] < 0.1 * errors[0]
+    assert float((left_out - wanted[:100]).square().mean()) < 0.1 * errors[0]
+
+
+def test_a_linear_series_is_predicted_by_the_linear_function_alone() -> None:
+    inputs, wanted = windows(waves(160))
+    built, bank = machine(), LINEAR.build(machine().sampling, 1)
+    groups = torch.arange(len(inputs)) // 20
+    left_out = built.fit([(SeriesBatch(inputs), wanted)], ONE, groups=groups)
+    expected = bank.fit([(SeriesBatch(inputs), wanted)], ONE, groups=groups)
+    assert built.second.gain.tolist() == [[1.0], [0.0]]
+    torch.testing.assert_close(left_out, expected)
+    torch.testing.assert_close(built(inputs), bank(inputs))
+
+
+def test_outputs_are_the_readout_of_both_scores() -> None:
+    """Also where the scores of one alone would have no gain, as those of classes by chance."""
+    inputs, wanted = windows(tent(160))
+    classes = (wanted[:, 0] > 0.5).long()
+    target, groups = ClassTarget(names=("low", "high")), torch.arange(len(inputs)) // 20
+    built, alone = machine(num_outputs=2), machine(num_outputs=2)
+    for each in (built, alone):
+        torch.manual_seed(1)
+        left_out = each.fit([(SeriesBatch(inputs), classes)], target, groups=groups)
+    share = float(built.second.gain[1, 0] / built.second.gain[:, 0].sum())
+    assert share > 0
+    of_bank, of_kernel = ScoreRecorder(target), ScoreRecorder(target)
+    torch.manual_seed(1)
+    alone.bank.fit([(SeriesBatch(inputs), classes)], of_bank, groups=groups)
+    alone.second.machine.fit(alone.coordinates(inputs), classes, of_kernel, groups=groups)
+    scores = torch.lerp(of_bank.scores, of_kernel.scores, share)
+    readout = target.readout(scores, classes)
+    torch.testing.assert_close(left_out, readout(scores), rtol=1e-5, atol=1e-5)
+    outputs = (1 - share) * alone.bank(inputs) + share * alone.second.machine(alone.coordinates(inputs))
+    expected = readout.gain * outputs.detach() + readout.shift
+    torch.testing.assert_close(built(inputs).detach().double(), expected.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_single_series_and_refusals() -> None:
+    one = machine()
+    one.fit([(SeriesBatch(torch.randn(1, 6, 1)), torch.ones(1, 1, dtype=torch.float64))], ONE)
+    torch.testing.assert_close(one(torch.randn(3, 6, 1)).detach(), torch.ones(3, 1))
+    with refused(ValueError, "models.FilterBank: there is no series to fit to"):
+        one.fit([], ONE)
+    with refused(ValueError, "models.LagMachine", "num_coordinates", "0"):
+        LagMachine.Config(num_coordinates=0)
+    with refused(ValueError, "models.LagMachine", "num_centres", "0"):
+        LagMachine.Config(num_centres=0)
