@@ -251,6 +251,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["train", "digits", "--no-training.tensorboard"],
             "Unrecognized options: --no-training.tensorboard (perhaps --training.no-tensorboard); see",
         ),
+        (
+            ["predict", "run", "x.csv", "--task.horizon", "3"],
+            "Unrecognized options: --task.horizon, 3 (perhaps --task horizon=VALUE); see",
+        ),
         (["train", "digits", "stray"], "Unrecognized options: stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
         (["train", "digits", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide images"),
@@ -519,7 +523,9 @@ def test_a_model_of_every_task_is_chosen_by_name(task: type[Task], capsys: pytes
     for name in names:
         chosen, rest = with_kinds(run, ["--task.model", name], list(task.parts))
         assert rest == []
-        found.add(type(getattr(chosen.task, "model")))  # noqa: B009 - not every task has one
+        model, default = (getattr(each.task, "model") for each in (chosen, run))  # noqa: B009 - not every task has one
+        assert model == (default if type(model) is type(default) else type(model)())
+        found.add(type(model))
     assert len(found) == len(names)
 
 

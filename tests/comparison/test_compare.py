@@ -277,6 +277,8 @@ def test_folders_of_something_else_are_refused(whole: tuple[Comparison, Path], d
         compare(request(data, *KERNELS), tmp_path, resume=True, processes=1)
     with refused(ValueError, "is a file"):
         compare(request(data, *KERNELS), tmp_path / "notes.txt", processes=1)
+    with pytest.raises(PermissionError, match="no folder can be made here"):
+        compare(request(data, *KERNELS), Path("/proc/nowhere"), processes=1)
     assert read_comparison(folder) == found
 
 

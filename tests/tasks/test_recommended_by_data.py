@@ -11,7 +11,16 @@ from torch import Tensor
 
 from fredholm.models import GraphMachine, GraphStackConfig, ITNet, LinkMachine, MLPConfig, OnEdgesConfig
 from fredholm.models.kernel_configs import ConstantConfig
-from fredholm.tasks import FieldLearning, GraphLearning, LinkLearning, NodeLearning, OperatorLearning
+from fredholm.tasks import (
+    FieldLearning,
+    GraphLearning,
+    ImageLearning,
+    LinkLearning,
+    NodeLearning,
+    OperatorLearning,
+    PointLearning,
+    SeriesLearning,
+)
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.tasks.graphs.link_learning import walks_between
 from tests.tasks.graphs.build import rings, two_groups
@@ -131,6 +140,25 @@ def test_outputs_spread_until_some_edges_join_other_classes(edges: int, spreads:
     (tmp_path / "edges.csv").write_text("".join(["source,target\n", *rows]))
     config: Any = NodeLearning.Config(data=str(tmp_path)).recommended("small", epochs=5)[0]
     assert config.model.diffusion == (0.9 if spreads else 0.0)
+
+
+def test_a_model_that_was_named_stays_even_where_it_is_the_default(tmp_path: Path) -> None:
+    rows = [f"{i},{t},{'ab'[i % 2]},{'' if t else i}" for i in range(8) for t in range(9)]
+    (tmp_path / "sparse.csv").write_text("\n".join(["series,time,label,value", *rows]) + "\n")
+    pixels, labels = np.random.default_rng(0).random((12, 9, 9)), np.arange(12) % 2
+    np.savez(tmp_path / "images.npz", x=(255 * pixels).astype(np.uint8), y=labels)
+    np.savez(tmp_path / "clouds.npz", x=pixels[..., :3], y=labels)
+    configs: list[Any] = [
+        NodeLearning.Config(data=nodes_of(tmp_path / "nodes", alike=True)),
+        LinkLearning.Config(data=str(tmp_path / "nodes")),
+        SeriesLearning.Config(data=str(tmp_path / "sparse.csv")),
+        ImageLearning.Config(data=str(tmp_path / "images.npz")),
+        PointLearning.Config(data=str(tmp_path / "clouds.npz")),
+    ]
+    for given in configs:
+        free, kept = (given.recommended("small", keeps_model=keeps) for keeps in (False, True))
+        assert type(free.config.model) is not type(kept.config.model) is type(given.model)
+        assert (kept.schedule.epochs > 0, kept.notes) == (given.model.learns_by_steps, ())
 
 
 def test_links_take_a_machine_unless_something_of_a_network_is_asked_for(tmp_path: Path) -> None:

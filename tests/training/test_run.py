@@ -877,8 +877,13 @@ def test_seeds_of_numpy_are_seeds(tmp_path: Path) -> None:
 def test_a_folder_that_nothing_can_be_made_in_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Path] = []
-    monkeypatch.setattr(os, "access", lambda path, _: bool(asked.append(path)))  # whoever is root may write anywhere
-    with pytest.raises(PermissionError) as caught:
+    refuse_occupied(tmp_path / "runs" / "a")
+    assert list(tmp_path.iterdir()) == []
+
+    def refuse(path: str, mode: int) -> None:  # permissions say nothing: root may write anywhere but in /proc
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(PermissionError, match=r"no folder can be made here \(No such file or directory\)") as caught:
         refuse_occupied(tmp_path / "runs" / "a")
-    assert (caught.value.filename, asked) == (str(tmp_path), [tmp_path])
+    assert caught.value.filename == str(tmp_path)

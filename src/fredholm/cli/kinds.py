@@ -13,8 +13,8 @@ from fredholm.training.run import Run
 def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:
     """Returns the config with the kinds that options name, such as ``--task.model gpt2``, and the remaining options.
 
-    A setting of an abstract type takes the name of a kind. It starts at that kind's defaults, which options such as
-    ``--task.model.depth`` then change.
+    A setting of an abstract type takes the name of a kind. It starts at the task's default where that is of this kind,
+    otherwise at the kind's defaults, which options such as ``--task.model.depth`` then change.
 
     Raises:
         ValueError: no kind has that name.
@@ -26,7 +26,7 @@ def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tup
         named = _kinds_at(config, path, known)
         if named and at + 1 < len(rest) and not rest[at + 1].startswith("--"):
             kind = _kind_called(rest[at + 1], named, name)
-            if len(named) > 1:
+            if len(named) > 1 and type(functools.reduce(getattr, path, config)) is not kind:
                 config = _replaced(config, path, kind())
             del rest[at : at + 2]
     return config, rest

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -104,7 +104,11 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
     except SystemExit as end:
         if not end.code:
             raise
-        raise ValueError(f"{_one_line(caught.getvalue())}; see fredholm {command} --help") from None
+        line = _one_line(caught.getvalue())
+        if get_type_hints(kind).get("task") == tuple[str, ...]:  # settings of a trained run are words of --task
+            dotted = [word.removeprefix("--task.") for word in argv if word.startswith("--task.")]
+            line += "".join(f" (perhaps --task {word}{'' if '=' in word else '=VALUE'})" for word in dotted[:1])
+        raise ValueError(f"{line}; see fredholm {command} --help") from None
 
 
 def typed_settings(options: Sequence[str], owner: str) -> list[str]:
@@ -112,6 +116,11 @@ def typed_settings(options: Sequence[str], owner: str) -> list[str]:
     start = f"--{owner}."
     named = (option.partition("=")[0].removeprefix(start) for option in options if option.startswith(start))
     return [re.sub(r"(^|\.)no_", r"\1", name.replace("-", "_")) for name in named]
+
+
+def names_model(settings: Sequence[str]) -> bool:
+    """Whether settings of a task (`typed_settings`) name its model or a setting of the model."""
+    return any(name.partition(".")[0] == "model" for name in settings)
 
 
 def refuse_unknown_homes(words: Sequence[str]) -> None:

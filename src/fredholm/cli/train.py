@@ -18,7 +18,15 @@ from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.launching import refuse_devices, train_on
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
-from fredholm.cli.parsing import Flag, check_minutes, check_seeds, parse, refuse_unknown_homes, typed_settings
+from fredholm.cli.parsing import (
+    Flag,
+    check_minutes,
+    check_seeds,
+    names_model,
+    parse,
+    refuse_unknown_homes,
+    typed_settings,
+)
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
 from fredholm.tasks.schedule import Preset, Schedule
@@ -154,6 +162,7 @@ def _train_as(call: _Call, processes: Processes) -> int:
     recipe, arguments = call.recipe, call.parse(call.config)
     typed = typed_settings(call.options, "training")
     asked = {name: getattr(arguments.run.training, name) for name in ("epochs", "batch_size") if name in typed}
+    asked["keeps_model"] = names_model(typed_settings(call.argv, "task"))
     _refuse_idle_options(arguments, recipe, call.options, asked.get("epochs"), is_task=call.is_task)
     paths = _run_folders(arguments, recipe)
     refuse_devices(arguments.devices, arguments.run.training)
@@ -208,7 +217,7 @@ def _sized_by_data(
     Args:
         arguments: parsed arguments.
         call: recipe or task with its options.
-        asked: typed training settings that affect the sizes.
+        asked: typed settings that affect the sizes.
         processes: processes of this run.
         sharing: number of processes that share each batch.
         resume: whether the run continues, so that notes on the data were printed before.
@@ -357,17 +366,20 @@ def _recommended(
     epochs: int | None = None,
     *,
     batch_size: int | None = None,
+    keeps_model: bool = False,
 ) -> _Recommended:
     """Returns the run with the settings that its task recommends.
 
     Args:
         run: the run as requested.
-        preset, share, epochs: see `Task.Config.recommended`.
+        preset, share, epochs, keeps_model: see `Task.Config.recommended`.
         tasks: tasks that the run of its initial weights may be of.
         batch_size: requested batch size; None: the recommended one.
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
-    task, schedule, notes = run.task.recommended(preset, start, share=share, epochs=epochs or None)
+    task, schedule, notes = run.task.recommended(
+        preset, start, share=share, epochs=epochs or None, keeps_model=keeps_model
+    )
     schedule = schedule.adjusted(epochs=epochs or None, batch_size=batch_size)
     training = filled(run.training, [TrainingConfig()], **schedule.settings)
     return _Recommended(dataclasses.replace(run, task=task, training=training), schedule, notes)

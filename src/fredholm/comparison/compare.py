@@ -26,7 +26,7 @@ from fredholm.tasks.task import Task
 from fredholm.training.device import choose_device
 from fredholm.training.interruption import InterruptedRunError
 from fredholm.training.progress import counted, print_line
-from fredholm.training.run import Run
+from fredholm.training.run import Run, refuse_unusable
 from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint
 from fredholm.training.storage.lock import only_writer
@@ -110,7 +110,7 @@ def compare(
 
 
 def _check_folder(folder: Path, *, resume: bool) -> bool:
-    """Returns whether the folder is new; raises a ValueError where it holds something else."""
+    """Returns whether the folder is new; raises a ValueError where it holds something else; see `refuse_unusable`."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; expected a folder")
     if not is_missing(folder / COMPARISON):
@@ -120,6 +120,7 @@ def _check_folder(folder: Path, *, resume: bool) -> bool:
     entries = [entry.name for entry in folder.iterdir()] if folder.exists() else []
     if any(not name.startswith(".") and name != FINGERPRINT for name in entries):
         raise ValueError(f"{folder} is not empty and holds no {COMPARISON}; choose another --folder")
+    refuse_unusable(folder)
     return True
 
 

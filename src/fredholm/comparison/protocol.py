@@ -173,9 +173,10 @@ class Protocol:
         if isinstance(given, str):
             return given
         try:
-            recommended = given.task.recommended(self.request.preset)
+            keeps = any(name.partition(".")[0] == "model" for name in self._given("task"))
+            recommended = given.task.recommended(self.request.preset, keeps_model=keeps)
             if recommended.schedule.epochs and self._epochs is not None:  # a model in closed form has no epochs
-                recommended = given.task.recommended(self.request.preset, epochs=self._epochs)
+                recommended = given.task.recommended(self.request.preset, epochs=self._epochs, keeps_model=keeps)
         except (ValueError, TypeError) as error:
             return str(error)
         training = self.training(1)

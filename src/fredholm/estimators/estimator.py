@@ -137,7 +137,7 @@ class Estimator(BaseEstimator, ABC):
         epochs, batch_size = (
             getattr(settings, name) if name in training else None for name in ("epochs", "batch_size")
         )
-        task, schedule, _ = config.recommended(self.preset, epochs=epochs or None)
+        task, schedule, _ = config.recommended(self.preset, epochs=epochs or None, keeps_model="model" in given)
         schedule = schedule.adjusted(epochs=epochs or None, batch_size=batch_size)
         return Run.Config(
             task=dataclasses.replace(task, **given),

@@ -18,6 +18,8 @@ class Effort(NamedTuple):
     """Share of the examples, in (0, 1], that the run is sized for; below 1 for short runs."""
     epochs: int | None = None
     """Requested epochs; None: as many as suit the data."""
+    keeps_model: bool = False
+    """Whether the kind of model was chosen, and stays, even if it is the default."""
 
 
 def note_on_network(config: object, default: object, names: Sequence[str], effort: Effort, instead: str) -> str | None:

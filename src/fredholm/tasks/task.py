@@ -242,6 +242,7 @@ class Task(ABC):
             *,
             share: float = 1.0,
             epochs: int | None = None,
+            keeps_model: bool = False,
         ) -> Recommended:
             """Returns these settings with values that suit the data in place of defaults, and a training schedule.
 
@@ -252,12 +253,13 @@ class Task(ABC):
                 start: run whose weights this one starts from. If it is of the same task, its settings are used where
                     they determine whether weights fit, and the learning rate is FINE_TUNING times that of a new run.
                     None: new weights.
-                share, epochs: see `Effort`. The schedule has the recommended epochs, whatever is requested.
+                share, epochs, keeps_model: see `Effort`. The schedule has the recommended epochs, even if others are
+                    requested.
 
             Raises:
                 ValueError: as of `build`.
             """
-            effort = Effort(preset, share, epochs)
+            effort = Effort(preset, share, epochs, keeps_model)
             if start is None:
                 return self._recommended(effort, None)
             if type(start.config) is type(self):

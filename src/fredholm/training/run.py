@@ -2,10 +2,9 @@
 
 import contextlib
 import dataclasses
-import errno
 import json
-import os
 import shlex
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -548,5 +547,8 @@ def refuse_unusable(path: Path) -> None:
     """Raises a ValueError where ``path`` is a file or below one, and a PermissionError where it cannot be made."""
     RunFolder(path).is_new()  # raises where there is a file
     lowest = next(each for each in (path, *path.parents) if each.exists())
-    if not os.access(lowest, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(lowest))
+    try:
+        tempfile.TemporaryDirectory(prefix=".fredholm-", dir=lowest).cleanup()
+    except OSError as error:  # also where permissions allow it, as in /proc
+        message = f"no folder can be made here ({error.strerror}); choose another place"
+        raise PermissionError(error.errno, message, str(lowest)) from error

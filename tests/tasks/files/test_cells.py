@@ -9,14 +9,11 @@ from fredholm.tasks.fields import open_fields
 from fredholm.tasks.fields.csv_file import read_csv as read_fields
 from fredholm.tasks.files.cells import (
     LARGEST,
-    are_dates_in_digits,
     as_kept,
     as_single,
     cells_of_line,
-    is_date,
     kept_type,
     parse_number,
-    parse_time,
     parse_value,
 )
 from fredholm.tasks.graphs import open_graphs
@@ -80,19 +77,6 @@ def test_rows_of_no_series_are_refused(column: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("field,x,v\na,0,1\n ,1,2\n")
     with refused(ValueError, "a.csv, line 3: column 'field': is empty; expected the function that the row is of"):
         read_fields(tmp_path / "a.csv")
-
-
-@pytest.mark.parametrize("times", [("20200130", "20200131", "20200201"), ("199911", "199912", "200001")])
-def test_dates_in_digits_are_no_numbers(times: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("time,v\n" + "".join(f"{time},1\n" for time in times))
-    date = {"2": "2020-01-30", "1": "1999-11-01"}[times[0][0]]
-    with refused(ValueError, f"a.csv, line 2: column 'time': {times[0]} looks like a date", f"; write {date}"):
-        read_series(tmp_path / "a.csv")
-
-
-@pytest.mark.parametrize("times", [("200001", "200002"), ("20200130", "20200132", "20200201"), ("0", "20200101"), ()])
-def test_numbers_that_are_no_dates(times: tuple[str, ...]) -> None:
-    assert not are_dates_in_digits([float(time) for time in times])
 
 
 def test_times_that_float64_rounds_to_one_are_told(tmp_path: Path) -> None:
@@ -208,23 +192,3 @@ def test_a_number_may_be_infinite_or_none_and_is_written_as_in_other_programs() 
     for text in ("", "x", "1_0", "_1", ",5"):
         with refused(ValueError, f"{text!r} is no number; write one"):
             parse_number(text)
-
-
-def test_a_number_is_no_date() -> None:
-    assert [is_date(text) for text in ("2026-01-31", "5", "1e3", "1970-01-02_00:00")] == [True, False, False, True]
-
-
-def test_dates_are_seconds() -> None:
-    assert parse_time("12.5") == 12.5
-    assert parse_time("1970-01-02") == 86400
-    assert parse_time(" 1970-01-01 00:01:30.5") == 90.5
-    assert parse_time("1970-01-01T02:00:00+02:00") == 0
-    assert parse_time("1970-01-02_00:00") == 86400
-    assert parse_time("1970/1/2") == 86400
-    assert parse_time("1970/01/02 1:00") == 90000
-
-
-@pytest.mark.parametrize("text", ["", "noon", "nan", "inf", "31.12.2025", "1970/13/1", "1_0"])
-def test_what_is_no_time(text: str) -> None:
-    with refused(ValueError, f"{text!r} is no time; expected"):
-        parse_time(text)

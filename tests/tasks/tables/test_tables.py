@@ -150,7 +150,7 @@ def test_times_of_a_day_are_told() -> None:
 
 
 def test_dates_of_which_none_says_what_comes_first() -> None:
-    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no training row shows"
+    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and the other dates do not show"
     with refused(ValueError, told, "write dates as 2026-01-31, or list the column under categories or texts"):
         one("day", "1/1/2026", "1/2/2026", "3/4/2026")
     assert one("day", "1/2/2026", "3/4/2026", texts=("day",)).kind == "text"
@@ -166,7 +166,7 @@ def test_dates_that_are_the_same_in_either_order_say_nothing_of_others(cells: li
     of_order = [["3/3/2026", "2026-03-03"], ["31/1/2026", "2026-01-31"], ["1/31/2026", "2026-01-31"]]
     for written, iso in [*of_order, ["1.2.2026", "2026-02-01"]]:
         assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
-    with refused(ValueError, "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and no training row"):
+    with refused(ValueError, "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and the other dates do"):
         column.numbers(["3/3/2026", "1/2/2026"], place)
     with refused(ValueError, "row 0 of 'day': '31/31/2026' is no date; write one such as 2026-01-31"):
         column.numbers(["31/31/2026"], place)

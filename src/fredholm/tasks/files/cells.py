@@ -1,10 +1,8 @@
-"""Parsing of numbers and times, and the numbers that float32 can represent."""
+"""Parsing of numbers, and the numbers that float32 can represent."""
 
-import datetime
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -161,89 +159,3 @@ def as_kept(values: np.ndarray, kept: type[np.float32 | np.float64] | None = Non
 def rounding_of(kept: torch.dtype) -> float:
     """Returns the relative rounding error of a type: equal numbers may deviate from their mean by so much of it."""
     return 1e-6 if kept == torch.float32 else 1e-12
-
-
-@final
-class Moment(NamedTuple):
-    """A parsed time: a number, or a date in seconds since 1970, with or without a time zone."""
-
-    time: float
-    is_date: bool
-    has_zone: bool
-
-
-_YEAR_FIRST = re.compile(r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})(?:,?[ T]+(\d{1,2}:.*))?")
-_HALF_DAYS = re.compile(r"(\d{1,2})(:.*?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
-
-
-def parse_date(text: str) -> datetime.datetime:
-    """Parses a date and time in ISO 8601, or such as 2026/1/31 and 2026-1-31 9:30 PM.
-
-    Raises:
-        ValueError: it is no date.
-    """
-    if (found := _YEAR_FIRST.fullmatch(text)) is not None:
-        year, _, month, day, time = found.groups(default="")
-        text = written_date(year, month, day, time)
-    return datetime.datetime.fromisoformat(text)
-
-
-def written_date(year: str, month: str, day: str, time: str) -> str:
-    """Formats the digits of a date in ISO 8601; the time "" is left out, and may be on the 12-hour clock, 9:30 PM.
-
-    Raises:
-        ValueError: an hour of the 12-hour clock is not from 1 to 12.
-    """
-    half_day = _HALF_DAYS.fullmatch(time)
-    if half_day is not None:
-        number, minutes, half = half_day.groups()
-        if not 1 <= int(number) <= 12:
-            raise ValueError(f"{time!r} is no time; expected an hour from 1 to 12 before AM or PM")
-        time = f"{int(number) % 12 + 12 * (half in 'pP')}{minutes}"
-    hour, colon, rest = time.partition(":")
-    return f"{year}-{month:0>2}-{day:0>2}" + (f"T{hour:0>2}{colon}{rest}" if time else "")
-
-
-def parse_moment(text: str) -> Moment:
-    """Parses a finite number, or a date (`parse_date`), which becomes seconds since 1970 (UTC without a time zone).
-
-    Raises:
-        ValueError: it is neither.
-    """
-    word = text.strip()
-    try:
-        time = parse_number(word)
-    except ValueError:
-        try:
-            stamp = parse_date(word)
-        except ValueError:
-            raise ValueError(f"{word!r} is no time; expected a number or a date such as 2026-01-31T12:00") from None
-        has_zone = stamp.tzinfo is not None
-        return Moment((stamp if has_zone else stamp.replace(tzinfo=datetime.UTC)).timestamp(), True, has_zone)
-    if not math.isfinite(time):
-        raise ValueError(f"{word!r} is no time; expected a finite number")
-    return Moment(time, False, False)
-
-
-def are_dates_in_digits(times: Sequence[float]) -> bool:
-    """Whether numbers are dates written as 20260131 or 202601, of several months or years: steps are uneven."""
-    whole = [int(time) for time in times if 100_000 < time < 100_000_000 and time == int(time)]
-    if len(whole) < len(times) or not whole:
-        return False
-    has_days = whole[0] >= 10_000_000
-    try:
-        for number in whole:
-            datetime.datetime.strptime(str(number), "%Y%m%d" if has_days else "%Y%m").date()
-    except ValueError:
-        return False
-    return len({number // 100 for number in whole}) > 1
-
-
-def parse_time(text: str) -> float:
-    """Returns the time of `parse_moment`."""
-    return parse_moment(text).time
-
-
-def is_date(cell: str) -> bool:
-    """Whether a time is written as a date, not as a number."""
-    return not is_number(cell)

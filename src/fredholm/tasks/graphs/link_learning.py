@@ -165,7 +165,7 @@ class LinkLearning(OneGraphTask[PairSet]):
             default = LinkLearning.Config()
             of_networks = [name for name in ("model", *_OF_NETWORKS) if getattr(self, name) != getattr(default, name)]
             computed = [name for name in _OF_INPUTS if getattr(self.inputs, name) != getattr(default.inputs, name)]
-            may_have = start is None and "model" not in of_networks
+            may_have = start is None and "model" not in of_networks and not effort.keeps_model
             if not self.model.learns_by_steps or (
                 may_have and not of_networks and not computed and effort.epochs is None
             ):

@@ -176,7 +176,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             if not has_features and not (self.inputs.num_walks or self.inputs.degrees or self.inputs.surroundings):
                 return self._with_structure()._recommended(effort, start)
             default, task = NodeLearning.Config(), self.build()
-            is_open = self.model == default.model and start is None and not self._inputs_of_networks
+            is_free = self.model == default.model and start is None and not effort.keeps_model
+            is_open = is_free and not self._inputs_of_networks
             suits = task.target.kind == "number" or not has_features or task.num_train <= MOST_OF_MACHINE
             instead = (
                 "a node machine, computed at once and better on numbers, on nodes without features, and on up to "

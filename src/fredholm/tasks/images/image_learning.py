@@ -268,16 +268,17 @@ class ImageLearning(TargetTask[ImageDataset]):
 
         def _is_for_bank(self, task: "ImageLearning", effort: Effort) -> bool:
             """Whether a bank is recommended: images are few, and no setting of a network was given."""
-            return self._may_have_bank(task) and self._note_on_network(task, effort) is None
+            return self._may_have_bank(task, effort) and self._note_on_network(task, effort) is None
 
-        def _may_have_bank(self, task: "ImageLearning") -> bool:
+        def _may_have_bank(self, task: "ImageLearning", effort: Effort) -> bool:
             """Whether images are few and no model was chosen."""
             default = ImageLearning.Config()
-            return (self.model, self.bank) == (default.model, default.bank) and task.num_train <= MOST_OF_BANK
+            is_open = (self.model, self.bank) == (default.model, default.bank) and not effort.keeps_model
+            return is_open and task.num_train <= MOST_OF_BANK
 
         def _note_on_network(self, task: "ImageLearning", effort: Effort) -> str | None:
             """See `note_on_network`; None where a bank would not be recommended anyway."""
-            if not self._may_have_bank(task):
+            if not self._may_have_bank(task, effort):
                 return None
             names = ("augmentation", "valid_fraction", "patch_size", "stem_depth", "position_frequencies")
             instead = f"a bank of patches, computed at once and better on up to {MOST_OF_BANK} images"

@@ -211,9 +211,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
                 because = "model.turns='all', by which no turn changes what is read"
                 refuse_idle("", type(self), because, "do not align", align=self.align)
 
-        def _may_have_machine(self, task: "PointLearning", start: Trained | None) -> bool:
+        def _may_have_machine(self, task: "PointLearning", effort: Effort, start: Trained | None) -> bool:
             """Whether a machine may be recommended: clouds are few, it can read them, and no model was chosen."""
-            is_open = self.model == PointLearning.Config().model and start is None
+            is_open = self.model == PointLearning.Config().model and start is None and not effort.keeps_model
             is_read = not (task.classifies_points or task.facts.is_weighted)
             return is_open and is_read and len(task.splits.train) <= FEW_CLOUDS
 
@@ -231,7 +231,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             """
             default, task = PointLearning.Config(), self.build()
             note = self._note_on_network(effort)
-            may_have = self._may_have_machine(task, start)
+            may_have = self._may_have_machine(task, effort, start)
             if isinstance(self.model, CloudMachine.Config) or (may_have and note is None):
                 return self._recommended_machine(task, effort)
             notes = (note,) if may_have and note is not None else ()

@@ -12,8 +12,15 @@ import torch
 
 from fredholm._progress import ProgressBar
 from fredholm.tasks.files.arrow_table import PARQUET
-from fredholm.tasks.files.cells import are_dates_in_digits, has_commas, parse_moment, parse_value
+from fredholm.tasks.files.cells import has_commas, is_number, parse_value
 from fredholm.tasks.files.class_folders import class_folders
+from fredholm.tasks.files.dates import (
+    DateOrderError,
+    are_dates_in_digits,
+    begins_with_year,
+    learn_order_of_times,
+    parse_moment,
+)
 from fredholm.tasks.files.table_text import check_commas, csv_fault, csv_text, first_repeated
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
@@ -38,9 +45,9 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
     `series` names the series of a row; without it all rows are one series. The same in every row of a series are
     `label`, which is the class, some labels with | between them, or a number; `group`, the name of those that are split
     together, such as a patient's; and `split`, train, valid or test. Rows of one series stand in order of time, those
-    of several may alternate. Empty cells and ?, NaN, NA are missing values. Times are numbers of any unit, or ISO 8601
-    dates, which become seconds. Without a column `time`, one called timestamp, datetime, date or ds is taken, and
-    without `series` one called unique_id or item_id.
+    of several may alternate. Empty cells and ?, NaN, NA are missing values. Times are numbers of any unit, or dates
+    (`parse_date`), which become seconds. Without a column `time`, one called timestamp, datetime, date or ds is taken,
+    and without `series` one called unique_id or item_id.
 
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
@@ -131,11 +138,13 @@ class _Rows:
 
     @classmethod
     def of(cls, path: Path, channels: tuple[str, ...] | None, *, has_answers: bool) -> "_Rows":
-        rows = csv.reader(io.StringIO(csv_text(path), newline=""))
+        text = csv_text(path)
+        rows = csv.reader(io.StringIO(text, newline=""))
         try:
             header = next(rows, [])
             check_commas(header)
             columns = _Columns.of(header, channels)
+            day_first = _learn_day_first(text, columns.time)
             found: dict[str, _Series] = {}
             for cells in rows:
                 if not cells:
@@ -147,9 +156,10 @@ class _Rows:
                     column = header[columns.series].strip()
                     raise ValueError(f"column {column!r}: is empty; expected the series that the row is of")
                 series = found.setdefault(key, _Series(line=rows.line_num))
-                series.add(cells, columns, header, has_answers=has_answers)
+                series.add(cells, columns, header, day_first, has_answers=has_answers)
         except (ValueError, csv.Error) as error:
-            raise ValueError(f"{path}, line {max(rows.line_num, 1)}: {csv_fault(error)}") from error
+            line = error.index if isinstance(error, DateOrderError) else max(rows.line_num, 1)
+            raise ValueError(f"{path}, line {line}: {csv_fault(error)}") from error
         if not found:
             raise ValueError(f"{path}: has no rows below its header; expected at least one sample")
         first = next(iter(found.values()))
@@ -219,10 +229,18 @@ class _Series:
         """For messages."""
         return f"dates {'with' if self.has_zone else 'without'} a zone" if self.is_dated else "numbers"
 
-    def add(self, cells: Sequence[str], columns: _Columns, header: Sequence[str], *, has_answers: bool) -> None:
+    def add(
+        self,
+        cells: Sequence[str],
+        columns: _Columns,
+        header: Sequence[str],
+        day_first: bool | None,
+        *,
+        has_answers: bool,
+    ) -> None:
         at = columns.time
         try:
-            time, is_dated, has_zone = parse_moment(cells[at])
+            time, is_dated, has_zone = parse_moment(cells[at], day_first)
             if self.times and (is_dated, has_zone) != (self.is_dated, self.has_zone):
                 raise ValueError(f"{cells[at].strip()!r} stands among {self.kind_of_times}; write one kind")
             if self.times and time == self.times[-1] and cells[at].strip() != self.last and not is_dated:
@@ -244,6 +262,27 @@ class _Series:
         self.is_dated, self.has_zone, self.last = is_dated, has_zone, cells[columns.time].strip()
         self.times.append(time)
         self.values.append(row)
+
+
+def _learn_day_first(text: str, time: int) -> bool | None:
+    """See `learn_order_of_times`; reads the table once more if the first time is neither a number nor in ISO 8601.
+
+    Raises:
+        DateOrderError: times are ambiguous dates; its index is the line.
+    """
+    rows = csv.reader(io.StringIO(text, newline=""))
+    header = next(rows, [])
+    lines, cells = list[int](), list[str]()
+    for row in rows:
+        if len(row) > time:
+            lines.append(rows.line_num)
+            cells.append(row[time].strip())
+            if len(cells) == 1 and (is_number(cells[0]) or begins_with_year(cells[0])):
+                return None
+    try:
+        return learn_order_of_times(cells)
+    except DateOrderError as error:
+        raise DateOrderError(f"column {header[time].strip()!r}: {error}", lines[error.index]) from None
 
 
 def _value(cell: str, *, may_be_name: bool) -> float:

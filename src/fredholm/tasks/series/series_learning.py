@@ -205,9 +205,10 @@ class SeriesLearning(TargetTask[Series]):
             train = task.splits.train
             observed = sum(int((~some.values.isnan()).sum()) for some in train.chunks())
             share = observed / (int(train.lengths.sum()) * len(train.channels))
-            if model == SeriesLearning.Config().model and share < LEAST_OBSERVED:
+            is_open = model == SeriesLearning.Config().model and not effort.keeps_model
+            if is_open and share < LEAST_OBSERVED:
                 model = SummaryBank.Config()
-            elif model == SeriesLearning.Config().model and len(train.channels) > MOST_CHANNELS:
+            elif is_open and len(train.channels) > MOST_CHANNELS:
                 model = FilterBank.Config()
             if isinstance(model, SeriesMachine.Config):
                 num_trees = affordable_trees(model.num_trees, task.target.num_outputs)

@@ -8,8 +8,9 @@ from typing import final
 
 import numpy as np
 
-from fredholm.tasks.files.cells import parse_time, parse_value
+from fredholm.tasks.files.cells import parse_value
 from fredholm.tasks.files.channel_names import chosen_channels
+from fredholm.tasks.files.dates import parse_moment
 from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.targets import Answers, answers_of_cells
 from fredholm.tasks.text import read_text
@@ -145,7 +146,7 @@ def _channel(text: str, c: int, *, has_times: bool) -> tuple[np.ndarray, np.ndar
         samples = _SAMPLE.findall(text)
         if _SAMPLE.sub("", text).strip(", \t"):
             raise ValueError(f"{text.strip()[:40]!r} are no pairs (time,value)")
-        times = np.array([parse_time(time) for time, _ in samples], np.float64)
+        times = np.array([parse_moment(time).time for time, _ in samples], np.float64)
         for k in np.flatnonzero(~(np.diff(times) > 0))[:1]:
             raise ValueError(f"time {times[k + 1]:g} after {times[k]:g}; sort the samples by time, one a time")
         return times, np.array([parse_value(value) for _, value in samples], np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.cells import is_date, parse_time
+from fredholm.tasks.files.dates import DateOrderError, Moment, learn_order_of_times, parse_moment
 from fredholm.tasks.files.npz_arrays import split_of_rows
 
 from .split_files import SPLIT_WORDS, SPLITS, Split
@@ -110,30 +110,35 @@ def marks_of_cells(columns: Mapping[str, Sequence[str]], place: Callable[[int, s
         ValueError: a split is unknown, a group is empty, or a time is no number or date, or they are mixed.
     """
     given, groups, times = (columns.get(name) for name in MARKS)
-    found: dict[str, list[int | float]] = {"given": [], "times": []}
+    numbers = list[int]()
     for i, cell in enumerate(given or ()):
         word = cell.strip().lower()
         if word and word not in SPLIT_WORDS:
             raise ValueError(f"{place(i, 'split')}: {cell!r} is no split; expected train, valid or test, or nothing")
-        found["given"].append(SPLITS.index(SPLIT_WORDS[word]) if word else -1)
+        numbers.append(SPLITS.index(SPLIT_WORDS[word]) if word else -1)
     for i, cell in enumerate(groups or ()):
         if not cell.strip():
             raise ValueError(f"{place(i, 'group')}: is empty; expected the name of a group")
-    for i, cell in enumerate(times or ()):
-        try:
-            found["times"].append(parse_time(cell))
-        except ValueError as error:
-            raise ValueError(f"{place(i, 'time')}: {error}") from error
-        assert times is not None
-        if is_date(cell) != is_date(times[0]):
-            raise ValueError(
-                f"{place(i, 'time')}: {cell!r} and {times[0]!r} cannot be compared; write numbers, or dates"
-            )
+    moments = [] if times is None else _moments(times, lambda i: place(i, "time"))
     return SplitMarks(
-        given=None if given is None else torch.tensor(found["given"], dtype=torch.int64),
+        given=None if given is None else torch.tensor(numbers, dtype=torch.int64),
         groups=None if groups is None else tuple(cell.strip() for cell in groups),
-        times=None if times is None else torch.tensor(found["times"], dtype=torch.float64),
+        times=None if times is None else torch.tensor([moment.time for moment in moments], dtype=torch.float64),
     )
+
+
+def _moments(cells: Sequence[str], place: Callable[[int], str]) -> list[Moment]:
+    """Parses a column of times, all numbers or all dates."""
+    found, i = list[Moment](), 0
+    try:
+        day_first = learn_order_of_times([cell.strip() for cell in cells])
+        for i, cell in enumerate(cells):
+            found.append(parse_moment(cell, day_first))
+            if found[i].is_date != found[0].is_date:
+                raise ValueError(f"{cell!r} and {cells[0]!r} cannot be compared; write numbers, or dates")
+    except ValueError as error:
+        raise ValueError(f"{place(error.index if isinstance(error, DateOrderError) else i)}: {error}") from error
+    return found
 
 
 def marks_of_arrays(arrays: Mapping[str, np.ndarray], n: int, *, end: str = "") -> SplitMarks:

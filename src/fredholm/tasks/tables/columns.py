@@ -1,6 +1,5 @@
 """Kinds of table columns, inferred from their cells, and the numbers and categories that a model reads."""
 
-import datetime
 import math
 import re
 from collections import Counter
@@ -16,11 +15,18 @@ from fredholm.tasks.files.cells import (
     as_single,
     has_commas,
     is_number,
-    parse_date,
     parse_number,
     parse_value,
     without_signs,
-    written_date,
+)
+from fredholm.tasks.files.dates import (
+    DateOrderError,
+    is_date,
+    learn_day_first,
+    parse_date,
+    seconds,
+    shared_orders,
+    two_dates,
 )
 from fredholm.tasks.images.read import IMAGE_SUFFIXES
 from fredholm.tasks.series.open import ALONE
@@ -42,18 +48,6 @@ REPEATED_PHRASES = 5
 MOSTLY = 0.2
 """Largest share of cells that are not numbers (or dates) for which a note reports that the others are."""
 DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
-_TIME = r"(?:,?[ T]+(\d{1,2}:.*))?"
-_YEAR_LAST = re.compile(rf"(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}){_TIME}")
-_SHORT_YEAR_LAST = re.compile(rf"(\d{{1,2}}(?=/)|\d\d)([./-])(\d{{1,2}}(?=/)|\d\d)\2(\d\d){_TIME}")
-"""With two digits each between points and hyphens, since 1.2.10 may be a version."""
-_NAMED_MONTH = re.compile(rf"(\d{{1,2}})(?:\. ?|[ -])([A-Z]+)\.?[ -](\d{{4}}|\d\d){_TIME}", re.IGNORECASE)
-_NAMED_MONTH_FIRST = re.compile(rf"([A-Z]+)\.? (\d{{1,2}}),? (\d{{4}}){_TIME}", re.IGNORECASE)
-_MONTHS = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
-_FIRST_SHORT_YEAR = 69
-"""Years of two digits are 1969 to 2068, as in POSIX."""
 _CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d)?( ?[AP]M)?", re.IGNORECASE)
 
 
@@ -185,9 +179,9 @@ def _doubt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str], 
         return f"is no column of numbers, since cells have signs ({signed!r}); write {without_signs(signed)}"
     if all(_CLOCK.fullmatch(cell) for cell in known):
         return f"is no column of numbers, since cells are times ({known[0]!r}); write them in hours or minutes"
-    if all(_is_year_first(cell) or _orders(cell) for cell in known):
+    if all(map(is_date, known)):
         return "is no column of dates, since days come first in some of its cells and months in others"
-    for kinds, fits in (("numbers", is_number), ("dates", lambda cell: _is_year_first(cell) or bool(_orders(cell)))):
+    for kinds, fits in (("numbers", is_number), ("dates", is_date)):
         odd = [cell for cell in known if not fits(cell)]
         if len(odd) <= MOSTLY * len(known):
             where = place(list(cells).index(odd[0]), name)
@@ -203,7 +197,11 @@ def _learnt(name: str, kind: ColumnKind, cells: Sequence[str], known: list[str],
     if kind == "category":
         levels = [level for level, _ in sorted(Counter(known).items(), key=lambda each: (-each[1], each[0]))]
         return Column(name=name, kind=kind, levels=tuple(sorted(levels[:MOST_LEVELS])))
-    day_first = _day_first(name, cells, known, place) if kind == "date" else None
+    try:
+        day_first = learn_day_first(known) if kind == "date" else None
+    except DateOrderError as error:
+        where = place(list(cells).index(known[error.index]), name)
+        raise ValueError(f"{where}: {error}, or list the column under categories or texts") from None
     values = _parts(name, kind, cells, place, day_first)
     is_known = ~np.isnan(values[:, 0])
     # relative to the first value and the largest distance from it, so that neither huge nor tiny values lose digits
@@ -236,7 +234,7 @@ def _kind(name: str, cells: Sequence[str], known: list[str], place: Place) -> Co
             f"{where}: {decimal[0]!r} looks like a number with {about_commas(known)}, or list the column under "
             "categories"
         )
-    if all(_is_year_first(cell) or _orders(cell) for cell in known) and _shared_orders(known):
+    if all(map(is_date, known)) and shared_orders(known):
         return "date"
     if (named := kind_of_files(known)) is not None:
         return named
@@ -259,107 +257,6 @@ def _counts(known: list[str]) -> bool:
     return len(set(numbers)) == len(numbers) and all(math.isfinite(n) and n.is_integer() for n in numbers)
 
 
-def _is_year_first(cell: str) -> bool:
-    """Whether a cell is a date that begins with its year (`parse_date`)."""
-    try:
-        parse_date(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _written(cell: str, day_first: bool) -> datetime.datetime | None:
-    """Parses a date that ends with its year, days first or months first if the month is a number; None: no date."""
-    if (found := _YEAR_LAST.fullmatch(cell) or _SHORT_YEAR_LAST.fullmatch(cell)) is not None:
-        first, mark, second, year, time = found.groups(default="")
-        if mark == "." and not day_first:  # dates with points always begin with the day
-            return None
-        day, month = (first, second) if day_first else (second, first)
-    elif (found := _NAMED_MONTH.fullmatch(cell)) is not None:
-        day, name, year, time = found.groups(default="")
-        month = _month(name)
-    elif (found := _NAMED_MONTH_FIRST.fullmatch(cell)) is not None:
-        name, day, year, time = found.groups(default="")
-        month = _month(name)
-    else:
-        return None
-    if len(year) == 2:
-        year = f"{19 if int(year) >= _FIRST_SHORT_YEAR else 20}{year}"
-    try:
-        return parse_date(written_date(year, month, day, time))
-    except ValueError:
-        return None
-
-
-def _month(name: str) -> str:
-    """Returns the number of a month from its English name or at least three letters of it; "0": no month."""
-    fits = (number for number, month in enumerate(_MONTHS, 1) if len(name) >= 3 and month.startswith(name.lower()))
-    return str(next(fits, 0))
-
-
-def _moment(cell: str, day_first: bool | None) -> datetime.datetime | None:
-    """Parses a date by the order of its column (`Column.day_first`); None: no date, or an ambiguous one."""
-    try:
-        return parse_date(cell)
-    except ValueError:
-        orders = (True, False) if day_first is None else (day_first,)
-        found = {moment for order in orders if (moment := _written(cell, order)) is not None}
-        return found.pop() if len(found) == 1 else None
-
-
-def _orders(cell: str) -> set[bool]:
-    """Returns the possible orders of a date that ends with its year: day first (True), month first (False)."""
-    return {day_first for day_first in (True, False) if _written(cell, day_first) is not None}
-
-
-def _shared_orders(known: Sequence[str]) -> set[bool]:
-    """Returns the orders that are possible for all dates."""
-    return {True, False}.intersection(*(_orders(cell) for cell in set(known) if not _is_year_first(cell)))
-
-
-def _day_first(name: str, cells: Sequence[str], known: list[str], place: Place) -> bool | None:
-    """Returns whether days come first in these dates; None: each date is the same in both orders.
-
-    Raises:
-        ValueError: both orders are possible and give different dates, or the first number may be a year.
-    """
-    if (cell := _may_begin_with_year(known)) is not None:
-        where = place(list(cells).index(cell), name)
-        raise ValueError(
-            f"{where}: {cell!r} may begin or end with its year, and the dates of the training rows do not show which; "
-            "write dates as 2026-01-31, or list the column under categories or texts"
-        )
-    orders = _shared_orders(known)
-    if len(orders) == 1:
-        return orders.pop()
-    if (cell := next((cell for cell in known if _moment(cell, None) is None), None)) is not None:
-        where = place(list(cells).index(cell), name)
-        raise ValueError(f"{where}: {_two_dates(cell)}, or list the column under categories or texts")
-    return None
-
-
-def _may_begin_with_year(known: Sequence[str]) -> str | None:
-    """Returns a two-digit date if all such dates may begin with the year, and their last numbers vary more."""
-    short = {cell: found for cell in known if (found := _SHORT_YEAR_LAST.fullmatch(cell)) is not None}
-    numbers = [(found[1], found[3], found[4]) for found in short.values()]
-    try:
-        for year, month, day in numbers:
-            parse_date(written_date(f"20{year:0>2}", month, day, ""))
-    except ValueError:
-        return None
-    firsts, _, lasts = (len(set(each)) for each in zip(*numbers, strict=True)) if numbers else (0, 0, 0)
-    return next(iter(short)) if lasts > firsts else None
-
-
-def _two_dates(cell: str) -> str:
-    """Returns the error text for an ambiguous date."""
-    days, months = (moment.date() for order in (True, False) if (moment := _written(cell, order)) is not None)
-    return (
-        f"{cell!r} may be {days} or {months}, and no training row shows whether days or months come first; "
-        "write dates as 2026-01-31"
-    )
-
-
 def _parts(
     name: str, kind: ColumnKind, cells: Sequence[str], place: Place, day_first: bool | None = None
 ) -> np.ndarray:
@@ -374,12 +271,11 @@ def _parts(
             except ValueError as error:
                 raise ValueError(f"{place(i, name)}: {error}") from error
             continue
-        moment = _moment(cell, day_first)
-        if moment is None and day_first is None and _orders(cell):
-            raise ValueError(f"{place(i, name)}: {_two_dates(cell)}")
+        moment = parse_date(cell, day_first)
+        if moment is None and day_first is None and is_date(cell):
+            raise ValueError(f"{place(i, name)}: {two_dates(cell)}")
         if moment is None:
             example = {None: "2026-01-31", True: "31/1/2026", False: "1/31/2026"}[day_first]
             raise ValueError(f"{place(i, name)}: {cell!r} is no date; write one such as {example} or leave it empty")
-        since = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-        found[i] = since.timestamp(), moment.month, moment.weekday(), moment.hour
+        found[i] = seconds(moment), moment.month, moment.weekday(), moment.hour
     return found
