@@ -23,7 +23,7 @@ help:
 # a second gains nothing on a quiet machine and costs much on a busy one.
 demo: .venv/.stamp-demo
 	OMP_NUM_THREADS=1 $(BIN)/fredholm train digits --seeds 0 1 2 --resume
-	@echo 'the three runs lie in runs/digits; metrics.jsonl in each tells how they went'
+	@echo 'the three runs lie in runs/digits; metrics.jsonl in each records its course'
 
 # One thread a worker: small tensors, so two processes beat two threads. Workers keep neighbouring tests, and with them
 # what a module makes once for all. Processes that tests start find bytecode, even where the shell says to write none.

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -156,6 +157,7 @@ def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
         (["a", "b"], "could not convert string to float"),
         ([np.zeros((2, 30)), np.zeros(40)], "series 1 of X has 1 channels, series 0 has 2"),
         (SEEN[:, :5], "expected context="),
+        (pd.DataFrame(SEEN.T, index=pd.date_range("2026-01-01", periods=T)), "times as rows, but each row would be"),
     ],
 )
 def test_what_is_no_series_is_told(X: Any, told: str) -> None:

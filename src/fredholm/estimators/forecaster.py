@@ -179,6 +179,12 @@ class _Given(NamedTuple):
     @classmethod
     def of(cls, X: Any) -> "_Given":
         """Parses the series of X, which must have equal numbers of channels."""
+        index = getattr(X, "index", None) if hasattr(X, "columns") else None
+        if str(getattr(index, "dtype", "")).startswith(("datetime64", "period")):
+            raise ValueError(
+                "X is a data frame with times as rows, but each row would be read as a series; pass X.T.to_numpy() for "
+                "a series per column, or X.T.to_numpy()[None] for one series whose channels are the columns"
+            )
         X = as_array(X)
         if (listed := listed_series(X)) is not None:
             if not listed:
