@@ -1611,7 +1611,7 @@ MODELS = [
     Subject(
         models.KernelMachine,
         {"num_coordinates": 4, "num_outputs": 3, "num_centres": 12},
-        {"num_coordinates": (3,), "num_outputs": (2,), "num_centres": (14,), "num_rounds": (0,)},
+        {"num_coordinates": (3,), "num_outputs": (2,), "num_centres": (14,), "num_rounds": (0,), "num_chosen": (5,)},
         kernel_machine,
     ),
     Subject(

@@ -51,13 +51,13 @@ def sentences(path: Path, size: int) -> Path:
 
 def image_table(path: Path, size: int) -> Path:
     """Images of 8 x 8 pixels, each with a note of some length, of so many bytes."""
-    count, rng = size // 48_000 + 20, np.random.default_rng(0)
+    count, rng = size // 12_000 + 20, np.random.default_rng(0)
     notes = [PngInfo() for _ in range(count)]
     for note in notes:
-        note.add_text("note", rng.integers(32, 127, 48_000, dtype=np.uint8).tobytes().decode())
+        note.add_text("note", rng.integers(32, 127, 12_000, dtype=np.uint8).tobytes().decode())
     cells = [picture(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8), pnginfo=note) for note in notes]
     table = pyarrow.table({"image": cells, "label": np.arange(count) % 2})
-    pyarrow.parquet.write_table(table, path, write_batch_size=16)  # else a page, read whole, is too large
+    pyarrow.parquet.write_table(table, path, write_batch_size=16)  # else a page, which is read whole, is 12 MiB
     return path
 
 

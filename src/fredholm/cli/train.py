@@ -123,7 +123,7 @@ def _train_here(argv: list[str], processes: Processes) -> int:
     known = [part for task in recipe.tasks if isinstance(config.task, task.Config) for part in task.parts]
     try:
         config, options = with_kinds(config, options, known)
-        return _train_as(_Call(recipe, config, options, argv, is_task, has_data), processes)
+        return _train_as(_Call(recipe, config, options, argv, known, is_task, has_data), processes)
     except SystemExit:  # help was printed
         list_kinds(config, known)
         raise
@@ -143,6 +143,8 @@ class _Call(NamedTuple):
     options: list[str]
     argv: list[str]
     """All words after `train`."""
+    known: list[type]
+    """Kinds of models, kernels and other parts that options can name."""
     is_task: bool
     """Whether it is a task, whose unset settings follow from the data."""
     has_data: bool
@@ -175,7 +177,7 @@ def _train_as(call: _Call, processes: Processes) -> int:
     saved, facts = _saved(list(paths.values()), recipe.tasks) if resume else (None, None)
     sharing, cost = max(processes.size, arguments.devices), None
     if saved is not None:
-        arguments = call.parse(_resumed(arguments, saved, is_task=call.is_task, sharing=sharing))
+        arguments = call.parse(_resumed(arguments, saved, call, sharing=sharing))
     elif call.is_task:
         run, cost = _sized_by_data(arguments, call, asked, processes, sharing, resume=resume)
         arguments = call.parse(run)
@@ -195,12 +197,13 @@ def _run_folders(arguments: TrainArguments, recipe: Recipe) -> dict[int, Path]:
     return {seed: single or parent / f"seed-{seed}" for seed in arguments.seeds or (arguments.run.seed,)}
 
 
-def _resumed(arguments: TrainArguments, saved: Run.Config, *, is_task: bool, sharing: int) -> Run.Config:
+def _resumed(arguments: TrainArguments, saved: Run.Config, call: _Call, *, sharing: int) -> Run.Config:
     """Returns the settings of a run that continues; prints the options that are ignored."""
     if arguments.accept_new_data:
         run = _with_data(saved, arguments.run.task.data)
     else:
-        run = _with_saved_settings(arguments.run, saved) if is_task else _with_saved_end(arguments.run, saved)
+        run = _with_saved_settings(arguments.run, saved) if call.is_task else _with_saved_end(arguments.run, saved)
+    run, _ = with_kinds(run, call.argv[1:], call.known)  # another kind than the run's, which is refused later
     if sharing == 1:  # nobody to share with, and nobody has asked for it who does not type it
         run = dataclasses.replace(run, training=dataclasses.replace(run.training, shard=False))
     for name, kept in (("minutes", "its length"), ("preset", "its sizes")):

@@ -14,7 +14,7 @@ bank is used alone. A small share may help significantly even if the best one do
 """
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Generic, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,11 @@ from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.ridge_head import Regressand, ScoreRecorder, is_surely_less
 from fredholm.models.fitted.table_machine import SHARES, NumbersMachine
 
+Machine = TypeVar("Machine", NumbersMachine, KernelMachine)
+
 
 @final
-class SecondReading(nn.Module):
+class SecondReading(nn.Module, Generic[Machine]):
     """A model of numbers of an example, with weights of its and a bank's outputs.
 
     Args:
@@ -41,7 +43,7 @@ class SecondReading(nn.Module):
     gain: Tensor
     shift: Tensor
 
-    def __init__(self, machine: NumbersMachine | KernelMachine, num_outputs: int) -> None:
+    def __init__(self, machine: Machine, num_outputs: int) -> None:
         super().__init__()
         self.machine = machine
         self.register_buffer("gain", torch.stack([torch.ones(num_outputs), torch.zeros(num_outputs)]))
