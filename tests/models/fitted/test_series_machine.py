@@ -42,7 +42,7 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
     times = (0.1 + torch.rand(3, 12, generator=torch.Generator().manual_seed(2))).double().cumsum(1)
     exists = torch.arange(12) < torch.tensor([12, 7, 3])[:, None]
     found = built.numbers(SeriesBatch(values, exists, times))
-    by_place, of_times = found[:, 27:39].unflatten(1, (3, 4)), found[:, 39:]
+    by_place, course, of_times = found[:, 27:39].unflatten(1, (3, 4)), found[:, 39:57], found[:, 57:]
     for i, n in enumerate((12, 7, 3)):
         t = times[i, :n]
         place = ((t - t[0]) / (t[-1] - t[0]) * 4).floor().clamp_max(3)
@@ -59,6 +59,20 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
                 a, b = known[near[0]], known[near[-1]]
                 share = (k - near[0]) / max(near[-1] - near[0], 1)
                 torch.testing.assert_close(by_place[i, c, k], a + share * (b - a), rtol=1e-5, atol=1e-5)
+            told = course[i].view(6, 3)[:, c].tolist()
+            if not known:
+                assert all(map(math.isnan, told))
+                continue
+            u, at = values[i, :n, c][counts].double(), ((t - t[0]) / (t[-1] - t[0]))[counts]
+            z = (u - u.mean()) / u.std(correction=0) if len(u) > 1 else 0 * u
+            powers = torch.fft.rfft(by_place[i, c].double())[1:].abs().square()
+            is_even = float(by_place[i, c].std()) == 0
+            centre = float((powers * torch.tensor([1, 2])).sum() / powers.sum())
+            expected = [
+                *(float(at[u.argmax()]), float(at[u.argmin()]), float((z**3).mean()), float((z**4).mean())),
+                *((0.0, 0.0) if is_even else (1.0 + int((powers > 0.999999 * powers.max()).int().argmax()), centre)),
+            ]
+            assert told == pytest.approx(expected, rel=1e-4, abs=1e-4)
         gaps = (t.diff() / 0.5).log()
         expected = [math.log(n), float((t[-1] - t[0]) / 0.5), float(gaps.mean()), float(gaps.std(correction=0))]
         torch.testing.assert_close(of_times[i].tolist(), expected, rtol=1e-4, atol=1e-4)
@@ -88,7 +102,8 @@ def test_when_something_happens_is_told() -> None:
 def test_where_shapes_decide_filters_do() -> None:
     phase = 6.3 * torch.rand(60, 1, generator=torch.Generator().manual_seed(3))
     labels = torch.arange(60) % 2
-    values = torch.sin((0.9 + 0.25 * labels[:, None]) * torch.arange(90) + phase)[..., None] + 0.3 * noise(60, 90, 1)
+    rising = (0.15 * torch.arange(90) + phase) % 1.0  # and falling, with the same waves and moments
+    values = torch.where(labels[:, None] == 0, rising, 1 - rising)[..., None] + 0.1 * noise(60, 90, 1)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=89.0))
     built.fit([(SeriesBatch(values[:40]), labels[:40])], CLASSES)
     assert bool((built(values[40:]).argmax(1) == labels[40:]).all())
@@ -152,7 +167,7 @@ def test_series_without_samples_and_with_one(exists: Tensor) -> None:
     given = SeriesBatch(noise(2, 5, 2), exists)
     found = built.numbers(given)
     assert bool(found[:, 6].eq(exists.sum(1)).all())  # the count of the first channel
-    by_place = found[:, 18:-4].unflatten(1, (2, -1))
+    by_place = found[:, 18:-16].unflatten(1, (2, -1))
     for i, n in enumerate(exists.sum(1).tolist()):
         assert bool(by_place[i].isnan().all()) == (n == 0)
         if n:
@@ -240,7 +255,7 @@ def test_channels_share_the_numbers_of_a_series() -> None:
         observation = tuple(range(watched))
         built = machine(SeriesSampling(channels=channels, spacing=1.0, extent=longest - 1.0, observation=observation))
         assert built.num_places == places
-        count = (channels - watched) * (9 + places) + 4
+        count = (channels - watched) * (9 + places + 6) + 4
         assert built.second.machine.table.reading.num_numbers == len(built.second.machine.mean) == count
         assert built.second.machine.table.reading.may_miss == (tuple(range(count - 4)) if watched else ())
 

@@ -5,16 +5,19 @@ Legend
     n, Δ            number of samples of a series, and the time between two in training
     P               `num_places` equal parts of a series' own time, from its first sample to its last
 
-    numbers         of each channel the nine summaries (`summary_bank.py`) and the means of u_j in the P parts, where
-                    empty parts are interpolated linearly;  log n,  (t_n - t_1) / Δ,  and mean and deviation of
+    numbers         of each channel the nine summaries (`summary_bank.py`); the means of u_j in the P parts, where empty
+                    parts are interpolated linearly; the shares of the duration at which u_j is first largest and
+                    first smallest; skewness and kurtosis; of the power of the P means in waves of 1 .. P/2 cycles the
+                    strongest wave and the mean.  Of a series log n,  (t_n - t_1) / Δ,  and mean and deviation of
                     log (t_{j+1} - t_j) / Δ
     outputs         combined predictions of both (`second_reading.py`)
 
 Pooled filters lose the time of an event, and a linear model of them has no interactions. The kernel and the trees have
-both, but no shapes.
+both, but few shapes.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import ClassVar, final
 
@@ -32,10 +35,14 @@ from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 
 MOST_NUMBERS = 96
-"""Approximate number of summaries of a series; it limits the number of time intervals per channel, at least one."""
+"""Approximate number of summaries and means of a series, which limits its time intervals, at least one a channel."""
 MOST_CHANNELS = 64
 """Most channels for which a series machine is the default of `fredholm train series`."""
 NUM_OF_TIMES = 4
+NUM_OF_COURSE = 6
+"""Numbers of each channel on extremes, moments and frequencies."""
+_SAME = 1e-6
+"""Values that differ by at most this part of the largest magnitude are equal."""
 
 
 @final
@@ -87,7 +94,7 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         channels = sampling.channels - len(sampling.observation)
         room = MOST_NUMBERS // channels - NUM_SUMMARIES
         self.num_places = max(1, min(config.num_places, sampling.longest, room))
-        count = channels * (NUM_SUMMARIES + self.num_places) + NUM_OF_TIMES
+        count = channels * (NUM_SUMMARIES + NUM_OF_COURSE + self.num_places) + NUM_OF_TIMES
         may_miss = tuple(range(count - NUM_OF_TIMES)) if sampling.observation else ()
         machine = NumbersMachine(
             count, num_outputs, may_miss=may_miss, num_centres=config.num_centres, num_trees=config.num_trees
@@ -127,9 +134,13 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         spread = (torch.where(lies, logs - level, 0.0).square().sum(1, keepdim=True) / number).sqrt()
         part = torch.where(exists, times - start, 0.0) / torch.where(lasts > 0, lasts, 1.0)
         place = (part * self.num_places).floor().long().clamp(0, self.num_places - 1)
+        places = self._by_place(values, observed, place)
         found = [
             summarise(values, observed, times, exists),
-            self._by_place(values, observed, place).flatten(1),
+            places.flatten(1),
+            _extremes(values, observed, part),
+            _moments(values, observed),
+            _frequencies(places),
             torch.cat([count.clamp_min(1).log(), lasts, level, spread], 1),
         ]
         # always float32: quantiles are training values, and rounding would change the ranks of equal values
@@ -152,6 +163,51 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         share = (places - left) / (right - left).clamp_min(1)
         line = torch.lerp(mean.gather(-1, left), mean.gather(-1, right), share.to(mean.dtype))
         return torch.where(known.any(-1, keepdim=True), line, torch.nan)
+
+
+def _extremes(values: Tensor, observed: Tensor, part: Tensor) -> Tensor:
+    """Shares `part (B, N)` at which each channel is first largest and first smallest, `(B, 2 C)`; NaN: no values."""
+    rounding, found = _SAME * torch.where(observed, values, 0.0).abs().amax(1, keepdim=True), list[Tensor]()
+    for sign in (1, -1):
+        signed = torch.where(observed, sign * values, -torch.inf)
+        is_largest = observed & (signed >= signed.amax(1, keepdim=True) - rounding)
+        first = is_largest.int().argmax(1, keepdim=True)
+        found.append(part[..., None].expand(values.shape).gather(1, first)[:, 0])
+    return torch.where(observed.any(1)[:, None], torch.stack(found, 1), torch.nan).flatten(1)
+
+
+def _moments(values: Tensor, observed: Tensor) -> Tensor:
+    """Skewness and kurtosis of each channel, `(B, 2 C)`, 0 where it is constant; NaN: no values."""
+    number = observed.sum(1, keepdim=True).clamp_min(1)
+    values = values.double()
+
+    def mean(of: Tensor) -> Tensor:
+        return torch.where(observed, of, 0.0).sum(1, keepdim=True) / number
+
+    centred = values - mean(values)
+    variance = mean(centred.square())
+    varies = variance.sqrt() > _SAME * torch.where(observed, values, 0.0).abs().amax(1, keepdim=True)
+    z = torch.where(varies, centred / torch.where(varies, variance, 1.0).sqrt(), 0.0)
+    found = torch.cat([mean(z**3), mean(z**4)], 1)
+    return torch.where(observed.any(1)[:, None], found, torch.nan).flatten(1)
+
+
+def _frequencies(places: Tensor) -> Tensor:
+    """Cycles of the strongest wave, and mean cycles, of means over parts `(B, C, P)`, `(B, 2 C)`; 0: constant."""
+    count = places.shape[-1]
+    k = torch.arange(1, count // 2 + 1, device=places.device, dtype=torch.float64)
+    if not len(k):
+        return places.new_zeros(places.shape[0], 2 * places.shape[1])
+    centred = places.double() - places.double().mean(-1, keepdim=True)
+    varies = centred.abs().amax(-1) > _SAME * places.abs().amax(-1)
+    angle = 2 * math.pi * torch.arange(count, device=k.device)[:, None] * k / count
+    power = (centred @ angle.cos()).square() + (centred @ angle.sin()).square()
+    total = power.sum(-1)
+    centre = (power @ k) / torch.where(varies, total, 1.0)
+    is_strongest = power >= (1 - _SAME) * power.amax(-1, keepdim=True)
+    strongest = k[is_strongest.int().argmax(-1)]
+    found = torch.stack([torch.where(varies, strongest, 0.0), torch.where(varies, centre, 0.0)], 1)
+    return torch.where(places.isnan().any(-1)[:, None], torch.nan, found).flatten(1)
 
 
 def _gaps(times: Tensor, exists: Tensor) -> Tensor:
