@@ -712,7 +712,7 @@ def draw_series_machine() -> None:
         axes.plot([0, 60], [0, 60], color="0.7", lw=1)
         axes.scatter(at[200:], found, s=8, color=BLUE)
         error = float((found - at[200:]).abs().mean())
-        axes.set(title=f"{title}: off by {error:.1f}", xlabel="when the level changes", ylabel="what is said", aspect=1)
+        axes.set(title=f"{title}: off by {error:.1f}", xlabel="when the level changes", ylabel="predicted", aspect=1)
     figure.savefig(HERE / "series_machine.png", dpi=110)
 
 
@@ -770,7 +770,7 @@ def draw_image_bank() -> None:
     told.plot([2, 20], [2, 20], color="0.7", lw=1)
     told.scatter(at[150:], found, s=8, color=BLUE)
     error = float((found - at[150:]).abs().mean())
-    told.set(title=f"150 others: off by {error:.1f} pixels", xlabel="where the square is", ylabel="what is said")
+    told.set(title=f"150 others: off by {error:.1f} pixels", xlabel="where the square is", ylabel="predicted")
     figure.savefig(HERE / "image_bank.png", dpi=110)
 
 
