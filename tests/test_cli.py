@@ -349,7 +349,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "images", "--minutes", "0.00001"], "1e-05 minutes a run are too few: one epoch takes about"),
         (
             ["train", "series", "long.csv", "--minutes", "3"],
-            "--minutes has no effect with a model that is computed at once; leave it out",
+            "--minutes has no effect with a model that is fitted in closed form; leave it out",
         ),
         (
             ["train", "images", "--minutes", "3", "--resume", "--accept-new-data"],

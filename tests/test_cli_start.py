@@ -118,7 +118,7 @@ def test_series_of_other_channels_and_length(tmp_path: Path, capsys: pytest.Capt
     assert cli.main(["train", "series", str(old), "--run-dir", str(fitted), "--training.no-tensorboard"]) == 0
     capsys.readouterr()
     words = ("train", "series", str(new), "--run-dir", str(tmp_path / "fourth"), "--init", str(fitted))
-    check_refused(capsys, tmp_path, f"--init {fitted} has no effect: this model is computed at once", *words)
+    check_refused(capsys, tmp_path, f"--init {fitted} has no effect: this model is fitted in closed form", *words)
 
 
 def write_clouds(path: Path, size: int, channels: tuple[str, ...]) -> Path:

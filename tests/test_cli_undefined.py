@@ -76,6 +76,6 @@ def test_a_model_that_is_computed_at_once_is_of_no_step(tmp_path: Path, capsys: 
     values, labels = np.random.default_rng(0).normal(size=(12, 6, 1)), np.arange(12) % 2
     np.savez(tmp_path / "all.npz", values=values, labels=labels)
     code, out, _ = call(capsys, "train", "series", tmp_path / "all.npz", "--run-dir", tmp_path / "run", "--no-report")
-    assert (code, out.count("weights computed at once")) == (0, 1)
+    assert (code, out.count("weights fitted in closed form")) == (0, 1)
     code, out, _ = call(capsys, "evaluate", tmp_path / "run")
-    assert (code, out.splitlines()[-1]) == (0, "3 examples, weights computed at once")
+    assert (code, out.splitlines()[-1]) == (0, "3 examples, weights fitted in closed form")

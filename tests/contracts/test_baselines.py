@@ -33,7 +33,7 @@ NAMES = {
     "operator": ["ridge regression", "nearest neighbours", "mean"],
 }
 WITHOUT_STEPS = (TableLearning,)
-"""Whose model is computed at once, whatever is set, so that no validation split is made."""
+"""Whose model is fitted in closed form, whatever is set, so that no validation split is made."""
 OWN_MODELS = (LanguageModelling, SeriesLearning, SentenceLearning, Forecasting)
 
 

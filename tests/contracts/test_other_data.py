@@ -239,7 +239,7 @@ def test_other_data_are_accepted_by_name_and_then_known(
 ) -> None:
     begun = Begun(*starts[0], tmp_path)
     if begun.config.training.epochs == 0:
-        pytest.skip("a model that is computed at once does not go on with other data")
+        pytest.skip("a model that is fitted in closed form does not go on with other data")
     known = begun.fingerprint
     longer = dataclasses.replace(begun.config, training=dataclasses.replace(begun.config.training, epochs=2))
     for change in harmless_changes(begun.files):

@@ -48,7 +48,7 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task.Config]:
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
 def test_a_task_takes_any_kernel_in_the_same_network(task: type[Task], tasks: dict[str, Task.Config]) -> None:
     given = tasks[task.Config.__qualname__]
-    if task in OWN_MODELS:  # the data are made for a model without a kernel, or one that is computed at once
+    if task in OWN_MODELS:  # the data are made for a model without a kernel, or one that is fitted in closed form
         default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
         given = dataclasses.replace(given, model=default.model)  # pyright: ignore[reportCallIssue]
     if task in WITHOUT_KERNEL:

@@ -227,7 +227,7 @@ def last_step(path: Path) -> int | None:
 
 
 def _numbered(task: Task.Config, **training: Any) -> Run.Config:
-    """A run of two epochs; of none, where the model is computed at once."""
+    """A run of two epochs; of none, where the model is fitted in closed form."""
     numbers = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
     settings = TrainingConfig(**numbers | {"tensorboard": False, "checkpoint_every": 1, **training})
     return Run.Config(

@@ -31,7 +31,7 @@ BY_STEPS = {
     "series": CKCNN.Config(),
     "forecast": CKCNN.Config(),
 }
-"""Models in place of those that are computed at once, which take no validation split."""
+"""Models in place of those that are fitted in closed form, which take no validation split."""
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)

@@ -172,7 +172,7 @@ def test_links_take_a_machine_unless_something_of_a_network_is_asked_for(tmp_pat
         config, schedule, [note] = settings.recommended("small")
         assert isinstance(config.model, ITNet.Config)
         assert schedule.epochs > 0
-        assert note == f"{told} a network; without it there is a link machine, computed at once and better"
+        assert note == f"{told} a network; without it there is a link machine, fitted in closed form and better"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_more_epochs_take_longer_and_none_are_fitted_at_once() -> None:
     assert many.seconds > 50 * few.seconds > 0
     none = planned(learns_by_steps=False)
     assert (none.num_steps, none.seconds) == (0, 0.0)
-    assert "training: fitted at once" in str(none)
+    assert "training: fitted in closed form" in str(none)
     assert planned(held_out=("test",)).num_valid == 0
 
 

@@ -228,7 +228,7 @@ def altered(config: Run.Config, *, training: dict[str, Any] | None = None, **tas
 
 
 def computed(**task: Any) -> Run.Config:
-    """A run of a model that is computed at once."""
+    """A run of a model that is fitted in closed form."""
     config = altered(toy_run(), learns_by_steps=False, **task)
     return dataclasses.replace(config, training=config.training.without_steps())
 
@@ -337,7 +337,7 @@ def test_what_a_model_starts_from_may_be_computed_and_is_all_there_is_without_ep
 )
 def test_settings_of_steps_are_refused_by_models_that_take_none(tmp_path: Path, setting: dict[str, Any]) -> None:
     ((name, value),) = setting.items()
-    with refused(ValueError, f"{name}={value} has no effect with a model that is computed at once"):
+    with refused(ValueError, f"{name}={value} has no effect with a model that is fitted in closed form"):
         run(tmp_path / "a", altered(computed(), training=setting))
     with refused(ValueError, "epochs is 0, and nothing would be learnt"):
         run(tmp_path / "a", toy_run(epochs=0))
@@ -793,7 +793,7 @@ def test_a_start_that_is_resumed_before_its_first_checkpoint_is_the_same(tmp_pat
 def test_a_model_that_is_computed_starts_from_no_other(tmp_path: Path) -> None:
     run(tmp_path / "one")
     fitted = dataclasses.replace(computed(), init=str(tmp_path / "one"))
-    with pytest.raises(ValueError, match=r"init=.* has no effect: this model is computed at once"):
+    with pytest.raises(ValueError, match=r"init=.* has no effect: this model is fitted in closed form"):
         run(tmp_path / "two", fitted)
 
 

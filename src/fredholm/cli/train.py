@@ -416,7 +416,7 @@ def _within(
     """
     whole, schedule, _ = sized()
     if schedule.epochs == 0:
-        raise ValueError("--minutes has no effect with a model that is computed at once; leave it out")
+        raise ValueError("--minutes has no effect with a model that is fitted in closed form; leave it out")
 
     def in_epochs(epochs: int, schedule: Schedule) -> TrainingConfig:
         return filled(given.training, [TrainingConfig()], **schedule.adjusted(epochs=epochs).settings)

@@ -46,7 +46,7 @@ def run_command(argv: list[str]) -> None:
         raise ValueError(f"tiles are those of kernels on an NVIDIA GPU, and this would compute on {run.device}")
 
     if not run.task.learns_by_steps:
-        raise ValueError(f"{arguments.run} holds a model that is computed at once, without fused kernels")
+        raise ValueError(f"{arguments.run} holds a model that is fitted in closed form, without fused kernels")
 
     def print_found(found: Tuned) -> None:
         if not arguments.json:

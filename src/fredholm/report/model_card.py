@@ -41,7 +41,7 @@ def model_card(record: RunRecord, which: Which, place: str) -> str:
         "data": _code(data),
         **_of_model(model),
         **(_results(record, task) if run.step(which) == record.best_step else {}),
-        "weights": f"averaged, of step {run.step(which):,}" if task.learns_by_steps else "computed at once",
+        "weights": f"averaged, of step {run.step(which):,}" if task.learns_by_steps else "fitted in closed form",
         **{name: _code(_without_folders(command)) for name, command in record.command_facts.items()},
         "seed": str(run.config.seed),
     }

@@ -56,14 +56,14 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
             found["started from"] = start
         numbers = config.training
         up_to = f"up to {counted(numbers.epochs, 'epoch')}, batches of {numbers.batch_size}"
-        steps = up_to if numbers.epochs else "computed at once"
+        steps = up_to if numbers.epochs else "fitted in closed form"
         found["training"] = f"{steps}, {numbers.precision}"
     found |= record.command_facts
     if model is not None:
         found |= _model(model)
     at_once = record.run is not None and not record.run.task.learns_by_steps
     if at_once:
-        found["weights"] = "computed at once"
+        found["weights"] = "fitted in closed form"
     elif record.progress is not None:
         progress = record.progress
         found["trained for"] = f"{counted(progress.epoch, 'epoch')}, {counted(progress.step, 'step')}"

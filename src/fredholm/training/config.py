@@ -155,10 +155,10 @@ class TrainingConfig:
                     f"{self.learning_rate}; pass at most that"
                 )
             return
-        at_once, other = "a model that is computed at once", "take a model that learns by steps"
+        closed_form, other = "a model that is fitted in closed form", "take a model that learns by steps"
         if self.epochs:
-            raise ValueError(f"epochs={self.epochs} has no effect with {at_once}; pass 0, or {other}")
-        refuse_idle("", TrainingConfig, at_once, other, **{name: getattr(self, name) for name in OF_STEPS})
+            raise ValueError(f"epochs={self.epochs} has no effect with {closed_form}; pass 0, or {other}")
+        refuse_idle("", TrainingConfig, closed_form, other, **{name: getattr(self, name) for name in OF_STEPS})
 
     @property
     def dtype(self) -> torch.dtype:

@@ -51,7 +51,7 @@ class Plan(NamedTuple):
         return (
             f"data: {self.num_train:,} examples to learn from, {held_out}\n"
             f"model: {self.model} with {self.num_parameters:,} parameters\n"
-            f"training: {steps if self.num_steps else 'fitted at once'}; "
+            f"training: {steps if self.num_steps else 'fitted in closed form'}; "
             f"{max(1, round(self.num_bytes / 1e6)):,} MB on disk" + "".join(f"\n{line}" for line in self.advice)
         )
 

@@ -82,7 +82,7 @@ def starting_tensors(
         other = open_run(init)
         if not task.learns_by_steps:
             raise ValueError(
-                f"init={init!r} has no effect: this model is computed at once; leave it out, or take one that "
+                f"init={init!r} has no effect: this model is fitted in closed form; leave it out, or take one that "
                 "learns by steps"
             )
         _check_input_meaning(task, other.task, task.input_meaning, init)

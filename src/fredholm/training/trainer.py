@@ -582,7 +582,7 @@ def check_examples(task: Task, config: TrainingConfig) -> None:
 
 def which_weights(task: Task, step: int) -> str:
     """Describes the weights that were measured."""
-    return f"averaged weights of step {step}" if task.learns_by_steps else "weights computed at once"
+    return f"averaged weights of step {step}" if task.learns_by_steps else "weights fitted in closed form"
 
 
 def measured_split(task: Task, *, reads_test: bool = True) -> HeldOut | None:

@@ -18,7 +18,8 @@ from tests.tasks.graphs.build import rings, two_groups
 
 NONE = torch.Generator()
 MACHINE = (
-    "a node machine, computed at once and better on numbers, on nodes without features, and on up to 500 labelled nodes"
+    "a node machine, fitted in closed form and better on numbers, on nodes without features, and on up to 500 labelled "
+    "nodes"
 )
 SMALL = ITNet.Config(
     embed_dim=8,

@@ -42,7 +42,7 @@ def written(folder: Path, answers: np.ndarray = KINDS["class"], size: tuple[int,
 
 @pytest.fixture(autouse=True)
 def few_filters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a bank is fitted at once."""
+    """So that a bank is fitted in closed form."""
     small = ImageBank.Config(num_filters=4)
     monkeypatch.setattr(
         ImageBank.Config, "build", lambda _, size, channels, outputs: ImageBank(size, channels, outputs, small)
@@ -263,7 +263,7 @@ def test_runs_start_from_networks_beside_banks_and_without(tmp_path: Path, capsy
 
 def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
     data = written(tmp_path)
-    with refused(ValueError, "bank=5 has no effect with model=ImageBank, which is computed at once"):
+    with refused(ValueError, "bank=5 has no effect with model=ImageBank, which is fitted in closed form"):
         ImageLearning.Config(data=data, model=ImageBank.Config(), bank=5)
     with refused(ValueError, "images: bank must be at least 2; got 1"):
         ImageLearning.Config(data=data, bank=1)

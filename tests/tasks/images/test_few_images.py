@@ -67,7 +67,7 @@ def test_a_network_learns_where_it_was_asked_for_or_images_are_many(
 
 def test_what_takes_a_network_in_place_of_a_bank_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = written(tmp_path, np.arange(60) % 2)
-    instead = "there is a bank of patches, computed at once and better on up to 400 images"
+    instead = "there is a bank of patches, fitted in closed form and better on up to 400 images"
 
     def notes(epochs: int | None = None, **settings: Any) -> tuple[str, ...]:
         return ImageLearning.Config(data=data, **settings).recommended("small", epochs=epochs).notes
@@ -127,7 +127,7 @@ def test_groups_are_left_out_together(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_what_has_no_effect_on_a_bank_is_refused(tmp_path: Path) -> None:
     config = ImageLearning.Config(data=written(tmp_path, np.arange(20) % 2), model=FEW)
-    told = "model=ImageBank, which is computed at once"
+    told = "model=ImageBank, which is fitted in closed form"
     with refused(ValueError, f"augmentation has no effect with {told}"):
         dataclasses.replace(config, augmentation=Augmentation.Config(shift=0.1))
     with refused(ValueError, f"valid_fraction=0.3 has no effect with {told}"):

@@ -146,7 +146,8 @@ def test_clouds_with_numbers_keep_their_size_and_how_they_lie(tmp_path: Path) ->
     assert machine.model.turns == "none"
     recommended: Any = asked.recommended("small", epochs=5)[0]
     told = (
-        "epochs=5 takes a network; without it there is a cloud machine, computed at once and better on up to 500 clouds"
+        "epochs=5 takes a network; without it there is a cloud machine, fitted in closed form and better on up to 500 "
+        "clouds"
     )
     assert (asked.recommended("small").notes, asked.recommended("small", epochs=5).notes) == ((), (told,))
     assert recommended.sizes

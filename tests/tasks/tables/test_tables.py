@@ -304,7 +304,7 @@ def test_the_command_says_what_it_makes_of_columns_and_learns(
     assert "to predict: price; numbers: rooms, area; dates: sold; categories: town; texts: note" in out
     assert "left out: Id, which counts the rows" in out
     assert "48 examples to learn from, 0 for validation and 12 for testing" in out
-    assert "fitted at once" in out
+    assert "fitted in closed form" in out
 
 
 def test_what_it_learnt_is_right(run: Path) -> None:

@@ -165,22 +165,24 @@ class Forecasting(SplitTask[WindowSet]):
 
         Args:
             data: a .csv, .parquet, .ts or .npz file of one or several long series, without labels.
-            horizon: samples that are predicted. None: a season, or without one 10; at most half of the test part.
-            context: samples that are seen before them. None: three times the season or the horizon, whichever is more,
-                at most a third of the training part of the shortest series; a model that is computed at once may suit
-                a longer one, up to nine times as long.
-            channels: those that are predicted; (): all but those that are known. The others are seen.
-            known: those whose values are known ahead too, over the horizon, such as prices, promotions and holidays. To
-                predict, the file holds them in further rows, whose cells of channels that are predicted are empty.
-            season: samples after which a series is like itself. None: of dates a day for steps below one, a week for
-                days, a year for weeks and months; else by autocorrelation; 1: there is none.
-            quantiles: such as 0.1 0.5 0.9, which are predicted in place of the mean.
-            base: by how much answers are counted from what level, slope and season of up to 400 samples say, in place
-                of the last value: from 0 to 1. None: 0, or of a model that is computed at once what suits.
-            scale: what a window is divided by: its own deviation, or that of training. Its last value is subtracted.
-            num_windows: of a split, at most; of more than these every second is taken, every third, and so on.
-            model: of the samples of a window a linear function in closed form, to which features of filters can be
-                added (num_groups, num_thresholds), or a network that learns by steps.
+            horizon: number of samples to predict. None: a season, or 10 without one; at most half of the test part.
+            context: number of samples before them that are read. None: three times the season or the horizon, whichever
+                is longer, at most a third of the training part of the shortest series; for a model that is fitted in
+                closed form up to nine times as many.
+            channels: channels to predict; (): all but the known ones. The others are only read.
+            known: channels whose values are known ahead, over the horizon, such as prices, promotions and holidays. To
+                predict, the file holds them in further rows, whose cells of predicted channels are empty.
+            season: period in samples. None: of dates a day for steps shorter than a day, a week for days, a year for
+                weeks and months; else by autocorrelation. 1: none.
+            quantiles: levels, such as 0.1 0.5 0.9, to predict in place of the mean.
+            base: share, from 0 to 1, of a forecast by level, slope and season from up to 400 samples in the base
+                forecast, whose rest is the last value. None: 0, or for a model that is fitted in closed form the share
+                with the smallest errors.
+            scale: divisor of a window: its own standard deviation, or that of training. Its last value is subtracted.
+            num_windows: most windows of a split; of more, every second is taken, every third, and so on.
+            model: in closed form a linear function of a window and a kernel machine on its last samples, to which
+                features of filters can be added (bank.num_groups, bank.num_thresholds), or a network that learns by
+                steps.
         """
 
         data: str = ""

@@ -102,8 +102,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 no folds.
             fold: index of the test fold, from 0 on; refused without folds.
             inputs: the inputs that are computed from each graph; positions are for networks.
-            model: a closed-form model of neighbourhoods, or with a kernel and trees, which is fitted to the training
-                graphs at once; or a network.
+            model: a bank of neighbourhoods, alone or with a kernel and trees, which is fitted to the training graphs
+                in closed form, or a network.
         """
 
         data: str = ""

@@ -86,8 +86,8 @@ class PairSet(Examples):
 class LinkLearning(OneGraphTask[PairSet]):
     """A model of one graph that predicts which nodes an edge joins, from edges beside pairs without one.
 
-    The edges are split, and the model sees those of the training split alone. A machine, which is computed at once,
-    reads numbers of each pair; see `models.LinkMachine`. What is computed of the graph for a network is of these edges
+    The edges are split, and the model sees those of the training split alone. A machine, fitted in closed form, reads
+    numbers of each pair; see `models.LinkMachine`. What is computed of the graph for a network is of these edges
     too, and a training step does not see the edges of its own batch. What the network gives of both nodes makes the
     score of a pair: the product of one half of their codes less the squared distance of the other (Hoff, Raftery and
     Handcock, 2002), a bias of each, the walks between them, which count as much as the network says at both, and a
@@ -170,7 +170,7 @@ class LinkLearning(OneGraphTask[PairSet]):
                 may_have and not of_networks and not computed and effort.epochs is None
             ):
                 return self._recommended_machine(effort)
-            instead = "a link machine, computed at once and better"
+            instead = "a link machine, fitted in closed form and better"
             names = (*_OF_NETWORKS, *(("inputs",) if computed else ()))
             note = note_on_network(self, default, names, effort, instead) if may_have else None
             task = self.build()

@@ -180,7 +180,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             is_open = is_free and not self._inputs_of_networks
             suits = task.target.kind == "number" or not has_features or task.num_train <= MOST_OF_MACHINE
             instead = (
-                "a node machine, computed at once and better on numbers, on nodes without features, and on up to "
+                "a node machine, fitted in closed form and better on numbers, on nodes without features, and on up to "
                 f"{MOST_OF_MACHINE} labelled nodes"
             )
             note = note_on_network(self, default, ("valid_fraction",), effort, instead) if is_open and suits else None

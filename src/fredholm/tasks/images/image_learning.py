@@ -216,7 +216,7 @@ class ImageLearning(TargetTask[ImageDataset]):
                 check_count("images", "stem_depth", self.stem_depth, 0)
             if not self.model.learns_by_steps:
                 because, instead = (
-                    f"model={class_name(self.model)}, which is computed at once",
+                    f"model={class_name(self.model)}, which is fitted in closed form",
                     "take a model that learns by steps",
                 )
                 if self.augmentation != Augmentation.Config():
@@ -281,7 +281,7 @@ class ImageLearning(TargetTask[ImageDataset]):
             if not self._may_have_bank(task, effort):
                 return None
             names = ("augmentation", "valid_fraction", "patch_size", "stem_depth", "position_frequencies")
-            instead = f"a bank of patches, computed at once and better on up to {MOST_OF_BANK} images"
+            instead = f"a bank of patches, fitted in closed form and better on up to {MOST_OF_BANK} images"
             return note_on_network(self, ImageLearning.Config(), (*names, "position_sigma"), effort, instead)
 
         def _recommended_at_once(self, task: "ImageLearning", effort: Effort) -> Recommended:

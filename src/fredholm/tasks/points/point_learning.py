@@ -144,7 +144,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             label_smoothing: share of each label that is spread over all classes.
             votes: copies of a cloud whose probabilities are averaged in evaluation and prediction: the cloud itself,
                 and copies that are drawn and changed as in training, the same each time.
-            model: a network on the points, or a closed-form machine that is fitted to the training clouds at once.
+            model: a network on the points, or a machine that is fitted to the training clouds in closed form.
         """
 
         data: str = ""
@@ -220,7 +220,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         def _note_on_network(self, effort: Effort) -> str | None:
             """See `note_on_network`, for clouds that a machine may be recommended for."""
             names = ("align", "augmentation", *_FOR_NETWORKS, "label_smoothing")
-            instead = f"a cloud machine, computed at once and better on up to {FEW_CLOUDS} clouds"
+            instead = f"a cloud machine, fitted in closed form and better on up to {FEW_CLOUDS} clouds"
             return note_on_network(self, PointLearning.Config(), names, effort, instead)
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
