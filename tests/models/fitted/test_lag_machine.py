@@ -6,8 +6,10 @@ from torch import Tensor
 
 from fredholm.encoders import SeriesBatch
 from fredholm.models import FilterBank, LagMachine, SeriesSampling
+from fredholm.models.fitted import second_reading
 from fredholm.models.fitted.ridge_head import ScoreRecorder
-from fredholm.tasks.targets import ClassTarget, NumberTarget
+from fredholm.tasks.forecasts.gain import ShrunkTarget
+from fredholm.tasks.targets import NumberTarget
 from tests.refusals import refused
 
 LINEAR = FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=8)
@@ -77,27 +79,25 @@ def test_a_linear_series_is_predicted_by_the_linear_function_alone() -> None:
     torch.testing.assert_close(built(inputs), bank(inputs))
 
 
-def test_outputs_are_the_readout_of_both_scores() -> None:
-    """Also where the scores of one alone would have no gain, as those of classes by chance."""
-    inputs, wanted = windows(tent(160))
-    classes = (wanted[:, 0] > 0.5).long()
-    target, groups = ClassTarget(names=("low", "high")), torch.arange(len(inputs)) // 20
-    built, alone = machine(num_outputs=2), machine(num_outputs=2)
-    for each in (built, alone):
-        torch.manual_seed(1)
-        left_out = each.fit([(SeriesBatch(inputs), classes)], target, groups=groups)
-    share = float(built.second.gain[1, 0] / built.second.gain[:, 0].sum())
-    assert share > 0
-    of_bank, of_kernel = ScoreRecorder(target), ScoreRecorder(target)
+def test_a_part_that_is_useless_alone_keeps_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The readout is that of both scores; that of the linear function alone has the gain 0 here."""
+    inputs, wanted = windows(tent(160) - 0.5)
+    groups = torch.arange(len(inputs)) // 20
+    built, alone = machine(), machine()
+    alone.bank.fit([(SeriesBatch(inputs), wanted)], ShrunkTarget(ONE, None), groups=groups)
+    assert not alone.bank.head.weight.any()
+    monkeypatch.setattr(second_reading, "SHARES", (0.0, 0.5))
     torch.manual_seed(1)
-    alone.bank.fit([(SeriesBatch(inputs), classes)], of_bank, groups=groups)
-    alone.second.machine.fit(alone.coordinates(inputs), classes, of_kernel, groups=groups)
-    scores = torch.lerp(of_bank.scores, of_kernel.scores, share)
-    readout = target.readout(scores, classes)
-    torch.testing.assert_close(left_out, readout(scores), rtol=1e-5, atol=1e-5)
-    outputs = (1 - share) * alone.bank(inputs) + share * alone.second.machine(alone.coordinates(inputs))
-    expected = readout.gain * outputs.detach() + readout.shift
-    torch.testing.assert_close(built(inputs).detach().double(), expected.double(), rtol=1e-4, atol=1e-4)
+    left_out = built.fit([(SeriesBatch(inputs), wanted)], ShrunkTarget(ONE, None), groups=groups)
+    of_bank, of_kernel = ScoreRecorder(ONE), ScoreRecorder(ONE)
+    torch.manual_seed(1)
+    alone.bank.fit([(SeriesBatch(inputs), wanted)], of_bank, groups=groups)
+    alone.second.machine.fit(alone.coordinates(inputs), wanted, of_kernel, groups=groups)
+    assert built.second.gain.tolist() == [[0.5], [0.5]]
+    torch.testing.assert_close(left_out, 0.5 * of_bank.scores + 0.5 * of_kernel.scores)
+    assert alone.bank.head.weight.any()
+    outputs = 0.5 * alone.bank(inputs) + 0.5 * alone.second.machine(alone.coordinates(inputs))
+    torch.testing.assert_close(built(inputs), outputs)
 
 
 def test_single_series_and_refusals() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fredholm.encoders.series import SeriesBatch
-from fredholm.models import CKCNN, FilterBank
+from fredholm.models import CKCNN, FilterBank, LagMachine
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting, Task
 from fredholm.tasks.forecasts import find_season, forecasting, open_long
@@ -385,6 +385,18 @@ def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypa
     told |= {72: 2.0, 144: 1.0}
     assert chosen_context(config) == 144
     assert asked == [(72, 144), (144, 144)]
+
+
+def test_context_and_base_are_chosen_by_the_linear_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Forecasting.Config(data=str(with_weekends(tmp_path)))
+    linear = dataclasses.replace(config, model=LagMachine.Config().bank)
+
+    def fit(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a kernel is fitted")
+
+    monkeypatch.setattr(LagMachine, "fit", fit)
+    found, expected = (each.recommended("small").config for each in (config, linear))
+    assert found == dataclasses.replace(expected, model=LagMachine.Config())
 
 
 @pytest.mark.parametrize("few", [39, 40])
