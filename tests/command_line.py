@@ -1,5 +1,6 @@
 """The command line, called in this process or in one of its own."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -79,6 +80,7 @@ class Started:
     ) -> None:
         (out, to_out), (err, to_err) = os.pipe(), os.pipe()
         given = [str(argument) for argument in arguments], folder, limit, leads_group, environment or {}, forks_spawned
+        self._leads_group = leads_group
         self._process = FORKS.Process(target=_become_command, args=(*given, DupFd(to_out), DupFd(to_err)))
         self._process.start()
         for descriptor in (to_out, to_err):
@@ -99,9 +101,16 @@ class Started:
         """Ends it at once."""
         self.send_signal(signal.SIGKILL)
 
+    def _kill_all(self) -> None:
+        """Ends it and the rest of its group, which may outlive it and hold its streams."""
+        self.kill()
+        if self._leads_group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
     def finish(self, timeout: float = 300) -> tuple[int, str, str]:
         """The exit code, and what was printed to both streams, once the process has ended."""
-        alarm = threading.Timer(timeout, self.kill)
+        alarm = threading.Timer(timeout, self._kill_all)
         alarm.start()
         with ThreadPoolExecutor(2) as pool, self.stdout, self.stderr:
             out, err = pool.map(lambda stream: stream.read(), (self.stdout, self.stderr))

@@ -1,7 +1,10 @@
 import multiprocessing
 import multiprocessing.resource_sharer
+import os
+import select
 import signal
 import socket
+import threading
 import time
 from multiprocessing.connection import Connection
 from types import FrameType
@@ -183,3 +186,30 @@ def test_one_shard_is_all_examples_alike() -> None:
     found = shuffled(50, torch.Generator().manual_seed(0), torch.tensor([50]))
     assert sorted(found.tolist()) == list(range(50))
     assert (found.diff() != 1).double().mean() > 0.8
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_worker_that_waits_for_a_lock_ends_with_its_run() -> None:
+    forks = multiprocessing.get_context("fork")
+    read, write = os.pipe()
+
+    def wait_for_ever() -> None:
+        batches_module._prepare_worker(0)
+        os.write(write, b".")
+        held = threading.Lock()
+        held.acquire()
+        held.acquire()
+
+    def run() -> None:
+        forks.Process(target=wait_for_ever).start()
+        time.sleep(60)
+
+    process = forks.Process(target=run)
+    process.start()
+    os.close(write)
+    assert os.read(read, 1) == b"."
+    process.kill()
+    process.join()
+    assert select.select([read], [], [], 20)[0]  # the worker held its other end
+    assert os.read(read, 1) == b""
+    os.close(read)

@@ -4,6 +4,7 @@ import contextlib
 import math
 import multiprocessing
 import multiprocessing.process
+import os
 import signal
 import sys
 import threading
@@ -193,7 +194,7 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
         sampler=range(start, len(batches)),
         num_workers=num_workers,
         pin_memory=pin_memory,
-        worker_init_fn=_leave_stopping_to_the_run,
+        worker_init_fn=_prepare_worker,
         generator=torch.Generator(),
     )
     if not num_workers:
@@ -220,11 +221,20 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
         raise LostWorkerError(f"a process that makes batches was lost (process {lost.pid}: {exit_reason(lost)})")
 
 
-def _leave_stopping_to_the_run(worker: int) -> None:
+def _prepare_worker(worker: int) -> None:
+    """Leaves stopping to the run, with which the worker ends."""
     # Again here, for workers that are not forked.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     # A run that stops while it receives a tensor hangs up; Python's serving thread would print that.
     sys.excepthook = _report_but_hanging_up
+    # torch's own watchdog does not run while a worker waits for a lock, which a killed run may have held.
+    if (run := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_after, args=(run,), daemon=True).start()
+
+
+def _end_after(run: multiprocessing.process.BaseProcess) -> None:
+    run.join()
+    os._exit(1)
 
 
 def _report_but_hanging_up(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
