@@ -118,11 +118,6 @@ def typed_settings(options: Sequence[str], owner: str) -> list[str]:
     return [re.sub(r"(^|\.)no_", r"\1", name.replace("-", "_")) for name in named]
 
 
-def names_model(settings: Sequence[str]) -> bool:
-    """Whether settings of a task (`typed_settings`) name its model or a setting of the model."""
-    return any(name.partition(".")[0] == "model" for name in settings)
-
-
 def refuse_unknown_homes(words: Sequence[str]) -> None:
     """Raises a ValueError where a word, or the text behind an option's =, begins with the home of an unknown user."""
     for word in (part for option in words for part in option.split("=", 1)):

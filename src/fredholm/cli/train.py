@@ -22,14 +22,13 @@ from fredholm.cli.parsing import (
     Flag,
     check_minutes,
     check_seeds,
-    names_model,
     parse,
     refuse_unknown_homes,
     typed_settings,
 )
 from fredholm.distributed.processes import Processes, is_restarted, joined, leave, num_started
 from fredholm.tasks import TASKS
-from fredholm.tasks.schedule import Preset, Schedule
+from fredholm.tasks.schedule import Preset, Schedule, names_model
 from fredholm.tasks.task import Task, inherited_settings
 from fredholm.training.batches import LostWorkerError
 from fredholm.training.config import TrainingConfig

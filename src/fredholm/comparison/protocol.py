@@ -14,7 +14,7 @@ from fredholm._settings import check_count, check_number, check_seed, filled, wi
 from fredholm.models.kernel_configs import KernelConfig
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
-from fredholm.tasks.schedule import Preset, Schedule
+from fredholm.tasks.schedule import Preset, Schedule, names_model
 from fredholm.tasks.task import Task
 from fredholm.training.config import TrainingConfig
 from fredholm.training.learner import NonFiniteError
@@ -173,7 +173,7 @@ class Protocol:
         if isinstance(given, str):
             return given
         try:
-            keeps = any(name.partition(".")[0] == "model" for name in self._given("task"))
+            keeps = names_model(self._given("task"))
             recommended = given.task.recommended(self.request.preset, keeps_model=keeps)
             if recommended.schedule.epochs and self._epochs is not None:  # a model in closed form has no epochs
                 recommended = given.task.recommended(self.request.preset, epochs=self._epochs, keeps_model=keeps)

@@ -1,7 +1,7 @@
 """Training schedules and model widths that follow from the size of the data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal, NamedTuple, final
 
@@ -19,7 +19,12 @@ class Effort(NamedTuple):
     epochs: int | None = None
     """Requested epochs; None: as many as suit the data."""
     keeps_model: bool = False
-    """Whether the kind of model was chosen, and stays, even if it is the default."""
+    """Whether the kind of model was chosen, and stays, even if it is the default; see `names_model`."""
+
+
+def names_model(settings: Iterable[str]) -> bool:
+    """Whether given settings of a task, such as model.dropout, name its model or a setting of the model."""
+    return any(name.partition(".")[0] == "model" for name in settings)
 
 
 def note_on_network(config: object, default: object, names: Sequence[str], effort: Effort, instead: str) -> str | None:
