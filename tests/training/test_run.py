@@ -530,7 +530,7 @@ def test_an_end_that_is_past_is_refused_and_changes_nothing(tmp_path: Path) -> N
     for name, other, told in (
         ("a", toy_run(epochs=2), "a has learnt for 3 epochs, and training.epochs is 2; pass more"),
         ("a", altered(toy_run(), training={"patience": 9}), "a has learnt for 3 epochs, and training.epochs is 3"),
-        ("fitted", altered(fitted, training={"epochs": 3}), "epochs=3 has no effect with a model that is computed"),
+        ("fitted", altered(fitted, training={"epochs": 3}), "epochs=3 has no effect with a model that is fitted"),
     ):
         with pytest.raises(ValueError, match=told):
             run(tmp_path / name, other, resume=True)
