@@ -55,12 +55,21 @@ def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             code.replace_self(nodes.reference("", "", code.deepcopy(), internal=True, refuri=uri))
 
 
-def join_names(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Keep the names of an entry such as `weight_ih, weight_hh` together: Sphinx would take the first for a type."""
+def mend_fields(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Undo what Napoleon reads into docstrings that hold no types.
+
+    Names of one entry such as `weight_ih, weight_hh` stay together: Sphinx would take the first for a type. An
+    attribute's first line such as `Number of points: all of them` stays a sentence, not a type and its description.
+    """
     lines[:] = [re.sub(r"^:(ivar|param) [\w, ]+:", lambda field: field[0].replace(", ", ","), line) for line in lines]
+    if what in ("attribute", "property"):
+        starts = [line.removeprefix(":type: ") for line in lines if line.startswith(":type: ")]
+        if starts:
+            described = [line for line in lines if not line.startswith(":type: ")]
+            lines[:] = [f"{starts[0]}: {described[0]}", *described[1:]]
 
 
 def setup(app: Sphinx) -> None:
     """Connect what this file adds to Sphinx."""
     app.connect("doctree-resolved", link_names)
-    app.connect("autodoc-process-docstring", join_names, priority=900)  # after napoleon
+    app.connect("autodoc-process-docstring", mend_fields, priority=900)  # after napoleon

@@ -74,6 +74,16 @@ def test_tables_are_tables(site: Path) -> None:
     assert [page.name for page in sorted(site.rglob("*.html")) if rule.search(page.read_text())] == []
 
 
+def test_the_reference_has_no_warnings(tmp_path: Path) -> None:
+    """The one part of `make docs`, which stops at a warning, that `site` leaves out."""
+    places = ["-c", str(DOCS), str(DOCS / "reference"), str(tmp_path)]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "text", *places]
+    built = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    entry = (tmp_path / "encoders.txt").read_text()
+    assert re.search(r"num_centres: .*\n\n +Number of points of the signal: farthest-point sampling", entry)
+
+
 def test_the_reference_says_what_a_kernel_is_built_from(tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "index.rst").write_text("kernels\n=======\n\n.. autoclass:: fredholm.kernels.Convolution\n")

@@ -115,8 +115,8 @@ class TableLearning(TargetTask[TableSet]):
             texts: columns that are texts even if their words repeat often.
             ignore: columns that are not read.
             columns: names of all columns of .csv and .tsv files that have no header.
-            target: kind of the answers: a class, several labels separated by |, or a number; None: a number if all are
-                numbers and one is not whole, or more than 20 whole ones differ, else a class; for several columns,
+            target: kind of the answers: a class, several labels separated by `|`, or a number; None: a number if all
+                are numbers and one is not whole, or more than 20 whole ones differ, else a class; for several columns,
                 labels if all are 0 or 1, else numbers.
             tokens: the tokenizer of texts.
             image_size: height and width to scale images to; None: their common size, or one that suits most.

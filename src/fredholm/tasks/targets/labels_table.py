@@ -31,7 +31,7 @@ def labelled_files(root: Path, what: str, kind: Kind | None = None, *, instead: 
     """Reads the table of a folder; column names may be in any case.
 
     `file` is the path of a file relative to the folder, without `..`. `label` is its class, a number, or its labels
-    separated by |; or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns
+    separated by `|`; or else all other columns are numbers, or labels of 0 and 1 (see `answers_of_cells`). The columns
     `split`, `group` and `time` are optional (see `marks_of_cells`).
 
     Args:

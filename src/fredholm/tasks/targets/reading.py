@@ -39,7 +39,7 @@ def answers_of_cells(
 ) -> Answers:
     """Reads the targets in one or several columns.
 
-    One column holds classes, numbers, or labels separated by |, none in an empty cell. Several columns hold a number
+    One column holds classes, numbers, or labels separated by `|`, none in an empty cell. Several columns hold a number
     each or, where all cells are 0 and 1, mark whether a row has the label that the column is named after.
 
     Args:
