@@ -35,8 +35,8 @@ from fredholm.kernels import FeatureFactorised
 class FeatureSum(Route[FeatureFactorised]):
     """For `FeatureFactorised` kernels: O(N·w·d) time; S = Σ_j ω_j h_j ⊗ u_j and T = mix(S) once, h_i T at every query.
 
-    Features are computed chunk by chunk, and again in the backward pass: memory is O(N·C) for any rank. In low precision
-    features are rounded, and sums are kept in float32.
+    Features are computed chunk by chunk, and again in the backward pass: memory is O(N·C) for any rank. In low
+    precision features are rounded, and sums are kept in float32.
 
     Args:
         chunk_elements: number of features that exist at one time; None: 2^19 on a CPU, 2^26 elsewhere.
