@@ -355,6 +355,7 @@ def _image_texts(folder: Path) -> Subject:
         | {"images_apart": SWITCH, "shuffle_images": SWITCH, "label_smoothing": (0.1,)}
         | {"augmentation": (ImageChanges.Config(shift=0.2),)}
         | {"image_run": ("there",), "text_run": ("there",), "model": (dataclasses.replace(model, depth=2), streams)}
+        | {"table_machine": (6,)}
         | OF_TARGETS,
         task,
         make=lambda **settings: ImageTextLearning.Config(**settings).build(),
@@ -365,6 +366,7 @@ def _image_texts(folder: Path) -> Subject:
             "images alone": {"modalities": "image", "tokens": Tokens()},
             "texts alone": {"modalities": "text", "patch_size": 16},
             "two streams": {"model": streams},
+            "a table machine": {"table_machine": 6},
             "apart": {"images_apart": True},
             "no positions": {"position_frequencies": 0},
         },

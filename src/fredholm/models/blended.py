@@ -160,8 +160,9 @@ class BlendedImageTexts(Blended[SavedModel, TableMachine]):
         """Texts with images to outputs `(B, num_outputs)`."""
         return self._answer(inputs)
 
-    def answer_fitted(self, inputs: ImageTextBatch) -> Tensor:
+    def answer_fitted(self, *given: ImageTextBatch) -> Tensor:
         """See `Blended.answer_fitted`."""
+        (inputs,) = given
         return self.fitted(self.row(inputs))
 
     def row(self, inputs: ImageTextBatch) -> TableBatch:

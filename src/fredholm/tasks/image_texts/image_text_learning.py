@@ -120,7 +120,11 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     command: ClassVar[str] = "image-text"
     predicts = Kinds(suffixes=(*JSONL_SUFFIXES, ".npz"), has_parts=True)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, TwoStream.Config, *KERNELS, *TARGETS)
+    parts: ClassVar[tuple[type, ...]] = (
+        *(ITNet.Config, InfViT.Config, TwoStream.Config, NGramBank.Config),
+        *KERNELS,
+        *TARGETS,
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
