@@ -40,10 +40,12 @@ def config(data: str, **settings: Any) -> ImageTextLearning.Config:
 
 @pytest.fixture(autouse=True)
 def few_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no trees, so that a machine is fitted quickly."""
     small = ImageBank.Config(num_filters=4)
     monkeypatch.setattr(
         ImageBank.Config, "build", lambda _, size, channels, outputs: ImageBank(size, channels, outputs, small)
     )
+    monkeypatch.setattr(image_text_learning, "affordable_trees", lambda *_: 0)
 
 
 def test_a_run_has_a_machine_where_a_validation_split_can_choose_its_share(
