@@ -49,13 +49,13 @@ FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational",
 FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
 SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
 """Candidate smoothings of splines, of which the training functions choose."""
-LENGTHS = (0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
+LENGTHS = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Candidate lengths of a covariance, in units of the frame, in which samples have a root mean square size of 1."""
 NOISES = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
 """Candidate smoothings with a covariance; lengths are compared at the second and the fifth."""
 COVARIANCES: tuple[RadialName, ...] = ("exponential", "matern32", "matern52", "gaussian")
-TRIED = 32
-"""Number of training functions that choose the spline."""
+TRIED, TRIED_FIRST = 32, 8
+"""Numbers of training functions that choose the spline, and the length of each covariance."""
 MOST_SHOWN = 256
 """Largest default number of input samples of a function."""
 CHUNK = 16
@@ -211,11 +211,10 @@ class FieldLearning(SplitTask[FieldSet]):
             if is_own:
                 config = filled(config, [default], shown=max(1, min(count // 2, MOST_SHOWN)))
             samples = min(count, config.shown or count)
-            if is_own and not config.refine_steps:
-                if config.spline is None:
-                    smoothing, radial = task._best_spline(samples)
-                    of_radial: dict[str, Any] = {"spline_kernel": radial.name, "spline_length": radial.length}
-                    config = dataclasses.replace(config, spline=smoothing, **of_radial)
+            if is_own and not config.refine_steps and config.spline is None:
+                smoothing, radial = task._best_spline(samples)
+                of_radial: dict[str, Any] = {"spline_kernel": radial.name, "spline_length": radial.length}
+                config = dataclasses.replace(config, spline=smoothing, **of_radial)
             # the samples have a root mean square size of 1, a box then has sides of about 2 √3
             fastest = math.pi * samples ** (1 / len(task.facts.coordinates)) / (2 * 3**0.5)
             sizes = {"width": 32 if effort.preset == "small" else 64, "omega_0": round(min(max(fastest, 1.0), 30.0), 1)}
@@ -396,10 +395,10 @@ class FieldLearning(SplitTask[FieldSet]):
         return self._through_samples(placed, batch)
 
     def _through_samples(self, placed: PlacedField, batch: Batch) -> PlacedField:
-        smoothing, samples = self.config.spline, (batch["pos"], batch["values"], batch["mask"])
-        return (
-            placed if smoothing is None else splined(placed, *samples, smoothing=smoothing, radial=self.config.radial)
-        )
+        config, samples = self.config, (batch["pos"], batch["values"], batch["mask"])
+        if config.spline is None:
+            return placed
+        return splined(placed, *samples, smoothing=config.spline, radial=config.radial)
 
     @torch.no_grad()
     def _best_spline(self, shown: int) -> tuple[float, Radial]:
@@ -411,19 +410,24 @@ class FieldLearning(SplitTask[FieldSet]):
             parameter.zero_()
         part = train.select(torch.arange(min(len(train), TRIED)))
         batch = self._batch(draw_samples(part.given, shown, torch.Generator().manual_seed(0)), part.targets)
-        samples, placed = (batch["pos"], batch["values"], batch["mask"]), self._place(model, batch)
 
-        def error(smoothing: float, radial: Radial) -> float:
-            found = splined(placed, *samples, smoothing=smoothing, radial=radial)(batch["wanted_pos"])
-            return float(self._errors(found, batch).mean())
+        def best(
+            smoothings: Sequence[float], radials: Iterable[Radial], count: int = TRIED
+        ) -> tuple[float, float, Radial]:
+            some = {name: each[:count] for name, each in batch.items()}
+            samples, placed = (some["pos"], some["values"], some["mask"]), self._place(model, some)
 
-        def best(smoothings: Iterable[float], radials: Iterable[Radial]) -> tuple[float, float, Radial]:
+            def error(smoothing: float, radial: Radial) -> float:
+                found = splined(placed, *samples, smoothing=smoothing, radial=radial)(some["wanted_pos"])
+                return float(self._errors(found, some).mean())
+
             found = ((error(smoothing, radial), smoothing, radial) for radial in radials for smoothing in smoothings)
             return min(found, key=lambda each: each[0])
 
         tried = [best(SMOOTHINGS, [Radial()])]
         for name in COVARIANCES:
-            radial = best((NOISES[1], NOISES[4]), [Radial(name=name, length=length) for length in LENGTHS])[2]
+            radials = (Radial(name=name, length=length) for length in LENGTHS)
+            _, _, radial = best((NOISES[1], NOISES[4]), radials, TRIED_FIRST)
             tried.append(best(NOISES, [radial]))
         _, smoothing, radial = min(tried, key=lambda each: each[0])
         return smoothing, radial
