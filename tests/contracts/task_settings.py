@@ -803,6 +803,8 @@ def _fields(folder: Path) -> Subject:
             "refine_steps": (2,),
             "refine_rate": (0.1,),
             "spline": (0.0, 1.0),
+            "spline_kernel": ("exponential", "matern32", "matern52", "gaussian"),
+            "spline_length": (0.5,),
             "model": (dataclasses.replace(model, depth=2),),
         }
         | {"answer": (Answer(grid=(2, 2)),)},
@@ -814,6 +816,7 @@ def _fields(folder: Path) -> Subject:
             "sum": {"field": "sinusoidal"},
             "some shown": {"shown": 3},
             "refined": {"refine_steps": 2},
+            "kriging": {"spline": 0.1, "spline_kernel": "matern32", "spline_length": 1.0},
             "a split of its own": {"data": str(folder / "own.npz")},
         },
     )

@@ -255,6 +255,11 @@ def field(built: fields.Field) -> Iterator[object]:
     yield from (parameters, built.sizes(), built(parameters, noise(5, built.pos_dim)))
 
 
+def radial(built: fields.Radial) -> Iterator[object]:
+    yield built.values(noise(3, 2))
+    yield from built.slopes(noise(3).abs())
+
+
 def frame(built: fields.Frame) -> Iterator[object]:
     """Of a skewed set, a symmetric one and a flat one."""
     symmetric = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.5], [0.0, -0.5]])
@@ -1283,8 +1288,16 @@ FIELDS = [
     Subject(
         fields.SplinedField,
         {"field": Made(lambda: fields.SinusoidalField(2, num_terms=4)), "num_nodes": 3},
-        {"field": (Made(lambda: fields.SinusoidalField(2, num_terms=3)),), "num_nodes": (4,)},
+        {"field": (Made(lambda: fields.SinusoidalField(2, num_terms=3)),), "num_nodes": (4,)}
+        | {"radial": (fields.Radial(name="gaussian", length=1.0),)},
         field,
+    ),
+    Subject(
+        fields.Radial,
+        {"name": "matern52", "length": 1.0},
+        {"name": ("exponential", "matern32", "gaussian"), "length": (2.0,)},
+        radial,
+        modes={"cubic": {"name": "cubic", "length": None}},
     ),
     Subject(fields.Rotational, {}, SIGNS, frame, modes={"averaged": {"average": True}}),
     Subject(fields.Affine, {}, SIGNS, frame, modes={"averaged": {"average": True}}),
