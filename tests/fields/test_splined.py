@@ -199,7 +199,7 @@ def test_refusals() -> None:
             fields.splined(placed(x, fields.Isotropic()), x, x[..., :1], smoothing=smoothing)
     with refused(ValueError, "num_nodes"):
         fields.SplinedField(fields.SIREN(2), 0)
-    with refused(ValueError, "fields.Radial: length is None; expected a finite number above 0 for gaussian"):
+    with refused(ValueError, "fields.Radial: length is None, and name 'gaussian'; expected a finite length above 0"):
         fields.Radial(name="gaussian")
-    with refused(ValueError, "fields.Radial: length is 0.5, and the cubic has none; leave it out"):
+    with refused(ValueError, "fields.Radial: length is 0.5, and name 'cubic', which has none; leave it out"):
         fields.Radial(length=0.5)

@@ -43,10 +43,10 @@ class Radial:
         if self.name not in get_args(RadialName):
             raise ValueError(f"fields.Radial: name is {self.name!r}; expected one of {', '.join(get_args(RadialName))}")
         if self.name == "cubic" and self.length is not None:
-            raise ValueError(f"fields.Radial: length is {self.length}, and the cubic has none; leave it out")
+            raise ValueError(f"fields.Radial: length is {self.length}, and name 'cubic', which has none; leave it out")
         if self.name != "cubic" and not 0 < (self.length or 0.0) < math.inf:
             raise ValueError(
-                f"fields.Radial: length is {self.length}; expected a finite number above 0 for {self.name}"
+                f"fields.Radial: length is {self.length}, and name {self.name!r}; expected a finite length above 0"
             )
 
     @property
