@@ -495,7 +495,10 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         classes, count = self.target.output_names, self._facts.num_images
         if self.config.images_apart:
             classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
-        return head_entry_names(model, classes)
+        if not isinstance(model, BlendedImageTexts):
+            return head_entry_names(model, classes)
+        of_network = head_entry_names(model.network, classes)
+        return {f"network.{name}": axes for name, axes in of_network.items()}
 
     def check_packages(self) -> None:
         """See `Task.check_packages`: changes of images need kornia."""
