@@ -136,7 +136,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 refuse_idle("", type(self), because, _NETWORK, valid_fraction=self.valid_fraction)
             because = f"model={type(self.model).__qualname__.removesuffix('.Config')}, which reads features alone"
             names = (*_OF_NETWORKS, *(() if self.inputs.positions == "none" else ("positions",)))
-            refuse_idle("inputs", GraphInputs, because, _NETWORK, **{name: getattr(self.inputs, name) for name in names})
+            given = {name: getattr(self.inputs, name) for name in names}
+            refuse_idle("inputs", GraphInputs, because, _NETWORK, **given)
 
         @property
         def inputs_read(self) -> GraphInputs:
