@@ -157,6 +157,7 @@ def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
         (["a", "b"], "could not convert string to float"),
         ([np.zeros((2, 30)), np.zeros(40)], "series 1 of X has 1 channels, series 0 has 2"),
         (SEEN[:, :5], "expected context="),
+        (SEEN.T[:, :2], "90 series of at most 2 samples, fewer than a horizon of"),
         (pd.DataFrame(SEEN.T, index=pd.date_range("2026-01-01", periods=T)), "times as rows, but each row would be"),
     ],
 )

@@ -1,6 +1,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
@@ -111,6 +112,10 @@ def test_series_are_alike_in_every_form() -> None:
     one = whole[:, 0]
     np.testing.assert_array_equal(
         brief("series", one).predict_proba(one), brief("series", one[:, None]).predict_proba([*one])
+    )
+    column = pd.DataFrame({"pulse": one.astype(float).tolist()})["pulse"]
+    np.testing.assert_array_equal(
+        brief("series", [*one.astype(float)]).predict_proba(column), brief("series", column).predict_proba(column)
     )
 
 

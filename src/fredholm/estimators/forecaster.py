@@ -75,6 +75,12 @@ class SeriesForecaster(Estimator):
         if y is not None:
             raise ValueError("y was passed beside X; leave it out: the targets are later samples of X itself")
         given = _Given.of(X)
+        most, least = max(map(len, given.series)), 1 + (self.horizon or 1)
+        if not given.is_one and most < least <= len(given.series):
+            raise ValueError(
+                f"X has {len(given.series)} series of at most {most} samples, fewer than a horizon of {least - 1} and "
+                "one to learn from; if the rows of X are times, pass X.T"
+            )
 
         def write(folder: Path) -> dict[str, Any]:
             path, offsets = folder / "series.npz", np.cumsum([0, *map(len, given.series)])
