@@ -63,7 +63,8 @@ class TableEstimator(TargetEstimator[Rows]):
 
     def _columns(self, X: Any, *, is_new: bool) -> list["_Column"]:
         """Returns the columns of X; sets the attributes that scikit-learn compares."""
-        if isinstance(X, Mapping) or hasattr(X, "collect") or hasattr(X, "column_names"):
+        is_dict = isinstance(X, Mapping) and not hasattr(X, "toarray")  # sparse matrices are refused by scikit-learn
+        if is_dict or hasattr(X, "collect") or hasattr(X, "column_names"):
             raise TypeError(
                 f"X is of type {type(X).__name__}; expected a data frame of pandas or polars, or an array (n, F)"
             )
