@@ -63,8 +63,7 @@ class TableEstimator(TargetEstimator[Rows]):
 
     def _columns(self, X: Any, *, is_new: bool) -> list["_Column"]:
         """Returns the columns of X; sets the attributes that scikit-learn compares."""
-        is_dict = isinstance(X, Mapping) and not hasattr(X, "toarray")  # sparse matrices are refused by scikit-learn
-        if is_dict or hasattr(X, "collect") or hasattr(X, "column_names"):
+        if _is_another_table(X):
             raise TypeError(
                 f"X is of type {type(X).__name__}; expected a data frame of pandas or polars, or an array (n, F)"
             )
@@ -181,6 +180,12 @@ def _from_here(cells: Sequence[str]) -> Sequence[str]:
 def _is_frame(X: Any) -> bool:
     """Whether X has named columns."""
     return hasattr(X, "columns") and hasattr(X, "shape") and hasattr(X, "__getitem__") and len(X.shape) == 2
+
+
+def _is_another_table(X: Any) -> bool:
+    """Whether X is a dictionary, a lazy frame or an Arrow table; sparse matrices are refused by scikit-learn."""
+    is_dictionary = isinstance(X, Mapping) and not hasattr(X, "toarray")
+    return is_dictionary or hasattr(X, "collect") or hasattr(X, "column_names")
 
 
 def _answer_cells(answers: Answers) -> Iterator[Sequence[Any]]:
