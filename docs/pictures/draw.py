@@ -649,8 +649,8 @@ def draw_kernel_machine() -> None:
     plane[:, 3], plane[:, 7] = torch.cartesian_prod(side, side).T
     figure, (before, after, bars) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
     for axes, weight, title in (
-        (before, torch.ones(10), "κ₁ before: all alike"),
-        (after, machine.relevance[0], "κ₁ after: the fourth counts"),
+        (before, torch.ones(10), "κ₁ before the fit"),
+        (after, machine.relevance[0], "κ₁ after the fit"),
     ):
         found = torch.exp(-(weight * plane).abs().sum(1) / machine.lengths[0]).view(81, 81)
         axes.contourf(side, side, found.T, levels=12, cmap="Blues")
@@ -658,7 +658,7 @@ def draw_kernel_machine() -> None:
     places = torch.arange(10)
     bars.bar(places - 0.2, machine.relevance[0], 0.4, color=BLUE, label="κ₁")
     bars.bar(places + 0.2, machine.relevance[1], 0.4, color=ORANGE, label="κ₂")
-    bars.set(xlabel="coordinate", ylabel="how much it counts, w")
+    bars.set(xlabel="coordinate", ylabel="relevance w")
     bars.set_xticks(places, [str(k + 1) for k in range(10)])
     bars.legend(frameon=False, fontsize=8)
     figure.savefig(HERE / "kernel_machine.png", dpi=110)
