@@ -19,8 +19,10 @@ from fredholm.models.blended import Blended
 from fredholm.operators import IntegralOperator
 from fredholm.report import build_page, kernel_pages, page, write_page
 from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
+from fredholm.report.charts import heat
 from fredholm.report.curves import training_tab
 from fredholm.report.examination import examine
+from fredholm.report.examples import _isolated
 from fredholm.report.model_card import model_card
 from fredholm.report.run_record import RunRecord, distinct_names, read_log
 from fredholm.tasks import TASKS
@@ -176,6 +178,38 @@ def test_the_worst_stand_first(run: Path) -> None:
     assert worst[0].title == asked.task.shown_example("test", int(found.indices[found.losses.argmax()])).name
     assert {card.is_wrong for card in right} == {False}
     assert all("data:image/png" in card.drawings[0] for card in (*worst, *right))
+
+
+def test_names_that_begin_alike_differ_on_an_axis() -> None:
+    import vl_convert
+
+    names = [f"class number {k}" for k in range(10, 13)] + ["a very long name of Kaunas", "a very long name of Vilnius"]
+    rows = [{"truth": a, "predicted": b, "count": 1, "share": 0.2} for a in names for b in names]
+    spec = heat(rows, ("predicted", "predicted"), ("truth", "true"), ("count", "examples"), height=300)
+    svg = vl_convert.vegalite_to_svg(spec | {"width": 600})
+    for shown in ("class number 10", "class number 11", "class number 12", "a very l… Kaunas", "a very l…Vilnius"):
+        assert svg.count(f">{shown}</text>") == 2, shown
+
+
+ANGLES = {
+    ("a", "b", "c"): 0,
+    ("slow", "fast"): 0,
+    tuple(map(str, range(20))): -90,
+    ("setosa", "versicolor", "virginica"): -45,
+    tuple(map(str, range(10, 22))): 0,
+}
+
+
+@pytest.mark.parametrize(("names", "angle"), ANGLES.items())
+def test_names_below_an_axis_lie_level_where_a_phone_has_room(names: tuple[str, ...], angle: int) -> None:
+    rows = [{"truth": a, "predicted": b, "count": 1, "share": 0.2} for a in names for b in names]
+    spec = heat(rows, ("predicted", "predicted"), ("truth", "true"), ("count", "examples"), height=300)
+    assert spec["layer"][0]["encoding"]["x"]["axis"]["labelAngle"] == angle
+
+
+def test_a_name_that_is_read_from_the_right_moves_no_number() -> None:
+    assert _isolated("שלום") == "\u2068שלום\u2069"
+    assert (_isolated("Käse"), _isolated("a\u202eb")) == ("Käse", r"a\u202eb")
 
 
 @pytest.mark.filterwarnings("ignore:.*taken both ways")
