@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fredholm import analysis, domains, kernels
+from fredholm.cli.page import leave_page
 from fredholm.models import BlendedImages
 from fredholm.models.blended import Blended
 from fredholm.operators import IntegralOperator
@@ -497,18 +498,34 @@ def test_training_leaves_a_page(
     assert not (third / "report.html").exists()
 
 
-def test_a_page_that_fails_costs_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+FAILURES = {
+    RuntimeError("the drawing broke"): "RuntimeError: the drawing broke",
+    OSError(28, "No space left on device", "a.html"): "a.html: No space left on device",
+}
+
+
+@pytest.mark.parametrize(("error", "told"), FAILURES.items())
+def test_a_page_that_fails_is_one_line(
+    error: Exception, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FREDHOLM_REPORT")
 
     def fails(*_: object, **__: object) -> None:
-        raise RuntimeError("the drawing broke")
+        raise error
 
     monkeypatch.setattr("fredholm.cli.page.write_page", fails)
+    leave_page(tmp_path / "run", TASKS, "cpu")
+    assert capsys.readouterr().out == f"no page of the run: {told}; fredholm report {tmp_path / 'run'} tries again\n"
+
+
+def test_the_page_of_a_run_that_fails_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FREDHOLM_REPORT")
+    monkeypatch.setattr("fredholm.cli.page.write_page", lambda *_, **__: 1 / 0)
     digits(tmp_path / "run")
     out = capsys.readouterr().out.splitlines()
-    assert "no page of the run: RuntimeError: the drawing broke" in out
+    assert any(line.startswith("no page of the run: ZeroDivisionError: ") for line in out)
     assert out[-1].startswith("test accuracy: ")
 
 
