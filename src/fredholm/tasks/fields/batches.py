@@ -37,6 +37,12 @@ class Scale:
         mean, deviation = self._like(values)
         return values * deviation + mean
 
+    def in_deviations(self, values: Tensor) -> Tensor:
+        """Converts standardised values to data divided by deviations, in the same dtype; 0 remains exactly 0."""
+        # rounded as `standardised` rounds; `in_unit` would leave the rounding error of the mean
+        offset = (self.mean / self.deviation).to(values)
+        return values + offset.repeat(values.shape[-1] // len(offset))
+
     def batch(self, samples: Samples) -> Batch:
         """Returns `pos`, standardised `values`, 0 where a sample is missing, and `mask`."""
         exists = samples.exists
