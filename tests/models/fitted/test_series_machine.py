@@ -81,14 +81,15 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
 def test_rounding_decides_no_extreme_moment_or_frequency() -> None:
     built = machine(SeriesSampling(channels=6, spacing=1.0, extent=7.0, observation=(0, 1, 2)), num_places=5)
     up = torch.tensor([0.0, 1.0, 1.0000001, 1e9, 0.3, -1.0, -1.0000001, 0.0])
-    values = torch.stack([up, torch.full((8,), 0.1), 1e-9 * up], 1)
+    level = torch.tensor([0.1, 0.1, 0.10000001, 0.1, 0.1, 0.09999999, 0.1, 0.1])
+    values = torch.stack([up, level, 1e-9 * up], 1)
     seen = torch.ones(8, 3)
     seen[3, ::2] = 0.0
     found = built.numbers(SeriesBatch(torch.cat([values, seen], 1)[None]))
-    plain, constant, tiny = found[0, -22:-4].view(6, 3).T
+    plain, of_level, tiny = found[0, -22:-4].view(6, 3).T
     assert plain[:2].tolist() == pytest.approx([1 / 7, 5 / 7])
     assert bool(plain.all())
-    assert not constant.any()
+    assert not of_level.any()
     torch.testing.assert_close(tiny, plain)
 
 
