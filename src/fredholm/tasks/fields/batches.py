@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.cells import rounding_of
 from fredholm.tasks.task import Batch
 
 from .field_set import Samples
@@ -68,8 +69,9 @@ def moments(parts: Callable[[], Iterable[Samples]]) -> Moments:
     Args:
         parts: returns the samples in parts, from the first one on each call.
     """
-    count, total = 0.0, torch.zeros((), dtype=torch.float64)
+    count, total, rounding = 0.0, torch.zeros((), dtype=torch.float64), 0.0
     for samples in parts():
+        rounding = rounding_of(samples.values.dtype)
         exists = samples.exists[..., None].double()
         count += float(exists.sum())
         total = total + (samples.values * exists).sum((0, 1))
@@ -78,7 +80,7 @@ def moments(parts: Callable[[], Iterable[Samples]]) -> Moments:
         exists = samples.exists[..., None].double()
         squares += ((samples.values - mean) * exists).square().sum((0, 1))
     deviation = (squares / count).sqrt()
-    return Moments(tuple(mean.tolist()), tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist()))
+    return Moments(tuple(mean.tolist()), tuple(torch.where(deviation > rounding * mean.abs(), deviation, 1.0).tolist()))
 
 
 def draw_samples(samples: Samples, count: int | None, generator: torch.Generator) -> Samples:
