@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from types import FrameType
 
@@ -20,6 +21,7 @@ from fredholm.training.batches import (
     OPEN,
     EpochBatches,
     OrderedBatches,
+    Share,
     bucketed_batches,
     epoch_batches,
     iterate,
@@ -47,6 +49,27 @@ def test_workers_and_a_late_start_give_the_same_batches_and_draw_nothing_global(
             assert all(torch.equal(one.rows[name], other.rows[name]) for name in one.rows)
             assert one[1:] == other[1:]
     assert torch.equal(state, torch.get_rng_state())
+    assert signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL  # torch's handler is back
+
+
+def test_workers_serve_another_thread() -> None:
+    batches = EpochBatches(ToyTask.Config().build(), 8, seed=0, epoch=0)
+    with ThreadPoolExecutor(1) as threads:
+        made = threads.submit(list[Share], iterate(batches, 0, num_workers=1, pin_memory=False)).result()
+    assert len(made) == 7
+
+
+def test_an_error_of_a_worker_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: ToyTask, indices: Tensor, generator: torch.Generator) -> Batch:
+        raise ValueError("a broken file")
+
+    monkeypatch.setattr(ToyTask, "train_batch", fail)
+    batches = EpochBatches(ToyTask.Config().build(), 8, seed=0, epoch=0)
+    for num_workers in (0, 1):
+        with pytest.raises(ValueError, match="a broken file") as caught:
+            list(iterate(batches, 0, num_workers=num_workers, pin_memory=False))
+        notes = getattr(caught.value, "__notes__", [])
+        assert [", in fail" in note for note in notes] == [True] * num_workers
 
 
 def test_every_batch_of_every_epoch_has_its_own_draws() -> None:
