@@ -65,7 +65,8 @@ def burgers(folder: Path, seed: int) -> Path:
     for _ in range(round(0.5 / dt)):
         state = (state + dt * change(state + dt / 2 * change(state))) * fade
     path = folder / "burgers.npz"
-    np.savez(path, pos=x[::4, None], values=start[:, ::4], wanted_values=np.fft.ifft(state).real[:, ::4])
+    pos, end = x[::4, None], np.fft.ifft(state).real
+    np.savez(path, pos=pos, values=start[:, ::4], wanted_pos=pos, wanted_values=end[:, ::4])
     return path
 
 

@@ -91,6 +91,14 @@ def test_numbers_computed_from_data_are_never_rounded(row: str) -> None:
         torch.testing.assert_close(after, before.to(after.dtype), rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
+def test_numbers_computed_from_data_move_though_they_are_not_rounded() -> None:
+    whole = built(*ROWS["RidgeHead: base"])
+    before = {name: each.dtype for name, each in whole.state_dict().items()}
+    found = whole.to("meta", torch.bfloat16).state_dict()
+    assert {name: each.dtype for name, each in found.items()} == before
+    assert {each.device.type for each in found.values()} == {"meta"}
+
+
 def inputs_in(dtype: torch.dtype, _: Any, args: Any, kwargs: Any) -> Any:
     """Inputs in a dtype but for those in float64, such as times."""
     return tree_map_only(Tensor, lambda each: each.to(dtype) if each.dtype in NARROW else each, (args, kwargs))

@@ -279,7 +279,7 @@ def waves(path: Path, *, axes: int, walls: bool = False, ramp: bool = False) -> 
     phase = drawn.uniform(0, 6, (20, 1))
     line = np.sin(np.pi * (x + 1 / 24)) * phase if walls else np.sin(2 * np.pi * x + phase) + (2 * x if ramp else 0)
     values = line if axes == 1 else line[:, :, None] * line[:, None] if walls else line[:, :, None] + line[:, None]
-    places: dict[str, Any] = {"pos": x[:, None]} if axes == 1 else {}
+    places: dict[str, Any] = {"pos": x[:, None], "wanted_pos": x[:, None]} if axes == 1 else {}
     np.savez(path, values=values, wanted_values=2 * values, **places)
     return str(path)
 

@@ -1,3 +1,4 @@
+import itertools
 import multiprocessing
 import multiprocessing.resource_sharer
 import os
@@ -6,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from types import FrameType
 
@@ -19,11 +21,14 @@ from fredholm.training.batches import (
     OPEN,
     EpochBatches,
     OrderedBatches,
+    Share,
     bucketed_batches,
     epoch_batches,
     iterate,
     shuffled,
 )
+from fredholm.training.interruption import STOPPING
+from tests.refusals import refused
 from tests.training.toy_task import ToyTask
 
 
@@ -44,8 +49,37 @@ def test_workers_and_a_late_start_give_the_same_batches_and_draw_nothing_global(
             assert all(torch.equal(one.rows[name], other.rows[name]) for name in one.rows)
             assert one[1:] == other[1:]
     assert torch.equal(state, torch.get_rng_state())
-    noise = [batch.rows["x"] - batches._task.inputs[i] for batch, i in zip(plain, batches.indices, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
-    assert not torch.allclose(noise[0], noise[1])  # every batch has its own stream
+    assert signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL  # torch's handler is back
+
+
+def test_workers_serve_another_thread() -> None:
+    batches = EpochBatches(ToyTask.Config().build(), 8, seed=0, epoch=0)
+    with ThreadPoolExecutor(1) as threads:
+        made = threads.submit(list[Share], iterate(batches, 0, num_workers=1, pin_memory=False)).result()
+    assert len(made) == 7
+
+
+def test_an_error_of_a_worker_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: ToyTask, indices: Tensor, generator: torch.Generator) -> Batch:
+        raise ValueError("a broken file")
+
+    monkeypatch.setattr(ToyTask, "train_batch", fail)
+    batches = EpochBatches(ToyTask.Config().build(), 8, seed=0, epoch=0)
+    for num_workers in (0, 1):
+        with pytest.raises(ValueError, match="a broken file") as caught:
+            list(iterate(batches, 0, num_workers=num_workers, pin_memory=False))
+        notes = getattr(caught.value, "__notes__", [])
+        assert [", in fail" in note for note in notes] == [True] * num_workers
+
+
+def test_every_batch_of_every_epoch_has_its_own_draws() -> None:
+    task = ToyTask.Config().build()
+    noise = list[Tensor]()
+    for seed, epoch in ((0, 4), (0, 5), (1, 4)):
+        batches = EpochBatches(task, 8, seed, epoch)
+        noise += [batches.whole(number)["x"] - task.inputs[batches.indices[number]] for number in (0, 1)]
+    apart = torch.stack([(one - other).abs().max() for one, other in itertools.combinations(noise, 2)])
+    assert float(apart.min()) > 0.01  # far more than rounding
 
 
 def test_an_error_that_comes_while_a_batch_is_awaited_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +103,24 @@ def test_an_error_that_comes_while_a_batch_is_awaited_is_the_only_one(monkeypatc
         signal.signal(signal.SIGALRM, before)
     assert multiprocessing.active_children() == []
     del caught  # whose trace holds what is told of killed processes; pytest makes an error of one in a destructor
+
+
+def test_workers_start_without_signals_and_another_error_is_no_lost_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell_mask(worker: int) -> None:
+        os.write(write, bytes(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))))
+
+    def fail(share: object) -> None:
+        raise RuntimeError("out of memory")
+
+    read, write = os.pipe()
+    monkeypatch.setattr(batches_module, "_prepare_worker", tell_mask)
+    monkeypatch.setattr(batches_module, "_made", fail)
+    with refused(RuntimeError, "out of memory"):
+        list(iterate(EpochBatches(ToyTask.Config().build(), 8, seed=0, epoch=0), 0, num_workers=1, pin_memory=False))
+    assert multiprocessing.active_children() == []
+    assert {*os.read(read, 100)} >= {*STOPPING}
+    os.close(read)
+    os.close(write)
 
 
 def test_a_worker_says_nothing_of_a_run_that_hangs_up_while_it_takes_a_tensor_over(
@@ -113,6 +165,12 @@ def test_buckets_hold_examples_of_about_one_length() -> None:
     assert places < 1.15 * int(lengths.sum())
     longest = torch.tensor([int(lengths[batch].max()) for batch in batches])
     assert 0.4 < (longest.diff() > 0).double().mean() < 0.6  # neither a pool nor the epoch goes from short to long
+
+
+def test_buckets_of_a_long_epoch_come_in_any_order() -> None:
+    lengths = torch.ones(900, dtype=torch.int64)
+    moved = joined(bucketed_batches(lengths, 1, 0, 0)).argsort() - joined(epoch_batches(900, 1, 0, 0)).argsort()
+    assert int(moved.abs().max()) > 600
 
 
 def test_a_cut_has_its_batches_by_number() -> None:

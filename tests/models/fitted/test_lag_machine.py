@@ -68,6 +68,16 @@ def test_a_nonlinear_series_is_predicted_by_the_kernel() -> None:
     assert float((left_out - wanted[:100]).square().mean()) < 0.1 * errors[0]
 
 
+def test_the_linear_function_reads_whole_windows() -> None:
+    inputs = torch.randn(220, 31, 1, generator=torch.Generator().manual_seed(0))
+    wanted = inputs[:, 1].double()  # 29 samples before the last
+    torch.manual_seed(0)
+    config = LagMachine.Config(num_coordinates=4, num_centres=20)
+    built = config.build(SeriesSampling(channels=1, spacing=1.0, extent=30.0), 1)
+    built.fit([(SeriesBatch(inputs[:200]), wanted[:200])], ONE)
+    torch.testing.assert_close(built.bank(inputs[200:]).double(), wanted[200:], rtol=0.1, atol=0.1)
+
+
 def test_a_linear_series_is_predicted_by_the_linear_function_alone() -> None:
     inputs, wanted = windows(waves(160))
     built, bank = machine(), LINEAR.build(machine().sampling, 1)

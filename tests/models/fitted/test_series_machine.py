@@ -78,6 +78,29 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
         torch.testing.assert_close(of_times[i].tolist(), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_rounding_decides_no_extreme_moment_or_frequency() -> None:
+    built = machine(SeriesSampling(channels=6, spacing=1.0, extent=7.0, observation=(0, 1, 2)), num_places=5)
+    up = torch.tensor([0.0, 1.0, 1.0000001, 1e9, 0.3, -1.0, -1.0000001, 0.0])
+    level = torch.tensor([0.1, 0.1, 0.10000001, 0.1, 0.1, 0.09999999, 0.1, 0.1])
+    values = torch.stack([up, level, 1e-9 * up], 1)
+    seen = torch.ones(8, 3)
+    seen[3, ::2] = 0.0
+    found = built.numbers(SeriesBatch(torch.cat([values, seen], 1)[None]))
+    plain, of_level, tiny = found[0, -22:-4].view(6, 3).T
+    assert plain[:2].tolist() == pytest.approx([1 / 7, 5 / 7])
+    assert bool(plain.all())
+    assert not of_level.any()
+    torch.testing.assert_close(tiny, plain)
+
+
+def test_many_channels_have_one_mean_and_no_waves() -> None:
+    built, values = machine(SeriesSampling(channels=12, spacing=1.0, extent=7.0)), noise(2, 8, 12)
+    found = built.numbers(values)
+    assert (built.num_places, found.shape) == (1, (2, 12 * 16 + 4))
+    torch.testing.assert_close(found[:, 108:120], values.mean(1))
+    assert not found[:, 168:192].any()
+
+
 @pytest.mark.parametrize("start", [0.1, -100.0])
 def test_samples_that_do_not_exist_between_others_change_no_number(start: float) -> None:
     built = machine(SeriesSampling(channels=2, spacing=0.5, extent=5.5), num_places=4)
@@ -170,6 +193,7 @@ def test_series_without_samples_and_with_one(exists: Tensor) -> None:
     by_place = found[:, 18:-16].unflatten(1, (2, -1))
     for i, n in enumerate(exists.sum(1).tolist()):
         assert bool(by_place[i].isnan().all()) == (n == 0)
+        assert found[i, -16:-4].tolist() == pytest.approx([0.0 if n else math.nan] * 12, abs=0, nan_ok=True)
         if n:
             torch.testing.assert_close(by_place[i], given.values[i, 0, :, None].expand_as(by_place[i]))
     torch.testing.assert_close(found[:, -4:], torch.zeros(2, 4))

@@ -124,6 +124,20 @@ def test_relative_errors_are_the_same_in_a_unit_whose_squares_float32_does_not_h
     assert found[1] == pytest.approx(found[0], rel=1e-3)
 
 
+def test_functions_of_zeros_are_measured_relative_to_the_deviation(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    with np.load(settings.data) as arrays:
+        values = np.where(arrays["is_test"][:, None, None], 0.0, arrays["values"])
+        np.savez(tmp_path / "zeros.npz", **{**arrays, "values": values})
+    task = dataclasses.replace(settings, data=str(tmp_path / "zeros.npz")).build()
+    seed_everything(0)
+    model, pos, zero = task.model(), task.held_out("test").given.pos, -task.facts.mean[0] / task.facts.deviation[0]
+    values = torch.full(pos.shape, zero)
+    found = model(values, fields_domain({"pos": pos, "mask": None}))(pos)
+    error = (found - zero).square().mean((1, 2)).sqrt()
+    assert scored(task, model)["relative_error"] == pytest.approx(error.mean().item(), rel=1e-4)
+
+
 FRAMES = {
     "identity": fields.Identity(),
     "isotropic": fields.Isotropic(),

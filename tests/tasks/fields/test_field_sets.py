@@ -269,7 +269,11 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "channels": ["a", "b"]}, "expected 1 different names"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the split has nothing to train on"),
-        ({"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(3, 4)}, "of 3 functions of 1 coordinates"),
+        ({"values": drawn(2, 3), "wanted_values": drawn(3, 4)}, "of 3 functions of 1 coordinates"),
+        (
+            {"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(2, 3)},
+            r"has pos and wanted_values, and no wanted_pos; expected where the wanted values are, \(N, 1\)",
+        ),
         (
             {f"{split}_pos": drawn(3, dim) for split, dim in (("train", 1), ("test", 2))}
             | {f"{split}_values": drawn(2, 3) for split in ("train", "test")},

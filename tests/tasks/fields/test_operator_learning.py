@@ -259,6 +259,15 @@ def test_positions_outside_the_unit_box_are_brought_into_it(tmp_path: Path) -> N
         config(path, is_periodic=True).build()
 
 
+@pytest.mark.parametrize(("side", "is_moved"), [(0.01, True), (0.49, True), (0.51, False)])
+def test_small_parts_of_the_unit_box_fill_it(side: float, is_moved: bool, tmp_path: Path) -> None:
+    pos = 0.3 + side * np.linspace(0, 1, 6)[:, None]
+    values = np.random.default_rng(0).normal(size=(40, 6))
+    path = write(tmp_path, values=values, wanted_values=values, pos=pos, wanted_pos=pos)
+    found = config(path).build().held_out_batch("valid", torch.arange(2))["pos"][0].numpy()
+    np.testing.assert_allclose(found, (pos - 0.3) / side if is_moved else pos, atol=1e-9)
+
+
 def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -> None:
     values = waves(2, (8, 6))[0]
     for name, factor in (("good", 1.0), ("large", 1e38)):

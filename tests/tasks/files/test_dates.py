@@ -2,7 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from fredholm.tasks.files.dates import are_dates_in_digits, is_date, parse_moment
+from fredholm.tasks.files.dates import (
+    DateOrderError,
+    are_dates_in_digits,
+    is_date,
+    learn_day_first,
+    learn_order_of_times,
+    parse_moment,
+)
 from fredholm.tasks.series import read_series
 from fredholm.tasks.splits.split_marks import marks_of_cells
 from tests.refusals import refused
@@ -14,18 +21,33 @@ def test_a_number_is_no_date() -> None:
 
 def test_dates_are_seconds() -> None:
     assert parse_moment("12.5").time == 12.5
-    for text in ("1970-01-02", "1970-01-02_00:00", "1970/1/2", "2 Jan 1970", "January 2, 1970", "1970-1-2 12:00 am"):
+    for text in (
+        *("1970-01-02", "1970-01-02_00:00", "1970/1/2", "1970/1/2T0:00", "1970-1-2  12:00 am", "2-Jan-70"),
+        *("2 Jan 1970", "2. Jan 1970", "2 Jan. 1970", "January 2, 1970", "January 2 1970"),
+    ):
         assert parse_moment(text) == (86400, True, False)
+    assert parse_moment("1 Jan 69").time == -365 * 86400
     assert parse_moment(" 1970-01-01 00:01:30.5").time == 90.5
     assert parse_moment("1970-01-01T02:00:00+02:00") == (0, True, True)
     assert parse_moment("1970/01/02 1:00").time == 90000
     assert [parse_moment("2/1/1970", day_first).time for day_first in (True, False)] == [86400, 31 * 86400]
 
 
-@pytest.mark.parametrize("text", ["", "noon", "nan", "inf", "31.13.2025", "1970/13/1", "1_0", "1.2.1970 13:00 pm"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "noon", "nan", "inf", "31.13.2025", "1970/13/1", "1_0", "1.2.1970 13:00 pm", "2 Jany 1970"),
+        *("1970-1/2", "1970.1.2", "31/1-1970", "01.2.70", "1.02.70"),
+    ],
+)
 def test_what_is_no_time(text: str) -> None:
     with refused(ValueError, f"{text!r} is no time; expected"):
         parse_moment(text)
+
+
+def test_a_date_in_the_other_order_is_no_time() -> None:
+    with refused(ValueError, "'1/31/1970' is no time; expected"):
+        parse_moment("1/31/1970", day_first=True)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +75,11 @@ def test_series_and_splits_read_the_dates_of_tables(
     [
         (("1/1/2020", "1/2/2020"), 3, "'1/2/2020' may be 2020-02-01 or 2020-01-02, and the other dates do not show"),
         (("1/31/2020", "13/2/2020"), 2, "'1/31/2020' has its month first, and '13/2/2020' its day; write"),
+        (
+            ("2/1/2020", "1/31/2020", "13/2/2020"),
+            3,
+            "'1/31/2020' has its month first, and '13/2/2020' its day; write",
+        ),
         (("20/01/15", "20/01/16"), 2, "'20/01/15' may begin or end with its year, and the other dates do not show"),
         (("31/1/2020", "soon"), 3, "'soon' is no time; expected a number or a date such as"),
     ],
@@ -65,6 +92,15 @@ def test_times_whose_order_is_unknown_are_refused(times: tuple[str, str], line: 
         marks_of_cells({"time": times}, lambda i, word: f"row {i}, {word}")
 
 
+def test_an_order_is_learnt_from_the_dates_alone() -> None:
+    assert learn_order_of_times(["5", "soon", "31/1/2020", "1/2/2020"]) is True
+    assert learn_day_first(["01/13/20", "01/02/21", "01/03/22"]) is False  # 13 is no month, so no year comes first
+    for cells, index in (["5", "soon", "1/1/2020", "1/2/2020"], 3), (["2026-01-02", "20/01/15", "20/01/16"], 1):
+        with pytest.raises(DateOrderError) as caught:
+            learn_order_of_times(cells)
+        assert caught.value.index == index
+
+
 @pytest.mark.parametrize("times", [("20200130", "20200131", "20200201"), ("199911", "199912", "200001")])
 def test_dates_in_digits_are_no_numbers(times: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,v\n" + "".join(f"{time},1\n" for time in times))
@@ -73,6 +109,12 @@ def test_dates_in_digits_are_no_numbers(times: tuple[str, ...], tmp_path: Path) 
         read_series(tmp_path / "a.csv")
 
 
-@pytest.mark.parametrize("times", [("200001", "200002"), ("20200130", "20200132", "20200201"), ("0", "20200101"), ()])
+@pytest.mark.parametrize(
+    "times",
+    [
+        *(("200001", "200002"), ("20200130", "20200132", "20200201"), ("0", "20200101"), ()),
+        *(("0", "20200101", "20200201"), ("200001.5", "200101.5")),
+    ],
+)
 def test_numbers_that_are_no_dates(times: tuple[str, ...]) -> None:
     assert not are_dates_in_digits([float(time) for time in times])

@@ -266,14 +266,15 @@ def draw_comparison(
     for axes, row in zip(panels, rows, strict=True):
         low, high = torch.cat([row.answer, row.truth]).aminmax()
         error = (row.answer - row.truth).abs()
-        share = float(error.norm() / row.truth.norm().clamp(min=torch.finfo(row.truth.dtype).tiny))
+        length = float(row.truth.norm())
+        share = f", {100 * float(error.norm()) / length:.1f} %" if length > 0 else ""
         for at, (title, pos, values, limits) in zip(
             axes,
             (
                 (f"{given_channel}, given", row.given_pos, row.given, None),
                 (f"{channel}, answer", row.pos, row.answer, (float(low), float(high))),
                 (f"{channel}, truth", row.pos, row.truth, (float(low), float(high))),
-                (f"error, {100 * share:.1f} %", row.pos, error, (0.0, float(error.max()))),
+                (f"error{share}", row.pos, error, (0.0, float(error.max()))),
             ),
             strict=True,
         ):

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.cells import rounding_of
 from fredholm.tasks.task import Batch
 
 from .field_set import Samples
@@ -37,6 +38,12 @@ class Scale:
         mean, deviation = self._like(values)
         return values * deviation + mean
 
+    def in_deviations(self, values: Tensor) -> Tensor:
+        """Converts standardised values to data divided by deviations, in the same dtype; 0 remains exactly 0."""
+        # rounded as `standardised` rounds; `in_unit` would leave the rounding error of the mean
+        offset = (self.mean / self.deviation).to(values)
+        return values + offset.repeat(values.shape[-1] // len(offset))
+
     def batch(self, samples: Samples) -> Batch:
         """Returns `pos`, standardised `values`, 0 where a sample is missing, and `mask`."""
         exists = samples.exists
@@ -62,8 +69,9 @@ def moments(parts: Callable[[], Iterable[Samples]]) -> Moments:
     Args:
         parts: returns the samples in parts, from the first one on each call.
     """
-    count, total = 0.0, torch.zeros((), dtype=torch.float64)
+    count, total, rounding = 0.0, torch.zeros((), dtype=torch.float64), 0.0
     for samples in parts():
+        rounding = rounding_of(samples.values.dtype)
         exists = samples.exists[..., None].double()
         count += float(exists.sum())
         total = total + (samples.values * exists).sum((0, 1))
@@ -72,8 +80,7 @@ def moments(parts: Callable[[], Iterable[Samples]]) -> Moments:
         exists = samples.exists[..., None].double()
         squares += ((samples.values - mean) * exists).square().sum((0, 1))
     deviation = (squares / count).sqrt()
-    varies = deviation > 1e-12 * mean.abs()  # in any unit; the rest is rounding of the sums
-    return Moments(tuple(mean.tolist()), tuple(torch.where(varies, deviation, 1.0).tolist()))
+    return Moments(tuple(mean.tolist()), tuple(torch.where(deviation > rounding * mean.abs(), deviation, 1.0).tolist()))
 
 
 def draw_samples(samples: Samples, count: int | None, generator: torch.Generator) -> Samples:

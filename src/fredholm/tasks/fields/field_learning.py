@@ -450,9 +450,9 @@ class FieldLearning(SplitTask[FieldSet]):
         found = self._refined(model, batch)(batch["wanted_pos"]).float()
         metrics["loss"].update(self._errors(found, batch))
         # in float64, as the squares of float32 numbers may exceed its range
-        found, truth = found.double(), batch["wanted_values"].double()
+        found, truth = found.double(), batch["wanted_values"]
         exists, deviation = batch["wanted_mask"][..., None], self._target_scale.deviation.to(found)
-        wanted = torch.where(exists, self._target_scale.in_unit(truth), 0.0).flatten(1).norm(dim=1)
+        wanted = torch.where(exists, self._target_scale.in_deviations(truth) * deviation, 0.0).flatten(1).norm(dim=1)
         error = torch.where(exists, (found - truth) * deviation, 0.0).flatten(1).norm(dim=1)
         zero = (exists * deviation).flatten(1).norm(dim=1)
         metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))

@@ -112,12 +112,12 @@ def functions_of_arrays(
     given = _samples(arrays, "", rows)
     n, dim, channels = len(given.pos), given.pos.shape[-1], given.num_channels
     has_others = "wanted_values" in arrays or "wanted_values" in rows
-    wanted = _samples(arrays, "wanted_", rows) if has_others else None
-    if wanted is not None and "pos" in arrays and "wanted_pos" not in arrays and wanted.pos.shape[-1] != dim:
+    if has_others and "pos" in arrays and "wanted_pos" not in arrays:
         raise ValueError(
             "has pos and wanted_values, and no wanted_pos; expected where the wanted values are, "
             f"(N, {dim}), be it pos again"
         )
+    wanted = _samples(arrays, "wanted_", rows) if has_others else None
     if wanted is not None and (len(wanted.pos) != n or wanted.pos.shape[-1] != dim):
         raise ValueError(
             f"wanted_values are of {len(wanted.pos)} functions of {wanted.pos.shape[-1]} coordinates; values are of "

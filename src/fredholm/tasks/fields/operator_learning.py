@@ -86,7 +86,7 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     The network maps functions to functions: inputs and evaluation points may differ from those of training. Values are
     standardised by the training split's mean and deviation per channel. Positions are moved and scaled, all axes alike,
-    so that those of the training split fill the unit box, unless they are within it already.
+    so that those of the training split fill the unit box, unless they are within it and fill half of a side.
 
     For trajectories the operator is one step in time. It is trained from every state to the next ones, and measured
     from the first state to the last, each step from the previous prediction. Its network predicts the change.

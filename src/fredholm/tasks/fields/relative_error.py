@@ -32,9 +32,8 @@ def relative_errors(answers: Tensor, wanted: Tensor, exists: Tensor, scale: Scal
     Raises:
         ValueError: derivatives are requested where the samples form no whole grid.
     """
-    mean, deviation = scale.mean.to(answers), scale.deviation.to(answers)
-    exists, steps = exists[..., None], answers.shape[-1] // len(mean)
-    truth = torch.where(exists, wanted + (mean / deviation).repeat(steps), 0.0)
+    exists = exists[..., None]
+    truth = torch.where(exists, scale.in_deviations(wanted), 0.0)
     difference = torch.where(exists, answers - wanted, 0.0)
     squares, scales = difference.square().sum(1), truth.square().sum(1)
     if domain is not None:

@@ -12,6 +12,8 @@ from .field_set import FieldSet, Samples
 
 LEAST_SIDE = 8
 """Number of points along an axis of the periodicity check."""
+LEAST_FILLED = 0.5
+"""Part of a side of the unit box from which functions within it stay where they are."""
 TRIED = 1024
 """Largest number of functions of the periodicity check."""
 
@@ -28,7 +30,7 @@ class UnitBox:
 
     @classmethod
     def of(cls, train: FieldSet, *, is_periodic: bool) -> Self:
-        """Returns the box that training functions fill, or the unit box where they are within it already.
+        """Returns the box that training functions fill, or the unit box where they fill at least half of a side of it.
 
         Raises:
             ValueError: periodic functions have samples outside the unit box.
@@ -41,9 +43,10 @@ class UnitBox:
                 f"is_periodic is True, and coordinates run from {low.tolist()} to {high.tolist()}; scale them so that "
                 "functions repeat beyond the unit box, 0 to 1"
             )
-        extent = 1.0 if is_inside else float((high - low).max()) or 1.0
-        origin = torch.zeros_like(low) if is_inside else low
-        return cls(tuple(origin.tolist()), extent)
+        filled = float((high - low).max())
+        if is_inside and (is_periodic or not 0 < filled < LEAST_FILLED):
+            return cls((0.0,) * len(low), 1.0)
+        return cls(tuple(low.tolist()), filled or 1.0)
 
     def placed(self, pos: Tensor) -> Tensor:
         """Converts positions of the data to the unit box."""
