@@ -66,7 +66,7 @@ def test_fields_of_a_run_move_with_their_samples(tmp_path: Path, capsys: pytest.
             found = study.moved_fields(run_folder, dtype)
             assert found.still.shape == (2, study.NODES**2, 1)
             assert (found.errors()["relative"] < bound) == covers
-    study.tell_moved(tmp_path / "isotropic")
+    study.print_moved(tmp_path / "isotropic")
     assert "float64: differences of 2 fields: relative " in capsys.readouterr().out
     assert (tmp_path / "isotropic" / "moved.png").stat().st_size > 10_000
 
