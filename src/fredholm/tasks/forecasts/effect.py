@@ -355,7 +355,9 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
             error = own[unit].fits(effect, part).best().error
             if error < margin * least:
                 best, least = part, error
-    best = _paired(own[best.unit], effect, best, margin)
+    units = dict.fromkeys((best.unit, *(unit for unit in ("one", "factor") if unit in own)))
+    paired = [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in units]
+    best = min(paired, key=lambda each: each[1])[0]
     rows = forms[best.unit]
     fits = rows.fits(effect, best)
     last = fits.best()
@@ -370,17 +372,20 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
     return replace(best, middle=middle, widest=BEYOND * float((every - middle).abs().max()))
 
 
-def _paired(rows: _Rows, effect: Effect, part: Part, margin: float) -> Part:
-    """A part with products of those pairs that reduce the left-out errors by the margin, the best pair first."""
+def _paired(rows: _Rows, effect: Effect, part: Part, least: float, margin: float) -> tuple[Part, float]:
+    """A part with products of those pairs that reduce the left-out errors most, the best pair first, and its error.
+
+    Every pair must reduce the least error so far by the margin, at first that of the best part without pairs.
+    """
     pairs = tuple(itertools.combinations(range(len(effect.deviation)), 2))
     whole = replace(part, pairs=pairs)
     if not pairs or effect.size(whole) > MOST_PRODUCTS:
-        return part
+        return part, least
     fits = rows.fits(effect, whole)
     kept, *products = torch.arange(effect.size(whole)).split(
         [effect.size(part), *(effect.size(replace(part, pairs=(pair,))) - effect.size(part) for pair in pairs)]
     )
-    rest, least = dict(zip(pairs, products, strict=True)), fits.some(kept).best().error
+    rest = dict(zip(pairs, products, strict=True))
     while rest := {pair: own for pair, own in rest.items() if len(kept) + len(own) <= 2 * MOST_FEATURES}:
         errors = {pair: fits.some(torch.cat([kept, own])).best().error for pair, own in rest.items()}
         pair = min(errors, key=lambda each: errors[each])
@@ -388,4 +393,4 @@ def _paired(rows: _Rows, effect: Effect, part: Part, margin: float) -> Part:
             break
         part, least = replace(part, pairs=(*part.pairs, pair)), errors[pair]
         kept = torch.cat([kept, rest.pop(pair)])
-    return part
+    return part, least
