@@ -355,7 +355,7 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
             error = own[unit].fits(effect, part).best().error
             if error < margin * least:
                 best, least = part, error
-    units = dict.fromkeys((best.unit, *(unit for unit in ("one", "factor") if unit in own)))
+    units: list[Unit] = [best.unit, *(unit for unit in own if unit in ("one", "factor") and unit != best.unit)]
     paired = [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in units]
     best = min(paired, key=lambda each: each[1])[0]
     rows = forms[best.unit]
