@@ -1,7 +1,7 @@
 """Models compiled beside the same models called as they are: ``python -m benchmarks compiled``.
 
 `torch.compile(fullgraph=True, dynamic=True)` with PyTorch's own code generator; inference, and the gradients of a
-training step. Outputs and all gradients must agree first. How long compiling takes is not counted, but told.
+training step. Outputs and all gradients must agree first. The time of compiling is reported, not counted.
 """
 
 import dataclasses

@@ -22,17 +22,17 @@ class Step:
     @property
     def outcome(self) -> str:
         """In words."""
-        told = {
+        reasons = {
             "0": "done",
             "124": "stopped: out of time",
             "137": "stopped: out of time",
             "left_out": "left out: no time",
         }
-        return told.get(self.code, f"failed with code {self.code}, see log.txt")
+        return reasons.get(self.code, f"failed with code {self.code}, see log.txt")
 
 
 def steps_of(folder: Path) -> list[Step]:
-    """The steps that ``steps.tsv`` tells of; none without the file."""
+    """The steps that ``steps.tsv`` lists; none without the file."""
     path = folder / "steps.tsv"
     lines = path.read_text().splitlines() if path.exists() else []
     return [Step(name, code, int(seconds)) for name, code, seconds in (line.split("\t") for line in lines)]

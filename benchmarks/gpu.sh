@@ -6,7 +6,7 @@
 # PYTHON needs torch, numpy, safetensors, tqdm, tyro, pytest and hypothesis; torch-geometric is a peer of exact_mlp and of
 # graphs. Fredholm need not be installed. FOLDER (default: $OUT, else gpu-results) gets table.md, table.json and log.txt,
 # and tiles.json, the tiles that `tiles` found, with which the benchmarks after it run.
-# What fails or runs out of time is told in the table, with the rows measured until then, and the rest goes on; the exit
+# What fails or runs out of time is in the table, with the rows measured until then, and the rest goes on; the exit
 # code is then 1.
 set -uo pipefail
 

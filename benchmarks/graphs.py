@@ -162,8 +162,8 @@ class Problem(Instance):
         kept = torch.isin(self.edges[1], self.rows)
         nodes, place = torch.cat([self.edges[:, kept].flatten(), self.rows]).unique(return_inverse=True)
         ends, rows = place.split([2 * int(kept.sum()), len(self.rows)])
-        told = None if self.features is None else self.features[kept]
-        graph = domains.Graph(ends.view(2, -1), len(nodes), pos=self.pos[nodes], edge_features=told)
+        edge_features = None if self.features is None else self.features[kept]
+        graph = domains.Graph(ends.view(2, -1), len(nodes), pos=self.pos[nodes], edge_features=edge_features)
         u = self.u[:, nodes]
         integral = Dense().integrate(Integral(self.operator.kernel, u, graph))
         return self.operator.around(integral, u)[:, rows]
@@ -274,9 +274,9 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
         if row.peer_s is None or row.direction == "forward":
             continue
         assert row.peak_mb is not None
-        told = f"{row.case} beside {row.peer}, forward+backward, n={row.n}: {row.ours_s / row.peer_s:.2f} of its time"
+        ratio = f"{row.case} beside {row.peer}, forward+backward, n={row.n}: {row.ours_s / row.peer_s:.2f} of its time"
         # small graphs may take less memory than can be measured
-        yield f"{told}, {row.peak_mb / theirs:.2f} of its peak memory" if theirs else told
+        yield f"{ratio}, {row.peak_mb / theirs:.2f} of its peak memory" if theirs else ratio
     yield from growth(rows)
 
 

@@ -1,7 +1,7 @@
 """Large domains: exact, sampled and linear-time operators, and attention: ``python -m benchmarks large_domains``.
 
-The exact kernel is that of `exact_mlp`. Approximations share its weights and are told with their error; low-rank and
-separable kernels have weights of their own and are compared with their κ in full at a small size.
+The exact kernel is that of `exact_mlp`. Approximations share its weights and are reported with their error; low-rank
+and separable kernels have weights of their own and are compared with their κ in full at a small size.
 """
 
 import dataclasses

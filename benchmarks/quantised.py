@@ -89,7 +89,7 @@ def drawn(config: Config, model: nn.Module, texts: int) -> Step:
 
 
 def inputs_of(config: Config, case: str) -> Tensor:
-    """What a model reads, and what its error is told on."""
+    """Inputs of a model, and the data on which its error is measured."""
     if case.startswith("GPT-2"):
         return pretrained.tokens(config.of_peers(), config.read)
     count = 1 if case.endswith("an image") else config.images

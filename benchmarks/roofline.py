@@ -203,8 +203,8 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
     """The machine's rates, and of each case the share of the roof that it reaches, and what the roof is."""
     for part in PARTS:
         rates = {_dtype(row): (row.per_second or 0.0) / (row.ratio or 1.0) for row in rows if row.peer == part}
-        told = ", ".join(f"{rate:.3g} in {dtype}" for dtype, rate in rates.items())
-        yield f"{'flops of products' if part == 'products' else part} a second: {told}"
+        measured = ", ".join(f"{rate:.3g} in {dtype}" for dtype, rate in rates.items())
+        yield f"{'flops of products' if part == 'products' else part} a second: {measured}"
     found = dict[tuple[str, int, Direction], list[Row]]()
     for row in rows:
         found.setdefault((row.case, row.n, row.direction), []).append(row)

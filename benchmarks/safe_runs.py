@@ -180,14 +180,14 @@ def require_safety(config: Config, folder: Path) -> None:
             _require_refusal(f"a flipped byte of {file.name} is not found", [file.name], lambda: _opened(run, path))
             file.write_bytes(content)
     with only_writer(path):
-        told = in_fresh_process(_refusal, run, path)
-        if "is being trained by process" not in told:
-            raise GateError(f"a second process is not refused ({told or 'it trained'}), so nothing is timed")
+        refusal = in_fresh_process(_refusal, run, path)
+        if "is being trained by process" not in refusal:
+            raise GateError(f"a second process is not refused ({refusal or 'it trained'}), so nothing is timed")
     longer = demo(config, data, 2)
     image = min(data.rglob("*.png"))
     Image.new("L", (8, 8), 128).save(image)
-    told = ["is a run on other data: 1 file changed", image.name]
-    _require_refusal("other data are not refused", told, lambda: _trained(longer, path))
+    refusal = ["is a run on other data: 1 file changed", image.name]
+    _require_refusal("other data are not refused", refusal, lambda: _trained(longer, path))
 
 
 def _opened(run: Run.Config, path: Path) -> None:
@@ -210,11 +210,11 @@ def _refusal(run: Run.Config, path: Path) -> str:
     return ""
 
 
-def _require_refusal(wrong: str, told: Sequence[str], attempt: Callable[[], None]) -> None:
+def _require_refusal(wrong: str, fragments: Sequence[str], attempt: Callable[[], None]) -> None:
     try:
         attempt()
     except ValueError as error:
-        if all(part in str(error) for part in told):
+        if all(part in str(error) for part in fragments):
             return
         raise GateError(f"{wrong}: {error}") from error
     raise GateError(f"{wrong}, so nothing is timed")

@@ -2,7 +2,7 @@
 
 Processes of one machine talk through gloo. Every kernel first gives the numbers of one process, forward and in the
 gradient of the signal. Times are ratios to one process, which is this machine's alone; processes share its cores, so
-that a ratio below 1 tells what sharing costs, and not what it gains on as many machines. Bytes are counted, and are
+that a ratio below 1 is the cost of sharing, and not its gain on as many machines. Bytes are counted, and are
 those of any machine.
 """
 

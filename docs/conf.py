@@ -3,6 +3,7 @@
 import re
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 import fredholm
@@ -69,7 +70,25 @@ def mend_fields(app: Sphinx, what: str, name: str, obj: object, options: object,
             lines[:] = [f"{starts[0]}: {described[0]}", *described[1:]]
 
 
+def name_factories(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Write defaults that are built anew as `...`: with `<factory>` Sphinx cannot read the other parameters."""
+    return signature and signature.replace("<factory>", "..."), returns
+
+
+def shorten_entry(app: Sphinx, domain: str, kind: str, content: addnodes.desc_content) -> None:
+    """Write values that are classes by their names, and nothing below fields that have no description of their own."""
+    signature = content.parent.children[0]
+    for text in list(signature.findall(nodes.Text)):
+        text.parent.replace(text, nodes.Text(re.sub(r"<class '[\w.]*?(\w+(\.Config)?)'>", r"\1", text)))
+    if content.astext().startswith("Alias for field number"):
+        content.clear()
+
+
 def setup(app: Sphinx) -> None:
     """Connect what this file adds to Sphinx."""
     app.connect("doctree-resolved", link_names)
     app.connect("autodoc-process-docstring", mend_fields, priority=900)  # after napoleon
+    app.connect("autodoc-process-signature", name_factories)
+    app.connect("object-description-transform", shorten_entry)

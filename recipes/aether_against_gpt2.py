@@ -149,7 +149,7 @@ def run(job: Job, config: Config) -> dict[str, Any]:
         result["parameters"] = sum(p.numel() for p in done.model().parameters())
     result["curve"] = curve(path)
     (path / "result.json").write_text(json.dumps(result))
-    print_line(f"{path.name}: {told(result)}")
+    print_line(f"{path.name}: {described(result)}")
     return result
 
 
@@ -209,16 +209,16 @@ def chosen(results: Iterable[dict[str, Any]], corpus: str, system: str) -> list[
     return [r for r in found if best is not None and r["rate"] == best["rate"]]
 
 
-def told(result: dict[str, Any]) -> str:
-    """What the validation text says of a run."""
+def described(result: dict[str, Any]) -> str:
+    """The bits per byte of the validation text, or the step at which the run diverged."""
     return f"{result['valid']['bits_per_byte']:.4f} bits a byte" if "valid" in result else result["diverged"]
 
 
-def tell(results: Sequence[dict[str, Any]]) -> None:
+def print_results(results: Sequence[dict[str, Any]]) -> None:
     """A line for every learning rate, and one for every system at its best."""
     for r in results:
         if r["seed"] == SEEDS[0]:
-            print_line(f"{r['corpus']:<14} {r['system']:<33} rate {r['rate']:<6g} validation {told(r)}")
+            print_line(f"{r['corpus']:<14} {r['system']:<33} rate {r['rate']:<6g} validation {described(r)}")
     for corpus in CORPORA:
         for system in SYSTEMS:
             if runs := chosen(results, corpus, system):
@@ -290,7 +290,7 @@ def main(config: Config) -> None:
         found = (result_of(job, config.out) for job in all_jobs())
         results = [result for result in found if result is not None]
         write(results, config.out / "results.json")
-    tell(results)
+    print_results(results)
     draw_figure(results, config.out / "aether.png")
 
 

@@ -195,7 +195,7 @@ def found_in(done: Run, job: Job, config: Config) -> dict[str, Any]:
         "maps": measure(scene, DEGRADED[job.part]),
         "alignment": aligned(scene) if job.attention == "linear" else None,
     }
-    tell([result])
+    print_results([result])
     return result
 
 
@@ -209,11 +209,11 @@ def jobs(config: Config) -> Iterator[Job]:
 
 def spread(values: Sequence[float]) -> str:
     """Mean and standard deviation over seeds, in per cent."""
-    told = f"{100 * statistics.mean(values):.1f}"
-    return told if len(values) < 2 else f"{told} +- {100 * statistics.stdev(values):.1f}"
+    mean = f"{100 * statistics.mean(values):.1f}"
+    return mean if len(values) < 2 else f"{mean} +- {100 * statistics.stdev(values):.1f}"
 
 
-def tell(results: Sequence[dict[str, Any]]) -> None:
+def print_results(results: Sequence[dict[str, Any]]) -> None:
     """A line for every map of every part and attention, in per cent, and one for every layer's alignment."""
     for part, attention in dict.fromkeys((r["part"], r["attention"]) for r in results):
         own = [r for r in results if (r["part"], r["attention"]) == (part, attention)]
@@ -259,7 +259,7 @@ def main(config: Config) -> None:
     results = [read_result(path.parent) for path in config.out.glob(f"*/{RESULT_FILE}")]
     results.sort(key=lambda r: (PARTS.index(r["part"]), ATTENTIONS.index(r["attention"]), r["seed"]))
     (config.out / "results.json").write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
-    tell(results)
+    print_results(results)
     for part in PARTS:
         draw(part, config)
 

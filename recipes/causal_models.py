@@ -193,12 +193,12 @@ def main(config: Config) -> None:
     report: dict[str, Any] = {"seeds": config.seeds, "systems": {}}
     for system in config.systems:
         found = report["systems"][system] = compare(config, system)
-        told = []
+        splits = []
         for split in ("valid", "test"):
             spread = f" +- {statistics.stdev(found[split]):.4f}" if len(config.seeds) > 1 else ""
-            told.append(f"{split} {statistics.mean(found[split]):.4f}{spread}")
+            splits.append(f"{split} {statistics.mean(found[split]):.4f}{spread}")
         numbers = f"{found['parameters']} parameters, rate {found['rate']:g}"
-        print_line(f"{system} ({numbers}): bits a byte {', '.join(told)}")
+        print_line(f"{system} ({numbers}): bits a byte {', '.join(splits)}")
         (config.out / "results.json").write_text(json.dumps(report, indent=1))
     if config.rounds:
         report["tokens a second over the first"] = found = speeds(config)

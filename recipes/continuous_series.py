@@ -200,11 +200,11 @@ def jobs(config: Config, parts: Sequence[Part] = PARTS) -> Iterator[Job]:
 def spread(results: Sequence[dict[str, Any]], test: str) -> str:
     """Mean and standard deviation over seeds, in per cent."""
     values = [r["tests"][test] for r in results]
-    told = f"{statistics.mean(values):.2f}"
-    return told if len(values) < 2 else f"{told} +- {statistics.stdev(values):.2f}"
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) < 2 else f"{mean} +- {statistics.stdev(values):.2f}"
 
 
-def tell(results: Sequence[dict[str, Any]]) -> None:
+def print_results(results: Sequence[dict[str, Any]]) -> None:
     """A line for every setting."""
     for part, name in dict.fromkeys((r["part"], r["name"]) for r in results):
         own = [r for r in results if (r["part"], r["name"]) == (part, name)]
@@ -255,7 +255,7 @@ def main(config: Config) -> None:
         found = (result_of(job, config.out) for job in jobs(everything))
         results = [result for result in found if result is not None]
         (config.out / "results.json").write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
-    tell(results)
+    print_results(results)
     if any(r["part"] == "rates" for r in results):
         draw_figure(results, config.out / "continuous_series.png")
 

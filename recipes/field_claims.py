@@ -42,7 +42,7 @@ PLACES = 100
 MOVES = 10
 """Drawn of each group."""
 TEMPERATURES = tuple(10 ** (k / 4) for k in range(13))
-TOLD = TEMPERATURES[::4]
+SHOWN = TEMPERATURES[::4]
 """Those of the table; the figure has all."""
 LATE = TEMPERATURES[4:]
 """Those that exponents are fitted over."""
@@ -242,7 +242,7 @@ def _exponent(rows: Sequence[dict[str, float]], key: str) -> float:
 
 
 COMPARED = ("decorrelation", "gradient_error", "remainder_over_bound")
-"""What is told of softmax beside the gradient; decorrelation is 1 - correlation."""
+"""Measures of softmax beside the gradient; decorrelation is 1 - correlation."""
 
 
 def interval(values: list[float]) -> str:
@@ -256,7 +256,7 @@ def interval(values: list[float]) -> str:
     return f"{mean:.3g} +- {half:.1g}"
 
 
-def tell(results: list[dict[str, Any]]) -> None:
+def print_results(results: list[dict[str, Any]]) -> None:
     """A line for every setting and temperature: means over seeds with their 95 % intervals."""
     moved = [r for r in results if r["part"] in ("groups", "frames")]
     for part, dim, name in dict.fromkeys((r["part"], r["dim"], r["name"]) for r in moved):
@@ -264,15 +264,15 @@ def tell(results: list[dict[str, Any]]) -> None:
         worth = ", ".join(f"{key} {interval([r[key] for r in own])}" for key in ("norm", "misfit"))
         print_line(f"{part}, {dim} dimensions, {name}: {worth} ({len(own)} seeds)")
         for group in own[0]["errors"]:
-            told = {key: interval([r["errors"][group][key] for r in own]) for key in own[0]["errors"][group]}
-            print_line(f"    {group:<16} {told}")
+            intervals = {key: interval([r["errors"][group][key] for r in own]) for key in own[0]["errors"][group]}
+            print_line(f"    {group:<16} {intervals}")
     for part, of in (("temperature", ("temperature",)), ("samples", ("samples", "temperature"))):
         own = [r for r in results if r["part"] == part]
         for case, rows in cases(own, of).items():
-            if part == "samples" or case[-1] in TOLD:
-                told = {key: interval([row[key] for row in rows]) for key in COMPARED}
+            if part == "samples" or case[-1] in SHOWN:
+                intervals = {key: interval([row[key] for row in rows]) for key in COMPARED}
                 named = ", ".join(f"{name} {value:g}" for name, value in zip(of, case, strict=True))
-                print_line(f"{named:<30} {told} ({len(own)} seeds)")
+                print_line(f"{named:<30} {intervals} ({len(own)} seeds)")
     heated = [r for r in results if r["part"] == "temperature"]
     for key in ("remainder_exponent", "error_exponent") if heated else ():
         print_line(f"{key}: {interval([r[key] for r in heated])}")
@@ -367,7 +367,7 @@ def main(config: Config) -> None:
             if seed not in seeds:
                 keep(measure(seed))
     results = [r for r in results if all(r.get(name, value) == value for name, value in own.items())]
-    tell(results)
+    print_results(results)
     if {r["part"] for r in results} >= {"temperature", "samples"}:
         draw(results, config.out / "softmax.png")
 

@@ -11,10 +11,10 @@ Score:     see docs/studies/neural_fields.md
 Paper:     Neural Fields Meet Attention (appendices F and G): digits and Poisson solutions as fields. It does not state
            their reconstruction error; its equivariance errors are 0.013 and 0.0276
 
-mnist      784 pixels a digit, of which the operator sees 196 at random and tells all
+mnist      784 pixels a digit, of which the operator sees 196 at random and predicts all
 poisson    -Δu = f on the unit square, u = 0 on its border, f a sum of one to five Gaussian bumps, by the five-point
            stencil on 28 x 28 inner nodes and conjugate gradients; 1,000 + 100 solutions. The operator sees 196 values
-           of u and tells all
+           of u and predicts all
 darcy      the solution from the coefficient, both on 16 x 16 nodes; 1,000 + 50 pairs
 
 Deviations: the paper's operator has 128 channels, 4 layers and 8 heads and is trained for 200 to 500 steps. Here 64
@@ -225,15 +225,15 @@ def draw(found: Moved, path: Path, *, downwards: bool, num_fields: int = 3) -> N
     plt.close(figure)
 
 
-def tell_moved(path: Path) -> None:
+def print_moved(path: Path) -> None:
     """Prints how a run's fields move in both precisions, and draws moved.png into its folder."""
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("field_operators: the figure needs matplotlib: pip install 'fredholm[viz]'")
     run = Run(path, device="cpu")
     for dtype in (torch.float32, torch.float64):
         found = moved_fields(run, dtype)
-        told = ", ".join(f"{name} {value:.2g}" for name, value in found.errors().items())
-        print_line(f"{path}, {str(dtype).removeprefix('torch.')}: differences of {len(found.still)} fields: {told}")
+        errors = ", ".join(f"{name} {value:.2g}" for name, value in found.errors().items())
+        print_line(f"{path}, {str(dtype).removeprefix('torch.')}: differences of {len(found.still)} fields: {errors}")
     assert isinstance(run.task, FieldLearning)
     draw(found, path / "moved.png", downwards=run.task.facts.coordinates[0] == "y")
 
@@ -241,6 +241,6 @@ def tell_moved(path: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         for folder in sys.argv[1:]:
-            tell_moved(Path(folder))
+            print_moved(Path(folder))
     else:
         write_poisson(POISSON)

@@ -17,8 +17,8 @@ Sides    default     `fredholm train forecast` at its defaults
          ets         exponential smoothing in state space form: additive, with a damped trend, a season up to 24 samples
          arima       ARIMA(2, 1, 1), with a season up to 24 samples ARIMA(2, 1, 1)(0, 1, 1)
 
-All tell the same windows of the last fifth of each series. The statistical models are fitted to the training part, and
-see every sample before a window without being fitted anew.
+All predict the same windows of the last fifth of each series. The statistical models are fitted to the training part,
+and see every sample before a window without being fitted anew.
 """
 
 import tempfile

@@ -201,7 +201,7 @@ def ten(drawn: Generator) -> Made:
 
 
 def noise(drawn: Generator) -> Made:
-    """What is known tells nothing."""
+    """Known channels without any effect."""
     y = 20 + _season(drawn, 300, 7, 2) + _walk(drawn, 300, 0.3) + drawn.normal(size=300)
     known = {"x": drawn.normal(size=300), "w": _promotions(drawn, 300), "z": _reverting(drawn, 300, 0.9, 1)}
     return Made([y], {name: [each] for name, each in known.items()}, 14, 7)
@@ -360,8 +360,8 @@ def main(config: Config) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 found.append(scores(make(np.random.default_rng(seed)), Path(folder), config.sides))
         means = np.exp(np.log(found).mean(0)).tolist()
-        told = "   ".join(f"{side} {mean:.3f}" for side, mean in zip(config.sides, means, strict=True))
-        print_line(f"{name:<18} {told}   {time.process_time() - start:.0f} s")
+        scores_of_sides = "   ".join(f"{side} {mean:.3f}" for side, mean in zip(config.sides, means, strict=True))
+        print_line(f"{name:<18} {scores_of_sides}   {time.process_time() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def measure(job: Job, done: Run) -> dict[str, Any]:
     return result
 
 
-def tell(results: Sequence[dict[str, Any]]) -> None:
+def print_results(results: Sequence[dict[str, Any]]) -> None:
     """A line for every setting: mean and standard deviation over seeds."""
     for part, name in dict.fromkeys((r["part"], r["name"]) for r in results):
         own = [r for r in results if (r["part"], r["name"]) == (part, name)]
@@ -210,7 +210,7 @@ def main(config: Config) -> None:
         kept_result(job.config(config), job.folder(config.out), lambda done, job=job: measure(job, done))
     results = [read_result(path.parent) for path in sorted(config.out.glob(f"*/{RESULT_FILE}"))]
     (config.out / "results.json").write_text("[\n" + ",\n".join(json.dumps(r) for r in results) + "\n]\n")
-    tell(results)
+    print_results(results)
 
 
 if __name__ == "__main__":

@@ -169,13 +169,15 @@ def table(report: dict[str, dict[str, Any]]) -> list[str]:
     for name in (*KERNELS_BY_NAME, "default"):
         cells = list[str]()
         for found in report.values():
-            told = cell(found["rows"].get(name, {"test": []})["test"], found["metric"]["percent"])
-            cells.append(f"**{told}**" if name == found["best"] else told)
+            text = cell(found["rows"].get(name, {"test": []})["test"], found["metric"]["percent"])
+            cells.append(f"**{text}**" if name == found["best"] else text)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     for name in dict.fromkeys(name for found in report.values() for name in found["baselines"]):
         values = [found["baselines"].get(name, {"test": None})["test"] for found in report.values()]
-        told = [cell([value], found["metric"]["percent"]) for value, found in zip(values, report.values(), strict=True)]
-        lines.append(f"| {name} | " + " | ".join(told) + " |")
+        texts = [
+            cell([value], found["metric"]["percent"]) for value, found in zip(values, report.values(), strict=True)
+        ]
+        lines.append(f"| {name} | " + " | ".join(texts) + " |")
     return lines
 
 

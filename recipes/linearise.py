@@ -67,7 +67,7 @@ class Config:
     layer_steps: int = 200
     whole_steps: int = 300
     batches: int = 160
-    """Of 8 blocks of the training text, of which a fifth tells errors."""
+    """Of 8 blocks of the training text, a fifth of them for errors."""
     lengths: tuple[int, ...] = (256, 1024, 4096, 8192)
     """Points at which the operators are timed; none: they are not."""
     epochs: int | None = None
@@ -217,8 +217,8 @@ def main(config: Config) -> None:
     for name in config.kernels:
         own = known[name] if name in known else replaced(config, name, model, task, blocks)
         report["kernels"][name] = own
-        told = ", ".join(f"{stage} {own['test'][stage]:.4f}" for stage in ("layers", "whole"))
-        print_line(f"{name} (rate {own['rate']:g}): test bits a byte after {told}")
+        bits = ", ".join(f"{stage} {own['test'][stage]:.4f}" for stage in ("layers", "whole"))
+        print_line(f"{name} (rate {own['rate']:g}): test bits a byte after {bits}")
         results.write_text(json.dumps(report, indent=1) + "\n")
     if config.lengths:
         report["speed over attention"] = times(config, model.config.embed_dim, model.config.num_heads)

@@ -147,12 +147,12 @@ class GrowingLength:
 def copy_sequences(count: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Digits `(count, T + 20, 1)`, and at each place the digit to predict `(count, T + 20)`, int64.
 
-    Ten digits from 1 to 8, T - 1 zeros and eleven nines; to be told are zeros, and over the last ten nines the digits.
+    Ten digits from 1 to 8, T - 1 zeros and eleven nines; the targets are zeros, and at the last ten nines the digits.
     """
     digits = torch.randint(1, 9, (count, RECALLED), generator=generator)
     given = torch.cat([digits, digits.new_zeros(count, length - 1), digits.new_full((count, RECALLED + 1), 9)], dim=1)
-    told = torch.cat([digits.new_zeros(count, length + RECALLED), digits], dim=1)
-    return given[..., None].float(), told
+    target = torch.cat([digits.new_zeros(count, length + RECALLED), digits], dim=1)
+    return given[..., None].float(), target
 
 
 def adding_sequences(count: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -180,28 +180,28 @@ def network(problem: Problem, length: int, omega_0: float) -> CKCNN:
     return CKCNN(encoder, 10 if copying else 1, config, extent=float(samples), spacing=1.0)
 
 
-def loss_of(problem: Problem, out: Tensor, told: Tensor) -> Tensor:
+def loss_of(problem: Problem, out: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy of all places, or the mean squared error of the sums."""
     if problem == "copy":
-        return nn.functional.cross_entropy(out.flatten(0, 1), told.flatten())
-    return nn.functional.mse_loss(out[:, 0], told)
+        return nn.functional.cross_entropy(out.flatten(0, 1), target.flatten())
+    return nn.functional.mse_loss(out[:, 0], target)
 
 
 def measure(problem: Problem, net: CKCNN, test: tuple[Tensor, Tensor], batch_size: int) -> dict[str, float]:
     """Mean loss, and for copying the percentage of the ten digits that are predicted, on sequences of its own."""
     losses, right = [], []
     with torch.no_grad():
-        for given, told in zip(test[0].split(batch_size), test[1].split(batch_size), strict=True):
+        for given, target in zip(test[0].split(batch_size), test[1].split(batch_size), strict=True):
             out = net(given)
-            losses.append(loss_of(problem, out, told).item() * len(given))
+            losses.append(loss_of(problem, out, target).item() * len(given))
             if problem == "copy":
-                right.append((out[:, -RECALLED:].argmax(-1) == told[:, -RECALLED:]).flatten())
+                right.append((out[:, -RECALLED:].argmax(-1) == target[:, -RECALLED:]).flatten())
     found = {"loss": sum(losses) / len(test[0])}
     return found | ({"accuracy": 100 * torch.cat(right).double().mean().item()} if right else {})
 
 
 def solved(problem: Problem, found: dict[str, float]) -> bool:
-    """All digits told, or a loss of at most 10⁻⁴."""
+    """All digits right, or a loss of at most 10⁻⁴."""
     return found["accuracy"] == 100 if problem == "copy" else found["loss"] <= SOLVED_LOSS
 
 
@@ -222,8 +222,8 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
     for epoch in range(settings.max_epochs):
         net.train()
         for _ in range(steps):
-            given, told = (t.to(config.device) for t in draw(batch_size, training_length.now, generator))
-            loss = loss_of(problem, net(given), told)
+            given, target = (t.to(config.device) for t in draw(batch_size, training_length.now, generator))
+            loss = loss_of(problem, net(given), target)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

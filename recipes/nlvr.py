@@ -102,7 +102,7 @@ def run_of(config: Config, side: str, rate: float, seed: int) -> Run.Config:
     settings = {"patch_size": config.patch_size, "tokens": Tokens(vocab_size=600), "context": 48} | SIDES[side]
     modalities = settings.get("modalities", "both")
     if modalities != "text":
-        settings["shuffle_images"] = True  # the sentences do not tell the order of the boxes
+        settings["shuffle_images"] = True  # the sentences do not depend on the order of the boxes
     for idle in {"image": ("tokens", "context"), "text": ("patch_size",)}.get(modalities, ()):
         del settings[idle]
     task = ImageTextLearning.Config(data=str(prepared(config)), position_sigma=1.0, **settings)
@@ -137,7 +137,7 @@ def majority(config: Config) -> dict[str, float]:
     return {name: float((label[split == name] == answer).mean()) for name in ("valid", "test")}
 
 
-def told(found: dict[str, Any], split: str) -> str:
+def summary(found: dict[str, Any], split: str) -> str:
     """Mean and deviation over the runs."""
     values = [100 * each[split] for each in found["runs"]]
     spread = f" +- {statistics.stdev(values):.1f}" if len(values) > 1 else ""
@@ -147,7 +147,7 @@ def told(found: dict[str, Any], split: str) -> str:
 def main(config: Config) -> None:
     """Runs the comparison, prints its table and writes results.json.
 
-    What results.json of the folder tells of other sides stays there.
+    Results of other sides in the folder's results.json are kept.
     """
     config.out.mkdir(parents=True, exist_ok=True)
     results = config.out / "results.json"
@@ -157,9 +157,8 @@ def main(config: Config) -> None:
     for side in config.sides:
         report[side] = found = reached(config, side)
         parameters = found["runs"][0]["parameters"]
-        print_line(
-            f"{side}, {parameters} parameters, rate {found['rate']:g}: {told(found, 'valid')}, {told(found, 'test')}"
-        )
+        accuracies = f"{summary(found, 'valid')}, {summary(found, 'test')}"
+        print_line(f"{side}, {parameters} parameters, rate {found['rate']:g}: {accuracies}")
         results.write_text(json.dumps(report, indent=1))
 
 

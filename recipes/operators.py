@@ -280,7 +280,7 @@ def side_of(config: Config, problem: Problem, side: Side) -> dict[str, Any]:
     return {"rate": best, "tried": {rate: found["valid"] for rate, (found, _) in first.items()}, "runs": runs}
 
 
-def told(runs: list[dict[str, Any]], what: str) -> str:
+def summary(runs: list[dict[str, Any]], what: str) -> str:
     """Mean and deviation over the seeds."""
     values = [run[what] for run in runs]
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
@@ -310,7 +310,7 @@ def main(config: Config) -> None:
             ]
             print_line(
                 f"{problem}, {name}, rate {found['rate']:g}: "
-                + ", ".join(f"{n} {told(found['runs'], n)}" for n in numbers)
+                + ", ".join(f"{n} {summary(found['runs'], n)}" for n in numbers)
             )
 
 

@@ -7,8 +7,8 @@ Get:       ptb.train.txt, ptb.valid.txt and ptb.test.txt from https://github.com
            then --task.data FOLDER
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      18 minutes an epoch by the clock, beside two other jobs on two cores
-Score:     3.317 bits a character of the test text after one epoch (532 steps), seed 0: little more than pairs of
-           characters tell; a shortened run that says nothing of the paper's figure
+Score:     3.317 bits a character of the test text after one epoch (532 steps), seed 0: little more than from pairs of
+           characters; a shortened run that does not test the paper's figure
 Paper:     CKConv (arXiv 2102.02611), table 1: 1.045 bits a character, 1.8M parameters, up to 200 epochs
 
 Settings are those of the paper's table 8. It names no context; 400 characters, of which a test window scores the last

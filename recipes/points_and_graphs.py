@@ -227,7 +227,7 @@ def sides_of(config: Config, data: str) -> Sides:
 def measured(run: Run) -> dict[str, float]:
     """The accuracy on both splits at the best checkpoint, the parameters, and what `changed_by_signs` says.
 
-    Clouds are told by five votes.
+    Clouds are predicted by five votes.
     """
     votes = {"votes": 5} if isinstance(run.task, PointLearning) else {}
     found = {split: metrics["accuracy"] for split, metrics in best_on_both(run, **votes).items()}
@@ -252,18 +252,18 @@ def changed_by_signs(run: Run, draws: int = 5) -> float:
     """The share of validation graphs whose class is another once signs of their Laplacian positions are drawn."""
     task, model, generator = run.task, run.model("best"), torch.Generator().manual_seed(0)
     assert isinstance(task, GraphLearning)
-    changed, told = 0, 0
+    changed, count = 0, 0
     for indices in torch.arange(task.num_held_out("valid")).split(64):
         batch = task.held_out_batch("valid", indices)
         known = model(graphs_in(batch)).argmax(-1)
         for _ in range(draws):
             signs = task.config.inputs.draw_signs(len(indices), batch["pos"].shape[2], generator)
             other = model(graphs_in(batch | {"pos": batch["pos"] * signs[:, None]})).argmax(-1)
-            changed, told = changed + int((other != known).sum()), told + len(known)
-    return changed / told
+            changed, count = changed + int((other != known).sum()), count + len(known)
+    return changed / count
 
 
-def told(found: dict[str, Any], split: str) -> str:
+def summary(found: dict[str, Any], split: str) -> str:
     """Mean and deviation over the runs."""
     values = [100 * each[split] for each in found["runs"]]
     spread = f" +- {statistics.stdev(values):.1f}" if len(values) > 1 else ""
@@ -301,7 +301,7 @@ def draw_figure(report: dict[str, dict[str, Any]], path: Path) -> None:
 def main(config: Config) -> None:
     """Runs the comparison, prints its table and writes results.json and points_and_graphs.png.
 
-    What results.json of the folder tells of other sides stays there, and is drawn too.
+    Results of other sides in the folder's results.json are kept, and drawn too.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("points_and_graphs: the figure needs matplotlib: pip install 'fredholm[viz]'")
@@ -314,9 +314,9 @@ def main(config: Config) -> None:
             place = config.out / data.replace(", ", "-") / name.replace(", ", "-").replace(" ", "_")
             found = reached(config.rates[-1:] if data == CLOUD_PARTS else config.rates, place, runs)
             report[data][name] = found
-            line = f"{data}, {name}, rate {found['rate']:g}: {told(found, 'valid')}, {told(found, 'test')}"
+            line = f"{data}, {name}, rate {found['rate']:g}: {summary(found, 'valid')}, {summary(found, 'test')}"
             if "changed by signs" in found["runs"][0]:
-                line += f", {told(found, 'changed by signs')} %"
+                line += f", {summary(found, 'changed by signs')} %"
             print_line(line)
             results.write_text(json.dumps(report, indent=1))
     draw_figure(report, config.out / "points_and_graphs.png")

@@ -176,8 +176,8 @@ def measured(run: Run) -> dict[str, float]:
     All pixels count, and are asked in squares of two by two.
     """
     found = best_on_both(run, stride=2)
-    told = {f"{split} {name}": found[split][name] for split in found for name in MEASURES}
-    return told | {"parameters": sum(p.numel() for p in run.model().parameters())}
+    measured = {f"{split} {name}": found[split][name] for split in found for name in MEASURES}
+    return measured | {"parameters": sum(p.numel() for p in run.model().parameters())}
 
 
 def place_of(config: Config, name: str, rate: float, seed: int) -> Path:
@@ -196,7 +196,7 @@ def reached(name: str, config: Config) -> dict[str, Any]:
     return {"rate": rate, "seeds": list(config.seeds), "runs": [at(rate, seed) for seed in config.seeds]}
 
 
-def told(found: dict[str, Any], what: str) -> str:
+def summary(found: dict[str, Any], what: str) -> str:
     """Mean and deviation over the runs, in per cent."""
     values = [100 * each[what] for each in found["runs"]]
     spread = f" +- {statistics.stdev(values):.1f}" if len(values) > 1 else ""
@@ -245,7 +245,7 @@ def draw_figure(report: dict[str, dict[str, Any]], config: Config) -> None:
 def main(config: Config) -> None:
     """Runs the comparison, prints its table and writes results.json and segmentation.png.
 
-    What results.json of the folder tells of other sides stays there, and is drawn too.
+    Results of other sides in the folder's results.json are kept, and drawn too.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("segmentation: the figure needs matplotlib: pip install 'fredholm[viz]'")
@@ -257,7 +257,7 @@ def main(config: Config) -> None:
     report: dict[str, dict[str, Any]] = json.loads(results.read_text()) if results.is_file() else {}
     for name in config.only or SIDES:
         report[name] = found = reached(name, config)
-        numbers = ", ".join(told(found, f"{split} {what}") for split in ("valid", "test") for what in MEASURES)
+        numbers = ", ".join(summary(found, f"{split} {what}") for split in ("valid", "test") for what in MEASURES)
         print_line(f"{name}, {found['runs'][0]['parameters']} parameters, rate {found['rate']:g}: {numbers}")
         results.write_text(json.dumps(report, indent=1))
     draw_figure(report, config)

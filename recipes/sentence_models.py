@@ -273,12 +273,12 @@ def main(config: Config) -> None:
         report[data] = {}
         for name, found in compare(config, data, starts):
             report[data][name] = found
-            told = []
+            splits = []
             for split in found[0]:
                 values = [100 * each[split] for each in found]
                 spread = f" +- {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-                told.append(f"{split} {statistics.mean(values):.2f}{spread}")
-            print_line(f"{data}, {name}: {', '.join(told)}")
+                splits.append(f"{split} {statistics.mean(values):.2f}{spread}")
+            print_line(f"{data}, {name}: {', '.join(splits)}")
             (config.out / "results.json").write_text(json.dumps({"seeds": config.seeds} | report, indent=1))
     draw_figure(report, config.out / "sentence_models.png")
 

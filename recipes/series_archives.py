@@ -292,7 +292,7 @@ def critical_difference(num_sides: int, num_sets: int) -> float:
     return quantile * math.sqrt(num_sides * (num_sides + 1) / (6 * num_sets))
 
 
-def tell(table: dict[str, dict[Side, float]]) -> None:
+def print_results(table: dict[str, dict[Side, float]]) -> None:
     """A line a set, the means, and the mean ranks."""
     if not table:
         return
@@ -346,7 +346,7 @@ def main(config: Config) -> None:
     config = dataclasses.replace(config, out=config.out.expanduser())
     config.out.mkdir(parents=True, exist_ok=True)
     table = table_of(run(config))
-    tell(table)
+    print_results(table)
     if table:
         draw(table, config.out / "series_archives.png")
 

@@ -53,18 +53,18 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
     assert cli.main(["train", "images", str(shapes), "--dry-run", "--run-dir", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     file = tmp_path / "run" / "notes.txt"  # where no run can ever be
-    for folder, told in ((file, "expected a run folder"), (file / "a", "expected a folder, for the run folder")):
-        message = f"{file} is a file; {told}"
+    for folder, reason in ((file, "expected a run folder"), (file / "a", "expected a folder, for the run folder")):
+        message = f"{file} is a file; {reason}"
         check_refused(capsys, tmp_path, message, "train", "images", f"{shapes}", "--dry-run", "--run-dir", f"{folder}")
 
 
 def test_built_in_data_that_nobody_named_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = "no DATA is given: these are digits, built in, to try; pass your own"
-    for data, is_told in (((), True), (("digits",), False), (("--task.data", "digits"), False)):
+    note = "no DATA is given: these are digits, built in, to try; pass your own"
+    for data, is_shown in (((), True), (("digits",), False), (("--task.data", "digits"), False)):
         code, out, err = call(capsys, "train", "images", *data, "--dry-run", "--run-dir", tmp_path / "run")
         assert (code, err) == (0, "")
-        assert (out.splitlines()[0] == told) == is_told
-        assert (told in out) == is_told
+        assert (out.splitlines()[0] == note) == is_shown
+        assert (note in out) == is_shown
 
 
 def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
@@ -133,26 +133,26 @@ def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_
 
     monkeypatch.setattr(train, "first_steps", first_steps)
 
-    def told(minutes: int, *options: str) -> list[str]:
+    def plan_of(minutes: int, *options: str) -> list[str]:
         command = ("train", "images", tmp_path / "images.npz", "--dry-run", "--minutes", minutes)
         code, out, err = call(capsys, *command, *options)
         assert (code, err) == (0, "")
         return out.splitlines()
 
-    data, model, training = told(240)  # all that suits the data fits
+    data, model, training = plan_of(240)  # all that suits the data fits
     assert data.startswith("data: 5,500 examples")
     assert model.endswith("with 80 parameters")
     assert training.startswith("training: 116 epochs of 43 steps on batches of 128;")
-    first, _, model, training = told(118)
+    first, _, model, training = plan_of(118)
     fewer = ", by a model and batches as for 1,375 examples"
     assert first == f"64 of the 116 epochs that suit the data, for 118 minutes{fewer}"
     assert model.endswith("with 64 parameters")
     assert training.startswith("training: 64 epochs of 86 steps on batches of 64; at most 2.0 h;")
-    first, *_, training = told(10)  # whose steps were measured with these batches
+    first, *_, training = plan_of(10)  # whose steps were measured with these batches
     assert first == f"5 of the 116 epochs that suit the data, for 10 minutes{fewer}"
     assert training.startswith("training: 5 epochs of 86 steps on batches of 64;")
     heads = ("--task.model.num-heads", "2")
-    first, _, model, training = told(118, "--training.batch-size", "32", "--task.model.embed-dim", "48", *heads)
+    first, _, model, training = plan_of(118, "--training.batch-size", "32", "--task.model.embed-dim", "48", *heads)
     assert first.endswith("for 118 minutes")
     assert model.endswith("with 48 parameters")  # what was set stays
     assert "on batches of 32;" in training

@@ -84,12 +84,12 @@ def measure(first: FirstRun, folder: Path, data_seed: int, split: HeldOut) -> Ro
     """
     folder.mkdir(parents=True)
     data, run_dir = first.make(folder, data_seed), folder / "run"
-    start, told = time.perf_counter(), io.StringIO()
-    with contextlib.redirect_stdout(told):
+    start, output = time.perf_counter(), io.StringIO()
+    with contextlib.redirect_stdout(output):
         code = cli.main(["train", first.task, str(data), "--run-dir", str(run_dir), "--training.no-tensorboard"])
     seconds = time.perf_counter() - start
     if code:
-        raise RuntimeError(f"{first.name}: fredholm train {first.task} ended with code {code}\n{told.getvalue()}")
+        raise RuntimeError(f"{first.name}: fredholm train {first.task} ended with code {code}\n{output.getvalue()}")
     run = Run(run_dir)
     task, objective = run.task, run.task.objective
     peers: dict[str, tuple[float, float]] = {}
@@ -154,14 +154,14 @@ def learnable(task: Any, split: HeldOut) -> list[Any]:
 def fitted(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> Callable[[Any, HeldOut], np.ndarray]:
     """Truth and answers `(2, n)` of a scikit-learn model, which is fitted to features and targets of sets."""
 
-    def told(task: Any, split: HeldOut) -> np.ndarray:
+    def predicted(task: Any, split: HeldOut) -> np.ndarray:
         parts = [features(part) for part in learnable(task, split)]
         inputs = [rows for rows, _ in parts]
         joined = np.concatenate(inputs) if isinstance(inputs[0], np.ndarray) else [x for rows in inputs for x in rows]
         asked, truth = features(task.held_out(split))
         return np.stack([truth, model.fit(joined, np.concatenate([targets for _, targets in parts])).predict(asked)])
 
-    return told
+    return predicted
 
 
 def accuracy(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> Peer:
@@ -169,8 +169,8 @@ def accuracy(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> P
     answers = fitted(model, features)
 
     def peer(task: Any, split: HeldOut) -> float:
-        truth, told = answers(task, split)
-        return float((truth == told).mean())
+        truth, predicted = answers(task, split)
+        return float((truth == predicted).mean())
 
     return peer
 

@@ -75,8 +75,8 @@ def on_lags(build: Callable[[], Any]) -> Peer:
         y = y * np.array(target.deviation) + np.array(target.mean)
         batch = task.held_out_batch(split, torch.arange(task.num_held_out(split)))
         asked = batch["values"].flatten(1).numpy()
-        told = np.stack([build().fit(x, each).predict(asked) for each in y.T], axis=1)
-        numbers = torch.from_numpy(told).reshape(batch["answers"].shape) * batch["scale"] + batch["base"]
+        predicted = np.stack([build().fit(x, each).predict(asked) for each in y.T], axis=1)
+        numbers = torch.from_numpy(predicted).reshape(batch["answers"].shape) * batch["scale"] + batch["base"]
         return float(((numbers - batch["answers"]).abs() / batch["error_scale"]).mean())
 
     return peer

@@ -119,8 +119,8 @@ def interpolated(kernel: str) -> Peer:
     def peer(task: Any, split: HeldOut) -> float:
         errors = []
         for pos, values, asked, wanted in _functions(task, split):
-            told = RBFInterpolator(pos, values, kernel=kernel)(asked)
-            errors.append(np.linalg.norm(told - wanted) / np.linalg.norm(wanted))
+            predicted = RBFInterpolator(pos, values, kernel=kernel)(asked)
+            errors.append(np.linalg.norm(predicted - wanted) / np.linalg.norm(wanted))
         return float(np.mean(errors))
 
     return peer
@@ -142,7 +142,7 @@ def sines(task: Any, split: HeldOut) -> float:
             for layer in layers[1:]:
                 layer.weight.uniform_(-math.sqrt(6 / 64) / omega, math.sqrt(6 / 64) / omega)
 
-        def told(place: torch.Tensor, layers: list[nn.Linear] = layers, omega: float = omega) -> torch.Tensor:
+        def predicted(place: torch.Tensor, layers: list[nn.Linear] = layers, omega: float = omega) -> torch.Tensor:
             for layer in layers[:-1]:
                 place = torch.sin(omega * layer(place))
             return layers[-1](place)
@@ -150,16 +150,16 @@ def sines(task: Any, split: HeldOut) -> float:
         optimiser = torch.optim.Adam([p for layer in layers for p in layer.parameters()], lr=1e-3)
         for _ in range(500):
             optimiser.zero_grad()
-            (told(x) - y).square().mean().backward()
+            (predicted(x) - y).square().mean().backward()
             optimiser.step()
         with torch.no_grad():
-            found = told(at).double().numpy() * unit
+            found = predicted(at).double().numpy() * unit
         errors.append(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
     return float(np.mean(errors))
 
 
-def _relative(told: np.ndarray, wanted: np.ndarray) -> float:
-    return float((np.linalg.norm(told - wanted, axis=1) / np.linalg.norm(wanted, axis=1)).mean())
+def _relative(predicted: np.ndarray, wanted: np.ndarray) -> float:
+    return float((np.linalg.norm(predicted - wanted, axis=1) / np.linalg.norm(wanted, axis=1)).mean())
 
 
 def regressed(task: Any, split: HeldOut) -> float:
@@ -232,7 +232,7 @@ def fourier(task: Any, split: HeldOut) -> float:
         ]
     network = nn.Sequential(*layers, conv(width, 4 * width, 1), nn.GELU(), conv(4 * width, 1, 1))
 
-    def told(u: torch.Tensor) -> torch.Tensor:
+    def predicted(u: torch.Tensor) -> torch.Tensor:
         inputs = torch.cat([(u - moments[0][0]) / moments[0][1], place.expand(len(u), *place.shape)], 1)
         return network(inputs) * moments[1][1] + moments[1][0]
 
@@ -243,11 +243,11 @@ def fourier(task: Any, split: HeldOut) -> float:
         for rows in torch.randperm(len(x)).split(schedule.batch_size):
             optimiser.zero_grad()
             wanted = y[rows].flatten(1)
-            ((told(x[rows]).flatten(1) - wanted).norm(dim=1) / wanted.norm(dim=1)).mean().backward()
+            ((predicted(x[rows]).flatten(1) - wanted).norm(dim=1) / wanted.norm(dim=1)).mean().backward()
             optimiser.step()
             falling.step()
     with torch.no_grad():
-        return _relative(told(laid(asked, "given")).flatten(1).numpy(), laid(asked, "targets").flatten(1).numpy())
+        return _relative(predicted(laid(asked, "given")).flatten(1).numpy(), laid(asked, "targets").flatten(1).numpy())
 
 
 FIELD_PEERS: dict[str, Peer] = {

@@ -85,9 +85,11 @@ def near_pairs(folder: Path, seed: int) -> Path:
     place, kind = draw.random((size, 2)), draw.normal(size=(size, 3))
     pairs = np.stack(np.triu_indices(size, 1), 1)
     cost = _apart(place, pairs) / 0.06 + _apart(kind, pairs) + draw.normal(0, 0.7, len(pairs))
-    told = np.concatenate([kind + 0.3 * draw.normal(size=kind.shape), place + 0.15 * draw.normal(size=place.shape)], 1)
+    features = np.concatenate(
+        [kind + 0.3 * draw.normal(size=kind.shape), place + 0.15 * draw.normal(size=place.shape)], 1
+    )
     path = folder / "near_pairs.npz"
-    np.savez(path, edges=pairs[np.argsort(cost)[: 4 * size]], features=told.astype(np.float32))
+    np.savez(path, edges=pairs[np.argsort(cost)[: 4 * size]], features=features.astype(np.float32))
     return path
 
 
@@ -141,14 +143,14 @@ def _graph(size: int, edges: Edges) -> nx.Graph:
     return graph
 
 
-def _saved(path: Path, graphs: Sequence[tuple[int, Edges]], **told: Any) -> Path:
+def _saved(path: Path, graphs: Sequence[tuple[int, Edges]], **arrays: Any) -> Path:
     sizes = np.array([size for size, _ in graphs])
     starts = np.cumsum(sizes) - sizes
     edges = np.concatenate(
         [np.array(own).reshape(-1, 2) + start for (_, own), start in zip(graphs, starts, strict=True)]
     )
     owner = np.repeat(np.arange(len(graphs)), sizes)
-    np.savez(path, edges=edges, graph=owner, num_nodes=len(owner), **told)
+    np.savez(path, edges=edges, graph=owner, num_nodes=len(owner), **arrays)
     return path
 
 
@@ -188,8 +190,8 @@ def mean_error(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) ->
     answers = fitted(model, features)
 
     def peer(task: Any, split: HeldOut) -> float:
-        truth, told = answers(task, split)
-        return float(np.abs(truth - told).mean())
+        truth, predicted = answers(task, split)
+        return float(np.abs(truth - predicted).mean())
 
     return peer
 
@@ -227,10 +229,10 @@ def spread(task: Any, split: HeldOut) -> float:
     step, known = sp.diags(1 / np.maximum(degree, 1)) @ matrix, np.zeros((len(degree), len(graph.classes)))
     for part in learnable(task, split):
         known[part.nodes.numpy(), part.answers.values.numpy()] = 1
-    told = known
+    predicted = known
     for _ in range(50):
-        told = np.where(known.sum(1, keepdims=True) > 0, known, 0.9 * (step @ told))
-    return float((told[asked.nodes.numpy()].argmax(1) == asked.answers.values.numpy()).mean())
+        predicted = np.where(known.sum(1, keepdims=True) > 0, known, 0.9 * (step @ predicted))
+    return float((predicted[asked.nodes.numpy()].argmax(1) == asked.answers.values.numpy()).mean())
 
 
 def between(score: Callable[[Any, np.ndarray], Any]) -> Peer:

@@ -165,8 +165,8 @@ def _mean_iou(model: Any) -> Peer:
     answers = fitted(model, surroundings)
 
     def peer(task: Any, split: Any) -> float:
-        truth, told = torch.from_numpy(answers(task, split))
-        return float(multiclass_jaccard_index(told, truth, num_classes=len(task.target.names)))
+        truth, predicted = torch.from_numpy(answers(task, split))
+        return float(multiclass_jaccard_index(predicted, truth, num_classes=len(task.target.names)))
 
     return peer
 

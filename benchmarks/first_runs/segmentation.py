@@ -108,9 +108,9 @@ def per_pixel(model: Any) -> Peer:
         shown = np.random.default_rng(0).permutation(SIDE * SIDE)[:PIXELS_TO_LEARN]
         model.fit(inputs[:, shown].reshape(-1, inputs.shape[-1]), targets[:, shown].ravel())
         asked, truth = filtered(task.held_out(split))
-        told = torch.from_numpy(model.predict(asked.reshape(-1, asked.shape[-1])).astype(np.int64))
+        predicted = torch.from_numpy(model.predict(asked.reshape(-1, asked.shape[-1])).astype(np.int64))
         classes = len(task.target.names)
-        return float(multiclass_jaccard_index(told, torch.from_numpy(truth.ravel()).long(), num_classes=classes))
+        return float(multiclass_jaccard_index(predicted, torch.from_numpy(truth.ravel()).long(), num_classes=classes))
 
     return peer
 
@@ -156,9 +156,11 @@ def u_net(task: Any, split: HeldOut) -> float:
     )
     batch = task.held_out_batch(split, torch.arange(task.num_held_out(split)))
     with torch.no_grad():
-        told = network(batch["images"]).argmax(1)
+        predicted = network(batch["images"]).argmax(1)
     known = batch["targets"] != UNKNOWN
-    return float(multiclass_jaccard_index(told[known], batch["targets"][known], num_classes=len(task.target.names)))
+    return float(
+        multiclass_jaccard_index(predicted[known], batch["targets"][known], num_classes=len(task.target.names))
+    )
 
 
 PEERS = {

@@ -40,9 +40,9 @@ def descriptions() -> dict[str, set[str]]:
     """
     found: dict[str, set[str]] = {}
     for fields in packages():
-        told = fields.get("Description") or fields.get("Description-en")
-        if told and "Section" in fields:
-            found.setdefault(fields["Section"], set()).add(told)
+        description = fields.get("Description") or fields.get("Description-en")
+        if description and "Section" in fields:
+            found.setdefault(fields["Section"], set()).add(description)
     return found
 
 
@@ -80,8 +80,8 @@ def docstrings() -> dict[str, list[str]]:
         except (SyntaxError, UnicodeDecodeError):
             continue
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        told = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
-        found.setdefault(package, []).extend(text for text in told if text)
+        docstrings = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
+        found.setdefault(package, []).extend(text for text in docstrings if text)
     return found
 
 

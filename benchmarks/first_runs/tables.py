@@ -64,8 +64,8 @@ def thresholds(folder: Path, seed: int) -> Path:
     """Twelve numbers, and whether some of them are above thresholds; one answer in twenty is wrong."""
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(1_200, 12))
-    told = ((x[:, 0] > 0.3) & (x[:, 1] < 0.5)) | (x[:, 2] > 1)
-    return _of_numbers(folder / "thresholds.csv", x, "label", (told ^ (draw.random(len(x)) < 0.05)).astype(int))
+    label = ((x[:, 0] > 0.3) & (x[:, 1] < 0.5)) | (x[:, 2] > 1)
+    return _of_numbers(folder / "thresholds.csv", x, "label", (label ^ (draw.random(len(x)) < 0.05)).astype(int))
 
 
 def scanned_prices(folder: Path, seed: int) -> Path:
@@ -95,8 +95,8 @@ def stripes_and_signs(folder: Path, seed: int) -> Path:
 
 def _of_numbers(path: Path, x: np.ndarray, name: str, y: np.ndarray) -> Path:
     rows: list[dict[str, Any]] = []
-    for row, told in zip(x.round(4).tolist(), y.tolist(), strict=True):
-        rows.append({**{f"x{k}": value for k, value in enumerate(row)}, name: told})
+    for row, answer in zip(x.round(4).tolist(), y.tolist(), strict=True):
+        rows.append({**{f"x{k}": value for k, value in enumerate(row)}, name: answer})
     return _written(path, rows, ())
 
 
@@ -221,8 +221,10 @@ def _kernel_on_pixels(task: Any, split: str) -> float:
 def _measured(model: Any, learnt: Any, asked: Any, train: Any, held_out: Any) -> float:
     """Accuracy, or the mean absolute error."""
     wanted = [part.answers.values.numpy().reshape(len(part)) for part in (train, held_out)]
-    told = model.fit(learnt, wanted[0]).predict(asked)
-    return float((told == wanted[1]).mean() if train.answers.kind == "class" else np.abs(told - wanted[1]).mean())
+    predicted = model.fit(learnt, wanted[0]).predict(asked)
+    return float(
+        (predicted == wanted[1]).mean() if train.answers.kind == "class" else np.abs(predicted - wanted[1]).mean()
+    )
 
 
 PEERS = {"boosted trees, texts in 50 directions": _boosted, "linear, TF-IDF of pairs of words": _linear}

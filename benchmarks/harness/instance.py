@@ -56,8 +56,8 @@ def each_alone(
     """Some steps at one size, one after the other, each by itself.
 
     Memory is the peak of a step's first run, time the median of that and ``rounds`` - 1 further ones. On a CPU all this
-    is in a fresh process, since the system tells only a process's peak, and a problem of the size ``tiny`` goes first,
-    so that the code's own pages are not counted as memory. CUDA's allocator tells the peak in this process, and each
+    is in a fresh process, since the system reports only a process's peak, and one of the size ``tiny`` goes first,
+    so that the code's own pages are not counted as memory. CUDA's allocator reports the peak in this process, and each
     step goes first itself, uncounted: kernels are compiled for this size and no other.
     """
     measure = functools.partial(_each_alone, build, n, names, options, rounds)

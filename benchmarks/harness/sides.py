@@ -119,6 +119,6 @@ def side_by_side(
 def rows_alone(
     build: Callable[[int], Instance], n: int, cases: Mapping[str, str], options: Options, *, tiny: int = 4
 ) -> Iterator[Row]:
-    """A row a side and direction, each by itself; ``cases`` tells how the report calls each side."""
+    """A row a side and direction, each by itself; ``cases`` has each side's name in the report."""
     for side, direction, alone in each_alone(build, n, both_ways(cases), options, rounds=options.rounds, tiny=tiny):
         yield Row.alone(cases[side], n, direction, alone)

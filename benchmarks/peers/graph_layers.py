@@ -21,7 +21,7 @@ def graph_layer(
     Args:
         name: one of those on top; the sparse matrix is made of the edges here, once.
         operator: on edges, with the kernel that belongs to the layer; no output projection.
-        edges: sources and targets, `(2, E)`, loops included: the layer is told to add none.
+        edges: sources and targets, `(2, E)`, loops included: the layer adds none.
         num_nodes: N.
         features: of the edges, `(E, c)`, for the edge network.
 
@@ -34,18 +34,18 @@ def graph_layer(
         raise ImportError("the graph layers need torch-geometric: pip install 'fredholm[peers]'") from error
     kernel: Any = operator.kernel
     inner, channels = kernel.kernel, operator.kernel.in_dim
-    told: tuple[Tensor, ...] = (edges,)
+    inputs: tuple[Tensor, ...] = (edges,)
     if name in (GCN, GCN_SPARSE):
         native: nn.Module = GCNConv(channels, channels, add_self_loops=False)
-        told = (edges if name == GCN else _sparse(edges, num_nodes),)
+        inputs = (edges if name == GCN else _sparse(edges, num_nodes),)
     elif name == GAT:
         native = GATConv(channels, channels // inner.num_heads, heads=inner.num_heads, add_self_loops=False)
     else:
         assert features is not None
         hidden = nn.Linear(features.shape[-1], inner.width)
         network = nn.Sequential(hidden, nn.ReLU(), nn.Linear(inner.width, channels**2))
-        native, told = NNConv(channels, channels, network, aggr="add"), (edges, features)
-    return lambda u: functional_call(native, _weights(name, operator, inner), (u[0], *told))[None]
+        native, inputs = NNConv(channels, channels, network, aggr="add"), (edges, features)
+    return lambda u: functional_call(native, _weights(name, operator, inner), (u[0], *inputs))[None]
 
 
 def _weights(name: str, operator: IntegralOperator, inner: Any) -> dict[str, Tensor]:

@@ -649,16 +649,16 @@ def draw_kernel_machine() -> None:
     plane[:, 3], plane[:, 7] = torch.cartesian_prod(side, side).T
     figure, (before, after, bars) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
     for axes, weight, title in (
-        (before, torch.ones(10), "κ₁ before: all alike"),
-        (after, machine.relevance[0], "κ₁ after: the fourth counts"),
+        (before, torch.ones(10), "κ₁ before the fit"),
+        (after, machine.relevance[0], "κ₁ after the fit"),
     ):
         found = torch.exp(-(weight * plane).abs().sum(1) / machine.lengths[0]).view(81, 81)
         axes.contourf(side, side, found.T, levels=12, cmap="Blues")
-        axes.set(xlabel="fourth coordinate", ylabel="eighth, which tells nothing", title=title, aspect="equal")
+        axes.set(xlabel="fourth coordinate", ylabel="eighth, without effect", title=title, aspect="equal")
     places = torch.arange(10)
     bars.bar(places - 0.2, machine.relevance[0], 0.4, color=BLUE, label="κ₁")
     bars.bar(places + 0.2, machine.relevance[1], 0.4, color=ORANGE, label="κ₂")
-    bars.set(xlabel="coordinate", ylabel="how much it counts, w")
+    bars.set(xlabel="coordinate", ylabel="relevance w")
     bars.set_xticks(places, [str(k + 1) for k in range(10)])
     bars.legend(frameon=False, fontsize=8)
     figure.savefig(HERE / "kernel_machine.png", dpi=110)
@@ -673,11 +673,11 @@ def draw_boosted_trees() -> None:
     plane = torch.full((len(side) ** 2, 5), 2.0)
     plane[:, :2] = torch.cartesian_prod(side, side)
     trees, machine = models.BoostedTrees(5, 1, 300), models.KernelMachine(5, 1, 500)
-    figure, (examples, *told) = plt.subplots(1, 3, figsize=(9.8, 3.5), layout="constrained")
+    figure, (examples, *results) = plt.subplots(1, 3, figsize=(9.8, 3.5), layout="constrained")
     examples.scatter(x[:, 0], x[:, 1], c=answers, cmap="PuOr", s=9, vmin=-1.5, vmax=1.5)
     examples.set(title="500 examples", aspect="equal", xlim=(0, 4), ylim=(0, 4))
     wanted = 1 - 2 * (plane[:, :2].floor().sum(1) % 2)
-    for axes, model, title in ((told[0], trees, "boosted trees"), (told[1], machine, "kernel machine")):
+    for axes, model, title in ((results[0], trees, "boosted trees"), (results[1], machine, "kernel machine")):
         torch.manual_seed(0)
         model.fit(x, answers[:, None], target)
         with torch.no_grad():
@@ -695,14 +695,14 @@ def draw_series_machine() -> None:
     values = (torch.arange(60) >= at)[..., None] + 0.5 * torch.randn(400, 60, 1)
     target = NumberTarget(names=("at",), mean=(30.0,), deviation=(14.0,))
     sampling = models.SeriesSampling(channels=1, spacing=1.0, extent=59.0)
-    figure, (examples, *told) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
+    figure, (examples, *results) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
     for number, color in ((0, BLUE), (1, ORANGE)):
         examples.plot(values[number, :, 0] + 4 * number, color=color, lw=1)
         examples.axvline(int(at[number]), color=color, lw=1, ls=":")
     examples.set(title="two of 200 series", xlabel="sample", yticks=[])
     for axes, config, title in (
-        (told[0], models.FilterBank.Config(), "filter bank"),
-        (told[1], models.SeriesMachine.Config(), "series machine"),
+        (results[0], models.FilterBank.Config(), "filter bank"),
+        (results[1], models.SeriesMachine.Config(), "series machine"),
     ):
         torch.manual_seed(0)
         model = config.build(sampling, 1)
@@ -762,15 +762,15 @@ def draw_image_bank() -> None:
         found = 11 + 5.5 * bank(images[150:])
     kernels = dict(bank.named_buffers())["filters.1.kernels"][:48, 0]
     tiles = torch.nn.functional.pad(kernels / kernels.abs().amax((1, 2), keepdim=True), (0, 1, 0, 1))
-    figure, (examples, filters, told) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
+    figure, (examples, filters, scatter) = plt.subplots(1, 3, figsize=(9.8, 3.3), layout="constrained")
     examples.imshow(torch.cat([torch.cat(list(images[k : k + 2, 0]), 1) for k in (0, 2)]), cmap="gray")
     examples.set(title="four of 150 images", xticks=[], yticks=[])
     filters.imshow(tiles.view(6, 8, 7, 7).transpose(1, 2).reshape(42, 56), cmap="PuOr", vmin=-1, vmax=1)
     filters.set(title="48 of 512 filters", xticks=[], yticks=[])
-    told.plot([2, 20], [2, 20], color="0.7", lw=1)
-    told.scatter(at[150:], found, s=8, color=BLUE)
+    scatter.plot([2, 20], [2, 20], color="0.7", lw=1)
+    scatter.scatter(at[150:], found, s=8, color=BLUE)
     error = float((found - at[150:]).abs().mean())
-    told.set(title=f"150 others: off by {error:.1f} pixels", xlabel="where the square is", ylabel="predicted")
+    scatter.set(title=f"150 others: off by {error:.1f} pixels", xlabel="where the square is", ylabel="predicted")
     figure.savefig(HERE / "image_bank.png", dpi=110)
 
 
@@ -795,8 +795,8 @@ def draw_function_regression() -> None:
         )
         model = models.FunctionRegression(config)
         model.fit(functions[:count, :, None], answers[:count, :, None])
-        told = model(encoders.FunctionBatch(functions[100:, :, None], grid.domain(is_periodic=False)))[..., 0]
-        error = float(((told - answers[100:]).norm(dim=1) / answers[100:].norm(dim=1)).mean())
+        predicted = model(encoders.FunctionBatch(functions[100:, :, None], grid.domain(is_periodic=False)))[..., 0]
+        error = float(((predicted - answers[100:]).norm(dim=1) / answers[100:].norm(dim=1)).mean())
         show(axes, model.linear_kernel[:, 0, :, 0], f"{count} pairs: {100 * error:.2g} % off")
     figure.savefig(HERE / "function_regression.png", dpi=110)
 

@@ -30,7 +30,7 @@ def draw_bumps(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def learn_bumps(frame: fields.Frame, steps: int = 800) -> models.FieldOperator:
-    """A small operator that tells them from their samples, in float64."""
+    """A small operator that predicts them from their samples, in float64."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     config = models.FieldOperator.Config(embed_dim=64, depth=2, num_heads=4)
@@ -144,8 +144,8 @@ def draw_gradient_layers() -> None:
     right.loglog(temperatures, errors[-1] * temperatures[-1] / temperatures, color=GREY, label="slope −1")
     right.set(xlabel="temperature τ", ylabel="coefficients: error relative to 20 steps")
     right.legend(frameon=False, fontsize=8)
-    told = f"{descent[TRAINED_LAYERS]:.3g}, learned {learned:.3g}"
-    print(f"layers differ from descent by {apart:.1g}; loss after {TRAINED_LAYERS}: {told}")
+    losses = f"{descent[TRAINED_LAYERS]:.3g}, learned {learned:.3g}"
+    print(f"layers differ from descent by {apart:.1g}; loss after {TRAINED_LAYERS}: {losses}")
     figure.savefig(HERE / "gradient_layers.png", dpi=90)
 
 

@@ -157,7 +157,7 @@ def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
         (["a", "b"], "could not convert string to float"),
         ([np.zeros((2, 30)), np.zeros(40)], "series 1 of X has 1 channels, series 0 has 2"),
         (SEEN[:, :5], "expected context="),
-        (pd.DataFrame(SEEN.T, index=pd.date_range("2026-01-01", periods=T)), "times as rows, but each row would be"),
+        (SEEN.T[:, :2], "90 series of at most 2 samples, fewer than a horizon of"),
     ],
 )
 def test_what_is_no_series_is_told(X: Any, told: str) -> None:
@@ -213,3 +213,82 @@ def test_samples_that_must_be_known_are_counted_from_the_first_of_the_fit() -> N
     forecaster = SeriesForecaster(horizon=4, season=6, task=task).fit(X)
     with refused(ValueError, "give rows from 90.0 to 93.0, with channel_1 filled and channel_0 empty"):
         forecaster.predict()
+
+
+DAYS = pd.date_range("2026-01-01", periods=T + H)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        DAYS,
+        pd.date_range("2026-03-28", periods=T + H, freq="h", tz="Europe/Berlin"),  # a night has 23 hours
+        pd.date_range("2026-02-01", periods=T + H, freq="D", tz="Europe/Berlin"),  # and so has a day
+        pd.date_range("2019-01-31", periods=T + H, freq="ME"),
+        pd.period_range("2019-01", periods=T + H, freq="M"),
+        pd.date_range("2026-01-01", periods=T + H, freq="15min"),
+    ],
+    ids=["days", "hours of a zone", "days of a zone", "ends of months", "months", "quarters of an hour"],
+)
+def test_a_data_frame_with_times_is_continued_in_time(times: Any) -> None:
+    settings: dict[str, Any] = {"horizon": H, "season": 12, "quantiles": (0.1, 0.9), "random_state": 0}
+    expected = SeriesForecaster(**settings).fit(SEEN[None, :2])
+    frame = pd.DataFrame(WAVES[:2].T, columns=["a", "b"], index=times.rename("at"))
+    fitted = SeriesForecaster(**settings).fit(frame[:T])
+    predicted = fitted.predict()
+    pd.testing.assert_frame_equal(predicted, fitted.predict(frame[:T]), rtol=1e-6)
+    pd.testing.assert_index_equal(predicted.index, frame.index[T:], check_freq=False)
+    np.testing.assert_allclose(predicted.to_numpy().T[None], expected.predict(), rtol=1e-6)
+    np.testing.assert_allclose(
+        fitted.predict_quantiles()["b at 0.9"], expected.predict_quantiles()[0, 1, :, 1], rtol=1e-6
+    )
+    true = frame[T:].add([1.0, 3.0])
+    of_arrays = expected.score(SEEN[None, :2], true.to_numpy().T[None])
+    assert fitted.score(frame[:T], true) == pytest.approx(of_arrays, rel=1e-5)
+    assert fitted.score(frame[:T], true.to_numpy()) == fitted.score(frame[:T], true)
+
+
+def test_a_data_frame_may_name_the_series_of_a_row() -> None:
+    long = pd.concat(
+        [pd.DataFrame({"unique_id": k, "ds": DAYS[k : T + k], "y": SEEN[k]}) for k in (2, 0)],
+        ignore_index=True,
+    ).drop(index=[30, 31])
+    fitted = SeriesForecaster(horizon=2, random_state=0).fit(long)
+    predicted = fitted.predict()
+    assert predicted["unique_id"].tolist() == [2, 2, 0, 0]
+    assert predicted["ds"].tolist() == [*DAYS[T + 2 : T + 4], *DAYS[T : T + 2]]
+    np.testing.assert_allclose(predicted["y"], NEXT[[2, 0], :2].flatten(), atol=0.05)
+    one = fitted.predict(long[long["unique_id"] == 0])
+    pd.testing.assert_frame_equal(one, predicted[2:].reset_index(drop=True), rtol=1e-6)
+    column = SeriesForecaster(horizon=2).fit(pd.Series(SEEN[0], index=DAYS[:T], name="sales")).predict()
+    assert (column.name, column.index.tolist()) == ("sales", DAYS[T : T + 2].tolist())
+
+
+def test_rows_that_are_no_samples_are_refused() -> None:
+    frame = pd.DataFrame({"a": SEEN[0], "b": SEEN[1]}, index=DAYS[:T])
+    fitted = SeriesForecaster(horizon=2).fit(frame)
+    for X, message in (
+        (frame.assign(group=1), "X has a column 'group', which is no channel; drop or rename it"),
+        (frame.assign(Time=1), "X has times as its index and a column 'Time', which is no channel"),
+        (frame.assign(b="x"), "X, row 0: column 'b': 'x' is no number"),
+        (frame[::-1], "sort the rows of a series by time"),
+        (frame.set_axis([*DAYS[1:T], pd.NaT]), "X, row 89: the time is missing"),
+        (frame[:0], "X has 0 rows and 2 columns of values; expected some of each"),
+        (frame.assign(series=None), "X, row 0: column 'series' is missing; expected the series of the row"),
+    ):
+        with refused(ValueError, message):
+            SeriesForecaster(horizon=2).fit(X)
+    with refused(ValueError, "X, line 1: no column 'a'; the columns are time, c, b"):
+        fitted.predict(frame.rename(columns={"a": "c"}))
+    with refused(ValueError, "X: the series has 3 samples; the model reads the last"):
+        fitted.predict(frame[:3])
+    with refused(ValueError, "X has 1 channels; SeriesForecaster was fitted on 2"):
+        fitted.predict(SEEN)
+    later = pd.DataFrame({"a": NEXT[0, :2], "b": NEXT[1, :2]}, index=DAYS[T + 1 : T + 3])
+    for y, message in (
+        (later, "y has other times or series than the predicted samples; expected the rows of `predict`"),
+        (later[["a"]].set_axis(DAYS[T : T + 2]), "y has no column 'b'; expected a, b"),
+        (NEXT[:2, :2].flatten(), "y has shape (4,); expected (2, 2), as of `predict`"),
+    ):
+        with refused(ValueError, message):
+            fitted.score(frame, y)

@@ -1,11 +1,16 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from sklearn.exceptions import NotFittedError
 
-from fredholm import SeriesClassifier
+from fredholm import ImageClassifier, SeriesClassifier
+from fredholm.estimators.images import _pictures
+from fredholm.tasks.images.resize import fit
 from tests.estimators.cases import CASES, NUM
 from tests.refusals import refused
 
@@ -41,7 +46,8 @@ def images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
         (-images(42, 5, 5) / 255.0 - 0.1, "X runs from -"),
         (np.full((42, 5, 5), np.nan), "X contains NaN or infinity"),
         (np.full((42, 5, 5), np.inf), "X contains NaN or infinity"),
-        ([np.zeros((5, 5)), np.zeros((5, 6))] * 21, "X has images of several sizes"),
+        ([np.zeros((5, 5)), np.zeros((5, 6, 2))] * 21, "X has shape (1, 5, 6, 2); expected (n, H, W)"),
+        (["gone.png"] * 42, "gone.png: cannot be read as an image"),
     ],
 )
 def test_what_is_no_image_is_told(X: Any, told: str) -> None:
@@ -112,6 +118,37 @@ def test_series_are_alike_in_every_form() -> None:
     np.testing.assert_array_equal(
         brief("series", one).predict_proba(one), brief("series", one[:, None]).predict_proba([*one])
     )
+    column = pd.DataFrame({"pulse": one.astype(float).tolist()})["pulse"]
+    np.testing.assert_array_equal(
+        brief("series", [*one.astype(float)]).predict_proba(column), brief("series", column).predict_proba(column)
+    )
+
+
+def test_images_of_several_sizes_and_files_are_scaled_and_cut_to_one(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    varied = [draw.integers(0, 256, (4 + i % 3, 10, *([3] if i % 4 else []))).astype(np.uint8) for i in range(42)]
+    files = [tmp_path / f"{i}.png" for i in range(42)]
+    for file, pixels in zip(files, varied, strict=True):
+        Image.fromarray(pixels).save(file)
+    one = fit_images([torch.from_numpy(each if each.ndim == 3 else each[..., None].repeat(3, 2)) for each in varied])
+    expected = brief("images", one)
+    of_arrays, of_files = brief("images", varied), brief("images", pd.Series(files).astype(str))
+    assert of_arrays.image_shape_ == of_files.image_shape_ == (5, 10, 3)
+    for estimator in (of_arrays, of_files):
+        np.testing.assert_array_equal(estimator.predict_proba(files), expected.predict_proba(one))
+        np.testing.assert_array_equal(estimator.predict_proba([varied[1]]), expected.predict_proba(one[1:2]))
+    np.testing.assert_array_equal(expected.predict_proba(files), expected.predict_proba(one))
+    with refused(ValueError, "X has shape (5, 10, 3), which may be one image in colour; pass X[None]"):
+        of_files.predict(varied[1])
+    large = np.zeros((2, 600, 300), np.uint8)
+    assert ImageClassifier()._stored_size(_pictures([large[0], large[1, :599]])) == (256, 128)
+    chosen = ImageClassifier(task={"image_size": (7, 9)})
+    assert chosen._stored_size(_pictures([large[0], large[1, :599]])) == (7, 9)
+
+
+def fit_images(images: list[torch.Tensor]) -> np.ndarray:
+    """Images `(H, W, C)` scaled and cut to 5 x 10."""
+    return torch.cat([fit(each.movedim(-1, 0)[None], (5, 10)) for each in images]).movedim(1, -1).numpy()
 
 
 def test_missing_values_are_learnt_from() -> None:

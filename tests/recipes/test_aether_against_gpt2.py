@@ -80,7 +80,7 @@ def results() -> list[dict[str, Any]]:
 def test_the_rate_is_chosen_by_the_validation_text_of_the_first_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(run["rate"], run["seed"]) for run in chosen(results(), CORPUS, BASELINE)] == [(0.2, 0), (0.2, 1)]
     assert chosen(results(), CORPUS, OURS) == []
-    study.tell(results())
+    study.print_results(results())
     told = capsys.readouterr().out
     assert "bits_per_byte 1.6000 +- 0.1414 (2 seeds, 7 parameters)" in told
     assert "the loss is nan at step 3" in told

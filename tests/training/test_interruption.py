@@ -76,11 +76,11 @@ def test_a_process_and_its_group_may_both_be_told_to_stop(
 ) -> None:
     run(tmp_path / "whole")
 
-    def told() -> None:
+    def raise_signals() -> None:
         for _ in range(3):
             signal.raise_signal(number)
 
-    in_step(told)
+    in_step(raise_signals)
     with pytest.raises(InterruptedRunError, match=rf"^interrupted; step {STEP} of 21 is saved in ") as caught:
         run(tmp_path / "parts")
     assert caught.value.signal_number == number
@@ -143,7 +143,7 @@ def test_ctrl_c_in_the_midst_of_the_answer_to_another_stops_at_once(monkeypatch:
 def test_workers_leave_signals_to_the_run(tmp_path: Path, in_step: Callable) -> None:
     run(tmp_path / "alone", batch_size=2)
 
-    def told() -> None:
+    def raise_signals() -> None:
         workers = multiprocessing.active_children()
         assert len(workers) == 2
         for worker in workers:
@@ -151,7 +151,7 @@ def test_workers_leave_signals_to_the_run(tmp_path: Path, in_step: Callable) -> 
             for number in STOPPING:
                 os.kill(worker.pid, number)
 
-    in_step(told)
+    in_step(raise_signals)
     run(tmp_path / "made by workers", batch_size=2, num_workers=2)  # most batches are still to be made
     assert weights(tmp_path / "made by workers") == weights(tmp_path / "alone") != []
     assert multiprocessing.active_children() == []

@@ -130,13 +130,13 @@ class Measured:
 
     def __init__(self, count: int) -> None:
         generator = torch.Generator().manual_seed(2)
-        self.numbers, self.told = (torch.randn(count, 2, generator=generator) for _ in range(2))
+        self.numbers, self.given = (torch.randn(count, 2, generator=generator) for _ in range(2))
 
     def num_held_out(self, split: HeldOut) -> int:
         return len(self.numbers)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        return {"true": self.numbers[indices], "told": self.told[indices]}
+        return {"true": self.numbers[indices], "given": self.given[indices]}
 
     def metrics(self) -> dict[str, Metric]:
         mean = MeanMetric()
@@ -145,12 +145,12 @@ class Measured:
         return {"mean": mean, "exponential": root, "r2": R2(2), **lists}
 
     def score(self, model: nn.Module, batch: Batch, metrics: dict[str, Metric]) -> None:
-        true, told = batch["true"], model(batch["told"])
-        metrics["mean"].update((true - told).abs())
-        metrics["r2"].update(told, true)
-        metrics["spearman"].update(told[:, 0], true[:, 0])
-        metrics["auroc"].update(told[:, 0].sigmoid(), (true[:, 0] > 0).long())
-        metrics["ranking"].update(told, true > 0)
+        true, predicted = batch["true"], model(batch["given"])
+        metrics["mean"].update((true - predicted).abs())
+        metrics["r2"].update(predicted, true)
+        metrics["spearman"].update(predicted[:, 0], true[:, 0])
+        metrics["auroc"].update(predicted[:, 0].sigmoid(), (true[:, 0] > 0).long())
+        metrics["ranking"].update(predicted, true > 0)
 
 
 def scores(counts: list[int], batch_size: int) -> list[dict[str, float]]:
@@ -168,9 +168,9 @@ class Repeating(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(2, 2))])
 
-    def forward(self, told: Tensor) -> Tensor:
-        found = self.blocks[0](told)
-        return self.blocks[0](found) if float(told.sum()) > 0 else found
+    def forward(self, given: Tensor) -> Tensor:
+        found = self.blocks[0](given)
+        return self.blocks[0](found) if float(given.sum()) > 0 else found
 
 
 def scores_of_parts(counts: list[int]) -> list[dict[str, float]]:
@@ -257,15 +257,15 @@ def test_a_run_goes_on_on_other_numbers_of_processes(tmp_path: Path) -> None:
 
 
 def half_way(path: Path, run: Run.Config) -> None:
-    """A run whose processes are all told to stop in the midst of it by one of them, and which then goes on."""
+    """A run whose processes are all stopped in the midst of it by one of them, and which then goes on."""
     processes, update = current(), Learner.update
 
-    def told(self: Learner, share: Share, step: int) -> Any:
+    def update_or_stop(self: Learner, share: Share, step: int) -> Any:
         if step == 9 and processes.rank == processes.size - 1:
             signal.raise_signal(signal.SIGTERM)
         return update(self, share, step)
 
-    Learner.update = told
+    Learner.update = update_or_stop
     with pytest.raises(InterruptedRunError, match=r"interrupted; step 10 of 21 is saved"):
         trained(path, run)
     Learner.update = update

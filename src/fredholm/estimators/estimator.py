@@ -116,7 +116,7 @@ class Estimator(BaseEstimator, ABC):
         with contextlib.ExitStack() as stack:
             if self.run_dir is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fredholm-")))
-                stack.enter_context(_naming_data_as_given(self._given_data, folder))
+                stack.enter_context(naming_data_as_given(self._given_data, folder))
             else:
                 if not isinstance(self.run_dir, str | Path):
                     raise TypeError(f"run_dir is {self.run_dir!r}; expected a folder, or None to keep no run")
@@ -213,7 +213,7 @@ def _keeping_global_randomness() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _naming_data_as_given(data: str, folder: Path) -> Iterator[None]:
+def naming_data_as_given(data: str, folder: Path) -> Iterator[None]:
     """Replaces paths of a temporary folder in errors and warnings by the user's name of the data, while entered.
 
     Disk errors are unchanged: they name the full disk.

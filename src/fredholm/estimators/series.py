@@ -52,7 +52,8 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
 
     def _read(self, X: Any, *, is_new: bool) -> list[np.ndarray]:
         """Parses X into series `(T, C)`."""
-        X = X if hasattr(X, "__array__") else as_array(X)  # the column names of a data frame are used below
+        if not (hasattr(X, "columns") and hasattr(X, "__array__")):  # column names of a data frame are used below
+            X = as_array(X)
         if is_new:
             for name in ("n_features_in_", "feature_names_in_"):
                 vars(self).pop(name, None)
@@ -95,10 +96,10 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
 class SeriesClassifier(SeriesEstimator, Classifier[list[np.ndarray]]):
     """Predicts the class or the labels of a time series, by the task `series`.
 
-    X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list of
-    arrays `(T,)` or `(C, T)` of different lengths. NaN is a missing value. Samples are one unit of time apart.
-    `predict` takes series of other lengths too, except where both X are arrays `(n, T)`, or nested lists of equal
-    lengths: there T is scikit-learn's number of features and must be the same.
+    X is an array `(n, T)` of n series with one channel and T samples, or `(n, C, T)`, of C channels; or a list, or a
+    column of a data frame, of arrays `(T,)` or `(C, T)` of different lengths. NaN is a missing value. Samples are one
+    unit of time apart. `predict` takes series of other lengths too, except where both X are arrays `(n, T)`, or nested
+    lists of equal lengths: there T is scikit-learn's number of features and must be the same.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -126,6 +127,8 @@ def listed_series(X: Any) -> Sequence[Any] | None:
                 f"series {i} of X is a tuple of {len(each)}; expected an array (T,) or (C, T), whose samples are one "
                 "unit apart; samples at times of their own are read from files, by the task series"
             )
+    if isinstance(X, np.ndarray):
+        return list(X)
     is_table = not any(hasattr(each, "__array__") for each in X) and len({np.shape(each) for each in X}) == 1
     return None if is_table else list(X)
 

@@ -4,7 +4,7 @@ import datetime
 import json
 import math
 import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -63,6 +63,10 @@ class TableEstimator(TargetEstimator[Rows]):
 
     def _columns(self, X: Any, *, is_new: bool) -> list["_Column"]:
         """Returns the columns of X; sets the attributes that scikit-learn compares."""
+        if _is_another_table(X):
+            raise TypeError(
+                f"X is of type {type(X).__name__}; expected a data frame of pandas or polars, or an array (n, F)"
+            )
         if not _is_frame(X):
             X = np.array(X, dtype=object) if isinstance(X, list | tuple) else as_array(X)
             rules: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan"}
@@ -136,10 +140,11 @@ class TableClassifier(TableEstimator, Classifier[Rows]):
     """Predicts the class or the labels of a table row, by the task `table`.
 
     X is a data frame of n rows, of pandas or polars, or an array `(n, F)` of numbers or objects. Its columns may be
-    numbers, booleans, dates, categories, texts, and names of files of images or series, relative to the working folder;
-    None and NaN are missing values. The kind of a column is inferred from its values, except that booleans and columns
-    of dtype category are categories. Further categories are named in `task={"categories": ["zip"]}`, and `texts` and
-    `ignore` likewise; the columns of an array are x0, x1 and so on.
+    numbers, booleans, dates, periods (their first day), durations and times of day (in seconds), categories, texts, and
+    names of files of images or series, relative to the working folder; None and NaN are missing values. The kind of a
+    column is inferred from its values, except that booleans and columns of dtype category are categories. Further
+    categories are named in `task={"categories": ["zip"]}`, and `texts` and `ignore` likewise; the columns of an array
+    are x0, x1 and so on.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -175,6 +180,12 @@ def _from_here(cells: Sequence[str]) -> Sequence[str]:
 def _is_frame(X: Any) -> bool:
     """Whether X has named columns."""
     return hasattr(X, "columns") and hasattr(X, "shape") and hasattr(X, "__getitem__") and len(X.shape) == 2
+
+
+def _is_another_table(X: Any) -> bool:
+    """Whether X is a dictionary, a lazy frame or an Arrow table; sparse matrices are refused by scikit-learn."""
+    is_dictionary = isinstance(X, Mapping) and not hasattr(X, "toarray")
+    return is_dictionary or hasattr(X, "collect") or hasattr(X, "column_names")
 
 
 def _answer_cells(answers: Answers) -> Iterator[Sequence[Any]]:
@@ -218,6 +229,13 @@ def _cell(value: Any, place: str, *, is_category: bool = False) -> str:
         return value.astype("datetime64[us]").item().isoformat()
     if is_category:
         return str(value)
+    if isinstance(value, datetime.time):
+        value = datetime.datetime.combine(datetime.date.min, value.replace(tzinfo=None)) - datetime.datetime.min
+    if isinstance(value, datetime.timedelta):
+        return repr(value / datetime.timedelta(seconds=1))
+    if isinstance(start := getattr(value, "start_time", None), datetime.date):  # pandas' periods
+        return start.isoformat()
     raise TypeError(
-        f"{place}: a value is of type {type(value).__name__}; expected a number, a date, a text, a truth value, or None"
+        f"{place}: a value is of type {type(value).__name__}; expected a number, a date, a period, a time of day, a "
+        "duration, a text, a truth value, or None"
     )

@@ -396,9 +396,6 @@ def test_what_a_bank_does_not_read_is_refused(tmp_path: Path) -> None:
         task(tmp_path / "rings", model=BANK, valid_fraction=0.2)
     for settings in ({"valid_fraction": 0.0}, {"inputs": GraphInputs(positions="none")}):
         assert task(tmp_path / "rings", model=BANK, **settings).num_train == 19
-    facts = task(tmp_path / "rings", model=BANK).facts
-    kept = GraphLearning.Config(data=str(tmp_path / "rings"), model=BANK, inputs=GraphInputs(positions="laplacian"))
-    assert kept.build(facts).num_train == 19  # a run that was made when this was no more than the default
 
 
 def test_directions_are_those_of_the_training_data(tmp_path: Path) -> None:

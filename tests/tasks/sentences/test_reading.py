@@ -63,7 +63,7 @@ def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("t.txt", "a", "t.txt: is of no known kind; expected .csv, .csv.gz, .tsv"),
         ("t.csv", "", "t.csv: is empty"),
@@ -93,10 +93,10 @@ def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
         ("absent.csv", None, "absent.csv: cannot be read"),
     ],
 )
-def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str | None, told: str) -> None:
+def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str | None, message: str) -> None:
     if text is not None:
         write(tmp_path / name, text)
-    with refused(ValueError, f"{tmp_path}/{told}"):
+    with refused(ValueError, f"{tmp_path}/{message}"):
         read_table(tmp_path / name)
 
 
@@ -151,7 +151,7 @@ def test_columns_that_are_asked_for_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"text": "sentense"}, "no column 'sentense' for the text; did you mean 'sentence'?"),
         ({"second": "xyzzy"}, "no column 'xyzzy' for the second sentence; the columns are phrase, sentence, truth"),
@@ -159,8 +159,8 @@ def test_columns_that_are_asked_for_come_first() -> None:
         ({"labels": ("truth",), "text": "truth"}, "column 'truth' would be read as two things"),
     ],
 )
-def test_columns_that_are_not_there_are_told(given: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_columns_that_are_not_there_are_told(given: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         settings: dict[str, Any] = {"text": None, "second": None} | given
         choose_columns(["phrase", "sentence", "truth"], **settings)
 
@@ -179,16 +179,16 @@ def test_the_lack_of_a_text_says_what_to_name() -> None:
 
 def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "label,text\n 1 ,a b\n0,c\n")
-    told = read_sentences(path, COLUMNS)
-    assert list(told.sentences) == [Sentence("a b", None, path, 2), Sentence("c", None, path, 3)]
-    assert (told.labels, told.marks) == ({"label": ["1", "0"]}, {})
+    found = read_sentences(path, COLUMNS)
+    assert list(found.sentences) == [Sentence("a b", None, path, 2), Sentence("c", None, path, 3)]
+    assert (found.labels, found.marks) == ({"label": ["1", "0"]}, {})
     path = write(tmp_path / "u.csv", "other,text\nx,a\n")
-    told = read_sentences(path, Columns(text="text", second="other", labels=("label",)))
-    assert (list(told.sentences), told.labels) == ([Sentence("a", "x", path, 2)], {})
+    found = read_sentences(path, Columns(text="text", second="other", labels=("label",)))
+    assert (list(found.sentences), found.labels) == ([Sentence("a", "x", path, 2)], {})
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("t.csv", "text,label\na,1\n ,0\n", "t.csv, line 3: column 'text': the text is empty; leave the row out"),
         ("t.csv", "phrase,label\na,1\n", "t.csv: has no column 'text'; the columns are phrase, label"),
@@ -196,13 +196,13 @@ def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
         ("t.jsonl", '{"text": "a"}\n{"text": NaN}', "t.jsonl, line 2: has no text or number 'text'"),
     ],
 )
-def test_what_is_no_sentence_is_told(tmp_path: Path, name: str, text: str, told: str) -> None:
-    with refused(ValueError, f"{tmp_path}/{told}"):
+def test_what_is_no_sentence_is_told(tmp_path: Path, name: str, text: str, message: str) -> None:
+    with refused(ValueError, f"{tmp_path}/{message}"):
         read_sentences(write(tmp_path / name, text), COLUMNS)
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Callable[..., SentenceCells]:
+def sentence_cells(tmp_path: Path) -> Callable[..., SentenceCells]:
     """Sentences with these cells in columns of labels."""
 
     def made(**labels: Sequence[str]) -> SentenceCells:
@@ -214,43 +214,43 @@ def told(tmp_path: Path) -> Callable[..., SentenceCells]:
     return made
 
 
-def test_classes_are_numbered_in_order(told: Callable[..., SentenceCells]) -> None:
-    found = with_answers(told(label=["10", "9", "a", "9"]), None)
+def test_classes_are_numbered_in_order(sentence_cells: Callable[..., SentenceCells]) -> None:
+    found = with_answers(sentence_cells(label=["10", "9", "a", "9"]), None)
     assert found.answer_names == ("9", "10", "a")
     assert torch.equal(found.answers.values, torch.tensor([1, 0, 2, 0]))
-    known = with_answers(told(label=["a"]), "class", found.answer_names)
+    known = with_answers(sentence_cells(label=["a"]), "class", found.answer_names)
     assert (known.answer_names, known.answers.values.tolist()) == (found.answer_names, [2])
     with refused(ValueError, "t.csv, line 3: column 'label': class 'b' is none of 9, 10, a, those of the training"):
-        with_answers(told(label=["a", "b"]), "class", found.answer_names)
+        with_answers(sentence_cells(label=["a", "b"]), "class", found.answer_names)
     with refused(ValueError, "t.csv, line 2: column 'label': is empty; expected a class"):
-        with_answers(told(label=[""]), None)
+        with_answers(sentence_cells(label=[""]), None)
 
 
-def test_numbers_are_finite(told: Callable[..., SentenceCells]) -> None:
-    found = with_answers(told(score=["1", "-2.5e1"]), "number")
+def test_numbers_are_finite(sentence_cells: Callable[..., SentenceCells]) -> None:
+    found = with_answers(sentence_cells(score=["1", "-2.5e1"]), "number")
     assert torch.equal(found.answers.values, torch.tensor([[1.0], [-25.0]], dtype=torch.float64))
     for word in ("abc", "nan", "inf", "", "1_0"):
         with refused(ValueError, "t.csv, line 3: column 'score': ", f"{word!r} is no finite number"):
-            with_answers(told(score=["1", word]), "number")
+            with_answers(sentence_cells(score=["1", word]), "number")
 
 
-def test_what_a_column_holds_follows_from_its_cells(told: Callable[..., SentenceCells]) -> None:
+def test_what_a_column_holds_follows_from_its_cells(sentence_cells: Callable[..., SentenceCells]) -> None:
     for cells, kind in (
         (("1", "2"), "class"),
         (("1", "2.5"), "number"),
         (("1.0", "2"), "class"),
         (("1.5", "x"), "class"),
     ):
-        assert with_answers(told(label=cells), None).answers.kind == kind
-    labels = with_answers(told(label=["b|a", "", "c"]), "labels").answers
+        assert with_answers(sentence_cells(label=cells), None).answers.kind == kind
+    labels = with_answers(sentence_cells(label=["b|a", "", "c"]), "labels").answers
     assert (labels.names, labels.values.tolist()) == (
         ("a", "b", "c"),
         [[True, True, False], [False] * 3, [False, False, True]],
     )
     with refused(ValueError, "t.csv, line 2: column 'label': label 'a' is none of b, those of the training data"):
-        with_answers(told(label=["a"]), "labels", ("b",))
+        with_answers(sentence_cells(label=["a"]), "labels", ("b",))
     with refused(ValueError, "the columns are wet, cold; the training data have cold, wet"):
-        with_answers(told(wet=["1", "1"], cold=["0", "0"]), None, ("cold", "wet"))
+        with_answers(sentence_cells(wet=["1", "1"], cold=["0", "0"]), None, ("cold", "wet"))
 
 
 def test_groups_and_times_are_read_of_labelled_sentences(tmp_path: Path) -> None:

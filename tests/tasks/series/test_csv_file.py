@@ -75,7 +75,7 @@ def test_gzipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             "x,y\n1,2\n",
@@ -112,8 +112,8 @@ def test_gzipped(tmp_path: Path) -> None:
         ("time,x,label\n0,1,\n", "line 2: column 'label': is empty; expected a class"),
     ],
 )
-def test_mistakes_name_file_line_and_column(text: str, told: str, tmp_path: Path) -> None:
-    with refused(ValueError, "some.csv", told):
+def test_mistakes_name_file_line_and_column(text: str, message: str, tmp_path: Path) -> None:
+    with refused(ValueError, "some.csv", message):
         read_csv(written(tmp_path, text))
 
 
@@ -124,25 +124,25 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_csv(written(tmp_path, ""))
 
 
-def told(folder: Path, *labels: str, **reading: Any) -> Any:
+def answers_of(folder: Path, *labels: str, **reading: Any) -> Any:
     """The answers of series of one sample each."""
     rows = "".join(f"{i},0,1,{label}\n" for i, label in enumerate(labels))
     return read_csv(written(folder, "series,time,v,label\n" + rows), reading=LabelReading(**reading)).answers
 
 
 def test_labels_are_classes_several_labels_or_numbers(tmp_path: Path) -> None:
-    numbers = told(tmp_path, "1.5", "-2")
+    numbers = answers_of(tmp_path, "1.5", "-2")
     assert isinstance(numbers, NumberAnswers)
     assert (numbers.names, numbers.values.tolist()) == (("label",), [[1.5], [-2]])
-    assert isinstance(told(tmp_path, "1", "2"), ClassAnswers)
-    assert isinstance(told(tmp_path, "1", "2", kind="number"), NumberAnswers)
-    labels = told(tmp_path, "wet|cold", "", "cold", kind="labels")
+    assert isinstance(answers_of(tmp_path, "1", "2"), ClassAnswers)
+    assert isinstance(answers_of(tmp_path, "1", "2", kind="number"), NumberAnswers)
+    labels = answers_of(tmp_path, "wet|cold", "", "cold", kind="labels")
     assert isinstance(labels, LabelAnswers)
     assert (labels.names, labels.values.int().tolist()) == (("cold", "wet"), [[1, 1], [0, 0], [1, 0]])
     with refused(ValueError, "some.csv, line 3: column 'label': 'x' is no finite number"):
-        told(tmp_path, "1", "x", kind="number")
+        answers_of(tmp_path, "1", "x", kind="number")
     with refused(ValueError, "line 2: column 'label'", "may be one class or several labels; set target to 'labels'"):
-        told(tmp_path, "wet|cold", "wet")
+        answers_of(tmp_path, "wet|cold", "wet")
 
 
 def test_groups_splits_and_times_are_marks(tmp_path: Path) -> None:

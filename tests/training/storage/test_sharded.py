@@ -206,14 +206,14 @@ def fill_sharded(folder: Path) -> list[str]:
     expected = Model().state_dict()
     assert loaded.keys() == expected.keys()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
-    told: list[str] = []
+    messages: list[str] = []
     for other in (Model(4), Model().double()):
         fully_shard(other)
         try:
             checkpoints.load_weights(1, other)
         except ValueError as error:
-            told.append(str(error))
-    return told
+            messages.append(str(error))
+    return messages
 
 
 def test_a_sharded_model_is_saved_and_filled(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def of_another_step(path: Path) -> None:
     path.write_bytes((path.parent.parent / "step-00000005" / path.name).read_bytes())
 
 
-def told(folder: Path) -> str:
+def refusal_of(folder: Path) -> str:
     try:
         read(folder)
     except ValueError as error:
@@ -264,7 +264,7 @@ def test_a_part_that_is_missing_or_another_is_refused(last: Path, damage: Callab
 
 def test_all_processes_are_told_of_a_part_that_is_damaged(last: Path) -> None:
     flip(last / f"step-{STEP:08d}" / part_names(WEIGHTS, 4)[2])
-    messages = on_processes(2, told, last)
+    messages = on_processes(2, refusal_of, last)
     assert messages[0] == messages[1]
     assert "weights-00003-of-00004.safetensors is damaged: " in messages[0]
     assert messages[0].endswith("; the checkpoint of step 5 is whole: remove step-00000010 to go on from it")
@@ -341,8 +341,8 @@ def save_with_little_room(folder: Path) -> str:
 def test_a_full_disk_of_one_process_is_told_on_all_and_nothing_is_left(last: Path) -> None:
     before = content(last)
     reason = "cannot save the checkpoint of step 20 (File too large, process 1); the one of step 10 is intact"
-    for told in on_processes(3, save_with_little_room, last):
-        assert reason in told
+    for message in on_processes(3, save_with_little_room, last):
+        assert reason in message
     assert content(last) == before
     assert sorted(path.name for path in last.iterdir()) == ["step-00000005", "step-00000010"]
 

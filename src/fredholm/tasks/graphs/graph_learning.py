@@ -134,11 +134,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 kind = type(self.model).__qualname__.removesuffix(".Config")
                 because = f"model={kind}, whose settings are chosen by leaving training graphs out"
                 refuse_idle("", type(self), because, _NETWORK, valid_fraction=self.valid_fraction)
-            self._refuse_inputs(*_OF_NETWORKS, *(["positions"] if self.inputs.positions == "given" else []))
-
-        def _refuse_inputs(self, *names: str) -> None:
-            """Raises ValueError where some of the inputs were given, which this model does not read."""
             because = f"model={type(self.model).__qualname__.removesuffix('.Config')}, which reads features alone"
+            names = (*_OF_NETWORKS, *(() if self.inputs.positions == "none" else ("positions",)))
             given = {name: getattr(self.inputs, name) for name in names}
             refuse_idle("inputs", GraphInputs, because, _NETWORK, **given)
 
@@ -193,10 +190,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
 
         def build(self, facts: Task.Facts | None = None) -> "GraphLearning":
             """The task; see `GraphLearning`."""
-            own = own_facts(facts, GraphLearning.Facts, "graphs")
-            if own is None and not self.model.learns_by_steps and self.inputs.positions != "none":
-                self._refuse_inputs("positions")  # runs of earlier versions have them, and are read all the same
-            return GraphLearning(self, own)
+            return GraphLearning(self, own_facts(facts, GraphLearning.Facts, "graphs"))
 
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         super().__init__(config)

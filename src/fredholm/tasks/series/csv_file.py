@@ -173,6 +173,22 @@ class _Rows:
         return cls(header, columns, found)
 
 
+def special_columns(names: Sequence[str]) -> dict[str, int]:
+    """Returns the indices of the columns that are not channels, by their words in SPECIAL.
+
+    Raises:
+        ValueError: two columns have the same name or meaning.
+    """
+    words = [name.lower() if name.lower() in SPECIAL else name for name in names]
+    for word, others in OTHER_NAMES.items():
+        instead = next((name for other in others for name in names if name.lower() == other), None)
+        if word not in words and instead is not None:
+            words[names.index(instead)] = word
+    if (i := first_repeated(words)) is not None:
+        raise ValueError(f"column {names[i]!r} is there twice")
+    return {word: i for i, word in enumerate(words) if word in SPECIAL}
+
+
 @final
 @dataclass(frozen=True)
 class _Columns:
@@ -187,21 +203,14 @@ class _Columns:
     @classmethod
     def of(cls, header: Sequence[str], channels: tuple[str, ...] | None) -> "_Columns":
         names = [name.strip() for name in header]
-        words = [name.lower() if name.lower() in SPECIAL else name for name in names]
-        for word, others in OTHER_NAMES.items():
-            instead = next((name for other in others for name in names if name.lower() == other), None)
-            if word not in words and instead is not None:
-                words[names.index(instead)] = word
-        if (i := first_repeated(words)) is not None:
-            raise ValueError(f"column {names[i]!r} is there twice")
-        special = {word: i for i, word in enumerate(words) if word in SPECIAL}
+        special = special_columns(names)
         if TIME not in special:
             raise ValueError(
                 f"no column {TIME!r}; the columns are {', '.join(names) or 'none'}; expected when each row was "
                 f"sampled, in a column {TIME} (or {', '.join(OTHER_NAMES[TIME])}): name it so, or add one with 0, 1, "
                 "2, ... at even steps"
             )
-        others = {name: i for i, name in enumerate(names) if words[i] not in SPECIAL}
+        others = {name: i for i, name in enumerate(names) if i not in special.values()}
         if channels is None and not others:
             raise ValueError(f"no column with values; the columns are {', '.join(names)}")
         wanted = tuple(others) if channels is None else channels
