@@ -355,8 +355,11 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
             error = own[unit].fits(effect, part).best().error
             if error < margin * least:
                 best, least = part, error
-    units: list[Unit] = [best.unit, *(unit for unit in own if unit in ("one", "factor") and unit != best.unit)]
-    paired = [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in units]
+    paired = [_paired(own[best.unit], effect, best, least, margin)]
+    if paired[0][0].pairs:
+        # without products another unit may have stood in for them
+        others = (unit for unit in own if unit in ("one", "factor") and unit != best.unit)
+        paired += [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in others]
     best = min(paired, key=lambda each: each[1])[0]
     rows = forms[best.unit]
     fits = rows.fits(effect, best)
