@@ -43,6 +43,8 @@ LAGS = (0, 1, 3, 7)
 """Candidates of L, fewer than the samples that are read at least."""
 MOST_FEATURES = 60
 """The largest number of features without products that is tried; with products, twice as many."""
+ONE_SIDED = 1.64
+"""Standard errors by which the mean gain of a pair over the stretches must exceed 0, a one-sided level of 5 %."""
 MOST_PRODUCTS = 1000
 """The largest number of features with the products of all pairs; of more channels no products are tried."""
 BEYOND = 1.5
@@ -276,11 +278,12 @@ class _Rows(NamedTuple):
 
 @final
 class _Choice(NamedTuple):
-    """The smallest sum of squared left-out errors, with its structure and λ."""
+    """The smallest sum of squared left-out errors, with its structure and λ, and the sums of each stretch."""
 
     error: float
     structure: int
     penalty: float
+    stretches: Tensor
 
 
 @final
@@ -313,10 +316,12 @@ class _Fits(NamedTuple):
         for multiple in PENALTIES:
             beta = torch.linalg.solve(_penalised(gram, multiple), cross[..., None])[..., 0]
             own = (self.gram @ beta[..., None])[..., 0]
-            errors.append((self.square + (beta * (own - 2 * self.cross)).sum(-1)).sum(0))
-        every = torch.stack(errors)
+            errors.append(self.square + (beta * (own - 2 * self.cross)).sum(-1))
+        stretches = torch.stack(errors)
+        every = stretches.sum(1)
         multiple, structure = divmod(int(every.argmin()), every.shape[1])
-        return _Choice(float(every[multiple, structure]), structure, float(PENALTIES[multiple]))
+        penalty, error = float(PENALTIES[multiple]), float(every[multiple, structure])
+        return _Choice(error, structure, penalty, stretches[multiple, :, structure])
 
     def solve(self, choice: _Choice) -> Tensor:
         """The coefficients β `(p,)`."""
@@ -343,7 +348,7 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
     plain = Part(unit="one", lags=0, is_bent=False, pairs=(), weights=(), middle=0.0, widest=0.0)
     firsts, alone, own = dict[Unit, _Choice](), math.inf, dict[Unit, _Rows]()
     for unit, rows in forms.items():
-        like = "one" if unit in TERMS else unit
+        like: Unit = "one" if unit in TERMS else unit
         if unit == like:
             fits = rows.fits(effect, replace(plain, unit=unit))
             firsts[unit], alone = fits.best(), min(alone, float(fits.square.sum(0).min()))
@@ -358,8 +363,12 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
     paired = [_paired(own[best.unit], effect, best, least, margin)]
     if paired[0][0].pairs:
         # without products another unit may have stood in for them
-        others = (unit for unit in own if unit in ("one", "factor") and unit != best.unit)
-        paired += [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in others]
+        others = ("one", "factor")
+        paired += [
+            _paired(own[unit], effect, replace(best, unit=unit), least, margin)
+            for unit in own
+            if unit in others and unit != best.unit
+        ]
     best = min(paired, key=lambda each: each[1])[0]
     rows = forms[best.unit]
     fits = rows.fits(effect, best)
@@ -378,7 +387,8 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
 def _paired(rows: _Rows, effect: Effect, part: Part, least: float, margin: float) -> tuple[Part, float]:
     """A part with products of those pairs that reduce the left-out errors most, the best pair first, and its error.
 
-    Every pair must reduce the least error so far by the margin, at first that of the best part without pairs.
+    Every pair must reduce the least error so far by the margin, at first that of the best part without pairs, and the
+    errors of stretches significantly: products may go far beyond what training has.
     """
     pairs = tuple(itertools.combinations(range(len(effect.deviation)), 2))
     whole = replace(part, pairs=pairs)
@@ -388,12 +398,13 @@ def _paired(rows: _Rows, effect: Effect, part: Part, least: float, margin: float
     kept, *products = torch.arange(effect.size(whole)).split(
         [effect.size(part), *(effect.size(replace(part, pairs=(pair,))) - effect.size(part) for pair in pairs)]
     )
-    rest = dict(zip(pairs, products, strict=True))
+    rest, before = dict(zip(pairs, products, strict=True)), fits.some(kept).best()
     while rest := {pair: own for pair, own in rest.items() if len(kept) + len(own) <= 2 * MOST_FEATURES}:
-        errors = {pair: fits.some(torch.cat([kept, own])).best().error for pair, own in rest.items()}
-        pair = min(errors, key=lambda each: errors[each])
-        if errors[pair] >= margin * least:
+        found = {pair: fits.some(torch.cat([kept, own])).best() for pair, own in rest.items()}
+        pair = min(found, key=lambda each: found[each].error)
+        gain = before.stretches - found[pair].stretches
+        if found[pair].error >= margin * least or gain.mean() <= ONE_SIDED * gain.std() / math.sqrt(len(gain)):
             break
-        part, least = replace(part, pairs=(*part.pairs, pair)), errors[pair]
+        part, before, least = replace(part, pairs=(*part.pairs, pair)), found[pair], found[pair].error
         kept = torch.cat([kept, rest.pop(pair)])
     return part, least
