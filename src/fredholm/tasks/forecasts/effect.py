@@ -44,7 +44,7 @@ LAGS = (0, 1, 3, 7)
 MOST_FEATURES = 60
 """The largest number of features without products that is tried; with products, twice as many."""
 ONE_SIDED = 1.64
-"""Standard errors by which the mean gain of a pair over the stretches must exceed 0, a one-sided level of 5 %."""
+"""Standard errors by which the mean gain of a pair, the logarithm of the ratio of a stretch's errors, must exceed 0."""
 MOST_PRODUCTS = 1000
 """The largest number of features with the products of all pairs; of more channels no products are tried."""
 BEYOND = 1.5
@@ -360,15 +360,9 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
             error = own[unit].fits(effect, part).best().error
             if error < margin * least:
                 best, least = part, error
-    paired = [_paired(own[best.unit], effect, best, least, margin)]
-    if paired[0][0].pairs:
-        # without products another unit may have stood in for them
-        others = ("one", "factor")
-        paired += [
-            _paired(own[unit], effect, replace(best, unit=unit), least, margin)
-            for unit in own
-            if unit in others and unit != best.unit
-        ]
+    # without products another unit may have stood in for them
+    units: list[Unit] = [best.unit, *(unit for unit in own if unit in ("one", "factor") and unit != best.unit)]
+    paired = [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in units]
     best = min(paired, key=lambda each: each[1])[0]
     rows = forms[best.unit]
     fits = rows.fits(effect, best)
@@ -402,7 +396,7 @@ def _paired(rows: _Rows, effect: Effect, part: Part, least: float, margin: float
     while rest := {pair: own for pair, own in rest.items() if len(kept) + len(own) <= 2 * MOST_FEATURES}:
         found = {pair: fits.some(torch.cat([kept, own])).best() for pair, own in rest.items()}
         pair = min(found, key=lambda each: found[each].error)
-        gain = before.stretches - found[pair].stretches
+        gain = (before.stretches / found[pair].stretches).log()
         if found[pair].error >= margin * least or gain.mean() <= ONE_SIDED * gain.std() / math.sqrt(len(gain)):
             break
         part, before, least = replace(part, pairs=(*part.pairs, pair)), found[pair], found[pair].error
