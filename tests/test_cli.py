@@ -540,5 +540,6 @@ def test_help_lists_the_kinds_and_the_options_of_those_that_are_chosen(capsys: p
 def test_an_option_of_another_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "train", "images", "digits", "--task.model", "infvit", "--task.model.drop-pth", "0.1")
     assert (code, err.partition(" --")[0]) == (2, "error: Unrecognized options:")
-    code, _, err = call(capsys, "train", "series", "nowhere", "--task.model", "ckcnn", "--task.model.num-filters", "3")
-    assert (code, err.partition(";")[0]) == (2, "error: Unrecognized options: --task.model.num-filters, 3")
+    code, _, err = call(capsys, "train", "series", "nowhere", "--task.model", "ckcnn", "--task.model.num-groups", "3")
+    unknown = "error: Unrecognized options: --task.model.num-groups, 3 (it needs --task.model filter-bank)"
+    assert (code, err.partition(";")[0]) == (2, unknown)

@@ -114,6 +114,7 @@ def test_a_run_goes_on_with_its_settings_where_none_are_given(
         code, _, err = call(capsys, *command, *other, "--resume")
         assert code == 2
         assert "is a run of another config" in err
+        assert "{" not in err  # another model is named, not spelt out
 
 
 def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_batches(

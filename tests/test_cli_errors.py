@@ -114,6 +114,17 @@ def test_ctrl_c_after_the_last_word_adds_none() -> None:
     assert process.stderr in ("interrupted; step 6 is saved", "interrupted; step 6 is saved\n")
 
 
+def test_what_a_process_leaves_is_not_searched_for_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, frozen = signal.getsignal(signal.SIGINT), []
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
+    monkeypatch.setattr("sys.argv", ["fredholm", "nothing"])
+    try:
+        assert (cli.main(["nothing"]), frozen) == (2, [])  # called from Python, which goes on
+        assert (cli.main(), frozen) == (2, [True])
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 LATE = """
 import ctypes, os, signal, sys
 from fredholm.cli.error_reporting import exit_code
@@ -218,13 +229,14 @@ def test_rows_are_harmless_on_a_terminal_and_unaltered_elsewhere(
 
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_a_table_keeps_its_rows_and_json_its_values(form: FormatName) -> None:
-    row = {"file": "a\tb\nc\rd", "class": HOSTILE, "p": 0.5, "q": math.nan}
+    row = {"file": "a\tb\nc\rd", "class": HOSTILE, "p": 0.5, "q": math.nan, "r": -2.134e-6}
     written = FORMATS[form]()
     lines = [*written.lines(row), *written.last_lines()]
     if form == "json":
         assert json.loads("".join(lines)) == [row | {"q": None}]
     if form == "table":
-        assert [line.count("\t") for line in lines] == [3, 3]
+        assert [line.count("\t") for line in lines] == [4, 4]
+        assert lines[1].endswith("\t0.5000\tnan\t-2.13e-06")
         assert not any("\n" in line or "\r" in line for line in lines)
 
 

@@ -355,6 +355,7 @@ def _image_texts(folder: Path) -> Subject:
         | {"images_apart": SWITCH, "shuffle_images": SWITCH, "label_smoothing": (0.1,)}
         | {"augmentation": (ImageChanges.Config(shift=0.2),)}
         | {"image_run": ("there",), "text_run": ("there",), "model": (dataclasses.replace(model, depth=2), streams)}
+        | {"table_machine": (6,)}
         | OF_TARGETS,
         task,
         make=lambda **settings: ImageTextLearning.Config(**settings).build(),
@@ -365,6 +366,7 @@ def _image_texts(folder: Path) -> Subject:
             "images alone": {"modalities": "image", "tokens": Tokens()},
             "texts alone": {"modalities": "text", "patch_size": 16},
             "two streams": {"model": streams},
+            "a table machine": {"table_machine": 6},
             "apart": {"images_apart": True},
             "no positions": {"position_frequencies": 0},
         },
@@ -801,6 +803,8 @@ def _fields(folder: Path) -> Subject:
             "refine_steps": (2,),
             "refine_rate": (0.1,),
             "spline": (0.0, 1.0),
+            "spline_kernel": ("exponential", "matern32", "matern52", "gaussian"),
+            "spline_length": (0.5,),
             "model": (dataclasses.replace(model, depth=2),),
         }
         | {"answer": (Answer(grid=(2, 2)),)},
@@ -812,6 +816,7 @@ def _fields(folder: Path) -> Subject:
             "sum": {"field": "sinusoidal"},
             "some shown": {"shown": 3},
             "refined": {"refine_steps": 2},
+            "kriging": {"spline": 0.1, "spline_kernel": "matern32", "spline_length": 1.0},
             "a split of its own": {"data": str(folder / "own.npz")},
         },
     )

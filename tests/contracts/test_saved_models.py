@@ -119,6 +119,7 @@ NO_GRAPH = {
     "NodeMachine.Config": "how its edges are grouped depends on which nodes they join",
     "NeighbourhoodBank.Config": "how its edges are grouped depends on which nodes they join",
     "FilterBank.Config": "samples at other times are resampled",
+    "BlendedImageTexts": "the number of n-grams depends on the tokens",
     "TableMachine.Config": "the number of n-grams depends on the tokens",
     "TableReading": "the number of n-grams depends on the tokens",
     "NGramBank.Config": "the number of n-grams depends on the tokens",

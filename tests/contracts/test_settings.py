@@ -255,6 +255,11 @@ def field(built: fields.Field) -> Iterator[object]:
     yield from (parameters, built.sizes(), built(parameters, noise(5, built.pos_dim)))
 
 
+def radial(built: fields.Radial) -> Iterator[object]:
+    yield built.values(noise(3, 2))
+    yield from built.slopes(noise(3).abs())
+
+
 def frame(built: fields.Frame) -> Iterator[object]:
     """Of a skewed set, a symmetric one and a flat one."""
     symmetric = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.5], [0.0, -0.5]])
@@ -315,6 +320,35 @@ def blended_images(built: models.BlendedImages) -> Iterator[object]:
     for share in (0.0, 0.5, 1.0):
         built.share.fill_(share)
         yield built.eval()(images)
+
+
+def blended_image_texts(built: models.BlendedImageTexts) -> Iterator[object]:
+    """Of pixels that a table machine reads as they were before they were standardised."""
+    pixels = torch.randint(256, (6, 1, 1, 8, 8), generator=torch.Generator().manual_seed(0)) / 255
+    tokens = torch.tensor([[1, 3, 2], [1, 4, 2]] * 3)
+    torch.manual_seed(0)
+    row = models.TableBatch.of(torch.zeros(6, 0), tokens=tokens[:, None], images=(255 * pixels).byte())
+    built.fitted.fit([(row, torch.arange(6) % 2)], ClassTarget(names=("a", "b")))
+    batch = encoders.ImageTextBatch((pixels - 0.4) / 0.3, tokens)
+    yield built.row(batch).images
+    for share in (0.0, 0.5, 1.0):
+        built.share.fill_(share)
+        yield built.eval()(batch)
+
+
+def image_text_network(depth: int) -> models.ITNet:
+    encoder = encoders.ImageText(
+        encoders.Image(encoders.Image.Config(image_size=(8, 8), patch_size=4, channels=1), 4), text_part()
+    )
+    return models.ITNet.Config(embed_dim=4, depth=depth, num_heads=1, kernel=models.AttentionConfig()).build(encoder, 2)
+
+
+def image_text_machine(trees: int) -> models.TableMachine:
+    text = models.TokenReading(vocab_size=5, context=6, pad=0, separator=2)
+    reading = models.TableReading(num_numbers=0, num_texts=1, text=text, num_images=1, channels=1, image_size=(8, 8))
+    sizes: Any = {"texts": models.NGramBank.Config(num_grams=9, letter_order=0)}
+    sizes["images"] = models.ImageBank.Config(num_filters=4)
+    return models.TableMachine.Config(num_directions=2, num_trees=trees, **sizes).build(reading, 2)
 
 
 def small_vit(depth: int) -> models.ViT:
@@ -1254,8 +1288,16 @@ FIELDS = [
     Subject(
         fields.SplinedField,
         {"field": Made(lambda: fields.SinusoidalField(2, num_terms=4)), "num_nodes": 3},
-        {"field": (Made(lambda: fields.SinusoidalField(2, num_terms=3)),), "num_nodes": (4,)},
+        {"field": (Made(lambda: fields.SinusoidalField(2, num_terms=3)),), "num_nodes": (4,)}
+        | {"radial": (fields.Radial(name="gaussian", length=1.0),)},
         field,
+    ),
+    Subject(
+        fields.Radial,
+        {"name": "matern52", "length": 1.0},
+        {"name": ("exponential", "matern32", "gaussian"), "length": (2.0,)},
+        radial,
+        modes={"cubic": {"name": "cubic", "length": None}},
     ),
     Subject(fields.Rotational, {}, SIGNS, frame, modes={"averaged": {"average": True}}),
     Subject(fields.Affine, {}, SIGNS, frame, modes={"averaged": {"average": True}}),
@@ -1570,6 +1612,14 @@ MODELS = [
         {"network": Made(lambda: small_vit(1)), "fitted": Made(lambda: small_bank(4))},
         {"network": (Made(lambda: small_vit(2)),), "fitted": (Made(lambda: small_bank(5)),)},
         blended_images,
+    ),
+    Subject(
+        models.BlendedImageTexts,
+        {"network": Made(lambda: image_text_network(1)), "fitted": Made(lambda: image_text_machine(2))}
+        | {"mean": (0.4,), "deviation": (0.3,)},
+        {"network": (Made(lambda: image_text_network(2)),), "fitted": (Made(lambda: image_text_machine(0)),)}
+        | {"mean": ((0.5,),), "deviation": ((0.2,),)},
+        blended_image_texts,
     ),
     Subject(models.ContinuousStack.Config, STACK, STACKS, series_model, make=ckcnn, modes=STACK_MODES),
     Subject(

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,11 +72,42 @@ def test_whatever_the_field_is_it_goes_through_the_samples_that_exist(frame: fie
     torch.testing.assert_close(both[1:], fewer(asked), rtol=1e-8, atol=1e-8)
 
 
-def test_derivatives_at_its_own_nodes() -> None:
+COVARIANCES: dict[str, Any] = {
+    "exponential": lambda t: np.exp(-t),
+    "matern32": lambda t: (1 + 3**0.5 * t) * np.exp(-(3**0.5) * t),
+    "matern52": lambda t: (1 + 5**0.5 * t + 5 / 3 * t**2) * np.exp(-(5**0.5) * t),
+    "gaussian": lambda t: np.exp(-(t**2) / 2),
+}
+
+
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_of_a_covariance_it_is_universal_kriging(name: Any) -> None:
+    draw = np.random.default_rng(0)
+    x, y, asked = draw.normal(size=(11, 2)), draw.normal(size=(11, 3)), draw.normal(size=(7, 2))
+    empty, radial = placed(torch.from_numpy(x)[None], fields.Isotropic(), 3), fields.Radial(name=name, length=0.7)
+    given = [torch.from_numpy(each)[None] for each in (x, y, asked)]
+    found = fields.splined(empty, *given[:2], smoothing=0.1, radial=radial)(given[2])
+    size = np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
+
+    def covariance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return COVARIANCES[name](np.linalg.norm(a[:, None] - b, axis=-1) / size / 0.7)
+
+    trend = [np.concatenate([each, np.ones((len(each), 1))], 1) for each in (x, asked)]
+    inverse = np.linalg.inv(covariance(x, x) + 0.1 * np.eye(11))
+    slope = np.linalg.solve(trend[0].T @ inverse @ trend[0], trend[0].T @ inverse @ y)  # generalised least squares
+    expected = trend[1] @ slope + covariance(asked, x) @ inverse @ (y - trend[0] @ slope)
+    torch.testing.assert_close(found[0], torch.from_numpy(expected), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["cubic", *COVARIANCES])
+def test_derivatives_at_its_own_nodes(name: Any) -> None:
+    """Those of covariances near them, since some have no slopes at nodes."""
     torch.manual_seed(2)
     x = torch.rand(1, 6, 2, dtype=torch.float64)
-    found = fields.splined(placed(x, fields.Isotropic(), is_zero=False), x, x[..., :1].sin())
-    theta, at = found.parameters.detach().requires_grad_(), x.clone().requires_grad_()
+    radial = fields.Radial(name=name, length=None if name == "cubic" else 0.8)
+    found = fields.splined(placed(x, fields.Isotropic(), is_zero=False), x, x[..., :1].sin(), radial=radial)
+    theta = found.parameters.detach().requires_grad_()
+    at = (x if name == "cubic" else x + 0.03).clone().requires_grad_()
     jet = found.with_parameters(theta).jet(at)
     (slope,) = torch.autograd.grad(found(at).sum(), at, create_graph=True)
     torch.testing.assert_close(jet.gradient[..., 0].flatten(), slope.flatten(), rtol=1e-8, atol=1e-8)
@@ -167,3 +199,7 @@ def test_refusals() -> None:
             fields.splined(placed(x, fields.Isotropic()), x, x[..., :1], smoothing=smoothing)
     with refused(ValueError, "num_nodes"):
         fields.SplinedField(fields.SIREN(2), 0)
+    with refused(ValueError, "fields.Radial: length is None, and name 'gaussian'; expected a finite length above 0"):
+        fields.Radial(name="gaussian")
+    with refused(ValueError, "fields.Radial: length is 0.5, and name 'cubic', which has none; leave it out"):
+        fields.Radial(length=0.5)

@@ -14,13 +14,16 @@ import torch
 from torch import nn
 
 from fredholm import analysis, domains, kernels
+from fredholm.cli.page import leave_page
 from fredholm.models import BlendedImages
 from fredholm.models.blended import Blended
 from fredholm.operators import IntegralOperator
 from fredholm.report import build_page, kernel_pages, page, write_page
 from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
+from fredholm.report.charts import heat
 from fredholm.report.curves import training_tab
 from fredholm.report.examination import examine
+from fredholm.report.examples import _isolated
 from fredholm.report.model_card import model_card
 from fredholm.report.run_record import RunRecord, distinct_names, read_log
 from fredholm.tasks import TASKS
@@ -176,6 +179,38 @@ def test_the_worst_stand_first(run: Path) -> None:
     assert worst[0].title == asked.task.shown_example("test", int(found.indices[found.losses.argmax()])).name
     assert {card.is_wrong for card in right} == {False}
     assert all("data:image/png" in card.drawings[0] for card in (*worst, *right))
+
+
+def test_names_that_begin_alike_differ_on_an_axis() -> None:
+    import vl_convert
+
+    names = [f"class number {k}" for k in range(10, 13)] + ["a very long name of Kaunas", "a very long name of Vilnius"]
+    rows = [{"truth": a, "predicted": b, "count": 1, "share": 0.2} for a in names for b in names]
+    spec = heat(rows, ("predicted", "predicted"), ("truth", "true"), ("count", "examples"), height=300)
+    svg = vl_convert.vegalite_to_svg(spec | {"width": 600})
+    for shown in ("class number 10", "class number 11", "class number 12", "a very l… Kaunas", "a very l…Vilnius"):
+        assert svg.count(f">{shown}</text>") == 2, shown
+
+
+ANGLES = {
+    ("a", "b", "c"): 0,
+    ("slow", "fast"): 0,
+    tuple(map(str, range(20))): -90,
+    ("setosa", "versicolor", "virginica"): -45,
+    tuple(map(str, range(10, 22))): 0,
+}
+
+
+@pytest.mark.parametrize(("names", "angle"), ANGLES.items())
+def test_names_below_an_axis_lie_level_where_a_phone_has_room(names: tuple[str, ...], angle: int) -> None:
+    rows = [{"truth": a, "predicted": b, "count": 1, "share": 0.2} for a in names for b in names]
+    spec = heat(rows, ("predicted", "predicted"), ("truth", "true"), ("count", "examples"), height=300)
+    assert spec["layer"][0]["encoding"]["x"]["axis"]["labelAngle"] == angle
+
+
+def test_a_name_that_is_read_from_the_right_moves_no_number() -> None:
+    assert _isolated("שלום") == "\u2068שלום\u2069"
+    assert (_isolated("Käse"), _isolated("a\u202eb")) == ("Käse", r"a\u202eb")
 
 
 @pytest.mark.filterwarnings("ignore:.*taken both ways")
@@ -463,18 +498,34 @@ def test_training_leaves_a_page(
     assert not (third / "report.html").exists()
 
 
-def test_a_page_that_fails_costs_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+FAILURES = {
+    RuntimeError("the drawing broke"): "RuntimeError: the drawing broke",
+    OSError(28, "No space left on device", "a.html"): "a.html: No space left on device",
+}
+
+
+@pytest.mark.parametrize(("error", "told"), FAILURES.items())
+def test_a_page_that_fails_is_one_line(
+    error: Exception, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FREDHOLM_REPORT")
 
     def fails(*_: object, **__: object) -> None:
-        raise RuntimeError("the drawing broke")
+        raise error
 
     monkeypatch.setattr("fredholm.cli.page.write_page", fails)
+    leave_page(tmp_path / "run", TASKS, "cpu")
+    assert capsys.readouterr().out == f"no page of the run: {told}; fredholm report {tmp_path / 'run'} tries again\n"
+
+
+def test_the_page_of_a_run_that_fails_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FREDHOLM_REPORT")
+    monkeypatch.setattr("fredholm.cli.page.write_page", lambda *_, **__: 1 / 0)
     digits(tmp_path / "run")
     out = capsys.readouterr().out.splitlines()
-    assert "no page of the run: RuntimeError: the drawing broke" in out
+    assert any(line.startswith("no page of the run: ZeroDivisionError: ") for line in out)
     assert out[-1].startswith("test accuracy: ")
 
 

@@ -246,7 +246,8 @@ def bumps(path: Path, noise: float = 0.0) -> str:
 def test_half_of_a_field_is_shown_and_a_spline_goes_through_it(tmp_path: Path) -> None:
     config: Any
     config, schedule, *_ = FieldLearning.Config(data=bumps(tmp_path / "a.npz")).recommended("small")
-    assert (config.shown, config.spline, config.width, config.model.embed_dim) == (15, 0.0, 32, 64)
+    assert (config.shown, config.spline_kernel, config.width, config.model.embed_dim) == (15, "matern52", 32, 64)
+    assert config.spline <= 1e-6
     assert config.omega_0 == pytest.approx(np.pi * 15**0.5 / 12**0.5, abs=0.05)
     assert schedule.weight_decay == 1e-4
     task = config.build()

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import gc
 import importlib
 import os
 import signal
@@ -83,7 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if words[0] in commands:
             importlib.import_module(f"{__package__}.{words[0]}")
-    return exit_code(lambda: _run(words, commands), ends_process=argv is None)
+    code = exit_code(lambda: _run(words, commands), ends_process=argv is None)
+    if argv is None:
+        gc.freeze()  # Python need not search hundreds of thousands of objects for cycles as it ends
+    return code
 
 
 def _run(words: list[str], commands: dict[str, Command]) -> int:

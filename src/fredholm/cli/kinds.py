@@ -3,11 +3,14 @@
 import dataclasses
 import functools
 import inspect
+import re
 from typing import Any, get_type_hints
 
 from fredholm.cli.option_names import kind_name
 from fredholm.models.signal_model import replaced
 from fredholm.training.run import Run
+
+_UNKNOWN = re.compile(r"Unrecognized options: --(task(?:\.(?!no-)[a-z][\w-]*)+)")
 
 
 def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:
@@ -30,6 +33,27 @@ def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tup
                 config = _replaced(config, path, kind())
             del rest[at : at + 2]
     return config, rest
+
+
+def with_kinds_needed(message: str, config: Run.Config, known: list[type]) -> str:
+    """Returns a message about an unknown option with the kinds that have such an option, if there are any."""
+    if (found := _UNKNOWN.match(message)) is None:
+        return message
+    path = found[1].replace("-", "_").split(".")
+    for end in range(len(path) - 1, 1, -1):
+        if len(kinds := _kinds_at(config, path[:end], known)) > 1:
+            setting = "--" + ".".join(path[:end]).replace("_", "-")
+            fitting = [f"{setting} {kind_name(name)}" for name, kind in kinds.items() if _has(kind(), path[end:])]
+            needed = f" (it needs {' or '.join(fitting)}); see" if fitting else "; see"
+            return message.replace("; see", needed, 1)
+    return message
+
+
+def _has(config: Any, path: list[str]) -> bool:
+    """Whether a config has a setting."""
+    first, *others = path
+    names = {field.name for field in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else set[str]()
+    return first in names and (not others or _has(getattr(config, first), others))
 
 
 def list_kinds(config: Run.Config, known: list[type]) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fredholm.cli.error_reporting import error_line
 from fredholm.report import missing_extra, write_page
 from fredholm.tasks.task import Task
 from fredholm.training.progress import print_line
@@ -25,4 +26,5 @@ def leave_page(folder: Path, tasks: Sequence[type[Task]], device: str) -> None:
     try:
         print_line(f"page: {write_page(folder, tasks=tasks, device=device)}")
     except Exception as error:
-        print_line(f"no page of the run: {type(error).__name__}: {error}")
+        what = error_line(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        print_line(f"no page of the run: {what}; fredholm report {folder} tries again")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Literal, final
 
 from fredholm.cli.json_text import json_text
+from fredholm.tasks.objective import number_text
 
 FormatName = Literal["table", "csv", "json"]
 Row = Mapping[str, str | float]
@@ -26,7 +27,7 @@ class RowFormat(ABC):
 
 @final
 class TableFormat(RowFormat):
-    """A header, and cells separated by tabs; numbers to four decimals, tabs and ends of lines in text escaped."""
+    """A header, and cells separated by tabs; numbers by `number_text`, tabs and ends of lines in text escaped."""
 
     _ESCAPED: ClassVar = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -37,7 +38,7 @@ class TableFormat(RowFormat):
         if not self._has_header:
             self._has_header = True
             yield self._line(row)
-        yield self._line(f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values())
+        yield self._line(number_text(value) if isinstance(value, float) else str(value) for value in row.values())
 
     def _line(self, cells: Iterable[str]) -> str:
         return "\t".join(cell.translate(self._ESCAPED) for cell in cells)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, final
 import tyro
 
 from fredholm._settings import filled
-from fredholm.cli.kinds import list_kinds, with_kinds
+from fredholm.cli.kinds import list_kinds, with_kinds, with_kinds_needed
 from fredholm.cli.launching import refuse_devices, train_on
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
@@ -150,7 +150,11 @@ class _Call(NamedTuple):
 
     def parse(self, run: Run.Config) -> TrainArguments:
         """Parses the options, with settings of a run for those that are left out."""
-        return parse(TrainArguments, f"train {self.argv[0]}", self.options, TrainArguments(run=run))
+        try:
+            return parse(TrainArguments, f"train {self.argv[0]}", self.options, TrainArguments(run=run))
+        except ValueError as error:
+            error.args = (with_kinds_needed(str(error), run, self.known),)
+            raise
 
 
 def _with_data(config: Run.Config, data: str) -> Run.Config:

@@ -7,6 +7,7 @@ from fredholm.fields.frames.sizes import Diagonal, Identity, Isotropic, Periodic
 from fredholm.fields.free_sinusoidal import FreeSinusoidalField, Waves
 from fredholm.fields.jet import Jet
 from fredholm.fields.placed_field import FieldSamples, PlacedField, refine
+from fredholm.fields.radial import Radial
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.fields.siren import SIREN
 from fredholm.fields.splined import SplinedField, splined
@@ -25,6 +26,7 @@ __all__ = [
     "Jet",
     "Periodic",
     "PlacedField",
+    "Radial",
     "Rotational",
     "SinusoidalField",
     "SplinedField",

@@ -1,16 +1,20 @@
-"""A field plus a spline through its residuals at samples.
+"""A field plus an interpolation of its residuals at samples, by a spline or by kriging.
 
 Legend
     z_i       node, a point in the frame            r_i     its residual, y_i - f_θ(z_i)
-    φ(z)      |z|³                                  a_i     coefficients of the nodes;  c, b of the linear part
+    φ(z)      a radial function (`radial.py`)       a_i     coefficients of the nodes;  c, b of the linear part
     λ >= 0    smoothing; 0: the sum interpolates its samples
 
     f(z) = f_θ(z) + Σ_i a_i φ(z - z_i) + c·z + b,
     [K + λ I   Q ] [a    ]   [r]
     [Qᵀ        0 ] [(c,b)] = [0],    K_ij = φ(z_i - z_j),   Q_i = (z_i, 1)
 
-Source: Duchon (1977), Splines minimizing rotation-invariant semi-norms in Sobolev spaces. The sum is the smoothest
-correction, and whatever unit z has, it is the same; on a line it is the natural cubic spline.
+With the cubic |z|³ the sum is the smoothest correction, and whatever unit z has, it is the same; on a line it is the
+natural cubic spline. With a bounded φ it is the best linear prediction of a random function with covariance φ, a
+linear trend, and noise of variance λ: universal kriging.
+
+Source: Duchon (1977), Splines minimizing rotation-invariant semi-norms in Sobolev spaces; Matheron (1969), Le krigeage
+universel.
 """
 
 from typing import final
@@ -22,22 +26,25 @@ from fredholm._settings import check_count
 from fredholm.fields.field import Field
 from fredholm.fields.jet import Jet
 from fredholm.fields.placed_field import PlacedField
+from fredholm.fields.radial import Radial, lengths
 
 TINY = 1e-11
-"""Ridge on the diagonal, so that coinciding or collinear nodes have a solution; in units of the mean of K."""
+"""Ridge on the diagonal, so that coinciding or collinear nodes have a solution, in the unit of λ."""
 
 
 @final
 class SplinedField(Field):
-    """f_θ(x) + Σ_i a_i ‖x - z_i‖³ + c·x + b; its parameters are θ, z, a, c and b, one after the other.
+    """f_θ(x) + Σ_i a_i φ(x - z_i) + c·x + b; its parameters are θ, z, a, c and b, one after the other.
 
     Args:
         field: f_θ.
         num_nodes: nodes z_i, at least 1.
+        radial: φ; None: the cubic.
     """
 
-    def __init__(self, field: Field, num_nodes: int) -> None:
+    def __init__(self, field: Field, num_nodes: int, radial: Radial | None = None) -> None:
         super().__init__()
+        self.radial = radial or Radial()
         check_count("fields.SplinedField", "num_nodes", num_nodes)
         self.field, self.num_nodes = field, num_nodes
         self.pos_dim, self.out_dim = field.pos_dim, field.out_dim
@@ -63,24 +70,27 @@ class SplinedField(Field):
         """See `Field.values`; coefficients of near nodes cancel, so give float64."""
         theta, nodes, coefficients, linear = self._parts(parameters)
         found = self.field.values(theta, x)
-        return found + cubes(x, nodes) @ coefficients + x @ linear[..., :-1, :] + linear[..., -1:, :]
+        return (
+            found + self.radial.values(_apart(x, nodes)) @ coefficients + x @ linear[..., :-1, :] + linear[..., -1:, :]
+        )
 
     def derivatives(self, parameters: Tensor, x: Jet) -> Jet:
         """See `Field.derivatives`."""
         theta, nodes, coefficients, linear = self._parts(parameters)
         found = self.field.derivatives(theta, x)
-        apart = x.value[..., :, None, :] - nodes[..., None, :, :]
-        lengths = _lengths(apart)
-        # |z|³ has the gradient 3 |z| z and second derivatives 3 (|z| δ_jk + z_j z_k / |z|)
-        slope = 3 * lengths[..., None] * apart
+        apart = _apart(x.value, nodes)
+        r = lengths(apart)
+        # φ has the gradient g z and second derivatives g δ_jk + h z_j z_k / |z|², with g and h of `Radial.slopes`
+        of_all, along_line = self.radial.slopes(r)
+        slope = of_all[..., None] * apart
         along = torch.einsum("...pnk,...pjk->...pjn", slope, x.gradient)
-        unit = apart / torch.where(lengths > 0, lengths, 1.0)[..., None]
+        unit = apart / torch.where(r > 0, r, 1.0)[..., None]
         moved = torch.einsum("...pnk,...pjk->...pjn", unit, x.gradient)
-        bend = 3 * lengths * (x.gradient.square().sum((-1, -2))[..., None] + moved.square().sum(-2))
+        bend = of_all * x.gradient.square().sum((-1, -2))[..., None] + along_line * moved.square().sum(-2)
         bend = bend + torch.einsum("...pnk,...pk->...pn", slope, x.laplacian)
         matrix = linear[..., :-1, :]
         return Jet(
-            found.value + lengths**3 @ coefficients + x.value @ matrix + linear[..., -1:, :],
+            found.value + self.radial.values(apart) @ coefficients + x.value @ matrix + linear[..., -1:, :],
             found.gradient + along @ coefficients[..., None, :, :] + x.gradient @ matrix[..., None, :, :],
             found.laplacian + bend @ coefficients + x.laplacian @ matrix,
         )
@@ -97,32 +107,32 @@ class SplinedField(Field):
         )
 
 
-def cubes(x: Tensor, nodes: Tensor) -> Tensor:
-    """|x_p - z_i|³, `(..., N, n)`."""
-    apart = x[..., :, None, :] - nodes[..., None, :, :]
-    return apart.square().sum(-1) * _lengths(apart)
-
-
-def _lengths(apart: Tensor) -> Tensor:
-    """|z|, whose derivatives at 0 are taken as 0, as the first two of |z|³ are."""
-    squared = apart.square().sum(-1)
-    return torch.where(squared > 0, squared, 1.0).sqrt() * (squared > 0)
+def _apart(x: Tensor, nodes: Tensor) -> Tensor:
+    """x_p - z_i, `(..., N, n, s)`."""
+    return x[..., :, None, :] - nodes[..., None, :, :]
 
 
 def splined(
-    placed: PlacedField, x: Tensor, y: Tensor, mask: Tensor | None = None, *, smoothing: float = 0.0
+    placed: PlacedField,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor | None = None,
+    *,
+    smoothing: float = 0.0,
+    radial: Radial | None = None,
 ) -> PlacedField:
-    """The fields with a spline through their residuals at the samples; see the top of the file.
+    """The fields with an interpolation of their residuals at the samples; see the top of the file.
 
     Frames stay as they are, so the result moves with the samples as the operator's own does. Gradients flow through it
-    into the operator, which thereby learns what the spline cannot represent.
+    into the operator, which thereby learns what the interpolation cannot represent.
 
     Args:
         placed: B fields.
         x: positions of samples, `(B, N, s)`.
         y: their values, `(B, N, m)`.
         mask: `(B, N)` bool, True = this sample exists.
-        smoothing: λ, in units of the mean of K, >= 0.
+        smoothing: λ >= 0, in units of the mean of K for the cubic, else of φ(0) = 1.
+        radial: φ, with a length in units of the frame; None: the cubic.
 
     Raises:
         ValueError: on a smoothing below 0.
@@ -136,9 +146,10 @@ def splined(
     left = torch.where(there > 0, y[:, None].double() - left, 0.0)
     nodes = torch.where(there > 0, nodes, 0.0)
     both = there * there.mT
-    kernel = cubes(nodes, nodes) * both
+    radial = radial or Radial()
+    kernel = radial.values(_apart(nodes, nodes)) * both
     unit = kernel.sum((-1, -2), keepdim=True) / both.sum((-1, -2), keepdim=True).clamp(min=1)
-    unit = torch.where(unit > 0, unit, 1.0)
+    unit = torch.where(unit > 0, unit, 1.0) if not radial.is_bounded else torch.ones_like(unit)
     eye = torch.eye(kernel.shape[-1], dtype=torch.float64, device=kernel.device)
     kernel = kernel / unit + (smoothing + TINY) * eye + (1 - there) * eye
     side = torch.cat([nodes, torch.ones_like(there)], dim=-1) * there
@@ -157,7 +168,7 @@ def splined(
         solved[..., count:, :].flatten(-2),
     ]
     return PlacedField(
-        field=SplinedField(placed.field, count),
+        field=SplinedField(placed.field, count, radial),
         parameters=torch.cat(parts, dim=-1),
         coordinates=placed.coordinates,
         reach=placed.reach,

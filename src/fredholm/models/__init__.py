@@ -1,6 +1,6 @@
 """Complete models and their configurations."""
 
-from fredholm.models.blended import BlendedImages, BlendedOperator
+from fredholm.models.blended import BlendedImages, BlendedImageTexts, BlendedOperator
 from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.function_regression import FunctionRegression
@@ -82,6 +82,7 @@ __all__ = [
     "Bert",
     "BertMasked",
     "BertSentences",
+    "BlendedImageTexts",
     "BlendedImages",
     "BlendedLanguageModel",
     "BlendedOperator",

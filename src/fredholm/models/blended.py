@@ -10,9 +10,11 @@ from torch import Tensor
 from fredholm.domains import Domain
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.function import FunctionBatch
+from fredholm.encoders.image_text import ImageTextBatch
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fitted.image_bank import ImageBank
+from fredholm.models.fitted.table_machine import TableBatch, TableMachine
 from fredholm.models.saved_model import SavedModel
 
 Network = TypeVar("Network", bound=SavedModel)
@@ -40,6 +42,10 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
         self.network, self.fitted = network, fitted.requires_grad_(False)
         self.register_buffer("share", torch.ones(()))
 
+    def answer_fitted(self, *given: Any) -> Tensor:
+        """Computes R(a) from the inputs of N."""
+        return self.fitted(*given)
+
     @final
     def with_share(self, share: float) -> Callable[..., Tensor]:
         """Returns `forward` with another s."""
@@ -54,8 +60,8 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
 
     def _blended(self, share: float | Tensor, *given: Any) -> Tensor:
         if isinstance(share, float) and share in (0.0, 1.0):
-            return self.network(*given) if share else self.fitted(*given)
-        return self.mixed(self.network(*given), self.fitted(*given), share)
+            return self.network(*given) if share else self.answer_fitted(*given)
+        return self.mixed(self.network(*given), self.answer_fitted(*given), share)
 
     def mixed(self, learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
         """Blends the outputs of both parts; `share` is s."""
@@ -114,3 +120,54 @@ class BlendedImages(Blended[SavedModel, ImageBank]):
     def forward(self, images: Tensor) -> Tensor:
         """Images `(B, C, H, W)` to outputs `(B, num_outputs)`."""
         return self._answer(images)
+
+
+@final
+class BlendedImageTexts(Blended[SavedModel, TableMachine]):
+    """Blend of a network of images with a text and a table machine, which reads them as columns of a row.
+
+    Logits are blended, as in `BlendedImages`. Some texts or images decide by themselves, which a table machine learns
+    from few examples; a network also learns what a text asks about an image.
+
+    Args:
+        network: a network of `ImageTextBatch`, with standardised images.
+        fitted: a machine of one column of texts and a column for each image, with as many outputs.
+        mean, deviation: of pixels in [0, 1] of each channel, by which the images were standardised.
+
+    Raises:
+        ValueError: the machine reads other columns, or has other channels.
+    """
+
+    def __init__(
+        self, network: SavedModel, fitted: TableMachine, mean: tuple[float, ...], deviation: tuple[float, ...]
+    ) -> None:
+        super().__init__(network, fitted)
+        reading = fitted.reading
+        others = (reading.num_numbers, reading.num_categories, reading.series) != (0, (), ())
+        if others or reading.num_texts != 1 or reading.num_images == 0:
+            raise ValueError(
+                "models.BlendedImageTexts: the table machine reads other columns; expected one of texts and at least "
+                "one of images"
+            )
+        if not len(mean) == len(deviation) == reading.channels:
+            raise ValueError(
+                f"models.BlendedImageTexts: mean and deviation have {len(mean)} and {len(deviation)} channels; "
+                f"expected {reading.channels}, as many as images of the table machine"
+            )
+        self.mean, self.deviation = mean, deviation
+
+    def forward(self, inputs: ImageTextBatch) -> Tensor:
+        """Texts with images to outputs `(B, num_outputs)`."""
+        return self._answer(inputs)
+
+    def answer_fitted(self, *given: ImageTextBatch) -> Tensor:
+        """See `Blended.answer_fitted`."""
+        (inputs,) = given
+        return self.fitted(self.row(inputs))
+
+    def row(self, inputs: ImageTextBatch) -> TableBatch:
+        """Returns the rows that the table machine reads, with pixels from 0 to 255."""
+        images = inputs.images.float()
+        mean, deviation = (images.new_tensor(values).view(-1, 1, 1) for values in (self.mean, self.deviation))
+        pixels = ((images * deviation + mean) * 255).round().clamp(0, 255).to(torch.uint8)
+        return TableBatch.of(images.new_zeros(len(images), 0), tokens=inputs.tokens[:, None], images=pixels)

@@ -1,6 +1,6 @@
 """Charts as Vega-Lite specifications: plain dicts, in the colours of the page, as wide as their container."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .blocks import Spec
@@ -66,18 +66,40 @@ def hint(*fields: tuple[str, str]) -> list[Spec]:
     return [{"field": field, "title": title} for field, title in fields]
 
 
+def named_axis(field: str, title: str, names: int, **more: Any) -> Spec:
+    """Axis of names in their given order; the middle is left out of a long one, so that those that begin alike differ.
+
+    Args:
+        field: field of the names.
+        title: title of the axis.
+        names: most characters of a name.
+        more: further properties of the axis.
+    """
+    begin, end = names // 2, names - names // 2 - 1
+    cut = f"slice(datum.label, 0, {begin}) + '…' + slice(datum.label, -{end})"
+    shown = {"labelExpr": f"length(datum.label) > {names} ? {cut} : datum.label", "labelLimit": 7 * names, **more}
+    return axis(field, title, "nominal", sort=None, axis=shown)
+
+
+def named_hues(field: str, names: Iterable[str], **more: Any) -> Spec:
+    """Colours, or dashes, of names, with a legend: two columns, or one where the names are too long for a phone."""
+    columns = 2 if max(map(len, names), default=0) <= 20 else 1
+    return axis(field, "", "nominal", sort=None, legend={"columns": columns}, **more)
+
+
 def bars(rows: Sequence[Row], x: tuple[str, str], y: tuple[str, str], *, height: int = 220) -> Spec:
     """A bar chart with one bar per row."""
-    marks: Spec = {"x": axis(*x), "y": axis(*y, "nominal", sort=None), "tooltip": hint(y, x)}
+    marks: Spec = {"x": axis(*x), "y": named_axis(*y, 30), "tooltip": hint(y, x)}
     return chart(rows, [{"mark": {"type": "bar", "color": "var(--hue-0)"}, "encoding": marks}], height=height)
 
 
 def heat(rows: Sequence[Row], x: tuple[str, str], y: tuple[str, str], value: tuple[str, str], *, height: int) -> Spec:
     """A heat map with one square per row, darker for larger shares; counts are written in it where there is room."""
-    places: Spec = {
-        "x": axis(*x, "nominal", sort=None, axis={"labelAngle": -45, "labelLimit": 90}),
-        "y": axis(*y, "nominal", sort=None, axis={"labelLimit": 90}),
-    }
+    names = {row[x[0]] for row in rows}
+    width = len(names)
+    has_room = width * max(map(len, names), default=0) <= 24  # on a phone
+    angle = 0 if has_room else -45 if width <= 12 else -90
+    places: Spec = {"x": named_axis(*x, 16, labelAngle=angle), "y": named_axis(*y, 16)}
     shade = axis("share", "", scale={"domain": [0, 1], "range": [0.04, 0.95]}, legend=None)
     square: Spec = {
         "mark": {"type": "rect", "fill": "var(--hue-0)"},
@@ -92,5 +114,4 @@ def heat(rows: Sequence[Row], x: tuple[str, str], y: tuple[str, str], value: tup
             "color": {"condition": {"test": "datum.share > 0.45", "value": "var(--on-hue)"}, "value": "var(--ink)"},
         },
     }
-    width = len({row[x[0]] for row in rows})
     return chart(rows, [square, count] if width <= 20 else [square], height=height)

@@ -11,7 +11,7 @@ from fredholm.tasks.objective import Objective
 from fredholm.training.progress import counted
 
 from .blocks import Block, Cell, Facts, Figure, Note, Plot, Section, Tab, Table
-from .charts import HUES, away_from_zero, axis, chart, hint
+from .charts import HUES, away_from_zero, axis, chart, hint, named_hues
 
 SHAPES = ("circle", "diamond", "square")
 """Shapes of the marks of kernels; the shape changes once all colours are used."""
@@ -158,8 +158,8 @@ def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str
     shared = {"x": axis(field, title, scale={"zero": False, "nice": True, "padding": 20})}
     names = [point["kernel"] for point in points]
     shapes = [SHAPES[k // len(HUES) % len(SHAPES)] for k in range(len(names))]
-    color = axis("kernel", "", "nominal", scale={"domain": names, "range": [*HUES * len(SHAPES)][: len(names)]})
-    shape = axis("kernel", "", "nominal", scale={"domain": names, "range": shapes})
+    color = named_hues("kernel", names, scale={"domain": names, "range": [*HUES * len(SHAPES)][: len(names)]})
+    shape = named_hues("kernel", names, scale={"domain": names, "range": shapes})
     tooltip = hint(("kernel", "kernel"), (field, title), ("value", metric))
     dots = {
         "mark": {"type": "point", "filled": True, "size": 90},

@@ -8,7 +8,7 @@ from fredholm.models.blended import Blended
 from fredholm.tasks.objective import Objective
 
 from .blocks import Block, Cell, Note, Plot, Section, Tab, Table
-from .charts import HUES, Row, away_from_zero, axis, chart, hint
+from .charts import HUES, Row, away_from_zero, axis, chart, hint, named_hues
 from .run_record import RunRecord
 
 MOST = 400
@@ -65,7 +65,7 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
     marks = {
         "x": axis("step", "step"),
         "y": axis("value", y, scale={"type": "log"}) if is_log else away_from_zero("value", y),
-        "color": {"value": HUES[0]} if one and len(splits) == 1 else axis(by, "", "nominal", sort=None),
+        "color": {"value": HUES[0]} if one and len(splits) == 1 else named_hues(by, {row[by] for row in rows}),
         "tooltip": hint(("run", "run"), ("split", "split"), ("step", "step"), ("epoch", "epoch"), ("value", y)),
     }
     if len({record.group for record in records}) < len(records):
@@ -73,8 +73,8 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
     if is_crowded:  # colours repeat, with other dash patterns
         strokes = [STROKES[k // len(HUES) % len(STROKES)] for k in range(len(groups))]
         hues = [HUES[k % len(HUES)] for k in range(len(groups))]
-        marks["color"] = axis("group", "", "nominal", scale={"domain": groups, "range": hues})
-        marks["strokeDash"] = axis("group", "", "nominal", scale={"domain": groups, "range": strokes})
+        marks["color"] = named_hues("group", groups, scale={"domain": groups, "range": hues})
+        marks["strokeDash"] = named_hues("group", groups, scale={"domain": groups, "range": strokes})
     elif not one and len(splits) > 1:
         marks["strokeDash"] = axis("split", "", "nominal", sort=None)
     few = max(sum(row["run"] == record.name for row in rows) for record in records) <= 60

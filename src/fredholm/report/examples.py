@@ -1,11 +1,13 @@
 """The section of examples: those with the highest loss, and a sample of those that are predicted right."""
 
 import math
+import unicodedata
 
 import torch
 from torch import Tensor, nn
 
 from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.files.terminal_text import visible
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets.labels import LabelTarget
 from fredholm.tasks.targets.numbers import NumberTarget
@@ -68,7 +70,7 @@ def _card(task: Task, model: nn.Module, found: Examination, row: int, right: Ten
         return Card(
             title=f"example {index}", drawings=(), lines=(*lines, f"cannot be shown: {error}"), is_wrong=is_wrong
         )
-    return Card(title=_short(shown.name, task), drawings=drawn(shown), lines=tuple(lines), is_wrong=is_wrong)
+    return Card(title=visible(_short(shown.name, task)), drawings=drawn(shown), lines=tuple(lines), is_wrong=is_wrong)
 
 
 def _short(name: str, task: Task) -> str:
@@ -78,6 +80,12 @@ def _short(name: str, task: Task) -> str:
         return name
     root = user_path(config.data)
     return name.removeprefix(f"{root}/").removeprefix(f"{root.parent}/") or name
+
+
+def _isolated(name: str) -> str:
+    """A name whose direction of reading does not move the numbers beside it."""
+    runs_left = any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in name)
+    return f"\N{FIRST STRONG ISOLATE}{visible(name)}\N{POP DIRECTIONAL ISOLATE}" if runs_left else visible(name)
 
 
 def _answer_lines(task: Task, found: Examination, row: int) -> list[str]:
@@ -90,13 +98,13 @@ def _answer_lines(task: Task, found: Examination, row: int) -> list[str]:
         true = (truth.double() * truth.new_tensor(target.deviation) + truth.new_tensor(target.mean)).tolist()
         pairs = zip(target.names, true, number, strict=True)
         return [f"{name}: true {a:.4g}, predicted {b:.4g}" for name, a, b in list(pairs)[:4]]
-    predicted = target.predictions(outputs)
+    predicted, names = target.predictions(outputs), tuple(map(_isolated, target.names))
     if isinstance(target, LabelTarget):
         known, predicted_text = (
-            ", ".join(name for name, has in zip(target.names, which.tolist(), strict=True) if has) or "none"
+            ", ".join(name for name, has in zip(names, which.tolist(), strict=True) if has) or "none"
             for which in (truth > 0.5, predicted >= 0.5)
         )
         return [f"true: {known}", f"predicted: {predicted_text}"]
     best = predicted.argsort(descending=True)[:2].tolist()
-    predicted_text = ", ".join(f"{target.names[k]} ({float(predicted[k]):.2f})" for k in best)
-    return [f"true: {target.names[int(truth)]}", f"predicted: {predicted_text}"]
+    predicted_text = ", ".join(f"{names[k]} ({float(predicted[k]):.2f})" for k in best)
+    return [f"true: {names[int(truth)]}", f"predicted: {predicted_text}"]

@@ -24,7 +24,7 @@ from fredholm.tasks.views import FieldView, Line, PointsView, SeriesView, ShownE
 from fredholm.training.device import move
 
 from .blocks import Block, Card, Cell, Gallery, Note, Plot, Section, Table
-from .charts import Row, away_from_zero, axis, bars, chart, hint
+from .charts import Row, away_from_zero, axis, bars, chart, hint, named_hues
 from .drawing import drawn
 
 MOST_OPERATORS = 6
@@ -177,7 +177,14 @@ def _profiles(readings: _Readings, name: str, integral: Integral[Kernel]) -> lis
     if profile is None:
         return []
     rows = [
-        {"at": place, "mean": mean, "low": mean - spread, "high": mean + spread, "head": f"head {h}", "pairs": pairs}
+        {
+            "at": place,
+            "mean": mean,
+            "low": max(0.0, mean - spread),  # no size is negative
+            "high": mean + spread,
+            "head": f"head {h}",
+            "pairs": pairs,
+        }
         for h in range(min(len(profile.mean), MOST_HEADS))
         for place, mean, spread, pairs in zip(
             profile.places[:, 0].tolist(),
@@ -227,7 +234,7 @@ def _profile_plot(name: str, by: str, rows: list[Row]) -> Plot:
         "encoding": {**shared, "y": away_from_zero("mean", "size of κ"), "tooltip": tooltip},
     }
     cells: tuple[tuple[Cell, ...], ...] = tuple(
-        (row["head"], row["at"], row["mean"], row["mean"] - row["low"], row["pairs"]) for row in rows
+        (row["head"], row["at"], row["mean"], row["high"] - row["mean"], row["pairs"]) for row in rows
     )
     title = f"{name}: κ by {by}"
     columns = ("head", by, "mean", "deviation", "pairs")
@@ -289,7 +296,7 @@ def _spectra(readings: _Readings, terms: dict[str, Integral[Kernel]]) -> list[Bl
         "encoding": {
             "x": axis("number", "number"),
             "y": axis("value", "singular value", scale={"type": "log"}),
-            "color": axis("kernel", "", "nominal", sort=None),
+            "color": named_hues("kernel", terms),
             "tooltip": hint(("kernel", "kernel"), ("number", "number"), ("value", "singular value")),
         },
     }

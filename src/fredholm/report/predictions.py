@@ -11,6 +11,7 @@ from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets.labels import LabelTarget
 from fredholm.tasks.targets.numbers import NumberTarget
 from fredholm.tasks.task import Task
+from fredholm.training.progress import counted
 
 from .blocks import Block, Cell, Figure, Note, Plot, Section, Table
 from .charts import Row, away_from_zero, axis, chart, heat, hint
@@ -57,7 +58,7 @@ def _headline(task: Task, found: Examination, logged: float | None) -> Figure:
     split = {"test": "test", "valid": "validation"}[found.split]
     is_whole = count == found.total
     value = found.value if is_whole or logged is None else logged
-    examples = f"{count:,} examples" if is_whole else f"{count:,} of {found.total:,} examples, drawn at random"
+    examples = counted(count, "example") if is_whole else f"{count:,} of {found.total:,} examples, drawn at random"
     if found.interval is None:
         note = f"of {examples}; no interval can be computed from them"
     else:
@@ -261,7 +262,7 @@ def _histogram_plot(rows: list[Row], title: str, x: str, note: str) -> Plot:
         "encoding": {
             "x": axis("from", x, scale={"zero": False, "nice": False}),
             "x2": {"field": "to"},
-            "y": axis("count", "examples"),
+            "y": axis("count", "examples", axis={"tickMinStep": 1}),
             "y2": {"datum": 0},
             "tooltip": hint(("from", "from"), ("to", "to"), ("count", "examples")),
         },

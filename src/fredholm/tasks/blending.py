@@ -1,14 +1,19 @@
 """Choice of a network's share beside a closed-form model, on the validation split."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
+import torch
 from torch import Tensor, nn
 
-from fredholm.models.blended import Blended
+from fredholm.models.blended import Blended, blend
 from fredholm.tasks.optional_packages import importing_metrics
+from fredholm.tasks.splits.splits import Part
 
+from .target_task import TargetTask
 from .task import Batch, Measure
 
 if TYPE_CHECKING:
@@ -67,3 +72,85 @@ def best_of(
 
     found = measure(score, {str(n): Mean() for n in range(len(choices))})
     return choices[min(range(len(choices)), key=lambda n: (math.isnan(found[str(n)]), found[str(n)]))]
+
+
+class BlendingTask(TargetTask[Part]):
+    """A task whose network may have a closed-form model beside it; the share of either is chosen by the loss.
+
+    Where it has, batches of the validation split hold `number` (B,), the indices of their examples.
+    """
+
+    @abstractmethod
+    def _model_input(self, batch: Batch) -> Any:
+        """Returns what a model of this task takes."""
+
+    @final
+    def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
+        """See `Task.choose_by_validation`: the share of a network beside a closed-form model, by the loss."""
+        if not isinstance(model, Blended):
+            return
+
+        def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
+            assert isinstance(model, Blended)
+            learnt, fitted = self._outputs(model.network, batch), self._fitted_outputs(model, batch)
+            return (self.target.losses(blend(learnt, fitted, share), batch["targets"]) for share in SHARES)
+
+        choose_share(model, measure, errors)
+
+    @final
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(self._model_input(batch)).float()
+
+    @final
+    def _scored(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        if not isinstance(model, Blended):
+            yield from super()._scored(model, batch)
+            return
+        learnt, share = self._outputs(model.network, batch), float(model.share)
+        outputs = learnt if share == 1 else blend(learnt, self._fitted_outputs(model, batch), share)
+        yield outputs, learnt, batch["targets"]
+
+    def _fitted_outputs(self, model: Blended[Any, Any], batch: Batch) -> Tensor:
+        """Outputs of the closed-form model; those of validation examples, needed at each evaluation, are cached."""
+
+        def fresh(rows: Tensor | None = None) -> Tensor:
+            some = batch if rows is None else {name: values[rows] for name, values in batch.items()}
+            return model.answer_fitted(self._model_input(some)).float()
+
+        if "number" in batch and not torch.is_grad_enabled():
+            return self._cached_outputs.outputs(model.fitted, batch["number"], fresh)
+        return fresh()
+
+    @cached_property
+    def _cached_outputs(self) -> "_CachedOutputs":
+        return _CachedOutputs()
+
+
+@final
+class _CachedOutputs:
+    """Outputs of a closed-form model by the index of the example; they are dropped when its parameters change."""
+
+    def __init__(self) -> None:
+        self._parameters, self._outputs = list[Tensor](), dict[int, Tensor]()
+
+    def outputs(self, fitted: nn.Module, numbers: Tensor, fresh: Callable[[Tensor], Tensor]) -> Tensor:
+        """Outputs for examples with indices `numbers` `(B,)`, float32 `(B, num_outputs)`.
+
+        Args:
+            fitted: the model.
+            numbers: indices of the examples.
+            fresh: computes outputs of the examples of some rows of the batch.
+        """
+        now = [*fitted.parameters()]
+        is_same = len(now) == len(self._parameters) and all(
+            one.device == other.device and torch.equal(one, other)
+            for one, other in zip(now, self._parameters, strict=True)
+        )
+        if not is_same:
+            self._parameters, self._outputs = [each.detach().clone() for each in now], {}
+        each = numbers.tolist()
+        new = [i for i, number in enumerate(each) if number not in self._outputs]
+        if new:
+            found = fresh(torch.tensor(new, device=numbers.device))
+            self._outputs |= {each[i]: own for i, own in zip(new, found, strict=True)}
+        return torch.stack([self._outputs[number] for number in each])

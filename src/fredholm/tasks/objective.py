@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from typing import final
 
 
+def number_text(value: float) -> str:
+    """Formats a number for display: to four decimals, or to three digits where it is so small that these are few."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.3g}"
+
+
 @final
 @dataclass(frozen=True)
 class Objective:
@@ -32,4 +37,4 @@ class Objective:
         """Formats the value for display: ``98.70 %``, ``0.1234`` or ``undefined (it needs two classes)``."""
         if math.isnan(value) and self.needs:
             return f"undefined (it needs {self.needs})"
-        return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"
+        return f"{100 * value:.2f} %" if self.percent else number_text(value)

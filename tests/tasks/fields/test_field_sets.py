@@ -21,6 +21,7 @@ from fredholm.tasks.fields import (
     read_fields,
     read_npz,
 )
+from fredholm.tasks.fields.batches import moments
 from fredholm.tasks.fields.open import read_places
 from fredholm.tasks.files import mapped
 from fredholm.tasks.splits.splits import Splits
@@ -29,6 +30,17 @@ from tests.refusals import refused
 
 def drawn(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(shape)
+
+
+@pytest.mark.parametrize("unit", [1.0, 2.0**-60, 2.0**60])
+def test_moments_follow_the_unit(unit: float) -> None:
+    values = torch.from_numpy(drawn(7, 11, 2))
+    values[..., 1] = 0.7  # in float64 its mean is rounded
+    pos, exists = torch.zeros(7, 11, 1), torch.ones(7, 11, dtype=torch.bool)
+    found, usual = (moments(lambda k=k: [Samples(pos, k * values, exists)]) for k in (unit, 1.0))
+    assert found.deviation[0] == pytest.approx(unit * usual.deviation[0])
+    assert found.mean == pytest.approx([unit * mean for mean in usual.mean])
+    assert found.deviation[1] == 1.0
 
 
 def write(folder: Path, **arrays: Any) -> Path:
@@ -244,6 +256,7 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         ({"pos": drawn(3, 1)}, "has no array 'values'; the arrays are pos"),
         ({"values": np.array(["a"])}, "values is <U1; expected numbers"),
         ({"values": drawn(2, 3), "pos": drawn(4, 1)}, r"values is \(2, 3\) and pos is \(4, 1\); expected"),
+        ({"values": drawn(0, 5)}, r"values is \(0, 5\), which holds no function; expected at least one"),
         ({"values": drawn(2)}, r"values is \(2,\) without positions; expected a grid"),
         ({"values": drawn(4), "pos": drawn(4, 1), "offsets": [0, 3]}, "offsets do not rise from 0 to the 4 samples"),
         ({"values": drawn(4), "pos": drawn(4, 1), "offsets": [0.0, 4.0]}, "offsets is float64"),

@@ -107,7 +107,7 @@ EDGES = "source,target\na,b\n"
     [
         ({"nodes": "id,x\na,1\nb,\n"}, "nodes.csv, line 3: column 'x': is missing; expected a finite number"),
         ({"nodes": "id,x\na,1\nb,NaN\n"}, "nodes.csv, line 3: column 'x': is missing"),
-        ({"nodes": "id,x\na,1\nb,blue\n"}, "nodes.csv, line 3: column 'x': 'blue' is no finite number"),
+        ({"nodes": "id,x\na,1\nb,blue\n"}, "column 'x': 'blue' is no finite number; write one, or give each word"),
         ({"nodes": "id,x\na,1\nb,2,3\n"}, "nodes.csv, line 3: has 3 cells; expected 2"),
         ({"nodes": "id,x\n"}, "nodes.csv: has no rows below its header"),
         (

@@ -407,6 +407,9 @@ def test_a_pair_of_a_node_with_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "asked.csv").write_text("source,target\nn0,n1\nn3,n3\n")
     with refused(ValueError, "line 3: source and target are both 'n3'; loops are not predicted: leave the row out"):
         Run(tmp_path / "run").predict([tmp_path / "asked.csv"])
+    again, asked, failed = Run(tmp_path / "run"), [tmp_path / "asked.csv"], list[Path]()
+    rows = again.task.predict(again.model(), asked, again.device, failed=lambda file, _: failed.append(file))
+    assert (rows, failed) == ([], asked)  # nothing is left to predict
 
 
 def test_what_a_machine_does_not_read_is_refused(tmp_path: Path) -> None:

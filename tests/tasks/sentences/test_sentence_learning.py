@@ -268,7 +268,7 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
         ({"model": BANK, "valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=NGramBank"),
         ({"data": ""}, "no sentences are given"),
         ({"model": SentenceStackConfig(stack=ITNet.Config(pool="none"))}, "since a sentence has one output"),
-        ({"context": 4}, "context is 4; expected at least 5"),
+        ({"context": 4}, "context=4 has no room for a text between its marks; expected at least 5"),
         ({"label_columns": ("text",)}, "column 'text' would be read as two things"),
         ({"target": "number"}, "column 'label': 'neg' is no finite number"),
     ],

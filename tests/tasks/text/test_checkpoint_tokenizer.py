@@ -87,7 +87,7 @@ def test_marks_of_roberta_that_are_spelt_are_text(tmp_path: Path) -> None:
     assert pair == [0, *found.encode("the").tolist(), 2, 2, *found.encode("cat").tolist(), 2]
     assert found.pieces(found.lay_out("the", None, 50).tokens) == ["<s>", "the", "</s>"]
     assert "</s> once more, the other text" in found.slot.about
-    with refused(ValueError, "context is 5; expected at least 6"):
+    with refused(ValueError, "context=5 has no room for a text between its marks; expected at least 6"):
         found.lay_out("the", "cat", 5)
 
 

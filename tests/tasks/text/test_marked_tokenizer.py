@@ -63,7 +63,7 @@ def test_of_a_pair_the_longer_one_is_cut_first(tokenizer: MarkedTokenizer) -> No
     both = tokenizer.lay_out(long, long, context=13).tokens.tolist()
     assert both == [start, *a[:5], end, *a[:5], end]
     assert tokenizer.encode(long).tolist() == a  # not cut
-    with refused(ValueError, "context is 4; expected at least 5"):
+    with refused(ValueError, "context=4 has no room for a text between its marks; expected at least 5"):
         tokenizer.lay_out("a", None, 4)
 
 

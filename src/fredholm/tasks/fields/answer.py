@@ -266,7 +266,7 @@ def draw_comparison(
     for axes, row in zip(panels, rows, strict=True):
         low, high = torch.cat([row.answer, row.truth]).aminmax()
         error = (row.answer - row.truth).abs()
-        share = float(error.norm() / row.truth.norm().clamp(min=1e-12))
+        share = float(error.norm() / row.truth.norm().clamp(min=torch.finfo(row.truth.dtype).tiny))
         for at, (title, pos, values, limits) in zip(
             axes,
             (

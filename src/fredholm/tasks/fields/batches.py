@@ -72,7 +72,8 @@ def moments(parts: Callable[[], Iterable[Samples]]) -> Moments:
         exists = samples.exists[..., None].double()
         squares += ((samples.values - mean) * exists).square().sum((0, 1))
     deviation = (squares / count).sqrt()
-    return Moments(tuple(mean.tolist()), tuple(torch.where(deviation > 1e-12, deviation, 1.0).tolist()))
+    varies = deviation > 1e-12 * mean.abs()  # in any unit; the rest is rounding of the sums
+    return Moments(tuple(mean.tolist()), tuple(torch.where(varies, deviation, 1.0).tolist()))
 
 
 def draw_samples(samples: Samples, count: int | None, generator: torch.Generator) -> Samples:

@@ -2,10 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from fredholm.fields.frames.frame import Frame
 from fredholm.fields.frames.sizes import Diagonal, Identity, Isotropic, Periodic
 from fredholm.fields.free_sinusoidal import FreeSinusoidalField
 from fredholm.fields.placed_field import PlacedField, refine
+from fredholm.fields.radial import Radial, RadialName
 from fredholm.fields.sinusoidal import SinusoidalField
 from fredholm.fields.siren import SIREN
 from fredholm.fields.splined import splined
@@ -46,10 +47,15 @@ if TYPE_CHECKING:
 
 FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
 FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
-SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
 """Candidate smoothings of splines, of which the training functions choose."""
-TRIED = 32
-"""Number of training functions that choose the smoothing."""
+LENGTHS = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Candidate lengths of a covariance, in units of the frame, in which samples have a root mean square size of 1."""
+NOISES = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
+"""Candidate smoothings with a covariance; lengths are compared at the second and the fifth."""
+COVARIANCES: tuple[RadialName, ...] = ("exponential", "matern32", "matern52", "gaussian")
+TRIED, TRIED_FIRST = 32, 8
+"""Numbers of training functions that choose the spline, and the length of each covariance."""
 MOST_SHOWN = 256
 """Largest default number of input samples of a function."""
 CHUNK = 16
@@ -124,6 +130,9 @@ class FieldLearning(SplitTask[FieldSet]):
             spline: smoothing of a spline through the residuals of each field at its input samples, 0 for interpolation
                 (`fields.splined`); in training too, so that the operator learns what a spline cannot. None: no spline.
                 Refused where targets are other functions than the inputs.
+            spline_kernel: its radial function: the cubic, or a covariance with a length (`fields.Radial`); refused
+                without a spline.
+            spline_length: length of the covariance, in units of the frame; refused for the cubic, which has none.
             model: the operator.
             answer: evaluation points of `predict`.
         """
@@ -144,6 +153,8 @@ class FieldLearning(SplitTask[FieldSet]):
         refine_steps: int = 0
         refine_rate: float = 1e-2
         spline: float | None = None
+        spline_kernel: RadialName = "cubic"
+        spline_length: float | None = None
         model: FieldOperator.Config = dataclasses.field(default_factory=FieldOperator.Config)
         answer: Answer = dataclasses.field(default_factory=Answer)
 
@@ -167,6 +178,10 @@ class FieldLearning(SplitTask[FieldSet]):
                 )
             if self.spline is not None and not 0 <= self.spline < float("inf"):
                 raise ValueError(f"spline is {self.spline}; expected a finite smoothing of at least 0")
+            if self.spline is None:
+                given = {"spline_kernel": self.spline_kernel, "spline_length": self.spline_length}
+                refuse_idle("", type(self), "spline=None", "give spline, such as 0", **given)
+            self.radial  # noqa: B018 - raises where name and length do not fit
             own, siren = f"frame={self.frame!r}", {"depth": self.depth}
             for idle, because, instead, given in (
                 (self.shown is None, "shown=None", "show some samples", {"shown_seed": self.shown_seed}),
@@ -196,8 +211,10 @@ class FieldLearning(SplitTask[FieldSet]):
             if is_own:
                 config = filled(config, [default], shown=max(1, min(count // 2, MOST_SHOWN)))
             samples = min(count, config.shown or count)
-            if is_own and not config.refine_steps:
-                config = filled(config, [default], spline=task._best_smoothing(samples))
+            if is_own and not config.refine_steps and config.spline is None:
+                smoothing, radial = task._best_spline(samples)
+                of_radial: dict[str, Any] = {"spline_kernel": radial.name, "spline_length": radial.length}
+                config = dataclasses.replace(config, spline=smoothing, **of_radial)
             # the samples have a root mean square size of 1, a box then has sides of about 2 √3
             fastest = math.pi * samples ** (1 / len(task.facts.coordinates)) / (2 * 3**0.5)
             sizes = {"width": 32 if effort.preset == "small" else 64, "omega_0": round(min(max(fastest, 1.0), 30.0), 1)}
@@ -217,6 +234,11 @@ class FieldLearning(SplitTask[FieldSet]):
                 task.num_train, effort, has_valid=task.num_held_out("valid") > 0, weight_decay=1e-4, length=0.5
             )
             return Recommended(dataclasses.replace(filled(config, [default], **sizes), model=model), schedule)
+
+        @property
+        def radial(self) -> Radial:
+            """Radial function of the spline."""
+            return Radial(name=self.spline_kernel, length=self.spline_length)
 
         @property
         def stack(self) -> Stack:
@@ -373,13 +395,14 @@ class FieldLearning(SplitTask[FieldSet]):
         return self._through_samples(placed, batch)
 
     def _through_samples(self, placed: PlacedField, batch: Batch) -> PlacedField:
-        if self.config.spline is None:
+        config, samples = self.config, (batch["pos"], batch["values"], batch["mask"])
+        if config.spline is None:
             return placed
-        return splined(placed, batch["pos"], batch["values"], batch["mask"], smoothing=self.config.spline)
+        return splined(placed, *samples, smoothing=config.spline, radial=config.radial)
 
     @torch.no_grad()
-    def _best_smoothing(self, shown: int) -> float:
-        """Returns the one of `SMOOTHINGS` with which a spline alone predicts some training functions best."""
+    def _best_spline(self, shown: int) -> tuple[float, Radial]:
+        """Returns the smoothing and the radial function with which a spline alone predicts training functions best."""
         train, model = self.splits.train, self.model()
         assert isinstance(model, FieldOperator)
         model.start[model.field.amplitudes()] = 0.0  # so that the field is 0
@@ -387,13 +410,27 @@ class FieldLearning(SplitTask[FieldSet]):
             parameter.zero_()
         part = train.select(torch.arange(min(len(train), TRIED)))
         batch = self._batch(draw_samples(part.given, shown, torch.Generator().manual_seed(0)), part.targets)
-        samples, placed = (batch["pos"], batch["values"], batch["mask"]), self._place(model, batch)
 
-        def error(smoothing: float) -> float:
-            found = splined(placed, *samples, smoothing=smoothing)(batch["wanted_pos"])
-            return float(self._errors(found, batch).mean())
+        def best(
+            smoothings: Sequence[float], radials: Iterable[Radial], count: int = TRIED
+        ) -> tuple[float, float, Radial]:
+            some = {name: each[:count] for name, each in batch.items()}
+            samples, placed = (some["pos"], some["values"], some["mask"]), self._place(model, some)
 
-        return min(SMOOTHINGS, key=error)
+            def error(smoothing: float, radial: Radial) -> float:
+                found = splined(placed, *samples, smoothing=smoothing, radial=radial)(some["wanted_pos"])
+                return float(self._errors(found, some).mean())
+
+            found = ((error(smoothing, radial), smoothing, radial) for radial in radials for smoothing in smoothings)
+            return min(found, key=lambda each: each[0])
+
+        tried = [best(SMOOTHINGS, [Radial()])]
+        for name in COVARIANCES:
+            radials = (Radial(name=name, length=length) for length in LENGTHS)
+            _, _, radial = best((NOISES[1], NOISES[4]), radials, TRIED_FIRST)
+            tried.append(best(NOISES, [radial]))
+        _, smoothing, radial = min(tried, key=lambda each: each[0])
+        return smoothing, radial
 
     def metrics(self) -> "dict[str, Metric]":
         """Returns `relative_error`, ‖f - u‖ / ‖u‖ at target samples in data units, averaged over functions, and `loss`.

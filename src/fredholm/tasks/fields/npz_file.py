@@ -288,6 +288,8 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, R
 
 def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
     shape = values.shape[1:-1] if has_channels else values.shape[1:]
+    if not len(values):
+        raise ValueError(f"{name} is {values.shape}, which holds no function; expected at least one")
     if not 1 <= len(shape) <= 3 or 0 in values.shape:
         raise ValueError(
             f"{name} is {values.shape} without positions; expected a grid, (n, H, W), and (n, H, W, m) with channels "

@@ -81,8 +81,12 @@ def cells_of_line(line: str) -> list[str]:
     return line.replace(",", " ").split()
 
 
-def parse_value(text: str) -> float:
+def parse_value(text: str, instead: str = "leave the place empty where it is missing") -> float:
     """Parses a finite float32 number, or returns NaN for a missing value.
+
+    Args:
+        text: the cell.
+        instead: what can be done in place of writing a number, for the message.
 
     Raises:
         ValueError: it is neither.
@@ -94,7 +98,7 @@ def parse_value(text: str) -> float:
         value = parse_number(word)
     except ValueError:
         value = math.inf
-    return _held(value, word, "leave the place empty where it is missing")
+    return _held(value, word, instead)
 
 
 def parse_present(text: str) -> float:

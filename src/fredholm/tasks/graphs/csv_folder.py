@@ -141,7 +141,7 @@ class _Cells:
         found = []
         for name in columns:
             try:
-                value = parse_value(row.cells[name])
+                value = parse_value(row.cells[name]) if may_miss else parse_value(row.cells[name], _OF_WORDS)
             except ValueError as error:
                 raise ValueError(f"{self.place(i)}: column {name!r}: {error}") from error
             if value != value and not may_miss:
@@ -182,6 +182,10 @@ def _nodes(table: Table, known: tuple[str, ...] | None) -> _Cells:
     targets = tuple(name for name, word in words if word == "target" or word.startswith("target_"))
     found = _Cells(table, _OF_NODES, targets)
     return _Cells(table, (*_OF_NODES, *MARKS), targets) if "label" in found.columns or targets else found
+
+
+_OF_WORDS = "give each word a column of its own, 1 where it holds and 0 elsewhere"
+"""What can be done about a feature that is no number."""
 
 
 @final

@@ -484,6 +484,8 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     def _logits_of(self, model: nn.Module, pairs: list[Tensor], device: torch.device) -> list[Tensor]:
         """Logits of pairs of nodes of the whole graph, on the CPU."""
+        if not pairs:
+            return []
         whole = self._prepared(self._graph)
         if isinstance(model, LinkMachine):
             moved = {name: tensor.to(device) for name, tensor in whole.items()}

@@ -1,5 +1,6 @@
 """Predicting the class of images with a text: the answer to a question, or whether a sentence is true of them."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,14 +18,20 @@ from fredholm._settings import check_count, check_rate, filled, refuse_idle
 from fredholm.encoders.image import Image
 from fredholm.encoders.image_text import ImageText, ImageTextBatch, ModalityMeasure
 from fredholm.encoders.text import Text
+from fredholm.models.blended import BlendedImageTexts
+from fredholm.models.fitted.boosted_trees import affordable_trees
+from fredholm.models.fitted.n_gram_bank import NGramBank
+from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.images.each_image import EachImage
 from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS, AttentionConfig
+from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.signal_model import SignalModel
 from fredholm.models.stack import Stack, stack_of
 from fredholm.models.two_stream import TwoStream
 from fredholm.tasks.baselines import baseline_pixels
+from fredholm.tasks.blending import BlendingTask, check_has_valid
 from fredholm.tasks.image_texts import ImageTextSet, open_image_texts, read_image_texts
 from fredholm.tasks.images import moments
 from fredholm.tasks.images.changes import ImageChanges, drawing
@@ -71,6 +78,22 @@ PLAIN_SIDE = 8
 """Cells along each side of an image whose mean pixels baselines read."""
 CHUNK = 64
 """Examples of a file that are predicted at a time."""
+LEAST_BESIDE, MOST_BESIDE, MOST_WITH_MACHINE = 20, 3000, 10_000
+"""Fewest and most examples of a table machine beside a network, and training examples up to which there is one."""
+MOST_VALUES, MOST_CENTRES = 1 << 27, 4096
+"""Most pixel values that a table machine is fitted to, and most centres of its kernel."""
+
+
+def _token_reading(tokenizer: MarkedTokenizer, context: int) -> TokenReading:
+    """The tokens of the texts, for a table machine."""
+    marks = tokenizer.marks
+    return TokenReading(
+        vocab_size=tokenizer.vocab_size,
+        context=context,
+        pad=marks.pad,
+        separator=marks.separator,
+        spelling=tokenizer.letters,
+    )
 
 
 def _small() -> SignalModel.Config:
@@ -79,7 +102,7 @@ def _small() -> SignalModel.Config:
 
 
 @final
-class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
+class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
     """A model on images with a text each that predicts the class of each example; ITNet, section 3 and K.4.
 
     A text is `[CLS] a [SEP]`, padded to the longest of its batch. Images are standardised by the training split's mean
@@ -97,11 +120,18 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     command: ClassVar[str] = "image-text"
     predicts = Kinds(suffixes=(*JSONL_SUFFIXES, ".npz"), has_parts=True)
-    parts: ClassVar[tuple[type, ...]] = (ITNet.Config, InfViT.Config, TwoStream.Config, *KERNELS, *TARGETS)
+    parts: ClassVar[tuple[type, ...]] = (
+        *(ITNet.Config, InfViT.Config, TwoStream.Config, NGramBank.Config),
+        *KERNELS,
+        *TARGETS,
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Facts about the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel."""
+        """Facts about the training split; `mean` and `deviation` are of pixels in [0, 1], one per channel.
+
+        `n_grams` are the sizes of a table machine's bank of n-grams; None: there is no machine.
+        """
 
         tokenizer: str
         context: int
@@ -111,6 +141,7 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         image_size: tuple[int, int]
         mean: tuple[float, ...]
         deviation: tuple[float, ...]
+        n_grams: NGramBank.Config | None = None
 
         @property
         def files(self) -> dict[str, str]:
@@ -148,6 +179,10 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             text_run: the folder of a run of `sentences` or `masked`, from whose averaged weights the encoder of tokens
                 starts, and nothing else; None: from new weights.
             model: the model on both; a recipe chooses its kind.
+            table_machine: most training examples of a table machine beside the network (`models.BlendedImageTexts`),
+                which reads images and text as columns of a row. The validation split chooses its share in the
+                prediction, so it is refused without one, with objective='loss', which is the loss of the network alone,
+                and where one modality is read alone. 0: no machine; None: none, unless a run recommends one.
         """
 
         data: str = ""
@@ -167,10 +202,11 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         image_run: str | None = None
         text_run: str | None = None
         model: SignalModel.Config = field(default_factory=_small)
+        table_machine: int | None = None
 
         weight_settings: ClassVar[tuple[str, ...]] = (
             *("patch_size", "stem_depth", "tokens", "context", "position_frequencies", "position_sigma"),
-            *("modalities", "measure", "images_apart", "model"),
+            *("modalities", "measure", "images_apart", "model", "table_machine"),
         )
 
         def __post_init__(self) -> None:
@@ -184,11 +220,18 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             if self.position_frequencies == 0:
                 none, given = "position_frequencies=0", {"position_sigma": self.position_sigma}
                 refuse_idle("", type(self), none, "give position_frequencies", **given)
+            if self.table_machine:
+                check_count("image-text", "table_machine", self.table_machine, least=2)
+                if self.objective == "loss":
+                    raise ValueError(
+                        f"objective='loss' is of the network alone, beside table_machine={self.table_machine}; leave "
+                        "one out"
+                    )
             if self.modalities != "both":
                 alone = f"modalities={self.modalities!r}"
                 if isinstance(self.model, TwoStream.Config):
                     raise ValueError(f"model is of two streams, and {alone}; take another model, or both modalities")
-                idle = {"measure": self.measure}
+                idle: dict[str, object] = {"measure": self.measure, "table_machine": self.table_machine or None}
                 if self.modalities == "image":
                     idle |= {"text_run": self.text_run, "context": self.context}
                     if self.tokens != Tokens():
@@ -230,7 +273,9 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             if config.position_frequencies:
                 config = filled(config, [default], position_sigma=1.0)
             width = width_for(task.num_train, effort, least=64, up_to=1000)
-            config = replace(config, model=config.model.resized(width, DEPTH[effort.preset], default.model))
+            model = config.model.resized(width, DEPTH[effort.preset], default.model)
+            most = 0 if start is not None else task.max_machine_examples(config.image_size or task.facts.image_size)
+            config = filled(replace(config, model=model), [default], table_machine=most)
             return Recommended(config, schedule_for(task.num_train, effort, has_valid=task.num_held_out("valid") > 0))
 
         @property
@@ -239,8 +284,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             return stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`."""
-            return replace(self, model=stack)
+            """See `Task.Config.with_stack`; without a table machine, which would be equal beside all kernels."""
+            return replace(self, model=stack, table_machine=0)
 
         def build(self, facts: Task.Facts | None = None) -> "ImageTextLearning":
             """The task; see `ImageTextLearning`."""
@@ -260,6 +305,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             )
         self.tokenizer = MarkedTokenizer(self._facts.tokenizer)
         self._changes = ImageChanges(config.augmentation)
+        if facts is None and config.table_machine:
+            check_has_valid("table_machine", config.table_machine, self.num_held_out("valid"), "examples")
         self._mean, self._deviation = (
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
         )
@@ -320,8 +367,13 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         assert train.answers is not None
         target = train.answers.learn(config.target_settings, config.data)
         mean, deviation = moments(train.pictures, train.index.unique())
+        tokenizer = config.tokens.learn([example.text for example in train.examples])
+        n_grams = None
+        if config.table_machine:
+            laid = (tokenizer.lay_out(example.text, None, config.context)[0][None] for example in train.examples)
+            n_grams = NGramBank.Config().recommended(laid, _token_reading(tokenizer, config.context), 1, 1)
         return ImageTextLearning.Facts(
-            tokenizer=config.tokens.learn([example.text for example in train.examples]).state,
+            tokenizer=tokenizer.state,
             context=config.context,
             target=target,
             num_images=train.num_images,
@@ -329,7 +381,22 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
             image_size=train.image_size,
             mean=mean,
             deviation=deviation,
+            n_grams=n_grams,
         )
+
+    def max_machine_examples(self, image_size: tuple[int, int]) -> int:
+        """The recommended number of training examples of a table machine beside a network; 0: no machine.
+
+        Args:
+            image_size: height and width that images are scaled to.
+        """
+        config, facts = self.config, self._facts
+        is_alone = config.modalities != "both" or config.objective == "loss"
+        if is_alone or self.num_train > MOST_WITH_MACHINE or self.num_held_out("valid") == 0:
+            return 0
+        most = MOST_VALUES // (facts.num_images * facts.channels * math.prod(image_size))
+        count = min(self.num_train, MOST_BESIDE, most)
+        return count if count >= LEAST_BESIDE else 0
 
     def _check(self, splits: Splits[ImageTextSet]) -> None:
         self.target.check(_answers(splits.train), self.config.data)
@@ -392,14 +459,46 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         num_images = 1 if image is None else facts.num_images // apart
         encoder = ImageText(image, text, num_images=num_images, measure=config.measure)
         model = config.model.build(encoder, apart * self.target.num_outputs)
-        return EachImage(model, apart) if config.images_apart else model
+        network = EachImage(model, apart) if config.images_apart else model
+        if facts.n_grams is None:
+            return network
+        reading = TableReading(
+            num_numbers=0,
+            num_texts=1,
+            text=_token_reading(self.tokenizer, facts.context),
+            num_images=facts.num_images,
+            channels=facts.channels,
+            image_size=facts.image_size,
+        )
+        count, trees = self.target.num_outputs, TableMachine.Config().num_trees
+        sizes = TableMachine.Config(
+            num_centres=min(config.table_machine or 0, MOST_CENTRES),
+            texts=facts.n_grams,
+            num_trees=affordable_trees(trees, count),
+        )
+        return BlendedImageTexts(network, sizes.build(reading, count), facts.mean, facts.deviation)
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """See `Task.initialise`: fits a table machine to training examples."""
+        if not isinstance(model, BlendedImageTexts):
+            return
+        train, batches = self.splits.train, list[tuple[TableBatch, Tensor]]()
+        chosen = torch.randperm(self.num_train)[: self.config.table_machine].sort().values
+        for indices in chosen.split(CHUNK):
+            batch = self._batch(train.images(indices) / 255, train, self._train_tokens, indices)
+            batches.append((model.row(self._model_input(to_device(batch, device))), batch["targets"].to(device)))
+        groups = train.marks.group_numbers(device)
+        model.fitted.fit(batches, self.target, groups=None if groups is None else groups[chosen.to(device)])
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: the classes at the rows of the head, for each image where these are apart."""
         classes, count = self.target.output_names, self._facts.num_images
         if self.config.images_apart:
             classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
-        return head_entry_names(model, classes)
+        if not isinstance(model, BlendedImageTexts):
+            return head_entry_names(model, classes)
+        of_network = head_entry_names(model.network, classes)
+        return {f"network.{name}": axes for name, axes in of_network.items()}
 
     def check_packages(self) -> None:
         """See `Task.check_packages`: changes of images need kornia."""
@@ -424,9 +523,10 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
         return batch
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """A batch of the validation or the test split, as `train_batch`; nothing is drawn."""
+        """A batch of a held-out split, as `train_batch`, without chance; beside a machine with its `number`."""
         part = self.held_out(split)
-        return self._batch(part.images(indices) / 255, part, self._held_out_tokens[split], indices)
+        batch = self._batch(part.images(indices) / 255, part, self._held_out_tokens[split], indices)
+        return {**batch, "number": indices} if split == "valid" and self.config.table_machine else batch
 
     def _batch(self, images: Tensor, examples: ImageTextSet, tokens: Sequence[Tensor], indices: Tensor) -> Batch:
         inputs = self._inputs(images, [tokens[i] for i in indices.tolist()])
@@ -462,8 +562,8 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
     def _smoothing(self) -> float:
         return self.config.label_smoothing
 
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(ImageTextBatch(batch["images"], batch["tokens"])).float()
+    def _model_input(self, batch: Batch) -> ImageTextBatch:
+        return ImageTextBatch(batch["images"], batch["tokens"])
 
     @property
     def _train_answers(self) -> Answers:
@@ -481,6 +581,11 @@ class ImageTextLearning(TargetTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: a model that takes pixels and tokens, or one of both."""
+        if isinstance(model, BlendedImageTexts):
+            raise ValueError(
+                "the number of n-grams of a table machine depends on the tokens, which no graph can hold; train with "
+                "table_machine=0"
+            )
         facts, target, modalities = self._facts, self.target, self.config.modalities
         axes = (Axis("images", facts.num_images), *pixel_axes(facts.channels, facts.image_size))
         pixels = Slot("pixels", (BATCH, *axes), f"{ABOUT_PIXELS}, scaled and cut to this size")

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, class_name, filled, refuse_idle
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
-from fredholm.models.blended import BlendedImages, blend
+from fredholm.models.blended import BlendedImages
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.images.convnext import ConvNeXt
@@ -31,7 +30,7 @@ from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedImages
 from fredholm.pretrained.pixels import PREPROCESSOR
 from fredholm.tasks.baselines import baseline_pixels
-from fredholm.tasks.blending import SHARES, check_has_valid, choose_share
+from fredholm.tasks.blending import BlendingTask, check_has_valid
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
@@ -65,7 +64,6 @@ from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, TargetSetting
 from fredholm.tasks.task import (
     Batch,
     EntryNames,
-    Measure,
     PretrainedWeights,
     Recommended,
     Task,
@@ -112,7 +110,7 @@ def _small() -> SignalModel.Config:
 
 
 @final
-class ImageLearning(TargetTask[ImageDataset]):
+class ImageLearning(BlendingTask[ImageDataset]):
     """A model on image patches that predicts classes, labels or numbers; ITNet K.1.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel, or by
@@ -377,7 +375,6 @@ class ImageLearning(TargetTask[ImageDataset]):
         self._mean, self._deviation = (
             torch.tensor(values).view(-1, 1, 1) for values in (self._facts.mean, self._facts.deviation)
         )
-        self._bank_outputs = _BankOutputs()
         if facts is None and config.bank:
             check_has_valid("bank", config.bank, self.num_held_out("valid"), "images")
 
@@ -507,18 +504,6 @@ class ImageLearning(TargetTask[ImageDataset]):
         groups = train.marks.group_numbers(device)
         fitted.fit(batches, self.target, groups=None if groups is None else groups[chosen.to(device)])
 
-    def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.choose_by_validation`: the share of a network beside a bank, by the loss."""
-        if not isinstance(model, BlendedImages):
-            return
-
-        def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
-            assert isinstance(model, BlendedImages)
-            learnt, fitted = model.network(batch["images"]).float(), self._fitted_outputs(model, batch)
-            return (self.target.losses(blend(learnt, fitted, share), batch["targets"]) for share in SHARES)
-
-        choose_share(model, measure, errors)
-
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: the targets at the rows of the head."""
         return head_entry_names(model, self.target.output_names)
@@ -559,22 +544,8 @@ class ImageLearning(TargetTask[ImageDataset]):
         assert part.answers is not None
         return self.target.targets(part.answers.values[indices])
 
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(batch["images"]).float()
-
-    def _scored(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        if not isinstance(model, BlendedImages):
-            yield from super()._scored(model, batch)
-            return
-        learnt, share = model.network(batch["images"]).float(), float(model.share)
-        outputs = learnt if share == 1 else blend(learnt, self._fitted_outputs(model, batch), share)
-        yield outputs, learnt, batch["targets"]
-
-    def _fitted_outputs(self, model: BlendedImages, batch: Batch) -> Tensor:
-        """Outputs of the bank for a batch; those of validation images, which each evaluation asks for, are cached."""
-        if "number" in batch and not torch.is_grad_enabled():
-            return self._bank_outputs.outputs(model.fitted, batch["images"], batch["number"])
-        return model.fitted(batch["images"]).float()
+    def _model_input(self, batch: Batch) -> Tensor:
+        return batch["images"]
 
     @property
     def _train_answers(self) -> Answers:
@@ -637,26 +608,6 @@ class ImageLearning(TargetTask[ImageDataset]):
 
     def _standardise(self, images: Tensor) -> Tensor:
         return (images - self._mean.to(images.device)) / self._deviation.to(images.device)
-
-
-@final
-class _BankOutputs:
-    """Cached outputs of a bank by the index of the image; they are dropped when the bank changes."""
-
-    def __init__(self) -> None:
-        self._weight, self._outputs = torch.zeros(0), dict[int, Tensor]()
-
-    def outputs(self, bank: ImageBank, images: Tensor, numbers: Tensor) -> Tensor:
-        """Outputs for images `(B, C, H, W)` with indices `numbers` `(B,)`, float32 `(B, num_outputs)`."""
-        weight = bank.head.weight
-        if self._weight.device != weight.device or not torch.equal(self._weight, weight):
-            self._weight, self._outputs = weight.detach().clone(), {}
-        each = numbers.tolist()
-        new = [i for i, number in enumerate(each) if number not in self._outputs]
-        if new:
-            fresh = bank(images[new]).float()
-            self._outputs |= {each[i]: own for i, own in zip(new, fresh, strict=True)}
-        return torch.stack([self._outputs[number] for number in each])
 
 
 def _room(task: ImageLearning, effort: Effort, image_size: tuple[int, int], patch: int) -> Room:

@@ -294,7 +294,8 @@ class MarkedTokenizer(Tokenizer):
             ValueError: the context is below 5, or 6 with RoBERTa's tokens; or a text is no UTF-8.
         """
         if context < self._spelling.shortest:
-            raise ValueError(f"context is {context}; expected at least {self._spelling.shortest}")
+            least = self._spelling.shortest
+            raise ValueError(f"context={context} has no room for a text between its marks; expected at least {least}")
         self._library.enable_truncation(context, strategy="longest_first")
         try:
             found = self._encoded(first, second, add_marks=True)

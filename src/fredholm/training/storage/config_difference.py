@@ -11,11 +11,16 @@ def first_difference(saved: Any, given: Any, where: str = "") -> str | None:
     if isinstance(saved, dict) and isinstance(given, dict) and saved.keys() == given.keys():
         inner = (first_difference(saved[key], given[key], f"{where}.{key}".lstrip(".")) for key in saved)
         return next((difference for difference in inner if difference), None)
-    return (
-        None
-        if saved == given or _is_one_path(saved, given)
-        else f"{where} was {json.dumps(saved):.150}, is {json.dumps(given):.150}"
-    )
+    if saved == given or _is_one_path(saved, given):
+        return None
+    return f"{where} was {_named(saved)}, is {_named(given)}"
+
+
+def _named(value: Any) -> str:
+    """A value as JSON, or the name of its kind where it is a config."""
+    if isinstance(value, dict) and isinstance(kind := value.get("type"), str):
+        return kind.removesuffix("Config").rstrip(".")
+    return f"{json.dumps(value):.150}"
 
 
 def _is_one_path(saved: Any, given: Any) -> bool:
