@@ -171,6 +171,35 @@ def hours(drawn: Generator) -> Made:
     return Made([y], {"temperature": [heat], "holiday": [holiday]}, 24, 24)
 
 
+def shares(drawn: Generator) -> Made:
+    """Days of the week, prices and promotions multiply the sales of six shops."""
+    wanted, promos, prices, t = list[np.ndarray](), list[np.ndarray](), list[np.ndarray](), np.arange(200)
+    week = np.array([1, 0.9, 0.95, 1, 1.3, 1.8, 0.6])[t % 7]
+    for _ in range(6):
+        x, changes = _promotions(drawn, 200), (drawn.random(200) < 0.08).cumsum()
+        cost = drawn.choice([0.7, 0.8, 0.9, 1, 1.1, 1.2], changes[-1] + 1)[changes]
+        level = np.exp(3 + 1.2 * drawn.normal() + _walk(drawn, 200, 0.02))
+        wanted.append(level * week * cost**-2 * (1 + 0.5 * x) * np.exp(0.08 * drawn.normal(size=200)))
+        promos.append(x)
+        prices.append(cost)
+    return Made(wanted, {"promo": promos, "price": prices}, 14, 7)
+
+
+def weekends(drawn: Generator) -> Made:
+    """Promotions work at weekends only."""
+    x, free = _promotions(drawn, 600), (np.arange(600) % 7 >= 5).astype(float)
+    y = 20 + _season(drawn, 600, 7, 2) + _walk(drawn, 600, 0.15) + 9 * x * free + drawn.normal(size=600)
+    return Made([y], {"promo": [x], "weekend": [free]}, 14, 7)
+
+
+def ten(drawn: Generator) -> Made:
+    """Of ten channels a few matter, in pairs."""
+    x = [_reverting(drawn, 700, 0.6, 1) if k % 2 else _promotions(drawn, 700) for k in range(10)]
+    effect = 6 * x[0] * (x[1] > 0) + 3 * np.tanh(2 * x[3]) * (1 + x[2])
+    y = 60 + _season(drawn, 700, 7, 2) + _walk(drawn, 700, 0.2) + effect + drawn.normal(size=700)
+    return Made([y], {f"x{k}": [each] for k, each in enumerate(x)}, 14, 7)
+
+
 def noise(drawn: Generator) -> Made:
     """Known channels without any effect."""
     y = 20 + _season(drawn, 300, 7, 2) + _walk(drawn, 300, 0.3) + drawn.normal(size=300)
@@ -211,7 +240,7 @@ def days_of_the_week(drawn: Generator) -> Made:
 SERIES: dict[str, Callable[[Generator], Made]] = {
     each.__name__: each
     for each in (
-        *(promotions, growing, late, few, months, shops, price, load, hours, noise, walks),
+        *(promotions, growing, late, few, months, shops, price, load, hours, shares, weekends, ten, noise, walks),
         *(year_of_days, weekends_of_hours, days_of_the_week),
     )
 }

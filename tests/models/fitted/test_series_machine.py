@@ -42,7 +42,10 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
     times = (0.1 + torch.rand(3, 12, generator=torch.Generator().manual_seed(2))).double().cumsum(1)
     exists = torch.arange(12) < torch.tensor([12, 7, 3])[:, None]
     found = built.numbers(SeriesBatch(values, exists, times))
-    by_place, course, of_times = found[:, 27:39].unflatten(1, (3, 4)), found[:, 39:57], found[:, 57:]
+    by_place, course, of_times = found[:, 27:39].unflatten(1, (3, 4)), found[:, 39:57], found[:, 60:]
+    means = found[:, :27:9]
+    products = torch.stack([means[:, 0] * means[:, 1], means[:, 0] * means[:, 2], means[:, 1] * means[:, 2]], 1)
+    torch.testing.assert_close(found[:, 57:60], products, equal_nan=True)
     for i, n in enumerate((12, 7, 3)):
         t = times[i, :n]
         place = ((t - t[0]) / (t[-1] - t[0]) * 4).floor().clamp_max(3)
@@ -190,7 +193,7 @@ def test_series_without_samples_and_with_one(exists: Tensor) -> None:
     given = SeriesBatch(noise(2, 5, 2), exists)
     found = built.numbers(given)
     assert bool(found[:, 6].eq(exists.sum(1)).all())  # the count of the first channel
-    by_place = found[:, 18:-16].unflatten(1, (2, -1))
+    by_place = found[:, 18:-17].unflatten(1, (2, -1))
     for i, n in enumerate(exists.sum(1).tolist()):
         assert bool(by_place[i].isnan().all()) == (n == 0)
         assert found[i, -16:-4].tolist() == pytest.approx([0.0 if n else math.nan] * 12, abs=0, nan_ok=True)
@@ -279,7 +282,8 @@ def test_channels_share_the_numbers_of_a_series() -> None:
         observation = tuple(range(watched))
         built = machine(SeriesSampling(channels=channels, spacing=1.0, extent=longest - 1.0, observation=observation))
         assert built.num_places == places
-        count = (channels - watched) * (9 + places + 6) + 4
+        valued = channels - watched
+        count = valued * (9 + places + 6) + (valued * (valued - 1) // 2 if valued <= 6 else 0) + 4
         assert built.second.machine.table.reading.num_numbers == len(built.second.machine.mean) == count
         assert built.second.machine.table.reading.may_miss == (tuple(range(count - 4)) if watched else ())
 

@@ -14,6 +14,7 @@ from fredholm.tasks.forecasts.structure import LEAST_READ, Structure
 STRUCTURE = Structure(
     level=0.3, persistence=1.0, has_slope=False, trend=0.0, damping=1.0, season=None, in_logarithms=False
 )
+PLAIN = Part(unit="one", lags=0, is_bent=False, pairs=(), weights=(), middle=0.0, widest=0.0)
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -27,30 +28,39 @@ def found(y: torch.Tensor, x: torch.Tensor, season: int = 1) -> Effect | None:
     return learn_effect([values], [y], [len(y)], range(count), known, season=season, reach=12)
 
 
-def test_an_effect_is_a_sum_over_channels_bends_and_lags() -> None:
-    seen, x = 3 + drawn(2, 9, 3), drawn(2, 7, 2, seed=1)
-    weights = drawn(3 * 4, seed=2)
+def test_effects_are_terms_or_factors_of_channels_bends_lags_and_products() -> None:
+    seen, x = 3 + drawn(2, 9, 4), drawn(2, 7, 2, seed=1)
+    weights, factor = drawn(3 * 4 + 3, seed=2), drawn(3, seed=3)
     parts = (
-        Part(unit="size", lags=2, is_bent=True, weights=tuple(weights.tolist())),
-        Part(unit="deviation", lags=0, is_bent=False, weights=(2.0, -1.0)),
-        Part(unit="one", lags=0, is_bent=False, weights=()),
+        replace(PLAIN, unit="size", lags=2, is_bent=True, pairs=((0, 1),), weights=tuple(weights.tolist())),
+        replace(PLAIN, unit="deviation", weights=(2.0, -1.0)),
+        PLAIN,
+        replace(PLAIN, unit="factor", pairs=((0, 1),), weights=tuple(factor.tolist()), middle=0.1, widest=0.3),
     )
-    effect = Effect(deviation=(2.0, 0.5), knots=((), (-0.5, 0.5)), reach=5, parts=parts)
-    told = effect.of(seen, x)
-    assert told.shape == (2, 7, 3)
-    assert [effect.size(part) for part in parts] == [12, 2, 2]
+    effect = Effect(mean=(1.0, -0.5), deviation=(2.0, 0.5), knots=((), (-0.5, 0.5)), reach=5, parts=parts)
+    terms, factors = effect.of(seen, x)
+    assert terms.shape == factors.shape == (2, 7, 4)
+    assert [effect.size(part) for part in parts] == [15, 2, 2, 3]
+    clamped = 0
     for row in range(2):
         size, deviation = seen[row, -5:, 0].abs().mean(), seen[row, -5:, 1].std(correction=0)
         for t in range(7):
-            expected = 0.0
+            features = list[float]()
             for lag in range(3):
                 a, b = float(x[row, max(0, t - lag), 0]) / 2, float(x[row, max(0, t - lag), 1]) / 0.5
-                features = (a, b, max(0.0, b + 0.5), max(0.0, b - 0.5))
-                expected += sum(w * f for w, f in zip(weights[4 * lag : 4 * lag + 4].tolist(), features, strict=True))
-            assert float(told[row, t, 0]) == pytest.approx(float(size) * expected)
-            plain = 2 * float(x[row, t, 0]) / 2 - float(x[row, t, 1]) / 0.5
-            assert float(told[row, t, 1]) == pytest.approx(float(deviation) * plain)
-            assert float(told[row, t, 2]) == 0.0
+                features += [a, b, max(0.0, b + 0.5), max(0.0, b - 0.5)]
+            a, b = features[:2]
+            product = (a - 0.5) * (b + 1)
+            features += [product, *((a - 0.5) * bend for bend in features[2:4])]
+            expected = sum(w * f for w, f in zip(weights.tolist(), features, strict=True))
+            assert float(terms[row, t, 0]) == pytest.approx(float(size) * expected)
+            assert float(terms[row, t, 1]) == pytest.approx(float(deviation) * (2 * a - b))
+            assert terms[row, t, 2:].tolist() == [0.0, 0.0]
+            assert factors[row, t, :3].tolist() == [1.0, 1.0, 1.0]
+            exponent = sum(w * f for w, f in zip(factor.tolist(), (a, b, product), strict=True)) - 0.1
+            clamped += abs(exponent) > 0.3
+            assert float(factors[row, t, 3]) == pytest.approx(np.exp(np.clip(exponent, -0.3, 0.3)))
+    assert 0 < clamped < 14
 
 
 def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +70,8 @@ def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) ->
     other = replace(STRUCTURE, level=300.0)
     steps = torch.stack([each.weights(8, 1, 1)[0] for each in (STRUCTURE, other)])
     rows = module._Rows(before, wanted, q, stretch, x, steps)
-    effect = Effect(deviation=(1.0, 1.0), knots=((), ()), reach=4, parts=())
-    fits = rows.fits(effect, Part(unit="size", lags=0, is_bent=False, weights=()))
+    effect = Effect(mean=(0.0, 0.0), deviation=(1.0, 1.0), knots=((), ()), reach=4, parts=())
+    fits = rows.fits(effect, replace(PLAIN, unit="size"))
     errors, solved = dict[tuple[int, float], float](), dict[tuple[int, float], np.ndarray]()
     for s, step in enumerate(steps):
         unit = before[:, -4:].abs().mean(1)
@@ -104,10 +114,28 @@ def test_what_known_channels_do_is_found() -> None:
     assert (three.lags, three.is_bent, len(three.weights)) == (0, True, 5)
     assert none.weights == ()
     assert effect.reach == 12
-    grown = torch.exp(t / 30) * (1 + 0.5 * x[:, 0] + 0.02 * noise[:, 0])
+    grown = torch.exp(t / 30) * (1 + 0.5 * x[:, 0] + 0.02 * noise[:, 0]) * (t > 0)
     with_size = found(grown[:, None], x[:, :1])
     assert with_size is not None
     assert with_size.parts[0].unit == "size"
+
+
+def test_effects_that_multiply_and_that_depend_on_each_other_are_found() -> None:
+    t, noise = torch.arange(200), drawn(200, 2)
+    x = torch.cat([(drawn(200, 2, seed=1) > 0.5).double(), drawn(200, 1, seed=2)], 1)
+    season = 2 + torch.tensor([0.0, 3.0, 8.0], dtype=torch.float64)[t % 3]
+    grown = season * torch.exp(0.7 * x[:, 0] - 0.2 * x[:, 2] + 0.05 * noise[:, 0])
+    joint = 5 * x[:, 0] * x[:, 1] + 0.3 * noise[:, 1]
+    effect = found(torch.stack([grown, joint], 1), x, season=3)
+    assert effect is not None
+    factor, both = effect.parts
+    assert (factor.unit, factor.pairs, both.unit, both.pairs[0]) == ("factor", (), "one", (0, 1))
+    deviation = x.std(0, correction=0)
+    raw = torch.tensor(factor.weights, dtype=torch.float64) / deviation
+    assert raw.tolist() == pytest.approx([0.7, 0.0, -0.2], abs=0.03)
+    assert factor.middle == pytest.approx(float(x.mean(0) @ raw), abs=0.05)
+    assert both.weights[3] / float(deviation[:2].prod()) == pytest.approx(5, abs=0.3)
+    assert (both.middle, both.widest) == (0.0, 0.0)
 
 
 def test_features_are_few_and_read_no_further_than_the_samples_that_chose_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,8 +156,8 @@ def test_features_are_few_and_read_no_further_than_the_samples_that_chose_them(m
 def test_structures_are_chosen_by_what_an_effect_leaves() -> None:
     x, rest = (drawn(120, 1, seed=1) > 0.8).double(), drawn(120, 1).cumsum(0)
     y = rest + 50 * x
-    part = Part(unit="one", lags=0, is_bent=False, weights=(50.0,))
-    effect = Effect(deviation=(1.0,), knots=((),), reach=5, parts=(part,))
+    part = replace(PLAIN, weights=(50.0,))
+    effect = Effect(mean=(0.0,), deviation=(1.0,), knots=((),), reach=5, parts=(part,))
     one = learn_base([torch.cat([y, x], 1)], [y], [120], [0], horizon=4, season=1, effect=effect, ahead=(1,))
     two = learn_base([rest], [rest], [120], [0], horizon=4, season=1)
     assert one is not None

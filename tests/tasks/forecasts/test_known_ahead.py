@@ -19,6 +19,7 @@ from tests.refusals import refused
 
 Row = tuple[float, ...]
 CPU = torch.device("cpu")
+LINEAR = FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=20)
 SMALL = CKCNN.Config(embed_dim=4, depth=1, kernel_width=4, dropout=0.0)
 
 
@@ -122,6 +123,36 @@ def test_windows_count_from_what_the_effect_leaves(tmp_path: Path) -> None:
     torch.testing.assert_close(batch["targets"][0], ((z - mean) / deviation).float(), rtol=1e-4, atol=1e-5)
 
 
+def test_effects_that_multiply_are_divided_out_and_put_back(tmp_path: Path) -> None:
+    def grown(t: int) -> float:
+        return (20 + 15 * math.sin(t * math.pi / 3)) * 2 ** rows[t][1]
+
+    rows = table()
+    made = [(grown(t) * 1.01**sales if t < 120 else sales, *rest) for t, (sales, *rest) in enumerate(table(effect=0))]
+    built = config(tmp_path, data=str(written(tmp_path, made)), base=1.0, model=LINEAR).build()
+    effect, base = built.facts.effect, built.facts.base
+    assert effect is not None
+    assert base is not None
+    assert effect.parts[0].unit == "factor"
+    raw = open_long(tmp_path / "sales.csv")[0][0].values
+    factor = effect.of(raw[None, :120, :1], raw[None, :, 1:])[1][0, :, 0]
+    windows, batch = built.held_out("test"), built.held_out_batch("test", torch.tensor([3]))
+    at = int(windows.places[3, 1])
+    left = raw[:120, 0] / factor[:120]
+    weights = base.structures[0].weights(base.most, 4, 6)
+    before = left[at - base.most : at]
+    of_left = (weights @ before.log()).exp() if base.in_logarithms[0] else weights @ before
+    torch.testing.assert_close(batch["base"][0, :, 0], factor[at : at + 4] * of_left)
+    scale = left[at - 12 : at].std(correction=0)
+    torch.testing.assert_close(batch["scale"][0, :, 0], factor[at : at + 4] * scale)
+    model = fitted(built)
+    told = [float(row["sales"]) for row in built.predict(model, [tmp_path / "sales.csv"], CPU)]
+    assert told == pytest.approx([grown(t) * 1.01**20 for t in range(120, 124)], rel=0.1)
+    form = built.tensor_form(model)
+    same = form.module()(raw[None, 120 - built.facts.num_read : 120], raw[None, 120:, 1:])
+    torch.testing.assert_close(same[0, :, 0].tolist(), told, rtol=1e-5, atol=1e-5)
+
+
 def test_networks_see_what_is_known_of_the_horizon(tmp_path: Path) -> None:
     built = config(tmp_path, model=SMALL).build()
     batch = built.held_out_batch("test", torch.tensor([3]))
@@ -136,7 +167,7 @@ def test_networks_see_what_is_known_of_the_horizon(tmp_path: Path) -> None:
     assert len(built.predict(model.eval(), [tmp_path / "sales.csv"], CPU)) == 4
 
 
-@pytest.mark.parametrize("model", [FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=20), SMALL])
+@pytest.mark.parametrize("model", [LINEAR, SMALL])
 @pytest.mark.parametrize("quantiles", [(), (0.1, 0.9)])
 def test_a_graph_takes_what_is_known(tmp_path: Path, model: Any, quantiles: tuple[float, ...]) -> None:
     built = config(tmp_path, model=model, quantiles=quantiles, base=1.0).build()

@@ -214,7 +214,11 @@ def test_short_series_have_none() -> None:
 def test_a_base_is_of_what_an_effect_leaves() -> None:
     x, rest = torch.arange(80.0).double()[:, None], drawn(80).diff(dim=0, prepend=torch.zeros(1, 1).double())
     effect = Effect(
-        deviation=(0.5,), knots=((),), reach=5, parts=(Part(unit="one", lags=0, is_bent=False, weights=(4.0,)),)
+        mean=(0.0,),
+        deviation=(0.5,),
+        knots=((),),
+        reach=5,
+        parts=(Part(unit="one", lags=0, is_bent=False, pairs=(), weights=(4.0,), middle=0.0, widest=0.0),),
     )
     y = rest + 8 * x
     of_rest = learn_base([torch.cat([rest, x], 1)], [rest], [80], [0], horizon=4, season=1)

@@ -8,8 +8,8 @@ Legend
     numbers         of each channel the nine summaries (`summary_bank.py`); the means of u_j in the P parts, where empty
                     parts are interpolated linearly; the shares of the duration at which u_j is first largest and
                     first smallest; skewness and kurtosis; of the power of the P means in waves of 1 .. P/2 cycles the
-                    strongest wave and the mean.  Of a series log n,  (t_n - t_1) / Δ,  and mean and deviation of
-                    log (t_{j+1} - t_j) / Δ
+                    strongest wave and the mean.  Of two channels the product of their means.  Of a series log n,
+                    (t_n - t_1) / Δ,  and mean and deviation of log (t_{j+1} - t_j) / Δ
     outputs         combined predictions of both (`second_reading.py`)
 
 Pooled filters lose the time of an event, and a linear model of them has no interactions. The kernel and the trees have
@@ -41,6 +41,8 @@ MOST_CHANNELS = 64
 NUM_OF_TIMES = 4
 NUM_OF_COURSE = 6
 """Numbers of each channel on extremes, moments and frequencies."""
+MOST_PAIRED = 6
+"""Most channels of whose pairs products of means are read."""
 _SAME = 1e-6
 """Values that differ by at most this part of the largest magnitude are equal."""
 
@@ -57,6 +59,8 @@ class SeriesMachine(FittedModel[SeriesBatch]):
     Raises:
         ValueError: on sizes below 1.
     """
+
+    _pairs: Tensor
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +98,9 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         channels = sampling.channels - len(sampling.observation)
         room = MOST_NUMBERS // channels - NUM_SUMMARIES
         self.num_places = max(1, min(config.num_places, sampling.longest, room))
-        count = channels * (NUM_SUMMARIES + NUM_OF_COURSE + self.num_places) + NUM_OF_TIMES
+        paired = channels if channels <= MOST_PAIRED else 0
+        self.register_buffer("_pairs", torch.triu_indices(paired, paired, 1), persistent=False)
+        count = channels * (NUM_SUMMARIES + NUM_OF_COURSE + self.num_places) + self._pairs.shape[1] + NUM_OF_TIMES
         may_miss = tuple(range(count - NUM_OF_TIMES)) if sampling.observation else ()
         machine = NumbersMachine(
             count, num_outputs, may_miss=may_miss, num_centres=config.num_centres, num_trees=config.num_trees
@@ -135,12 +141,15 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         part = torch.where(exists, times - start, 0.0) / torch.where(lasts > 0, lasts, 1.0)
         place = (part * self.num_places).floor().long().clamp(0, self.num_places - 1)
         places = self._by_place(values, observed, place)
+        summaries = summarise(values, observed, times, exists)
+        means = summaries.unflatten(1, (-1, NUM_SUMMARIES))[..., 0]
         found = [
-            summarise(values, observed, times, exists),
+            summaries,
             places.flatten(1),
             _extremes(values, observed, part),
             _moments(values, observed),
             _frequencies(places),
+            means[:, self._pairs[0]] * means[:, self._pairs[1]],
             torch.cat([count.clamp_min(1).log(), lasts, level, spread], 1),
         ]
         # always float32: quantiles are training values, and rounding would change the ranks of equal values

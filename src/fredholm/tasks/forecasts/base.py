@@ -171,7 +171,8 @@ def learn_base(
     samples = samples / mean_changes(end_windows, ends, columns)[:, 0]
     before, wanted = _Relative(left(effect, windows, columns, half)), windows.wanted()
     if effect is not None:
-        wanted = wanted - effect.of_windows(windows, columns)
+        term, factor = effect.of_windows(windows, columns)
+        wanted = (wanted - term) / factor
     wanted, changes = wanted.permute(2, 0, 1), changes.permute(2, 0, 1)
     num_horizons, share = max(1.0, len(windows) / horizon), min(1.0, COUNTED / (size * len(ends)))
     is_above = (samples > 0).all(0).all(0)

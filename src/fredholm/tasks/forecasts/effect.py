@@ -2,17 +2,21 @@
 
 Legend
     x_t (K,)     the known channels at sample t, divided by their deviations in training
-    f_t (p,)     the features: x_t, for a bent effect also (x_t - k)₊ with knots k at quartiles of training, and all
-                 these at the last L samples before t
+    f_t (p,)     the features: x_t, for a bent effect also (x_t - k)₊ with knots k at quartiles of training, all these
+                 at the last L samples before t, and of some pairs of channels the products of x_t, less its mean in
+                 training, and of (x_t - k)₊
     u            the unit of a window: 1, or the mean size or the deviation of its last samples
-    y_t = u β f_t + η_t     a predicted channel;  models see and predict η in its place
+    y_t = u β f_t + η_t, or y_t = η_t exp(β f_t - c)     a predicted channel; models see and predict η in its place
+    c            the mean of β f_t in training, so that the factors are about 1
     P            the forecast of a structure for the next sample from those before it (`structure.py`)
-    β            argmin Σ_t ((y_t - P y - u β (f_t - P f)) / q)² + λ |β|², where q is the mean change of y in a series
+    β            argmin Σ_t ((y_t - P y - u β (f_t - P f)) / q)² + λ |β|², where q is the mean change of y in a series;
+                 of a factor with log y in place of y, and q over the geometric mean of y
 
 P is subtracted from y and f alike, which leaves η about white, so β is the generalised least squares estimate of a
 regression whose errors follow a structure. One β serves all steps of a horizon, and is estimated from all samples. λ,
-L, u, P, the use of knots, and the use of any β at all, are chosen by cross-validation over stretches of the training
-part.
+L, u or a factor, P, the use of knots, the pairs, and the use of any β at all, are chosen by cross-validation over
+stretches of the training part. Errors of logarithms, times the geometric mean, have the likelihood of the samples
+themselves (Box and Cox, An analysis of transformations, 1964), so both can be compared.
 
 Source: Harvey, Forecasting, structural time series models and the Kalman filter (1989), section 3.4, for β by
 innovations. Deviation: structures come from a small grid, chosen by left-out errors in place of the likelihood.
@@ -22,7 +26,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, final, get_args
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -30,14 +34,21 @@ from torch import Tensor
 from .structure import MOST_TRIED, candidate_structures, factored, mean_changes, read_before
 from .windows import Ranges, WindowSet
 
-Unit = Literal["one", "size", "deviation"]
-"""The unit u: 1, or the mean absolute value or the deviation of the samples seen."""
+Unit = Literal["one", "size", "deviation", "factor"]
+"""The unit u: 1, or the mean absolute value or the deviation of the samples seen; or the effect is a factor."""
+TERMS: tuple[Unit, ...] = ("one", "size", "deviation")
 PENALTIES = torch.logspace(-4, 2, 13, dtype=torch.float64)
 """Candidates of λ, in multiples of the mean square of the features."""
 LAGS = (0, 1, 3, 7)
 """Candidates of L, fewer than the samples that are read at least."""
 MOST_FEATURES = 60
-"""The largest number of features that is tried."""
+"""The largest number of features without products that is tried; with products, twice as many."""
+ONE_SIDED = 1.64
+"""Standard errors by which the mean gain of a pair, the logarithm of the ratio of a stretch's errors, must exceed 0."""
+MOST_PRODUCTS = 1000
+"""The largest number of features with the products of all pairs; of more channels no products are tried."""
+BEYOND = 1.5
+"""The most by which the logarithm of a factor may differ from its mean, in multiples of the most in training."""
 CHUNK = 128
 """Rows whose features are computed at a time."""
 QUARTILES = (0.25, 0.5, 0.75)
@@ -53,16 +64,21 @@ class Part:
     """The effect of the known channels on one predicted channel.
 
     Args:
-        unit: u.
+        unit: u, or "factor".
         lags: L.
         is_bent: whether there are knots.
+        pairs: the channels whose products are features, two by two.
         weights: β; (): no effect.
+        middle, widest: c, and the most by which β f may differ from it; 0 if the effect is not a factor.
     """
 
     unit: Unit
     lags: int
     is_bent: bool
+    pairs: tuple[tuple[int, int], ...]
     weights: tuple[float, ...]
+    middle: float
+    widest: float
 
 
 @final
@@ -71,56 +87,68 @@ class Effect:
     """The effect of the known channels on the predicted ones.
 
     Args:
-        deviation: of each known channel in training.
+        mean, deviation: of each known channel in training.
         knots: of each known channel, in units of its deviation.
         reach: the number of samples at the end of a window from which u is computed.
         parts: the effect on each predicted channel.
     """
 
+    mean: tuple[float, ...]
     deviation: tuple[float, ...]
     knots: tuple[tuple[float, ...], ...]
     reach: int
     parts: tuple[Part, ...]
 
-    def of(self, seen: Tensor, x: Tensor) -> Tensor:
-        """The effect u β f_t at T samples, `(n, T, F)`.
+    def of(self, seen: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Terms and factors of the effect at T samples, `(n, T, F)` each: y is η times the factor, plus the term.
 
         Args:
             seen: the predicted channels at the samples seen, `(n, N, F)`, with N at least `reach`.
             x: the known channels `(n, T, K)`; before the first sample they keep its values.
         """
-        found = list[Tensor]()
+        terms, factors = list[Tensor](), list[Tensor]()
         for f, part in enumerate(self.parts):
-            if not part.weights:
-                found.append(torch.zeros_like(x[..., 0]))
-                continue
-            weights = torch.tensor(part.weights, dtype=x.dtype, device=x.device)
-            unit = _unit(seen[:, -self.reach :, f], part.unit)
-            found.append(unit[:, None] * (self.features(x, part.lags, is_bent=part.is_bent) @ weights))
-        return torch.stack(found, -1)
+            term, factor = torch.zeros_like(x[..., 0]), torch.ones_like(x[..., 0])
+            if part.weights:
+                weights = torch.tensor(part.weights, dtype=x.dtype, device=x.device)
+                found = self.features(x, part) @ weights
+                if part.unit == "factor":
+                    factor = (found - part.middle).clamp(-part.widest, part.widest).exp()
+                else:
+                    term = _unit(seen[:, -self.reach :, f], part.unit)[:, None] * found
+            terms.append(term)
+            factors.append(factor)
+        return torch.stack(terms, -1), torch.stack(factors, -1)
 
-    def of_windows(self, windows: WindowSet, columns: Sequence[int]) -> Tensor:
-        """u β f_t over the horizon of windows `(n, H, F)`."""
-        return self.of(windows.seen()[..., list(columns)], windows.around())[:, windows.context :]
+    def of_windows(self, windows: WindowSet, columns: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Terms and factors over the horizon of windows, `(n, H, F)` each."""
+        term, factor = self.of(windows.seen()[..., list(columns)], windows.around())
+        return term[:, windows.context :], factor[:, windows.context :]
 
     def size(self, part: Part) -> int:
         """The number of features p of a part."""
-        pieces = len(self.deviation) + (sum(map(len, self.knots)) if part.is_bent else 0)
-        return pieces * (1 + part.lags)
+        counts = self._counts(part)
+        return sum(counts) * (1 + part.lags) + sum(counts[a] * counts[b] for a, b in part.pairs)
 
-    def features(self, x: Tensor, lags: int, *, is_bent: bool) -> Tensor:
+    def _counts(self, part: Part) -> list[int]:
+        """The number of pieces of each known channel."""
+        return [1 + (len(knots) if part.is_bent else 0) for knots in self.knots]
+
+    def features(self, x: Tensor, part: Part) -> Tensor:
         """The features f of known channels `(n, T, K)`, `(n, T, p)`."""
-        z = x / torch.tensor(self.deviation, dtype=x.dtype, device=x.device)
-        pieces = [z]
-        if is_bent:
-            pieces += [(z[..., k : k + 1] - at).clamp_min(0) for k, knots in enumerate(self.knots) for at in knots]
-        now = torch.cat(pieces, -1)
+        like = {"dtype": x.dtype, "device": x.device}
+        deviation, mean = torch.tensor(self.deviation, **like), torch.tensor(self.mean, **like)
+        z, centred = x / deviation, (x - mean) / deviation
+        ramps = [[(z[..., k] - at).clamp_min(0) for at in knots if part.is_bent] for k, knots in enumerate(self.knots)]
+        now = torch.cat([z, *(ramp[..., None] for own in ramps for ramp in own)], -1)
         size = now.shape[1]
-        before = [
-            torch.cat([now[:, :1].expand(-1, min(lag, size), -1), now[:, : size - lag]], 1)
-            for lag in range(1, lags + 1)
-        ]
-        return torch.cat([now, *before], -1)
+        found = [now]
+        for lag in range(1, part.lags + 1):
+            found.append(torch.cat([now[:, :1].expand(-1, min(lag, size), -1), now[:, : size - lag]], 1))
+        for a, b in part.pairs:
+            one, two = ([centred[..., k], *ramps[k]] for k in (a, b))
+            found.append(torch.stack([left * right for left, right in itertools.product(one, two)], -1))
+        return torch.cat(found, -1)
 
 
 def left(effect: Effect | None, windows: WindowSet, columns: Sequence[int], count: int) -> Tensor:
@@ -128,7 +156,8 @@ def left(effect: Effect | None, windows: WindowSet, columns: Sequence[int], coun
     before = windows.before(count)[..., list(columns)]
     if effect is None:
         return before
-    return before - effect.of(windows.seen()[..., list(columns)], windows.around(count))[:, :count]
+    term, factor = effect.of(windows.seen()[..., list(columns)], windows.around(count))
+    return (before - term[:, :count]) / factor[:, :count]
 
 
 def _unit(seen: Tensor, unit: Unit) -> Tensor:
@@ -170,7 +199,13 @@ def learn_effect(
     spread = every.std(0, correction=0)
     spread = torch.where(spread > 1e-12 * every.abs().amax(0), spread, 1.0)
     knots = [_knots(column) for column in (every / spread).unbind(1)]
-    effect = Effect(deviation=tuple(spread.tolist()), knots=tuple(knots), reach=min(reach, count), parts=())
+    effect = Effect(
+        mean=tuple(every.mean(0).tolist()),
+        deviation=tuple(spread.tolist()),
+        knots=tuple(knots),
+        reach=min(reach, count),
+        parts=(),
+    )
     before, wanted = windows.seen()[..., list(columns)], windows.wanted()[:, 0]
     unit, x = mean_changes(windows, ends, columns)[:, 0], windows.around()
     steps = torch.stack(
@@ -183,7 +218,12 @@ def learn_effect(
     parts = list[Part]()
     for f in range(len(columns)):
         rows = _Rows(before[..., f], wanted[:, f], unit[:, f], stretch, x, steps)
-        parts.append(_part(rows, effect))
+        forms = dict.fromkeys(TERMS, rows)
+        every = [each[:end, columns[f]] for each, end in zip(values, ends, strict=True)]
+        if all(float(each.min()) > 0 for each in every):
+            size = torch.stack([each.log().mean().exp() for each in every])[windows.places[:, 0]]
+            forms["factor"] = rows._replace(before=before[..., f].log(), wanted=rows.wanted.log(), q=rows.q / size)
+        parts.append(_part(forms, effect))
     if not any(part.weights for part in parts):
         return None
     return replace(effect, parts=tuple(parts))
@@ -229,7 +269,7 @@ class _Rows(NamedTuple):
 
     def _fits(self, effect: Effect, part: Part) -> "_Fits":
         y = self.innovations(self.before[..., None], self.wanted[:, None])[..., 0] / self.q[:, None]
-        f = effect.features(self.x, part.lags, is_bent=part.is_bent)
+        f = effect.features(self.x, part)
         unit = _unit(self.before[:, -effect.reach :], part.unit) / self.q
         e = self.innovations(f[:, :-1], f[:, -1]) * unit[:, None, None]
         gram, cross = torch.einsum("rsp,rsq->spq", e, e), torch.einsum("rsp,rs->sp", e, y)
@@ -238,11 +278,12 @@ class _Rows(NamedTuple):
 
 @final
 class _Choice(NamedTuple):
-    """The smallest sum of squared left-out errors, with its structure and λ."""
+    """The smallest sum of squared left-out errors, with its structure and λ, and the sums of each stretch."""
 
     error: float
     structure: int
     penalty: float
+    stretches: Tensor
 
 
 @final
@@ -264,6 +305,10 @@ class _Fits(NamedTuple):
         """The sums of several parts, stacked and reduced along the new dimension."""
         return cls(*(by(torch.stack(each), 0) for each in zip(*parts, strict=True)))
 
+    def some(self, columns: Tensor) -> "_Fits":
+        """The sums of some features."""
+        return _Fits(self.gram[..., columns[:, None], columns], self.cross[..., columns], self.square)
+
     def best(self) -> _Choice:
         """The structure and λ with the smallest sum of squared left-out errors."""
         gram, cross = self.gram.sum(0) - self.gram, self.cross.sum(0) - self.cross
@@ -271,10 +316,12 @@ class _Fits(NamedTuple):
         for multiple in PENALTIES:
             beta = torch.linalg.solve(_penalised(gram, multiple), cross[..., None])[..., 0]
             own = (self.gram @ beta[..., None])[..., 0]
-            errors.append((self.square + (beta * (own - 2 * self.cross)).sum(-1)).sum(0))
-        every = torch.stack(errors)
+            errors.append(self.square + (beta * (own - 2 * self.cross)).sum(-1))
+        stretches = torch.stack(errors)
+        every = stretches.sum(1)
         multiple, structure = divmod(int(every.argmin()), every.shape[1])
-        return _Choice(float(every[multiple, structure]), structure, float(PENALTIES[multiple]))
+        penalty, error = float(PENALTIES[multiple]), float(every[multiple, structure])
+        return _Choice(error, structure, penalty, stretches[multiple, :, structure])
 
     def solve(self, choice: _Choice) -> Tensor:
         """The coefficients β `(p,)`."""
@@ -287,22 +334,71 @@ def _penalised(gram: Tensor, multiple: Tensor | float) -> Tensor:
     return gram + (multiple * size + (size == 0)) * torch.eye(gram.shape[-1], dtype=gram.dtype)
 
 
-def _part(rows: _Rows, effect: Effect) -> Part:
+def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
     """The part with the smallest left-out errors.
 
     A structure is chosen with plain features, then features with that structure, then a structure with these. More
     features must be better than fewer, or none, by the margin SURE.
+
+    Args:
+        forms: the samples for each unit; of a factor their logarithms.
+        effect: the effect without parts.
     """
-    plain, margin = Part(unit="one", lags=0, is_bent=False, weights=()), math.exp(-SURE / len(rows.q))
-    fits = rows.fits(effect, plain)
-    alone, first = float(fits.square.sum(0).min()), fits.best()
-    best, least, own = plain, first.error, rows._replace(steps=rows.steps[first.structure, None])
-    for lags, is_bent, unit in itertools.product(LAGS, (False, True), get_args(Unit)):
-        part = Part(unit=unit, lags=lags, is_bent=is_bent, weights=())
+    margin = math.exp(-SURE / len(forms["one"].q))
+    plain = Part(unit="one", lags=0, is_bent=False, pairs=(), weights=(), middle=0.0, widest=0.0)
+    firsts, alone, own = dict[Unit, _Choice](), math.inf, dict[Unit, _Rows]()
+    for unit, rows in forms.items():
+        like: Unit = "one" if unit in TERMS else unit
+        if unit == like:
+            fits = rows.fits(effect, replace(plain, unit=unit))
+            firsts[unit], alone = fits.best(), min(alone, float(fits.square.sum(0).min()))
+        own[unit] = rows._replace(steps=rows.steps[firsts[like].structure, None])
+    best, least = plain, firsts["one"].error
+    for lags, is_bent, unit in itertools.product(LAGS, (False, True), own):
+        part = replace(plain, unit=unit, lags=lags, is_bent=is_bent)
         if effect.size(part) <= MOST_FEATURES and (not is_bent or any(effect.knots)):
-            error = own.fits(effect, part).best().error
+            error = own[unit].fits(effect, part).best().error
             if error < margin * least:
                 best, least = part, error
+    # without products another unit may have stood in for them
+    units: list[Unit] = [best.unit, *(unit for unit in own if unit in ("one", "factor") and unit != best.unit)]
+    paired = [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in units]
+    best = min(paired, key=lambda each: each[1])[0]
+    rows = forms[best.unit]
     fits = rows.fits(effect, best)
     last = fits.best()
-    return replace(best, weights=tuple(fits.solve(last).tolist())) if last.error < margin * alone else plain
+    if last.error >= margin * alone:
+        return plain
+    weights = fits.solve(last)
+    best = replace(best, weights=tuple(weights.tolist()))
+    if best.unit != "factor":
+        return best
+    every = torch.cat([effect.features(x, best)[:, -1] for x in rows.x.split(CHUNK)]) @ weights
+    middle = float(every.mean())
+    return replace(best, middle=middle, widest=BEYOND * float((every - middle).abs().max()))
+
+
+def _paired(rows: _Rows, effect: Effect, part: Part, least: float, margin: float) -> tuple[Part, float]:
+    """A part with products of those pairs that reduce the left-out errors most, the best pair first, and its error.
+
+    Every pair must reduce the least error so far by the margin, at first that of the best part without pairs, and the
+    errors of stretches significantly: products may go far beyond what training has.
+    """
+    pairs = tuple(itertools.combinations(range(len(effect.deviation)), 2))
+    whole = replace(part, pairs=pairs)
+    if not pairs or effect.size(whole) > MOST_PRODUCTS:
+        return part, least
+    fits = rows.fits(effect, whole)
+    kept, *products = torch.arange(effect.size(whole)).split(
+        [effect.size(part), *(effect.size(replace(part, pairs=(pair,))) - effect.size(part) for pair in pairs)]
+    )
+    rest, before = dict(zip(pairs, products, strict=True)), fits.some(kept).best()
+    while rest := {pair: own for pair, own in rest.items() if len(kept) + len(own) <= 2 * MOST_FEATURES}:
+        found = {pair: fits.some(torch.cat([kept, own])).best() for pair, own in rest.items()}
+        pair = min(found, key=lambda each: found[each].error)
+        gain = (before.stretches / found[pair].stretches).log()
+        if found[pair].error >= margin * least or gain.mean() <= ONE_SIDED * gain.std() / math.sqrt(len(gain)):
+            break
+        part, before, least = replace(part, pairs=(*part.pairs, pair)), found[pair], found[pair].error
+        kept = torch.cat([kept, rest.pop(pair)])
+    return part, least

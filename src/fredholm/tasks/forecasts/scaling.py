@@ -25,7 +25,8 @@ FLOOR = 0.05
 
 @final
 class NetworkInputs(NamedTuple):
-    """The inputs `(n, N, C)` or `(n, N + H, C)` of a model, the base forecast `(n, H, F)` and the scale `(n, 1, F)`."""
+    """The inputs `(n, N, C)` or `(n, N + H, C)` of a model, the base forecast `(n, H, F)` and the scale,
+    `(n, H, F)` or `(n, 1, F)`."""
 
     values: Tensor
     base: Tensor
@@ -92,18 +93,20 @@ class Frame:
             before = values[:, -count:, self.columns]
             if self.effect is not None:
                 x = torch.cat([values[:, -count:, self.ahead], known], 1)
-                before = before - self.effect.of(seen[..., self.columns], x)[:, :count]
+                term, factor = self.effect.of(seen[..., self.columns], x)
+                before = (before - term[:, :count]) / factor[:, :count]
             base = read(weights.to(values.device), before, self.base.in_logarithms)
         return self._seen(seen, known, base)
 
     def _seen(self, seen: Tensor, known: Tensor, base: Tensor | None) -> NetworkInputs:
         deviation = torch.tensor(self.deviation, dtype=torch.float64, device=seen.device)
-        caused = seen.new_zeros(())
+        caused, times = seen.new_zeros(()), seen.new_ones(())
         if self.effect is not None:
             x = torch.cat([seen[..., self.ahead], known], 1)
-            every = self.effect.of(seen[..., self.columns], x)
-            caused = every[:, self.context :]
-            seen = _with(seen, self.columns, seen[..., self.columns] - every[:, : self.context])
+            term, factor = self.effect.of(seen[..., self.columns], x)
+            caused, times = term[:, self.context :], factor[:, self.context :]
+            own = (seen[..., self.columns] - term[:, : self.context]) / factor[:, : self.context]
+            seen = _with(seen, self.columns, own)
         last, scale = seen[:, -1:], deviation.expand(seen.shape[0], 1, -1)
         if self.kind == "window":
             own = torch.maximum(seen.std(1, correction=0, keepdim=True), FLOOR * scale)
@@ -115,7 +118,7 @@ class Frame:
         if self.ahead and not self.shows_known:
             values = values[..., [c for c in range(values.shape[-1]) if c not in self.ahead]]
         base = last[..., self.columns].expand(-1, self.horizon, -1) if base is None else base
-        return NetworkInputs(values, base + caused, scale[..., self.columns])
+        return NetworkInputs(values, base * times + caused, scale[..., self.columns] * times)
 
 
 def in_unit(target: NumberTarget, outputs: Tensor, base: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
