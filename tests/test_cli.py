@@ -96,8 +96,8 @@ def test_predict_prints_a_line_per_file(
     assert all(row["class"] in "0123456789" and 0.1 <= row["probability"] <= 1 for row in rows)
     code, out, _ = call(capsys, "predict", trained[0], *scans)
     assert code == 0
-    told = [f"{row['file']}\t{row['class']}\t{row['probability']:.4f}" for row in rows]
-    assert out.splitlines() == ["file\tclass\tprobability", *told]
+    predicted = [f"{row['file']}\t{row['class']}\t{row['probability']:.4f}" for row in rows]
+    assert out.splitlines() == ["file\tclass\tprobability", *predicted]
 
 
 def test_info_names_versions_devices_routes_and_extras(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,9 +80,9 @@ def test_what_is_undefined_is_null_in_json(
     command = ("compare", "images", data, "--folder", tmp_path / "found", "--format", "json", "--no-report")
     code, out, err = call(capsys, *command)
     assert (code, err) == (0, "")
-    (told,) = json.loads(out)["rows"]
-    assert (told["test_mean"], told["runs"][0]["test"]) == (None, None)
-    assert told["runs"][0]["metrics"] == {"auroc": None, "accuracy": 0.9}
+    (got,) = json.loads(out)["rows"]
+    assert (got["test_mean"], got["runs"][0]["test"]) == (None, None)
+    assert got["runs"][0]["metrics"] == {"auroc": None, "accuracy": 0.9}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_mistakes_are_one_line(
     check_refused(capsys, tmp_path, message, "compare", *words)
 
 
-def test_a_missing_path_is_told(
+def test_a_missing_path_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

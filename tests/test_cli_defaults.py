@@ -58,7 +58,7 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
         check_refused(capsys, tmp_path, message, "train", "images", f"{shapes}", "--dry-run", "--run-dir", f"{folder}")
 
 
-def test_built_in_data_that_nobody_named_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_built_in_data_that_nobody_named_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     note = "no DATA is given: these are digits, built in, to try; pass your own"
     for data, is_shown in (((), True), (("digits",), False), (("--task.data", "digits"), False)):
         code, out, err = call(capsys, "train", "images", *data, "--dry-run", "--run-dir", tmp_path / "run")

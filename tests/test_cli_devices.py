@@ -57,8 +57,8 @@ def on_ranks(folder: Path, *words: str) -> list[tuple[int, str, str]]:
 def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> None:
     small = TINY[: TINY.index("--training.epochs")]
     command = ("train", "images", *small, "--training.batch-size", "128", "--no-report", "--run-dir", "run")
-    (code, out, err), (_, *told) = on_ranks(tmp_path, *command, "--minutes", "0.000001")
-    assert (code, out.count("training"), told) == (2, 0, ["", ""])
+    (code, out, err), (_, *got) = on_ranks(tmp_path, *command, "--minutes", "0.000001")
+    assert (code, out.count("training"), got) == (2, 0, ["", ""])
     assert err.startswith("error: 1e-06 minutes a run are too few: one epoch takes about 0.")
     found = on_ranks(tmp_path, "train", "images", *small, "--dry-run", "--minutes", "3")
     assert [(code, out.count("training: ")) for code, out, _ in found] == [(0, 1), (0, 0)], found

@@ -262,13 +262,13 @@ def test_evaluate_prints_valid_json(
 
 
 @pytest.mark.parametrize("option", [["--init", "~nobody0/x"], ["--init=~nobody0/x"], ["--task.data", "~nobody0/x"]])
-def test_a_home_folder_of_nobody_is_told(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_home_folder_of_nobody_is_reported(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "train", "digits", *option, "--dry-run")
     assert (code, err) == (2, "error: ~nobody0/x: there is no home folder of that user; write the path in full\n")
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         (["predict", "", "x.csv"], "RUN is empty; expected a run folder"),
         (["evaluate", " "], "RUN is empty; expected a run folder"),
@@ -285,7 +285,7 @@ def test_a_home_folder_of_nobody_is_told(option: list[str], capsys: pytest.Captu
 def test_an_empty_name_is_not_the_folder_where_one_is(
     run: Path,
     command: list[str],
-    told: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -294,7 +294,7 @@ def test_an_empty_name_is_not_the_folder_where_one_is(
     (tmp_path / "x.csv").write_text("a,label\n1,b\n2,c\n")
     words = [{"RUN": str(run), "x.csv": str(tmp_path / "x.csv")}.get(word, word) for word in command]
     assert cli.main(words) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_near_option_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,10 +344,13 @@ def test_what_may_not_be_read_is_not_called_missing(
     monkeypatch.setattr(Path, "stat", refusing)
     code, _, err = call(capsys, "predict", run, locked)
     assert (code, err) == (2, f"error: {locked}: may not be read (Permission denied); change its permissions\n")
-    for name, told in (("none.png", "there is no such file or folder"), ("x" * 300, "cannot be read (File name too")):
+    for name, expected in (
+        ("none.png", "there is no such file or folder"),
+        ("x" * 300, "cannot be read (File name too"),
+    ):
         code, _, err = call(capsys, "predict", run, tmp_path / name)
         assert code == 2
-        assert f"{name}: {told}" in err
+        assert f"{name}: {expected}" in err
 
 
 def test_a_config_that_cannot_be_used_is_one_line(

@@ -76,15 +76,15 @@ def test_an_onnx_file_runs_without_this_library(run: Path, tmp_path: Path, capsy
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "shapes.onnx", "shapes.onnx.json"]
     pixels, wanted = predicted(run, capsys)
     np.savez(tmp_path / "given.npz", pixels=pixels)
-    told = json.loads((tmp_path / "shapes.onnx.json").read_text())
-    program = ["import sys, numpy as np", "pixels = np.load('given.npz')['pixels']", *told["usage"]]
+    found = json.loads((tmp_path / "shapes.onnx.json").read_text())
+    program = ["import sys, numpy as np", "pixels = np.load('given.npz')['pixels']", *found["usage"]]
     program += ["np.save('found.npy', answers)", "assert 'fredholm' not in sys.modules and 'torch' not in sys.modules"]
     subprocess.run([sys.executable, "-c", "\n".join(program)], check=True, cwd=tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "found.npy"), wanted, rtol=1e-4, atol=1e-6)
-    assert told["names"] == {"classes": ["a", "b"]}
-    assert told["task"] == "images"
-    assert told["inputs"][0]["axes"][0] == {"name": "batch", "size": None, "least": 1, "most": None}
-    assert told["checked"]["largest_difference"] < 1e-5
+    assert found["names"] == {"classes": ["a", "b"]}
+    assert found["task"] == "images"
+    assert found["inputs"][0]["axes"][0] == {"name": "batch", "size": None, "least": 1, "most": None}
+    assert found["checked"]["largest_difference"] < 1e-5
     before = file.read_bytes()
     assert call(capsys, "export", other, "--format", "onnx", "--output", file)[0] == 2
     assert file.read_bytes() == before
@@ -98,9 +98,9 @@ def test_a_package_of_compiled_code(run: Path, tmp_path: Path, capsys: pytest.Ca
     model = torch._inductor.aoti_load_package(str(tmp_path / "shapes.pt2"))
     found = model(torch.from_numpy(pixels))
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-6)
-    told = json.loads((tmp_path / "shapes.pt2.json").read_text())
-    assert told["device"] == "cpu"
-    assert told["usage"][1] == 'model = torch._inductor.aoti_load_package("shapes.pt2")'
+    got = json.loads((tmp_path / "shapes.pt2.json").read_text())
+    assert got["device"] == "cpu"
+    assert got["usage"][1] == 'model = torch._inductor.aoti_load_package("shapes.pt2")'
 
 
 class Kept(Format):
@@ -210,7 +210,7 @@ def test_both_formats_lie_in_one_folder(exports: Any, tmp_path: Path, monkeypatc
     for name in ("onnx", "pt2"):
         assert exports(lambda model, values: model(values), kind=name) == (0, ANY, "")
     found = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-    assert {name: (told["format"], told["file"]) for name, told in found.items()} == {
+    assert {name: (expected["format"], expected["file"]) for name, expected in found.items()} == {
         "a.onnx.json": ("onnx", "a.onnx"),
         "a.pt2.json": ("pt2", "a.pt2"),
     }
@@ -240,7 +240,7 @@ def test_an_axis_is_fixed_where_the_graph_holds_for_one_size_alone(exports: Any,
     assert session.get_inputs()[0].shape == ["batch", 6, 2]
 
 
-def test_numbers_of_points_for_which_a_graph_holds_are_told(exports: Any, tmp_path: Path) -> None:
+def test_numbers_of_points_for_which_a_graph_holds_are_predicted(exports: Any, tmp_path: Path) -> None:
     def from_four_on(model: nn.Module, values: Tensor) -> Tensor:
         return model(values) if values.shape[1] > 3 else values
 
@@ -333,14 +333,14 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
 def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports: Any, tmp_path: Path) -> None:
     assert exports(lambda model, values: model(values), {"words.txt": "ä b\n"})[0] == 0
     assert (tmp_path / "a.onnx.words.txt").read_text(encoding="utf-8") == "ä b\n"
-    told = json.loads((tmp_path / "a.onnx.json").read_text())
-    assert told["files"] == ["a.onnx.words.txt"]
+    found = json.loads((tmp_path / "a.onnx.json").read_text())
+    assert found["files"] == ["a.onnx.words.txt"]
     metadata = onnxruntime.InferenceSession(tmp_path / "a.onnx").get_modelmeta().custom_metadata_map
     within = json.loads(metadata["description"])
-    assert within == {name: value for name, value in told.items() if name != "checked"}
+    assert within == {name: value for name, value in found.items() if name != "checked"}
     # of a model that is replaced it goes, and nothing else does that a description may list
     (tmp_path / "mine.txt").write_text("kept")
-    described = json.dumps(told | {"files": [*told["files"], "mine.txt", "a.onnx./../mine.txt", 7]})
+    described = json.dumps(found | {"files": [*found["files"], "mine.txt", "a.onnx./../mine.txt", 7]})
     (tmp_path / "a.onnx.json").write_text(described)
     assert exports(lambda model, values: model(values), None, "--overwrite")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.json", "mine.txt"]

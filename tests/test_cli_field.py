@@ -55,18 +55,18 @@ def test_predict_answers_at_places_of_a_file(
     code, out, err = call(capsys, *command, "places.csv")
     assert (code, err) == (0, "")
     assert [line.split("\t")[2] for line in out.splitlines()] == ["x", "0.5000"]
-    for more, told in (
+    for more, message in (
         (("none.csv",), "none.csv: cannot be read"),
         (("places.csv", "--task", "answer.grid=3"), "answer.grid and --at both set the points; pass one of them"),
         (("places.csv", "--output", "places.csv", "--overwrite"), "--output: places.csv is one of the files"),
     ):
         code, out, err = call(capsys, *command, *more)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert told in err
+        assert message in err
     assert Path("places.csv").read_text() == "x\n0.5\n"
 
 
-def test_what_is_saved_holds_all_files_and_is_told(
+def test_what_is_saved_holds_all_files_and_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = [folder / "new.csv", shutil.copy(folder / "new.csv", tmp_path / "more.csv")]
@@ -99,7 +99,7 @@ def test_a_run_folder_names_no_file_of_a_prediction(
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         ("answer.save=out.npz", "Unrecognized"),
         ("answer.grid=3,3", "answer.grid has 2 numbers; expected one each of x"),
@@ -108,9 +108,9 @@ def test_a_run_folder_names_no_file_of_a_prediction(
     ],
 )
 def test_a_wrong_question_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], setting: str, told: str
+    folder: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
 ) -> None:
     code, out, err = call(capsys, "predict", folder / "run", folder / "new.csv", "--task", setting)
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert err.count("\n") == 1

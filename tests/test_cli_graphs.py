@@ -81,7 +81,7 @@ def test_predict(
 def test_a_graph_that_lies_elsewhere(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = call(capsys, "predict", folder / "links", folder / "asked.csv")
+    printed = call(capsys, "predict", folder / "links", folder / "asked.csv")
     monkeypatch.chdir(tmp_path)
     assert call(capsys, "push", folder / "links", "saved")[0] == 0
     given = ["predict", "saved", str(folder / "asked.csv")]
@@ -89,7 +89,7 @@ def test_a_graph_that_lies_elsewhere(
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: predicting links needs the graph of the run: no graphs at 'groups'")
     assert "say where it lies by --task data=PATH" in err
-    assert call(capsys, *given, "--task", f"data={folder / 'groups'}") == told
+    assert call(capsys, *given, "--task", f"data={folder / 'groups'}") == printed
 
 
 def test_a_folder_of_a_collection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ def test_predict_answers_where_it_is_asked_and_draws(folder: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "message"),
     [
         ({"values": np.zeros((3, 4, 4, 2)), "channels": ["a", "b"]}, "channels a, b; expected value"),
         ({"values": np.zeros((3, 9))}, "coordinates x; expected x, y"),
@@ -60,17 +60,17 @@ def test_predict_answers_where_it_is_asked_and_draws(folder: Path, capsys: pytes
     ],
 )
 def test_functions_that_do_not_fit_are_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], arrays: dict[str, object], told: str
+    folder: Path, capsys: pytest.CaptureFixture[str], arrays: dict[str, object], message: str
 ) -> None:
     np.savez(folder / "bad.npz", **arrays)  # pyright: ignore[reportArgumentType]
     code, out, err = call(capsys, "predict", folder / "run", folder / "bad.npz")
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         ({"values": np.zeros((5, 4))}, "has no target functions"),
         ({"values": np.zeros((5, 4)), "wanted_values": np.zeros((4, 4))}, "wanted_values are of 4 functions"),
@@ -83,11 +83,11 @@ def test_functions_that_do_not_fit_are_one_line(
     ],
 )
 def test_data_that_do_not_fit_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: dict[str, object], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: dict[str, object], message: str
 ) -> None:
     np.savez(tmp_path / "bad.npz", **data)  # pyright: ignore[reportArgumentType]
     code, _, err = call(capsys, "train", "operator", tmp_path / "bad.npz", "--run-dir", tmp_path / "run")
     assert code == 2
-    assert told in err
+    assert message in err
     assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()

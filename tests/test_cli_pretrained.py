@@ -28,8 +28,8 @@ def bert(tmp_path: Path) -> Path:
 @pytest.fixture
 def vit(tmp_path: Path) -> Path:
     saved(IMAGES["ViT"], tmp_path / "vit")
-    told = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "size": {"height": 12, "width": 12}}
-    (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(told))
+    found = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "size": {"height": 12, "width": 12}}
+    (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(found))
     return tmp_path / "vit"
 
 
@@ -61,9 +61,9 @@ def config(run: Path) -> dict[str, Any]:
 def test_sentences(bert: Path, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, more = tmp_path / "run", tmp_path / "more"
     command = ("train", "sentences", sentences, *PRETRAINED, bert, "--run-dir", run)
-    told = run_of(capsys, *command, "--training.epochs", 2)
-    at = told.index(f"from {bert}: 37 tensors")
-    assert told[at + 1] == "  new here: pooler.weight, pooler.bias, head.weight, head.bias"
+    message = run_of(capsys, *command, "--training.epochs", 2)
+    at = message.index(f"from {bert}: 37 tensors")
+    assert message[at + 1] == "  new here: pooler.weight, pooler.bias, head.weight, head.bias"
     found = config(run)
     training = found["run"]["training"]
     assert (training["learning_rate"], training["final_learning_rate"]) == (pytest.approx(6e-4), 0.0)
@@ -74,28 +74,28 @@ def test_sentences(bert: Path, sentences: Path, tmp_path: Path, capsys: pytest.C
     shutil.rmtree(bert)
     # goes on, is measured and predicts, and starts another run, without the checkpoint
     assert run_of(capsys, *command, "--training.epochs", 3, "--resume", "--dry-run")[0].startswith("data: ")
-    told = run_of(capsys, *command, "--training.epochs", 3, "--resume")
-    assert any("going on at step 8 of 12" in line for line in told), told
+    message = run_of(capsys, *command, "--training.epochs", 3, "--resume")
+    assert any("going on at step 8 of 12" in line for line in message), message
     assert call(capsys, "evaluate", run)[0] == 0
     code, out, _ = call(capsys, "predict", run, sentences)
     assert (code, len(out.splitlines())) == (0, 41)
     assert call(capsys, "push", run, tmp_path / "given")[0] == 0
     assert call(capsys, "predict", tmp_path / "given", sentences)[1] == out
-    told = run_of(capsys, "train", "sentences", sentences, "--init", run, "--run-dir", more, "--training.epochs", 1)
-    assert f"from {run}: 41 tensors" in told
-    assert not [line for line in told if "new here" in line]
+    message = run_of(capsys, "train", "sentences", sentences, "--init", run, "--run-dir", more, "--training.epochs", 1)
+    assert f"from {run}: 41 tensors" in message
+    assert not [line for line in message if "new here" in line]
     assert config(more)["run"]["training"]["learning_rate"] == pytest.approx(0.3 * 2e-3)
     assert config(more)["run"]["task"]["model"] == found["facts"]["model"]
-    told = f"--task.model.checkpoint is {run}, which holds a run; start from it with --init {run}"
-    check_refused(capsys, tmp_path, told, "train", "sentences", str(sentences), *PRETRAINED, str(run))
+    message = f"--task.model.checkpoint is {run}, which holds a run; start from it with --init {run}"
+    check_refused(capsys, tmp_path, message, "train", "sentences", str(sentences), *PRETRAINED, str(run))
 
 
 def test_images(vit: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, more = tmp_path / "run", tmp_path / "more"
     command = ("train", "images", images, *PRETRAINED, vit, "--run-dir", run)
-    told = run_of(capsys, *command, "--training.epochs", 1)
-    at = told.index(f"from {vit}: 38 tensors")
-    assert told[at + 1] == "  new here: head.weight, head.bias"
+    printed = run_of(capsys, *command, "--training.epochs", 1)
+    at = printed.index(f"from {vit}: 38 tensors")
+    assert printed[at + 1] == "  new here: head.weight, head.bias"
     found = config(run)
     assert found["run"]["task"]["image_size"] == [12, 12]
     assert (found["facts"]["mean"], found["facts"]["deviation"]) == ([0.5] * 3, [0.25] * 3)
@@ -104,12 +104,14 @@ def test_images(vit: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert call(capsys, "evaluate", run)[0] == 0
     code, out, _ = call(capsys, "predict", run, images)
     assert (code, len(out.splitlines())) == (0, 41)
-    told = run_of(capsys, "train", "images", images, "--init", run, "--run-dir", more, "--training.epochs", 1)
-    assert f"from {run}: 40 tensors" in told
+    printed = run_of(capsys, "train", "images", images, "--init", run, "--run-dir", more, "--training.epochs", 1)
+    assert f"from {run}: 40 tensors" in printed
     assert config(more)["facts"]["mean"] == [0.5] * 3
     assert config(more)["run"]["task"]["model"]["image_size"] == [12, 12]
-    told = run_of(capsys, *command[:3], "--task.model", "vit", "--dry-run")  # one with new weights, of this data's size
-    assert told[1].startswith("model: ViT with ")
+    printed = run_of(
+        capsys, *command[:3], "--task.model", "vit", "--dry-run"
+    )  # one with new weights, of this data's size
+    assert printed[1].startswith("model: ViT with ")
 
 
 def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,9 +121,9 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved((model, kind, {**settings, "vocab_size": size + 1, "pad_token_id": None}), gpt2)
     text.write_text("\n\n".join(f"the cat number {n} sat on the good cat" for n in range(40)))
     command = ("train", "text", text, "--task.documents", "blank line", *PRETRAINED, gpt2, "--run-dir", run)
-    told = run_of(capsys, *command, "--training.epochs", 1)
-    assert f"from {gpt2}: 21 tensors" in told
-    assert not [line for line in told if "new here" in line]
+    printed = run_of(capsys, *command, "--training.epochs", 1)
+    assert f"from {gpt2}: 21 tensors" in printed
+    assert not [line for line in printed if "new here" in line]
     found = config(run)
     training, task = found["run"]["training"], found["run"]["task"]
     assert (training["learning_rate"], training["final_learning_rate"]) == (pytest.approx(2e-3), 0.0)
@@ -143,8 +145,8 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert call(capsys, "push", run, tmp_path / "given")[0] == 0
     assert call(capsys, "report", run)[0] == 0
     assert "started from" in (run / "report.html").read_text()
-    told = run_of(capsys, "train", "text", text, "--init", run, "--run-dir", more, "--training.epochs", 1)
-    assert f"from {run}: 21 tensors" in told
+    printed = run_of(capsys, "train", "text", text, "--init", run, "--run-dir", more, "--training.epochs", 1)
+    assert f"from {run}: 21 tensors" in printed
     assert config(more)["facts"]["tokenizer"] == found["facts"]["tokenizer"]
 
 
@@ -152,8 +154,8 @@ def test_hidden_tokens(bert: Path, sentences: Path, tmp_path: Path, capsys: pyte
     run, more, text = tmp_path / "run", tmp_path / "more", tmp_path / "text.txt"
     text.write_text("\n".join(f"the cat number {n} sat on the good cat" for n in range(60)))
     command = ("train", "masked", text, "--task.documents", "line", *PRETRAINED, bert, "--run-dir", run)
-    told = run_of(capsys, *command, "--training.epochs", 1)
-    assert f"from {bert}: 42 tensors" in told
+    printed = run_of(capsys, *command, "--training.epochs", 1)
+    assert f"from {bert}: 42 tensors" in printed
     found = config(run)
     assert (found["run"]["task"]["context"], found["facts"]["model"]["type"]) == (24, "BertMasked.Config")
     assert found["run"]["training"]["learning_rate"] == pytest.approx(2e-3)
@@ -167,7 +169,7 @@ def test_hidden_tokens(bert: Path, sentences: Path, tmp_path: Path, capsys: pyte
         for word in (f"--task.model.stack.{name.replace('_', '-')}", stack[name])
     ]
     learnt = ("--task.tokens.file", run / "tokenizer.json", "--task.context", 24, "--training.epochs", 1)
-    told = run_of(
+    printed = run_of(
         capsys,
         "train",
         "sentences",
@@ -181,10 +183,10 @@ def test_hidden_tokens(bert: Path, sentences: Path, tmp_path: Path, capsys: pyte
         "--run-dir",
         more,
     )
-    assert any(line.startswith(f"from {run}: 37 tensors") for line in told), told
+    assert any(line.startswith(f"from {run}: 37 tensors") for line in printed), printed
 
 
-def test_mistakes_are_told(vit: Path, bert: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_refused(vit: Path, bert: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, command = images.parent, ("train", "images", str(images), "--run-dir", str(images.parent / "run"))
     begun = (*command, "--task.model", "pretrained")
     check_refused(capsys, folder, "--task.model.checkpoint is empty; pass a folder with config.json", *begun)

@@ -77,16 +77,16 @@ def test_the_card_says_what_it_is(run: Path) -> None:
     assert "- images" in front
     assert "metrics:\n- accuracy" in front
     command = "fredholm train images shapes --run-dir run --task.patch-size 4"
-    for told in ("`shapes`", "| validation | accuracy ", "95 % interval (Wilson)", command):
-        assert told in body
+    for expected in ("`shapes`", "| validation | accuracy ", "95 % interval (Wilson)", command):
+        assert expected in body
     assert "| machine | " in body
     assert 'fredholm.from_pretrained("' in body
 
 
 def test_no_path_of_this_machine_leaves_it(run: Path) -> None:
     for file in (run / "saved").iterdir():
-        told = file.read_bytes().replace(str(run / "saved").encode(), b"")  # where the card was asked to say it lies
-        assert str(run).encode() not in told, file
+        found = file.read_bytes().replace(str(run / "saved").encode(), b"")  # where the card was asked to say it lies
+        assert str(run).encode() not in found, file
     assert json.loads((run / "saved" / "config.json").read_text())["run"]["task"]["data"] == "shapes"
 
 
@@ -136,11 +136,11 @@ def test_a_mistyped_path_asks_no_hub(
     command, *others = words
     if command == "export":
         pytest.importorskip("onnxscript")
-    told = "runs/x is no folder; expected a run folder (a repository of the hub is written hf://runs/x)"
-    check_refused(capsys, tmp_path, told, command, "runs/x", *others)
+    message = "runs/x is no folder; expected a run folder (a repository of the hub is written hf://runs/x)"
+    check_refused(capsys, tmp_path, message, command, "runs/x", *others)
     check_refused(capsys, tmp_path, "runs/x/y is no folder; expected a run folder", command, "runs/x/y", *others)
-    told = "gpt2 is no folder; expected a run folder (a repository of the hub is written hf://openai-community/gpt2)"
-    check_refused(capsys, tmp_path, told, command, "gpt2", *others)
+    message = "gpt2 is no folder; expected a run folder (a repository of the hub is written hf://openai-community/gpt2)"
+    check_refused(capsys, tmp_path, message, command, "gpt2", *others)
 
 
 def test_what_is_pushed_to_the_hub_and_read_from_it(
@@ -155,9 +155,9 @@ def test_what_is_pushed_to_the_hub_and_read_from_it(
     assert call(capsys, "push", run / "run", "hf://owner/shapes") == (0, f"{tmp_path / 'owner' / 'shapes'}\n", "")
     assert 'fredholm.from_pretrained("hf://owner/shapes")' in (tmp_path / "owner" / "shapes" / "README.md").read_text()
     pictures = run / "shapes" / "a"
-    told = call(capsys, "predict", run / "run", pictures)
-    assert told[0] == 0
-    assert call(capsys, "predict", "hf://owner/shapes", pictures) == told
+    printed = call(capsys, "predict", run / "run", pictures)
+    assert printed[0] == 0
+    assert call(capsys, "predict", "hf://owner/shapes", pictures) == printed
     check_refused(capsys, tmp_path, "--report has no folder to write into", "evaluate", "hf://owner/shapes", "--report")
 
 
@@ -229,9 +229,9 @@ def test_weights_that_are_not_finite(name: str, run: Path, tmp_path: Path, capsy
         del content["sha256"]
         content["files"][file.name] = listed(data)
         listing.write_bytes(seal(content))
-    told = f"{folder}: head.bias holds NaN or infinite numbers; expected finite weights"
-    check_refused(capsys, tmp_path, told, "predict", str(folder), str(run / "shapes" / "a"))
-    check_refused(capsys, tmp_path, told, "evaluate", str(folder), "--task", f"data={run / 'shapes'}")
-    check_refused(capsys, tmp_path, told, "push", str(folder), str(tmp_path / "to"))
-    with refused(ValueError, told):
+    message = f"{folder}: head.bias holds NaN or infinite numbers; expected finite weights"
+    check_refused(capsys, tmp_path, message, "predict", str(folder), str(run / "shapes" / "a"))
+    check_refused(capsys, tmp_path, message, "evaluate", str(folder), "--task", f"data={run / 'shapes'}")
+    check_refused(capsys, tmp_path, message, "push", str(folder), str(tmp_path / "to"))
+    with refused(ValueError, message):
         fredholm.from_pretrained(folder)

@@ -69,8 +69,8 @@ def test_predict_tells_every_class_of_every_row(folder: Path, capsys: pytest.Cap
     assert list(found[0]) == ["file", "line", "class", "probability", "probability of 0", "probability of 1"]
     assert [row["line"] for row in found[:4]] == [1, 2, 2, 3]
     code, out, _ = call(capsys, "predict", folder / "run", folder / "new.jsonl")
-    told = [str(folder / "new.jsonl"), "1", found[0]["class"], f"{found[0]['probability']:.4f}"]
-    assert out.splitlines()[1].split("\t") == told
+    predicted = [str(folder / "new.jsonl"), "1", found[0]["class"], f"{found[0]['probability']:.4f}"]
+    assert out.splitlines()[1].split("\t") == predicted
 
 
 def test_numbers_of_pairs_without_a_header(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,8 +49,8 @@ def test_images_of_other_classes_channels_and_size(tmp_path: Path, capsys: pytes
     first, second = tmp_path / "first", tmp_path / "second"
     train(capsys, "images", old, first, *SMALL, "--task.patch-size", "3", "--task.model.kernel", "attention", *stem)
     still = ("--training.learning-rate", "1e-20", "--training.final-learning-rate", "0", "--training.weight-decay", "0")
-    told = train(capsys, "images", new, second, "--init", str(first), *still)
-    assert told == [
+    printed = train(capsys, "images", new, second, "--init", str(first), *still)
+    assert printed == [
         f"from {first}: {len(weights(first))} tensors",
         "  head.weight, head.bias: as there: dog, cat; new: mouse; left there: bird",
         "  resampled: encoder.patch_embedding.weight",
@@ -62,10 +62,10 @@ def test_images_of_other_classes_channels_and_size(tmp_path: Path, capsys: pytes
     torch.testing.assert_close(after[[0, 2]], before[[2, 0]])
     # what the user says stands, and says itself what it costs
     more = ("--task.patch-size", "6", "--task.model.depth", "2")
-    told = train(capsys, "images", new, tmp_path / "third", "--init", str(first), *more)
-    assert told[2].startswith("  resampled: encoder.patch_embedding.weight")
-    assert told[3].startswith("  new here: blocks.1.")
-    assert (settings(tmp_path / "third")["task"]["image_size"], told[4:]) == ([12, 6], [])
+    printed = train(capsys, "images", new, tmp_path / "third", "--init", str(first), *more)
+    assert printed[2].startswith("  resampled: encoder.patch_embedding.weight")
+    assert printed[3].startswith("  new here: blocks.1.")
+    assert (settings(tmp_path / "third")["task"]["image_size"], printed[4:]) == ([12, 6], [])
     assert settings(tmp_path / "third")["training"]["learning_rate"] == pytest.approx(0.3 * 2e-3)
 
 
@@ -73,8 +73,8 @@ def test_as_many_other_classes_are_new(tmp_path: Path, capsys: pytest.CaptureFix
     old = write_images(tmp_path / "old.npz", (6, 6), ("cat", "dog"))
     new = write_images(tmp_path / "new.npz", (6, 6), ("oak", "fir"))
     train(capsys, "images", old, tmp_path / "first", *SMALL, "--task.patch-size", "3")
-    told = train(capsys, "images", new, tmp_path / "second", "--init", str(tmp_path / "first"))
-    assert told[1:] == ["  head.weight, head.bias: new: oak, fir; left there: cat, dog"]
+    printed = train(capsys, "images", new, tmp_path / "second", "--init", str(tmp_path / "first"))
+    assert printed[1:] == ["  head.weight, head.bias: new: oak, fir; left there: cat, dog"]
 
 
 def test_text_of_other_tokens_and_a_longer_context(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,13 +83,13 @@ def test_text_of_other_tokens_and_a_longer_context(tmp_path: Path, capsys: pytes
     (tmp_path / "new.txt").write_text("the dog ran in the fog, and the frog ran too\n" * 40)
     given = ("--task.model.positions", "learned", "--task.vocab-size", "262", "--task.context", "8")
     train(capsys, "text", tmp_path / "old.txt", tmp_path / "first", *SMALL, *given)
-    told = train(capsys, "text", tmp_path / "new.txt", tmp_path / "second", "--init", str(tmp_path / "first"))
+    printed = train(capsys, "text", tmp_path / "new.txt", tmp_path / "second", "--init", str(tmp_path / "first"))
     assert settings(tmp_path / "second")["task"]["context"] == 8
-    assert told[1].startswith("  tokens.weight: as there: ")
-    assert told[2:] == []
+    assert printed[1].startswith("  tokens.weight: as there: ")
+    assert printed[2:] == []
     longer = ("--init", str(tmp_path / "first"), "--task.context", "10")
-    told = train(capsys, "text", tmp_path / "old.txt", tmp_path / "third", *longer)
-    assert told[1:] == [
+    printed = train(capsys, "text", tmp_path / "old.txt", tmp_path / "third", *longer)
+    assert printed[1:] == [
         "  positions.weight: as there: place 0, place 1, place 2, place 3, place 4, place 5, ... (8); "
         "new: place 8, place 9"
     ]
@@ -109,10 +109,10 @@ def test_series_of_other_channels_and_length(tmp_path: Path, capsys: pytest.Capt
     )
     sizes = ("--task.model", "itnet-series", "--task.model.stack.embed-dim", "8", "--task.model.stack.depth", "1")
     train(capsys, "series", old, tmp_path / "first", *sizes, "--task.valid-fraction", "0.2")
-    told = train(
+    found = train(
         capsys, "series", new, tmp_path / "second", "--init", str(tmp_path / "first"), "--task.valid-fraction", "0.2"
     )
-    assert told[1:] == ["  encoder.embedding.weight: as there: x; new: z, w; left there: y"]
+    assert found[1:] == ["  encoder.embedding.weight: as there: x; new: z, w; left there: y"]
     assert settings(tmp_path / "second")["task"]["model"] == settings(tmp_path / "first")["task"]["model"]
     fitted = tmp_path / "fitted"
     assert cli.main(["train", "series", str(old), "--run-dir", str(fitted), "--training.no-tensorboard"]) == 0
@@ -133,8 +133,8 @@ def test_points_of_other_features(tmp_path: Path, capsys: pytest.CaptureFixture[
         for name, size, channels in (("old", 9, ("a", "b")), ("new", 12, ("b", "c")))
     )
     train(capsys, "points", old, tmp_path / "first", *SMALL, "--task.num-neighbours", "3")
-    told = train(capsys, "points", new, tmp_path / "second", "--init", str(tmp_path / "first"))
-    assert told[1:] == [
+    printed = train(capsys, "points", new, tmp_path / "second", "--init", str(tmp_path / "first"))
+    assert printed[1:] == [
         "  encoder.feature_embedding.weight: as there: b; new: c; left there: a",
         "  encoder.local.0.weight: as there: x to a neighbour, y to a neighbour, z to a neighbour, distance of a "
         "neighbour, b, neighbour's b; new: c, neighbour's c; left there: a, neighbour's a",
@@ -149,9 +149,9 @@ def test_graphs_with_other_numbers_of_each_node(tmp_path: Path, capsys: pytest.C
     sizes = ("--task.model", "graph-stack", *stack, "4", "--task.inputs.num-walks", "2")
     train(capsys, "graphs", data, tmp_path / "first", *sizes)
     start = ("--init", str(tmp_path / "first"))
-    told = train(capsys, "graphs", data, tmp_path / "second", *start)
-    assert told[1:] == []
+    printed = train(capsys, "graphs", data, tmp_path / "second", *start)
+    assert printed[1:] == []
     assert settings(tmp_path / "second")["task"]["inputs"]["num_walks"] == 2
-    told = train(capsys, "graphs", data, tmp_path / "third", *start, "--task.inputs.num-walks", "3")
-    assert told[1].startswith("  encoder.embedding.weight: as there: ")
-    assert told[1].endswith("; new: back after 4 steps")
+    printed = train(capsys, "graphs", data, tmp_path / "third", *start, "--task.inputs.num-walks", "3")
+    assert printed[1].startswith("  encoder.embedding.weight: as there: ")
+    assert printed[1].endswith("; new: back after 4 steps")

@@ -88,7 +88,7 @@ def test_what_is_printed_is_the_prompt_and_what_follows(folder: Path, capsys: py
     assert (code, out) == (0, "\n---\n".join("the" + text["text"] for text in texts) + "\n")
 
 
-def test_what_stops_a_text_at_its_last_token_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_stops_a_text_at_its_last_token_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [folder / "run", "--prompt", "the", "--temperature", "0"]
     (text,) = generated(capsys, *arguments, "--max-tokens", "1")
     (stopped,) = generated(capsys, *arguments, "--max-tokens", "1", "--stop", text["text"])
@@ -190,7 +190,7 @@ def test_a_model_and_its_kernel_are_chosen_by_name(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         (("--task.model", "gpt3"), "--task.model is 'gpt3'; expected one of aether, ckcnntext, gpt2, itnet"),
         (
@@ -204,6 +204,6 @@ def test_a_model_and_its_kernel_are_chosen_by_name(tmp_path: Path, capsys: pytes
     ],
 )
 def test_a_kind_that_is_none_is_one_line(
-    option: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check_refused(capsys, tmp_path, told, "train", "text", str(tmp_path / "cats.txt"), *option)
+    check_refused(capsys, tmp_path, message, "train", "text", str(tmp_path / "cats.txt"), *option)

@@ -49,11 +49,11 @@ def test_weights_are_then_chosen_by_the_loss_and_kernels_are_not_compared(
     losses = {line["step"]: line["loss"] for line in log if line["kind"] == "valid"}
     assert len(losses) == 3
     assert f"averaged weights of step {min(losses, key=losses.__getitem__)}" in out
-    told = (
+    message = (
         f"{folder / 'images.npz'}: kernels are compared by auroc, which is undefined (it needs examples of two classes)"
     )
     words = ["compare", "images", str(folder / "images.npz"), "--folder", str(folder / "compared"), *options[:2]]
-    check_refused(capsys, folder, told, *words, "--kernels", "mlp", "attention")
+    check_refused(capsys, folder, message, *words, "--kernels", "mlp", "attention")
 
 
 def test_a_model_that_is_computed_at_once_needs_nothing_to_be_held_out(

@@ -37,7 +37,7 @@ def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_missing_or_old_python_is_told(checkout: Path) -> None:
+def test_a_missing_or_old_python_is_reported(checkout: Path) -> None:
     program(checkout / "tools/old-python", f'exec "{sys.executable}" -c "import sys; sys.version_info = (3, 10); $2"')
     for name in ("no-such-python", "old-python"):
         done = make(checkout, "demo", f"PYTHON={name}")
@@ -46,7 +46,7 @@ def test_a_missing_or_old_python_is_told(checkout: Path) -> None:
         assert not (checkout / ".venv").exists()
 
 
-def test_a_python_without_venv_is_told(checkout: Path) -> None:
+def test_a_python_without_venv_is_reported(checkout: Path) -> None:
     program(checkout / "tools/bare-python", 'case "$2" in *ensurepip*) exit 1;; esac')
     done = make(checkout, "test", "PYTHON=bare-python")
     assert done.returncode != 0

@@ -14,18 +14,18 @@ CONFIG = Run.Config(task=ImageLearning.Config(), training=TrainingConfig(epochs=
 
 
 def test_settings_become_options() -> None:
-    told = {
+    found = {
         "pass image_size, the height and width": "pass --task.image-size, the height and width",
         "test_fraction=0.3 has no effect; leave it.": "--task.test-fraction 0.3 has no effect; leave it.",
         "try a lower learning_rate.": "try a lower --training.learning-rate.",
         "embed_dim is 3, and image_size None": "--task.model.embed-dim is 3, and --task.image-size None",
     }
-    for text, expected in told.items():
+    for text, expected in found.items():
         assert with_option_names(text, CONFIG) == expected
 
 
 def test_values_stand_as_they_are_typed() -> None:
-    told = {
+    found = {
         "pool='mean' is": "--task.model.pool mean is",
         "init='/a b/c' is": "--init '/a b/c' is",
         "image_size=(64, 32) is": "--task.image-size 64 32 is",
@@ -40,7 +40,7 @@ def test_values_stand_as_they_are_typed() -> None:
         "name it (image_size=), or": "name it (--task.image-size), or",
         "size=4 of it": "size=4 of it",
     }
-    for text, expected in told.items():
+    for text, expected in found.items():
         assert with_option_names(text, CONFIG) == expected
     pairs = {
         "image_size=(64, 32), or": "--task image-size=64,32, or",
@@ -74,7 +74,7 @@ def test_names_of_files_and_arrays_and_other_words_stay() -> None:
 
 
 def test_a_part_that_cannot_be_made_is_told_by_its_options() -> None:
-    told = {
+    found = {
         "Error parsing run.training: epochs is -1; expected at least 0; see fredholm": (
             "--training.epochs is -1; expected at least 0; see fredholm"
         ),
@@ -89,7 +89,7 @@ def test_a_part_that_cannot_be_made_is_told_by_its_options() -> None:
         "models.ITNet: num_heads=3 is too much": "--task.model.num-heads 3 is too much",
         "models.ITNet: no num_heads": "models.ITNet: no --task.model.num-heads",
     }
-    for text, expected in told.items():
+    for text, expected in found.items():
         assert with_option_names(text, CONFIG) == expected
 
 
@@ -101,8 +101,8 @@ def refusals(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str
         for wrong in (-1, 0, 1.5, "nonsense", 10**6, True):
             if isinstance(wrong, str) and not isinstance(value, str):
                 continue  # the parser says itself what it expects
-            if (told := _refusal(config, where, wrong)) is not None:
-                yield f"--{'.'.join(where)}".replace("_", "-"), told
+            if (found := _refusal(config, where, wrong)) is not None:
+                yield f"--{'.'.join(where)}".replace("_", "-"), found
         if dataclasses.is_dataclass(value):
             yield from refusals(config, where)
 
@@ -130,8 +130,8 @@ def test_refusals_of_settings_name_options(task: type[Task]) -> None:
     found = list(refusals(config))
     assert len(found) > 20
     for option, text in found:
-        told = with_option_names(text, config)
-        left = names & set(re.findall(r"(?<![\w'\"./-])[a-z]+(?:_[a-z0-9]+)+", told))
-        assert not left, told
-        assert option in told, told
-        assert "Error parsing" not in told
+        got = with_option_names(text, config)
+        left = names & set(re.findall(r"(?<![\w'\"./-])[a-z]+(?:_[a-z0-9]+)+", got))
+        assert not left, got
+        assert option in got, got
+        assert "Error parsing" not in got

@@ -32,7 +32,7 @@ def test_relevance_of_one_query_of_all_and_of_a_rollout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "options", "told"),
+    ("weights", "options", "message"),
     [
         (torch.rand(2, 3, 5, 5), {}, ["N >= 2 x 3", "(2, 3, 5, 5)"]),
         (torch.rand(7, 7), {}, ["(7, 7)"]),
@@ -40,8 +40,8 @@ def test_relevance_of_one_query_of_all_and_of_a_rollout() -> None:
         (torch.full((1, 7, 7), float("nan")), {}, ["NaN"]),
     ],
 )
-def test_weights_without_a_map(weights: Tensor, options: dict[str, Any], told: list[str]) -> None:
-    with refused(ValueError, *told):
+def test_weights_without_a_map(weights: Tensor, options: dict[str, Any], message: list[str]) -> None:
+    with refused(ValueError, *message):
         analysis.patch_relevance(weights, (2, 3), **options)
 
 
@@ -102,7 +102,7 @@ def test_what_a_patch_becomes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"order": "first"}, ["order is one of ('morf', 'lerf')", "got 'first'"]),
         ({"fill": "noise"}, ["fill is one of", "got 'noise'"]),
@@ -113,9 +113,9 @@ def test_what_a_patch_becomes() -> None:
         ({"confidence": lambda images: images.sum((1, 2, 3)) / 0}, ["2 finite values"]),
     ],
 )
-def test_curves_that_cannot_be(options: dict[str, Any], told: list[str]) -> None:
+def test_curves_that_cannot_be(options: dict[str, Any], message: list[str]) -> None:
     given = {"confidence": brightness, "images": torch.rand(2, 1, 4, 6), "relevance": torch.rand(2, 2, 3)} | options
-    with refused(ValueError, *told):
+    with refused(ValueError, *message):
         analysis.degradation_curve(**given)
 
 

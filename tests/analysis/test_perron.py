@@ -58,7 +58,7 @@ def test_reducible_matrices_are_refused_unless_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("A", "told"),
+    ("A", "message"),
     [
         (torch.zeros(2, 2), ["all weights are 0"]),
         (torch.tensor([[1.0, -1.0], [1.0, 1.0]]), ["must be >= 0", "-1"]),
@@ -66,8 +66,8 @@ def test_reducible_matrices_are_refused_unless_allowed() -> None:
         (torch.ones(2, 3), ["(..., N, N)", "(2, 3)"]),
     ],
 )
-def test_matrices_without_a_vector(A: Tensor, told: list[str]) -> None:
-    with refused(ValueError, *told):
+def test_matrices_without_a_vector(A: Tensor, message: list[str]) -> None:
+    with refused(ValueError, *message):
         analysis.perron_vector(A)
 
 
@@ -86,15 +86,15 @@ def test_a_tolerance_that_is_not_met() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"tolerance": 0.0}, ["tolerance > 0", "got 0.0"]),
         ({"max_iterations": 0}, ["max_iterations >= 1", ", 0"]),
         ({"start": torch.tensor([1.0, 0.0])}, ["start must be > 0"]),
     ],
 )
-def test_bad_settings(settings: dict, told: list[str]) -> None:
-    with refused(ValueError, *told):
+def test_bad_settings(settings: dict, message: list[str]) -> None:
+    with refused(ValueError, *message):
         analysis.perron_vector(torch.ones(2, 2), **settings)
 
 

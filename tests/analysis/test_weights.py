@@ -76,14 +76,14 @@ def test_weights_at_other_queries_and_their_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "told"),
+    ("kernel", "message"),
     [
         (kernels.MLP(8, 2), ["MLP is not one number"]),
         (Attention(8, 2) + kernels.MLP(8, 2), ["Sum is not one number", "of its terms"]),
     ],
 )
-def test_kernels_without_weights(kernel: Kernel, told: list[str]) -> None:
-    with refused(TypeError, *told):
+def test_kernels_without_weights(kernel: Kernel, message: list[str]) -> None:
+    with refused(TypeError, *message):
         analysis.attention_weights(kernel, torch.randn(1, 4, 8))
 
 

@@ -34,7 +34,7 @@ def test_the_list_names_every_benchmark_with_its_purpose(capsys):
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_without_a_name_the_usage_is_told(capsys):
+def test_without_a_name_the_usage_is_reported(capsys):
     assert main([]) == 2
     assert "usage: python -m benchmarks" in capsys.readouterr().out
 
@@ -43,13 +43,13 @@ def test_without_a_name_the_usage_is_told(capsys):
 def test_every_benchmark_has_the_common_options(name, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([name, "--help"])
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for option in ("--json", "--device", "--quick", "--seed", "--rounds", "--budget-s", "--threads"):
-        assert option in told
+        assert option in printed
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "message"),
     [
         (["scann"], "no benchmark 'scann'"),
         (["scan", "--device", "cuda:99"], "PyTorch sees"),
@@ -58,11 +58,11 @@ def test_every_benchmark_has_the_common_options(name, capsys):
         (["roofline", "--points", "50"], "points must be a square number; got 50"),
     ],
 )
-def test_a_mistake_is_one_line(argv, told, capsys):
+def test_a_mistake_is_one_line(argv, message, capsys):
     assert main(argv) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
-    assert told in error
+    assert message in error
     assert error.count("\n") == 1
 
 

@@ -28,7 +28,7 @@ def test_the_list_names_every_run_with_its_task(capsys: pytest.CaptureFixture[st
     assert {first.task for first in FIRST_RUNS} == {task.command for task in TASKS}
 
 
-def test_an_unknown_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["packages"]) == 2
     assert "no first run 'packages'" in capsys.readouterr().err
 
@@ -51,9 +51,9 @@ def test_a_row_says_what_the_command_and_its_peers_reached(tmp_path: Path) -> No
     assert 0 <= row.ours <= 1
     assert row.parameters > 50
     assert row.megabytes > 0
-    told = table([row]).splitlines()[-1]
-    assert told.startswith("| `fredholm train sentences 7.csv`: few words | 32 + 0 + 8 | accuracy, test | **")
-    assert "commonest 50.0 %" in told
+    found = table([row]).splitlines()[-1]
+    assert found.startswith("| `fredholm train sentences 7.csv`: few words | 32 + 0 + 8 | accuracy, test | **")
+    assert "commonest 50.0 %" in found
     write_json(tmp_path / "rows.json", [row])
     saved = json.loads((tmp_path / "rows.json").read_text())[0]
     assert Row(**{**saved, "examples": tuple(saved["examples"])}).ours == row.ours

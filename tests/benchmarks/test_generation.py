@@ -47,6 +47,6 @@ def test_both_sides_have_the_same_model(name):
     assert all(map(torch.equal, one.parameters(), other.parameters()))
 
 
-def test_an_unknown_model_is_told():
+def test_an_unknown_model_is_refused():
     with refused(ValueError, "no language model 'GPT5'", "GPT2"):
         Config(models=("GPT5",)).sized()

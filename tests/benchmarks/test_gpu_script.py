@@ -99,21 +99,21 @@ def test_every_benchmark_gets_the_device_a_report_and_quick(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("script", "options", "told"),
+    ("script", "options", "expected"),
     [("echo torch tyro", [], "lacks torch tyro; install them"), ("", ["--gpu"], "no option --gpu")],
 )
-def test_mistakes_are_told(tmp_path: Path, script: str, options: list[str], told: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, script: str, options: list[str], expected: str) -> None:
     done = gpu(program(tmp_path / "stand-in", script), "--out", str(tmp_path / "out"), *options)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
-def test_a_python_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_python_that_is_not_there_is_reported(tmp_path: Path) -> None:
     done = gpu(tmp_path / "nowhere", "--out", str(tmp_path / "out"))
     assert done.returncode == 2
     assert "there is no such python" in done.stderr
 
 
-def test_nothing_to_gather_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_gather_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tmp_path, tmp_path) == 2
     assert "neither steps nor reports" in capsys.readouterr().err

@@ -165,12 +165,14 @@ def test_notes_tell_the_share_of_time_and_memory():
     def row(case: str, seconds: float, megabytes: float, peer: str | None = None, peer_s: float | None = None) -> Row:
         return Row(case=case, n=7, direction=DIRECTIONS[1], ours_s=seconds, peer=peer, peer_s=peer_s, peak_mb=megabytes)
 
-    told = list(BENCHMARK.notes([row(ATTENTION, 3.0, 20, "GATConv", 4.0), row("GATConv", 4.0, 50)]))
-    assert told == ["graph attention beside GATConv, forward+backward, n=7: 0.75 of its time, 0.40 of its peak memory"]
+    advice = list(BENCHMARK.notes([row(ATTENTION, 3.0, 20, "GATConv", 4.0), row("GATConv", 4.0, 50)]))
+    assert advice == [
+        "graph attention beside GATConv, forward+backward, n=7: 0.75 of its time, 0.40 of its peak memory"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"sizes": ()}, "sizes must be one or more numbers of nodes, each at least 2; got ()"),
         ({"sizes": (10, 1)}, "sizes must be one or more numbers of nodes, each at least 2; got (10, 1)"),
@@ -178,6 +180,6 @@ def test_notes_tell_the_share_of_time_and_memory():
         ({"channels": 6}, "channels must be a multiple of the 4 heads; got 6"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(wrong, told):
-    with refused(ValueError, told):
+def test_what_cannot_be_measured_is_refused(wrong, message):
+    with refused(ValueError, message):
         dataclasses.replace(TINY, **wrong).checked()

@@ -190,10 +190,10 @@ def test_on_a_gpu_a_step_goes_first_itself_and_nothing_is_built_at_another_size(
 
 
 @pytest.mark.parametrize(
-    ("device", "told"), [("nonsense", "got 'nonsense'"), ("mps", "got 'mps'"), ("cuda:99", "PyTorch sees")]
+    ("device", "message"), [("nonsense", "got 'nonsense'"), ("mps", "got 'mps'"), ("cuda:99", "PyTorch sees")]
 )
-def test_a_device_that_is_not_there_is_told(device, told):
-    with refused(ValueError, "device", told):
+def test_a_device_that_is_not_there_is_refused(device, message):
+    with refused(ValueError, "device", message):
         _ = Options(device=device).torch_device
 
 

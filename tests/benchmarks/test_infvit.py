@@ -114,12 +114,12 @@ def test_expectations_grow_with_the_patches_or_their_square():
         Row(case=name, n=n, direction="forward", ours_s=2.0, peak_mb=500.0)
         for name, n in ((LINEAR, 10), (LINEAR, 20), (LINEAR, 40), (PLAIN, 10), ("factorised", 20))
     ]
-    told = list(notes(rows))
-    assert told[0] == f"{PLAIN}: left out from n = 20 on, where at most 8 s and 2 GB were to be expected by n = 10"
-    assert told[1].startswith("factorised: left out from n = 40 on, where at most 4 s and 1 GB")
+    advice = list(notes(rows))
+    assert advice[0] == f"{PLAIN}: left out from n = 20 on, where at most 8 s and 2 GB were to be expected by n = 10"
+    assert advice[1].startswith("factorised: left out from n = 40 on, where at most 4 s and 1 GB")
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_refused():
     with refused(ValueError, "no case 'quadratic'", "linear, factorised"):
         Config(cases=("quadratic",)).sized()
     for sides in ((224, 100), (512, 224), (224, 230), (8,)):

@@ -149,21 +149,21 @@ def test_both_sides_go_another_way(monkeypatch, traced):
 
 def test_a_graph_is_replayed_from_what_the_step_was_captured_in(monkeypatch):
     """The order of what `captured` asks of CUDA, by a stand-in: there is no GPU here."""
-    told = []
+    found = []
 
     class Graph:
         def replay(self):
-            told.append("replay")
+            found.append("replay")
 
     class Stream:
         def wait_stream(self, other):
-            told.append("wait")
+            found.append("wait")
 
     @contextlib.contextmanager
     def entered(name):
-        told.append(name)
+        found.append(name)
         yield
-        told.append(f"end of {name}")
+        found.append(f"end of {name}")
 
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
@@ -171,12 +171,12 @@ def test_a_graph_is_replayed_from_what_the_step_was_captured_in(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda _: entered("capture"))
     results = (torch.ones(1),)
-    step = captured(lambda: told.append("step") or results)
-    assert told == ["wait", "beside", *["step"] * 3, "end of beside", "wait", "capture", "step", "end of capture"]
+    step = captured(lambda: found.append("step") or results)
+    assert found == ["wait", "beside", *["step"] * 3, "end of beside", "wait", "capture", "step", "end of capture"]
     assert step() is results
-    assert told[-1] == "replay"
+    assert found[-1] == "replay"
 
 
-def test_an_unknown_case_is_told():
+def test_an_unknown_case_is_refused():
     with refused(ValueError, "no case 'low rank 3'", "low rank 32, Monte Carlo 128"):
         Config(cases=("low rank 3",)).sized()

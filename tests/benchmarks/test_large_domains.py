@@ -101,7 +101,7 @@ def test_what_would_take_too_long_by_the_size_before_is_left_out(monkeypatch, in
     assert before[LOW_RANK, "forward"][0] == 25
 
 
-def test_an_unknown_case_is_told():
+def test_an_unknown_case_is_refused():
     with refused(ValueError, "no case 'nystrom'", "low rank"):
         Config(cases=("nystrom",)).sized()
 

@@ -20,8 +20,8 @@ def test_a_quick_run_has_every_row():
         peers = {row.peer for row in rows if row.case == ours}
         assert peers >= {benchmark.LINEAR_ATTENTION, benchmark.SOFTMAX, benchmark.PLAIN}
     assert {row.n for row in rows} == {config.points, *config.own_points}
-    told = list(benchmark.BENCHMARK.notes(rows))
-    assert any("times the time of linear infinite attention" in line for line in told)
+    advice = list(benchmark.BENCHMARK.notes(rows))
+    assert any("times the time of linear infinite attention" in line for line in advice)
 
 
 @pytest.mark.parametrize(("route", "named"), [(CentralPooling, "eq. 16-21"), (Woodbury, "torch.linalg.solve")])
@@ -43,10 +43,10 @@ def test_plain_attention_is_the_formula():
 def test_large_sizes_may_have_heads_and_round():
     config = dataclasses.replace(QUICK, own_heads=2, own_precision="bfloat16", own_points=(48, 64))
     rows = list(benchmark.measure(config))
-    told = f"2 heads of {QUICK.own_channels // 2} channels, bfloat16"
-    own = [row for row in rows if row.case == f"{benchmark.LINEAR}, {told}"]
+    found = f"2 heads of {QUICK.own_channels // 2} channels, bfloat16"
+    own = [row for row in rows if row.case == f"{benchmark.LINEAR}, {found}"]
     assert [(row.n, row.direction) for row in own] == [(n, way) for n in (48, 64) for way in DIRECTIONS]
-    assert any(note.startswith(f"{benchmark.FACTORISED}, {told}, n = 64, forward:") for note in benchmark.notes(rows))
+    assert any(note.startswith(f"{benchmark.FACTORISED}, {found}, n = 64, forward:") for note in benchmark.notes(rows))
 
 
 def test_bfloat16_is_autocast():

@@ -20,9 +20,9 @@ def test_a_quick_run_has_every_row():
         (f"{benchmark.SUM}, alone", None),
     }
     assert {row.n for row in rows} == {QUICK.batch, QUICK.points, *QUICK.own_points}
-    told = list(benchmark.BENCHMARK.notes(rows))
+    advice = list(benchmark.BENCHMARK.notes(rows))
     fast = next(row for row in rows if row.case == "field operator, linear" and row.direction == "forward")
-    assert f"field operator, linear, 2 at a time: {60 * 2 / fast.ours_s:,.0f} fields a minute" in told
+    assert f"field operator, linear, 2 at a time: {60 * 2 / fast.ours_s:,.0f} fields a minute" in advice
 
 
 @pytest.mark.parametrize(

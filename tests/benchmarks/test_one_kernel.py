@@ -32,7 +32,7 @@ def test_every_case_and_size_has_a_row_a_direction():
         assert row.max_rel_error <= TINY.tolerance
 
 
-@pytest.mark.parametrize(("change", "told"), [({"channels": 6}, "4 heads"), ({"batches": (0, 1)}, "at least 1")])
-def test_sizes_that_are_none_are_refused(change, told):
-    with pytest.raises(ValueError, match=told):
+@pytest.mark.parametrize(("change", "message"), [({"channels": 6}, "4 heads"), ({"batches": (0, 1)}, "at least 1")])
+def test_sizes_that_are_none_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
         Config(**change).checked()

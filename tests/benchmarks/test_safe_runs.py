@@ -70,7 +70,7 @@ def nothing_changed(*given: Any) -> Difference:
 
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
-    ("owner", "name", "other", "told"),
+    ("owner", "name", "other", "message"),
     [
         (
             checkpoint,
@@ -84,24 +84,24 @@ def nothing_changed(*given: Any) -> Difference:
     ],
 )
 def test_gate_stops_what_is_not_safe(
-    owner: Any, name: str, other: Callable[..., Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: Any, name: str, other: Callable[..., Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, other)
-    with pytest.raises(GateError, match=told):
+    with pytest.raises(GateError, match=message):
         require_safety(TINY, tmp_path)
 
 
 @pytest.mark.slow
 def test_a_second_process_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, in_fresh_process = list[str](), safe_runs.in_fresh_process
+    found, in_fresh_process = list[str](), safe_runs.in_fresh_process
 
     def noted(function: Callable[..., str], *given: Any) -> str:
-        told.append(in_fresh_process(function, *given))
-        return told[-1]
+        found.append(in_fresh_process(function, *given))
+        return found[-1]
 
     monkeypatch.setattr(safe_runs, "in_fresh_process", noted)
     require_safety(TINY, tmp_path)
-    assert f"is being trained by process {os.getpid()}" in told[0]
+    assert f"is being trained by process {os.getpid()}" in found[0]
 
 
 def test_a_part_that_is_not_called_stops_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -64,6 +64,6 @@ def test_unknown_shapes_and_cases_are_named():
     for named in ("low rank 3", "Monte Carlo 128"):
         with pytest.raises(ValueError, match=named):
             dataclasses.replace(QUICK, cases=(named,)).checked()
-    for shapes, told in ((("XL",), "XL"), ((), "none")):
-        with pytest.raises(ValueError, match=f"expected shapes among S, B; got {told}"):
+    for shapes, expected in ((("XL",), "XL"), ((), "none")):
+        with pytest.raises(ValueError, match=f"expected shapes among S, B; got {expected}"):
             dataclasses.replace(QUICK, shapes=shapes).checked()

@@ -38,16 +38,16 @@ def test_rows_in_bfloat16():
 
 
 @pytest.mark.parametrize(
-    ("precision", "factor", "told"),
+    ("precision", "factor", "message"),
     [
         ("float32", 1.001, "Yat attention against dense form"),
         ("bfloat16", 1.02, "Yat attention bf16, 2 heads against dense form in float64, n=31: error 2"),
     ],
 )
-def test_a_wrong_sum_is_not_timed(monkeypatch, precision, factor, told):
+def test_a_wrong_sum_is_not_timed(monkeypatch, precision, factor, message):
     right = ScoreTiled.compute
     monkeypatch.setattr(ScoreTiled, "compute", lambda *given: factor * right(*given))
-    with pytest.raises(GateError, match=told):
+    with pytest.raises(GateError, match=message):
         yat_attention.compare(QUICK, 2, precision)
 
 

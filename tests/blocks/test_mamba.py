@@ -106,7 +106,7 @@ def test_padding_leaves_what_exists_alone():
     assert not out[:, 5:].any()
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     with refused(ValueError, "MambaBlock", "expand", "0"):
         MambaBlock(3, 0)
     with refused(ValueError, "kernel has 5 channels", "6"):

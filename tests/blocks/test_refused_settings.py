@@ -89,14 +89,14 @@ def test_points_at_which_a_result_is_wanted() -> None:
     own = operator(residual=False)
     block, u = blocks.PostNormBlock(own, IntegralOperator(kernels.Constant(4, 4), residual=False)), torch.randn(2, 5, 4)
     torch.testing.assert_close(block(u, Sequence(5), at=torch.tensor([3])), block(u, Sequence(5))[:, 3:4])
-    for at, error, told in (
+    for at, error, message in (
         (torch.tensor([5]), ValueError, "at names points beyond 0 to 4"),
         (torch.tensor([-1]), ValueError, "at names points beyond 0 to 4"),
         (torch.tensor([1.0]), TypeError, "at must be int64 (M,) or (B, M)"),
         ([1], TypeError, "at must be int64 (M,) or (B, M), indices of points; got list"),
         (torch.zeros(3, 1, dtype=torch.int64), ValueError, "at has batch size 3 but u has 2"),
     ):
-        with refused(error, f"PostNormBlock: {told}"):
+        with refused(error, f"PostNormBlock: {message}"):
             block(u, Sequence(5), at=at)
     with pretending():  # of a GPU that would be waited for
         post_norm._check_at(torch.tensor([5]).to(DEVICE), u)

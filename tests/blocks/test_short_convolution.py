@@ -46,6 +46,6 @@ def test_is_the_filter_on_the_points_that_exist_since_the_last_reset_at_every_sp
             assert torch.equal(buffer[b], expected)
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     with refused(ValueError, "ShortConvolution", "at least 1", "0"):
         ShortConvolution(3, 0)

@@ -41,13 +41,13 @@ def request(data: Path, *kernels: str, epochs: int | None = 2, minutes: float | 
     return Request(run=run, default="not requested", kernels=kernels, seeds=(0, 1), epochs=epochs, minutes=minutes)
 
 
-def keep_a_worker(log: Path, told: Connection) -> None:
+def keep_a_worker(log: Path, expected: Connection) -> None:
     """Starts a process that waits for the jobs of a comparison, tells its number, and waits for its end."""
     forks = multiprocessing.get_context("fork")
     here, there = forks.Pipe()
     worker = forks.Process(target=workers._work, args=(there, log))
     worker.start()
-    told.send(worker.pid)
+    expected.send(worker.pid)
     worker.join()
     here.close()
 

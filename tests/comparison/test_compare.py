@@ -304,7 +304,7 @@ def test_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda data: request(data, "attention", "yat", valid_fraction=0.0), ["validation split", "valid_fraction"]),
         (lambda data: request(data, "attention", "mamba"), ["1 of these kernels can run", "mamba"]),
@@ -314,9 +314,9 @@ def test_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ids=["no validation split", "one kernel is left", "too short", "no data"],
 )
 def test_what_cannot_be_compared_leaves_nothing_behind(
-    make: Callable[[Path], Request], told: list[str], data: Path, tmp_path: Path
+    make: Callable[[Path], Request], message: list[str], data: Path, tmp_path: Path
 ) -> None:
-    with refused(ValueError, *told):
+    with refused(ValueError, *message):
         compare(make(data), tmp_path / "found", processes=1)
     assert not (tmp_path / "found").exists()
 
@@ -334,7 +334,7 @@ def test_a_class_with_one_example_can_be_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "told"),
+    ("changes", "kind", "message"),
     [
         ({"minutes": None, "epochs": None}, ValueError, "neither minutes nor epochs are given"),
         ({"minutes": "a"}, TypeError, "comparison.Request: minutes must be a number; got 'a'"),
@@ -348,8 +348,8 @@ def test_a_class_with_one_example_can_be_compared(tmp_path: Path) -> None:
         ({"default": None}, TypeError, "default is of type NoneType; expected a Run.Config, or why not, a text"),
     ],
 )
-def test_what_is_no_request(data: Path, changes: dict[str, Any], kind: type[Exception], told: str) -> None:
-    with refused(kind, told):
+def test_what_is_no_request(data: Path, changes: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with refused(kind, message):
         dataclasses.replace(request(data, "attention", "yat"), **changes)
 
 

@@ -88,10 +88,10 @@ def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_go_on(tmp_
 
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    told, tell = FORKS.Pipe(duplex=False)
+    found, tell = FORKS.Pipe(duplex=False)
     parent = FORKS.Process(target=keep_a_worker, args=(tmp_path / "log", tell))
     parent.start()
-    worker = told.recv()
+    worker = found.recv()
     wait_until((tmp_path / "log").exists)
     assert is_alive(worker)
     parent.kill()

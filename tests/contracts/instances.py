@@ -638,9 +638,9 @@ class Cell:
 
     def __str__(self) -> str:
         usual = Cell(self.kernel, self.variant)
-        told = [str(getattr(self, f.name)) for f in dataclasses.fields(self)[2:8]]
+        messages = [str(getattr(self, f.name)) for f in dataclasses.fields(self)[2:8]]
         extra = [f"{n}={getattr(self, n)}" for n in ("batch", "shape", "seed") if getattr(self, n) != getattr(usual, n)]
-        return " / ".join([self.kernel, self.variant, *told, *extra])
+        return " / ".join([self.kernel, self.variant, *messages, *extra])
 
     @classmethod
     def of(cls, kernel: str, levels: Mapping[str, Any]) -> "Cell":
@@ -1072,14 +1072,14 @@ class Expected:
         for name, value in self.values.items():
             if got[name].shape != value.shape:
                 return f"{name} has shape {tuple(got[name].shape)}, not {tuple(value.shape)}"
-        told = [
+        found = [
             f"{name} off by {error:.1e} of {size(self.values[name]):.1e}, where {self.allowed[name]:.0e} is allowed"
             for name, error in errors(got, self.values).items()
             if not error <= self.plainly_allowed(name) and not error <= self.allowed[name]
         ]
         if got["integral"][self.empty].any():
-            told.append(NOT_ZERO)
-        return "; ".join(told)
+            found.append(NOT_ZERO)
+        return "; ".join(found)
 
 
 def size(t: Tensor) -> float:
@@ -1119,11 +1119,11 @@ def disagreements(cell: Cell, exercised: Counter[str] | None = None, only: str |
             continue
         if exercised is not None:
             exercised[name] += 1
-        told = right.missed_by(compute)
-        if told == NOT_ZERO and name.startswith(ZERO_TO_ROUNDING):
+        found = right.missed_by(compute)
+        if found == NOT_ZERO and name.startswith(ZERO_TO_ROUNDING):
             continue
-        if told and not (told.startswith("ValueError") and case.at == "equal"):  # may be refused late
-            wrong.append(Wrong(cell, name, told))
+        if found and not (found.startswith("ValueError") and case.at == "equal"):  # may be refused late
+            wrong.append(Wrong(cell, name, found))
     return wrong
 
 

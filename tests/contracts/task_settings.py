@@ -949,7 +949,7 @@ def _cloud_augmentation() -> Subject:
 
 
 def _points(folder: Path) -> Subject:
-    meshes, own, told, whole, numbers = (
+    meshes, own, found, whole, numbers = (
         folder / name for name in ("meshes", "own.npz", "told.npz", "whole.npz", "numbers.npz")
     )
     drawn = np.random.default_rng(0)
@@ -963,7 +963,7 @@ def _points(folder: Path) -> Subject:
     of_two = {"x_train": x[:12], "y_train": y[:12], "x_test": x[12:], "y_test": y[12:]}
     np.savez(own, **of_two)
     np.savez(whole, **of_two, x_valid=x[:4], y_valid=y[:4])
-    np.savez(told, x=x, y=y, labels=drawn.integers(0, 3, (18, 9)))
+    np.savez(found, x=x, y=y, labels=drawn.integers(0, 3, (18, 9)))
     np.savez(numbers, x=x, targets=drawn.normal(size=(18, 2)))
     np.savez(folder / "asked.npz", x=x[:2])
     kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
@@ -1002,7 +1002,7 @@ def _points(folder: Path) -> Subject:
             "all points": {"num_points": None},
             "a split of its own": {"data": str(own), "num_samples": NUM_SAMPLES},
             "a validation split of its own": {"data": str(whole), "num_samples": NUM_SAMPLES},
-            "points are told": {"data": str(told), "num_samples": NUM_SAMPLES},
+            "points are told": {"data": str(found), "num_samples": NUM_SAMPLES},
             "numbers are told": {"data": str(numbers), "num_samples": NUM_SAMPLES},
         },
     )

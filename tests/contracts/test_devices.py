@@ -55,8 +55,8 @@ def wrong_on_the_device(cell: Cell, times: FirstTimes | None = None) -> list[Wro
         return []
     right = Expected(case, PRECISIONS[cell.precision].scale)
     # numbers are compared on the CPU, where they are
-    told = {name: got if isinstance(got, str) else right.wrong_with(got) for name, got in answers.items()}
-    return [Wrong(cell, name, what) for name, what in told.items() if what]
+    predicted = {name: got if isinstance(got, str) else right.wrong_with(got) for name, got in answers.items()}
+    return [Wrong(cell, name, what) for name, what in predicted.items() if what]
 
 
 def wrong_in(cells: Iterable[Cell], times: FirstTimes | None = None) -> list[str]:

@@ -217,8 +217,8 @@ def test_other_data_are_refused_by_name(
                 begun.restore()
             other = file.with_name(f"z{file.name}")
             file.rename(other)
-            told = begun.refusal()
-            assert f"1 file renamed ({begun.name(file)} to {begun.name(other)})" in told or "removed" in told
+            found = begun.refusal()
+            assert f"1 file renamed ({begun.name(file)} to {begun.name(other)})" in found or "removed" in found
             begun.restore()
             file.unlink()
             assert f"1 file removed ({begun.name(file)})" in begun.refusal()

@@ -140,11 +140,11 @@ def test_formats_agree_and_probabilities_sum_to_one(
     assert len({row["file"] for row in rows}) >= 2
     assert rows[0]["file"] < rows[-1]["file"] or "deep" in rows[0]["file"]
     for row in rows:
-        told = {name: value for name, value in row.items() if name.startswith("probability of ")}
-        assert bool(told) == tells_class
-        if told:
-            assert sum(told.values()) == pytest.approx(1, abs=1e-5)
-            assert row["probability"] == max(told.values()) == told[f"probability of {row['class']}"]
+        predicted = {name: value for name, value in row.items() if name.startswith("probability of ")}
+        assert bool(predicted) == tells_class
+        if predicted:
+            assert sum(predicted.values()) == pytest.approx(1, abs=1e-5)
+            assert row["probability"] == max(predicted.values()) == predicted[f"probability of {row['class']}"]
     assert call(capsys, *given, "--output", tmp_path / "a.csv")[1] == f"{tmp_path / 'a.csv'}: {len(rows)} rows\n"
     read = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert read == [{name: str(value) for name, value in row.items()} for row in rows]
@@ -163,7 +163,7 @@ def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, boo
     """What a task reads of a file is float32, whatever a model is loaded in."""
     task, folder, _ = asked
     files = [next(path for path in sorted(folder.iterdir()) if path.name != "deep")]
-    told = list[list[float]]()
+    found = list[list[float]]()
     for dtype, digits in ((torch.float32, 0.0), (torch.float64, 1e-4), (torch.bfloat16, 0.1)):
         torch.manual_seed(0)
         network, seen = task.model().to(dtype), set[torch.dtype]()
@@ -173,25 +173,28 @@ def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, boo
             )
         )
         rows = TaskModel(network, task).predict(files)
-        told.append([value for row in rows for value in row.row().values() if isinstance(value, float)])
+        found.append([value for row in rows for value in row.row().values() if isinstance(value, float)])
         if isinstance(network, FittedModel):  # is never rounded to 16 bits
             digits = min(digits, 1e-4)
-        assert told[-1] == pytest.approx(told[0], rel=digits, abs=digits)
+        assert found[-1] == pytest.approx(found[0], rel=digits, abs=digits)
         parts = [part for part in network.modules() if isinstance(part, ClosedFormModel)]
         kept = {parameter for part in parts for parameter in part.parameters()}
         assert {parameter.dtype for parameter in network.parameters() if parameter not in kept} <= {dtype}
         unwanted = torch.bfloat16 if isinstance(network, FittedModel) else torch.float32
         assert dtype == torch.float32 or unwanted not in seen
-    assert told[0]
+    assert found[0]
 
 
 def test_what_is_not_there_is_one_line(asked: tuple[Task, Path, bool], capsys: pytest.CaptureFixture[str]) -> None:
     task, folder, _ = asked
     (folder / "empty").mkdir()
-    for path, told in (("absent", "there is no such file or folder"), ("empty", "holds no file that this task reads")):
+    for path, expected in (
+        ("absent", "there is no such file or folder"),
+        ("empty", "holds no file that this task reads"),
+    ):
         code, out, err = call(capsys, "predict", "run", folder / path)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert err.startswith(f"error: {folder / path}: {told}")
+        assert err.startswith(f"error: {folder / path}: {expected}")
     code, _, err = call(capsys, "predict", "run", folder, "--output", folder / "no" / "a.csv")
     assert (code, err.count("\n")) == (2, 1)
     assert "--output: there is no folder" in err

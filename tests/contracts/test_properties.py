@@ -75,11 +75,11 @@ def levels(*rows: tuple[str, ...], of: tuple[str, ...]) -> list[Levels]:
 def wrong_in(cell: Cell, what: str, tell: Callable[..., str], *of: object) -> Iterator[Wrong]:
     """What `tell` finds wrong, if anything; an error is."""
     try:
-        told = tell(*of)
+        found = tell(*of)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-    if told:
-        yield Wrong(cell, what, told)
+        found = f"{type(error).__name__}: {error}"
+    if found:
+        yield Wrong(cell, what, found)
 
 
 def unlike(got: Results, wanted: Results, tolerance: float = EXACT) -> str:
@@ -94,7 +94,7 @@ def unlike(got: Results, wanted: Results, tolerance: float = EXACT) -> str:
 
 def begins_with(long: Results, short: Results) -> str:
     """In what the results of more points differ from those of the first of them; gradients by the others must be 0."""
-    head, told = {}, []
+    head, found = {}, []
     largest = max(map(size, short.values()), default=0.0)
     for name, value in short.items():
         more = long[name]
@@ -102,9 +102,9 @@ def begins_with(long: Results, short: Results) -> str:
             if n != m:
                 more, rest = more.split([n, m - n], dim=axis)
                 if not size(rest) <= 1e-12 * largest:
-                    told.append(f"{name} of what was added is not 0 but up to {size(rest):.1e}")
+                    found.append(f"{name} of what was added is not 0 but up to {size(rest):.1e}")
         head[name] = more
-    return "; ".join([*filter(None, [unlike(head, short)]), *told])
+    return "; ".join([*filter(None, [unlike(head, short)]), *found])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -336,12 +336,12 @@ def something_of_nothing(case: Case, compute: Callable[[Case], Tensor]) -> str:
     leaves = {name: leaf.requires_grad_() for name, leaf in case.leaves().items()}
     empty = rows_of_nothing(case)
     out = compute(case)[empty]
-    told = ["the integral is not 0"] if out.any() else []
+    found = ["the integral is not 0"] if out.any() else []
     if out.numel() and out.requires_grad:
         weights = cotangent(out)
         grads = torch.autograd.grad(out, list(leaves.values()), weights, allow_unused=True, materialize_grads=True)
-        told += [f"d/d {n} is up to {size(g):.1e}, not 0" for n, g in zip(leaves, grads, strict=True) if g.any()]
-    return "; ".join(told)
+        found += [f"d/d {n} is up to {size(g):.1e}, not 0" for n, g in zip(leaves, grads, strict=True) if g.any()]
+    return "; ".join(found)
 
 
 @EACH

@@ -176,8 +176,8 @@ def test_each_image_is_read_back(tmp_path: Path) -> None:
     batch = encoders.ImageTextBatch(noise(3, 2, 1, 4, 6), torch.zeros(3, 0, dtype=torch.int64))
     model.save_pretrained(tmp_path / "saved")
     again = from_pretrained(tmp_path / "saved")
-    told: list[Tensor] = [each(batch) for each in (model, again)]
-    assert torch.equal(*told)
+    found: list[Tensor] = [each(batch) for each in (model, again)]
+    assert torch.equal(*found)
 
 
 def test_a_model_of_joint_parts_is_read_back(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ def test_a_model_of_joint_parts_is_read_back(tmp_path: Path) -> None:
     batch = encoders.JointBatch(inputs, {"series": torch.tensor([True, False, True])})
     model.save_pretrained(tmp_path / "saved")
     again = from_pretrained(tmp_path / "saved")
-    told: list[Tensor] = [each(batch) for each in (model, again)]
-    assert torch.equal(*told)
+    found: list[Tensor] = [each(batch) for each in (model, again)]
+    assert torch.equal(*found)
 
 
 GIVEN_A_FUNCTION = {("LinearAttention", "softplus features"), ("FactorisedInfiniteAttention", "softplus features")}
@@ -206,10 +206,10 @@ def test_kernels_are_what_a_file_says_of_them(name: str, variant: str) -> None:
         with refused(TypeError, "a config holds a function"):
             to_json(kernel)
         return
-    told = json.loads(json.dumps(to_json(kernel)))
-    again: Kernel = from_json(told, Kernel, known_classes()).double().eval()
+    found = json.loads(json.dumps(to_json(kernel)))
+    again: Kernel = from_json(found, Kernel, known_classes()).double().eval()
     again.load_state_dict(kernel.state_dict())
-    assert to_json(again) == told
+    assert to_json(again) == found
     assert str(again) == str(kernel)
 
 

@@ -554,8 +554,8 @@ def function_regression(built: models.FunctionRegression) -> Iterator[object]:
         None if isinstance(each, UnitGrid) else noise(count, config.pos_dim).sigmoid()
         for each, count in zip((config.given, config.wanted), counts, strict=True)
     ]
-    given, told = noise(3, counts[0], config.num_channels), noise(3, counts[1], config.num_outputs)
-    built.fit(given, told, given_pos=pos[0], wanted_pos=pos[1])
+    given, predicted = noise(3, counts[0], config.num_channels), noise(3, counts[1], config.num_outputs)
+    built.fit(given, predicted, given_pos=pos[0], wanted_pos=pos[1])
     yield from built.state_dict().values()
     asked = torch.linspace(0.01, 0.99, 4)[:, None].expand(-1, config.pos_dim)  # beside the border, and within
     elsewhere = Points(asked, periodic=config.is_periodic)
@@ -2009,7 +2009,7 @@ def test_every_setting_does_something_or_is_refused(name: str) -> None:
     for mode, start in subject.starts().items():
         found = unread(subject, start)
         allowed = ALIKE.get((name, mode), {})
-        assert {setting: told for setting, told in found.items() if setting not in allowed} == {}, mode
+        assert {setting: expected for setting, expected in found.items() if setting not in allowed} == {}, mode
         assert allowed.keys() <= found.keys(), f"{mode}: listed as alike, but not"
 
 

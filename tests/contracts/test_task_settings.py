@@ -37,5 +37,5 @@ def test_every_setting_does_something_or_is_refused(config: type, subjects: dict
     for mode, start in subject.starts().items():
         found = unread(subject, start)
         allowed = ALIKE.get((subject.name, mode), {})
-        assert {setting: told for setting, told in found.items() if setting not in allowed} == {}, mode
+        assert {setting: expected for setting, expected in found.items() if setting not in allowed} == {}, mode
         assert allowed.keys() <= found.keys(), f"{mode}: listed as alike, but not"

@@ -148,9 +148,9 @@ def series(asked: Asked) -> Answered:
 
 def forecasts(asked: Asked) -> Answered:
     found, _, _ = open_long(asked.data)
-    count, told = asked.task.facts.num_read, asked.task.facts.predicted
+    count, outputs = asked.task.facts.num_read, asked.task.facts.predicted
     values = torch.stack([each.values[-count:] for each in found])
-    wanted = asked.numbers(asked.data, *told).view(len(found), -1, len(told))
+    wanted = asked.numbers(asked.data, *outputs).view(len(found), -1, len(outputs))
     return Answered((values,), wanted)
 
 
@@ -253,7 +253,7 @@ def test_every_task_has_a_row_or_a_reason() -> None:
 
 
 @pytest.mark.parametrize("asked", REFUSED, indirect=True)
-def test_the_reason_is_told(asked: Asked) -> None:
+def test_the_reason_is_refused(asked: Asked) -> None:
     with pytest.raises(ValueError, match="which operations it takes depends on"):
         asked.task.tensor_form(asked.model)
 
@@ -337,8 +337,8 @@ def test_an_onnx_file_tells_what_predict_tells(
     arrays = {name: tensor.numpy() for name, tensor in zip(names, asked.typed(answered.inputs), strict=True)}
     (found,) = session.run(None, arrays)
     check_near(answered.read(torch.from_numpy(found)), answered.wanted)
-    told = json.loads((asked.folder / "model.onnx.json").read_text())
-    assert json.loads(session.get_modelmeta().custom_metadata_map["description"])["inputs"] == told["inputs"]
-    assert [each["dtype"] for each in told["inputs"]] == [str(array.dtype) for array in arrays.values()]
+    got = json.loads((asked.folder / "model.onnx.json").read_text())
+    assert json.loads(session.get_modelmeta().custom_metadata_map["description"])["inputs"] == got["inputs"]
+    assert [each["dtype"] for each in got["inputs"]] == [str(array.dtype) for array in arrays.values()]
     for name, words in form.files.items():
         assert (asked.folder / f"model.onnx.{name}").read_text() == words

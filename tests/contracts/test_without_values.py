@@ -25,7 +25,7 @@ from tests.contracts.test_saved_models import ROWS as MODELS
 from tests.contracts.test_saved_models import built, probed
 
 META = torch.device("meta")
-Told = tuple[torch.Size, torch.dtype]
+Computed = tuple[torch.Size, torch.dtype]
 Compute = Callable[[Asked], Tensor]
 Bare = Callable[[Any], contextlib.AbstractContextManager[Any]]
 
@@ -66,7 +66,7 @@ def routes_of(asked: Asked) -> dict[str, Compute]:
     return found | {"operator": by_operator}
 
 
-def told(asked: Asked, compute: Compute) -> Told:
+def computed(asked: Asked, compute: Compute) -> Computed:
     """Shape and dtype of the integral; gradients of signals, positions and parameters are there as well."""
     leaves = {"u": asked.u, "query": asked.query} | dict(asked.kernel.named_parameters())
     leaves |= {"pos": asked.domain.pos} if isinstance(asked.domain, Points) else {}
@@ -89,7 +89,7 @@ def different(cell: Cell, without_values: Bare) -> list[str]:
     with without_values(asked) as bare:
         for name, compute in routes_of(bare).items():
             try:
-                got: object = told(bare, compute)
+                got: object = computed(bare, compute)
             except Exception as error:
                 # that a domain made anew has the same points, and how many terms keep a bound, only values tell
                 is_equal = QUERIES[cell.query].at == "equal"

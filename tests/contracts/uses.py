@@ -534,7 +534,7 @@ LIMITS = {reason.told for reason in (AGAIN, BATCH, LENGTH, UNROLLED)}
 
 def table() -> str:
     """Kernels by uses, as the page has them: a tick, one with the number of a limit, or a no with that of a reason."""
-    told: list[str] = []
+    found: list[str] = []
     lines = ["| kernel | " + " | ".join(COLUMNS) + " |", "|---" * (1 + len(COLUMNS)) + "|"]
     for name in ROWS:
         cells = []
@@ -545,11 +545,11 @@ def table() -> str:
                 for label, (kernel, *_) in CASES.items()
                 if kernel == name and (reason := REASONS.get((use, label)))
             }
-            told += sorted(reasons - set(told))
-            notes = " ".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[1 + told.index(text)] for text in sorted(reasons))
+            found += sorted(reasons - set(found))
+            notes = " ".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[1 + found.index(text)] for text in sorted(reasons))
             cells.append(f"{'✓' if reasons <= LIMITS else 'no'} {notes}".strip())
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *(f"{i}. {text[0].upper()}{text[1:]}." for i, text in enumerate(told, start=1))])
+    return "\n".join([*lines, "", *(f"{i}. {text[0].upper()}{text[1:]}." for i, text in enumerate(found, start=1))])
 
 
 def main(arguments: list[str]) -> None:
@@ -561,11 +561,11 @@ def main(arguments: list[str]) -> None:
             start = time.perf_counter()
             try:
                 USES[use](label)
-                told = "ok"
+                found = "ok"
             except Exception as error:
                 text = " | ".join(line for line in str(error).splitlines() if line.strip())
-                told = f"{type(error).__name__}: {text[:300]}" + text[text.find("No ONNX function") :][:200]
-            print(f"{use:16} {label:45} {time.perf_counter() - start:5.1f} s  {told}", flush=True)
+                found = f"{type(error).__name__}: {text[:300]}" + text[text.find("No ONNX function") :][:200]
+            print(f"{use:16} {label:45} {time.perf_counter() - start:5.1f} s  {found}", flush=True)
 
 
 if __name__ == "__main__":

@@ -44,14 +44,14 @@ def refusals() -> list[str]:
         lambda: MambaBlock(2)(*shard_points(u, Sequence(6))),
         lambda: reduce_gradients(plain, init_device_mesh("cpu", (1, 2))),
     ]
-    told = []
+    found = []
     for call in calls:
         try:
             call()
-            told.append("nothing")
+            found.append("nothing")
         except (ValueError, TypeError) as error:
-            told.append(str(error))
-    return told
+            found.append(str(error))
+    return found
 
 
 def routes() -> list[str]:
@@ -71,11 +71,11 @@ def routes() -> list[str]:
         (kernels.LSTM(4, 4), line),
         (kernels.Convolution(4, 4, 3, padding="same"), line),
     ]
-    told = []
+    found = []
     for kernel, domain in cases:
         u, shard = shard_points(torch.randn(1, 6, 4), domain)
-        told.append(IntegralOperator(kernel).explain(u, shard).split(":")[0])
-    return told
+        found.append(IntegralOperator(kernel).explain(u, shard).split(":")[0])
+    return found
 
 
 def block(kernel: Kernel) -> nn.Module:

@@ -120,7 +120,7 @@ def answered(name: str) -> dict[str, Tensor]:
 
 def refused() -> list[str]:
     """What is told of a model that has no points to share, and of fewer points than processes."""
-    told = []
+    found = []
     small = Image.Config(image_size=(4, 4), patch_size=4, channels=3)
     for call in (
         lambda: itnet("attention", "mean").build(Image(small, 8), 3).share_points()(torch.randn(1, 3, 4, 4)),
@@ -133,5 +133,5 @@ def refused() -> list[str]:
         try:
             call()
         except ValueError as error:
-            told.append(str(error))
-    return told
+            found.append(str(error))
+    return found

@@ -118,12 +118,12 @@ def test_batch_norms_are_refused() -> None:
 def told_of_filters() -> list[str]:
     """Warnings of a backward pass through a filter, whose gradient lies as the image does, channels last."""
     model = nn.Conv2d(16, 16, 3, groups=16)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as got:
         warnings.simplefilter("always")
         called = replicated(model, current())
         image = torch.randn(2, 16, 5, 5).to(memory_format=torch.channels_last)
         called(lambda model, image: model(image).square().sum(), image).backward()
-    return [str(each.message) for each in told]
+    return [str(each.message) for each in got]
 
 
 def test_the_layout_of_gradients_is_no_word_to_a_user() -> None:

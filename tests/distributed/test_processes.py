@@ -23,6 +23,6 @@ def test_processes_talk_to_each_other() -> None:
     assert on_processes(3, summed, 2.0) == [torch.tensor([9.0])] * 3
 
 
-def test_what_a_process_raises_is_told() -> None:
+def test_what_a_process_raises_is_refused() -> None:
     with pytest.raises(AssertionError, match="rank 1 has had enough"):
         on_processes(2, failing_on_one)

@@ -34,9 +34,9 @@ def test_bad_input_is_told_on_every_process() -> None:
         "its short convolution reads the points before",
         "the mesh has 2 dimensions",
     ]
-    for told in (first, second):
-        assert len(told) == len(expected)
-        for message, words in zip(told, expected, strict=True):
+    for wanted in (first, second):
+        assert len(wanted) == len(expected)
+        for message, words in zip(wanted, expected, strict=True):
             assert words in message
 
 
@@ -46,10 +46,10 @@ def test_without_processes_there_is_nothing_to_share() -> None:
 
 
 def test_every_kernel_has_its_way() -> None:
-    (told, other) = on_processes(2, shared.routes)
+    (found, other) = on_processes(2, shared.routes)
     sums = ["CentralPooling", "FeatureMapSum"]
     expected = ["Ring", "FeatureSum", "ScoreRing", "Ring", "HopRing", "WholeSignal", "Woodbury", *sums]
-    assert told == other == [*expected, "Relay", "Relay", "WholeSignal"]
+    assert found == other == [*expected, "Relay", "Relay", "WholeSignal"]
 
 
 @pytest.mark.parametrize("name", ["ring", "sums"])

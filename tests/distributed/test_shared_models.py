@@ -19,7 +19,7 @@ def test_outputs_and_gradients_are_those_of_one_process(name: str, processes: in
         assert found.keys() == alone.keys()
         for what, expected in alone.items():
             torch.testing.assert_close(
-                found[what], expected, rtol=1e-9, atol=1e-11, msg=lambda told, w=what: f"{w}: {told}"
+                found[what], expected, rtol=1e-9, atol=1e-11, msg=lambda got, w=what: f"{w}: {got}"
             )
 
 
@@ -35,6 +35,6 @@ def test_every_model_shares_its_points_or_refuses() -> None:
 
 
 def test_what_cannot_be_shared_is_refused() -> None:
-    for told in on_processes(2, shared_models.refused):
-        assert "Grid(1, 1) has 1 points for 2 processes" in told[0]
-        assert "models.EdgeConvolution: its layers read points that other processes would hold" in told[1]
+    for expected in on_processes(2, shared_models.refused):
+        assert "Grid(1, 1) has 1 points for 2 processes" in expected[0]
+        assert "models.EdgeConvolution: its layers read points that other processes would hold" in expected[1]

@@ -216,12 +216,12 @@ def test_masks_that_do_not_fit_are_refused(data: st.DataObject, n: int) -> None:
     shape = data.draw(st.lists(st.integers(0, 7), max_size=3).map(tuple))
     assume(not (len(shape) in (1, 2) and shape[-1] == n))
     mask = torch.ones(shape, dtype=torch.bool)
-    told = ("mask", f"({n},)", f"got shape {shape}")
+    message = ("mask", f"({n},)", f"got shape {shape}")
     for kind in ("points", "batched points", "grid", "sequence", "times", "batched times"):
-        with refused(ValueError, *told):
+        with refused(ValueError, *message):
             build(kind, n, mask)
     for kind in KINDS:
-        with refused(ValueError, *told):
+        with refused(ValueError, *message):
             build(kind, n).restrict(mask)
 
 

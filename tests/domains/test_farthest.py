@@ -102,7 +102,7 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "told", "call"), MISTAKES, ids=[told for _, told, _ in MISTAKES])
-def test_mistakes_are_named(error: type[Exception], told: str, call: Callable[[], Any]) -> None:
-    with refused(error, "farthest_points: ", told):
+@pytest.mark.parametrize(("error", "message", "call"), MISTAKES, ids=[message for _, message, _ in MISTAKES])
+def test_mistakes_are_named(error: type[Exception], message: str, call: Callable[[], Any]) -> None:
+    with refused(error, "farthest_points: ", message):
         call()

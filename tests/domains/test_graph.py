@@ -97,7 +97,7 @@ def test_to_and_restrict_keep_the_edges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"pos": torch.zeros(5, 2, device="meta")}, "edge_index is on cpu, pos on meta; move one"),
         (
@@ -121,13 +121,13 @@ def test_to_and_restrict_keep_the_edges() -> None:
         ({"edge_index": EDGES.expand(3, 2, 8), "pos": POS.expand(2, 5, 2)}, "edges are of 3 graphs, nodes of 2"),
     ],
 )
-def test_bad_graphs_are_told(given: dict[str, Any], told: str) -> None:
+def test_bad_graphs_are_refused(given: dict[str, Any], message: str) -> None:
     arguments = {"edge_index": EDGES, "num_nodes": 5, "pos": POS} | given
-    with pytest.raises(ValueError, match=re.escape(told)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         Graph(**arguments)
 
 
-def test_listed_pairs_that_do_not_fit_are_told() -> None:
+def test_listed_pairs_that_do_not_fit_are_refused() -> None:
     points = Points(POS)
     index = torch.zeros(1, 2, 3, dtype=torch.int64)
     listed = PairList.of_index(index, torch.ones(1, 2, 3), 5)

@@ -28,14 +28,14 @@ def test_cell_centres_in_row_major_order(shape: tuple[int, ...], periodic: bool)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), st.booleans())
 def test_the_block_tells_the_displacement_of_every_pair(shape: tuple[int, ...], periodic: bool) -> None:
     grid = Grid(*shape, periodic=periodic)
-    told = grid.grid_blocks[0].displacements(grid.device)
-    assert told.shape == (*(2 * n - 1 for n in shape), len(shape))
-    assert not periodic or told.abs().max() <= 0.5
+    found = grid.grid_blocks[0].displacements(grid.device)
+    assert found.shape == (*(2 * n - 1 for n in shape), len(shape))
+    assert not periodic or found.abs().max() <= 0.5
     cells = list(itertools.product(*map(range, shape)))
     between = grid.displacement(grid.pos)
     for (i, x), (j, y) in itertools.product(enumerate(cells), repeat=2):
         entry = tuple(b - a + n - 1 for a, b, n in zip(x, y, shape, strict=True))
-        apart = told[entry] - between[i, j]
+        apart = found[entry] - between[i, j]
         # half a torus is as far one way as the other
         torch.testing.assert_close(apart - apart.round() if periodic else apart, torch.zeros_like(apart))
 

@@ -168,9 +168,9 @@ MISTAKES: list[tuple[type[Exception], str, Callable[[], Tensor]]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "told", "call"), MISTAKES, ids=[told for _, told, _ in MISTAKES])
-def test_mistakes_are_named(error: type[Exception], told: str, call: Callable[[], Tensor]) -> None:
-    with refused(error, told):
+@pytest.mark.parametrize(("error", "message", "call"), MISTAKES, ids=[message for _, message, _ in MISTAKES])
+def test_mistakes_are_named(error: type[Exception], message: str, call: Callable[[], Tensor]) -> None:
+    with refused(error, message):
         call()
 
 

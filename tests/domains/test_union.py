@@ -135,12 +135,12 @@ def test_masses_of_each_batch_entry() -> None:
     kept = torch.tensor([[True, True, False, True, True, True]]).expand(3, -1)
     whole = Union(Sequence(2), Sequence(4), mass=torch.full((3, 2), 0.5, dtype=torch.float64))
     for joined, shares in ((even, mass / mass.sum(-1, keepdim=True)), (whole, torch.full((3, 2), 0.5))):
-        told = joined.restrict(kept)
+        found = joined.restrict(kept)
         for entry in range(3):
             parts = Sequence(2, mask=None if joined is whole else exists[entry]), Sequence(4)
             alone = Union(*parts, mass=shares[entry].tolist()).restrict(kept[entry])
-            torch.testing.assert_close(told.weights[entry], alone.weights)
-            torch.testing.assert_close(told.counts[entry], alone.counts)
+            torch.testing.assert_close(found.weights[entry], alone.weights)
+            torch.testing.assert_close(found.counts[entry], alone.counts)
     # given weights are counted as they are
     weighted = Union(first, Sequence(4), mass=mass)
     torch.testing.assert_close(weighted.counts, weighted.weights)

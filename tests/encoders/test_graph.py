@@ -49,14 +49,14 @@ def test_positions_may_be_added() -> None:
 
 
 def test_edges_carry_weights_and_features() -> None:
-    weights, told = torch.rand(2, 4), torch.rand(2, 4, 3)
-    domain = Graph(4, 5, 2, edge_dim=3)(batch(edge_weights=weights, edge_features=told))[1]
+    weights, found = torch.rand(2, 4), torch.rand(2, 4, 3)
+    domain = Graph(4, 5, 2, edge_dim=3)(batch(edge_weights=weights, edge_features=found))[1]
     assert isinstance(domain, domains.Graph)
     exists = EDGES[:, 0] >= 0
     assert domain.edge_weights is not None
     assert domain.edge_features is not None
     assert torch.equal(domain.edge_weights, weights[exists])
-    assert torch.equal(domain.edge_features, told[exists])
+    assert torch.equal(domain.edge_features, found[exists])
 
 
 def test_what_is_padding_may_hold_anything() -> None:
@@ -67,7 +67,7 @@ def test_what_is_padding_may_hold_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"features": torch.zeros(2, 3)}, "expected float features of shape (batch, nodes, 4); got (2, 3)"),
         ({"features": torch.zeros(2, 3, 5)}, "got (2, 3, 5)"),
@@ -79,8 +79,8 @@ def test_what_is_padding_may_hold_anything() -> None:
         ({"edge_weights": torch.full((2, 4), -1.0)}, "edge_weights must be >= 0"),
     ],
 )
-def test_bad_batches(changed: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_bad_batches(changed: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         Graph(4, 5, 2)(batch(**changed))
 
 

@@ -149,7 +149,7 @@ def test_patches_of_any_size_start_with_one_variance(image_size: Any, patch_size
 
 
 @pytest.mark.parametrize(
-    ("image_size", "patch_size", "told"),
+    ("image_size", "patch_size", "message"),
     [
         ((28, 28), 5, ["patches of 5 x 5", "28 x 28", "heights that do: [1, 2, 4, 7, 14, 28]"]),
         ((6, 10), (3, 4), ["patches of 3 x 4", "6 x 10", "widths that do: [1, 2, 5, 10]"]),
@@ -159,8 +159,8 @@ def test_patches_of_any_size_start_with_one_variance(image_size: Any, patch_size
         ((4, 4), (2, -2), ["patches of 2 x -2"]),
     ],
 )
-def test_patches_that_do_not_divide(image_size: Any, patch_size: Any, told: list[str]) -> None:
-    with refused(ValueError, "encoders.Image", "do not divide", *told):
+def test_patches_that_do_not_divide(image_size: Any, patch_size: Any, message: list[str]) -> None:
+    with refused(ValueError, "encoders.Image", "do not divide", *message):
         Image.Config(image_size=image_size, patch_size=patch_size)
 
 

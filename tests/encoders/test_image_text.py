@@ -109,22 +109,22 @@ def test_padding_and_batch_mates_change_nothing(measure: Any, pool: Any, class_t
 
 def test_the_order_of_images_and_both_modalities_count() -> None:
     model, given = network(), batch()
-    told = model(given)
+    predicted = model(given)
     others = (given._replace(images=given.images.flip(1)), given._replace(tokens=given.tokens.clamp(max=4)))
     for other in others:
-        assert ((model(other) - told).abs().amax(1) > 1e-6).all()
+        assert ((model(other) - predicted).abs().amax(1) > 1e-6).all()
 
 
 def test_the_measure_reaches_the_answer() -> None:
     torch.manual_seed(0)
     state = network().state_dict()
-    told = []
+    found = []
     for measure in MASSES:
         model = network(measure=measure)
         model.load_state_dict(state)
         torch.manual_seed(1)
-        told.append(model(batch()))
-    assert all((a - b).abs().max() > 1e-6 for i, a in enumerate(told) for b in told[:i])
+        found.append(model(batch()))
+    assert all((a - b).abs().max() > 1e-6 for i, a in enumerate(found) for b in found[:i])
 
 
 def test_one_modality_alone() -> None:

@@ -157,19 +157,19 @@ def test_an_example_without_a_part_is_what_it_is_to_the_others_alone(kernel: str
     state = whole.state_dict()
     state["encoder.part_weight"] = state["encoder.part_weight"][:3]
     fewer.load_state_dict({name: state[name] for name in fewer.state_dict()})
-    told = whole(JointBatch(inputs, {"track": torch.tensor([False, True, False])}))
+    found = whole(JointBatch(inputs, {"track": torch.tensor([False, True, False])}))
     alone = fewer({name: part for name, part in inputs.items() if name != "track"})
-    torch.testing.assert_close(told[[0, 2]], alone[[0, 2]])
-    assert (told[1] - alone[1]).abs().max() > 1e-6
+    torch.testing.assert_close(found[[0, 2]], alone[[0, 2]])
+    assert (found[1] - alone[1]).abs().max() > 1e-6
 
 
 def test_what_stands_in_place_of_a_missing_part_changes_nothing() -> None:
     model, inputs = network(KERNELS["exact"], "mean"), batch()
     present = {"photo": torch.tensor([True, False, True]), "notes": torch.tensor([True, True, False])}
-    told = model(JointBatch(inputs, present))
+    predicted = model(JointBatch(inputs, present))
     photo, notes = inputs["photo"].clone(), inputs["notes"].clone()
     photo[1], notes[2] = 1e6, PAD - 1
-    torch.testing.assert_close(model(JointBatch(inputs | {"photo": photo, "notes": notes}, present)), told)
+    torch.testing.assert_close(model(JointBatch(inputs | {"photo": photo, "notes": notes}, present)), predicted)
     photo = inputs["photo"].requires_grad_()
     model(JointBatch(inputs, present)).sum().backward()
     assert photo.grad is not None
@@ -180,10 +180,10 @@ def test_present_everywhere_is_the_same_measure() -> None:
     rest = {name: mass for name, mass in MASS.items() if name != "track"}
     built, inputs = encoder(mass=rest, without=("track",)), batch()
     inputs.pop("track")
-    plain, told = (built(each)[1] for each in (inputs, JointBatch(inputs, {"row": torch.ones(3, dtype=torch.bool)})))
-    torch.testing.assert_close(told.weights, plain.weights)
-    torch.testing.assert_close(told.counts, plain.counts)
-    torch.testing.assert_close(told.counts.sum(-1), torch.tensor([14.0, 11.0, 12.0], dtype=torch.float64))
+    plain, found = (built(each)[1] for each in (inputs, JointBatch(inputs, {"row": torch.ones(3, dtype=torch.bool)})))
+    torch.testing.assert_close(found.weights, plain.weights)
+    torch.testing.assert_close(found.counts, plain.counts)
+    torch.testing.assert_close(found.counts.sum(-1), torch.tensor([14.0, 11.0, 12.0], dtype=torch.float64))
 
 
 def test_an_example_without_anything_is_finite() -> None:
@@ -228,15 +228,15 @@ def test_in_bfloat16_and_under_autocast(kernel: str) -> None:
     times = inputs["track"].times
     for dtype in (torch.float32, torch.bfloat16):
         given = rounded(inputs, dtype) | {"track": rounded(inputs["track"], dtype)._replace(times=times)}
-        told = model.to(dtype)(JointBatch(given, present))
-        assert told.dtype == dtype
-        torch.testing.assert_close(told.float(), expected, rtol=0.2, atol=0.1 if dtype == torch.bfloat16 else 1e-4)
+        predicted = model.to(dtype)(JointBatch(given, present))
+        assert predicted.dtype == dtype
+        torch.testing.assert_close(predicted.float(), expected, rtol=0.2, atol=0.1 if dtype == torch.bfloat16 else 1e-4)
     with torch.autocast("cpu", torch.bfloat16):
         given = rounded(inputs, torch.float32) | {
             "track": rounded(inputs["track"], torch.float32)._replace(times=times)
         }
-        told = network(KERNELS[kernel], "mean").float()(JointBatch(given, present))
-    torch.testing.assert_close(told.float(), expected, rtol=0.2, atol=0.1)
+        predicted = network(KERNELS[kernel], "mean").float()(JointBatch(given, present))
+    torch.testing.assert_close(predicted.float(), expected, rtol=0.2, atol=0.1)
 
 
 def test_a_batch_without_examples() -> None:

@@ -133,7 +133,7 @@ def test_order_padding_and_batch_mates_change_nothing(
     weights = torch.rand(2, 27, dtype=torch.float64)
     probe = torch.randn(8, dtype=torch.float64)
 
-    def told(batch: PointBatch, index: Tensor) -> list[Tensor]:
+    def compute(batch: PointBatch, index: Tensor) -> list[Tensor]:
         """What the first cloud gives, points sorted by their signal, and the gradients at its points."""
         assert batch.features is not None
         leaves = [part.clone().requires_grad_() for part in (batch.pos, batch.features)]
@@ -147,16 +147,16 @@ def test_order_padding_and_batch_mates_change_nothing(
         return [signal[0][exists][order], domain.pos[0][exists][order], measure[order], *gradients]
 
     everywhere = torch.arange(27)
-    whole = told(PointBatch(pos, features, weights=weights), everywhere)
+    whole = compute(PointBatch(pos, features, weights=weights), everywhere)
     turn = torch.randperm(27)
-    turned = told(PointBatch(pos[:, turn], features[:, turn], weights=weights[:, turn]), turn.argsort())
+    turned = compute(PointBatch(pos[:, turn], features[:, turn], weights=weights[:, turn]), turn.argsort())
     mask = torch.ones(2, 31, dtype=torch.bool).index_fill(1, torch.tensor([0, 9, 18, 30]), False)
     here = mask[0].nonzero()[:, 0]
     gaps = [torch.full((2, 31, part.shape[2]), math.nan).double() for part in (pos, features, weights[..., None])]
     for gap, part in zip(gaps, (pos, features, weights[..., None]), strict=True):
         gap[:, here] = part
-    spread = told(PointBatch(gaps[0], gaps[1], mask, gaps[2][..., 0]), here)
-    alone = told(PointBatch(pos[:1], features[:1], weights=weights[:1]), everywhere)
+    spread = compute(PointBatch(gaps[0], gaps[1], mask, gaps[2][..., 0]), here)
+    alone = compute(PointBatch(pos[:1], features[:1], weights=weights[:1]), everywhere)
     for other in (turned, spread, alone):
         for one, two in zip(whole, other, strict=True):
             torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-9)
@@ -218,7 +218,7 @@ def test_it_is_one_graph(num_centres: int | None, fresh_compiler: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "told"),
+    ("batch", "message"),
     [
         ({"pos": torch.zeros(2, 5)}, "expected float coordinates of shape (batch, points, 3); got (2, 5)"),
         ({"pos": torch.zeros(2, 5, 2)}, "got (2, 5, 2)"),
@@ -233,13 +233,13 @@ def test_it_is_one_graph(num_centres: int | None, fresh_compiler: None) -> None:
         ({"weights": -torch.ones(2, 5)}, "weights are masses, finite and at least 0"),
     ],
 )
-def test_bad_batches(batch: dict[str, Any], told: str) -> None:
-    with refused(ValueError, "encoders.PointCloud: ", told):
+def test_bad_batches(batch: dict[str, Any], message: str) -> None:
+    with refused(ValueError, "encoders.PointCloud: ", message):
         encoder(num_features=2)(PointBatch(**{"pos": torch.zeros(2, 5, 3), "features": torch.zeros(2, 5, 2), **batch}))
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"num_features": -1}, "num_features must be at least 0; got -1"),
         ({"num_centres": 0}, "num_centres must be at least 1; got 0"),
@@ -247,8 +247,8 @@ def test_bad_batches(batch: dict[str, Any], told: str) -> None:
         ({"num_frequencies": 0, "sigma": 2.0}, "sigma=2.0 has no effect with num_frequencies=0"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, f"encoders.PointCloud: {told}"):
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, f"encoders.PointCloud: {message}"):
         PointCloud.Config(**settings)
     with refused(ValueError, "encoders.PointCloud: embed_dim must be at least 1; got 0"):
         PointCloud(PLAIN, 0)

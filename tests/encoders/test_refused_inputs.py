@@ -39,16 +39,16 @@ def changed(inputs: Any, change: Any) -> Any:
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_what_is_no_tensor(name: str) -> None:
-    encoder, inputs, told = ENCODERS[name]
+    encoder, inputs, message = ENCODERS[name]
     encoder(inputs)
-    with refused(TypeError, told, "must be a tensor; got ndarray; torch.as_tensor makes one"):
+    with refused(TypeError, message, "must be a tensor; got ndarray; torch.as_tensor makes one"):
         encoder(changed(inputs, lambda values: values.numpy()))
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name != "Text"])
 def test_values_of_another_dtype(name: str) -> None:
-    encoder, inputs, told = ENCODERS[name]
-    with refused(TypeError, told, "are torch.float64 and the encoder torch.float32; convert one of them"):
+    encoder, inputs, message = ENCODERS[name]
+    with refused(TypeError, message, "are torch.float64 and the encoder torch.float32; convert one of them"):
         encoder(changed(inputs, torch.Tensor.double))
     with torch.autocast("cpu", torch.bfloat16):
         encoder(inputs)

@@ -110,7 +110,7 @@ def test_a_series_is_read_alike_from_its_times_and_from_its_rate(kernel: KernelC
 
 
 @pytest.mark.parametrize(
-    ("batch", "told"),
+    ("batch", "message"),
     [
         ({"values": torch.zeros(2, 5)}, "expected float values of shape (batch, samples, 3); got (2, 5)"),
         ({"values": torch.zeros(2, 5, 4)}, "got (2, 5, 4)"),
@@ -122,8 +122,8 @@ def test_a_series_is_read_alike_from_its_times_and_from_its_rate(kernel: KernelC
         ({"spacing": torch.tensor([1.0, 2.0, 3.0])}, "spacing must be (2,), above 0; got (3,)"),
     ],
 )
-def test_bad_batches(batch: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_bad_batches(batch: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         Series(3)(SeriesBatch(**{"values": torch.zeros(2, 5, 3), **batch}))
 
 

@@ -31,8 +31,8 @@ def test_each_column_is_a_point_of_its_own_map() -> None:
     for column, v in enumerate((0.5, -1.0)):
         phases = [2 * math.pi * v * float(f) for f in built.frequencies]
         features = [v, *map(math.sin, phases), *map(math.cos, phases)]
-        told = sum(f * row for f, row in zip(features, built.number_weight[column], strict=True))
-        torch.testing.assert_close(u[0, column], told + built.number_bias[column])
+        found = sum(f * row for f, row in zip(features, built.number_weight[column], strict=True))
+        torch.testing.assert_close(u[0, column], found + built.number_bias[column])
     assert torch.equal(u[0, 2], built.category_weight[2])
     assert torch.equal(u[0, 3], built.category_weight[3 + 1])
 

@@ -44,10 +44,10 @@ def test_it_learns(case: Case, fitted: Classifier[Any]) -> None:
 
 
 def test_probabilities_are_of_the_classes_in_their_order(case: Case, fitted: Classifier[Any]) -> None:
-    told = fitted.predict_proba(case.X)
-    assert told.shape == (NUM, 2)
-    np.testing.assert_allclose(told.sum(1), 1, rtol=1e-5)
-    assert (fitted.predict(case.X) == fitted.classes_[told.argmax(1)]).all()
+    predicted = fitted.predict_proba(case.X)
+    assert predicted.shape == (NUM, 2)
+    np.testing.assert_allclose(predicted.sum(1), 1, rtol=1e-5)
+    assert (fitted.predict(case.X) == fitted.classes_[predicted.argmax(1)]).all()
 
 
 def test_what_is_told_of_an_example_does_not_depend_on_the_others(case: Case, fitted: Classifier[Any]) -> None:
@@ -86,7 +86,7 @@ def test_parameters_are_kept_as_they_are(case: Case) -> None:
         estimator.set_params(epochs=3)
 
 
-def test_before_fit_nothing_is_told(case: Case) -> None:
+def test_before_fit_nothing_is_refused(case: Case) -> None:
     for method in ("predict", "predict_proba"):
         with pytest.raises(NotFittedError):
             getattr(case.new(), method)(case.X)
@@ -116,7 +116,7 @@ def test_classes_of_another_order_in_the_task_are_not_mixed_up(case: Case) -> No
 
 @of_two(CASES)
 def test_one_seed_gives_one_model_and_leaves_other_generators_alone(case: Case) -> None:
-    def told(seed: int) -> np.ndarray:
+    def compute(seed: int) -> np.ndarray:
         return case.new(random_state=seed, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X)
 
     def drawn() -> tuple[float, ...]:
@@ -125,19 +125,19 @@ def test_one_seed_gives_one_model_and_leaves_other_generators_alone(case: Case) 
     seed_everything(1)
     expected = drawn()
     seed_everything(1)
-    first = told(0)
+    first = compute(0)
     assert drawn() == expected
-    assert (told(0) == first).all()
-    assert (told(1) != first).any()
+    assert (compute(0) == first).all()
+    assert (compute(1) != first).any()
 
 
 @pytest.mark.parametrize("case", ["images", "series"], indirect=True)
 def test_without_a_seed_every_fit_is_another(case: Case) -> None:
-    told = [case.new(random_state=None, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X) for _ in range(2)]
-    assert (told[0] != told[1]).any()
+    predicted = [case.new(random_state=None, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X) for _ in range(2)]
+    assert (predicted[0] != predicted[1]).any()
     drawn = [np.random.RandomState(3) for _ in range(2)]
-    told = [case.new(random_state=each, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X) for each in drawn]
-    assert (told[0] == told[1]).all()
+    predicted = [case.new(random_state=each, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X) for each in drawn]
+    assert (predicted[0] == predicted[1]).all()
 
 
 def test_a_run_folder_is_a_run_of_the_command_line(
@@ -213,7 +213,7 @@ def test_averages_follow_batches_that_were_given(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind", "told"),
+    ("settings", "kind", "message"),
     [
         ({"training": {"epoch": 3}}, ValueError, "training has no setting 'epoch'; the settings are epochs, "),
         ({"task": {"patches": 3}}, ValueError, "task has no setting 'patches'; the settings are "),
@@ -230,8 +230,8 @@ def test_averages_follow_batches_that_were_given(tmp_path: Path, monkeypatch: py
         ({"model": "itnet"}, TypeError, "model is of type str; expected a configuration, "),
     ],
 )
-def test_settings_that_do_not_fit_are_told(case: Case, settings: dict[str, Any], kind: type, told: str) -> None:
-    with refused(kind, told):
+def test_settings_that_do_not_fit_are_refused(case: Case, settings: dict[str, Any], kind: type, message: str) -> None:
+    with refused(kind, message):
         case.new(**settings).fit(case.X, WORDS)
 
 
@@ -241,7 +241,7 @@ def test_models_of_other_tasks_are_refused(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("y", "told"),
+    ("y", "message"),
     [
         (None, "requires y to be passed, but the target y is None"),
         (WORDS[:-1], f"inconsistent numbers of samples: [{NUM}, {NUM - 1}]"),
@@ -254,8 +254,8 @@ def test_models_of_other_tasks_are_refused(case: Case) -> None:
         (["a", ""] * (NUM // 2), "a class is '', an empty text; give it a name"),
     ],
 )
-def test_classes_that_do_not_fit_are_told(case: Case, y: Any, told: str) -> None:
-    with refused(ValueError, told):
+def test_classes_that_do_not_fit_are_refused(case: Case, y: Any, message: str) -> None:
+    with refused(ValueError, message):
         case.new().fit(case.X, y)
 
 

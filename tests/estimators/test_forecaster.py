@@ -38,10 +38,10 @@ def facts_of(forecaster: SeriesForecaster) -> Forecasting.Facts:
 
 
 def test_it_tells_what_comes_next(fitted: SeriesForecaster) -> None:
-    told = fitted.predict(SEEN)
-    assert (told.shape, told.dtype) == ((3, H), np.float64)
-    np.testing.assert_allclose(told, NEXT, atol=0.05)
-    np.testing.assert_allclose(fitted.predict(), told, rtol=1e-6)
+    predicted = fitted.predict(SEEN)
+    assert (predicted.shape, predicted.dtype) == ((3, H), np.float64)
+    np.testing.assert_allclose(predicted, NEXT, atol=0.05)
+    np.testing.assert_allclose(fitted.predict(), predicted, rtol=1e-6)
     assert facts_of(fitted).season == 12
     assert fitted.valid_metrics_ == {}
 
@@ -61,10 +61,10 @@ def test_what_is_kept_of_a_series_is_all_that_is_read() -> None:
 
 
 def test_quantiles_stand_behind(fitted: SeriesForecaster) -> None:
-    told = fitted.predict_quantiles()
-    assert told.shape == (3, H, 2)
-    assert (told[..., 0] <= told[..., 1]).all()
-    np.testing.assert_allclose(told.mean(-1), fitted.predict())
+    predicted = fitted.predict_quantiles()
+    assert predicted.shape == (3, H, 2)
+    assert (predicted[..., 0] <= predicted[..., 1]).all()
+    np.testing.assert_allclose(predicted.mean(-1), fitted.predict())
     with refused(ValueError, "SeriesForecaster was fitted without quantiles; pass some"):
         SeriesForecaster(horizon=H).fit(SEEN).predict_quantiles()
 
@@ -114,8 +114,8 @@ def test_a_series_that_repeats_itself_is_told_where_it_does_so_less_exactly(nois
     following = np.sin(2 * np.pi * np.arange(120, 120 + H) / 12)
     forecaster = SeriesForecaster(horizon=H, random_state=0).fit(wave + noise * draw(size=120))
     for other in (1e-6, 1e-3, 1e-1):
-        told = forecaster.predict(wave + other * draw(size=120))
-        np.testing.assert_allclose(told, following, atol=1e-4 + 5 * other)
+        predicted = forecaster.predict(wave + other * draw(size=120))
+        np.testing.assert_allclose(predicted, following, atol=1e-4 + 5 * other)
 
 
 def test_a_copy_tells_the_same_and_a_clone_nothing(fitted: SeriesForecaster) -> None:
@@ -134,8 +134,8 @@ def test_a_run_folder_is_a_run_of_the_command_line(fitted: SeriesForecaster, tmp
     assert run.task.facts == fitted.trained_.task.facts
     np.save(tmp_path / "seen.npy", SEEN[..., None].astype(np.float32))
     rows = run.predict([tmp_path / "seen.npy"])
-    told = [float(row["channel_0"]) for row in rows]
-    np.testing.assert_allclose(np.reshape(told, (3, H)), fitted.predict(SEEN), rtol=1e-6)
+    found = [float(row["channel_0"]) for row in rows]
+    np.testing.assert_allclose(np.reshape(found, (3, H)), fitted.predict(SEEN), rtol=1e-6)
 
 
 def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
@@ -148,7 +148,7 @@ def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "told"),
+    ("X", "message"),
     [
         ([], "X is empty"),
         (np.zeros((2, 0)), "0 feature"),
@@ -160,13 +160,13 @@ def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
         (SEEN.T[:, :2], "90 series of at most 2 samples, fewer than a horizon of"),
     ],
 )
-def test_what_is_no_series_is_told(X: Any, told: str) -> None:
+def test_what_is_no_series_is_refused(X: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
         SeriesForecaster(horizon=H, season=1).fit(X)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_series_that_do_not_fit_what_was_learnt_are_told(fitted: SeriesForecaster) -> None:
+def test_series_that_do_not_fit_what_was_learnt_are_refused(fitted: SeriesForecaster) -> None:
     context = facts_of(fitted).context
     with refused(ValueError, f"X: series 0 has 4 samples; the model reads the last {context} of a series"):
         fitted.predict(SEEN[:, :4])
@@ -177,7 +177,7 @@ def test_series_that_do_not_fit_what_was_learnt_are_told(fitted: SeriesForecaste
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind", "told"),
+    ("settings", "kind", "message"),
     [
         ({"horizon": 0}, ValueError, "horizon is 0; expected at least 1"),
         ({"horizon": 2.5}, TypeError, "horizon is 2.5; expected a number of samples"),
@@ -188,8 +188,8 @@ def test_series_that_do_not_fit_what_was_learnt_are_told(fitted: SeriesForecaste
         ({"task": {"context": 200}}, ValueError, "make one of them shorter"),
     ],
 )
-def test_settings_that_do_not_fit_are_told(settings: dict[str, Any], kind: type, told: str) -> None:
-    with refused(kind, told):
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], kind: type, message: str) -> None:
+    with refused(kind, message):
         SeriesForecaster(**settings).fit(SEEN)
 
 

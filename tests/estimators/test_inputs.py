@@ -29,7 +29,7 @@ def images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("X", "told"),
+    ("X", "message"),
     [
         (images(42, 25), "X has shape (42, 25); expected (n, H, W), or (n, H, W, C) with C of 1 or 3, such as X.resh"),
         (
@@ -50,21 +50,21 @@ def images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
         (["gone.png"] * 42, "gone.png: cannot be read as an image"),
     ],
 )
-def test_what_is_no_image_is_told(X: Any, told: str) -> None:
-    with refused(ValueError, told):
+def test_what_is_no_image_is_refused(X: Any, message: str) -> None:
+    with refused(ValueError, message):
         brief("images", X)
 
 
 def test_bytes_and_shares_are_the_same_images() -> None:
     whole = images(42, 5, 10)
-    told = [brief("images", X).predict_proba(X) for X in (whole, whole / 255, (whole / 255).astype(np.float32))]
-    np.testing.assert_array_equal(told[0], told[1])
-    np.testing.assert_array_equal(told[0], told[2])
+    predicted = [brief("images", X).predict_proba(X) for X in (whole, whole / 255, (whole / 255).astype(np.float32))]
+    np.testing.assert_array_equal(predicted[0], predicted[1])
+    np.testing.assert_array_equal(predicted[0], predicted[2])
     as_list = brief("images", [*whole[..., None]]).predict_proba(whole)
-    np.testing.assert_array_equal(told[0], as_list)
+    np.testing.assert_array_equal(predicted[0], as_list)
 
 
-def test_images_of_another_size_are_told() -> None:
+def test_images_of_another_size_are_refused() -> None:
     estimator = brief("images", images(42, 5, 5, 3))
     with refused(
         ValueError, "X has images of 5 x 6 pixels with 3 channels; ImageClassifier was fitted on 5 x 5 pixels"
@@ -81,7 +81,7 @@ def test_images_that_patches_do_not_divide_are_scaled_alike_in_fit_and_predict()
 
 
 @pytest.mark.parametrize(
-    ("X", "told"),
+    ("X", "message"),
     [
         ([], "X is empty"),
         (np.zeros(42), "Expected 2D array, got 1D array"),
@@ -101,19 +101,19 @@ def test_images_that_patches_do_not_divide_are_scaled_alike_in_fit_and_predict()
         (np.full((42, 5), np.nan), "is never observed|has no observed value"),
     ],
 )
-def test_what_is_no_series_is_told(X: Any, told: str) -> None:
+def test_what_is_no_series_is_refused(X: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
         brief("series", X)
-    assert any(part in str(caught.value) for part in told.split("|")), str(caught.value)
+    assert any(part in str(caught.value) for part in message.split("|")), str(caught.value)
 
 
 def test_series_are_alike_in_every_form() -> None:
     whole = np.random.default_rng(0).normal(size=(42, 2, 7)).astype(np.float32)
-    told = brief("series", whole).predict_proba(whole)
+    predicted = brief("series", whole).predict_proba(whole)
     objects = np.empty(43, object)
     objects[:] = [*whole, np.zeros((2, 3))]
-    np.testing.assert_array_equal(told, brief("series", [*whole]).predict_proba([*whole]))
-    np.testing.assert_allclose(told, brief("series", whole).predict_proba(objects)[:-1], rtol=1e-5)
+    np.testing.assert_array_equal(predicted, brief("series", [*whole]).predict_proba([*whole]))
+    np.testing.assert_allclose(predicted, brief("series", whole).predict_proba(objects)[:-1], rtol=1e-5)
     one = whole[:, 0]
     np.testing.assert_array_equal(
         brief("series", one).predict_proba(one), brief("series", one[:, None]).predict_proba([*one])
@@ -176,7 +176,7 @@ def test_other_lengths_are_told_of_tables_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "told"),
+    ("X", "message"),
     [
         ("one text", "X is one text; expected a list of texts"),
         ([], "X has shape (0,)"),
@@ -186,8 +186,8 @@ def test_other_lengths_are_told_of_tables_alone() -> None:
         (["a", " \n"] * 21, "X[1] is an empty text"),
     ],
 )
-def test_what_is_no_text_is_told(X: Any, told: str) -> None:
-    with refused(ValueError, told):
+def test_what_is_no_text_is_refused(X: Any, message: str) -> None:
+    with refused(ValueError, message):
         brief("texts", X)
 
 
@@ -200,7 +200,7 @@ def test_texts_may_be_any() -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "told"),
+    ("X", "message"),
     [
         ([], "X is empty"),
         (np.zeros((42, 3)), "X has shape (42, 3); expected clouds (n, N, 3 + F)"),
@@ -213,8 +213,8 @@ def test_texts_may_be_any() -> None:
         (1j * np.ones((42, 5, 3)), "cloud 0 of X is no array of numbers: it is complex128"),
     ],
 )
-def test_what_is_no_cloud_is_told(X: Any, told: str) -> None:
-    with refused(ValueError, told):
+def test_what_is_no_cloud_is_refused(X: Any, message: str) -> None:
+    with refused(ValueError, message):
         brief("points", X)
 
 
@@ -222,8 +222,8 @@ def test_clouds_may_have_sizes_of_their_own() -> None:
     drawn = np.random.default_rng(0)
     X = [drawn.normal(size=(4 + i % 5, 3)) for i in range(42)]
     estimator = brief("points", X)
-    told = estimator.predict_proba(X)
-    np.testing.assert_allclose(told[:1], estimator.predict_proba(X[0][None]), rtol=1e-5)
+    predicted = estimator.predict_proba(X)
+    np.testing.assert_allclose(predicted[:1], estimator.predict_proba(X[0][None]), rtol=1e-5)
     with refused(ValueError, "cloud 0 of X has 1 features beside 3 coordinates; expected 0"):
         estimator.predict(np.ones((2, 5, 4)))
 
@@ -233,7 +233,7 @@ THREE = np.ones((3, 2))
 
 
 @pytest.mark.parametrize(
-    ("X", "told"),
+    ("X", "message"),
     [
         ([], "X: there are no graphs; pass at least one"),
         (
@@ -259,8 +259,8 @@ THREE = np.ones((3, 2))
     ],
 )
 @pytest.mark.filterwarnings("ignore:X. .* taken both ways")
-def test_what_is_no_graph_is_told(X: Any, told: str) -> None:
-    with refused(ValueError, told):
+def test_what_is_no_graph_is_refused(X: Any, message: str) -> None:
+    with refused(ValueError, message):
         brief("graphs", X)
 
 
@@ -275,14 +275,14 @@ def test_graphs_are_alike_in_every_form() -> None:
     drawn = np.random.default_rng(0)
     both = np.concatenate([PATH, PATH[::-1]], axis=1)
     whole = [(both, drawn.normal(size=(3, 2)).astype(np.float32)) for _ in range(42)]
-    told = brief("graphs", whole).predict_proba(whole)
+    predicted = brief("graphs", whole).predict_proba(whole)
     tensors = [Attributes(edge_index=torch.tensor(edges), x=torch.tensor(x)) for edges, x in whole]
-    np.testing.assert_array_equal(told, brief("graphs", tensors).predict_proba(tensors))
+    np.testing.assert_array_equal(predicted, brief("graphs", tensors).predict_proba(tensors))
     lists = [[edges.tolist(), x.tolist()] for edges, x in whole]
-    np.testing.assert_array_equal(told, brief("graphs", whole).predict_proba(lists))
+    np.testing.assert_array_equal(predicted, brief("graphs", whole).predict_proba(lists))
     with pytest.warns(UserWarning, match="X: 84 edges listed one way: taken both ways"):
         one_way = brief("graphs", [(PATH, x) for _, x in whole])
-    np.testing.assert_array_equal(told, one_way.predict_proba(whole))
+    np.testing.assert_array_equal(predicted, one_way.predict_proba(whole))
 
 
 def test_directions_of_edges_are_kept_where_they_are_asked_for() -> None:
@@ -311,8 +311,8 @@ def test_graphs_have_edges_features_or_neither() -> None:
         structure.predict(3)
     with refused(ValueError, "X is a Attributes; expected a list of graphs"):
         structure.predict(Attributes(edge_index=none, x=None, num_nodes=3))
-    told = structure.predict_proba([Attributes(edge_index=None, x=None, num_nodes=3)])
-    np.testing.assert_allclose(told, structure.predict_proba([(none, 3)]))
+    predicted = structure.predict_proba([Attributes(edge_index=None, x=None, num_nodes=3)])
+    np.testing.assert_allclose(predicted, structure.predict_proba([(none, 3)]))
 
 
 class Frame:
@@ -345,9 +345,9 @@ class ArrayFrame(Frame):
 def test_tables_are_taken_as_arrays(name: str, kind: type[Frame]) -> None:
     case = CASES[name]()
     X = np.asarray(case.X)[:, 0] if name == "series" else np.asarray(case.X)
-    told = case.new(training=BRIEF).fit(X, LABELS).predict_proba(X)
+    predicted = case.new(training=BRIEF).fit(X, LABELS).predict_proba(X)
     estimator = case.new(training=BRIEF).fit(kind(X), kind(LABELS))  # pyright: ignore[reportArgumentType]
-    np.testing.assert_array_equal(told, estimator.predict_proba(kind(X)))
+    np.testing.assert_array_equal(predicted, estimator.predict_proba(kind(X)))
 
 
 def test_a_new_kind_of_series_forgets_the_number_of_features() -> None:

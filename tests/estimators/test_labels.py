@@ -30,12 +30,12 @@ def fitted(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Classifier[A
 
 
 def test_it_learns_which_labels_an_example_has(case: Case, fitted: Classifier[Any]) -> None:
-    told, probabilities = fitted.predict(case.X), fitted.predict_proba(case.X)
-    assert (told.shape, told.dtype) == ((NUM, 3), np.int64)
-    np.testing.assert_array_equal(told, probabilities >= 0.5)
+    predicted, probabilities = fitted.predict(case.X), fitted.predict_proba(case.X)
+    assert (predicted.shape, predicted.dtype) == ((NUM, 3), np.int64)
+    np.testing.assert_array_equal(predicted, probabilities >= 0.5)
     assert probabilities.min() >= 0
     assert probabilities.max() <= 1
-    assert fitted.score(case.X, LABELS) == accuracy_score(LABELS, told) >= 0.9
+    assert fitted.score(case.X, LABELS) == accuracy_score(LABELS, predicted) >= 0.9
     assert fitted.classes_.tolist() == [0, 1, 2]
     assert "average_precision" in fitted.valid_metrics_
 
@@ -48,23 +48,23 @@ def test_a_copy_and_the_run_folder_are_the_same(case: Case, fitted: Classifier[A
 
 
 def test_labels_come_in_any_form_of_0_and_1(case: Case) -> None:
-    told = [
+    found = [
         case.new(training=BRIEF).fit(case.X, y).predict_proba(case.X)
         for y in (LABELS, LABELS.tolist(), LABELS.astype(bool), LABELS.astype(float))
     ]
-    assert all((each == told[0]).all() for each in told)
+    assert all((each == found[0]).all() for each in found)
 
 
 @pytest.mark.parametrize(
-    ("y", "told"),
+    ("y", "message"),
     [
         (LABELS + 1, "y has the values [1, 2]; expected 1 of each label that is there, or 0"),
         (np.ones((NUM, 2), int), "all rows of y have the same labels; expected some that differ"),
         (LABELS[:-1], f"inconsistent numbers of samples: [{NUM}, {NUM - 1}]"),
     ],
 )
-def test_labels_that_do_not_fit_are_told(case: Case, y: Any, told: str) -> None:
-    with refused(ValueError, told):
+def test_labels_that_do_not_fit_are_refused(case: Case, y: Any, message: str) -> None:
+    with refused(ValueError, message):
         case.new().fit(case.X, y)
 
 

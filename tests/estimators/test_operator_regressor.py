@@ -38,9 +38,9 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> OperatorRegressor:
 
 def test_it_learns_and_its_score_is_the_share_of_variance(fitted: OperatorRegressor) -> None:
     X, y = waves(12)
-    told = fitted.predict(X)
-    assert (told.shape, told.dtype) == ((N, 12), np.float64)
-    assert fitted.score(X, y) == pytest.approx(r2_score(y, told, multioutput="variance_weighted"))
+    predicted = fitted.predict(X)
+    assert (predicted.shape, predicted.dtype) == ((N, 12), np.float64)
+    assert fitted.score(X, y) == pytest.approx(r2_score(y, predicted, multioutput="variance_weighted"))
     assert fitted.score(X, y) > 0.8
     assert "relative_l2" in fitted.valid_metrics_
     assert is_regressor(fitted)
@@ -49,8 +49,8 @@ def test_it_learns_and_its_score_is_the_share_of_variance(fitted: OperatorRegres
 def test_samples_that_do_not_exist_are_left_out_of_the_score(fitted: OperatorRegressor) -> None:
     X, y = waves(12)
     y[::3, 2], y[1:, 5], y[:, 7] = np.nan, np.nan, np.nan
-    told, often = fitted.predict(X), np.arange(N) % 3
-    error = np.nansum((y - told) ** 2, axis=0)
+    predicted, often = fitted.predict(X), np.arange(N) % 3
+    error = np.nansum((y - predicted) ** 2, axis=0)
     error[5] = 0  # told of one function alone, which has no variance there
     spread = np.nansum((y - np.where(np.isnan(y), 0, y).sum(0) / (~np.isnan(y)).sum(0).clip(1)) ** 2)
     assert fitted.score(X, y) == pytest.approx(1 - error.sum() / spread)
@@ -149,7 +149,7 @@ def test_cross_validation_works() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "X", "y", "told"),
+    ("settings", "X", "y", "message"),
     [
         ({}, waves(12)[0], None, "requires y to be passed, but the target y is None; give each function another"),
         ({}, np.zeros(5), np.zeros(5), "X has shape (5,), a grid of 0 axes; expected 1, 2 or 3"),
@@ -167,12 +167,12 @@ def test_cross_validation_works() -> None:
         ({"target_pos": [[0.0, 1.0]]}, np.zeros((3, 4)), np.zeros((3, 1)), "of 3 functions of 2 coordinates"),
     ],
 )
-def test_what_are_no_functions_is_told(settings: dict[str, Any], X: Any, y: Any, told: str) -> None:
-    with refused(ValueError, told):
+def test_what_are_no_functions_is_refused(settings: dict[str, Any], X: Any, y: Any, message: str) -> None:
+    with refused(ValueError, message):
         OperatorRegressor(**SETTINGS, **settings).fit(X, y)
 
 
-def test_places_and_models_that_do_not_fit_are_told(fitted: OperatorRegressor) -> None:
+def test_places_and_models_that_do_not_fit_are_refused(fitted: OperatorRegressor) -> None:
     X, y = waves(12)
     with refused(ValueError, "at has points of 2 coordinates; OperatorRegressor was fitted on 1"):
         fitted.predict(X, at=[[0.0, 1.0]])

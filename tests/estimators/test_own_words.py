@@ -26,7 +26,7 @@ def images(**settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fit", "told"),
+    ("fit", "message"),
     [
         (
             lambda: SeriesForecaster(horizon=30).fit(WAVES),
@@ -36,8 +36,8 @@ def images(**settings: Any) -> None:
         (lambda: TextClassifier(task={"split_by": "time"}).fit(["a b", "c"] * 9, LABELS), "has no effect with X and y"),
     ],
 )
-def test_an_error_names_the_arrays(fit: Callable[[], None], told: str) -> None:
-    with pytest.raises(ValueError, match=told) as caught:
+def test_an_error_names_the_arrays(fit: Callable[[], None], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         fit()
     assert "fredholm-" not in str(caught.value)
 

@@ -33,19 +33,19 @@ def fitted(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Regressor[An
 
 
 def test_it_learns_several_numbers_in_their_units(case: Case, fitted: Regressor[Any]) -> None:
-    told = fitted.predict(case.X)
-    assert (told.shape, told.dtype) == ((NUM, 2), np.float64)
-    assert fitted.score(case.X, PAIRS) == pytest.approx(r2_score(PAIRS, told))
-    assert np.min(r2_score(PAIRS, told, multioutput="raw_values")) > 0.5
+    predicted = fitted.predict(case.X)
+    assert (predicted.shape, predicted.dtype) == ((NUM, 2), np.float64)
+    assert fitted.score(case.X, PAIRS) == pytest.approx(r2_score(PAIRS, predicted))
+    assert np.min(r2_score(PAIRS, predicted, multioutput="raw_values")) > 0.5
     assert "mean_absolute_error" in fitted.valid_metrics_
     assert is_regressor(fitted)
 
 
 def test_quantiles_are_told_beside_the_number_that_stands_for_them(case: Case, fitted: Regressor[Any]) -> None:
-    told = fitted.predict_quantiles(case.X)
-    assert told.shape == (NUM, 2, 3)
-    assert (np.diff(told) >= 0).all()
-    np.testing.assert_array_equal(told[..., 1], fitted.predict(case.X))
+    predicted = fitted.predict_quantiles(case.X)
+    assert predicted.shape == (NUM, 2, 3)
+    assert (np.diff(predicted) >= 0).all()
+    np.testing.assert_array_equal(predicted[..., 1], fitted.predict(case.X))
 
 
 def test_a_copy_tells_the_same(case: Case, fitted: Regressor[Any]) -> None:
@@ -86,7 +86,7 @@ def test_one_seed_gives_one_model(case: Case) -> None:
     assert (first != other).any()
 
 
-def test_without_quantiles_none_are_told(case: Case) -> None:
+def test_without_quantiles_none_are_refused(case: Case) -> None:
     estimator = case.new_regressor(training=BRIEF).fit(case.X, NUMBERS)
     with refused(ValueError, f"{type(estimator).__name__} was fitted without quantiles; pass some, such as quantiles="):
         estimator.predict_quantiles(case.X)
@@ -98,7 +98,7 @@ def test_cross_validation_works(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("y", "told"),
+    ("y", "message"),
     [
         (None, "requires y to be passed, but the target y is None; give each example a number"),
         (NUMBERS[:-1], f"inconsistent numbers of samples: [{NUM}, {NUM - 1}]"),
@@ -111,14 +111,14 @@ def test_cross_validation_works(case: Case) -> None:
         (np.zeros((NUM, 2, 2)), "Found array with dim 3"),
     ],
 )
-def test_numbers_that_do_not_fit_are_told(case: Case, y: Any, told: str) -> None:
+def test_numbers_that_do_not_fit_are_refused(case: Case, y: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
         case.new_regressor().fit(case.X, y)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("quantiles", "kind", "told"),
+    ("quantiles", "kind", "message"),
     [
         (0.5, TypeError, "quantiles is 0.5; expected numbers above 0 and below 1, increasing, such as"),
         ("abc", TypeError, "quantiles is 'abc'"),
@@ -126,8 +126,8 @@ def test_numbers_that_do_not_fit_are_told(case: Case, y: Any, told: str) -> None
         ((0.0, 0.5), ValueError, "quantiles are (0.0, 0.5)"),
     ],
 )
-def test_quantiles_that_do_not_fit_are_told(case: Case, quantiles: Any, kind: type, told: str) -> None:
-    with refused(kind, told):
+def test_quantiles_that_do_not_fit_are_refused(case: Case, quantiles: Any, kind: type, message: str) -> None:
+    with refused(kind, message):
         case.new_regressor(quantiles=quantiles).fit(case.X, NUMBERS)
 
 

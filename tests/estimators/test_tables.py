@@ -54,8 +54,8 @@ def columns_of(estimator: fredholm.TableRegressor) -> list[Column]:
 def test_a_data_frame_is_read_as_its_columns_are() -> None:
     frame, price = flats()
     regressor = new().fit(frame, price)
-    told = {column.name: column.kind for column in columns_of(regressor)}
-    assert told == {"area": "number", "x_time": "date", "lift": "category", "zip": "category", "x_target": "text"}
+    predicted = {column.name: column.kind for column in columns_of(regressor)}
+    assert predicted == {"area": "number", "x_time": "date", "lift": "category", "zip": "category", "x_target": "text"}
     asked, wanted = flats(seed=1)
     assert regressor.score(asked, wanted) > 0.9
     assert vars(regressor)["feature_names_in_"].tolist() == list(frame.columns)
@@ -114,8 +114,8 @@ def test_categories_of_any_type_are_read_from_frames_of_objects_too() -> None:
     frame, price = flats()
     frame = pd.DataFrame({"band": pd.cut(frame["area"].fillna(60), [0, 60, 90, 200]), "zip": frame["zip"]})
     regressor = new(model=TableMachine.Config(num_centres=200, num_trees=20)).fit(frame, price)
-    told = regressor.predict(frame)
-    np.testing.assert_array_equal(told, regressor.predict(frame.astype(object)))
+    predicted = regressor.predict(frame)
+    np.testing.assert_array_equal(predicted, regressor.predict(frame.astype(object)))
 
 
 @pytest.mark.parametrize("value", [torch.zeros(2), pd.Series([1.0, 2.0]), np.zeros(2), [1.0]])
@@ -147,16 +147,16 @@ def test_classes_labels_numbers_and_quantiles() -> None:
 def test_copies_searches_and_runs(tmp_path: Path) -> None:
     frame, price = flats()
     regressor = new(run_dir=tmp_path / "run").fit(frame, price)
-    told = regressor.predict(frame)
+    predicted = regressor.predict(frame)
     for other in (copy.deepcopy(regressor), pickle.loads(pickle.dumps(regressor))):  # noqa: S301 - our own
-        np.testing.assert_array_equal(told, other.predict(frame))
+        np.testing.assert_array_equal(predicted, other.predict(frame))
     unfitted: Any = clone(regressor)
     with pytest.raises(NotFittedError):
         unfitted.predict(frame)
     asked = frame.rename(columns={"time": "x_time", "target": "x_target"})
     asked.to_csv(tmp_path / "new.csv", index=False)
     rows = Run(tmp_path / "run").predict([tmp_path / "new.csv"])
-    np.testing.assert_allclose(np.array([row["target"] for row in rows], dtype=float), told, rtol=1e-5)
+    np.testing.assert_allclose(np.array([row["target"] for row in rows], dtype=float), predicted, rtol=1e-5)
     search = GridSearchCV(new(), {"task": [{}, {"ignore": ["area"]}]}, cv=2)
     assert search.fit(frame, price).best_params_ == {"task": {}}
 
@@ -176,14 +176,14 @@ def test_columns_without_names_are_taken_by_their_order() -> None:
     some = frame[["area", "lift"]]
     array = some.to_numpy(dtype=object)
     by_name, by_order = new(model=WITHOUT_TEXTS).fit(some, price), new(model=WITHOUT_TEXTS).fit(array, price)
-    told = by_name.predict(some)
+    predicted = by_name.predict(some)
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
-        np.testing.assert_array_equal(by_name.predict(array), told)
+        np.testing.assert_array_equal(by_name.predict(array), predicted)
     with pytest.warns(UserWarning, match="X has feature names, but TableRegressor was fitted without"):
-        np.testing.assert_array_equal(by_order.predict(some), told)
+        np.testing.assert_array_equal(by_order.predict(some), predicted)
     numbered = pd.DataFrame({0: some["area"], 1: some["lift"]})
     counted = new(model=WITHOUT_TEXTS).fit(numbered, price)
-    np.testing.assert_array_equal(counted.predict(numbered.iloc[:, ::-1]), told)
+    np.testing.assert_array_equal(counted.predict(numbered.iloc[:, ::-1]), predicted)
     with refused(ValueError, "X has the column '2', which TableRegressor was not fitted on; expected 0, 1"):
         counted.predict(numbered.rename(columns={1: 2}))
 
@@ -206,7 +206,7 @@ def test_categories_may_be_of_any_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (3, "3"),
         (3.0, "3"),
@@ -233,8 +233,8 @@ def test_categories_may_be_of_any_type() -> None:
         (Decimal("sNaN"), ""),
     ],
 )
-def test_values_are_written_as_a_file_has_them(value: Any, told: str) -> None:
-    assert _cell(value, "X") == told
+def test_values_are_written_as_a_file_has_them(value: Any, expected: str) -> None:
+    assert _cell(value, "X") == expected
 
 
 def test_what_is_refused() -> None:

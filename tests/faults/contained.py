@@ -63,10 +63,10 @@ def broken_cases(count: int, case_of: Callable[[int], Case]) -> Iterator[tuple[i
                 os.close(read_from)
                 _run(range(done, end), case_of, scratch, write_to)
             os.close(write_to)
-            with os.fdopen(read_from, "rb") as told:
-                while record := told.read(5):
+            with os.fdopen(read_from, "rb") as found:
+                while record := found.read(5):
                     verdict, length = record[:1], struct.unpack("<I", record[1:])[0]
-                    told_of_it = told.read(length).decode("utf-8", "replace")
+                    told_of_it = found.read(length).decode("utf-8", "replace")
                     if verdict == _BROKEN:
                         yield done, told_of_it
                     done += 1
@@ -114,10 +114,10 @@ def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, 
             folder = scratch / str(number)
             folder.mkdir()
             try:
-                told = _judged(case_of(number), folder)
+                found = _judged(case_of(number), folder)
             except Exception as error:
-                told = f"the driver itself: {error!r} {traceback.extract_tb(error.__traceback__)[-1]}".encode()
-            os.write(write_to, (_BROKEN if told else _HELD) + struct.pack("<I", len(told)) + told)
+                found = f"the driver itself: {error!r} {traceback.extract_tb(error.__traceback__)[-1]}".encode()
+            os.write(write_to, (_BROKEN if found else _HELD) + struct.pack("<I", len(found)) + found)
             _remove(folder)
     finally:
         os._exit(0)
@@ -137,24 +137,24 @@ def _judged(case: Case, folder: Path) -> bytes:
     names = {path.name for pattern in ("*", "*/*") for path in folder.glob(pattern)}
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     signal.alarm(_WALL_SECONDS)
-    told = ""
+    fragment = ""
     try:
         case.read(folder)
         if case.must_fail:
-            told = "was read"
+            fragment = "was read"
     except (ValueError, OSError) as error:
         message = str(error)
         if not any(name in message for name in (*names, folder.name)):
-            told = f"names no file: {message}"
+            fragment = f"names no file: {message}"
         elif len(message) >= _LONGEST or _ORDERS & set(map(unicodedata.category, set(message) - _JOINERS)):
-            told = f"no short printable line: {message!r}"
+            fragment = f"no short printable line: {message!r}"
         elif "does not fit into memory" in message:
-            told = f"takes more than {MEMORY >> 20} MiB: {message}"
+            fragment = f"takes more than {MEMORY >> 20} MiB: {message}"
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)
         last = next((f"{Path(f.filename).name}:{f.lineno}" for f in reversed(where) if "fredholm" in f.filename), "")
-        told = f"{type(error).__name__} at {last}: {error}"
+        fragment = f"{type(error).__name__} at {last}: {error}"
     finally:
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_PROF, 0)
-    return told[:400].encode("utf-8", "replace")
+    return fragment[:400].encode("utf-8", "replace")

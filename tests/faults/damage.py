@@ -85,9 +85,9 @@ def damage_folders(count: int, seed: int) -> list[Outcome]:
 
 def _wrong(folder: Path, wanted: str, damage: Damage, reading: Callable[[Path], str]) -> str:
     """What is wrong with how a damaged folder was read; empty where nothing is."""
-    told = io.StringIO()
+    got = io.StringIO()
     try:
-        with contextlib.redirect_stdout(told):
+        with contextlib.redirect_stdout(got):
             found = reading(folder)
     except (ValueError, OSError) as error:
         message = str(error)
@@ -98,7 +98,7 @@ def _wrong(folder: Path, wanted: str, damage: Damage, reading: Callable[[Path], 
         return ""
     except Exception as error:
         return f"{type(error).__name__}: {error!s:.300}"
-    if found == wanted or "metrics.jsonl is missing: a new one begins" in told.getvalue():
+    if found == wanted or "metrics.jsonl is missing: a new one begins" in got.getvalue():
         return ""
     return "silently read as something else"
 

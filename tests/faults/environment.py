@@ -249,8 +249,8 @@ def environment_faults(count: int, seed: int) -> list[Outcome]:
             fault = kinds[number % len(kinds)](drawn)
             killed_at = drawn.randrange(whole.operations) if drawn.random() < 0.7 else None
             wrong = _meet(fault, whole, killed_at, place, log)
-            told = f"{fault.detail}, killed before at {killed_at}: {wrong}" if wrong else ""
-            results.setdefault(fault.kind, []).append(told)
+            found = f"{fault.detail}, killed before at {killed_at}: {wrong}" if wrong else ""
+            results.setdefault(fault.kind, []).append(found)
         if count >= 25:
             results["bare environments"] = [_live_bare(BARE[n % len(BARE)], place) for n in range(count // 25)]
     return [
@@ -301,8 +301,8 @@ def _live_bare(environment: dict[str, str], place: Path) -> str:
         command = [sys.executable, "-m", "fredholm", "train", "digits", "--run-dir", str(place / "run"), *TINY]
         done = subprocess.run(command, cwd=place, env=whole, capture_output=True, text=True, check=False)
         # matplotlib, which torchmetrics imports, tells where it keeps its fonts without a home
-        told = [line for line in done.stderr.splitlines() if line and "matplotlib" not in line]
-        is_well = done.returncode == 0 and not told and last_step(place / "run") == 12
+        printed = [line for line in done.stderr.splitlines() if line and "matplotlib" not in line]
+        is_well = done.returncode == 0 and not printed and last_step(place / "run") == 12
         return "" if is_well else f"{environment}: exit code {done.returncode}: {done.stderr}"
     finally:
         shutil.rmtree(place)

@@ -389,7 +389,7 @@ class Expected:
         least, most = self.problem.operator.kernel.signal_range[self.dtype]
         if not least <= self.problem.setting.scale <= most:
             return ""
-        told = []
+        found = []
         for name, value in self.values.items():
             largest, own = size(value), torch.finfo(got[name].dtype)
             if not largest < own.max**0.98:
@@ -397,7 +397,7 @@ class Expected:
                     return ""
                 continue
             if not bool(got[name].isfinite().all()):
-                told.append(f"{name} is not finite, where {largest:.1e} is right")
+                found.append(f"{name} is not finite, where {largest:.1e} is right")
                 continue
             error, tolerance = size(got[name].double() - value), TOLERANCE[self.dtype]
             allowed = tolerance * largest + max(own.tiny, torch.finfo(self.dtype).tiny) * self.factor
@@ -406,8 +406,8 @@ class Expected:
             natural = max(self.amplified[name], self.cancelling.get(name, 0.0))
             allowed = max(allowed, min(tolerance, LAST_DIGITS * self.eps) * natural)
             if not error <= allowed:
-                told.append(f"{name} is off by {error:.1e} of {largest:.1e}, where {allowed:.1e} is allowed")
-        return "; ".join(told)
+                found.append(f"{name} is off by {error:.1e} of {largest:.1e}, where {allowed:.1e} is allowed")
+        return "; ".join(found)
 
 
 def _attempt(compute: Callable[[], Results]) -> Results | Exception:

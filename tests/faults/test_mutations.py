@@ -39,7 +39,7 @@ def _raise(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "told"),
+    ("read", "expected"),
     [
         (lambda folder: _raise(KeyError("x")), "KeyError at : 'x'"),
         (lambda folder: _raise(ValueError("unknown")), "names no file: unknown"),
@@ -51,9 +51,9 @@ def _raise(error: BaseException) -> None:
         (lambda folder: None, "was read"),
     ],
 )
-def test_what_is_not_as_promised_is_told(read: object, told: str) -> None:
+def test_what_is_not_as_promised_is_reported(read: object, expected: str) -> None:
     case = Case("bad", lambda folder: (folder / "a.csv").touch(), read, must_fail=True)  # pyright: ignore[reportArgumentType]
     sound = Case("good", lambda folder: (folder / "a.csv").touch(), lambda folder: _raise(OSError("a.csv: is gone")))
     ((number, ending),) = broken_cases(3, lambda i: case if i == 1 else sound)
     assert number == 1
-    assert re.search(re.escape(told), ending)
+    assert re.search(re.escape(expected), ending)

@@ -117,9 +117,9 @@ def test_the_start(kind: str) -> None:
     field = FIELDS[kind]()
     theta = drawn(field, 400)
     assert theta.shape[-1] == field.num_parameters
-    spread, told = theta.std(0), field.sizes().double()
+    spread, found = theta.std(0), field.sizes().double()
     some = spread > 0  # constants of a last layer start at 0
-    assert float((spread[some] / told[some] - 1).abs().max()) < 0.25
+    assert float((spread[some] / found[some] - 1).abs().max()) < 0.25
 
 
 def test_the_start_is_the_papers() -> None:
@@ -205,8 +205,8 @@ def test_refusals() -> None:
         ({"depth": 1}, ["depth", "got 1"]),
         ({"omega_0": math.inf}, ["omega_0", "inf"]),
     ]
-    for settings, told in cases:
-        with refused(ValueError, *told):
+    for settings, message in cases:
+        with refused(ValueError, *message):
             fields.SIREN(2, **settings)
     with refused(ValueError, "sigma", "got 0.0"):
         fields.FreeSinusoidalField(2, sigma=0.0)

@@ -197,13 +197,13 @@ DEGENERATE = [
 ]
 
 
-@pytest.mark.parametrize(("frame", "x", "told"), DEGENERATE, ids=[f"{f} {t}" for f, _, t in DEGENERATE])
-def test_degenerate_sets_have_a_fallback_and_one_warning(frame: fields.Frame, x: Tensor, told: str) -> None:
+@pytest.mark.parametrize(("frame", "x", "fragment"), DEGENERATE, ids=[f"{f} {t}" for f, _, t in DEGENERATE])
+def test_degenerate_sets_have_a_fallback_and_one_warning(frame: fields.Frame, x: Tensor, fragment: str) -> None:
     x = x.double().requires_grad_()
     with pytest.warns(RuntimeWarning, match="fields.") as caught:
         found = frame.coordinates(Points(x))
     assert len(caught) == 1
-    assert told in str(caught[0].message)
+    assert fragment in str(caught[0].message)
     queries = torch.randn(1, 4, 2, dtype=torch.float64)
     z = found.normalise(queries)
     assert bool(z.isfinite().all())

@@ -74,11 +74,11 @@ def test_each_field_is_fitted_by_itself_and_to_samples_that_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"), [({"steps": -1}, "steps >= 0"), ({"steps": 1, "rate": 0.0}, "rate > 0; got 1 and 0.0")]
+    ("settings", "message"), [({"steps": -1}, "steps >= 0"), ({"steps": 1, "rate": 0.0}, "rate > 0; got 1 and 0.0")]
 )
-def test_what_cannot_be_is_refused(settings: dict[str, float], told: str) -> None:
+def test_what_cannot_be_is_refused(settings: dict[str, float], message: str) -> None:
     start, x, y = placed()
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         fields.refine(start, x, y, **settings)  # pyright: ignore[reportArgumentType]
 
 

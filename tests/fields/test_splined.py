@@ -119,13 +119,13 @@ def test_derivatives_at_its_own_nodes(name: Any) -> None:
             direction = torch.randn_like(leaf)
             step = 1e-6 * direction
 
-            def told(sign: float, leaf: Tensor = leaf, step: Tensor = step) -> tuple[Tensor, ...]:
+            def compute(sign: float, leaf: Tensor = leaf, step: Tensor = step) -> tuple[Tensor, ...]:
                 moved = {"theta": theta.detach(), "at": at.detach()}
                 moved["theta" if leaf is theta else "at"] = leaf.detach() + sign * step
                 return tuple(found.with_parameters(moved["theta"]).jet(moved["at"]))
 
             place = next(i for i, each in enumerate(jet) if each is part)
-            expected = (told(1.0)[place].sum() - told(-1.0)[place].sum()) / 2e-6
+            expected = (compute(1.0)[place].sum() - compute(-1.0)[place].sum()) / 2e-6
             torch.testing.assert_close((own * direction).sum(), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -157,10 +157,10 @@ def test_gradients_reach_the_field_and_it_moves_with_its_samples() -> None:
     theta = field.parameters.detach().requires_grad_()
     asked = torch.rand(2, 4, 2, dtype=torch.float64)
 
-    def told(theta: Tensor) -> Tensor:
+    def compute(theta: Tensor) -> Tensor:
         return fields.splined(field.with_parameters(theta), x, y)(asked)
 
-    assert torch.autograd.gradcheck(told, theta, atol=1e-5)
+    assert torch.autograd.gradcheck(compute, theta, atol=1e-5)
     angle = torch.tensor(0.7, dtype=torch.float64)
     turn = torch.stack([torch.stack([angle.cos(), -angle.sin()]), torch.stack([angle.sin(), angle.cos()])])
     empty, turned = placed(x, fields.Isotropic()), placed(3 * x @ turn.mT + 1, fields.Isotropic())

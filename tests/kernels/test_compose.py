@@ -115,8 +115,8 @@ def test_a_sum_remembers_what_any_term_does():
         (0.5 * (small + timed), True, True, True),
     ):
         assert isinstance(kernel, Stateful)
-        told = kernel.has_growing_state, kernel.sees_simultaneous, kernel.reads_time
-        assert told == (growing, simultaneous, time)
+        found = kernel.has_growing_state, kernel.sees_simultaneous, kernel.reads_time
+        assert found == (growing, simultaneous, time)
         assert kernel.unsteppable(Sequence(3)) == []
     for kernel in (small + early, 2.0 * early, small + Pointwise(4, 4)):
         assert isinstance(kernel, Stateful)

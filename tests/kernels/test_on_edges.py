@@ -95,9 +95,9 @@ def test_features_of_edges_are_read_edge_by_edge() -> None:
     inner, graph, u = mlp(edge_dim=2, depth=3), Graph(EDGES, N, pos=POS, edge_features=features), signal()
     out = operator(kernels.OnEdges(inner, long_range=None, edge_mass="sum"))(u, graph)
     expected = torch.zeros_like(out)
-    for (y, x), told in zip(EDGES.T.tolist(), features, strict=True):
+    for (y, x), wanted in zip(EDGES.T.tolist(), features, strict=True):
         source = Points(POS[y : y + 1])
-        source.features = told.expand(2, 1, -1)
+        source.features = wanted.expand(2, 1, -1)
         kappa = inner.matrix(u[:, y : y + 1], source, u[:, x : x + 1], Points(POS[x : x + 1]))
         expected[:, x] += torch.einsum("boi,bi->bo", kappa[:, 0, 0], u[:, y])
     torch.testing.assert_close(out, expected)
@@ -149,15 +149,15 @@ def test_lambda_learns_and_stays_positive() -> None:
 
 
 def test_explain_tells_both_parts_and_what_all_pairs_cost() -> None:
-    told = operator(kernels.OnEdges(mlp())).explain(signal(), Graph(EDGES, N, pos=POS))
-    assert "edges, " in told
-    assert "ListedPerceptron" in told
-    assert f"all nodes, {2 * N * N} pairs: Tiled" in told
-    assert "flops forward" in told
+    predicted = operator(kernels.OnEdges(mlp())).explain(signal(), Graph(EDGES, N, pos=POS))
+    assert "edges, " in predicted
+    assert "ListedPerceptron" in predicted
+    assert f"all nodes, {2 * N * N} pairs: Tiled" in predicted
+    assert "flops forward" in predicted
 
 
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "message"),
     [
         (lambda: kernels.OnEdges(kernels.LSTM(4, 3)), "LSTM looks back only"),
         (lambda: kernels.OnEdges(kernels.Convolution(4, 4, 3)), "Convolution needs more than the two points of a pair"),
@@ -165,13 +165,13 @@ def test_explain_tells_both_parts_and_what_all_pairs_cost() -> None:
         (lambda: kernels.OnEdges(kernels.Constant(4, 4), edge_mass="median"), "edge_mass must be one of"),  # pyright: ignore[reportArgumentType]
     ],
 )
-def test_bad_settings_are_told(build: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_settings_are_refused(build: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         build()
 
 
 @pytest.mark.parametrize(
-    ("domain", "kernel", "told"),
+    ("domain", "kernel", "message"),
     [
         (Points(POS), lambda: kernels.Constant(4, 4), "needs edges, domains.Graph"),
         (Graph(EDGES, N, pos=POS), lambda: mlp(edge_dim=2), "reads edge_dim=2 features of an edge; the graph's edges"),
@@ -182,8 +182,8 @@ def test_bad_settings_are_told(build: Any, told: str) -> None:
         ),
     ],
 )
-def test_bad_domains_are_told(domain: Domain, kernel: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_domains_are_refused(domain: Domain, kernel: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         operator(kernels.OnEdges(kernel()))(signal(), domain)
 
 

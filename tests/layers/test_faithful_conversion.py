@@ -161,19 +161,19 @@ def call(layer: nn.Module, x: Tensor, name: str) -> Tensor:
 def test_hooks_run_as_before(name, nested):
     torch.manual_seed(0)
     build, shape = KINDS[name]
-    told: list[Any] = []
+    found: list[Any] = []
     theirs: Any = build().double()
 
     def before(module, args, kwargs):
-        told.append(("before", type(module), sorted(kwargs)))
+        found.append(("before", type(module), sorted(kwargs)))
         return (2 * args[0], *args[1:]), kwargs
 
     def after(module, args, kwargs, out):
-        told.append(("after", type(module), sorted(kwargs)))
+        found.append(("after", type(module), sorted(kwargs)))
         return (3 * out[0], *out[1:]) if isinstance(out, tuple) else 3 * out
 
     def backward(module, grad_input, grad_output):
-        told.append(("backward", type(module), [tuple(g.shape) for g in grad_output if g is not None]))
+        found.append(("backward", type(module), [tuple(g.shape) for g in grad_output if g is not None]))
         return tuple(None if g is None else 5 * g for g in grad_input)
 
     def before_backward(module, grad_output):
@@ -187,13 +187,13 @@ def test_hooks_run_as_before(name, nested):
     assert type(ours) is not type(theirs)
     results = []
     for layer in (theirs, ours, to_torch(ours)):
-        told.clear()
+        found.clear()
         x = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
         out = call(layer, x, name)
         out.sum().backward()
-        results.append((out, x.grad, [(what, more) for what, _, more in told]))
-        assert all(kind is type(layer) for _, kind, _ in told)
-        assert [what for what, *_ in told] == ["before", "after", "backward"]
+        results.append((out, x.grad, [(what, more) for what, _, more in found]))
+        assert all(kind is type(layer) for _, kind, _ in found)
+        assert [what for what, *_ in found] == ["before", "after", "backward"]
     for out, grad, calls in results[1:]:
         torch.testing.assert_close(out, results[0][0], atol=1e-12, rtol=0)
         torch.testing.assert_close(grad, results[0][1], atol=1e-10, rtol=0)
@@ -235,12 +235,12 @@ def test_what_was_put_on_a_parameter_stays_on_it(frozen):
 
 
 def test_a_hook_that_always_runs_still_does():
-    told = []
+    found = []
     theirs = nn.Linear(3, 3)
-    theirs.register_forward_hook(lambda *_: told.append(1), always_call=True)
+    theirs.register_forward_hook(lambda *_: found.append(1), always_call=True)
     with pytest.raises(ValueError, match="3 channels"):
         from_torch(theirs)(torch.randn(2, 4))
-    assert told == [1]
+    assert found == [1]
 
 
 @pytest.mark.filterwarnings("ignore:Using non-full backward hooks")
@@ -332,7 +332,7 @@ def test_what_was_added_to_a_layer_is_carried_or_named():
     assert (ours[0].note, ours[0]._mark) == ("kept", [1, 2])
     back = to_torch(ours)
     assert (back[0].note, back[0]._mark) == ("kept", [1, 2])
-    for change, told in (
+    for change, message in (
         (lambda layer: setattr(layer, "forward", types.MethodType(lambda self, x: x, layer)), "forward"),
         (lambda layer: layer.register_parameter("lora", nn.Parameter(torch.zeros(2))), "lora"),
         (lambda layer: layer.register_buffer("seen", torch.zeros(2)), "seen"),
@@ -342,7 +342,7 @@ def test_what_was_added_to_a_layer_is_carried_or_named():
     ):
         changed = copy.deepcopy(model)
         change(changed[0])
-        with refused(ValueError, "cannot convert 0 (", told):
+        with refused(ValueError, "cannot convert 0 (", message):
             from_torch(changed)
 
 

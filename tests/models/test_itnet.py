@@ -335,7 +335,7 @@ def test_the_configurations_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"depth": 0}, ["depth must be at least 1", "got 0"]),
         ({"pool": "last"}, ["pool is 'cls', 'mean', 'max' or 'none'", "got 'last'"]),
@@ -347,8 +347,8 @@ def test_the_configurations_are_the_papers() -> None:
         ({"drop_path": -0.1}, ["drop_path must be in [0, 1)", "got -0.1"]),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: list[str]) -> None:
-    with refused(ValueError, *told):
+def test_bad_settings(settings: dict[str, Any], message: list[str]) -> None:
+    with refused(ValueError, *message):
         model(**settings)
 
 
@@ -398,16 +398,16 @@ def test_encoders_that_tell_too_little() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoder", "config", "told"),
+    ("encoder", "config", "message"),
     [
         (4, None, "encoder must be of type encoders.Encoder; got int"),
         (None, {"embed_dim": 8}, "config must be of type models.ITNet.Config; got dict"),
         (None, ITNet.Config, "config must be of type models.ITNet.Config; got the class ITNet.Config"),
     ],
 )
-def test_arguments_of_another_kind(encoder: Any, config: Any, told: str) -> None:
+def test_arguments_of_another_kind(encoder: Any, config: Any, message: str) -> None:
     settings = ITNet.Config(**SMALL)
-    with refused(TypeError, f"models.ITNet: {told}"):
+    with refused(TypeError, f"models.ITNet: {message}"):
         ITNet(CloudEncoder(8) if encoder is None else encoder, 3, settings if config is None else config)
 
 

@@ -86,7 +86,7 @@ def test_where_none_is_named_there_is_a_head_for_64_channels_but_4_at_least() ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "told"),
+    ("kind", "settings", "message"),
     [
         (
             ITNet,
@@ -105,10 +105,10 @@ def test_where_none_is_named_there_is_a_head_for_64_channels_but_4_at_least() ->
         (MessagePassing, {"layer": "gin"}, "layer='gin'; leave it out, or take layer='gat'"),
     ],
 )
-def test_heads_that_no_kernel_has_are_refused(kind: Any, settings: dict[str, Any], told: str) -> None:
+def test_heads_that_no_kernel_has_are_refused(kind: Any, settings: dict[str, Any], message: str) -> None:
     without = kind.Config(**settings)
     assert not without.has_heads
-    with refused(ValueError, f"models.{kind.__name__}: num_heads=2 has no effect with ", told):
+    with refused(ValueError, f"models.{kind.__name__}: num_heads=2 has no effect with ", message):
         kind.Config(**settings, num_heads=2)
     suggested = replaced(without, num_heads=2)
     assert suggested == without

@@ -41,20 +41,20 @@ def test_order_padding_and_batch_mates_change_nothing(config: SignalModel.Config
     padded = torch.full((2, 11, 3), 7.0, dtype=torch.float64).index_copy(1, here, pos)
     points, there, back = (slice(None), here, turn.argsort()) if pool == "none" else (..., ..., ...)
 
-    def told(batch: PointBatch, points: Any) -> tuple[Tensor, Tensor]:
+    def compute(batch: PointBatch, points: Any) -> tuple[Tensor, Tensor]:
         leaf = batch.pos.clone().requires_grad_()
         found = model(PointBatch(leaf, mask=batch.mask))[0]
         found = found[points]
         (gradient,) = torch.autograd.grad(found.sin().sum(), leaf)
         return found, gradient[0]
 
-    whole, gradient = told(PointBatch(pos), points)
+    whole, gradient = compute(PointBatch(pos), points)
     for batch, chosen, index in (
         (PointBatch(pos[:, turn]), back, turn.argsort()),
         (PointBatch(padded, mask=mask), there, here),
         (PointBatch(pos[:1]), points, slice(None)),
     ):
-        other, other_gradient = told(batch, chosen)
+        other, other_gradient = compute(batch, chosen)
         torch.testing.assert_close(other, whole, rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(other_gradient[index], gradient, rtol=1e-6, atol=1e-9)
 
@@ -99,7 +99,7 @@ def test_no_points(config: SignalModel.Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "settings", "told"),
+    ("config", "settings", "message"),
     [
         (PointPooling.Config, {"widths": ()}, "models.PointPooling: needs widths"),
         (PointPooling.Config, {"pool": "cls"}, "a pool of 'max' or 'none'; got (64, 128, 512), 'cls'"),
@@ -117,8 +117,8 @@ def test_no_points(config: SignalModel.Config) -> None:
         ),
     ],
 )
-def test_bad_settings(config: type, settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_bad_settings(config: type, settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         config(**settings)
 
 

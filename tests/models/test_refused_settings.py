@@ -26,10 +26,10 @@ NUMBERS: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "name", "told"), NUMBERS, ids=[told.split(" ")[1] for *_, told in NUMBERS])
+@pytest.mark.parametrize(("config", "name", "message"), NUMBERS, ids=[message.split(" ")[1] for *_, message in NUMBERS])
 @pytest.mark.parametrize("wrong", ["2", [4]])
-def test_what_is_no_number(config: Any, name: str, told: str, wrong: Any) -> None:
-    with refused(TypeError, told, f"got {wrong!r}"):
+def test_what_is_no_number(config: Any, name: str, message: str, wrong: Any) -> None:
+    with refused(TypeError, message, f"got {wrong!r}"):
         config(**{name: wrong})
 
 

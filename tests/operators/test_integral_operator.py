@@ -134,16 +134,16 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize(("domain", "asked", "route", "told"), ROUTES)
+@pytest.mark.parametrize(("domain", "asked", "route", "expected"), ROUTES)
 def test_explain_names_the_route_that_is_taken(
-    monkeypatch: pytest.MonkeyPatch, domain: Domain, asked: Evaluation, route: str, told: list[str]
+    monkeypatch: pytest.MonkeyPatch, domain: Domain, asked: Evaluation, route: str, expected: list[str]
 ) -> None:
     op, u, taken = operator(domain.pos_dim, evaluation=asked), signal(domain.num_points), []
     explained = op.explain(u, domain)
     assert explained.startswith(f"{route}:" if asked == AUTO else f"{route}")
-    assert all(fragment in explained for fragment in told)
+    assert all(fragment in explained for fragment in expected)
     refusals = [line for line in explained.split("\n") if line.startswith("  not ") and "TritonTiled" not in line]
-    assert bool(refusals) == any(fragment.startswith("not ") for fragment in told)
+    assert bool(refusals) == any(fragment.startswith("not ") for fragment in expected)
     for kind in (Dense, Tiled, Toeplitz):
         compute = kind.compute
 

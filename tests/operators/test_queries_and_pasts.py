@@ -244,10 +244,10 @@ def test_a_named_route_is_asked_before_it_scans(name: str, route: Evaluation, hi
         "masks": Sequence(5, mask=torch.tensor([True, False, True, True, False])),
     }[hides]
     try:
-        out, told = op.scan(u, domain)[0], ""
+        out, found = op.scan(u, domain)[0], ""
     except ValueError as refusal:
-        out, told = None, str(refusal)
-    assert route.name in told or (hides != "pairs" and not told)
+        out, found = None, str(refusal)
+    assert route.name in found or (hides != "pairs" and not found)
     if out is not None:
         torch.testing.assert_close(out, alone(CAUSAL[name])(u, domain), rtol=1e-9, atol=1e-11)
 

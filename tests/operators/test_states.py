@@ -171,7 +171,7 @@ def test_refuses_states_that_do_not_fit():
 
 
 @pytest.mark.parametrize(
-    ("time", "told"),
+    ("time", "message"),
     [
         (1.5, "1.5"),
         (torch.tensor(1.5), "() torch.float32"),
@@ -180,9 +180,9 @@ def test_refuses_states_that_do_not_fit():
         (torch.tensor([1, 2]), "(2,) torch.int64"),
     ],
 )
-def test_refuses_times_that_are_no_time_for_each_entry(time, told):
+def test_refuses_times_that_are_no_time_for_each_entry(time, message):
     op, u = IntegralOperator(kernels.LinearRNN(4, 4)), torch.randn(2, 4)
-    with refused(ValueError, "time must be a float tensor (2,)", f"got {told}"):
+    with refused(ValueError, "time must be a float tensor (2,)", f"got {message}"):
         op.step(u, op.initial_state(2), time)
     with refused(ValueError, "time is on meta but u is on cpu"):
         op.step(u, op.initial_state(2), torch.zeros(2, device="meta"))

@@ -52,14 +52,14 @@ def test_a_shard_that_is_missing(tmp_path: Path) -> None:
 def test_an_index_that_is_wrong(tmp_path: Path) -> None:
     saved(CAUSAL["Llama"], tmp_path, max_shard_size="4KB")
     index = next(tmp_path.glob("*.index.json"))
-    told = json.loads(index.read_text())
-    first = next(iter(told["weight_map"].values()))
-    told["weight_map"]["nowhere"] = first
-    index.write_text(json.dumps(told))
+    found = json.loads(index.read_text())
+    first = next(iter(found["weight_map"].values()))
+    found["weight_map"]["nowhere"] = first
+    index.write_text(json.dumps(found))
     with refused(ValueError, "names the tensor 'nowhere'", first):
         from_pretrained(tmp_path)
-    told["weight_map"]["nowhere"] = "../outside.safetensors"
-    index.write_text(json.dumps(told))
+    found["weight_map"]["nowhere"] = "../outside.safetensors"
+    index.write_text(json.dumps(found))
     with refused(ValueError, "files of the same folder"):
         from_pretrained(tmp_path)
     index.write_text("{")
@@ -98,11 +98,11 @@ WRONG_TENSORS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], list[st
 
 @pytest.mark.parametrize("name", WRONG_TENSORS)
 def test_tensors_that_do_not_fit(copied: Path, name: str) -> None:
-    change, told = WRONG_TENSORS[name]
+    change, message = WRONG_TENSORS[name]
     found = load_file(copied / TENSORS)
     change(found)
     save_file(found, copied / TENSORS)
-    with refused(ValueError, str(copied), *told):
+    with refused(ValueError, str(copied), *message):
         from_pretrained(copied)
 
 
@@ -130,10 +130,12 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_configurations_that_are_not_supported(copied: Path, name: str) -> None:
-    fields, told = UNSUPPORTED[name]
+    fields, message = UNSUPPORTED[name]
     changed(copied, **fields)
     with (
-        refused(ValueError, "config.json", *told) if name != "heads that do not divide" else refused(ValueError, *told)
+        refused(ValueError, "config.json", *message)
+        if name != "heads that do not divide"
+        else refused(ValueError, *message)
     ):
         from_pretrained(copied)
 
@@ -159,10 +161,10 @@ OTHERS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_options_of_other_architectures(name: str, tmp_path: Path) -> None:
-    made, fields, told = OTHERS[name]
+    made, fields, message = OTHERS[name]
     saved(made, tmp_path)
     changed(tmp_path, **fields)
-    with refused(ValueError, "config.json", *told):
+    with refused(ValueError, "config.json", *message):
         from_pretrained(tmp_path)
 
 
@@ -170,7 +172,7 @@ def test_options_of_other_architectures(name: str, tmp_path: Path) -> None:
 def test_architectures_of_timm(tmp_path: Path) -> None:
     saved_by_timm(*TIMM["ViT"], tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    for fields, told in (
+    for fields, message in (
         ({"architecture": "resnet50"}, ["architecture='resnet50'", "vit_"]),
         ({"architecture": "vit_base_patch16_224"}, ["vit_base_patch16_224", "192 channels"]),
         ({"architecture": "vit_tiny_patch16_quickgelu_224"}, ["quickgelu"]),
@@ -179,7 +181,7 @@ def test_architectures_of_timm(tmp_path: Path) -> None:
         ({"model_args": {**config["model_args"], "global_pool": "map"}}, ["global_pool='map'", "token, avg"]),
     ):
         changed(tmp_path, **(config | fields))
-        with refused(ValueError, "config.json", *told):
+        with refused(ValueError, "config.json", *message):
             from_pretrained(tmp_path)
 
 
@@ -227,7 +229,7 @@ def test_without_the_hubs_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("gpt2", "openai-community/gpt2"),
         ("gpt2-medium", "openai-community/gpt2-medium"),
@@ -235,6 +237,6 @@ def test_without_the_hubs_client(monkeypatch: pytest.MonkeyPatch) -> None:
         ("gpt2x", "owner/gpt2x"),
     ],
 )
-def test_a_name_alone_is_told_with_its_owner(name: str, told: str) -> None:
-    with refused(FileNotFoundError, f"no folder {name!r}", f"is written hf://{told})"):
+def test_a_name_alone_is_told_with_its_owner(name: str, message: str) -> None:
+    with refused(FileNotFoundError, f"no folder {name!r}", f"is written hf://{message})"):
         from_pretrained(name)

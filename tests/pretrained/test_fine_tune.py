@@ -71,7 +71,7 @@ def sentence_task(checkpoint: Path, *, pairs: bool = False, **settings: Any) -> 
 
 def check_close(got: Tensor, expected: Tensor, name: str = "") -> None:
     assert expected.abs().max() > 1e-3, name
-    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5, msg=lambda told: f"{name}: {told}")
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5, msg=lambda found: f"{name}: {found}")
 
 
 @CUT
@@ -110,7 +110,7 @@ def test_a_batch_of_sentences_is_what_the_peer_makes_of_it(kind: str, pairs: boo
     assert expected.keys() == {name for name, _ in model.named_parameters()} - {"head.weight", "head.bias"}
     for name, gradient in expected.items():
         found = dict(model.named_parameters())[name].grad
-        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=2e-5, msg=lambda told, name=name: f"{name}: {told}")
+        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=2e-5, msg=lambda got, name=name: f"{name}: {got}")
     assert max(float(gradient.abs().max()) for gradient in expected.values()) > 1e-3
 
 
@@ -184,7 +184,7 @@ def check_images(features: nn.Module, gradients: Callable[[], dict[str, Tensor]]
     assert expected.keys() == parameters.keys() - {"head.weight", "head.bias"}
     for name, gradient in expected.items():
         found = parameters[name].grad
-        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=2e-5, msg=lambda told, name=name: f"{name}: {told}")
+        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=2e-5, msg=lambda got, name=name: f"{name}: {got}")
 
 
 def brought_images(folder: Path) -> dict[str, Tensor]:
@@ -227,8 +227,8 @@ def test_images_are_what_timm_makes_of_them(name: str, tmp_path: Path) -> None:
     architecture, settings = TIMM[name]
     peer: Any = saved_by_timm(architecture, settings, tmp_path / "peer")
     task = image_task(tmp_path / "peer", (32, 32))
-    told = json.loads((tmp_path / "peer" / "config.json").read_text())["pretrained_cfg"]
-    images, expected = seen(task, list(told["mean"]), list(told["std"]))
+    found = json.loads((tmp_path / "peer" / "config.json").read_text())["pretrained_cfg"]
+    images, expected = seen(task, list(found["mean"]), list(found["std"]))
     check_close(images, expected)
     model = started(task)
     peer.reset_classifier(0)
@@ -350,13 +350,13 @@ REFUSED_SENTENCES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", REFUSED_SENTENCES)
 def test_settings_that_contradict_the_checkpoint(name: str, tmp_path: Path) -> None:
-    settings, told = REFUSED_SENTENCES[name]
+    settings, message = REFUSED_SENTENCES[name]
     bert_folder("BERT", tmp_path / "peer")
-    with refused(ValueError, *told):
+    with refused(ValueError, *message):
         sentence_task(tmp_path / "peer", **settings).model()
 
 
-def test_texts_that_positions_cut_are_told(tmp_path: Path) -> None:
+def test_texts_that_positions_cut_are_reported(tmp_path: Path) -> None:
     bert_folder("BERT", tmp_path / "peer")
     data = tmp_path / "long.csv"
     data.write_text("\n".join(["text,label", *(f"{'the cat ' * 20},{n % 2}" for n in range(20))]))
@@ -387,7 +387,7 @@ def test_checkpoints_of_another_kind_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"image_mean": [0.5, "x", 0.5]}, "must be numbers"),
         ({"image_std": [0.5, 0.0, 0.5]}, "must be numbers"),
@@ -395,10 +395,10 @@ def test_checkpoints_of_another_kind_are_named(tmp_path: Path) -> None:
         ({"size": {"height": 12}}, "size must be height and width in pixels"),
     ],
 )
-def test_what_is_said_of_pixels_is_checked(changed: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_what_is_said_of_pixels_is_checked(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
     saved(IMAGES["ViT"], tmp_path / "peer")
     (tmp_path / "peer" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR | changed))
-    with refused(ValueError, "preprocessor_config.json", told):
+    with refused(ValueError, "preprocessor_config.json", message):
         image_task(tmp_path / "peer", (12, 12))
 
 

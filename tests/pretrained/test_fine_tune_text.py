@@ -80,9 +80,9 @@ def test_texts_have_the_peers_tokens_and_are_their_bytes(name: str, tmp_path: Pa
     for text in (*DOCUMENTS, "", " ", "\n\n", "a" * 300, "\x00\x7f é x", "数学 straße"):
         found = tokenizer.encode(text)
         assert found.tolist() == peer(text, add_special_tokens=False)["input_ids"], text
-        told = tokenizer.decode(found.tolist())
-        assert told.decode() == (f" {text}" if text and kind == "Llama 2" else text)
-        assert int(tokenizer.num_bytes[found.long()].sum()) == len(told)
+        got = tokenizer.decode(found.tolist())
+        assert got.decode() == (f" {text}" if text and kind == "Llama 2" else text)
+        assert int(tokenizer.num_bytes[found.long()].sum()) == len(got)
     assert tokenizer.end_of_text == peer.convert_tokens_to_ids(end)
     assert tokenizer.start_of_text == (None if start is None else peer.convert_tokens_to_ids(start))
     assert tokenizer.num_bytes[tokenizer.end_of_text] == 1
@@ -120,7 +120,7 @@ def check_gradients(task: Task, model: nn.Module, expected: dict[str, Tensor]) -
     assert max(float(gradient.abs().max()) for gradient in expected.values()) > 1e-3
     for name, gradient in expected.items():
         found = parameters[name].grad
-        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=5e-5, msg=lambda told, name=name: f"{name}: {told}")
+        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=5e-5, msg=lambda got, name=name: f"{name}: {got}")
 
 
 PEERS = {"GPT-2": "GPT-2", "GPT-2, scaled by layer, wider, untied": "GPT-2", "Llama": "Llama 2", "Llama 3.1": "Llama 3"}
@@ -276,8 +276,8 @@ def test_what_hidden_tokens_taught_a_bert_is_where_sentences_start(tmp_path: Pat
     assert isinstance(sentences.bert, Bert)
     exists = given != 0
     signal = sentences.signal(given)
-    told = adapted.bert.head(signal, adapted.bert.tokens.weight)
-    torch.testing.assert_close(told[exists], adapted(given)[exists])
+    predicted = adapted.bert.head(signal, adapted.bert.tokens.weight)
+    torch.testing.assert_close(predicted[exists], adapted(given)[exists])
     again = started(masked_task(tmp_path / "adapted"))
     torch.testing.assert_close(again(given)[exists], adapted(given)[exists])
 
@@ -361,27 +361,27 @@ REFUSED: dict[str, tuple[Made | None, dict[str, Any], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_fit_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, settings, told = REFUSED[name]
+    made, settings, message = REFUSED[name]
     monkeypatch.chdir(tmp_path)
     text_peer("GPT-2", tmp_path / "peer", "GPT-2")
     if made is not None:
         shutil.rmtree(tmp_path / "peer")
         write_text_tokens(tmp_path / "peer", "GPT-2")
         saved(made, tmp_path / "peer")
-    with refused(ValueError, *told):
+    with refused(ValueError, *message):
         text_task(tmp_path / "peer", **settings).pretrained_weights()
 
 
 def test_tokens_that_stand_for_no_bytes_are_refused(tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "GPT-2")
     (tmp_path / "config.json").write_text("{}")
-    told = json.loads((tmp_path / "tokenizer.json").read_text())
-    (tmp_path / "tokenizer.json").write_text(json.dumps({**told, "decoder": None}))
+    found = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**found, "decoder": None}))
     with refused(ValueError, str(tmp_path), "stand for no bytes; expected byte pairs over bytes"):
         checkpoint_tokens(tmp_path)
-    vocabulary = {token: number for token, number in told["model"]["vocab"].items() if token != "Ĳ"}
-    assert len(vocabulary) < len(told["model"]["vocab"])
-    (tmp_path / "tokenizer.json").write_text(json.dumps({**told, "model": {**told["model"], "vocab": vocabulary}}))
+    vocabulary = {token: number for token, number in found["model"]["vocab"].items() if token != "Ĳ"}
+    assert len(vocabulary) < len(found["model"]["vocab"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**found, "model": {**found["model"], "vocab": vocabulary}}))
     with refused(ValueError, "1 bytes have no token in tokenizer.json, such as Ĳ; expected all 256"):
         checkpoint_tokens(tmp_path)
 

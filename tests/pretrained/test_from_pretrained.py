@@ -117,10 +117,10 @@ def test_rotary_positions_as_configurations_tell_them(fields: dict[str, Any], tm
 def test_a_window_is_the_context(tmp_path: Path) -> None:
     model, config, settings = CAUSAL["Mistral"]
     saved((model, config, {**settings, "max_position_embeddings": 9000}), tmp_path)
-    told = json.loads((tmp_path / "config.json").read_text())
-    del told["sliding_window"]
+    found = json.loads((tmp_path / "config.json").read_text())
+    del found["sliding_window"]
     for window, context in (({}, 4096), ({"sliding_window": None}, 9000), ({"sliding_window": 7}, 7)):
-        (tmp_path / "config.json").write_text(json.dumps({**told, **window}))
+        (tmp_path / "config.json").write_text(json.dumps({**found, **window}))
         loaded = from_pretrained(tmp_path)
         assert isinstance(loaded, Decoder)
         assert loaded.context == context

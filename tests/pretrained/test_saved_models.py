@@ -241,8 +241,8 @@ def test_changed_kernels_are_saved_and_read_back(change: str, tmp_path: Path) ->
     again: Any = from_pretrained(tmp_path / "saved")
     assert torch.equal(again(given), model(given))
     again.save_pretrained(tmp_path / "again")
-    told = [ModelFolder(tmp_path / name).content["operators"] for name in ("again", "saved")]
-    assert told[0] == told[1]
+    found = [ModelFolder(tmp_path / name).content["operators"] for name in ("again", "saved")]
+    assert found[0] == found[1]
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:

@@ -35,11 +35,11 @@ def write_checkpoint(folder: Path, pooling: dict[str, Any], *, within: str = "",
         ("1_Pooling", "Pooling"),
         *((f"{2 + n}_{kind}", kind) for n, kind in enumerate(more)),
     ]
-    told = [
+    found = [
         {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for n, (path, kind) in enumerate(rows)
     ]
-    (folder / "modules.json").write_text(json.dumps(told))
+    (folder / "modules.json").write_text(json.dumps(found))
     return saved(("BertModel", "BertConfig", {**SIZES, "vocab_size": size, "max_position_embeddings": 64}), inner)
 
 
@@ -146,7 +146,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_layout_that_is_damaged(name: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "peer", MEAN)
-    spoil, error, told = WRONG[name]
+    spoil, error, message = WRONG[name]
     spoil(tmp_path / "peer")
-    with refused(error, told):
+    with refused(error, message):
         PretrainedSentences(checkpoint=str(tmp_path / "peer")).open_pretrained()

@@ -81,9 +81,9 @@ def test_the_rate_is_chosen_by_the_validation_text_of_the_first_seed(capsys: pyt
     assert [(run["rate"], run["seed"]) for run in chosen(results(), CORPUS, BASELINE)] == [(0.2, 0), (0.2, 1)]
     assert chosen(results(), CORPUS, OURS) == []
     study.print_results(results())
-    told = capsys.readouterr().out
-    assert "bits_per_byte 1.6000 +- 0.1414 (2 seeds, 7 parameters)" in told
-    assert "the loss is nan at step 3" in told
+    printed = capsys.readouterr().out
+    assert "bits_per_byte 1.6000 +- 0.1414 (2 seeds, 7 parameters)" in printed
+    assert "the loss is nan at step 3" in printed
 
 
 def test_curves_are_smoothed_in_runs_of_steps() -> None:
@@ -123,7 +123,7 @@ def test_it_runs_tunes_the_rate_repeats_the_best_and_keeps_what_diverged(
     assert (tmp_path / "aether.png").stat().st_size > 10_000
 
 
-def test_an_unknown_system_is_told(tmp_path: Path) -> None:
+def test_an_unknown_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no system 'GPT-5'; expected some of 'GPT-2', 'GPT-2, rotary', 'Aether'"):
         study.main(Config(out=tmp_path, systems=("GPT-5",)))
 

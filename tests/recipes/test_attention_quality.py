@@ -82,9 +82,9 @@ def test_it_runs_tells_draws_and_takes_up_what_is_done(
     assert results[0]["alignment"] is None
     assert [own["samples"] for own in results[1]["alignment"].values()] == [24] * 4
     assert {path.name for path in out.glob("*.png")} == {f"canvas-{m}.png" for m in ("layer-1", "layer-4", "rollout")}
-    told = capsys.readouterr().out
-    assert "canvas linear: accuracy" in told
-    assert "blocks.3.operator: 24 samples" in told
+    printed = capsys.readouterr().out
+    assert "canvas linear: accuracy" in printed
+    assert "blocks.3.operator: 24 samples" in printed
     monkeypatch.setattr(study, "measure", None)
     study.main(dataclasses.replace(config, attentions=("softmax",)))
     assert json.loads((out / "results.json").read_text()) == results  # all that are done, not only those asked for

@@ -52,11 +52,11 @@ def test_it_runs_tells_and_takes_up_what_is_done(
     (first, *_) = [r["rows"] for r in results if r["part"] == "samples"]
     assert [(row["samples"], row["temperature"]) for row in first[::5]] == [(n, 10) for n in study.SAMPLES]
     assert (tmp_path / "softmax.png").stat().st_size > 10_000
-    told = capsys.readouterr().out
-    assert "groups, 3 dimensions, softmax, no frame" in told
-    assert "(2 seeds)" in told
-    assert "samples 256, temperature 200" in told
-    assert "remainder_exponent: 2" in told
+    printed = capsys.readouterr().out
+    assert "groups, 3 dimensions, softmax, no frame" in printed
+    assert "(2 seeds)" in printed
+    assert "samples 256, temperature 200" in printed
+    assert "remainder_exponent: 2" in printed
     monkeypatch.setattr(study, "measure_moves", None)
     monkeypatch.setattr(study, "beside_the_gradient", None)
     study.main(config)

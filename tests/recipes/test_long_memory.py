@@ -12,22 +12,22 @@ from recipes import long_memory as study
 
 
 def test_copying_asks_for_the_first_ten_digits_at_the_end() -> None:
-    given, told = study.copy_sequences(50, 30, torch.Generator().manual_seed(0))
+    given, found = study.copy_sequences(50, 30, torch.Generator().manual_seed(0))
     digits = given[:, :10, 0]
     assert given.shape == (50, 50, 1)
     assert set(digits.flatten().tolist()) == set(range(1, 9))
     assert (given[:, 10:39] == 0).all()
     assert (given[:, 39:] == 9).all()
-    assert (told[:, :40] == 0).all()
-    assert torch.equal(told[:, 40:].float(), digits)
+    assert (found[:, :40] == 0).all()
+    assert torch.equal(found[:, 40:].float(), digits)
 
 
 def test_adding_marks_two_numbers_anywhere() -> None:
-    given, told = study.adding_sequences(500, 20, torch.Generator().manual_seed(0))
+    given, found = study.adding_sequences(500, 20, torch.Generator().manual_seed(0))
     numbers, marks = given.unbind(-1)
     assert bool(((numbers >= 0) & (numbers < 1)).all())
     assert (marks.sum(1) == 2).all()
-    torch.testing.assert_close(told, (numbers * marks).sum(1))
+    torch.testing.assert_close(found, (numbers * marks).sum(1))
     assert (marks.sum(0) > 20).all()
 
 
@@ -140,7 +140,7 @@ def test_what_another_process_finds_meanwhile_is_kept(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"omega_0": 0.0}, "omega_0 must be above 0"),
         ({"epoch_size": 31}, "no batch of 32"),
@@ -149,8 +149,8 @@ def test_what_another_process_finds_meanwhile_is_kept(tmp_path: Path, monkeypatc
         ({"first_length": 1, "problems": ("adding",)}, "at least 2; got 1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         study.Config(**settings)
 
 

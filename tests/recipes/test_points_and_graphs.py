@@ -73,8 +73,8 @@ def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
     assert (tiny.out / "points_and_graphs.png").stat().st_size > 1000
     (tiny.out / "results.json").write_text(json.dumps({"Other": {"a side": report[CORA]["GCN"]}} | report))
     points_and_graphs.main(dataclasses.replace(tiny, sets=(CORA,)))  # reads what is there
-    told = json.loads((tiny.out / "results.json").read_text())
-    assert told == {"Other": {"a side": report[CORA]["GCN"]}} | report
+    got = json.loads((tiny.out / "results.json").read_text())
+    assert got == {"Other": {"a side": report[CORA]["GCN"]}} | report
 
 
 def test_sides_of_a_set_have_about_as_many_parameters(tiny: Config) -> None:

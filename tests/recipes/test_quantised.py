@@ -15,11 +15,13 @@ def test_a_run_scores_much_the_same(tmp_path: Path, capsys: pytest.CaptureFixtur
     train(dataclasses.replace(config, training=dataclasses.replace(config.training, epochs=1)), tmp_path / "run")
     capsys.readouterr()
     main(Config(runs=(tmp_path / "run",)))
-    told = capsys.readouterr().out
-    accuracies = [float(line.split("accuracy ")[1].split(",")[0]) for line in told.splitlines() if "accuracy" in line]
+    printed = capsys.readouterr().out
+    accuracies = [
+        float(line.split("accuracy ")[1].split(",")[0]) for line in printed.splitlines() if "accuracy" in line
+    ]
     assert len(accuracies) == 1 + len(KINDS)
     assert max(accuracies) - min(accuracies) < 0.02
-    assert told.count("bytes after") == len(KINDS)
+    assert printed.count("bytes after") == len(KINDS)
 
 
 def test_no_run_is_named() -> None:

@@ -80,12 +80,12 @@ def test_every_side_is_measured_and_drawn(
     assert found.masks(torch.tensor([0])).unique().tolist() == [0, 1, 2, 3]
     report = json.loads((config.out / "results.json").read_text())
     assert list(report) == list(only)
-    for told in report.values():
-        assert told["rate"] in config.rates
-        assert [set(run) for run in told["runs"]] == [
+    for expected in report.values():
+        assert expected["rate"] in config.rates
+        assert [set(run) for run in expected["runs"]] == [
             {"valid mean_iou", "valid accuracy", "test mean_iou", "test accuracy", "parameters"}
         ] * 2
-        assert all(0 <= run["test accuracy"] <= 1 for run in told["runs"])
+        assert all(0 <= run["test accuracy"] <= 1 for run in expected["runs"])
     assert (config.out / "segmentation.png").stat().st_size > 1000
     assert "separable, " in capsys.readouterr().out
     monkeypatch.setattr(study, "measured", None)

@@ -78,6 +78,6 @@ def test_variants_are_compared_without_a_test_split(
     assert not (tmp_path / "none").exists()
 
 
-def test_what_is_absent_is_told(tmp_path: Path) -> None:
+def test_what_is_absent_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="gone does not exist; pass --data FILE_OR_FOLDER"):
         study.main(Config(data=(tmp_path / "gone",), sides=("filter_bank",), out=tmp_path / "out"))

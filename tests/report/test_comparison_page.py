@@ -45,9 +45,9 @@ def changed(folder: Path, **values: object) -> Comparison:
 
 
 def test_the_page_tells_what_was_found(whole: Path) -> None:
-    found, told = read_comparison(whole), build_page([whole])
-    assert [tab.name for tab in told.tabs] == ["Comparison", "Training", "Predictions", "Examples", "Kernels"]
-    tables = {block.title: block for block in blocks_of(told, Table) if isinstance(block, Table)}
+    found, got = read_comparison(whole), build_page([whole])
+    assert [tab.name for tab in got.tabs] == ["Comparison", "Training", "Predictions", "Examples", "Kernels"]
+    tables = {block.title: block for block in blocks_of(got, Table) if isinstance(block, Table)}
     table = tables["Kernels under one budget"]
     names = [str(row[0]) for row in table.rows]
     assert sorted(names[:2]) == sorted(row.title for row in found.rows)
@@ -62,17 +62,17 @@ def test_the_page_tells_what_was_found(whole: Path) -> None:
     assert [row[0] for row in tables["Left out"].rows] == [each.name for each in found.left_out]
     assert len(tables["The search of learning rates"].rows) == sum(len(row.tried) for row in found.rows)
     best = found.row(str(found.best))
-    figure = next(block for block in blocks_of(told, Figure) if isinstance(block, Figure))
+    figure = next(block for block in blocks_of(got, Figure) if isinstance(block, Figure))
     assert figure.name.startswith(best.title)
-    plots = {block.title: block for block in blocks_of(told, Plot) if isinstance(block, Plot)}
+    plots = {block.title: block for block in blocks_of(got, Plot) if isinstance(block, Plot)}
     assert {"Accuracy against ms a step", "Accuracy against parameters"} <= plots.keys()
     assert len(plots["Accuracy against parameters"].spec["data"]["values"]) == 2
     for plot in (plots["Accuracy against parameters"], plots["Accuracy against ms a step"]):
         assert all(0 <= row["low"] <= row["value"] <= row["high"] <= 1 for row in plot.spec["data"]["values"])
     assert len({row["run"] for row in plots["Loss"].spec["data"]["values"]}) == 4
     assert len({row["group"] for row in plots["Loss"].spec["data"]["values"]}) == 2
-    assert blocks_of(told, Gallery)
-    assert Outline(page.rendered(told)).open == []
+    assert blocks_of(got, Gallery)
+    assert Outline(page.rendered(got)).open == []
 
 
 def test_the_command_writes_it(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,18 +89,18 @@ def test_one_that_is_not_complete_says_what_is_missing(copy: Path) -> None:
     first, second = found.rows
     open_row = dataclasses.replace(second.with_runs(second.runs[:1]), differs_from_best=None)
     changed(copy, rows=(first, open_row), best=None, is_complete=False)
-    told = build_page([copy])
-    assert "3 of 4 runs are there" in notes_of(told)
-    assert [tab.name for tab in told.tabs] == ["Comparison", "Training"], "test data are left alone"
+    got = build_page([copy])
+    assert "3 of 4 runs are there" in notes_of(got)
+    assert [tab.name for tab in got.tabs] == ["Comparison", "Training"], "test data are left alone"
 
 
 def test_runs_that_are_gone_leave_the_table(copy: Path) -> None:
     for path in copy.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-    told = build_page([copy])
-    assert blocks_of(told, Table)
-    assert "no log of the training" in notes_of(told)
+    found = build_page([copy])
+    assert blocks_of(found, Table)
+    assert "no log of the training" in notes_of(found)
 
 
 def test_a_kernel_without_a_result_has_its_reason(copy: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_kernel_without_a_result_has_its_reason(copy: Path) -> None:
     assert "<memory>" not in page.rendered(build_page([copy]))
 
 
-def test_a_baseline_that_does_better_is_told(copy: Path) -> None:
+def test_a_baseline_that_does_better_is_predicted(copy: Path) -> None:
     found = changed(copy, baselines=(BaselineRow(name="guess", valid=2.0, test=2.0),))
     blocks = comparison_tab(found, copy).sections[0].blocks
     assert any(isinstance(block, Note) and "guess does better" in block.text for block in blocks)

@@ -121,9 +121,9 @@ def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.Captu
         shlex.join(["fredholm", *more, "4\\n"]),
     ]
     (facts,) = (block for block in blocks_of(build_page([copy]), Facts) if isinstance(block, Facts))
-    told = dict(facts.rows)
-    assert told["command"] == (first.rstrip("\n"),)
-    assert told["gone on with"] == (shlex.join(["fredholm", *more, "4\\n"]),)
+    found = dict(facts.rows)
+    assert found["command"] == (first.rstrip("\n"),)
+    assert found["gone on with"] == (shlex.join(["fredholm", *more, "4\\n"]),)
     card = model_card(RunRecord.read(copy, "copy"), "best", "there")
     assert "| command | `fredholm train images digits --task.patch-size" in card
     assert "--run-dir copy --resume" in next(row for row in card.splitlines() if row.startswith("| gone on with | "))
@@ -137,18 +137,18 @@ def test_a_model_without_its_run(
     assert [tab.name for tab in found.tabs] == [tab.name for tab in build_page([run]).tabs]
     assert notes_of(found).startswith("It is a model without its run, which its README.md describes. There is no log")
     (facts,) = (block for block in blocks_of(found, Facts) if isinstance(block, Facts))
-    told = dict(facts.rows)
-    assert told["test data read"] == ("not known, without the log",)
-    assert told["weights"] == (f"averaged, of step {Run(run).step():,}",)
+    notes = dict(facts.rows)
+    assert notes["test data read"] == ("not known, without the log",)
+    assert notes["weights"] == (f"averaged, of step {Run(run).step():,}",)
 
     def absent(*_: object, **__: object) -> None:
         raise ValueError("no data: pass others")
 
     monkeypatch.setattr("fredholm.tasks.images.image_learning.open_images", absent)
     monkeypatch.chdir(tmp_path)
-    told = notes_of(build_page([tmp_path / "saved"]))
-    assert "The model cannot be evaluated on examples: nothing is at 'digits', relative to" in told
-    assert "pass others" not in told
+    notes = notes_of(build_page([tmp_path / "saved"]))
+    assert "The model cannot be evaluated on examples: nothing is at 'digits', relative to" in notes
+    assert "pass others" not in notes
     (tmp_path / "saved" / "model.safetensors").write_bytes(b"")
     assert "Its model cannot be read: " in notes_of(build_page([tmp_path / "saved"]))
 
@@ -281,10 +281,10 @@ def test_the_loss_of_a_network_with_another_model_beside_it_is_said_to_be_its_ow
     assert record.run is not None
     both = record.run.task.model()
     assert isinstance(both, BlendedImages)
-    told = "The loss of training is that of the network alone, without the model in closed form beside it."
-    assert note_of_loss(record).endswith(told)
+    found = "The loss of training is that of the network alone, without the model in closed form beside it."
+    assert note_of_loss(record).endswith(found)
     monkeypatch.setattr(record.run.task, "model", lambda: both.network)
-    assert told not in note_of_loss(record)
+    assert found not in note_of_loss(record)
 
 
 def test_kernels_are_shown_as_they_are(run: Path) -> None:
@@ -377,10 +377,10 @@ def test_a_damaged_log_is_read_as_far_as_it_goes(copy: Path) -> None:
     text = (copy / "metrics.jsonl").read_text()
     lines, _ = read_log(copy / "metrics.jsonl")
     (copy / "metrics.jsonl").write_text(f"{text}[1]\nnull\n{{broken\n" + '{"kind": "train", "step": 1, "loss": "x"}\n')
-    found, told = read_log(copy / "metrics.jsonl")
+    found, got = read_log(copy / "metrics.jsonl")
     assert found[: len(lines)] == lines
     assert "loss" not in found[-1]
-    assert told == ["3 lines of the log metrics.jsonl are damaged and left out."]
+    assert got == ["3 lines of the log metrics.jsonl are damaged and left out."]
     assert "damaged and left out" in notes_of(build_page([copy]))
 
 
@@ -428,14 +428,14 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     model = GPT2.Config(embed_dim=8, depth=1, num_heads=1)
     config = LanguageModelling.Config(data=str(text), context=16, model=model)
     train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run")  # pyright: ignore
-    told = build_page([tmp_path / "run"])
-    plots = [block for block in blocks_of(told, Plot) if isinstance(block, Plot)]
+    got = build_page([tmp_path / "run"])
+    plots = [block for block in blocks_of(got, Plot) if isinstance(block, Plot)]
     (plot,) = (block for block in plots if block.title == "Loss by position")
     rows = plot.spec["data"]["values"]
     run = Run(tmp_path / "run", device="cpu")
     mean = sum(row["bits"] * row["tokens"] for row in rows) / sum(row["tokens"] for row in rows)
     assert mean == pytest.approx(run.evaluate("test")["loss"] / math.log(2), rel=1e-4)
-    galleries = [block for block in blocks_of(told, Gallery) if isinstance(block, Gallery)]
+    galleries = [block for block in blocks_of(got, Gallery) if isinstance(block, Gallery)]
     assert "Continuations" in [block.title for block in galleries]
     text.unlink()
     found = build_page([tmp_path / "run"])
@@ -443,7 +443,7 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     assert blocks_of(found, Plot)
 
 
-def test_one_class_is_told(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_class_is_reported(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fredholm.tasks import ImageLearning
 
     whole = ImageLearning.outputs_and_targets
@@ -493,8 +493,8 @@ def test_training_leaves_a_page(
     assert not (second / "report.html").exists()
     monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None)
     third = digits(tmp_path / "third")
-    (told,) = (line for line in capsys.readouterr().out.splitlines() if "no page" in line)
-    assert 'pip install "fredholm[report]"' in told
+    (found,) = (line for line in capsys.readouterr().out.splitlines() if "no page" in line)
+    assert 'pip install "fredholm[report]"' in found
     assert not (third / "report.html").exists()
 
 
@@ -504,9 +504,9 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize(("error", "told"), FAILURES.items())
+@pytest.mark.parametrize(("error", "expected"), FAILURES.items())
 def test_a_page_that_fails_is_one_line(
-    error: Exception, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FREDHOLM_REPORT")
 
@@ -515,7 +515,9 @@ def test_a_page_that_fails_is_one_line(
 
     monkeypatch.setattr("fredholm.cli.page.write_page", fails)
     leave_page(tmp_path / "run", TASKS, "cpu")
-    assert capsys.readouterr().out == f"no page of the run: {told}; fredholm report {tmp_path / 'run'} tries again\n"
+    assert (
+        capsys.readouterr().out == f"no page of the run: {expected}; fredholm report {tmp_path / 'run'} tries again\n"
+    )
 
 
 def test_the_page_of_a_run_that_fails_costs_no_run(

@@ -37,10 +37,10 @@ def test_there_is_no_interval_of_one_example_or_of_what_is_not_defined() -> None
 
 def test_class_scores_are_those_of_scikit_learn() -> None:
     draw = torch.Generator().manual_seed(0)
-    truth, told = (torch.randint(4, (60,), generator=draw) for _ in range(2))
-    counts = confusion(told, truth, 4)
-    assert counts.tolist() == sklearn.confusion_matrix(truth, told).tolist()
-    expected = sklearn.precision_recall_fscore_support(truth, told)
+    truth, found = (torch.randint(4, (60,), generator=draw) for _ in range(2))
+    counts = confusion(found, truth, 4)
+    assert counts.tolist() == sklearn.confusion_matrix(truth, found).tolist()
+    expected = sklearn.precision_recall_fscore_support(truth, found)
     scores = ClassScores.of(counts)
     for own, other in zip((scores.precision, scores.recall, scores.f1, scores.support), expected, strict=True):
         assert own.tolist() == pytest.approx(other.tolist())

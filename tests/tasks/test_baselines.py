@@ -71,20 +71,20 @@ def test_numbers_are_told_in_their_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn tells of them too
-def test_labels_that_nobody_has_are_told() -> None:
+def test_labels_that_nobody_has_are_predicted() -> None:
     inputs = np.array([[0.0], [1.0], [2.0], [3.0]])
     labels = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
-    told = list[torch.Tensor]()
+    found = list[torch.Tensor]()
 
     def value(outputs: torch.Tensor, split: HeldOut) -> float:
-        told.append(outputs)
+        found.append(outputs)
         return 0.0
 
     for baseline in baselines_on(BaselineData("labels", 3, lambda part: BaselineExamples(inputs, labels), value)):
         baseline.fitted(baseline.settings[-1])("valid")
-        assert told[-1].shape == (4, 3)
-        assert bool(told[-1].isfinite().all())
-        assert bool((told[-1][:, 2] < 0).all())
+        assert found[-1].shape == (4, 3)
+        assert bool(found[-1].isfinite().all())
+        assert bool((found[-1][:, 2] < 0).all())
 
 
 def test_a_constant_tells_shares_and_means() -> None:
@@ -94,7 +94,7 @@ def test_a_constant_tells_shares_and_means() -> None:
         "number": torch.tensor([[1.0, -1.0], [3.0, 1.0], [5.0, 2.0], [7.0, 2.0]]),
     }
     expected = {"class": [0.25, 1e-6, 0.75], "labels": [0.75, 0.25], "number": [4.0, 4.0, 1.0, 1.0]}
-    told = list[torch.Tensor]()
+    found = list[torch.Tensor]()
     kinds: list[Kind] = ["class", "labels", "number"]
     for kind in kinds:
 
@@ -102,15 +102,15 @@ def test_a_constant_tells_shares_and_means() -> None:
             return BaselineExamples(np.zeros((3, 1)), targets[kind] if part == "train" else targets[kind][:3])
 
         def value(outputs: torch.Tensor, split: HeldOut) -> float:
-            told.append(outputs)
+            found.append(outputs)
             return 0.0
 
         Constant(BaselineData(kind, len(expected[kind]), plain, value)).fitted(0.0)("test")
-        chances = {"class": torch.exp, "labels": torch.sigmoid, "number": torch.clone}[kind](told[-1])
+        chances = {"class": torch.exp, "labels": torch.sigmoid, "number": torch.clone}[kind](found[-1])
         torch.testing.assert_close(chances, torch.tensor(expected[kind]).expand(3, -1))
 
 
-def test_too_many_features_are_told() -> None:
+def test_too_many_features_are_refused() -> None:
     data = BaselineData(
         "class", 2, lambda part: BaselineExamples(np.zeros((3, 5000)), torch.tensor([0, 1, 0])), lambda *_: 0.0
     )
@@ -168,7 +168,7 @@ def test_elements_are_drawn_from_all_examples_alike(monkeypatch: pytest.MonkeyPa
     assert sum(map(len, drawn_elements(counts, "test"))) == 4001
 
 
-def test_pixels_and_points_have_classes_that_are_told(tmp_path: Path) -> None:
+def test_pixels_and_points_have_classes_that_are_predicted(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     images = draw.integers(0, 256, (12, 16, 16), dtype=np.uint8)
     masks = np.where(images > 128, 1, 0).astype(np.uint8)

@@ -46,8 +46,8 @@ def test_every_setting_that_divides_the_data_is_refused(task: type[Task]) -> Non
             continue
         before = dataclasses.replace(learnt, **({"num_folds": 3} if name == "fold" else {}))
         anew = dataclasses.replace(before, **{name: OTHER[name]})
-        told = f"{name}={OTHER[name]!r} chooses other training data than the run's {getattr(before, name)!r}"
-        with refused(ValueError, told, "leave it out, or give other data"):
+        message = f"{name}={OTHER[name]!r} chooses other training data than the run's {getattr(before, name)!r}"
+        with refused(ValueError, message, "leave it out, or give other data"):
             anew.check_same_split(before)
         dataclasses.replace(anew, data="others").check_same_split(before)
         before.check_same_split(before)

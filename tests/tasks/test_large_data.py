@@ -158,5 +158,5 @@ def test_they_are_learnt_from_within_a_quarter_of_their_size(
     assert learners.stdin
     assert learners.stdout
     print(json.dumps([kind, str(small), str(large), ROOM]), file=learners.stdin, flush=True)
-    told = json.loads(learners.stdout.readline())
-    assert told.startswith("learnt"), told
+    printed = json.loads(learners.stdout.readline())
+    assert printed.startswith("learnt"), printed

@@ -162,8 +162,8 @@ def clouds(count: int, axes: str, *, size: int = 30, labels: bool = False) -> di
         elif axes:
             points = points @ np.linalg.qr(draw.normal(size=(3, 3)))[0]
         found.append(points)
-    told = {"labels": draw.integers(0, 2, (count, size))} if labels else {"y": np.arange(count) % 2}
-    return {"x": np.stack(found), **told}
+    got = {"labels": draw.integers(0, 2, (count, size))} if labels else {"y": np.arange(count) % 2}
+    return {"x": np.stack(found), **got}
 
 
 def point_set(count: int, axes: str) -> PointSet:
@@ -176,9 +176,9 @@ def point_set(count: int, axes: str) -> PointSet:
     )
 
 
-@pytest.mark.parametrize(("axes", "told"), [("", "none"), ("z", "axis"), ("xyz", "all")])
-def test_how_clouds_lie_is_seen(axes: str, told: str) -> None:
-    assert turned(point_set(200, axes)) == told
+@pytest.mark.parametrize(("axes", "expected"), [("", "none"), ("z", "axis"), ("xyz", "all")])
+def test_how_clouds_lie_is_seen(axes: str, expected: str) -> None:
+    assert turned(point_set(200, axes)) == expected
     assert turned(point_set(20, axes)) == "none"
 
 
@@ -224,13 +224,15 @@ def test_points(tmp_path: Path) -> None:
     assert isinstance(config.model, PointPooling.Config)
 
 
-@pytest.mark.parametrize(("turns", "told"), [("", "none"), ("xyz", "all")])
-def test_few_clouds_are_told_by_a_machine_unless_a_network_is_asked_for(tmp_path: Path, turns: str, told: str) -> None:
+@pytest.mark.parametrize(("turns", "expected"), [("", "none"), ("xyz", "all")])
+def test_few_clouds_are_told_by_a_machine_unless_a_network_is_asked_for(
+    tmp_path: Path, turns: str, expected: str
+) -> None:
     np.savez(tmp_path / "clouds.npz", **clouds(60, turns, size=30))
     asked = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
     recommended = asked.recommended("small")
     config: Any = recommended.config
-    assert config.model == CloudMachine.Config(turns=told, num_trees=100)  # pyright: ignore[reportArgumentType]
+    assert config.model == CloudMachine.Config(turns=expected, num_trees=100)  # pyright: ignore[reportArgumentType]
     assert (config.num_points, config.align, recommended.schedule.epochs) == (256, False, 0)
     assert config.build().splits.valid is None
     others = [
@@ -313,11 +315,11 @@ def test_the_weights_of_another_task_say_nothing_about_the_size_of_images(tmp_pa
 @pytest.mark.parametrize("kind", [LanguageModelling, MaskedLanguageModelling])
 def test_a_context_far_above_the_usual_one_is_told_before_a_step_is_measured(kind: Any, tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("it was the best of times " * 2000)
-    told = {
+    found = {
         context: kind.Config(data=str(tmp_path), context=context).recommended("small").notes for context in (2040, 4096)
     }
-    assert told[2040] == ()
-    (note,) = told[4096]
+    assert found[2040] == ()
+    (note,) = found[4096]
     assert note.startswith("context=4096 is 32 times the usual 128: a step takes so many times as long")
     assert "up to 1,024 times with attention" in note
 

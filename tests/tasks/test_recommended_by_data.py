@@ -72,8 +72,8 @@ def test_the_size_of_a_graph_is_a_feature_of_its_nodes(tmp_path: Path) -> None:
         shown[sizes] = task.splits.train.features
         counts = task.splits.train.num_nodes
     assert torch.equal(shown[True][:, :-1], shown[False])
-    told = counts.double().log().repeat_interleave(counts)
-    expected = (told - told.mean()) / told.std(correction=0)
+    found = counts.double().log().repeat_interleave(counts)
+    expected = (found - found.mean()) / found.std(correction=0)
     torch.testing.assert_close(shown[True][:, -1].double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -168,19 +168,19 @@ def test_links_take_a_machine_unless_something_of_a_network_is_asked_for(tmp_pat
     assert (config.model, schedule.epochs, notes) == (LinkMachine.Config(), 0, ())
     config.build()
     walks = dataclasses.replace(asked, inputs=GraphInputs(num_walks=4))
-    for settings, told in ((dataclasses.replace(asked, code_dim=4), "code_dim=4 takes"), (walks, "inputs takes")):
+    for settings, expected in ((dataclasses.replace(asked, code_dim=4), "code_dim=4 takes"), (walks, "inputs takes")):
         config, schedule, [note] = settings.recommended("small")
         assert isinstance(config.model, ITNet.Config)
         assert schedule.epochs > 0
-        assert note == f"{told} a network; without it there is a link machine, fitted in closed form and better"
+        assert note == f"{expected} a network; without it there is a link machine, fitted in closed form and better"
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "wanted"),
     [("", None), (",weight", "weights"), (",years", "features"), (",weight,years", "weights and features")],
 )
 def test_what_a_link_machine_does_not_read_of_edges_is_said(
-    columns: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    columns: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [f"{i},{(i + k) % 9}" + ",1.5" * columns.count(",") for i in range(9) for k in (1, 8)]
     (tmp_path / "edges.csv").write_text("\n".join([f"source,target{columns}", *rows]) + "\n")
@@ -190,8 +190,8 @@ def test_what_a_link_machine_does_not_read_of_edges_is_said(
     config, _, notes = LinkLearning.Config(data=str(tmp_path)).recommended("small")
     assert isinstance(config, LinkLearning.Config)
     assert isinstance(config.model, LinkMachine.Config)
-    expected = f"{told} of edges are not read by a link machine; --task.model itnet reads them"
-    assert notes == (() if told is None else (expected,))
+    expected = f"{wanted} of edges are not read by a link machine; --task.model itnet reads them"
+    assert notes == (() if wanted is None else (expected,))
 
 
 def test_link_networks_take_means_and_large_batches(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_line_ends_at_the_final_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"step": -1}, "step must be at least 0; got -1"),
         ({"warmup_steps": 10}, "warmup_steps must be at least 0 and below num_steps=10; got 10"),
@@ -46,8 +46,8 @@ def test_a_line_ends_at_the_final_rate() -> None:
         ({"decay": "exponential"}, "decay must be one of cosine, linear; got 'exponential'"),
     ],
 )
-def test_what_is_no_schedule(changes: dict[str, Any], told: str) -> None:
-    with refused(ValueError, f"training.learning_rate: {told}"):
+def test_what_is_no_schedule(changes: dict[str, Any], message: str) -> None:
+    with refused(ValueError, f"training.learning_rate: {message}"):
         learning_rate(**{"step": 0, "num_steps": 10, "warmup_steps": 2, "peak": 1.0, **changes})
 
 

@@ -46,13 +46,13 @@ def test_another_config_is_refused(tmp_path: Path, measured: bool) -> None:
     if not measured:
         (tmp_path / "run" / "result.json").unlink()
     longer = dataclasses.replace(config().training, epochs=2)
-    for other, told in (({"seed": 1}, "seed was 0, is 1"), ({"training": longer}, "training.epochs was 1, is 2")):
-        with pytest.raises(ValueError, match=f"is a run of another config: {told}"):
+    for other, expected in (({"seed": 1}, "seed was 0, is 1"), ({"training": longer}, "training.epochs was 1, is 2")):
+        with pytest.raises(ValueError, match=f"is a run of another config: {expected}"):
             kept_result(dataclasses.replace(config(), **other), tmp_path / "run", lambda run: {}, tasks=(ToyTask,))
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda data: data.replace(b"1.5", b"2.5"), "is damaged: it is not what its own SHA-256 says"),
         (lambda data: data[:-9], "is not valid JSON"),
@@ -61,7 +61,7 @@ def test_another_config_is_refused(tmp_path: Path, measured: bool) -> None:
     ],
 )
 def test_a_damaged_result_is_neither_read_nor_measured_over(
-    tmp_path: Path, damage: Callable[[bytes], bytes], told: str
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     def measure(run: Run) -> dict[str, Any]:
         measured.append(run)
@@ -72,7 +72,7 @@ def test_a_damaged_result_is_neither_read_nor_measured_over(
     kept_result(config(), path, measure, tasks=(ToyTask,))
     damaged = damage(file.read_bytes())
     file.write_bytes(damaged)
-    with refused(ValueError, f"{file} {told}", "; remove it to measure this run again"):
+    with refused(ValueError, f"{file} {message}", "; remove it to measure this run again"):
         kept_result(config(), path, measure, tasks=(ToyTask,))
     assert file.read_bytes() == damaged
     assert len(measured) == 1

@@ -46,9 +46,9 @@ def test_a_loss_that_is_not_finite_is_told_before_the_run() -> None:
         planned(learning_rate=1e30)
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.2, "1 s"), (42.4, "42 s"), (1250, "21 min"), (9000, "2.5 h")])
-def test_durations_are_for_people(seconds: float, told: str) -> None:
-    assert f"at most {told};" in str(planned()._replace(seconds=seconds))
+@pytest.mark.parametrize(("seconds", "message"), [(0.2, "1 s"), (42.4, "42 s"), (1250, "21 min"), (9000, "2.5 h")])
+def test_durations_are_for_people(seconds: float, message: str) -> None:
+    assert f"at most {message};" in str(planned()._replace(seconds=seconds))
 
 
 COST = StepCost(

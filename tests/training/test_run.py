@@ -263,7 +263,7 @@ def test_without_a_validation_split_the_last_checkpoint_is_measured(tmp_path: Pa
         opened.evaluate("valid")
 
 
-def test_without_a_test_split_the_best_of_the_validation_split_is_told(tmp_path: Path) -> None:
+def test_without_a_test_split_the_best_of_the_validation_split_is_predicted(tmp_path: Path) -> None:
     result = run(tmp_path / "a", altered(toy_run(), held_out=("valid",)))
     validated = [line["accuracy"] for line in lines(tmp_path / "a") if line["kind"] == "valid"]
     assert (result.split, result.metrics["accuracy"]) == ("valid", max(validated))
@@ -285,11 +285,11 @@ def test_a_run_out_of_patience_ends_and_resumes_as_it_would_have(tmp_path: Path,
 
 
 def test_what_has_nothing_to_be_measured_on_is_refused(tmp_path: Path) -> None:
-    for held_out, patience, told in (
+    for held_out, patience, message in (
         ((), None, "nothing is held out to measure on"),
         (("test",), 2, "patience=2 has no effect without a validation split"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             run(tmp_path / "a", altered(toy_run(), held_out=held_out, training={"patience": patience}))
         assert not (tmp_path / "a").exists()
 
@@ -527,18 +527,18 @@ def test_an_end_that_is_past_is_refused_and_changes_nothing(tmp_path: Path) -> N
     fitted = computed()
     run(tmp_path / "fitted", fitted)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for name, other, told in (
+    for name, other, message in (
         ("a", toy_run(epochs=2), "a has learnt for 3 epochs, and training.epochs is 2; pass more"),
         ("a", altered(toy_run(), training={"patience": 9}), "a has learnt for 3 epochs, and training.epochs is 3"),
         ("fitted", altered(fitted, training={"epochs": 3}), "epochs=3 has no effect with a model that is fitted"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             run(tmp_path / name, other, resume=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         ({"num_examples": 50.0}, "run.task.num_examples is 50.0; expected int"),
         ({"dropout": True}, "run.task.dropout is True; expected float"),
@@ -546,9 +546,9 @@ def test_an_end_that_is_past_is_refused_and_changes_nothing(tmp_path: Path) -> N
     ],
 )
 def test_settings_of_other_types_are_refused_before_they_are_written(
-    tmp_path: Path, setting: dict[str, Any], told: str
+    tmp_path: Path, setting: dict[str, Any], message: str
 ) -> None:
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         run(tmp_path / "a", altered(toy_run(epochs=1), **setting))
     assert list(tmp_path.iterdir()) == []
 
@@ -738,8 +738,8 @@ def test_a_package_that_training_needs_is_missed_before_anything_is_written(
         run(tmp_path / "b")
     assert not (tmp_path / "b").exists()
     (tmp_path / "x.txt").touch()
-    (told,) = Run(tmp_path / "a", tasks=[ToyTask]).predict([tmp_path / "x.txt"])  # needs none of it
-    assert told["size"] == 0
+    (found,) = Run(tmp_path / "a", tasks=[ToyTask]).predict([tmp_path / "x.txt"])  # needs none of it
+    assert found["size"] == 0
     nothing = dataclasses.replace(toy_run(), task=dataclasses.replace(toy_run().task, held_out=()))
     train(nothing, tmp_path / "c", tasks=[ToyTask], needs_measure=False)
 
@@ -755,10 +755,10 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, capsys: pytest
     start = dataclasses.replace(toy_run(), training=still, seed=7, init=str(tmp_path / "one"))
     run(tmp_path / "two", start)
     assert equal(averages(tmp_path / "one"), averages(tmp_path / "two"))
-    told = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.splitlines()
     names = averages(tmp_path / "one").keys()
-    after = next(n for n, line in enumerate(told) if line == f"from {tmp_path / 'one'}: {len(names)} tensors")
-    assert told[after + 1].startswith("epoch 1/3")  # nothing is new or left
+    after = next(n for n, line in enumerate(printed) if line == f"from {tmp_path / 'one'}: {len(names)} tensors")
+    assert printed[after + 1].startswith("epoch 1/3")  # nothing is new or left
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -766,13 +766,13 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.Captur
     wider = dataclasses.replace(toy_run().task, width=9)
     start = dataclasses.replace(toy_run(), task=wider, init=str(tmp_path / "one"))
     run(tmp_path / "two", start)
-    told = capsys.readouterr().out.splitlines()
-    at = told.index(f"from {tmp_path / 'one'}: 1 tensors")
-    assert told[at + 1] == (
+    printed = capsys.readouterr().out.splitlines()
+    at = printed.index(f"from {tmp_path / 'one'}: 1 tensors")
+    assert printed[at + 1] == (
         "  of other shapes, so new: 0.weight (9, 6), there (8, 6), 0.bias (9,), there (8,), 1.weight (9,), there (8,), "
         "1.bias (9,), there (8,), 4.weight (3, 9), there (3, 8)"
     )
-    assert told[at + 2].startswith("epoch 1/3")
+    assert printed[at + 2].startswith("epoch 1/3")
 
 
 def test_a_start_that_is_resumed_before_its_first_checkpoint_is_the_same(tmp_path: Path, stop_at: Any) -> None:
@@ -846,7 +846,7 @@ def test_folders_and_files_may_be_given_as_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (
             {"task": ITNet.Config()},
@@ -857,8 +857,8 @@ def test_folders_and_files_may_be_given_as_text(tmp_path: Path) -> None:
         ({"task": ToyTask.Config(data=cast(str, [1.0]))}, "data of a task must be a path or a built-in name; got list"),
     ],
 )
-def test_parts_of_a_config_of_another_kind(changes: dict[str, Any], told: str) -> None:
-    with refused(TypeError, f"training.Run.Config: {told}"):
+def test_parts_of_a_config_of_another_kind(changes: dict[str, Any], message: str) -> None:
+    with refused(TypeError, f"training.Run.Config: {message}"):
         dataclasses.replace(toy_run(epochs=1), **changes)
 
 

@@ -58,10 +58,10 @@ def test_another_seed_gives_other_instances_and_leaves_the_global_state(rows):
 @pytest.mark.slow
 def test_the_command_prints_a_table_and_ends_with_0(capsys):
     assert cli.main(["verify"]) == 0
-    told = capsys.readouterr().out
-    assert "Conv2d" in told
-    assert "0 beyond their bounds" in told
-    assert "FAILED" not in told
+    printed = capsys.readouterr().out
+    assert "Conv2d" in printed
+    assert "0 beyond their bounds" in printed
+    assert "FAILED" not in printed
 
 
 def test_json_has_one_object_a_check(capsys, rows):

@@ -270,7 +270,7 @@ def test_compiles_in_one_graph_for_any_length():
 
 
 @pytest.mark.parametrize(
-    ("domain", "queries", "told"),
+    ("domain", "queries", "expected"),
     [
         (Points(torch.rand(9, 1)), None, "the points of the signal are not one whole regular grid"),
         (Grid(9), Points(torch.rand(2, 1)), "the queries are not one whole regular grid"),
@@ -278,11 +278,11 @@ def test_compiles_in_one_graph_for_any_length():
         (Grid(9, periodic=True), None, "on a torus the filter does not end"),
     ],
 )
-def test_refusals(domain, queries, told):
+def test_refusals(domain, queries, expected):
     (reason,) = ROUTE.unsupported_reasons(
         Integral(Waves(4, 4, horizon=0.3), torch.randn(1, 9, 4), domain, None, queries)
     )
-    assert told in reason
+    assert expected in reason
 
 
 def test_refuses_other_kernels_and_pair_weights():

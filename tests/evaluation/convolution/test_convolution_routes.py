@@ -227,7 +227,7 @@ def test_routes_ask_for_the_marker_only(route, domain):
 
 @each_route
 @pytest.mark.parametrize(
-    ("domain", "queries", "told"),
+    ("domain", "queries", "expected"),
     [
         (Points(torch.rand(9, 1)), None, "the points of the signal are not one whole regular grid"),
         (Union(Grid(8), Points(torch.rand(1, 1).double())), None, "are not one whole regular grid"),
@@ -241,10 +241,10 @@ def test_routes_ask_for_the_marker_only(route, domain):
         ),
     ],
 )
-def test_refusals(route, domain, queries, told):
+def test_refusals(route, domain, queries, expected):
     kernel = Convolution(4, 6, 3, padding_mode="circular")
     (reason,) = route.unsupported_reasons(Integral(kernel, torch.randn(1, 9, 4), domain, None, queries))
-    assert told in reason
+    assert expected in reason
 
 
 @each_route

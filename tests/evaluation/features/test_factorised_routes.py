@@ -348,8 +348,8 @@ def test_pair_weights_for_shares_that_are_no_heads_go_to_dense(name):
     weighed = Integral(kernel, u, Sequence(3).weigh_pairs(torch.randn(1, 2, 3, 3)))
     choice = AUTO.choose(weighed)
     assert isinstance(choice.route, Dense)
-    told = ["pairs are weighed for 2 heads, and the kernel has 4"]
-    assert choice.refusals[type(WEIGHING[type(kernel)]).__name__] == told
+    found = ["pairs are weighed for 2 heads, and the kernel has 4"]
+    assert choice.refusals[type(WEIGHING[type(kernel)]).__name__] == found
 
 
 @pytest.mark.parametrize("name", ["low rank", "separable"])
@@ -416,8 +416,8 @@ def test_forward_mode_and_second_derivatives(operator, activation):
 @pytest.mark.parametrize("name", ["low rank", "separable"])
 def test_a_step_that_must_be_told_the_time_asks_for_times(name: str) -> None:
     kernel, u = kernel_named(name, is_causal=True), torch.randn(1, 5, 8, dtype=torch.float64)
-    told = "a step needs the time of its point, and the domain has no times"
-    assert told in StepLoop().unsupported_reasons(Integral(kernel, u, Sequence(5)))
+    found = "a step needs the time of its point, and the domain has no times"
+    assert found in StepLoop().unsupported_reasons(Integral(kernel, u, Sequence(5)))
     assert StepLoop().unsupported_reasons(Integral(kernel, u, Sequence(times=torch.linspace(0, 1, 5)))) == []
     blind = LowRankMLP(8, 2, rank=2, inputs=ANYWHERE, is_causal=True)
     assert StepLoop().unsupported_reasons(Integral(blind, u.float(), Sequence(5))) == []

@@ -283,10 +283,10 @@ def test_points_without_mass_take_no_part_in_directions():
             torch.nn.init.normal_(parameter)
         u = torch.randn(1, 64, 16).where(mask[:, None], 0.0)
         try:
-            told = HopSeries(Iteration(1e-30, max_hops=40)).integrate(Integral(kernel, u, Sequence(64, mask=mask)))
+            message = HopSeries(Iteration(1e-30, max_hops=40)).integrate(Integral(kernel, u, Sequence(64, mask=mask)))
         except ValueError as error:
-            told = str(error)
-        assert "nan" not in str(told)
+            message = str(error)
+        assert "nan" not in str(message)
 
 
 @pytest.mark.parametrize("size", [1e14, 1e18])
@@ -428,20 +428,20 @@ def test_serves_kernels_of_features_where_pairs_are_weighed(is_causal):
 def test_refusals():
     made = problem({}, Sequence(5).weigh_pairs(torch.zeros(3, 5)))
     query = torch.randn(2, 3, 8, dtype=torch.float64)
-    told = HopSeries(Factorisation()).unsupported_reasons(
+    message = HopSeries(Factorisation()).unsupported_reasons(
         Integral(made.kernel, made.u, made.domain, query, Sequence(3))
     )
-    assert told == ["pair weights are for other queries than the points, which later hops start from"]
+    assert message == ["pair weights are for other queries than the points, which later hops start from"]
     causal = problem({"is_causal": True}, Sequence(5))
     assert "norm 1 at most" in HopSeries(Truncation()).unsupported_reasons(causal)[0]
-    for make, told in (
+    for make, message in (
         (lambda: HopSeries(Iteration(0.0)), "tolerance must be in (0, 1); got 0.0"),
         (lambda: HopSeries(Iteration(restart=0)), "max_hops and restart must be at least 1; got 500 and 0"),
         (lambda: HopSeries(Truncation(2.0)), "tolerance must be in (0, 1); got 2.0"),
         (lambda: HopSeries(Truncation(terms=0)), "terms must be at least 1; got 0"),
         (lambda: HopSeries(Truncation(1e-3, terms=4)), "tolerance=0.001 has no effect with terms=4; leave it at 1e-06"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             make()
     made = problem({}, Sequence(5).weigh_pairs(torch.zeros(2, 3, 5, 5)))
     for route in (HopSeries(Factorisation()), Dense()):

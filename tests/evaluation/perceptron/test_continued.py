@@ -151,16 +151,16 @@ def test_what_a_state_does_not_tell_is_refused() -> None:
 
 def test_a_whole_measure_is_refused() -> None:
     total = MLP(4, 2, is_causal=True, causal_measure="total")
-    u, told = torch.randn(1, 3, 4), ("share of the whole measure", "causal_measure='past'")
+    u, message = torch.randn(1, 3, 4), ("share of the whole measure", "causal_measure='past'")
     for route in (Tiled(), Toeplitz()):
-        with refused(ValueError, *told):
+        with refused(ValueError, *message):
             route.run(Integral(total, u, Sequence(3)))
     operator = IntegralOperator(total)
-    with refused(ValueError, *told):
+    with refused(ValueError, *message):
         operator.initial_state(1)
-    with refused(ValueError, *told):
+    with refused(ValueError, *message):
         operator.scan(u)
-    with refused(ValueError, *told):
+    with refused(ValueError, *message):
         Sum([total, LowRankMLP(4, 2, rank=2, is_causal=True)]).initial_state(1)
 
 

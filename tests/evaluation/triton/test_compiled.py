@@ -333,7 +333,7 @@ def test_tiles_on_trial_are_compiled_side_by_side(launches, monkeypatch, tmp_pat
     from triton.backends.compiler import GPUTarget
 
     here = {"get_current_device": 99, "get_current_stream": 0, "get_current_target": GPUTarget("cuda", 90, 32)}
-    driver = SimpleNamespace(**{name: lambda *_, told=told: told for name, told in here.items()})
+    driver = SimpleNamespace(**{name: lambda *_, expected=expected: expected for name, expected in here.items()})
     monkeypatch.setattr(triton.runtime.driver, "_active", driver)
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     record_all(GRID, BF16, **ODD)

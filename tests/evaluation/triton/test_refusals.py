@@ -61,7 +61,7 @@ def test_a_missing_triton_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "domain", "more", "told"),
+    ("kernel", "domain", "more", "expected"),
     [
         (mlp(depth=3), Grid(3, 3), {}, "the kernel has 3 layers, and only 2 are fused"),
         (mlp(embed_dim=514), Grid(1, 1), {}, "a head has 257 channels, above 256"),
@@ -75,8 +75,8 @@ def test_a_missing_triton_is_named(monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("interpreting")
-def test_what_is_not_fused_is_named(kernel, domain, more, told):
-    assert reasons(kernel, domain=domain, **more) == [told]
+def test_what_is_not_fused_is_named(kernel, domain, more, expected):
+    assert reasons(kernel, domain=domain, **more) == [expected]
 
 
 @pytest.mark.usefixtures("interpreting")
@@ -87,7 +87,7 @@ def test_what_is_fused_is_not_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({}, None),
         ({"is_causal": True}, "the kernel is causal, so that every query has a sum of its own"),
@@ -96,11 +96,13 @@ def test_what_is_fused_is_not_refused():
     ],
 )
 @pytest.mark.usefixtures("interpreting")
-def test_what_features_are_not_fused_is_named(options, told):
+def test_what_features_are_not_fused_is_named(options, expected):
     options = {"embed_dim": 4, "num_frequencies": 2} | options
     kernel = SeparableMLP(options.pop("embed_dim"), 2, 2, width=3, **options)
     u, domain = torch.zeros(1, 9, kernel.in_dim), Grid(3, 3)
-    assert TritonFeatureSum().unsupported_reasons(Integral(kernel, u, domain)) == ([] if told is None else [told])
+    assert TritonFeatureSum().unsupported_reasons(Integral(kernel, u, domain)) == (
+        [] if expected is None else [expected]
+    )
 
 
 def test_on_a_cpu_features_are_not_fused():
@@ -113,16 +115,16 @@ def test_on_a_cpu_features_are_not_fused():
 @pytest.mark.usefixtures("interpreting")
 def test_the_interpreter_is_not_for_bfloat16():
     for dtype in (torch.float64, torch.bfloat16):
-        told = [f"computes in float32 and float16, not in {str(dtype).removeprefix('torch.')}"]
-        assert reasons(mlp(), dtype) == told
+        found = [f"computes in float32 and float16, not in {str(dtype).removeprefix('torch.')}"]
+        assert reasons(mlp(), dtype) == found
     with torch.autocast("cpu", torch.bfloat16):
-        assert reasons(mlp()) == told
+        assert reasons(mlp()) == found
     with torch.autocast("cpu", torch.float16):
         assert reasons(mlp()) == reasons(mlp(), torch.float16) == []
 
 
 @pytest.mark.parametrize(
-    ("capability", "cuda", "dtype", "told"),
+    ("capability", "cuda", "dtype", "expected"),
     [
         ((9, 0), "13.0", torch.bfloat16, []),
         ((8, 0), "12.8", torch.float32, []),
@@ -132,13 +134,13 @@ def test_the_interpreter_is_not_for_bfloat16():
         ((9, 0), "13.0", torch.float16, []),
     ],
 )
-def test_gpus(monkeypatch, capability, cuda, dtype, told):
+def test_gpus(monkeypatch, capability, cuda, dtype, expected):
     monkeypatch.setattr(machine, "INSTALLED", True)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     found = SimpleNamespace(major=capability[0], minor=capability[1])
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     asked: Any = SimpleNamespace(u=SimpleNamespace(device=torch.device("cuda", 1)), working_dtype=dtype)
-    assert machine.machine_refusals(asked) == told
+    assert machine.machine_refusals(asked) == expected
 
 
 @pytest.mark.slow
@@ -154,7 +156,7 @@ def test_neither_importing_nor_refusing_imports_triton():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "told"),
+    ("kernel", "expected"),
     [
         (YatAttention(4, 2), None),
         (YatAttention(4, 2, normaliser=SoftSigmoid()), "softmax and softermax are fused, not SoftSigmoid"),
@@ -167,10 +169,10 @@ def test_neither_importing_nor_refusing_imports_triton():
     ids=["fused", "normaliser", "channels", "channels of values", "constants", "three signals in one", "likewise"],
 )
 @pytest.mark.usefixtures("interpreting")
-def test_what_is_not_fused_of_yat_scores_is_named(kernel, told):
+def test_what_is_not_fused_of_yat_scores_is_named(kernel, expected):
     u, query = torch.zeros(1, 3, kernel.in_dim), torch.zeros(1, 3, kernel.query_dim)
     found = TritonYat().unsupported_reasons(Integral(kernel, u, Sequence(3), query))
-    assert told in found if told else found == []
+    assert expected in found if expected else found == []
 
 
 @pytest.mark.usefixtures("interpreting")

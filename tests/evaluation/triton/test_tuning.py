@@ -218,8 +218,8 @@ def test_numerics_name_the_tiles(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     gpu = torch.device("cuda", 0)
     assert describe_numerics(gpu)["device"] == "cpu"
     kept(path)
-    told = describe_numerics(gpu)["device"]
-    assert told.startswith("cpu, tiles ")
+    found = describe_numerics(gpu)["device"]
+    assert found.startswith("cpu, tiles ")
     kept(path, kernels="of another version")
     assert describe_numerics(gpu)["device"] == "cpu"
 
@@ -317,7 +317,7 @@ class KernelOfR(Kernel):
 
 
 @pytest.mark.parametrize(
-    ("way", "points", "told"),
+    ("way", "points", "message"),
     [
         (AFTER, 32, "with R last"),
         (BEFORE, 16, "x16x"),
@@ -325,7 +325,7 @@ class KernelOfR(Kernel):
         (PRODUCT, 16, "R by a product"),
     ],
 )
-def test_the_fastest_way_of_r_into_p_is_kept(way: int, points: int, told: str, path: Path) -> None:
+def test_the_fastest_way_of_r_into_p_is_kept(way: int, points: int, message: str, path: Path) -> None:
     kernel, room = KernelOfR(way, points), ROOM._replace(has_rest=True)
 
     def step() -> list[Tensor]:
@@ -335,7 +335,7 @@ def test_the_fastest_way_of_r_into_p_is_kept(way: int, points: int, told: str, p
 
     (found,) = tune(step)
     assert (found.tile.rest, found.tile.points) == (way, points)
-    assert told in str(found)
+    assert message in str(found)
     assert choose_tile(kernel, room).sizes == found.tile.sizes
 
 

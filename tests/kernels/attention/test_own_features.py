@@ -56,7 +56,7 @@ def test_features_that_vanish_in_float32_keep_their_digits_by_every_route(name: 
     assert tried >= 2 + is_causal
 
 
-def test_a_map_that_takes_no_float64_is_computed_as_it_is_and_what_vanishes_is_told() -> None:
+def test_a_map_that_takes_no_float64_is_computed_as_it_is_and_what_vanishes_is_reported() -> None:
     features = nn.Sequential(nn.Linear(2, 3), nn.Softplus())
     operator, u = operator_of("linear", feature_map=features), -FAR * torch.ones(1, 3, 4)
     for parameter in operator.parameters():
@@ -65,7 +65,7 @@ def test_a_map_that_takes_no_float64_is_computed_as_it_is_and_what_vanishes_is_t
         operator(u, Points(torch.zeros(3, 1)))
 
 
-def test_features_that_vanish_in_float64_are_told() -> None:
+def test_features_that_vanish_in_float64_are_reported() -> None:
     operator = operator_of("rows", feature_map=softplus)
     for parameter in operator.parameters():
         parameter.data.fill_(1.0)

@@ -31,12 +31,12 @@ def test_a_weight_of_zero_is_skipped(name: str, evaluation: Any) -> None:
     u = torch.randn(1, 4, 4, dtype=torch.float64)
     weights = torch.tensor([0.0, 1.0, 2.0, 1.0], dtype=torch.float64, requires_grad=True)
 
-    def told(w: Tensor) -> Tensor:
+    def compute(w: Tensor) -> Tensor:
         return op(u, Sequence(4, weights=w)).sin().sum()
 
-    (grad,) = torch.autograd.grad(told(weights), weights)
+    (grad,) = torch.autograd.grad(compute(weights), weights)
     assert grad[0] == 0
     step = 1e-6 * torch.eye(4, dtype=torch.float64)
     with torch.no_grad():
-        expected = torch.stack([(told(weights + step[i]) - told(weights - step[i])) / 2e-6 for i in (1, 2, 3)])
+        expected = torch.stack([(compute(weights + step[i]) - compute(weights - step[i])) / 2e-6 for i in (1, 2, 3)])
     torch.testing.assert_close(grad[1:], expected, rtol=1e-6, atol=1e-7)

@@ -110,7 +110,7 @@ def test_other_dtypes_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("x", "w", "b", "told"),
+    ("x", "w", "b", "message"),
     [
         ((2, 3), (4, 5), None, "(4, 5)"),
         ((2, 3), (3,), None, "(3,)"),
@@ -118,6 +118,6 @@ def test_other_dtypes_are_refused():
         ((2, 3), (4, 3), 3, "(4,)"),
     ],
 )
-def test_shapes_must_fit(x, w, b, told):
-    with refused(ValueError, told):
+def test_shapes_must_fit(x, w, b, message):
+    with refused(ValueError, message):
         yat(torch.randn(x), torch.randn(w), None if b is None else torch.randn(b))

@@ -97,17 +97,17 @@ def test_in_the_plane_with_masks_and_weights():
 
 
 @pytest.mark.parametrize(
-    ("queries", "told"),
+    ("queries", "message"),
     [
         (block(Sequence(7, spacing=0.25)), "not spaced by whole cells"),
         (block(Sequence(7, spacing=0.6)), "not spaced by whole cells"),
         (block(Grid(2, 2)), "not spaced by whole cells"),
     ],
 )
-def test_grids_without_a_filter(queries, told):
+def test_grids_without_a_filter(queries, message):
     kernel = Cubic()
-    assert told in str(kernel.filter_geometry(KEYS, queries))
-    with refused(ValueError, "Cubic: no filter leads from the grid", told):
+    assert message in str(kernel.filter_geometry(KEYS, queries))
+    with refused(ValueError, "Cubic: no filter leads from the grid", message):
         kernel.lattice_basis(KEYS, queries)
 
 

@@ -353,7 +353,7 @@ def test_one_graph(domain):
         torch.testing.assert_close(one, other)
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     cases: list[tuple[dict[str, Any], str]] = [
         ({"groups": 3}, "groups must divide both channel counts; got 3 groups for 4 in and 6 out"),
         ({"pos_dim": 4}, "pos_dim must be 1, 2 or 3; got 4"),
@@ -369,8 +369,8 @@ def test_bad_input_is_told():
         ({"horizon": 1.0, "spacing": 0.1, "num_samples": 5}, "10 samples (0.1,) apart lie within (1.0,)"),
         ({"weight_dropout": 1.0}, "weight_dropout must be in [0, 1); got 1.0"),
     ]
-    for options, told in cases:
-        with refused(ValueError, "kernels.ContinuousConvolution", told):
+    for options, message in cases:
+        with refused(ValueError, "kernels.ContinuousConvolution", message):
             ContinuousConvolution(4, 6, **options)
     with refused(ValueError, "omega_0 must be positive", "-1.0"):
         ContinuousConvolution(4, 6, omega_0=-1.0)

@@ -173,7 +173,7 @@ def test_the_operator_gives_the_result_where_the_kernel_puts_it():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"in_dim": 0}, "in_dim must be an integer >= 1; got 0"),
         ({"out_dim": 2.0}, "out_dim must be an integer >= 1; got 2.0"),
@@ -200,13 +200,13 @@ def test_the_operator_gives_the_result_where_the_kernel_puts_it():
         ({"standardised": True, "in_dim": 2, "groups": 2, "kernel_size": 1}, "filters of one value, which would be 0"),
     ],
 )
-def test_options_that_contradict(options, told):
-    with refused(ValueError, "kernels.Convolution: ", told):
+def test_options_that_contradict(options, message):
+    with refused(ValueError, "kernels.Convolution: ", message):
         Convolution(**{"in_dim": 4, "out_dim": 6, "kernel_size": 3, "pos_dim": 2} | options)
 
 
 @pytest.mark.parametrize(
-    ("options", "domain", "told"),
+    ("options", "domain", "message"),
     [
         ({}, Points(torch.rand(5, 1)), "one whole regular grid with 1 axes"),
         ({}, Sequence(times=torch.arange(5.0)), "one whole regular grid"),
@@ -219,9 +219,9 @@ def test_options_that_contradict(options, told):
         ({"padding": 1}, Grid(5, periodic=True), "padding_mode 'zeros'; use 'circular'"),
     ],
 )
-def test_domains_that_are_refused(options, domain, told):
+def test_domains_that_are_refused(options, domain, message):
     operator = IntegralOperator(Convolution(2, 2, **{"kernel_size": 3} | options), residual=False)
-    with refused(ValueError, "kernels.Convolution", told):
+    with refused(ValueError, "kernels.Convolution", message):
         operator(torch.randn(1, domain.num_points, 2), domain)
 
 

@@ -142,7 +142,7 @@ def test_one_graph(activation):
     torch.testing.assert_close(torch.compile(network, fullgraph=True, backend="aot_eager")(x), network(x))
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     cases: list[tuple[dict[str, Any], str]] = [
         ({"activation": "tanh"}, "activation is one of ('sine', 'relu', 'leaky_relu', 'swish'); got 'tanh'"),
         ({"omega_0": 0.0}, "omega_0 must be positive and finite; got 0.0"),
@@ -156,6 +156,6 @@ def test_bad_input_is_told():
             "omega_0=5.0 has no effect with activation='swish'; leave it at",
         ),
     ]
-    for options, told in cases:
-        with refused(ValueError, "kernels.KernelNetwork", told):
+    for options, message in cases:
+        with refused(ValueError, "kernels.KernelNetwork", message):
             KernelNetwork(**options)

@@ -246,8 +246,8 @@ def test_refuses_what_it_cannot_be():
         ({"form": "hop", "gamma": 0.5}, "gamma=0.5 has no effect with form='hop'"),
         ({"scale": 0.3}, "scale=0.3 has no effect with activation='relu'"),
     ]
-    for options, told in cases:
-        with refused(ValueError, told):
+    for options, message in cases:
+        with refused(ValueError, message):
             InfiniteAttention(8, 4, **options)
     with refused(ValueError, "num_heads must divide embed_dim"):
         InfiniteAttention(8, 3)

@@ -135,7 +135,7 @@ def test_golden_parameter_shapes():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"embed_dim": 10, "num_heads": 3}, "num_heads must divide embed_dim; got 3 heads for 10 channels"),
         ({"width": 0}, "width must be at least 1; got 0"),
@@ -146,8 +146,8 @@ def test_golden_parameter_shapes():
         ({"activation": "swish"}, "activation is 'gelu', 'gelu_tanh' or 'relu'; got 'swish'"),
     ],
 )
-def test_bad_sizes_are_told(arguments, told):
-    with refused(ValueError, "kernels.LowRankMLP: ", told):
+def test_bad_sizes_are_refused(arguments, message):
+    with refused(ValueError, "kernels.LowRankMLP: ", message):
         LowRankMLP(**({"embed_dim": 4, "rank": 2} | arguments))
 
 

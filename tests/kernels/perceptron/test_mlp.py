@@ -118,7 +118,7 @@ def test_distance_has_no_nan_gradient_where_points_coincide():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"embed_dim": 10, "num_heads": 3}, "num_heads must divide embed_dim; got 3 heads for 10 channels"),
         ({"embed_dim": 0}, "embed_dim must be at least 1; got 0"),
@@ -127,8 +127,8 @@ def test_distance_has_no_nan_gradient_where_points_coincide():
         ({"embed_dim": 4, "activation": "swish"}, "activation is 'gelu', 'gelu_tanh' or 'relu'; got 'swish'"),
     ],
 )
-def test_bad_sizes_are_told(arguments, told):
-    with pytest.raises(ValueError, match=told.replace("(", r"\(").replace(")", r"\)")):
+def test_bad_sizes_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(").replace(")", r"\)")):
         MLP(**arguments)
 
 

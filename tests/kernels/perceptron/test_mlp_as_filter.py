@@ -38,7 +38,7 @@ def test_the_filter_is_the_integral(domain: Domain, queries: Domain | None, opti
 
 
 @pytest.mark.parametrize(
-    ("kernel", "domain", "queries", "told"),
+    ("kernel", "domain", "queries", "expected"),
     [
         (perceptron(2, {"product": False}), Grid(3, 3), None, "more than the displacement of a pair: query_position, "),
         (perceptron(2, is_causal=True), Grid(3, 3), None, "the past of a query is not given by displacements"),
@@ -48,10 +48,10 @@ def test_the_filter_is_the_integral(domain: Domain, queries: Domain | None, opti
         (perceptron(2), Grid(3, 3), Grid(3, 3, periodic=True), "one is periodic"),
     ],
 )
-def test_refusals(kernel: MLP, domain: Domain, queries: Domain | None, told: str):
+def test_refusals(kernel: MLP, domain: Domain, queries: Domain | None, expected: str):
     u = torch.randn(1, 9, 4, dtype=torch.float64)
     (reason,) = FFT().unsupported_reasons(Integral(kernel, u, domain, None, queries))
-    assert told in reason
+    assert expected in reason
 
 
 def test_large_grids_are_transformed_and_small_ones_summed():

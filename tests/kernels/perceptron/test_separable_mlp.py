@@ -76,6 +76,6 @@ def test_golden_parameter_shapes():
     }
 
 
-def test_bad_sizes_are_told():
+def test_bad_sizes_are_refused():
     with refused(ValueError, "kernels.SeparableMLP: num_heads must divide embed_dim; got 3 heads for 10 channels"):
         SeparableMLP(10, 3)

@@ -78,13 +78,13 @@ def test_a_mode_that_one_step_blots_out_has_finite_gradients():
     assert all(torch.isfinite(value).all() for value in (out, *grads))
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     cases: list[tuple[dict[str, Any], str]] = [
         ({"state_dim": 3}, "even"),
         ({"rule": "euler"}, "'zoh' or 'bilinear'"),
         ({"start": "random"}, "'legs', 'lin' or 'inv'"),
         ({"min_step": 0.2}, "min_step <= max_step"),
     ]
-    for options, told in cases:
-        with refused(ValueError, "DiagonalStateSpace", told):
+    for options, message in cases:
+        with refused(ValueError, "DiagonalStateSpace", message):
             DiagonalStateSpace(2, **options)

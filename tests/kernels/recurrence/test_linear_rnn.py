@@ -54,7 +54,7 @@ def test_starts_orthogonal():
     assert torch.allclose(transition @ transition.mT, torch.eye(5), atol=1e-5)
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     with refused(ValueError, "LinearRNN", "state_dim", "0"):
         LinearRNN(2, 0)
     with refused(ValueError, "does not order", "Grid(2, 2)"):

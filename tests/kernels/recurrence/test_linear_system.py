@@ -120,13 +120,13 @@ def test_first_step_is_what_leads_to_the_first_time_and_after_a_reset():
     assert not torch.allclose(out[0, 1], first[..., 0])
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     cases: list[tuple[dict[str, Any], str]] = [
         ({"rule": "rk4"}, "'euler', 'bilinear' or 'zoh'"),
         ({"step_size": 0.0}, "must be > 0"),
     ]
-    for options, told in cases:
-        with refused(ValueError, "LinearSystem", told):
+    for options, message in cases:
+        with refused(ValueError, "LinearSystem", message):
             LinearSystem(1, 2, **options)
     kernel = LinearSystem(1, 2)
     _, state = kernel.step(torch.ones(1, 1), kernel.initial_state(1), torch.tensor([3.0]))

@@ -78,12 +78,12 @@ def test_weights_weigh_the_signal_and_not_what_is_read_off_it():
     assert torch.allclose(operator(u, Sequence(6, weights=weights)), expected, atol=1e-12)
 
 
-def test_bad_input_is_told():
+def test_bad_input_is_refused():
     cases: list[tuple[dict[str, Any], str]] = [
         ({"in_dim": 0}, "in_dim must be at least 1; got 0"),
         ({"input_rule": "bilinear"}, "'euler' or 'zoh'"),
         ({"max_step": float("inf")}, "min_step <= max_step"),
     ]
-    for options, told in cases:
-        with refused(ValueError, "SelectiveStateSpace", told):
+    for options, message in cases:
+        with refused(ValueError, "SelectiveStateSpace", message):
             SelectiveStateSpace(**{"in_dim": 4, **options})

@@ -305,7 +305,7 @@ class Subclass(nn.Conv1d):
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "message"),
     [
         (nn.Linear(2, 2), "got Linear"),
         (Subclass(2, 2, 1), "got Subclass"),
@@ -314,8 +314,8 @@ class Subclass(nn.Conv1d):
         (nn.Conv1d(2, 2, 1, dtype=torch.complex64), "real"),
     ],
 )
-def test_modules_that_are_not_converted(module, told):
-    with refused(TypeError, "ConvolutionLayer.from_torch", told):
+def test_modules_that_are_not_converted(module, message):
+    with refused(TypeError, "ConvolutionLayer.from_torch", message):
         ConvolutionLayer.from_torch(module)
 
 

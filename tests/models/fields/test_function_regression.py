@@ -29,8 +29,8 @@ def pairs(bend: float, noise: float = 0.1) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     coarse = torch.randn(N, 3, generator=generator).double()
     given = (coarse @ torch.randn(3, 14, generator=generator).double()).unflatten(1, (7, 2))
-    told = ((coarse + bend * coarse.square()) @ torch.randn(3, 21, generator=generator).double()).unflatten(1, (7, 3))
-    return given.float().double(), told + noise * torch.randn(told.shape, generator=generator).double()
+    found = ((coarse + bend * coarse.square()) @ torch.randn(3, 21, generator=generator).double()).unflatten(1, (7, 3))
+    return given.float().double(), found + noise * torch.randn(found.shape, generator=generator).double()
 
 
 def kernel(a: Tensor, b: Tensor, rate: float) -> Tensor:
@@ -52,22 +52,22 @@ def refitted(x: Tensor, y: Tensor, asked: Tensor, rate: float, penalty: float) -
 
 @pytest.mark.parametrize("bend", [0.0, 0.5])
 def test_it_is_the_literal_formula(bend: float) -> None:
-    given, told = pairs(bend)
+    given, got = pairs(bend)
     model = on_line()
-    model.fit(given, told)
+    model.fit(given, got)
     assert (float(model.rate) > 0) == (bend > 0)
-    x, y = given.flatten(1), told.flatten(1)
+    x, y = given.flatten(1), got.flatten(1)
     asked = torch.cat([x[:2], x[2:5] + 0.3])
     wanted = refitted(x, y, asked, float(model.rate), float(model.penalty))
     found = model(FunctionBatch(asked.unflatten(1, (7, 2)), Grid(7)))
     torch.testing.assert_close(found.flatten(1), wanted, rtol=1e-7, atol=1e-7)
 
 
-def check_choice(given: Tensor, told: Tensor, groups: Tensor | None) -> FunctionRegression:
+def check_choice(given: Tensor, expected: Tensor, groups: Tensor | None) -> FunctionRegression:
     """A regression whose ℓ and λ have errors as small as any, by refits without each group."""
     model = on_line()
-    model.fit(given, told, groups=groups)
-    x, y = given.flatten(1), told.flatten(1)
+    model.fit(given, expected, groups=groups)
+    x, y = given.flatten(1), expected.flatten(1)
     parts = torch.arange(N) if groups is None else groups
     apart = torch.stack([(a - b).square().mean() for a in x for b in x])
     unit = float(apart[apart > 0].median()) ** 0.5
@@ -104,10 +104,10 @@ def test_length_and_penalty_of_twins_are_those_without_the_other_one() -> None:
     size = torch.randn(N // 2, 1, 1, generator=generator).double()
     noise = torch.randn(N // 2, 7, 3, generator=generator).double()
     given = (size * torch.ones(7, 2)).repeat(2, 1, 1).float().double()
-    told = (size + 0.5 * noise).repeat(2, 1, 1)  # twins share their noise, which a short length tells
-    together = check_choice(given, told, torch.arange(N // 2).repeat(2))
+    found = (size + 0.5 * noise).repeat(2, 1, 1)  # twins share their noise, which a short length tells
+    together = check_choice(given, found, torch.arange(N // 2).repeat(2))
     apart = on_line()
-    apart.fit(given, told)
+    apart.fit(given, found)
     assert float(apart.rate) > float(together.rate)
     assert float(apart.error) < 0.1 < float(together.error)
 
@@ -116,31 +116,31 @@ def test_of_pairs_that_a_linear_operator_made_it_is_that_operator() -> None:
     generator = torch.Generator().manual_seed(0)
     matrix = torch.randn(14, 21, generator=generator).double()
     given = torch.randn(40, 7, 2, generator=generator).double()
-    told = (given.flatten(1) @ matrix + 1).unflatten(1, (7, 3))
+    got = (given.flatten(1) @ matrix + 1).unflatten(1, (7, 3))
     model = on_line(num_functions=40)
-    model.fit(given[:30], told[:30])
+    model.fit(given[:30], got[:30])
     assert float(model.rate) == 0
-    model.fit(given, told.flip(0))
-    model.fit(given[:30], told[:30])  # of an earlier fit nothing is left
+    model.fit(given, got.flip(0))
+    model.fit(given[:30], got[:30])  # of an earlier fit nothing is left
     assert not bool(model.functions[30:].any() or model.dual[30:].any()), "there are fewer functions than room"
     found = model(FunctionBatch(given[30:], Grid(7)))
-    torch.testing.assert_close(found, told[30:], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, got[30:], rtol=1e-5, atol=1e-5)
     k = model.linear_kernel.flatten(2).flatten(0, 1)
     torch.testing.assert_close(k / 7, matrix.T, rtol=1e-4, atol=1e-4)
 
 
 def test_functions_that_tell_nothing_are_told_by_the_mean() -> None:
-    told = torch.full((5, 7, 3), 2.0)
+    found = torch.full((5, 7, 3), 2.0)
     model = on_line()
-    model.fit(torch.ones(5, 7, 2), told)
+    model.fit(torch.ones(5, 7, 2), found)
     assert float(model.error) == 0
-    assert torch.equal(model(FunctionBatch(torch.randn(3, 7, 2), Grid(7))), told[:3])
+    assert torch.equal(model(FunctionBatch(torch.randn(3, 7, 2), Grid(7))), found[:3])
 
 
 def test_weights_that_are_read_in_16_bits_tell_the_same(tmp_path: Path) -> None:
-    given, told = pairs(0.5, noise=0.0)
+    given, found = pairs(0.5, noise=0.0)
     model = on_line()
-    model.fit(given, told)
+    model.fit(given, found)
     model.save_pretrained(tmp_path / "saved")
     read = from_pretrained(tmp_path / "saved", dtype=torch.bfloat16)
     inputs = FunctionBatch(given, Grid(7))
@@ -149,9 +149,9 @@ def test_weights_that_are_read_in_16_bits_tell_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_answers_have_the_dtype_of_the_values_and_cost_what_these_lose(dtype: torch.dtype) -> None:
-    given, told = pairs(0.0)
+    given, got = pairs(0.0)
     model = on_line()
-    model.fit(given, told)
+    model.fit(given, got)
     inputs = FunctionBatch(given.to(dtype), Grid(7))
     with torch.autocast("cpu", torch.bfloat16):
         found = model(inputs)
@@ -163,14 +163,14 @@ def test_answers_have_the_dtype_of_the_values_and_cost_what_these_lose(dtype: to
 
 def test_of_a_draw_of_one_group_functions_are_left_out_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_regression, "CHOSEN", 4)
-    given, told = pairs(0.5)
+    given, found = pairs(0.5)
     groups = torch.zeros(N, dtype=torch.long)
     groups[-1] = 1
     rates = list[float]()
     for known in (None, groups):
         torch.manual_seed(0)
         model = on_line()
-        model.fit(given, told, groups=known)
+        model.fit(given, found, groups=known)
         rates.append(float(model.rate))
     assert N - 1 not in torch.randperm(N, generator=torch.Generator().manual_seed(0))[:4]
     assert rates[0] == rates[1]
@@ -179,10 +179,10 @@ def test_of_a_draw_of_one_group_functions_are_left_out_by_themselves(monkeypatch
 def test_functions_of_two_kinds_alone_have_a_length() -> None:
     kind = torch.arange(N) % 4 == 0
     given = kind[:, None, None] * torch.ones(N, 7, 2)
-    told = kind[:, None, None] * torch.ones(N, 7, 3)
+    found = kind[:, None, None] * torch.ones(N, 7, 3)
     model = on_line()
-    model.fit(given, told)
-    torch.testing.assert_close(model(FunctionBatch(given, Grid(7))), told)
+    model.fit(given, found)
+    torch.testing.assert_close(model(FunctionBatch(given, Grid(7))), found)
 
 
 def test_lengths_are_in_units_of_distances_of_functions_that_differ() -> None:
@@ -196,9 +196,9 @@ def test_lengths_are_in_units_of_distances_of_functions_that_differ() -> None:
 
 
 def test_it_answers_elsewhere_and_of_functions_known_elsewhere() -> None:
-    given, told = pairs(0.3)
+    given, found = pairs(0.3)
     model = on_line()
-    model.fit(given, told)
+    model.fit(given, found)
     inputs = FunctionBatch(given[:3], Grid(7))
     own = model(inputs)
     fine = Grid(21)
@@ -212,33 +212,33 @@ def test_points_that_all_share_need_no_grid() -> None:
     generator = torch.Generator().manual_seed(0)
     given_pos, wanted_pos = (torch.rand(n, 2, generator=generator).double() for n in (9, 4))
     given = torch.randn(20, 9, 1, generator=generator).double()
-    told = (given.flatten(1) @ torch.randn(9, 4, generator=generator).double())[..., None]
+    got = (given.flatten(1) @ torch.randn(9, 4, generator=generator).double())[..., None]
     model = on_line(given=9, wanted=4, pos_dim=2, num_channels=1, num_outputs=1, num_functions=20)
-    model.fit(given, told, given_pos=given_pos, wanted_pos=wanted_pos)
+    model.fit(given, got, given_pos=given_pos, wanted_pos=wanted_pos)
     found = model(FunctionBatch(given, Points(given_pos)), Points(wanted_pos))
-    torch.testing.assert_close(found, told, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found, got, rtol=1e-6, atol=1e-6)
     order = torch.randperm(9, generator=generator)
     moved = model(FunctionBatch(given[:, order], Points(given_pos[order])), Points(wanted_pos))
-    torch.testing.assert_close(moved, told, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(moved, got, rtol=1e-4, atol=1e-4)
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    given, told = pairs(0.0)
+    given, found = pairs(0.0)
     model = on_line()
     with refused(ValueError, "expected given (n, 7, 2) of 2 to 12 functions; got (12, 6, 2)"):
-        model.fit(given[:, :6], told)
+        model.fit(given[:, :6], found)
     with refused(ValueError, "expected wanted (n, 7, 3) of 2 to 12 functions; got (12, 7, 2)"):
-        model.fit(given, told[..., :2])
+        model.fit(given, found[..., :2])
     with refused(ValueError, "of 2 to 12 functions; got (1, 7, 2)"):
-        model.fit(given[:1], told[:1])
+        model.fit(given[:1], found[:1])
     with refused(ValueError, "wanted holds NaN or infinite values; leave such functions out"):
-        model.fit(given, told.where(told < told.max(), torch.nan))
+        model.fit(given, found.where(found < found.max(), torch.nan))
     with refused(ValueError, "groups are (12,), 1 of them; expected (12,), at least 2"):
-        model.fit(given, told, groups=torch.zeros(N, dtype=torch.long))
+        model.fit(given, found, groups=torch.zeros(N, dtype=torch.long))
     with refused(ValueError, "expected given_pos not to be given"):
-        model.fit(given, told, given_pos=torch.zeros(7, 1))
+        model.fit(given, found, given_pos=torch.zeros(7, 1))
     with refused(ValueError, "wanted is 7; expected wanted_pos of 7 points"):
-        on_line(wanted=7).fit(given, told)
+        on_line(wanted=7).fit(given, found)
     with refused(ValueError, "expected values (batch, points, 2) at points of 1 coordinates; got (3, 7, 1)"):
         model(FunctionBatch(torch.zeros(3, 7, 1), Grid(7)))
     model.fit(*pairs(0.5))
@@ -288,9 +288,9 @@ def test_interpolation_goes_round_a_torus() -> None:
 
 
 def test_answers_have_gradients_in_values_and_places() -> None:
-    given, told = pairs(0.5)
+    given, found = pairs(0.5)
     model = on_line()
-    model.fit(given, told)
+    model.fit(given, found)
     places = torch.tensor([[0.22], [0.61]], dtype=torch.float64, requires_grad=True)
     values = given[:2].clone().requires_grad_()
     torch.autograd.gradcheck(
@@ -303,9 +303,9 @@ def blended() -> tuple[BlendedOperator, FunctionBatch]:
     functions = Function(Function.Config(num_channels=2, pos_dim=1, num_frequencies=2), 4)
     kernel = SpectralConfig(num_waves_per_axis=2)
     network = NeuralOperator(functions, 3, NeuralOperator.Config(embed_dim=4, depth=1, kernel=kernel))
-    given, told = (each.float() for each in pairs(0.3))
+    given, found = (each.float() for each in pairs(0.3))
     regression = on_line()
-    regression.fit(given, told)
+    regression.fit(given, found)
     return BlendedOperator(network, regression), FunctionBatch(given[:2], Grid(7))
 
 

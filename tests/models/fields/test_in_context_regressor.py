@@ -123,8 +123,8 @@ def test_refusals() -> None:
         ({"frame": fields.Periodic(), "pos_dim": 2}, "makes 4 coordinates of pos_dim 2"),
         ({"num_terms": 1, "temperature": 1.0}, "1 channels of a query"),
     ]
-    for options, told in cases:
-        with refused(ValueError, "models.InContextRegressor", told):
+    for options, message in cases:
+        with refused(ValueError, "models.InContextRegressor", message):
             regressor(**options)
     with refused(ValueError, "models.InContextRegressor", "built for 2"):
         regressor()(samples()[0], Points(torch.rand(11, 3)))

@@ -198,10 +198,10 @@ def test_queries_far_outside_are_flagged() -> None:
         assert bool(found.values.isfinite().all())
 
 
-@pytest.mark.parametrize(("n", "told"), [(0, "at one place"), (1, "at one place"), (2, "ambiguous signs")])
-def test_few_samples(n: int, told: str) -> None:
+@pytest.mark.parametrize(("n", "message"), [(0, "at one place"), (1, "at one place"), (2, "ambiguous signs")])
+def test_few_samples(n: int, message: str) -> None:
     op, (u, x) = operator(fields.Rotational()), samples(n)
-    with pytest.warns(RuntimeWarning, match=told) as caught:
+    with pytest.warns(RuntimeWarning, match=message) as caught:
         placed = op(u.requires_grad_(), Points(x.requires_grad_()))
     assert len(caught) == 1
     values = placed(torch.rand(4, 2, dtype=torch.float64))
@@ -293,8 +293,8 @@ def test_refusals() -> None:
             ["temperature=1.0 has no effect", "leave it out"],
         ),
     ]
-    for settings, told in cases:
-        with refused(ValueError, *told):
+    for settings, message in cases:
+        with refused(ValueError, *message):
             dataclasses.replace(SMALL, **settings)
 
 

@@ -23,8 +23,8 @@ def problem(n: int = 150, d: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
     drawn = torch.Generator().manual_seed(seed)
     x = torch.randn(n, d, generator=drawn)
     x[:, -1] = x[:, -1].round()
-    told = ((x[:, 0] > 0.3) ^ (x[:, 1] < -0.2)).float() + 0.1 * torch.randn(n, generator=drawn)
-    return x, told[:, None]
+    found = ((x[:, 0] > 0.3) ^ (x[:, 1] < -0.2)).float() + 0.1 * torch.randn(n, generator=drawn)
+    return x, found[:, None]
 
 
 def said(model: BoostedTrees, x: Tensor, fold: int) -> Tensor:
@@ -62,8 +62,8 @@ def test_outputs_are_the_sums_over_trees_forward_and_in_every_gradient() -> None
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_tree_asks_what_gains_most_and_is_an_integral_by_its_kernel(outputs: int, depth: int) -> None:
-    x, told = problem()
-    wanted = torch.cat([told, told.square(), x[:, 2:3]], 1)[:, :outputs].double()
+    x, found = problem()
+    wanted = torch.cat([found, found.square(), x[:, 2:3]], 1)[:, :outputs].double()
     fold = torch.arange(len(x)) % FOLDS
     growth, again = (_Growth(x, wanted, fold) for _ in range(2))
     torch.manual_seed(3)
@@ -121,11 +121,11 @@ def test_thresholds_lie_between_values_at_quantiles_where_they_are_many() -> Non
 
 @pytest.mark.parametrize("groups", [None, 40])
 def test_each_example_is_told_by_the_trees_that_do_not_know_it(groups: int | None) -> None:
-    x, told = problem()
+    x, found = problem()
     members = None if groups is None else torch.arange(len(x)) % groups
     model = BoostedTrees(4, 1, 40)
     torch.manual_seed(1)
-    left_out = model.fit(x, told, NUMBER, groups=members)
+    left_out = model.fit(x, found, NUMBER, groups=members)
     torch.manual_seed(1)
     fold = dealt(len(x), members, FOLDS, x.device)
     assert fold.bincount(minlength=FOLDS).min() >= (30 if groups is None else 16)
@@ -135,8 +135,8 @@ def test_each_example_is_told_by_the_trees_that_do_not_know_it(groups: int | Non
         alone = torch.stack([model.bias + FOLDS * said(model, x, each) for each in range(FOLDS)])
         torch.testing.assert_close(left_out.float(), alone[fold, torch.arange(len(x))], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(model(x), alone.mean(0), rtol=1e-4, atol=1e-4)
-    assert float((left_out - told).square().mean()) < 0.4 * float(told.var())
-    assert float((model(x).detach() - told).square().mean()) < float((left_out - told).square().mean())
+    assert float((left_out - found).square().mean()) < 0.4 * float(found.var())
+    assert float((model(x).detach() - found).square().mean()) < float((left_out - found).square().mean())
 
 
 def test_trees_end_where_they_tell_no_more_and_where_nothing_is_to_be_told_there_are_none() -> None:
@@ -153,13 +153,13 @@ def test_trees_end_where_they_tell_no_more_and_where_nothing_is_to_be_told_there
 
 
 def test_trees_are_shallow_and_deep_in_turn_and_end_where_they_no_longer_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, told = problem()
+    x, found = problem()
     depths, grow = list[int](), _Growth.grow
     monkeypatch.setattr(_Growth, "grow", lambda growth, depth: depths.append(depth) or grow(growth, depth))
     monkeypatch.setattr(boosted_trees, "PATIENCE", 7)
     torch.manual_seed(0)
     model = BoostedTrees(4, 1, 300)
-    model.fit(x, told, NUMBER)
+    model.fit(x, found, NUMBER)
     used = int(model.leaves[0].flatten(1).any(1).sum())
     assert depths == [(4, 6)[t % 2] for t in range(used + 7)]
     asked = (model.threshold[:, :used] < 1e30).sum(2)
@@ -168,10 +168,10 @@ def test_trees_are_shallow_and_deep_in_turn_and_end_where_they_no_longer_help(mo
 
 
 def test_what_questions_gain_says_which_coordinates_matter() -> None:
-    x, told = problem(600)
+    x, found = problem(600)
     model = BoostedTrees(4, 1, 60)
     torch.manual_seed(0)
-    model.fit(x, told, NUMBER)
+    model.fit(x, found, NUMBER)
     assert float(model.gains.max()) == 1
     assert float(model.gains[:2].min()) > 3 * float(model.gains[2:].max())
 
@@ -207,10 +207,10 @@ def test_few_examples_and_coordinates_that_are_all_the_same(n: int) -> None:
 
 
 def test_dtypes_graphs_and_autocast() -> None:
-    x, told = problem()
+    x, got = problem()
     torch.manual_seed(0)
     model = BoostedTrees(4, 1, 20)
-    model.fit(x, told, NUMBER)
+    model.fit(x, got, NUMBER)
     found = model(x)
     graph = torch.export.export(model, (x[:5],), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)).module()
     torch.testing.assert_close(graph(x), found)
@@ -219,7 +219,7 @@ def test_dtypes_graphs_and_autocast() -> None:
     torch.testing.assert_close(model.double()(x.double()), found.double())
     torch.manual_seed(0)
     other = BoostedTrees(4, 1, 20)
-    other.fit(x.double(), told.double(), NUMBER)
+    other.fit(x.double(), got.double(), NUMBER)
     torch.testing.assert_close(other(x), found)
 
 
@@ -268,10 +268,10 @@ def test_a_tree_asks_for_coordinates_that_gained_and_for_a_draw_of_the_others(mo
 
 
 def test_a_regressand_of_other_outputs_changes_nothing() -> None:
-    x, told = problem()
+    x, found = problem()
     model = BoostedTrees(4, 1, 20)
     torch.manual_seed(0)
-    model.fit(x, told, NUMBER)
+    model.fit(x, found, NUMBER)
     before = model(x)
     with refused(ValueError, "the regressand has 3 outputs; expected 1"):
         model.fit(x.flip(0), (x[:, 0] > 0).long(), CLASSES)
@@ -279,8 +279,8 @@ def test_a_regressand_of_other_outputs_changes_nothing() -> None:
 
 
 def test_trees_grow_alike_under_autocast_and_infinity_is_above_all() -> None:
-    x, told = problem(400)
-    wanted = torch.cat([told, -told, told.square()], 1)
+    x, found = problem(400)
+    wanted = torch.cat([found, -found, found.square()], 1)
     target = NumberTarget(names=("a", "b", "c"), mean=(0.0,) * 3, deviation=(1.0,) * 3)
     models = [BoostedTrees(4, 3, 20) for _ in range(2)]
     for model, on in zip(models, (False, True), strict=True):
@@ -314,15 +314,15 @@ def test_a_wide_table_with_few_columns_that_matter() -> None:
 
 
 def test_what_is_refused() -> None:
-    x, told = problem()
+    x, found = problem()
     model = BoostedTrees(4, 1, 5)
     with refused(ValueError, "models.BoostedTrees: expected coordinates (n, 4) and n targets; got (150, 3)"):
-        model.fit(x[:, :3], told, NUMBER)
+        model.fit(x[:, :3], found, NUMBER)
     with refused(ValueError, "models.BoostedTrees: there are fewer than 2 examples"):
-        model.fit(x[:1], told[:1], NUMBER)
+        model.fit(x[:1], found[:1], NUMBER)
     with refused(ValueError, "coordinates hold NaN"):
-        model.fit(torch.where(x > 2, torch.nan, x), told, NUMBER)
+        model.fit(torch.where(x > 2, torch.nan, x), found, NUMBER)
     with refused(ValueError, "models.BoostedTrees: groups are (150,), 1 of them"):
-        model.fit(x, told, NUMBER, groups=torch.zeros(150, dtype=torch.int64))
+        model.fit(x, found, NUMBER, groups=torch.zeros(150, dtype=torch.int64))
     with refused(ValueError, "models.BoostedTrees: num_trees must be at least 1; got 0"):
         BoostedTrees(4, 1, 0)

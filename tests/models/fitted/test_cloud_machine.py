@@ -100,9 +100,9 @@ def test_neither_padding_nor_order_nor_batch_mates_change_it() -> None:
 @pytest.mark.parametrize("points", [0, 1, 2, 5])
 def test_clouds_of_few_points_and_of_points_that_coincide_give_numbers(points: int) -> None:
     for pos in (noise(1, 5, 3), torch.ones(1, 5, 3).double(), noise(1, 5, 3) * torch.tensor([1.0, 0.0, 0.0])):
-        told = numbers_of_clouds(pos, torch.arange(5)[None] < points, "none")
-        assert told.isfinite().all()
-        assert bool((told == 0).all()) == (points == 0)
+        found = numbers_of_clouds(pos, torch.arange(5)[None] < points, "none")
+        assert found.isfinite().all()
+        assert bool((found == 0).all()) == (points == 0)
 
 
 def test_eigenvalues_determinants_and_quantiles_are_those_of_torch() -> None:
@@ -112,8 +112,8 @@ def test_eigenvalues_determinants_and_quantiles_are_those_of_torch() -> None:
     torch.testing.assert_close(eigenvalues(x), torch.linalg.eigvalsh(x).flip(-1), atol=1e-7, rtol=1e-7)
     torch.testing.assert_close(determinant(x), torch.linalg.det(x))
     values, ranks = noise(2, 3, 11), (torch.arange(4).double() + 0.5) / 4
-    told = quantiles(values, torch.arange(11).expand(2, -1) < 9, 4).unflatten(1, (3, 4))
-    torch.testing.assert_close(told, torch.quantile(values[..., :9], ranks, dim=2).permute(1, 2, 0))
+    found = quantiles(values, torch.arange(11).expand(2, -1) < 9, 4).unflatten(1, (3, 4))
+    torch.testing.assert_close(found, torch.quantile(values[..., :9], ranks, dim=2).permute(1, 2, 0))
 
 
 @pytest.mark.slow
@@ -139,9 +139,9 @@ def test_shapes_are_told_whatever_their_turn_and_size() -> None:
     built = CloudMachine.Config(turns="all", num_trees=0).build(CloudReading(), 3)
     left_out = built.fit([(PointBatch(shapes(30)), torch.arange(30) % 3)], CLASSES)
     with torch.no_grad():
-        told = built(PointBatch(shapes(30, seed=100)))
+        found = built(PointBatch(shapes(30, seed=100)))
     wanted = torch.arange(30) % 3
-    assert (told.argmax(1) == wanted).double().mean() > 0.9
+    assert (found.argmax(1) == wanted).double().mean() > 0.9
     assert (left_out.argmax(1) == wanted).double().mean() > 0.8
 
 
@@ -162,12 +162,12 @@ def test_size_and_place_are_told_where_they_count(keeps_place: bool) -> None:
 def test_features_of_points_are_read(count: int) -> None:
     pos, features = noise(30, 12, 3), noise(30, 12, count, seed=1)
     built = CloudMachine.Config(turns="all").build(CloudReading(num_features=count), 2)
-    told = built.numbers(PointBatch(pos, features))[:, NUM_OF_TURNS["all"] :]
-    torch.testing.assert_close(told[:, :count], features.mean(1))
-    assert told.shape[1] == (5 * count if count <= MOST_FEATURES else count)
+    found = built.numbers(PointBatch(pos, features))[:, NUM_OF_TURNS["all"] :]
+    torch.testing.assert_close(found[:, :count], features.mean(1))
+    assert found.shape[1] == (5 * count if count <= MOST_FEATURES else count)
     if count <= MOST_FEATURES:
-        torch.testing.assert_close(told[:, count : 2 * count], features.std(1, correction=0))
-        torch.testing.assert_close(told[:, 3 * count : 4 * count], features.amax(1))
+        torch.testing.assert_close(found[:, count : 2 * count], features.std(1, correction=0))
+        torch.testing.assert_close(found[:, 3 * count : 4 * count], features.amax(1))
 
 
 def test_what_it_cannot_read_is_refused() -> None:

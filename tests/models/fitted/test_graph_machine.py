@@ -52,14 +52,14 @@ def triangles(batch: GraphBatch) -> Tensor:
     return (joined @ joined @ joined).diagonal(dim1=1, dim2=2).sum(1) / 6
 
 
-def test_how_many_triangles_is_told() -> None:
+def test_how_many_triangles_is_predicted() -> None:
     batch = graphs(110)
     wanted = triangles(batch)[:, None].double()
     built = machine(num_outputs=1)
     left_out = built.fit([(some(batch, slice(70)), wanted[:70])], NUMBER)
     rest = some(batch, slice(70, None))
     with torch.no_grad():
-        errors = [float((told - wanted[70:]).square().mean()) for told in (built(rest), built.bank(rest))]
+        errors = [float((expected - wanted[70:]).square().mean()) for expected in (built(rest), built.bank(rest))]
     assert errors[0] < 0.2 * errors[1]
     assert float((left_out - wanted[:70]).square().mean()) < 0.2 * errors[1]
     assert float(built.second.gain[1]) > 0.5

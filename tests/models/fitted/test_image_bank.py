@@ -85,8 +85,8 @@ def test_textures_are_told_apart_and_left_out_ones_as_well_as_new_ones() -> None
     left_out = built.fit([(images[:30], kind[:30]), (images[30:60], kind[30:60])], CLASSES)
     assert left_out.shape == (60, 2)
     with torch.no_grad():
-        told = built(images[60:])
-    assert float((told.argmax(1) == kind[60:]).float().mean()) > 0.85
+        found = built(images[60:])
+    assert float((found.argmax(1) == kind[60:]).float().mean()) > 0.85
     assert float((left_out.argmax(1) == kind[:60]).float().mean()) > 0.85
 
 
@@ -125,7 +125,7 @@ def test_images_of_a_group_are_left_out_together() -> None:
     wanted = torch.randn(12, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64).repeat_interleave(2, 0)
     alone = bank(outputs=1).fit([(images, wanted)], NUMBER)
     together = bank(outputs=1).fit([(images, wanted)], NUMBER, groups=group)
-    errors = [float((told - wanted).square().mean()) for told in (alone, together)]
+    errors = [float((expected - wanted).square().mean()) for expected in (alone, together)]
     assert 4 * errors[0] < errors[1]
 
 

@@ -143,7 +143,7 @@ def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
     known, offset = machine.centres[:count], y.mean()
     assert not machine.dual[count:].any()
 
-    def told(without: Tensor) -> Tensor:
+    def compute(without: Tensor) -> Tensor:
         """Of the examples of a group, by a fit that does not know them."""
         keep = torch.ones(n, dtype=torch.bool)
         keep[without] = False
@@ -158,7 +158,7 @@ def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
 
     for i in range(0, n, 9):
         own = torch.tensor([i]) if members is None else (members == members[i]).nonzero()[:, 0]
-        torch.testing.assert_close(left_out[own, 0], told(own), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(left_out[own, 0], compute(own), rtol=1e-3, atol=1e-3)
     everything = offset + kernel(machine, x, known) @ machine.dual[:count, 0]
     torch.testing.assert_close(machine(x)[:, 0], everything, rtol=1e-6, atol=1e-6)
 
@@ -215,8 +215,8 @@ def test_of_some_centres_a_smooth_kernel_keeps_its_digits() -> None:
     machine = KernelMachine(2, 1, 100)
     left_out = fitted(machine, x[:300], y[:300, None], NUMBER)
     assert float(machine.shares[3]) > 0
-    for told, true in ((left_out[:, 0], y[:300]), (machine(x[300:]).detach()[:, 0], y[300:])):
-        assert float((told - true).square().mean() / y.var()) ** 0.5 < 2e-3
+    for expected, true in ((left_out[:, 0], y[:300]), (machine(x[300:]).detach()[:, 0], y[300:])):
+        assert float((expected - true).square().mean() / y.var()) ** 0.5 < 2e-3
 
 
 def test_half_precision_and_autocast_cost_what_the_inputs_lose() -> None:

@@ -135,12 +135,12 @@ def test_without_trees_a_linear_function_speaks() -> None:
 def test_what_is_refused() -> None:
     edges, features = circle(10), torch.zeros(10, 2)
     machine, pairs = LinkMachine.Config(num_trees=1).build(2, 2, is_directed=False), torch.tensor([[0, 1], [0, 5]])
-    for given, told in (
+    for given, message in (
         (GraphPairs(edges, features[:, :1], pairs), r"features are \(10, 1\); expected \(nodes, 2\)"),
         (GraphPairs(edges.T, features, pairs), r"edges are .* and pairs .*; expected \(2, E\) and \(P, 2\)"),
         (GraphPairs(edges, features, pairs + 7), "pairs name nodes from 7 to 12; expected 0 to 9"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             machine(given)
     asked = GraphPairs(edges, features, pairs)
     with refused(ValueError, "expected one graph with at least 2 pairs of nodes to fit to"):

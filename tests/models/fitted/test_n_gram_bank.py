@@ -138,14 +138,14 @@ def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np
     unit, best = ((x - x.mean(0)) ** 2).sum(1).mean(), None
     mean = np.stack([y[part != own].mean(0) for own in part])
     for multiple in n_gram_bank.PENALTIES.tolist():
-        told = np.empty_like(y)
+        got = np.empty_like(y)
         for some in np.unique(part):
             out = part == some
-            told[out] = ridge(x[~out], y[~out], multiple * unit, x[out])
-        gain = max(0.0, np.linalg.lstsq((told - mean).reshape(-1, 1), (y - mean).reshape(-1), rcond=None)[0][0])
-        told = mean + gain * (told - mean)
-        if best is None or ((y - told) ** 2).mean() < ((y - best[0]) ** 2).mean():
-            best = told, multiple * unit, gain
+            got[out] = ridge(x[~out], y[~out], multiple * unit, x[out])
+        gain = max(0.0, np.linalg.lstsq((got - mean).reshape(-1, 1), (y - mean).reshape(-1), rcond=None)[0][0])
+        got = mean + gain * (got - mean)
+        if best is None or ((y - got) ** 2).mean() < ((y - best[0]) ** 2).mean():
+            best = got, multiple * unit, gain
     assert best is not None
     return best
 
@@ -240,8 +240,8 @@ def test_letters_are_read_where_errors_are_smaller(told_by: str, monkeypatch: py
     assert float(found.letter_share) == (0.5 if told_by == "letters" else 0.0)
     expected = both if told_by == "letters" else x
     _, penalty, gain = left_out_by_loop(expected, y, part)
-    told = y.mean(0) + gain * (ridge(expected, y, penalty, expected) - y.mean(0))
-    torch.testing.assert_close(found(tokens).double(), torch.tensor(told), rtol=1e-3, atol=1e-3)
+    got = y.mean(0) + gain * (ridge(expected, y, penalty, expected) - y.mean(0))
+    torch.testing.assert_close(found(tokens).double(), torch.tensor(got), rtol=1e-3, atol=1e-3)
 
 
 def test_what_says_the_opposite_of_others_has_no_gain() -> None:
@@ -273,15 +273,15 @@ def test_systems_solved_together_or_one_by_one_are_the_same(monkeypatch: pytest.
 def test_every_kind_of_target_is_learnt() -> None:
     tokens = rows(80)
     has, often = (tokens == 5).any(1), (tokens == 7).sum(1)
-    told = fitted(bank(1, num_outputs=2), tokens, has.long(), ClassTarget(names=("no", "yes")))(tokens)
-    assert (told.argmax(1) == has).float().mean() > 0.95
+    predicted = fitted(bank(1, num_outputs=2), tokens, has.long(), ClassTarget(names=("no", "yes")))(tokens)
+    assert (predicted.argmax(1) == has).float().mean() > 0.95
     both = torch.stack([has, often > 0], 1).long()
-    told = fitted(bank(1, num_outputs=2), tokens, both, LabelTarget(names=("five", "seven")))(tokens)
-    assert ((told > 0) == both).float().mean() > 0.9
+    predicted = fitted(bank(1, num_outputs=2), tokens, both, LabelTarget(names=("five", "seven")))(tokens)
+    assert ((predicted > 0) == both).float().mean() > 0.9
     number = NumberTarget(names=("n",), mean=(float(often.double().mean()),), deviation=(float(often.double().std()),))
-    told = fitted(bank(1, num_outputs=1), tokens, often[:, None].double(), number)(tokens).detach()
+    predicted = fitted(bank(1, num_outputs=1), tokens, often[:, None].double(), number)(tokens).detach()
     wanted = number.targets(often[:, None].double())
-    assert float((told - wanted).square().mean()) < 0.3 * float(wanted.square().mean())
+    assert float((predicted - wanted).square().mean()) < 0.3 * float(wanted.square().mean())
 
 
 def test_few_grams_are_the_most_frequent_ones() -> None:
@@ -354,8 +354,8 @@ def test_what_is_told_of_a_sentence_left_out_knows_nothing_of_it() -> None:
     tokens = torch.arange(3, 11)[:, None]  # which have nothing in common, so that the mean of the others is told
     values = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0]).double()[:, None]
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
-    told = bank(1, 20, 1).fit([(tokens, values)], target)
-    torch.testing.assert_close(told, (values.sum() - values) / 7)
+    predicted = bank(1, 20, 1).fit([(tokens, values)], target)
+    torch.testing.assert_close(predicted, (values.sum() - values) / 7)
 
 
 def test_letters_are_left_out_where_there_are_none_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +385,7 @@ def test_n_grams_of_a_large_alphabet_are_as_long_as_can_be_numbered() -> None:
         NGramBank.Config().build(reading, 2)
 
 
-def test_bad_input_is_told() -> None:
+def test_bad_input_is_refused() -> None:
     found = bank()
     with refused(ValueError, "there are fewer than 2 sentences"):
         found.fit([(rows(1), torch.zeros(1, dtype=torch.int64))], CLASSES)

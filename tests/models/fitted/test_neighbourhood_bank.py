@@ -79,8 +79,8 @@ def by_loop(built: NeighbourhoodBank, graphs: GraphBatch) -> Tensor:
             mass = sum(a for a, _ in own)
             return sum((a * value for a, value in own), torch.zeros(values[0].shape).double()) / (mass or 1.0)
 
-        told = [e for *_, e in edges] or [torch.zeros(2).double()][:0]
-        u = [torch.cat([h[v], average(told, v) if edges else torch.zeros(2).double()]) for v in range(count)]
+        found = [e for *_, e in edges] or [torch.zeros(2).double()][:0]
+        u = [torch.cat([h[v], average(found, v) if edges else torch.zeros(2).double()]) for v in range(count)]
         parts = [u]
         for _ in range(built.config.hops):
             last = parts[-1]
@@ -135,8 +135,8 @@ def test_without_masks_weights_and_edges() -> None:
     built, u = bank(plain, num_colours=0), torch.randn(2, 4, 3)
     none = torch.zeros(2, 2, 0, dtype=torch.int64)
     found = built.features(GraphBatch(u, none, torch.zeros(2, 4, 1)))
-    told = GraphBatch(u, none, torch.zeros(2, 4, 1), weights=torch.full((2, 4), 0.25))
-    torch.testing.assert_close(found, built.features(told))
+    got = GraphBatch(u, none, torch.zeros(2, 4, 1), weights=torch.full((2, 4), 0.25))
+    torch.testing.assert_close(found, built.features(got))
     z = torch.cat([u, torch.zeros(2, 4, 6)], 2)
     waves = (z @ built.directions / 3 + built.phases).cos()
     torch.testing.assert_close(found, torch.cat([waves.mean(1), waves.std(1, correction=0)], 1), rtol=1e-4, atol=1e-5)
@@ -288,10 +288,10 @@ def test_gradients_reach_the_features_of_nodes() -> None:
     mask = graphs.mask
     assert mask is not None
 
-    def told(u: Tensor) -> Tensor:
+    def compute(u: Tensor) -> Tensor:
         return built(graphs._replace(features=torch.zeros(5, 6, 3).double().masked_scatter(mask[..., None], u)))
 
-    assert torch.autograd.gradcheck(told, graphs.features[mask].double().flatten().requires_grad_())
+    assert torch.autograd.gradcheck(compute, graphs.features[mask].double().flatten().requires_grad_())
 
 
 def test_autocast_rounds_no_phase() -> None:

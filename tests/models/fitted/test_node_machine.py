@@ -42,10 +42,10 @@ def heights() -> Tensor:
     return (4 * torch.pi * torch.arange(SIZE) / SIZE).sin()[:, None].double()
 
 
-def error(told: Tensor, wanted: Tensor) -> float:
+def error(expected: Tensor, wanted: Tensor) -> float:
     others = torch.ones(SIZE, dtype=torch.bool)
     others[KNOWN] = False
-    return float((told.detach().double() - wanted)[others].square().mean().sqrt())
+    return float((expected.detach().double() - wanted)[others].square().mean().sqrt())
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_centres": 30}])
@@ -133,8 +133,8 @@ def test_groups_that_are_joined_to_each_other_are_told_where_nodes_lie() -> None
         built.fit([(KnownNodes(graph, known), own[known])], target)
         assert built.read_places.any() == (count > 0)
         assert built.reads_known
-        told = built(KnownNodes(graph, known)).argmax(1)
-        right.append(float((told == own)[50:].double().mean()))
+        found = built(KnownNodes(graph, known)).argmax(1)
+        right.append(float((found == own)[50:].double().mean()))
     assert right[0] > 0.9
     assert right[0] > right[1] + 0.05
 
@@ -147,15 +147,15 @@ def test_where_nodes_lie_is_known_in_a_graph_that_has_grown(monkeypatch: pytest.
     built = machine(1, 5, known)
     built.fit([(KnownNodes(graph, known), own[known])], ClassTarget(names=tuple("abcde")))
     assert built.read_places.any()
-    told = built(KnownNodes(whole, known)).argmax(1)
-    assert float((told == own)[60:160].double().mean()) > 0.9
-    assert float((told == own)[160:].double().mean()) > 0.9
+    found = built(KnownNodes(whole, known)).argmax(1)
+    assert float((found == own)[60:160].double().mean()) > 0.9
+    assert float((found == own)[160:].double().mean()) > 0.9
     elsewhere = built(KnownNodes(whole, torch.full_like(known, -1)))
     assert bool(elsewhere.isfinite().all())
     assert float((elsewhere.argmax(1) == own).double().mean()) < 0.6
     # signs of eigenvectors are chance
     monkeypatch.setattr(node_machine, "positions_of", lambda *of, **which: -positions_of(*of, **which))
-    torch.testing.assert_close(built(KnownNodes(whole, known)).argmax(1), told)
+    torch.testing.assert_close(built(KnownNodes(whole, known)).argmax(1), found)
 
 
 def crowds(more: int) -> tuple[GraphBatch, GraphBatch, Tensor]:
@@ -180,11 +180,11 @@ def test_what_was_said_of_known_nodes_is_kept_in_a_graph_that_has_grown() -> Non
     with torch.no_grad():
         built.fit([(KnownNodes(graph, known), own[:60])], ClassTarget(names=tuple("abc")))
         torch.testing.assert_close(built.answers, built(KnownNodes(graph, known)).double())
-        told = built(KnownNodes(whole, known))
-        assert torch.equal(told.argmax(1), own)
-        torch.testing.assert_close(told[:60].double(), built.answers, atol=0.5, rtol=0.0)
+        found = built(KnownNodes(whole, known))
+        assert torch.equal(found.argmax(1), own)
+        torch.testing.assert_close(found[:60].double(), built.answers, atol=0.5, rtol=0.0)
         built.answers.zero_()
-        assert not torch.equal(built(KnownNodes(whole, known)), told)
+        assert not torch.equal(built(KnownNodes(whole, known)), found)
         torch.testing.assert_close(built(KnownNodes(graph, known)).argmax(1), own[:60])
 
 
@@ -193,9 +193,9 @@ def test_a_change_at_known_nodes_is_told_along_the_edges(monkeypatch: pytest.Mon
     built, places, change = machine(), torch.arange(SIZE), heights()
     built.signed.fill_(False)
     steps = GraphSteps(places, (places + 1) % SIZE, torch.ones(SIZE), SIZE)
-    told = [built._change(steps, KNOWN, change[KNOWN] + more) for more in (0.0, 3.0)]  # pyright: ignore[reportPrivateUsage]
-    assert float((told[0] - change).abs().max()) < 0.1
-    torch.testing.assert_close(told[1], told[0] + 3)
+    found = [built._change(steps, KNOWN, change[KNOWN] + more) for more in (0.0, 3.0)]  # pyright: ignore[reportPrivateUsage]
+    assert float((found[0] - change).abs().max()) < 0.1
+    torch.testing.assert_close(found[1], found[0] + 3)
     chance = noise(len(KNOWN), 1).double()
     left = built._change(steps, KNOWN, 3 + chance)  # pyright: ignore[reportPrivateUsage]
     assert float((left - 3).abs().max()) < 0.6
@@ -258,8 +258,8 @@ def test_nothing_is_solved_for_again_in_the_graph_of_the_fit(monkeypatch: pytest
     monkeypatch.delattr(GraphSteps, "between")
     order = torch.arange(SIZE).flip(0)  # the same graph, with its nodes and edges in another order
     turned = GraphBatch(graph.features[:, order], SIZE - 1 - graph.edge_index.flip(2), graph.pos)
-    told = built(KnownNodes(turned, SIZE - 1 - KNOWN))[order]
-    torch.testing.assert_close(told, built(KnownNodes(graph, KNOWN)))
+    found = built(KnownNodes(turned, SIZE - 1 - KNOWN))[order]
+    torch.testing.assert_close(found, built(KnownNodes(graph, KNOWN)))
 
 
 def test_left_out_groups_say_less() -> None:
@@ -281,9 +281,9 @@ def test_classes_and_several_numbers() -> None:
     both = torch.cat([heights(), -heights()], 1)
     built = machine(num_outputs=4)
     built.fit([(KnownNodes(graph, KNOWN), both[KNOWN])], two)
-    told = built(KnownNodes(graph, KNOWN))
-    assert bool((told[:, 0] < told[:, 1]).all())
-    assert error(told.unflatten(1, (2, 2)).mean(2), both) < 0.2
+    found = built(KnownNodes(graph, KNOWN))
+    assert bool((found[:, 0] < found[:, 1]).all())
+    assert error(found.unflatten(1, (2, 2)).mean(2), both) < 0.2
 
 
 def test_many_features_are_read_by_their_directions() -> None:
@@ -323,14 +323,14 @@ def test_what_is_left_out_is_what_a_fit_without_it_says(groups: Tensor | None) -
     of_graph = other @ other.T
     kernel = root @ root.T + of_graph + 0.3 * torch.eye(12, dtype=torch.float64)
     centred = wanted - wanted.mean(0)
-    errors, told, _ = left_out_part(torch.linalg.inv(kernel), of_graph, centred, members_of(groups))
+    errors, found, _ = left_out_part(torch.linalg.inv(kernel), of_graph, centred, members_of(groups))
     for own in [torch.tensor([i]) for i in range(12)] if groups is None else members_of(groups) or []:
         rest = torch.ones(12, dtype=torch.bool)
         rest[own] = False
         mean = wanted[rest].mean(0)
         dual = torch.linalg.solve(kernel[rest][:, rest], wanted[rest] - mean)
         torch.testing.assert_close(errors[own], wanted[own] - mean - kernel[own][:, rest] @ dual)
-        torch.testing.assert_close(told[own], of_graph[own][:, rest] @ dual)
+        torch.testing.assert_close(found[own], of_graph[own][:, rest] @ dual)
 
 
 def test_noise_is_not_read_of_known_nodes() -> None:
@@ -362,8 +362,8 @@ def test_features_are_spread_where_that_surely_tells_more(settings: dict[str, An
     assert built.spread is not None
     assert built.spread.dual.any()
     assert float((left_out.argmax(1) == kind[nodes]).double().mean()) > 0.9
-    told = built(KnownNodes(graph, nodes))
-    assert float((told[others].argmax(1) == kind[others]).double().mean()) > 0.9
+    found = built(KnownNodes(graph, nodes))
+    assert float((found[others].argmax(1) == kind[others]).double().mean()) > 0.9
     near = machine(3, 2, nodes, hops=0, **settings)
     assert near.spread is None
     near.fit([(KnownNodes(graph, nodes), kind[nodes])], target)
@@ -403,10 +403,10 @@ def test_spread_features_and_known_nodes_are_read_together() -> None:
     assert 0 < float(built.share) < 1
     # below, outputs would know of the node itself
     assert 0.4 < float((left_out - wanted[nodes]).square().mean().sqrt()) < 0.6
-    told = built(known).detach().double()
-    assert float((told[:2000] - wanted[:2000]).square().mean().sqrt()) < 0.5
+    found = built(known).detach().double()
+    assert float((found[:2000] - wanted[:2000]).square().mean().sqrt()) < 0.5
     # of rings of which nothing is known, features tell all but what is their own
-    assert float((told[2000:, 0] - 7 - 2 * others).square().mean().sqrt()) < 0.6
+    assert float((found[2000:, 0] - 7 - 2 * others).square().mean().sqrt()) < 0.6
     # what is left of the right side of one system is λ β
     u, domain = built._signal(graph)  # pyright: ignore[reportPrivateUsage]
     of_features = built.spread(built._far(u, domain)).detach().double()[nodes]  # pyright: ignore[reportPrivateUsage]

@@ -38,23 +38,23 @@ def test_walks_degrees_and_ways_are_those_of_the_matrices(is_directed: bool, mon
         walk.append(joined @ over @ walk[-1])
     common, mean, chance = joined @ joined, d.mean(), torch.outer(d, d).clamp_min(1)
     rare = joined @ torch.diag(1 / d.clamp_min(2).log()) @ joined
-    told = [common.log1p(), (joined @ common).log1p(), rare.log1p()]
+    got = [common.log1p(), (joined @ common).log1p(), rare.log1p()]
     steps = torch.full_like(common, 9)
     for k in (8, 5, 4, 3, 2):
         steps[walk[k - 1] > 0] = k
     for k in (2, 3, 4, 5, 8):
-        told += [(mean * walk[k - 1]).log1p(), (d.sum() * walk[k - 1] / chance).log1p()]
-    told += [common / (d[:, None] + d - common).clamp_min(1), steps]
+        got += [(mean * walk[k - 1]).log1p(), (d.sum() * walk[k - 1] / chance).log1p()]
+    got += [common / (d[:, None] + d - common).clamp_min(1), steps]
     if is_directed:
         towards = leads @ over_i @ leads.T
         ways = [leads @ over @ leads, towards, leads.T @ over_o @ leads, leads.T @ over @ leads.T]
-        told += [(mean * each).log1p() for each in (*ways, towards @ over_o @ leads, leads.T)]
-    told += [d.log1p()[:, None] + d.log1p(), torch.minimum(d.log1p()[:, None], d.log1p())]
+        got += [(mean * each).log1p() for each in (*ways, towards @ over_o @ leads, leads.T)]
+    got += [d.log1p()[:, None] + d.log1p(), torch.minimum(d.log1p()[:, None], d.log1p())]
     if is_directed:
         for each in (o.log1p(), i.log1p()):
-            told += [each[:, None].expand(11, 11), each.expand(11, 11)]
+            got += [each[:, None].expand(11, 11), each.expand(11, 11)]
     pairs = torch.cartesian_prod(torch.arange(11), torch.arange(11))
-    expected = torch.stack(told, 2).flatten(0, 1)
+    expected = torch.stack(got, 2).flatten(0, 1)
     for blocks in (pair_summaries.BLOCKS, (2, 4)):  # the latter of 4 nodes, so that the last one is of 3
         monkeypatch.setattr(pair_summaries, "BLOCKS", blocks)
         ours = found(edges, torch.zeros(11, 0), pairs, is_directed)

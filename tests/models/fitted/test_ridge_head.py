@@ -45,9 +45,9 @@ def solved(x: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
     return both[:-1], both[-1]
 
 
-def gained(told: Tensor, targets: Tensor, gain: float) -> Tensor:
+def gained(expected: Tensor, targets: Tensor, gain: float) -> Tensor:
     mean = targets.mean(0)
-    return mean + gain * (told - mean)
+    return mean + gain * (expected - mean)
 
 
 def means(targets: Tensor, groups: Tensor | None = None) -> Tensor:
@@ -82,13 +82,13 @@ class Chosen(NamedTuple):
 def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Chosen:
     unit, mean, found = float(x.square().sum()) / len(x), means(targets, groups), list[Chosen]()
     for multiple in PENALTIES.tolist():
-        told = refits(x, targets, multiple * unit, groups)
-        plain, gain = float((targets - told).square().mean()), 1.0
+        got = refits(x, targets, multiple * unit, groups)
+        plain, gain = float((targets - got).square().mean()), 1.0
         is_worse = plain > float((targets - targets.mean(0)).square().mean())
         if is_worse:
-            gain = np.linalg.lstsq((told - mean).reshape(-1, 1).numpy(), (targets - mean).reshape(-1).numpy())[0][0]
+            gain = np.linalg.lstsq((got - mean).reshape(-1, 1).numpy(), (targets - mean).reshape(-1).numpy())[0][0]
             gain = min(max(gain, 0.0), 1.0)
-        error = float((targets - mean - gain * (told - mean)).square().mean())
+        error = float((targets - mean - gain * (got - mean)).square().mean())
         found.append(Chosen(is_worse, error, plain, multiple, gain or 1.0))
     return min(found)
 
@@ -164,7 +164,7 @@ def test_two_blocks_are_weighed_by_what_was_left_out(n: int, p: int, last: int) 
     y = features[:, :1] - 0.5 * features[:, -1:] + 0.3 * torch.randn(n, 1, dtype=torch.float64)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     head = RidgeHead(p, 1, further=[FeatureBlock(last)]).double()
-    told = head.fit(features, y, target)
+    predicted = head.fit(features, y, target)
     x, tried = standard(features), {}
     for share in SHARES:
         first = ((1 - share) / (p - last)) ** 0.5 * x[:, : p - last]
@@ -174,7 +174,7 @@ def test_two_blocks_are_weighed_by_what_was_left_out(n: int, p: int, last: int) 
     both, best = tried[share]
     assert head.shares.tolist() == pytest.approx([1 - share, share])
     assert float(head.penalty) == pytest.approx(best.multiple * float(both.square().sum()) / n)
-    torch.testing.assert_close(told, left_out(both, y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(predicted, left_out(both, y), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(head(features), whole(both, y), rtol=1e-6, atol=1e-7)
 
 
@@ -214,7 +214,7 @@ def test_three_blocks_one_of_which_keeps_its_deviations(n: int, sizes: tuple[int
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     further = [FeatureBlock(sizes[1], standardised=False), FeatureBlock(sizes[2])]
     head, shares = RidgeHead(p, 1, further=further).double(), (0.3, 0.6, 0.1)
-    told = head.fit(features, y, target, shares=[shares])
+    predicted = head.fit(features, y, target, shares=[shares])
     one, two, three = standard(features).split(sizes, 1)
     two = features.split(sizes, 1)[1]
     two = two - two.mean(0)
@@ -222,7 +222,7 @@ def test_three_blocks_one_of_which_keeps_its_deviations(n: int, sizes: tuple[int
     best = chosen(x, y)
     assert float(head.penalty) == pytest.approx(best.multiple)  # of X with mean eigenvalue 1
     assert float(head.error) == pytest.approx(best.error)
-    torch.testing.assert_close(told, left_out(x, y), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(predicted, left_out(x, y), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(head(features), whole(x, y), rtol=1e-6, atol=1e-6)
     errors = [
         float(RidgeHead(p, 1, further=further).double().fit(features, y, target, shares=[each]).sub(y).square().mean())
@@ -248,13 +248,13 @@ def test_features_without_a_share_change_nothing(monkeypatch: pytest.MonkeyPatch
         return eigh(matrix)
 
     monkeypatch.setattr(torch.linalg, "eigh", watched)
-    told = head.fit(features, y, target, shares=[(0.3, 0.7, 0.0)])
+    predicted = head.fit(features, y, target, shares=[(0.3, 0.7, 0.0)])
     assert sizes == [8]
     head.fit(features, y, target, shares=[(0.3, 0.6, 0.1)])
     assert sizes == [8, 10]
     head.fit(features, y, target, shares=[(0.3, 0.7, 0.0)])
     other = RidgeHead(8, 1, further=[FeatureBlock(1)]).double()
-    torch.testing.assert_close(told, other.fit(features[:, :8], y, target, shares=[(3.0, 7.0)]))
+    torch.testing.assert_close(predicted, other.fit(features[:, :8], y, target, shares=[(3.0, 7.0)]))
     torch.testing.assert_close(head.weight[:, :8], other.weight)
     assert not head.weight[:, 8:].any()
     assert head.shares.tolist() == pytest.approx([0.3, 0.7, 0.0], rel=1e-12)
@@ -322,10 +322,10 @@ def test_where_nothing_is_told_apart_the_smallest_errors_decide() -> None:
     features[:, 1:] = 0
     features[:, 0] = torch.tensor([1.0, 1.0, 2.0, 2.0, 3.0, 3.0])
     head, target = RidgeHead(3, 1).double(), NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
-    told = head.fit(features, y, target)
+    predicted = head.fit(features, y, target)
     x = standard(features)
     assert float(head.penalty) == pytest.approx(PENALTIES[-1].item() * float(x.square().sum()) / 6)
-    torch.testing.assert_close(told, refits(x, y, float(head.penalty)))
+    torch.testing.assert_close(predicted, refits(x, y, float(head.penalty)))
     assert float(head.error) == pytest.approx(float((y - means(y)).square().mean()))
     assert head.weight.any()
 
@@ -396,8 +396,8 @@ def test_numbers_are_told_as_they_are_fitted() -> None:
     features = torch.randn(12, 7, dtype=torch.float64)
     y = torch.randn(12, 2, dtype=torch.float64) + features[:, :2]
     head, target = RidgeHead(7, 2).double(), NumberTarget(names=("a", "b"), mean=(0.0, 0.0), deviation=(1.0, 1.0))
-    told = head.fit(features, y, target)
-    torch.testing.assert_close(told, left_out(standard(features), y))
+    predicted = head.fit(features, y, target)
+    torch.testing.assert_close(predicted, left_out(standard(features), y))
     torch.testing.assert_close(head(features), whole(standard(features), y))
 
 
@@ -410,9 +410,9 @@ def test_quantiles_are_those_of_the_left_out_errors(n: int) -> None:
     head.fit(features, y, target)
     x = standard(features)
     errors = y - left_out(x, y)
-    told = whole(x, y)[:, :, None]
+    found = whole(x, y)[:, :, None]
     shift = np.quantile(errors.numpy(), levels, axis=0, method="weibull")  # numpy's name for place τ (n + 1)
-    torch.testing.assert_close(head(features).view(n, 2, 4), told + torch.from_numpy(shift).T)
+    torch.testing.assert_close(head(features).view(n, 2, 4), found + torch.from_numpy(shift).T)
 
 
 def test_quantiles_hold_as_much_as_they_say() -> None:

@@ -62,9 +62,9 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
                 a, b = known[near[0]], known[near[-1]]
                 share = (k - near[0]) / max(near[-1] - near[0], 1)
                 torch.testing.assert_close(by_place[i, c, k], a + share * (b - a), rtol=1e-5, atol=1e-5)
-            told = course[i].view(6, 3)[:, c].tolist()
+            got = course[i].view(6, 3)[:, c].tolist()
             if not known:
-                assert all(map(math.isnan, told))
+                assert all(map(math.isnan, got))
                 continue
             u, at = values[i, :n, c][counts].double(), ((t - t[0]) / (t[-1] - t[0]))[counts]
             z = (u - u.mean()) / u.std(correction=0) if len(u) > 1 else 0 * u
@@ -75,7 +75,7 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
                 *(float(at[u.argmax()]), float(at[u.argmin()]), float((z**3).mean()), float((z**4).mean())),
                 *((0.0, 0.0) if is_even else (1.0 + int((powers > 0.999999 * powers.max()).int().argmax()), centre)),
             ]
-            assert told == pytest.approx(expected, rel=1e-4, abs=1e-4)
+            assert got == pytest.approx(expected, rel=1e-4, abs=1e-4)
         gaps = (t.diff() / 0.5).log()
         expected = [math.log(n), float((t[-1] - t[0]) / 0.5), float(gaps.mean()), float(gaps.std(correction=0))]
         torch.testing.assert_close(of_times[i].tolist(), expected, rtol=1e-4, atol=1e-4)
@@ -113,13 +113,16 @@ def test_samples_that_do_not_exist_between_others_change_no_number(start: float)
     torch.testing.assert_close(found, built.numbers(SeriesBatch(values[:, exists], None, times[:, exists])))
 
 
-def test_when_something_happens_is_told() -> None:
+def test_when_something_happens_is_predicted() -> None:
     values, at = steps(90)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     left_out = built.fit([(SeriesBatch(values[:60]), NUMBER.targets(at[:60, None].float()))], NUMBER)
     wanted = NUMBER.targets(at[:, None].float())
     with torch.no_grad():
-        errors = [float((told - wanted[60:]).square().mean()) for told in (built(values[60:]), built.bank(values[60:]))]
+        errors = [
+            float((expected - wanted[60:]).square().mean())
+            for expected in (built(values[60:]), built.bank(values[60:]))
+        ]
     assert errors[0] < 0.02 < errors[1]
     assert float((left_out - wanted[:60]).square().mean()) < 0.05
     assert float(built.second.gain[1]) > 0.5
@@ -141,10 +144,10 @@ def test_outputs_are_read_from_the_mean_of_scores() -> None:
     target = NumberTarget(names=("at",), mean=(20.0,), deviation=(10.0,), quantiles=(0.1, 0.5, 0.9))
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 3)
     left_out = built.fit([(SeriesBatch(values), target.targets(at[:, None].float()))], target)
-    told = built(values)
-    torch.testing.assert_close(told[:, 1:].diff(dim=0), told[:, :2].diff(dim=0), rtol=1e-3, atol=1e-3)
+    found = built(values)
+    torch.testing.assert_close(found[:, 1:].diff(dim=0), found[:, :2].diff(dim=0), rtol=1e-3, atol=1e-3)
     # three levels of one score are as far apart as those of series that are left out
-    torch.testing.assert_close(told.diff(dim=1).double(), left_out.diff(dim=1), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found.diff(dim=1).double(), left_out.diff(dim=1), rtol=1e-3, atol=1e-3)
 
 
 def test_mates_of_a_batch_and_saving_change_nothing() -> None:

@@ -21,10 +21,10 @@ def bank(sampling: SeriesSampling = WATCHED, degree: int = 2, num_outputs: int =
 
 def batch(size: int = 6, samples: int = 7, share: float = 0.5) -> SeriesBatch:
     """Series of three channels at irregular times, the first and the last of which are observed here and there."""
-    told = (torch.rand(size, samples, 2) < share).float()
+    found = (torch.rand(size, samples, 2) < share).float()
     values = torch.randn(size, samples, 3)
     mask = torch.arange(samples) < torch.arange(1, size + 1)[:, None]
-    return SeriesBatch(torch.cat([values, told], -1), mask, torch.rand(size, samples).add(0.1).cumsum(1))
+    return SeriesBatch(torch.cat([values, found], -1), mask, torch.rand(size, samples).add(0.1).cumsum(1))
 
 
 def nine(u: list[float], t: list[float], end: float) -> list[float]:
@@ -79,8 +79,8 @@ def test_what_was_filled_in_and_padding_change_nothing() -> None:
     series, built = batch(), bank()
     built.fit([(series, torch.tensor([0, 1, 0, 1, 1, 0]))], CLASSES)
     values = series.values.clone()
-    for c, told in ((0, 3), (2, 4)):
-        values[..., c] = torch.where(values[..., told] == 1, values[..., c], 9.0)
+    for c, expected in ((0, 3), (2, 4)):
+        values[..., c] = torch.where(values[..., expected] == 1, values[..., c], 9.0)
     assert series.mask is not None
     values[~series.mask] = 9.0
     torch.testing.assert_close(built(series._replace(values=values)), built(series))
@@ -111,10 +111,10 @@ def test_logits_are_a_ridge_regression_on_polynomials_of_ranks() -> None:
 
 def test_gross_errors_and_units_do_not_matter() -> None:
     series, labels, built = batch(40), torch.arange(40) % 2, bank()
-    told = series.values.clone()
-    told[..., 1] = told[..., 1].exp() * 1e-3
+    got = series.values.clone()
+    got[..., 1] = got[..., 1].exp() * 1e-3
     found = []
-    for values in (series.values, told):
+    for values in (series.values, got):
         built.fit([(series._replace(values=values), labels)], CLASSES)
         ranks = built._features(built.summaries(series._replace(values=values)))
         found.append(ranks.unflatten(1, (3, 3, 9))[:, :, 1, 2:6])  # least, largest, first and last of the channel

@@ -92,10 +92,10 @@ def test_texts_become_what_a_bank_says_without_each_row(monkeypatch: pytest.Monk
     text: Any = machine.texts[0]
     torch.manual_seed(0)
     bank = BANK.build(TEXT, 2)
-    told = bank.fit([(batch.tokens[:, 0], targets)], CLASSES)
+    predicted = bank.fit([(batch.tokens[:, 0], targets)], CLASSES)
     found = text(batch.tokens[:, 0])
-    expected = (bank(batch.tokens[:, 0]) - told.mean(0)) / told.std(0)
-    both = torch.cat([told, CLASSES.columns(targets)], 1).T
+    expected = (bank(batch.tokens[:, 0]) - predicted.mean(0)) / predicted.std(0)
+    both = torch.cat([predicted, CLASSES.columns(targets)], 1).T
     agreement = torch.corrcoef(both)[:2, 2:].amax(1).clamp_min(1e-6)
     torch.testing.assert_close(found[:, :2], (agreement * expected).float(), rtol=1e-4, atol=1e-4)
     along = found[:, 2:] * math.sqrt(3)
@@ -108,8 +108,8 @@ def test_what_no_kind_of_column_tells_alone_is_learnt() -> None:
     batch = rows(300)
     machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=300, texts=BANK), READING)
     asked = rows(300, seed=1)
-    told = machine(asked).argmax(1)
-    assert float((told == answers(asked)).float().mean()) > 0.8
+    predicted = machine(asked).argmax(1)
+    assert float((predicted == answers(asked)).float().mean()) > 0.8
     alone = machine(asked._replace(tokens=rows(300, seed=2).tokens)).argmax(1)
     assert float((alone == answers(asked)).float().mean()) < 0.7
 
@@ -222,13 +222,13 @@ def test_the_share_of_trees_and_the_readout_are_those_of_what_both_say_without_a
     assert other.trees is not None
     torch.manual_seed(0)
     kernel, trees = other.machine.solve(x, wanted), other.trees.solve(numbers, wanted)
-    told = [(1 - tenths / 10) * kernel.left_out + tenths / 10 * trees.left_out for tenths in range(11)]
-    errors = [float((wanted - each).square().mean()) for each in told]
+    predicted = [(1 - tenths / 10) * kernel.left_out + tenths / 10 * trees.left_out for tenths in range(11)]
+    errors = [float((wanted - each).square().mean()) for each in predicted]
     best = min(range(11), key=errors.__getitem__)
     assert 0 < best < 10
     assert float(machine.share) == pytest.approx(best / 10)
-    readout = CLASSES.readout(told[best], y)
-    torch.testing.assert_close(left_out, readout(told[best]))
+    readout = CLASSES.readout(predicted[best], y)
+    torch.testing.assert_close(left_out, readout(predicted[best]))
     other.machine.read(kernel, readout)
     other.trees.read(trees, readout)
     both = (1 - best / 10) * other.machine(x.float()) + best / 10 * other.trees(numbers)

@@ -193,7 +193,7 @@ def test_colours_are_the_same_on_every_machine() -> None:
     first = [mixed(kind & MASK) for kind in kinds]
     ends = torch.tensor([[0, 2], [1, 1]])
     around = sum(mixed((3 * mixed(bond) + first[w]) & MASK) for w in (0, 2)) & MASK
-    second = [mixed((own + 3 * mixed(told)) & MASK) for own, told in zip(first, (0, around, 0), strict=True)]
+    second = [mixed((own + 3 * mixed(expected)) & MASK) for own, expected in zip(first, (0, around, 0), strict=True)]
     found = colours(torch.tensor(kinds), ends[0], ends[1], torch.full((2,), bond), 1)
     assert found.tolist() == [[signed(x) for x in first], [signed(x) for x in second]]
 

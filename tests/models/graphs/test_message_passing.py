@@ -33,19 +33,19 @@ def test_order_padding_and_batch_mates_change_nothing(layer: str, pool: str) -> 
     turn = torch.tensor([3, 0, 4, 1, 2])
     back = turn.argsort()
 
-    def told(given: Tensor, edges: Tensor, here: Any, **more: Any) -> tuple[Tensor, Tensor]:
+    def compute(given: Tensor, edges: Tensor, here: Any, **more: Any) -> tuple[Tensor, Tensor]:
         leaf = given.clone().requires_grad_()
         out = model(batch(leaf, edges, **more))[0]
         out = out[here] if pool == "none" else out
         (gradient,) = torch.autograd.grad(out.sin().sum(), leaf)
         return out, gradient[0, here]
 
-    expected = told(features, EDGES[None], slice(5))
-    turned = told(features[:, turn], back[EDGES][None], back)
+    expected = compute(features, EDGES[None], slice(5))
+    turned = compute(features[:, turn], back[EDGES][None], back)
     mates = torch.cat([torch.nn.functional.pad(features, (0, 0, 0, 2), value=9.0), torch.randn(1, 7, 3).double()])
     mask = torch.tensor([[True] * 5 + [False] * 2, [True] * 7])
     two = torch.stack([torch.nn.functional.pad(EDGES, (0, 1), value=-1), torch.randint(7, (2, 8))])
-    padded = told(mates, two, slice(5), mask=mask)
+    padded = compute(mates, two, slice(5), mask=mask)
     for other in (turned, padded):
         for found, wanted in zip(other, expected, strict=True):
             torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
@@ -79,7 +79,7 @@ def test_one_graph_may_be_shared_by_a_batch_of_signals() -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_graph_without_edges_is_told(layer: str) -> None:
+def test_a_graph_without_edges_is_predicted(layer: str) -> None:
     model = build(layer=layer)
     out = model(batch(torch.randn(1, 2, 3, dtype=torch.float64), torch.zeros(1, 2, 0, dtype=torch.int64)))
     assert out.shape == (1, 4)
@@ -95,8 +95,8 @@ def test_bad_settings() -> None:
         ({"layer": "gin", "num_heads": 4}, "num_heads=4 has no effect with layer='gin'"),
         ({"layer": "gat", "num_heads": 3}, "num_heads must divide embed_dim, 64; got 3"),
     )
-    for settings, told in cases:
-        with refused(ValueError, told):
+    for settings, message in cases:
+        with refused(ValueError, message):
             MessagePassing.Config(**settings)
 
 

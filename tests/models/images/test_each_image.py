@@ -22,13 +22,13 @@ def batch() -> ImageTextBatch:
 
 def test_is_one_linear_layer_on_the_joined_class_tokens() -> None:
     pairs, given = pair_model(2 * 3), batch()
-    told = EachImage(pairs, 2)(given)
+    found = EachImage(pairs, 2)(given)
     weight, bias = pairs.head.weight.detach(), pairs.head.bias.detach()
     joined = torch.cat([weight[:3], weight[3:]], dim=1)  # (K, M C): block m reads image m
     pairs.head = torch.nn.Linear(4, 4, bias=False, dtype=torch.float64)
     torch.nn.init.eye_(pairs.head.weight)
     tokens = [pairs(ImageTextBatch(given.images[:, m : m + 1], given.tokens)) for m in range(2)]
-    torch.testing.assert_close(told, torch.cat(tokens, dim=1) @ joined.T + bias[:3] + bias[3:])
+    torch.testing.assert_close(found, torch.cat(tokens, dim=1) @ joined.T + bias[:3] + bias[3:])
 
 
 def test_images_meet_in_the_last_layer_alone_and_their_order_counts() -> None:
@@ -36,11 +36,13 @@ def test_images_meet_in_the_last_layer_alone_and_their_order_counts() -> None:
     other = torch.randn_like(images[:, :1])
     first, second = images[:, :1], images[:, 1:]
 
-    def told(*given: torch.Tensor) -> torch.Tensor:
+    def compute(*given: torch.Tensor) -> torch.Tensor:
         return model(ImageTextBatch(torch.cat(given, dim=1), tokens))
 
-    torch.testing.assert_close(told(first, second) - told(first, other), told(other, second) - told(other, other))
-    assert (told(first, second) - told(second, first)).abs().min() > 1e-6
+    torch.testing.assert_close(
+        compute(first, second) - compute(first, other), compute(other, second) - compute(other, other)
+    )
+    assert (compute(first, second) - compute(second, first)).abs().min() > 1e-6
 
 
 def test_what_is_refused() -> None:

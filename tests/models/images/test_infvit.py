@@ -245,7 +245,7 @@ def test_the_configurations_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"depth": 0}, ["depth must be at least 1", "got 0"]),
         ({"expansion": 0}, ["expansion must be at least 1"]),
@@ -263,8 +263,8 @@ def test_the_configurations_are_the_papers() -> None:
         ({"num_outputs": 0}, ["num_outputs must be at least 1"]),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: list[str]) -> None:
-    with refused(ValueError, *told):
+def test_bad_settings(settings: dict[str, Any], message: list[str]) -> None:
+    with refused(ValueError, *message):
         model(**settings)
 
 

@@ -126,7 +126,7 @@ def test_cut_off_distributions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"temperature": -0.1}, "temperature is -0.1; expected a finite number of at least 0"),
         ({"temperature": math.nan}, "temperature is nan"),
@@ -136,8 +136,8 @@ def test_cut_off_distributions() -> None:
         ({"top_p": 1.1}, "top_p is 1.1"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         Sampling(**settings)
 
 
@@ -151,7 +151,7 @@ def test_bad_prompts_are_told_before_anything_is_drawn() -> None:
         generate(net, torch.zeros(1, 2))
 
 
-def test_logits_that_are_no_numbers_are_told() -> None:
+def test_logits_that_are_no_numbers_are_refused() -> None:
     net = gpt2()
     with torch.no_grad():
         net.tokens.weight.fill_(torch.nan)
@@ -188,14 +188,14 @@ def test_bad_lengths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"model": torch.nn.Linear(2, 2)}, "generate: model must be a models.LanguageModel; got Linear"),
         ({"sampling": {"temperature": 0.5}}, "generate: sampling must be a models.Sampling, such as Sampling("),
         ({"prompt": "It was"}, "models.Reader: tokens must be a tensor, int64 (batch, length); got str"),
     ],
 )
-def test_arguments_of_another_kind(change: dict[str, Any], told: str) -> None:
+def test_arguments_of_another_kind(change: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"model": Reader(5, 4), "prompt": torch.zeros(1, 2, dtype=torch.int64), **change}
-    with refused(TypeError, told):
+    with refused(TypeError, message):
         generate(**given)

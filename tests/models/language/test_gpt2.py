@@ -170,7 +170,7 @@ def test_one_graph() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"depth": 0}, ["depth must be at least 1", "got 0"]),
         ({"embed_dim": 0}, ["embed_dim must be at least 1", "got 0"]),
@@ -181,8 +181,8 @@ def test_one_graph() -> None:
         ({"dropout": 1.0}, ["dropout must be in [0, 1)", "got 1.0"]),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: list[str]) -> None:
-    with refused(ValueError, *told):
+def test_bad_settings(settings: dict[str, Any], message: list[str]) -> None:
+    with refused(ValueError, *message):
         GPT2.Config(**{**SMALL, **settings})
 
 

@@ -166,14 +166,14 @@ def test_the_mean_of_a_sentence_leaves_padding_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         (InfiniteConfig(kind="linear"), ["kind='linear'", "cannot be causal", "'factorised' or 'exact'"]),
         (ConvolutionConfig(), ["a centred stencil looks ahead", "ContinuousConvolutionConfig"]),
     ],
 )
-def test_kernels_that_look_ahead_are_refused(config: KernelConfig, told: list[str]) -> None:
-    with refused(ValueError, *told):
+def test_kernels_that_look_ahead_are_refused(config: KernelConfig, message: list[str]) -> None:
+    with refused(ValueError, *message):
         ITNetLanguageModel.Config(stack=stack(config)).build(VOCABULARY, CONTEXT)
 
 
@@ -185,8 +185,8 @@ def test_kernels_that_carry_no_state_are_refused() -> None:
         def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
             return MLP(8, is_causal=True, causal_measure="total") if self.kernel is MLP else Pointwise(8, 8)
 
-    for kind, told in ((Pointwise, "it carries no state"), (MLP, "whole measure")):
-        with refused(ValueError, f"no text can be generated with {kind.__name__}", told, "take another kernel"):
+    for kind, message in ((Pointwise, "it carries no state"), (MLP, "whole measure")):
+        with refused(ValueError, f"no text can be generated with {kind.__name__}", message, "take another kernel"):
             ITNetLanguageModel.Config(stack=stack(Other(kernel=kind))).build(VOCABULARY, CONTEXT)
 
 

@@ -231,7 +231,7 @@ def test_compiles_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"embed_dim": 0}, "models.CKCNN: embed_dim must be at least 1; got 0"),
         ({"depth": 0}, "depth must be at least 1"),
@@ -244,8 +244,8 @@ def test_compiles_whole() -> None:
         ({"pool": "first"}, "pool is 'last', 'mean' or 'none'; got 'first'"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, "models.CKCNN", told):
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, "models.CKCNN", message):
         CKCNN.Config(**settings)
 
 

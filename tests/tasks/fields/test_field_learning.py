@@ -229,8 +229,8 @@ def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_
     pos, given = torch.tensor([[[0.1], [1.0], [1.9]]], dtype=torch.float64), torch.tensor([[[5.0], [7.0], [3.0]]])
     mean, deviation = done.task.facts.mean[0], done.task.facts.deviation[0]
     placed = done.model()((given - mean) / deviation, fields_domain({"pos": pos, "mask": None}))
-    told = [float(row["height"]) for row in rows[:3]]
-    assert told == pytest.approx((placed(pos) * deviation + mean).flatten().tolist(), rel=1e-4)
+    found = [float(row["height"]) for row in rows[:3]]
+    assert found == pytest.approx((placed(pos) * deviation + mean).flatten().tolist(), rel=1e-4)
 
     own = done.task
 
@@ -243,10 +243,10 @@ def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_
     on_grid = ask(grid=(5,))
     assert [row["x"] for row in on_grid[:5]] == pytest.approx([0.1, 0.55, 1.0, 1.45, 1.9])
     assert on_grid[2]["height"] == pytest.approx(rows[1]["height"], abs=1e-5)
-    told = ask(Outputs(save=tmp_path / "out"), grid=(5,))
-    assert [row["field"] for row in told] == ["a", "b"]
-    assert told[0]["largest height"] == pytest.approx(max(float(row["height"]) for row in on_grid[:5]), abs=1e-6)
-    assert told[0]["saved"] == str(tmp_path / "out.npz")
+    found = ask(Outputs(save=tmp_path / "out"), grid=(5,))
+    assert [row["field"] for row in found] == ["a", "b"]
+    assert found[0]["largest height"] == pytest.approx(max(float(row["height"]) for row in on_grid[:5]), abs=1e-6)
+    assert found[0]["saved"] == str(tmp_path / "out.npz")
     for name in ("out.npz", "out"):  # the ending comes before the check
         with refused(ValueError, "out.npz exists; name another file"):
             ask(Outputs(save=tmp_path / name), grid=(5,))
@@ -286,7 +286,7 @@ def test_pictures_have_a_panel_a_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"frame": "round"}, "frame is 'round'; expected one of identity"),
         ({"field": "mlp"}, "field is 'mlp'; expected one of siren"),
@@ -300,8 +300,8 @@ def test_pictures_have_a_panel_a_field() -> None:
         ({"shown_seed": 1}, "shown_seed=1 has no effect with shown=None"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         FieldLearning.Config(**settings)
 
 

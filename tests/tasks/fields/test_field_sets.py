@@ -160,7 +160,7 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, name: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"pos": drawn(5, 1)}, "b.npz: pos are others than in a.npz"),
         ({"values": drawn(2, 6)}, "b.npz: an array of rows is float64 (2, 6), and in a.npz float64 (2, 5)"),
@@ -168,11 +168,11 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, name: str, monkeypatch: pyt
         ({"offsets": np.array([0, 5, 10])}, "b.npz: has the arrays values, pos, offsets"),
     ],
 )
-def test_files_of_arrays_that_do_not_fit(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+def test_files_of_arrays_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     arrays = {"values": drawn(2, 5), "pos": np.arange(5.0)[:, None]}
     np.savez(tmp_path / "a.npz", **arrays)
     np.savez(tmp_path / "b.npz", **{**arrays, **change})
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         open_fields(tmp_path)
 
 
@@ -251,7 +251,7 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "message"),
     [
         ({"pos": drawn(3, 1)}, "has no array 'values'; the arrays are pos"),
         ({"values": np.array(["a"])}, "values is <U1; expected numbers"),
@@ -281,14 +281,14 @@ def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told) as caught:
+def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         read_npz(write(tmp_path, **arrays))
     assert str(caught.value).startswith(str(tmp_path / "set.npz"))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a,b\n1,2\n", "line 1: no column x, y or z; the columns are a, b; name the coordinates"),
         ("x,v,v\n1,2,3\n", "line 1: column 'v' is there twice"),
@@ -299,10 +299,10 @@ def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, Any]
         ("x,v\n", "has no rows below its header"),
     ],
 )
-def test_a_table_names_line_and_column(tmp_path: Path, text: str, told: str) -> None:
+def test_a_table_names_line_and_column(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         read_csv(path)
 
 
@@ -325,8 +325,8 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
         (lambda: read_fields(write(tmp_path, values=drawn(2, 3)), channels=("a", "b")), "has the channels value; exp"),
         (lambda: open_fields(write(tmp_path, values=drawn(1, 3))), "holds one function; expected one to learn from"),
     )
-    for read_it, told in cases:
-        with pytest.raises(ValueError, match=told):
+    for read_it, message in cases:
+        with pytest.raises(ValueError, match=message):
             read_it()
 
 
@@ -341,14 +341,14 @@ def test_sets_that_do_not_agree_are_refused() -> None:
     samples = Samples(torch.zeros(2, 3, 1, dtype=torch.float64), torch.zeros(2, 3, 1), None)
     good: dict[str, Any] = {"given": samples, "coordinates": ("x",), "channels": ("u",), "names": ("a", "b")}
     FieldSet(**good)
-    for change, told in (
+    for change, message in (
         ({"names": ("a",)}, "for 1 names"),
         ({"coordinates": ("x", "y")}, r"pass float64 \(2, 3, 2\)"),
         ({"given": Samples(samples.pos, samples.values, torch.ones(2, 3))}, "the mask of the samples is torch.float32"),
         ({"wanted_channels": ("v",)}, "but no wanted samples"),
         ({"given": Samples(samples.pos, samples.values, torch.zeros(2, 3, dtype=torch.bool))}, "a: has no samples"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             FieldSet(**{**good, **change})
 
 
@@ -358,14 +358,14 @@ def test_places_are_read_without_values(tmp_path: Path) -> None:
     assert read_places(tmp_path / "at.csv", ("x", "y")).tolist() == [[2, 1], [4, 3]]
     assert torch.equal(read_places(write(tmp_path, pos=pos), ("x", "y")), torch.from_numpy(pos))
     (tmp_path / "two.csv").write_text("field,x\na,2\nb,4\n")
-    for read_it, told in (
+    for read_it, message in (
         (lambda: read_places(tmp_path / "two.csv", ("x",)), "holds the places of 2 functions; expected those of one"),
         (lambda: read_places(write(tmp_path, pos=pos), ("x",)), r"pos is float64 \(5, 2\); expected .* \(N, 1\) of x"),
         (lambda: read_places(write(tmp_path, pos=pos * np.nan), ("x", "y")), "expected finite numbers"),
         (lambda: read_places(write(tmp_path, pos=pos[:0]), ("x", "y")), r"pos is float64 \(0, 2\)"),
         (lambda: read_places(write(tmp_path, values=pos), ("x", "y")), r"pos is float64 \(0,\)"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             read_it()
 
 

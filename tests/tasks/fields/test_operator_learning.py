@@ -174,9 +174,9 @@ def test_the_validation_part_is_split_off_from_training(tmp_path: Path) -> None:
     assert (task.num_train, task.num_held_out("valid"), task.num_held_out("test")) == (27, 3, 10)
     with np.load(path) as arrays:
         own = torch.from_numpy(arrays["wanted_values"][30:]).float().flatten(1)
-    told = task.held_out_batch("test", torch.arange(10))["wanted_values"][..., 0]
+    found = task.held_out_batch("test", torch.arange(10))["wanted_values"][..., 0]
     mean, deviation = task.facts.target_mean[0], task.facts.target_deviation[0]
-    torch.testing.assert_close(told * deviation + mean, own)
+    torch.testing.assert_close(found * deviation + mean, own)
 
 
 def test_errors_are_relative_in_the_unit_of_the_data(tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_errors_are_relative_in_the_unit_of_the_data(tmp_path: Path) -> None:
     batch = task.held_out_batch("valid", torch.arange(3))
     answers = batch["wanted_values"] + 0.1 * torch.randn_like(batch["wanted_values"])
     mean, deviation = task.facts.target_mean[0], task.facts.target_deviation[0]
-    truth, told = (part * deviation + mean for part in (batch["wanted_values"], answers))
-    expected = (told - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
+    truth, predicted = (part * deviation + mean for part in (batch["wanted_values"], answers))
+    expected = (predicted - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
     torch.testing.assert_close(task._errors(answers, batch, "l2"), expected)
     slopes = []
-    for values in (told - truth, truth):
+    for values in (predicted - truth, truth):
         image = values.double().reshape(3, 8, 6)
         along = torch.gradient(image, spacing=1 / 8, dim=1) + torch.gradient(image, spacing=1 / 6, dim=2)
         slopes.append(image.square().sum((1, 2)) + sum(part.square().sum((1, 2)) for part in along))
@@ -206,8 +206,8 @@ def test_a_trajectory_is_rolled_out_from_its_first_state(tmp_path: Path) -> None
     task = config(trajectories(tmp_path)).build()
     assert task.facts.num_steps == 3
     batch = task.held_out_batch("test", torch.arange(2))
-    told = task.preparation.answers(Shift(), batch)
-    torch.testing.assert_close(told, batch["values"] * torch.tensor([1.5, 1.5**2, 1.5**3]))
+    predicted = task.preparation.answers(Shift(), batch)
+    torch.testing.assert_close(predicted, batch["values"] * torch.tensor([1.5, 1.5**2, 1.5**3]))
     with np.load(tmp_path / "moving.npz") as arrays:
         own = torch.from_numpy(arrays["trajectories"][30:32, 1:]).float().mT
     deviation, mean = task.facts.target_deviation[0], task.facts.target_mean[0]
@@ -301,8 +301,8 @@ def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path, monkeypatch
     at_places = done.predict([tmp_path / "two.npz"], at=tmp_path / "places.npz")
     assert [(row["x"], row["y"]) for row in at_places] == 2 * [(0.25, 0.5), (0.75, 0.5), (0.5, 0.5)]
     picture, save = tmp_path / "c.png", tmp_path / "a.npz"
-    told = ask("two.npz", Outputs(comparison=picture, save=save))
-    assert [list(row) for row in told] == 2 * [["file", "field", "saved", "least value", "largest value"]]
+    found = ask("two.npz", Outputs(comparison=picture, save=save))
+    assert [list(row) for row in found] == 2 * [["file", "field", "saved", "least value", "largest value"]]
     assert picture.stat().st_size > 10_000
     with np.load(save) as arrays:
         assert arrays["values"].shape == (96, 1)
@@ -342,15 +342,15 @@ def test_tables_hold_both_functions_or_lie_side_by_side(tmp_path: Path) -> None:
     assert apart.held_out_batch("valid", torch.arange(2))["wanted_pos"].shape == (2, 2, 1)
     model = apart.model()
     assert torch.isfinite(apart.loss(model, apart.train_batch(torch.arange(4), torch.Generator())))
-    told = apart.predict(model, [folder], torch.device("cpu"))
-    assert [row["x"] for row in told] == 12 * [0.3, 0.7]
-    for arrays, told in (
+    message = apart.predict(model, [folder], torch.device("cpu"))
+    assert [row["x"] for row in message] == 12 * [0.3, 0.7]
+    for arrays, message in (
         ({"targets": ()}, "has no target functions"),
         ({"targets": ("bent",)}, "no column 'bent' with values; the columns are force, bend"),
         ({"targets": ("force", "bend")}, "all columns with values are targets"),
         ({"targets": ("bend",), "problem": "burgers"}, "problem"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             config(tmp_path / "both.csv", **arrays).build()
     (folder / "wanted.csv").write_text("field,x,bend\n0,0.5,1\n")
     with refused(ValueError, "has no field 1, which the other file has"):
@@ -377,7 +377,7 @@ def test_one_function_is_no_spread_of_functions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"loss": "l1"}, "loss is 'l1'; expected one of l2, h1"),
         ({"symmetries": ("shift",)}, "symmetries has 'shift'"),
@@ -391,8 +391,8 @@ def test_one_function_is_no_spread_of_functions(tmp_path: Path) -> None:
         ({"unroll": 0}, "unroll"),
     ],
 )
-def test_settings_that_say_nothing_are_refused(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_settings_that_say_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         config(Path("waves.npz"), **settings)
 
 

@@ -56,12 +56,12 @@ def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
     model = Run(tmp_path / "run").model()
     assert isinstance(model, BlendedOperator)
     assert float(model.share) == 0
-    told = list[list[float]]()
+    found = list[list[float]]()
     for dtype in (torch.float32, torch.bfloat16):
         read = from_pretrained(tmp_path / "run", dtype=dtype)
         assert isinstance(read, TaskModel)
-        told.append([float(row["value"]) for row in read.predict([tmp_path / "pairs.npz"])])
-    np.testing.assert_allclose(*told, rtol=1e-6)  # what large terms cancel in stays as it is
+        found.append([float(row["value"]) for row in read.predict([tmp_path / "pairs.npz"])])
+    np.testing.assert_allclose(*found, rtol=1e-6)  # what large terms cancel in stays as it is
 
 
 @pytest.mark.parametrize("settings", [{}, {"loss": "h1"}])
@@ -152,7 +152,7 @@ def test_steps_of_a_trajectory_are_left_out_together(tmp_path: Path, monkeypatch
     # each trajectory stays at its own value
     states = np.repeat(np.arange(12.0)[:, None, None], 4, 1).repeat(6, 2)
     seen = list[tuple[torch.Tensor, torch.Tensor]]()
-    monkeypatch.setattr(FunctionRegression, "fit", lambda _, given, told, **more: seen.append((given, more["groups"])))
+    monkeypatch.setattr(FunctionRegression, "fit", lambda _, given, found, **more: seen.append((given, more["groups"])))
     fitted(task_of(tmp_path, {"trajectories": states}, regression=20))
     ((given, groups),) = seen
     value = given[:, 0, 0]

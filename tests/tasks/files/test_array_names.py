@@ -38,7 +38,7 @@ def operators(path: Path) -> object:
 
 
 @pytest.mark.parametrize(
-    ("read", "arrays", "told"),
+    ("read", "arrays", "message"),
     [
         (open_images, {"X": PIXELS, "Y": LABELS}, "here X is x, Y is y; rename them"),
         (open_images, {"data": PIXELS, "target": LABELS}, "here data is x, target is y"),
@@ -70,10 +70,10 @@ def operators(path: Path) -> object:
     ],
 )
 def test_what_arrays_of_other_names_are_called_here_is_said(
-    read: Any, arrays: dict[str, np.ndarray], told: str, tmp_path: Path
+    read: Any, arrays: dict[str, np.ndarray], message: str, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "a.npz", **arrays)  # pyright: ignore[reportArgumentType]
-    with refused(ValueError, "a.npz: has ", told):
+    with refused(ValueError, "a.npz: has ", message):
         read(tmp_path / "a.npz")
 
 
@@ -84,7 +84,7 @@ def test_a_name_that_is_there_or_means_nothing_is_no_hint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "arrays", "told"),
+    ("read", "arrays", "message"),
     [
         (read_series, {"values": VALUES, "audio": VALUES, "labels": LABELS}, "values and audio"),
         (read_series, {"values": VALUES, "labels": LABELS, "label": LABELS}, "labels and label"),
@@ -95,9 +95,9 @@ def test_a_name_that_is_there_or_means_nothing_is_no_hint() -> None:
         (nodes, GRAPH | {"edges": EDGES.T}, "edge_index and edges"),
     ],
 )
-def test_two_names_of_one_array_are_refused(read: Any, arrays: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_two_names_of_one_array_are_refused(read: Any, arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
-    with refused(ValueError, f"a.npz: has {told}, which are two names of one array; keep one"):
+    with refused(ValueError, f"a.npz: has {message}, which are two names of one array; keep one"):
         read(tmp_path / "a.npz")
 
 
@@ -116,21 +116,21 @@ def test_a_tudataset_in_one_file_may_have_a_split_and_groups(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"targets": np.ones(13)}, "has labels and targets; a run predicts one of them"),
         ({"split": np.array(["train"] * 13), "train_idx": np.arange(3)}, "has split and train_idx, which say the same"),
     ],
 )
-def test_what_would_be_dropped_of_graphs_is_refused(more: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_what_would_be_dropped_of_graphs_is_refused(more: dict[str, Any], message: str, tmp_path: Path) -> None:
     arrays = {"edges": TU["edges"], "graph": TU["graph_indicator"], "labels": TU["graph_labels"]}
     np.savez(tmp_path / "a.npz", **arrays, **more)
-    with refused(ValueError, f"a.npz: {told}"):
+    with refused(ValueError, f"a.npz: {message}"):
         open_graphs(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(
-    ("read", "arrays", "told"),
+    ("read", "arrays", "message"),
     [
         (
             lambda path: ImageLearning.Config(data=str(path)).build(),
@@ -145,10 +145,10 @@ def test_what_would_be_dropped_of_graphs_is_refused(more: dict[str, Any], told: 
     ],
 )
 def test_what_could_not_be_told_apart_or_is_nowhere_is_refused(
-    read: Any, arrays: dict[str, Any], told: str, tmp_path: Path
+    read: Any, arrays: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         read(tmp_path / "a.npz")
 
 

@@ -80,7 +80,7 @@ def test_large_parquet_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert table.mapped(["other", "number"]).column_names == ["other", "number"]
 
 
-def test_what_is_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_broken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {
         name: columns("footer" if name == "footer.arrow" else Path(name).suffix, text=["ab", "cd"]) for name in KINDS
     }
@@ -98,7 +98,7 @@ def test_what_is_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ArrowTable(tmp_path / "a.parquet")
 
 
-def test_a_stream_that_was_cut_between_two_stretches_is_told(tmp_path: Path) -> None:
+def test_a_stream_that_was_cut_between_two_stretches_is_refused(tmp_path: Path) -> None:
     written, ends, path = io.BytesIO(), list[int](), tmp_path / "a.arrow"
     schema = pyarrow.schema([("text", pyarrow.string()), ("number", pyarrow.int32())])
     with pyarrow.ipc.new_stream(written, schema) as writer:
@@ -131,7 +131,7 @@ def test_a_name_in_capitals_is_one(tmp_path: Path) -> None:
     assert table.mapped(["text"]).to_pydict() == {"text": ["a", "b"]}
 
 
-def test_columns_of_one_name_are_told(tmp_path: Path) -> None:
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     table, path = pyarrow.table([["a"], ["b"]], ["text", "text"]), tmp_path / "a.arrow"
     with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table)

@@ -87,7 +87,7 @@ def test_nothing_is_left_of_what_could_not_be_made(folder: Path) -> None:
     assert CacheEntry("a").array(Parts(80), np.uint16).tolist() == list(range(80))
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(cache.FOLDER, str(tmp_path / "file"))
     with refused(ValueError, "cannot be kept there (", "FREDHOLM_CACHE=PATH"):

@@ -61,11 +61,11 @@ def test_lines_whose_commas_would_be_read_as_blanks_are_refused(tmp_path: Path) 
             read(tmp_path / name)
 
 
-@pytest.mark.parametrize(("mark", "told"), [(";", "semicolons"), ("\t", "tabs")])
+@pytest.mark.parametrize(("mark", "message"), [(";", "semicolons"), ("\t", "tabs")])
 @pytest.mark.parametrize(("read", "header"), [(read_series, "time v"), (read_fields, "x v"), (read_cloud, "x y z")])
-def test_other_marks_between_cells_are_named(read: Any, header: str, mark: str, told: str, tmp_path: Path) -> None:
+def test_other_marks_between_cells_are_named(read: Any, header: str, mark: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(header.replace(" ", mark) + "\n" + mark.join("01" * 2) + "\n")
-    with refused(ValueError, "a.csv, line 1: has one cell", f"expected commas between cells, not {told}"):
+    with refused(ValueError, "a.csv, line 1: has one cell", f"expected commas between cells, not {message}"):
         read(tmp_path / "a.csv")
 
 
@@ -79,7 +79,7 @@ def test_rows_of_no_series_are_refused(column: str, tmp_path: Path) -> None:
         read_fields(tmp_path / "a.csv")
 
 
-def test_times_that_float64_rounds_to_one_are_told(tmp_path: Path) -> None:
+def test_times_that_float64_rounds_to_one_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,v\n100000000000000000,1\n100000000000000001,1\n")
     with refused(ValueError, "line 3", "'100000000000000001' is '100000000000000000' in float64; subtract what all"):
         read_series(tmp_path / "a.csv")
@@ -161,11 +161,11 @@ def test_every_table_tells_where_they_stand(read: Any, files: dict[str, str], pl
 
 
 @pytest.mark.parametrize(
-    ("cell", "told"),
+    ("cell", "message"),
     [("1e39", "'1e39' is beyond"), ("nan", "'nan' is no finite number"), ("", "'' is no finite number")],
 )
-def test_a_column_of_numbers_with_one_that_is_none_is_no_column_of_classes(cell: str, told: str) -> None:
-    with refused(ValueError, f"row 1: {told}"):
+def test_a_column_of_numbers_with_one_that_is_none_is_no_column_of_classes(cell: str, message: str) -> None:
+    with refused(ValueError, f"row 1: {message}"):
         answers_of_cells({"label": ["0.5", cell, "1.5"]}, None, lambda i, column: f"row {i}")
 
 

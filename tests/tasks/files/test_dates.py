@@ -71,7 +71,7 @@ def test_series_and_splits_read_the_dates_of_tables(
 
 
 @pytest.mark.parametrize(
-    ("times", "line", "told"),
+    ("times", "line", "message"),
     [
         (("1/1/2020", "1/2/2020"), 3, "'1/2/2020' may be 2020-02-01 or 2020-01-02, and the other dates do not show"),
         (("1/31/2020", "13/2/2020"), 2, "'1/31/2020' has its month first, and '13/2/2020' its day; write"),
@@ -84,11 +84,13 @@ def test_series_and_splits_read_the_dates_of_tables(
         (("31/1/2020", "soon"), 3, "'soon' is no time; expected a number or a date such as"),
     ],
 )
-def test_times_whose_order_is_unknown_are_refused(times: tuple[str, str], line: int, told: str, tmp_path: Path) -> None:
+def test_times_whose_order_is_unknown_are_refused(
+    times: tuple[str, str], line: int, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text("time,v\n" + "".join(f"{time},1\n" for time in times))
-    with refused(ValueError, f"a.csv, line {line}: column 'time': {told}"):
+    with refused(ValueError, f"a.csv, line {line}: column 'time': {message}"):
         read_series(tmp_path / "a.csv")
-    with refused(ValueError, f"row {line - 2}, time: {told}"):
+    with refused(ValueError, f"row {line - 2}, time: {message}"):
         marks_of_cells({"time": times}, lambda i, word: f"row {i}, {word}")
 
 

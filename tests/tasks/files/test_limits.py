@@ -21,8 +21,8 @@ from tests.refusals import refused
 def test_what_is_free_and_what_depends_on_what_is_there() -> None:
     check_expansion("it", limits.FREE_BYTES, 1, "save less")
     check_expansion("it", 100 << 30, 1 << 30, "save less")
-    told = "it would take 128.0 MiB; the limit is 128.0 MiB, for the 1 bytes that are there; save less"
-    with refused(ValueError, told):
+    message = "it would take 128.0 MiB; the limit is 128.0 MiB, for the 1 bytes that are there; save less"
+    with refused(ValueError, message):
         check_expansion("it", limits.FREE_BYTES + 1, 1, "save less")
     with refused(ValueError, "it would take 100.0 GiB; the limit is 100.0 GiB, for the 1.0 GiB that are there"):
         check_expansion("it", (100 << 30) + 1, 1 << 30, "save less")
@@ -47,14 +47,14 @@ def test_messages_are_one_short_printable_line() -> None:
     def read(path: Path, error: Exception) -> None:
         raise error
 
-    for error, told in (
+    for error, message in (
         (ValueError("is\nbroken"), "some/a.csv: is broken"),
         (PermissionError(13, "Permission denied", "some/a.csv"), "some/a.csv: cannot be read (Permission denied)"),
         (MemoryError(), "some/a.csv: it does not fit into memory"),
         (RecursionError(), "some/a.csv: it is nested too deeply"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "some/a.csv: it does not fit into memory"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             read(Path("some/a.csv"), error)
     with pytest.raises(RuntimeError, match="a bug"):
         read(Path("a.csv"), RuntimeError("a bug"))

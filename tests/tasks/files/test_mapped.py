@@ -136,9 +136,9 @@ def test_arrays_of_several_files_are_joined(tmp_path: Path, monkeypatch: pytest.
             "has the arrays x, y, classes, z; expected 'x', and in all files the same as a.npz",
         ),
     ]
-    for change, told in cases:
+    for change, message in cases:
         np.savez(tmp_path / "b.npz", **{"x": x[2:], "y": y[2:], "classes": np.array(["u", "v"]), **change})
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             arrays_of_files(files, rows=("x",), shared=("classes",))
     np.savez(tmp_path / "a.npz", y=y)
     with refused(ValueError, "a.npz: has the arrays y; expected 'x'"):

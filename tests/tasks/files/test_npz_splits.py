@@ -146,7 +146,7 @@ def test_an_array_of_a_split_that_nothing_reads_is_refused(kind: type[SplitTask[
         (lambda path: read_places(path, ("x", "y", "z")), "pos", CLOUDS[0]),
     ],
 )
-def test_so_it_is_where_nothing_is_told(
+def test_so_it_is_where_nothing_is_refused(
     read: Callable[[Path], object], name: str, array: np.ndarray, tmp_path: Path
 ) -> None:
     given: Any = {name: array}
@@ -198,13 +198,13 @@ def taken(task: SplitTask[Any], split: str) -> list[int]:
 
 
 def test_what_is_no_split_is_refused() -> None:
-    for split, told in (
+    for split, message in (
         (np.array([0, 1, 3]), "split[2] is 3; expected 0 (train), 1 (valid) or 2 (test)"),
         (np.array([0, 1]), "split is int64 (2,); expected words or integers (3,)"),
         (np.array(["train", "later", ""]), "split[1] is 'later'; expected train, valid or test, or ''"),
         (np.array([0.0, 1.0, 2.0]), "split is float64 (3,)"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             split_of_rows({"split": split}, 3)
     assert split_of_rows({}, 3) is None
     found = split_of_rows({"split": np.array(["Train", "", "dev"])}, 3)

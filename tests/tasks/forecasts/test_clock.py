@@ -62,8 +62,8 @@ def test_days_and_hours() -> None:
     assert Clock(step=2 * DAY, is_dated=True).season is None
     hours = Clock(step=3600.0, is_dated=True)
     evening = float(dates("2026-01-01T22:00")[0])
-    told = [hours.text(hours.after(evening, k)) for k in (1, 2, 3)]
-    assert told == ["2026-01-01T23:00:00", "2026-01-02T00:00:00", "2026-01-02T01:00:00"]  # in one form
+    found = [hours.text(hours.after(evening, k)) for k in (1, 2, 3)]
+    assert found == ["2026-01-01T23:00:00", "2026-01-02T00:00:00", "2026-01-02T01:00:00"]  # in one form
     noon = Clock(step=DAY, is_dated=True)
     assert noon.text(evening) == "2026-01-01T22:00:00"
     assert noon.text(evening + 7200) == "2026-01-02"

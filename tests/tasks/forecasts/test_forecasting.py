@@ -62,10 +62,10 @@ def test_splits_are_by_time_and_training_reaches_into_none(tmp_path: Path) -> No
             start = (0, *end)[number]
             expected += [[i, at] for at in range(max(start, 7), end[number] - 4 + 1)]
         assert part.places.tolist() == expected
-    seen, told = parts["train"].seen(), parts["train"].wanted()
+    seen, found = parts["train"].seen(), parts["train"].wanted()
     assert seen[0, :, 0].tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert told[0, :, 0].tolist() == [7, 8, 9, 10]
-    assert float(told[parts["train"].places[:, 0] == 0].max()) == 41.0
+    assert found[0, :, 0].tolist() == [7, 8, 9, 10]
+    assert float(found[parts["train"].places[:, 0] == 0].max()) == 41.0
     none = task(tmp_path, test_fraction=0.0)
     assert (none.num_held_out("test"), none.num_held_out("valid")) == (0, 0)
     few = task(tmp_path, num_windows=5).splits.train.places
@@ -79,14 +79,14 @@ def test_batches_are_in_the_windows_own_scale(tmp_path: Path, scale: Any) -> Non
     assert (facts.channels, facts.predicted, facts.target.names[:2]) == (("x", "y"), ("y",), ("y + 1", "y + 2"))
     batch = built.train_batch(torch.tensor([3, 50]), NONE)
     for row, number in enumerate((3, 50)):
-        seen, told = windows.seen()[number], windows.wanted()[number]
+        seen, found = windows.seen()[number], windows.wanted()[number]
         s = list(facts.deviation)
         for c in range(2):
             if scale == "window":
                 s[c] = max(float(seen[:, c].std(correction=0)), 0.05 * s[c])
             expected = [(float(v) - float(seen[-1, c])) / s[c] for v in seen[:, c]]
             assert batch["values"][row, :, c].tolist() == pytest.approx(expected, abs=1e-5)
-        z = [(float(v) - float(seen[-1, 1])) / s[1] for v in told[:, 0]]
+        z = [(float(v) - float(seen[-1, 1])) / s[1] for v in found[:, 0]]
         standard = [(v - m) / d for v, m, d in zip(z, facts.target.mean, facts.target.deviation, strict=True)]
         assert batch["targets"][row].tolist() == pytest.approx(standard, abs=1e-5)
 
@@ -154,8 +154,8 @@ def test_dates_with_a_zone_are_told_in_utc(tmp_path: Path) -> None:
     (tmp_path / "zoned.csv").write_text("\n".join(["time,v", *rows]) + "\n")
     config = Forecasting.Config(data=str(tmp_path / "zoned.csv"), horizon=3)
     built = config.build()
-    (told, *_) = built.predict(fitted(built), [tmp_path / "zoned.csv"], CPU)
-    assert told["time"] == "2022-01-10T23:00:00+00:00"  # midnight of 11 January at the place
+    (found, *_) = built.predict(fitted(built), [tmp_path / "zoned.csv"], CPU)
+    assert found["time"] == "2022-01-10T23:00:00+00:00"  # midnight of 11 January at the place
     unknown = dataclasses.replace(built.facts, clock=dataclasses.replace(built.facts.clock, has_zone=None))
     before = config.build(unknown)
     assert len(before.splits.train) == len(built.splits.train)
@@ -270,7 +270,7 @@ def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Pat
         dataclasses.replace(built.config, quantiles=(0.5,)).build(facts)
 
 
-def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
+def test_gaps_that_leave_no_answer_are_refused(tmp_path: Path) -> None:
     rows = (f"{t},{'' if t % 3 == 0 else t}" for t in range(60))
     (tmp_path / "gaps.csv").write_text("\n".join(["time,x", *rows]))
     with refused(ValueError, "no training window has horizon=4 observed samples; make the horizon shorter, or fill"):
@@ -278,7 +278,7 @@ def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"horizon": 0}, "horizon is 0; expected at least 1"),
         ({"scale": "none"}, "scale is 'none'; expected one of"),
@@ -294,15 +294,15 @@ def test_gaps_that_leave_no_answer_are_told(tmp_path: Path) -> None:
         ({"quantiles": (0.9, 0.1)}, "quantiles are (0.9, 0.1); expected numbers above 0 and below 1, increasing"),
     ],
 )
-def test_what_is_refused(settings: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with refused(ValueError, told):
+def test_what_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with refused(ValueError, message):
         _ = task(tmp_path, **settings).splits
 
 
 def test_samples_that_are_too_few_are_told_in_numbers(tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text("time,v\n0,1\n1,2\n")
-    told = "the training part of the series has 1 of its 2 samples; expected context=1 and horizon=1 together"
-    with refused(ValueError, told, "; give it more samples, or leave it out"):
+    message = "the training part of the series has 1 of its 2 samples; expected context=1 and horizon=1 together"
+    with refused(ValueError, message, "; give it more samples, or leave it out"):
         _ = Forecasting.Config(data=str(tmp_path / "two.csv")).build().facts
     rows = [f"{series},{3 * t if series == 'b' else t},{t}" for series in "ab" for t in range(20)]
     (tmp_path / "gaps.csv").write_text("\n".join(["series,time,v", *rows, ""]))
@@ -316,9 +316,9 @@ def test_what_a_short_series_costs_the_others_is_said(model: Any, tmp_path: Path
     rows = [f"{name},{t},{wave(t):.4f}" for name, length in lengths.items() for t in range(length)]
     (tmp_path / "some.csv").write_text("\n".join(["series,time,v", *rows, ""]))
     config = Forecasting.Config(data=str(tmp_path / "some.csv"), season=7, model=model)
-    (told,) = config.recommended("small").notes
+    (got,) = config.recommended("small").notes
     found = config.build().facts
-    assert told.startswith(
+    assert got.startswith(
         f"the series 'c' has 8 samples, so that every series is predicted {found.horizon} samples ahead from "
         f"{found.context}; without the short ones, which can be left out, it would be 7 ahead from "
     )
@@ -362,27 +362,27 @@ def test_a_context_holds_the_week_where_it_tells_something(tmp_path: Path) -> No
 
 def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Forecasting.Config(data=str(with_weekends(tmp_path)), base=0.0)
-    told, asked = dict[int, float](), list[tuple[int, int]]()
+    found, asked = dict[int, float](), list[tuple[int, int]]()
 
     def error(built: Forecasting, start: int) -> float:
         asked.append((built.facts.context, start))
-        return told[built.facts.context]
+        return found[built.facts.context]
 
     monkeypatch.setattr(Forecasting, "_left_out_error", error)
-    told |= {72: 2.0, 144: 1.04, 216: 1.0}  # of 940 samples for training; 432 leave 21 answers of a day
+    found |= {72: 2.0, 144: 1.04, 216: 1.0}  # of 940 samples for training; 432 leave 21 answers of a day
     assert chosen_context(config) == 216
     assert asked == [(context, 216) for context in (72, 144, 216)]
-    told[72] = 1.03
+    found[72] = 1.03
     assert chosen_context(config) == 72
-    told |= dict.fromkeys(told, math.nan)  # of a series that is one number all along
+    found |= dict.fromkeys(found, math.nan)  # of a series that is one number all along
     assert chosen_context(config) == 72
-    told[72] = 3.0
+    found[72] = 3.0
     monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 34)  # (940 - 144) // 24 is 33
     assert chosen_context(config) == 72
     monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 33)
     monkeypatch.setattr(forecasting, "MOST_SEEN", 150)
     asked.clear()
-    told |= {72: 2.0, 144: 1.0}
+    found |= {72: 2.0, 144: 1.0}
     assert chosen_context(config) == 144
     assert asked == [(72, 144), (144, 144)]
 
@@ -423,8 +423,8 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(
     target = built.facts.target
     outputs = model.fit([(SeriesBatch(batch["values"]), batch["targets"])], target, groups=groups)
     mean, deviation = torch.tensor(target.mean), torch.tensor(target.deviation)
-    aim, told, asked = batch["targets"] * deviation + mean, outputs * deviation + mean, list(range(len(windows)))
-    gain_by = told.clone()
+    aim, predicted, asked = batch["targets"] * deviation + mean, outputs * deviation + mean, list(range(len(windows)))
+    gain_by = predicted.clone()
     if few == 40:  # by fits to what is before the stretch
         asked = list[int]()
         for stretch in range(4, 8):
@@ -443,7 +443,7 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(
     for row, (i, at) in enumerate(windows.places.tolist()):
         if at < 20:
             continue
-        z = gain * told[row].double()
+        z = gain * predicted[row].double()
         for h in range(4):
             for c in range(2):
                 seen = raw[i][at - 7 : at, c]
@@ -513,27 +513,27 @@ def test_of_bases_and_contexts_those_with_the_smallest_error_are_chosen(
 ) -> None:
     config = Forecasting.Config(data=str(months_on_the_way_up(tmp_path)), horizon=2, season=6, channels=("y",))
     asked = list[tuple[int, float | None, int]]()
-    told = {(18, 0.0): 1.03, (36, 0.0): 1.0, (18, 0.5): 1.02, (18, 1.0): 1.01}
+    got = {(18, 0.0): 1.03, (36, 0.0): 1.0, (18, 0.5): 1.02, (18, 1.0): 1.01}
 
     def error(built: Forecasting, start: int) -> float:
         asked.append((built.facts.context, built.config.base, start))
-        return told[built.facts.context, built.config.base or 0.0]
+        return got[built.facts.context, built.config.base or 0.0]
 
     monkeypatch.setattr(Forecasting, "_left_out_error", error)
     monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 15)  # 36 samples leave 18 answers, 54 leave 9
     found = Forecasting(config).best_reading()
     assert found == (18, 1.0)
     assert asked == [(18, 0.0, 36), (36, 0.0, 36), (18, 0.5, 36), (18, 1.0, 36)]
-    told |= {(18, 0.0): 1.1, (36, 0.5): 0.9, (36, 1.0): 1.2}
+    got |= {(18, 0.0): 1.1, (36, 0.5): 0.9, (36, 1.0): 1.2}
     assert Forecasting(config).best_reading() == (36, 0.5)
-    told[36, 0.5] = 1.0  # no smaller
+    got[36, 0.5] = 1.0  # no smaller
     assert Forecasting(config).best_reading() == (36, 0.0)
-    told[18, 1.0] = 0.9
+    got[18, 1.0] = 0.9
     assert Forecasting(config).best_reading() == (18, 1.0)
     asked.clear()
     assert Forecasting(dataclasses.replace(config, context=30, base=0.5)).best_reading() == (30, 0.5)
     assert not asked
-    told |= {(5, 0.0): 1.0, (5, 0.5): 1.0, (5, 1.0): 1.0}
+    got |= {(5, 0.0): 1.0, (5, 0.5): 1.0, (5, 1.0): 1.0}
     assert Forecasting(dataclasses.replace(config, context=5, season=12)).best_reading() == (5, 0.0)
     assert asked == [(5, base, 24) for base in (0.0, 0.5, 1.0)]  # two seasons
 
@@ -588,8 +588,8 @@ def test_a_graph_that_sees_more_than_its_base_reads_tells_the_same(
     assert built.facts.base.most == 24
     model = fitted(built)
     series = open_long(data)[0]
-    told = built.tensor_form(model).module()(series[0].values[None, -30:])
-    torch.testing.assert_close(told, built.forecasts(model, series[:1], CPU)[1], rtol=1e-5, atol=1e-5)
+    found = built.tensor_form(model).module()(series[0].values[None, -30:])
+    torch.testing.assert_close(found, built.forecasts(model, series[:1], CPU)[1], rtol=1e-5, atol=1e-5)
 
 
 def test_a_base_of_series_that_are_too_short_is_refused(tmp_path: Path) -> None:

@@ -62,11 +62,11 @@ def test_promotions_are_told_ahead(tmp_path: Path) -> None:
     alone = config(
         tmp_path, known=(), channels=("sales",), data=str(written(tmp_path, table(ahead=0), "past.csv"))
     ).build()
-    told = [
+    found = [
         score_split(each, "test", net, batch_size=9, device=CPU, dtype=torch.float32)["mase"]
         for each, net in ((built, model), (alone, fitted(alone)))
     ]
-    assert told[0] < 0.4 * told[1]
+    assert found[0] < 0.4 * found[1]
     rows = built.predict(model, [tmp_path / "sales.csv"], CPU)
     assert [row["time"] for row in rows] == [120.0, 121.0, 122.0, 123.0]
     for row, (_, promo, _) in zip(rows, table()[120:], strict=True):
@@ -146,11 +146,11 @@ def test_effects_that_multiply_are_divided_out_and_put_back(tmp_path: Path) -> N
     scale = left[at - 12 : at].std(correction=0)
     torch.testing.assert_close(batch["scale"][0, :, 0], factor[at : at + 4] * scale)
     model = fitted(built)
-    told = [float(row["sales"]) for row in built.predict(model, [tmp_path / "sales.csv"], CPU)]
-    assert told == pytest.approx([grown(t) * 1.01**20 for t in range(120, 124)], rel=0.1)
+    predicted = [float(row["sales"]) for row in built.predict(model, [tmp_path / "sales.csv"], CPU)]
+    assert predicted == pytest.approx([grown(t) * 1.01**20 for t in range(120, 124)], rel=0.1)
     form = built.tensor_form(model)
     same = form.module()(raw[None, 120 - built.facts.num_read : 120], raw[None, 120:, 1:])
-    torch.testing.assert_close(same[0, :, 0].tolist(), told, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(same[0, :, 0].tolist(), predicted, rtol=1e-5, atol=1e-5)
 
 
 def test_networks_see_what_is_known_of_the_horizon(tmp_path: Path) -> None:
@@ -178,10 +178,10 @@ def test_a_graph_takes_what_is_known(tmp_path: Path, model: Any, quantiles: tupl
     series = open_long(tmp_path / "sales.csv")[0]
     values = series[0].values[None]
     count = built.facts.num_read
-    told = form.module()(values[:, 120 - count : 120], values[:, 120:, 1:])
+    found = form.module()(values[:, 120 - count : 120], values[:, 120:, 1:])
     levels, number = built.forecasts(net, series, CPU)
     expected = torch.cat([number[..., None], levels], -1) if quantiles else number
-    torch.testing.assert_close(told, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_facts_travel(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_facts_travel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"known": ("cost",)}, "has no channel 'cost'; the channels are sales, promo, price"),
         ({"known": ("promo", "promo")}, "known names 'promo' twice; name it once"),
@@ -202,8 +202,8 @@ def test_facts_travel(tmp_path: Path) -> None:
         ({"known": ("sales", "promo", "price")}, "are known ahead: sales, promo, price; leave one to be predicted"),
     ],
 )
-def test_names_that_are_not_known_are_refused(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_names_that_are_not_known_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         config(tmp_path, **settings).build()
 
 
@@ -211,7 +211,7 @@ def changed(rows: list[Row], at: int, column: int) -> list[Row]:
     return [tuple(math.nan if (t, c) == (at, column) else v for c, v in enumerate(row)) for t, row in enumerate(rows)]
 
 
-def test_what_is_not_known_is_told(tmp_path: Path) -> None:
+def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     with refused(ValueError, "sales.csv: sales.csv has no price at 40.0; price is known ahead, and must have a value"):
         config(tmp_path, data=str(written(tmp_path, changed(table(), 40, 2)))).build()
     gap = changed(changed(table(), 40, 2), 40, 0)  # nothing is predicted there
@@ -252,11 +252,13 @@ def test_a_channel_that_never_changed_says_nothing_and_hides_nothing(tmp_path: P
     assert effect is not None
     assert effect.parts[0].weights[1] == 0
     model = fitted(built)
-    told = [float(row["sales"]) for row in built.predict(model, [tmp_path / "sales.csv"], CPU)]
-    assert told == pytest.approx([20 + math.sin(t * math.pi / 3) + 5 * rows[t][1] for t in range(120, 124)], abs=0.8)
+    predicted = [float(row["sales"]) for row in built.predict(model, [tmp_path / "sales.csv"], CPU)]
+    assert predicted == pytest.approx(
+        [20 + math.sin(t * math.pi / 3) + 5 * rows[t][1] for t in range(120, 124)], abs=0.8
+    )
     later = [(*row[:2], 1e6 + 1) if t >= 120 else row for t, row in enumerate(rows)]
     asked = built.predict(model, [written(tmp_path, later, "asked.csv")], CPU)
-    assert [float(row["sales"]) for row in asked] == told
+    assert [float(row["sales"]) for row in asked] == predicted
 
 
 def test_several_series_and_arrays(tmp_path: Path) -> None:
@@ -266,8 +268,8 @@ def test_several_series_and_arrays(tmp_path: Path) -> None:
         values[i, : len(each)] = each
     np.savez(tmp_path / "two.npz", values=values, lengths=lengths, channels=np.array(["sales", "promo", "price"]))
     built = config(tmp_path, data=str(tmp_path / "two.npz")).build()
-    told = built.predict(fitted(built), [tmp_path / "two.npz"], CPU)
-    assert [row["time"] for row in told] == [*range(90, 94), *range(70, 74)]
-    for row, (_, promo, _) in zip(told, [*rows[0][90:], *rows[1][70:]], strict=True):
+    predicted = built.predict(fitted(built), [tmp_path / "two.npz"], CPU)
+    assert [row["time"] for row in predicted] == [*range(90, 94), *range(70, 74)]
+    for row, (_, promo, _) in zip(predicted, [*rows[0][90:], *rows[1][70:]], strict=True):
         t = float(row["time"])
         assert float(row["sales"]) == pytest.approx(20 + math.sin(t * math.pi / 3) + 5 * promo, abs=0.8)

@@ -122,12 +122,12 @@ def windows(series: Tensor, places: list[int], horizon: int = 2) -> WindowSet:
 def test_a_base_is_shared_and_reads_what_there_is_in_sixteenths() -> None:
     series, one, other = drawn(100, 3), structure(0.3), structure(slope=True)
     base = Base(structures=(one, other), season=1, most=48, least=8, share=0.25)
-    told = base.predictions(windows(series, [8, 10, 40, 100]), [2, 0])
+    predicted = base.predictions(windows(series, [8, 10, 40, 100]), [2, 0])
     for row, (at, known) in enumerate([(8, 8), (10, 9), (40, 39), (100, 48)]):  # 3 samples are a sixteenth
         for f, (column, each) in enumerate([(2, one), (0, other)]):
             y = series[at - known : at, column]
             expected = 0.75 * y[-1] + 0.25 * each.weights(known, 2, 1) @ y
-            torch.testing.assert_close(told[row, :, f], expected)
+            torch.testing.assert_close(predicted[row, :, f], expected)
 
 
 def test_structures_are_those_that_tell_windows_best() -> None:
@@ -151,8 +151,8 @@ def end_errors(y: Tensor, end: int, season: int) -> tuple[Structure, float]:
     series, horizon = y[:, None], len(y) - end
     base = learn_base([series], [series], [end], [0], horizon=horizon, season=season)
     assert base is not None
-    told = base.predictions(windows(series, [end], horizon), [0])[0, :, 0]
-    return base.structures[0], float((told - y[end:]).abs().mean())
+    predicted = base.predictions(windows(series, [end], horizon), [0])[0, :, 0]
+    return base.structures[0], float((predicted - y[end:]).abs().mean())
 
 
 def test_seasons_that_grow_with_the_level_are_of_logarithms() -> None:

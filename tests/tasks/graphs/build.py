@@ -100,8 +100,8 @@ def two_groups(
             ends += [(node, group * size + (k + step) % size) for step in (1, 2, 5)]
             word = f",{('train', 'valid', 'test')[k % 3]}" if split else ""
             x, y = drawn.normal(size=2) + np.array([group, 0])
-            told = f"{10 + 10 * group + k % 4 / 10}" if targets else "left" if group == 0 else "right"
-            nodes.append(f"n{node},{told}{word},{x:.4f},{y:.4f}")
+            found = f"{10 + 10 * group + k % 4 / 10}" if targets else "left" if group == 0 else "right"
+            nodes.append(f"n{node},{found}{word},{x:.4f},{y:.4f}")
     edges = ["source,target", *(f"n{a},n{b}" for a, b in _listed_ends(ends, one_way))]
     return write(folder, {"edges.csv": "\n".join(edges), "nodes.csv": "\n".join(nodes)})
 

@@ -103,7 +103,7 @@ EDGES = "source,target\na,b\n"
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"nodes": "id,x\na,1\nb,\n"}, "nodes.csv, line 3: column 'x': is missing; expected a finite number"),
         ({"nodes": "id,x\na,1\nb,NaN\n"}, "nodes.csv, line 3: column 'x': is missing"),
@@ -135,14 +135,14 @@ EDGES = "source,target\na,b\n"
         ({"edges": "graph,source,target\ng,a,b\n"}, "nodes.csv, line 1: no column 'graph'"),
     ],
 )
-def test_bad_tables_of_one_graph(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+def test_bad_tables_of_one_graph(tmp_path: Path, changed: dict[str, str], message: str) -> None:
     write_csv(tmp_path, **({"nodes": NODES, "edges": EDGES} | changed))
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         open_graphs(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"graphs": "graph,label\ntri,a\nline,b\nstar,c\n"}, "graphs.csv, line 4: graph 'star' has no nodes"),
         ({"graphs": "graph,label\ntri,a\n"}, "nodes.csv, line 4: graph 'line' is not in graphs.csv"),
@@ -169,9 +169,9 @@ def test_bad_tables_of_one_graph(tmp_path: Path, changed: dict[str, str], told: 
         ({"nodes": ""}, "has no nodes.csv; expected one with the columns graph and id"),
     ],
 )
-def test_bad_tables_of_several_graphs(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+def test_bad_tables_of_several_graphs(tmp_path: Path, changed: dict[str, str], message: str) -> None:
     write_several(tmp_path, **changed)
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         open_graphs(tmp_path)
 
 
@@ -224,7 +224,7 @@ def test_numbers_of_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "message"),
     [
         ("id,label,target\nann,a,1\n", "nodes.csv, line 1: has the columns 'label' and 'target'; keep one"),
         ("id,target\nann,many\n", "nodes.csv, line 2: column 'target': 'many' is no finite number"),
@@ -232,9 +232,9 @@ def test_numbers_of_nodes(tmp_path: Path) -> None:
         ("id,target_a,target_b\nann,1,\n", "nodes.csv, line 2: target_b is missing, and others are there"),
     ],
 )
-def test_numbers_of_nodes_that_are_refused(nodes: str, told: str, tmp_path: Path) -> None:
+def test_numbers_of_nodes_that_are_refused(nodes: str, message: str, tmp_path: Path) -> None:
     others = "".join(f"{name}{',' * nodes.splitlines()[0].count(',')}\n" for name in ("bob", "cid", "dan"))
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         open_graphs(write_csv(tmp_path, nodes=nodes + others))
 
 

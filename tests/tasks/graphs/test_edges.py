@@ -49,7 +49,7 @@ def test_no_edges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edges", "settings", "told"),
+    ("edges", "settings", "message"),
     [
         ([(0, 1), (0, 5)], {}, "line 1: there is no node 5; expected 0 to 4"),
         ([(0, 1), (-1, 0)], {}, "line 1: there is no node -1; expected 0 to 4"),
@@ -69,8 +69,8 @@ def test_no_edges() -> None:
         ([(0, 1), (0, 1)], {"features": np.array([[1.0], [2.0]])}, "line 1: has another feature than the same edge"),
     ],
 )
-def test_bad_edges(edges: list[tuple[int, int]], settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_bad_edges(edges: list[tuple[int, int]], settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         tidy(edges, **settings)
 
 

@@ -124,8 +124,8 @@ def test_numbers_are_standardised_and_measured_in_their_unit(tmp_path: Path) -> 
     built.score(model, batch, metrics)
     measured = built.held_out("valid")
     assert measured.targets is not None
-    told = model(graphs_in(batch)) * target.deviation[0] + target.mean[0]
-    errors = told.detach() - measured.targets
+    predicted = model(graphs_in(batch)) * target.deviation[0] + target.mean[0]
+    errors = predicted.detach() - measured.targets
     torch.testing.assert_close(float(metrics["mean_absolute_error"].compute()), float(errors.abs().mean()))
     torch.testing.assert_close(
         float(metrics["root_mean_squared_error"].compute()), float(errors.square().mean().sqrt())
@@ -133,7 +133,7 @@ def test_numbers_are_standardised_and_measured_in_their_unit(tmp_path: Path) -> 
     rows = built.predict(model, [Path(built.config.data)], CPU)
     names = [row["graph"] for row in rows]
     at = names.index(measured.names[0])
-    assert rows[at]["target"] == pytest.approx(float(told[0]), abs=1e-5)
+    assert rows[at]["target"] == pytest.approx(float(predicted[0]), abs=1e-5)
 
 
 def test_splits_and_folds(tmp_path: Path) -> None:
@@ -258,14 +258,14 @@ def test_what_became_of_edges_is_said_once(tmp_path: Path) -> None:
     edges = "graph,source,target\ntri,1,2\ntri,2,3\ntri,3,1\ntri,1,1\nline,1,2\nline,2,3\nline,2,3\n"
     graphs = "graph,label,split\nline,open,train\ntri,closed,val\n"
     built = GraphLearning.Config(data=str(write_several(tmp_path, edges=edges, graphs=graphs)), model=SMALL).build()
-    told = "1 edge from a node to itself: dropped; 1 edge listed again: counted once; 5 edges listed one way: taken"
-    with pytest.warns(UserWarning, match=told):
+    message = "1 edge from a node to itself: dropped; 1 edge listed again: counted once; 5 edges listed one way: taken"
+    with pytest.warns(UserWarning, match=message):
         _ = built.splits
     _ = built.splits  # a second warning would be an error
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    for settings, told in (
+    for settings, message in (
         ({"fold": 1}, "fold=1 has no effect with num_folds=None"),
         ({"num_folds": 4, "fold": 4}, "fold is 4 of num_folds=4"),
         ({"num_folds": 4, "test_fraction": 0.3}, "test_fraction=0.3 has no effect with num_folds=4"),
@@ -278,16 +278,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"data": ""}, "no graphs are given"),
         ({"data": str(two_groups(tmp_path / "nodes"))}, "fredholm train nodes predicts classes of nodes"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             task(tmp_path / "rings", **settings)
     own = str(rings(tmp_path / "own", split=True))
-    for settings, told in (
+    for settings, message in (
         ({"num_folds": 4}, "num_folds=4 has no effect with"),
         ({"test_fraction": 0.3}, "test_fraction=0.3 has no effect with"),
         ({"split_seed": 3}, "split_seed=3 has no effect with"),
         ({"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with"),
     ):
-        with refused(ValueError, told, "which has its own split"):
+        with refused(ValueError, message, "which has its own split"):
             task(tmp_path / "rings", data=own, **settings)
     graphs = "graph,label,split\nline,open,train\ntri,closed,val\n"
     no_test = write_several(tmp_path / "few", graphs=graphs)

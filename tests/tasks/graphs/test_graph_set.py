@@ -86,7 +86,7 @@ def test_what_is_trained_on_has_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"edge_weights": torch.ones(3)}, "edge_weights has shape (3,); expected (8,)"),
         ({"kinds": torch.zeros(3)}, "kinds has shape (3,); expected (6,)"),
@@ -97,6 +97,6 @@ def test_what_is_trained_on_has_answers() -> None:
         ({"labels": torch.zeros(3)}, "graphs have labels and node_labels; give one of them"),
     ],
 )
-def test_what_does_not_fit_is_refused(changed: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         replace(three(), **changed)

@@ -169,8 +169,8 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"positions": "given", "flip_signs": False}, "flip_signs=False has no effect with positions='given'"),
         ({"positions": "none", "adds_positions": True}, "adds_positions=True has no effect with positions='none'"),
     )
-    for given, told in refusals:
-        with refused(ValueError, told):
+    for given, message in refusals:
+        with refused(ValueError, message):
             GraphInputs(**given)
 
 
@@ -203,7 +203,7 @@ def test_kinds_are_of_all_features_of_marks_or_of_none() -> None:
     atom, charge = torch.arange(100) % 4, (torch.arange(100) % 2).float()
     marks = torch.nn.functional.one_hot(atom, 4).float()
     place = torch.randn(100, 1)
-    for features, told in (
+    for features, expected in (
         (atom[:, None].float(), ("f0",)),
         (torch.cat([marks, charge[:, None] - 0.5], 1), ("f0", "f1", "f2", "f3", "f4")),
         (torch.cat([place, marks], 1), ("f1", "f2", "f3", "f4")),  # places tell all nodes apart
@@ -214,19 +214,19 @@ def test_kinds_are_of_all_features_of_marks_or_of_none() -> None:
         (torch.zeros(100, 0), ()),
     ):
         kinds = Kinds.of(of_features(features))
-        assert kinds == Kinds(features=told, edge_features=())
+        assert kinds == Kinds(features=expected, edge_features=())
         found = kinds.added_to(of_features(features)).kinds
         assert found is not None
-        rows = features[:, [int(name[1:]) for name in told]]
+        rows = features[:, [int(name[1:]) for name in expected]]
         assert torch.equal(found[:, None] == found, (rows[:, None] == rows).all(2))
     bonds = (torch.arange(198) % 3).float()[:, None]
-    for values, told in ((bonds, ("bond",)), (torch.randn(198, 1), ())):
+    for values, expected in ((bonds, ("bond",)), (torch.randn(198, 1), ())):
         graph = of_features(place, values)
         kinds = Kinds.of(graph)
-        assert kinds == Kinds(features=(), edge_features=told)
+        assert kinds == Kinds(features=(), edge_features=expected)
         found = kinds.added_to(graph).edge_kinds
         assert found is not None
-        assert len(found.unique()) == (3 if told else 1)
+        assert len(found.unique()) == (3 if expected else 1)
     assert kinds.added_to(of_features(place)).edge_kinds is None
 
 
@@ -281,8 +281,8 @@ def open_two() -> GraphSet:
 def test_weights_are_there_as_in_training_or_not(name: str, what: str, count: int) -> None:
     plain, inputs = listed([(0, 1), (1, 2)], 3), GraphInputs(positions="none")
     weighted = replace(plain, **{name: torch.ones(count)})
-    told = f"{what} have no weights; in training they had weights: give them weights"
-    with refused(ValueError, told):
+    message = f"{what} have no weights; in training they had weights: give them weights"
+    with refused(ValueError, message):
         inputs.prepare(plain, inputs.learn(weighted))
     with refused(ValueError, f"{what} have weights; in training they had no weights: leave the weights out"):
         inputs.prepare(weighted, inputs.learn(plain))
@@ -297,5 +297,5 @@ def test_features_that_are_called_as_what_structure_tells(tmp_path: Path) -> Non
     graph = open_graphs(write_csv(tmp_path, **tables))
     inputs = GraphInputs(num_walks=0, sizes=True)
     names = inputs.names(inputs.learn(graph))
-    told = ("degree of the graph", "size of the graph of the graph")
-    assert names == ("degree", "size", "size of the graph", *told)
+    found = ("degree of the graph", "size of the graph of the graph")
+    assert names == ("degree", "size", "size of the graph", *found)

@@ -296,14 +296,14 @@ def test_a_seed_is_one() -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    for settings, told in (
+    for settings, message in (
         ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),
         ({"code_dim": 0}, "code_dim must be at least 1; got 0"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an output"),
         ({"data": ""}, "no graph is given"),
         ({"data": str(rings(tmp_path / "rings"))}, "holds 24 graphs; expected one"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             task(tmp_path / "a", **settings)
     few = write_csv(tmp_path / "few", nodes="", edges="source,target\na,b\nb,a\n")
     with refused(ValueError, "there are 1 edges; expected at least 3, one for each split"):
@@ -413,14 +413,14 @@ def test_a_pair_of_a_node_with_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_machine_does_not_read_is_refused(tmp_path: Path) -> None:
-    for settings, told in (
+    for settings, message in (
         ({"valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=LinkMachine"),
         ({"code_dim": 8}, "code_dim=8 has no effect with model=LinkMachine"),
         ({"num_negatives": 2}, "num_negatives=2 has no effect with model=LinkMachine"),
         ({"inputs": GraphInputs(num_walks=2)}, "num_walks=2 has no effect with model=LinkMachine"),
         ({"model": NodeMachine.Config()}, "model is NodeMachine; expected a network, or LinkMachine"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             machine_task(tmp_path / "a", **settings)
     with refused(ValueError, "model is LinkMachine; expected a network, or NodeMachine"):
         NodeLearning.Config(model=LinkMachine.Config())

@@ -62,10 +62,10 @@ def test_the_whole_graph_runs_and_the_loss_is_at_the_batchs_nodes(tmp_path: Path
     model, batch = built.model().eval().requires_grad_(False), built.train_batch(torch.arange(6), NONE)
     rows = built.predict(model, [Path(built.config.data)], torch.device("cpu"))
     assert [row["node"] for row in rows] == [f"n{i}" for i in range(30)]
-    told = [(str(rows[node]["class"]), float(rows[node]["probability"])) for node in batch["nodes"].tolist()]
+    predicted = [(str(rows[node]["class"]), float(rows[node]["probability"])) for node in batch["nodes"].tolist()]
     chances = [
         p if built.target.names[label] == name else 1 - p
-        for (name, p), label in zip(told, batch["targets"].tolist(), strict=True)
+        for (name, p), label in zip(predicted, batch["targets"].tolist(), strict=True)
     ]
     assert float(built.loss(model, batch)) == pytest.approx(float(-torch.tensor(chances).log().sum()), rel=1e-4)
     parts = [built.loss(model, {name: tensor[i : i + 1] for name, tensor in batch.items()}) for i in range(6)]
@@ -221,13 +221,13 @@ def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    for settings, told in (
+    for settings, message in (
         ({"train_per_class": 0}, "train_per_class is 0; expected at least 1"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an output"),
         ({"data": ""}, "no graph is given"),
         ({"data": str(rings(tmp_path / "rings"))}, "fredholm train graphs predicts those of graphs"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             task(tmp_path / "a", **settings)
     own = str(two_groups(tmp_path / "own", split=True))
     idle: dict[str, Any] = {"train_per_class": 3, "test_fraction": 0.3, "valid_fraction": 0.3, "split_seed": 1}
@@ -427,11 +427,11 @@ def test_what_suits_classes_of_nodes_with_features(tmp_path: Path, monkeypatch: 
     assert isinstance(config, NodeLearning.Config)
     assert (config.model, schedule.epochs, notes) == (NodeMachine.Config(), 0, ())
     dropped = dataclasses.replace(given, inputs=dataclasses.replace(given.inputs, feature_dropout=0.3))
-    for asked, told in ((dataclasses.replace(given, valid_fraction=0.2), "valid_fraction=0.2"), (dropped, None)):
+    for asked, expected in ((dataclasses.replace(given, valid_fraction=0.2), "valid_fraction=0.2"), (dropped, None)):
         network, _, notes = asked.recommended("small")
         assert isinstance(network, NodeLearning.Config)
         assert isinstance(network.model, ITNet.Config)
-        assert notes == (() if told is None else (f"{told} takes a network; without it there is {MACHINE}",))
+        assert notes == (() if expected is None else (f"{expected} takes a network; without it there is {MACHINE}",))
     monkeypatch.setattr(node_learning, "MOST_OF_MACHINE", given.build().num_train - 1)
     assert given.recommended("small").config.build().learns_by_steps
     numbers = NodeLearning.Config(data=str(two_groups(tmp_path / "b", targets=True)))
@@ -440,7 +440,7 @@ def test_what_suits_classes_of_nodes_with_features(tmp_path: Path, monkeypatch: 
 
 def test_what_is_refused_of_numbers(tmp_path: Path) -> None:
     machine = NodeMachine.Config()
-    for settings, told in (
+    for settings, message in (
         ({"train_per_class": 3}, "train_per_class=3 has no effect with numbers, which have no classes"),
         ({"class_weights": "balanced"}, "class_weights='balanced' has no effect with numbers"),
         ({"objective": "accuracy"}, "objective is 'accuracy'; expected one of mean_absolute_error"),
@@ -450,10 +450,10 @@ def test_what_is_refused_of_numbers(tmp_path: Path) -> None:
             "inputs: positions='laplacian' has no effect with model=NodeMachine",
         ),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             numbers(tmp_path / "a", **settings)
     one = tmp_path / "one"
-    for header, cell, told in (
+    for header, cell, message in (
         ("target", "5", "all training values of 'target' of"),
         ("target", "", "has no labels of nodes and no targets; give some nodes one"),
     ):
@@ -461,5 +461,5 @@ def test_what_is_refused_of_numbers(tmp_path: Path) -> None:
         nodes = one / "nodes.csv"
         nodes.write_text(re.sub(r"(n\d+),[\d.]+,", rf"\1,{cell},", nodes.read_text()))
         assert header in nodes.read_text()
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             NodeLearning.Config(data=str(one), model=machine).build()

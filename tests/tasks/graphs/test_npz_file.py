@@ -103,7 +103,7 @@ def test_cora(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "message"),
     [
         (ONE | {"edges": None}, "has no array 'edge_index' or 'edges'; the arrays are features, labels"),
         (ONE | {"edges": np.zeros((2, 3), int)}, "edges is int64 (2, 3); expected integers (E, 2)"),
@@ -140,9 +140,9 @@ def test_cora(shared_data: Path) -> None:
         ),
     ],
 )
-def test_bad_arrays(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
+def test_bad_arrays(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     file = save(tmp_path / "bad.npz", **arrays)
-    with refused(ValueError, str(file), told):
+    with refused(ValueError, str(file), message):
         open_graphs(file)
 
 
@@ -163,8 +163,8 @@ def test_objects_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_says_whether_edges_have_directions(tmp_path: Path) -> None:
-    told = save(tmp_path / "a.npz", **ONE, directed=np.array(True))
-    assert open_graphs(told).is_directed
+    found = save(tmp_path / "a.npz", **ONE, directed=np.array(True))
+    assert open_graphs(found).is_directed
     assert open_graphs(save(tmp_path / "b.npz", **ONE), is_directed=True).is_directed
     for value, came in ((np.array("False"), "<U5 ()"), (np.array([False]), "bool (1,)")):
         with refused(ValueError, f"a.npz: directed is {came}; expected bool ()"):
@@ -197,7 +197,7 @@ def test_numbers_are_of_nodes_without_graph_and_of_graphs_with_it(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("targets", "told"),
+    ("targets", "message"),
     [
         (np.array([1.0, np.inf, 2.0]), "targets[1, 0] is inf; expected a finite number"),
         (np.array([[1.0, np.nan], [1, 1], [2, 2]]), "node 0: target_1 is missing, and others are there"),
@@ -206,9 +206,9 @@ def test_numbers_are_of_nodes_without_graph_and_of_graphs_with_it(tmp_path: Path
         (np.zeros((3, 0)), "targets is float64 (3, 0); expected at least one number"),
     ],
 )
-def test_numbers_of_nodes_that_are_refused(targets: np.ndarray, told: str, tmp_path: Path) -> None:
+def test_numbers_of_nodes_that_are_refused(targets: np.ndarray, message: str, tmp_path: Path) -> None:
     numbers = {name: array for name, array in ONE.items() if name not in ("labels", "classes")}
-    with refused(ValueError, "a.npz", told):
+    with refused(ValueError, "a.npz", message):
         open_graphs(save(tmp_path / "a.npz", **numbers, targets=targets))
     with refused(ValueError, "has labels and targets; a run predicts one of them"):
         open_graphs(save(tmp_path / "a.npz", **ONE, targets=targets))

@@ -105,7 +105,7 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"train_mask": torch.tensor([1, 0, 0])}, "train_mask is torch.int64 (3,); expected bool (3,), one split"),
         ({"test_mask": torch.ones(3)}, "test_mask is torch.float32 (3,); expected bool (3,)"),
@@ -117,14 +117,14 @@ def test_what_is_refused() -> None:
         ({"y": torch.tensor([0, 1, -5])}, "y has -5; expected classes from 0 on, and -1 where there is none"),
     ],
 )
-def test_masks_and_classes_of_nodes_are_checked(changed: dict[str, torch.Tensor], told: str) -> None:
+def test_masks_and_classes_of_nodes_are_checked(changed: dict[str, torch.Tensor], message: str) -> None:
     given = {"x": torch.ones(3, 1), "edge_index": ENDS, "y": torch.tensor([0, 1, 1]), **changed}
-    with refused(ValueError, f"from_pyg: {told}"):
+    with refused(ValueError, f"from_pyg: {message}"):
         from_pyg(data.Data(**given))
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "message"),
     [
         ([torch.tensor([1]), None], "graph 1 has no y, and others have; give it to all, or to none"),
         ([torch.tensor([0, 1, 1]), torch.tensor([0, 1])], "y of graph 1 has 2 entries; expected 3, as many in all"),
@@ -132,8 +132,8 @@ def test_masks_and_classes_of_nodes_are_checked(changed: dict[str, torch.Tensor]
         ([torch.tensor([1]), torch.tensor([-1])], "y of graph 1 is -1; expected a class from 0 on"),
     ],
 )
-def test_answers_of_several_graphs_are_checked(answers: list[torch.Tensor | None], told: str) -> None:
-    with refused(ValueError, f"from_pyg: {told}"):
+def test_answers_of_several_graphs_are_checked(answers: list[torch.Tensor | None], message: str) -> None:
+    with refused(ValueError, f"from_pyg: {message}"):
         from_pyg([data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=y) for y in answers])
 
 

@@ -57,7 +57,7 @@ def test_labels_that_a_model_knows_keep_their_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"A": "1, 2\n2, 9\n", "edge_labels": ""}, "TOY_A.txt, line 2: there is no node 9; expected 1 to 5"),
         ({"A": "1, 2\n3, 4\n", "edge_labels": ""}, "TOY_A.txt, line 2: nodes 3 and 4 are of two graphs"),
@@ -85,9 +85,9 @@ def test_labels_that_a_model_knows_keep_their_columns(tmp_path: Path) -> None:
         ({"graph_indicator": "1\n1\n1\n3\n3\n", "graph_labels": "1\n1\n1\n"}, "graph '2' has no nodes"),
     ],
 )
-def test_bad_folders(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+def test_bad_folders(tmp_path: Path, changed: dict[str, str], message: str) -> None:
     write_tu(tmp_path, **changed)
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         open_graphs(tmp_path)
 
 

@@ -162,10 +162,10 @@ def test_a_modality_that_is_left_out_changes_nothing(tmp_path: Path, modalities:
     task = config(write_npz(tmp_path / "a.npz"), modalities=modalities, **more).build()
     model, batch = task.model().eval(), task.held_out_batch("valid", torch.arange(4))
     images, tokens = batch["images"], batch["tokens"]
-    told = model(ImageTextBatch(images, tokens))
+    predicted = model(ImageTextBatch(images, tokens))
     other_images, other_tokens = model(ImageTextBatch(-images, tokens)), model(ImageTextBatch(images, tokens.flip(0)))
-    assert torch.equal(told, other_images) == (modalities == "text")
-    assert torch.equal(told, other_tokens) == (modalities == "image")
+    assert torch.equal(predicted, other_images) == (modalities == "text")
+    assert torch.equal(predicted, other_tokens) == (modalities == "image")
 
 
 def test_predictions_are_the_models_line_by_line(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_encoders_start_from_other_runs(
     task = config(data, tokens=tokens, image_run=str(images), text_run=str(texts), **settings)
     still = dataclasses.replace(BRIEF, learning_rate=1e-12, final_learning_rate=1e-12, weight_decay=0.0)
     train(Run.Config(task=task, training=still), tmp_path / "run")
-    told = capsys.readouterr().out
-    assert f"from {images}: " in told
-    assert f"from {texts}: " in told
+    printed = capsys.readouterr().out
+    assert f"from {images}: " in printed
+    assert f"from {texts}: " in printed
     here = model_tensors(Run(tmp_path / "run").model())
     apart = "model." if "images_apart" in settings else ""
     stack = "image_blocks" if "model" in settings else "blocks"
@@ -245,8 +245,8 @@ def test_encoders_start_from_other_runs(
 def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
     texts, images, data = masked_run(tmp_path), image_run(tmp_path, 2), write_npz(tmp_path / "a.npz")
 
-    def refuses(*told: str, **settings: Any) -> None:
-        with refused(ValueError, *told):
+    def refuses(*message: str, **settings: Any) -> None:
+        with refused(ValueError, *message):
             train(Run.Config(task=config(data, **settings), training=BRIEF), tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
@@ -271,7 +271,7 @@ def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"modalities": "sound"}, "modalities is 'sound'; expected one of both, image, text"),
         ({"measure": "even"}, "measure is 'even'; expected one of uniform, balanced"),
@@ -298,8 +298,8 @@ def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
         ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1)"),
     ],
 )
-def test_settings_that_do_nothing_are_refused(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_settings_that_do_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         config(Path("a.npz"), **settings)
 
 

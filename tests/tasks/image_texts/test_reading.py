@@ -64,7 +64,7 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, size: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "message"),
     [
         ({"a": {"images": ..., "text": ...}, "b": {"images": ...}}, "b.npz: has the arrays images; expected 'images'"),
         ({"a": {"images": ...}}, "has no array 'text'; the arrays are images"),
@@ -72,12 +72,12 @@ def test_files_of_arrays_are_one_set(tmp_path: Path, size: str, monkeypatch: pyt
         ({name: {"images": ..., "text": ..., "split": ...} for name in ("train", "test")}, "has an array 'split'"),
     ],
 )
-def test_files_of_arrays_that_do_not_fit(tmp_path: Path, files: dict[str, dict[str, Any]], told: str) -> None:
+def test_files_of_arrays_that_do_not_fit(tmp_path: Path, files: dict[str, dict[str, Any]], message: str) -> None:
     arrays = dict(np.load(write_npz(tmp_path / "whole.npz", count=4)))
     (tmp_path / "whole.npz").unlink()
     for name, chosen in files.items():
         np.savez(tmp_path / f"{name}.npz", **{key: arrays[key] for key in chosen})
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         open_image_texts(tmp_path)
 
 
@@ -287,11 +287,11 @@ def test_lines_say_how_they_are_divided(tmp_path: Path) -> None:
         bare = write_jsonl(tmp_path / "bare.jsonl", [rows[0], rows[1] | {word: values[1]}, *rows[2:]])
         with refused(ValueError, f"bare.jsonl, line 1: has no {word!r}, but ", "bare.jsonl, line 2 has one"):
             open_image_texts(bare)
-    for more, told in (
+    for more, message in (
         ({"time": "soon"}, "line 1: time"),
         ({"group": ["p"]}, "line 1: 'group' is ['p']; expected a text"),
     ):
-        with refused(ValueError, "a.jsonl, ", told):
+        with refused(ValueError, "a.jsonl, ", message):
             open_image_texts(write_jsonl(tmp_path / "a.jsonl", [row | more for row in rows]))
     timed = write_jsonl(tmp_path / "timed.jsonl", [row | {"time": "soon"} for row in rows])
     assert len(read_image_texts(timed, num_images=2, channels=3, image_size=(8, 8))) == 4  # which divides nothing

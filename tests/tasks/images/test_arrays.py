@@ -46,7 +46,7 @@ def test_a_part_is_chosen_and_the_test_part_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "message"),
     [
         ({"z": drawn(1, 4, 4)}, "has no array 'x' or 'x_test'; the arrays are z"),
         ({"x": drawn(1, 4, 4) / 255}, "x is float64 (1, 4, 4); expected uint8 (n, H, W)"),
@@ -56,9 +56,9 @@ def test_a_part_is_chosen_and_the_test_part_told(tmp_path: Path) -> None:
         ({"x": np.array([None])}, "pass one without objects"),
     ],
 )
-def test_what_is_no_array_of_images_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], told: str) -> None:
+def test_what_is_no_array_of_images_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)  # pyright: ignore[reportArgumentType]
-    with refused(ValueError, f"{tmp_path / 'a.npz'}: ", told):
+    with refused(ValueError, f"{tmp_path / 'a.npz'}: ", message):
         read_image_arrays(tmp_path / "a.npz", 1, (4, 4))
 
 
@@ -66,8 +66,8 @@ def test_a_file_that_is_no_array_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY")
     np.savez(tmp_path / "b.npz", x=drawn(1, 4, 4))
     (tmp_path / "b.npz").rename(tmp_path / "b.npy")
-    for name, told in (("a.npy", "cannot be read as an .npy file"), ("b.npy", "is an .npz file by its content")):
-        with refused(ValueError, f"{tmp_path / name}: ", told):
+    for name, message in (("a.npy", "cannot be read as an .npy file"), ("b.npy", "is an .npz file by its content")):
+        with refused(ValueError, f"{tmp_path / name}: ", message):
             read_image_arrays(tmp_path / name, 1, (4, 4))
 
 

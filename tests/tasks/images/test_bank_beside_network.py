@@ -178,7 +178,7 @@ def test_training_and_the_loss_are_of_the_network_alone(tmp_path: Path) -> None:
     assert learnt == {"network"}
 
 
-def test_what_is_scored_is_what_is_told(tmp_path: Path) -> None:
+def test_what_is_scored_is_what_is_predicted(tmp_path: Path) -> None:
     task = task_of(written(tmp_path, KINDS["number"]))
     model = fitted(task)
     batch = task.held_out_batch("valid", torch.arange(7))
@@ -233,16 +233,16 @@ def test_a_run_tells_what_its_bank_tells(tmp_path: Path) -> None:
     model = Run(tmp_path / "run").model()
     assert isinstance(model, BlendedImages)
     assert float(model.share) < 1
-    told = list[list[float]]()
+    found = list[list[float]]()
     for dtype in (torch.float32, torch.bfloat16):
         read = from_pretrained(tmp_path / "run", dtype=dtype)
         assert isinstance(read, TaskModel)
         assert isinstance(read.network, BlendedImages)
         assert not any(each.requires_grad for each in read.network.fitted.parameters())
         assert all(each.requires_grad for each in read.network.network.parameters())
-        told.append([row.probabilities["dark"] for row in read.predict([config.data])])
-    np.testing.assert_allclose(told[0], told[1], atol=0.05)
-    assert np.ptp(told[0]) > 0.5
+        found.append([row.probabilities["dark"] for row in read.predict([config.data])])
+    np.testing.assert_allclose(found[0], found[1], atol=0.05)
+    assert np.ptp(found[0]) > 0.5
 
 
 def test_runs_start_from_networks_beside_banks_and_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def test_large_images_are_scaled_and_others_keep_their_size(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("channels", [(), (3,)])
-def test_classes_labels_and_numbers_are_told(tmp_path: Path, channels: tuple[int, ...]) -> None:
+def test_classes_labels_and_numbers_are_predicted(tmp_path: Path, channels: tuple[int, ...]) -> None:
     draw = np.random.default_rng(1)
     bright = draw.random(60)
     for answers in (
@@ -127,10 +127,10 @@ def test_groups_are_left_out_together(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_what_has_no_effect_on_a_bank_is_refused(tmp_path: Path) -> None:
     config = ImageLearning.Config(data=written(tmp_path, np.arange(20) % 2), model=FEW)
-    told = "model=ImageBank, which is fitted in closed form"
-    with refused(ValueError, f"augmentation has no effect with {told}"):
+    message = "model=ImageBank, which is fitted in closed form"
+    with refused(ValueError, f"augmentation has no effect with {message}"):
         dataclasses.replace(config, augmentation=Augmentation.Config(shift=0.1))
-    with refused(ValueError, f"valid_fraction=0.3 has no effect with {told}"):
+    with refused(ValueError, f"valid_fraction=0.3 has no effect with {message}"):
         dataclasses.replace(config, valid_fraction=0.3)
     dataclasses.replace(config, valid_fraction=0.0)
     with refused(ValueError, "stem_depth=1 has no effect with model=ImageBank"):

@@ -304,7 +304,7 @@ def test_groups_stay_together_and_the_newest_are_tested(tmp_path: Path) -> None:
     assert sorted(newest.tolist()) == list(range(32, 40))
 
 
-def test_a_class_that_is_not_tested_is_told(tmp_path: Path) -> None:
+def test_a_class_that_is_not_tested_is_reported(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "set", {"a": 9, "b": 1}, np.random.default_rng(0))
     with pytest.warns(UserWarning, match="set: no image of 'b' is in the test set; add images of it"):
         found = ImageLearning.Config(data=str(folder), valid_fraction=0.0).build().splits
@@ -398,7 +398,7 @@ def test_models_that_read_pixels(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"model": dataclasses.replace(PIXELS, image_size=(4, 8))}, "image_size=4 8, and the images have 8 8"),
         ({"model": dataclasses.replace(PIXELS, channels=3)}, "channels=3, and the images have 1"),
@@ -411,8 +411,8 @@ def test_models_that_read_pixels(model: Any) -> None:
         ({"model": PIXELS, "mean": (0.5,), "deviation": (0.0,)}, "deviations above 0"),
     ],
 )
-def test_images_that_such_a_model_does_not_read(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_images_that_such_a_model_does_not_read(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         ImageLearning.Config(data="digits", **settings).build().model()
 
 

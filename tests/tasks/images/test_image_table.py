@@ -127,7 +127,7 @@ def test_predictions_read_them_without_labels(tmp_path: Path, kind: str) -> None
         read_image_table(tmp_path / f"a{kind}", 3, (5, 5))
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     pixels, label = cells(ENCODED[:2]), ["x", "y"]
     cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"text": label, "label": label}, ["has no column of images", "the columns are text, label"]),
@@ -139,9 +139,9 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         ({"image": [pixels[0], None], "label": label}, ["row 2: there is no image; leave the row out"]),
         ({"image": cells([ENCODED[0], b"text"]), "label": label}, ["row 2: not a PNG, JPEG, BMP, WebP or TIFF image"]),
     ]
-    for given, told in cases:
+    for given, message in cases:
         (tmp_path / "a.arrow").write_bytes(columns(".arrow", None, **given))
-        with refused(ValueError, "a.arrow", *told):
+        with refused(ValueError, "a.arrow", *message):
             image_table(tmp_path / "a.arrow")
     nothing = pyarrow.array([], pyarrow.binary())
     (tmp_path / "none.arrow").write_bytes(columns(".arrow", None, image=nothing, label=pyarrow.array([], "string")))
@@ -154,7 +154,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         ({"image": pixels}, "has no column 'label'; give all files the same"),
         ({"image": label, "label": label}, "column 'image' is of string; expected images"),
     ]
-    for given, told in others:
+    for given, message in others:
         (tmp_path / "two" / "test.parquet").write_bytes(columns(".parquet", None, **given))
-        with refused(ValueError, "test.parquet", told):
+        with refused(ValueError, "test.parquet", message):
             open_images(tmp_path / "two")

@@ -82,14 +82,14 @@ def test_splits_groups_and_times(tmp_path: Path) -> None:
     assert float(times[0] - times[1]) == 31 * 86400
 
 
-def test_images_that_the_table_does_not_name_are_told(tmp_path: Path) -> None:
+def test_images_that_the_table_does_not_name_are_reported(tmp_path: Path) -> None:
     folder = write(tmp_path, "file,label", "deep/0.png,a", "deep/1.png,b")
     with pytest.warns(UserWarning, match="left out 2 images that labels.csv does not name"):
         assert len(open_images(folder).train) == 2
 
 
 @pytest.mark.parametrize(
-    ("rows", "kind", "told"),
+    ("rows", "kind", "message"),
     [
         (["name,label", "deep/0.png,a"], None, "line 1: no column 'file'; the columns are name, label"),
         (["file,split", "deep/0.png,test"], None, "line 1: no column 'label', and no columns of numbers or labels"),
@@ -128,8 +128,8 @@ def test_images_that_the_table_does_not_name_are_told(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_tables_are_told_by_line(tmp_path: Path, rows: list[str], kind: Kind | None, told: str) -> None:
-    with refused(ValueError, "labels.csv", told):
+def test_wrong_tables_are_told_by_line(tmp_path: Path, rows: list[str], kind: Kind | None, message: str) -> None:
+    with refused(ValueError, "labels.csv", message):
         open_images(write(tmp_path, *rows), kind=kind)
 
 

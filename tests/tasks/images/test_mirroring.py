@@ -24,9 +24,9 @@ def stripes(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return pictures.astype(np.uint8), place, ground
 
 
-def share_mirrored(folder: Path, pictures: np.ndarray, told: np.ndarray, **augmentation: float) -> float:
+def share_mirrored(folder: Path, pictures: np.ndarray, expected: np.ndarray, **augmentation: float) -> float:
     """Of the images that training mirrors by default."""
-    np.savez(folder / "a.npz", x=pictures, y=told)
+    np.savez(folder / "a.npz", x=pictures, y=expected)
     changed = Augmentation.Config(**augmentation)  # pyright: ignore[reportArgumentType]
     task = ImageLearning.Config(data=str(folder / "a.npz"), augmentation=changed, stem_depth=1)
     config = task.recommended("small").config

@@ -60,7 +60,7 @@ def test_classes_may_have_names_and_images_another_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"x_test": None}, "has no array 'x_test'; the arrays are x_train, y_train, y_test"),
         ({"x_train": np.zeros((7, 4, 5))}, r"x_train is float64 \(7, 4, 5\); expected uint8"),
@@ -79,9 +79,9 @@ def test_classes_may_have_names_and_images_another_size(tmp_path: Path) -> None:
         ({"x_test": np.zeros((3, 4, 6), np.uint8)}, "image size differ"),
     ],
 )
-def test_what_does_not_fit_names_file_and_array(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_names_file_and_array(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     held = {name: array for name, array in (arrays(4, 5) | change).items() if array is not None}
-    with pytest.raises(ValueError, match=rf"set\.npz: {told}"):
+    with pytest.raises(ValueError, match=rf"set\.npz: {message}"):
         npz_images(write(tmp_path, **held))
 
 
@@ -175,8 +175,8 @@ def test_parts_have_validation_and_groups_of_their_own(tmp_path: Path) -> None:
 def medmnist(*shape: int) -> dict[str, Any]:
     """The arrays of `arrays` by the names of MedMNIST's files, with validation."""
     held = arrays(*shape)
-    told = {"x": "images", "y": "labels"}
-    named = {f"{word}_{told[kind]}": held[f"{kind}_{word}"] for kind in told for word in ("train", "test")}
+    found = {"x": "images", "y": "labels"}
+    named = {f"{word}_{found[kind]}": held[f"{kind}_{word}"] for kind in found for word in ("train", "test")}
     return named | {"val_images": held["x_test"][:2], "val_labels": held["y_test"][:2]}
 
 
@@ -194,7 +194,7 @@ def test_files_of_medmnist_are_read_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"train_labels": None}, "has no array 'train_labels'; the arrays are train_images, test_images"),
         ({"train_images": None}, "has no array 'train_images'"),
@@ -203,14 +203,14 @@ def test_files_of_medmnist_are_read_as_they_are(tmp_path: Path) -> None:
         ({"x_train": np.zeros((7, 4, 5), np.uint8)}, "which nothing reads; here "),
     ],
 )
-def test_what_does_not_fit_in_files_of_medmnist(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_in_files_of_medmnist(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     held = {name: array for name, array in (medmnist(4, 5) | change).items() if array is not None}
-    with refused(ValueError, "set.npz: ", told):
+    with refused(ValueError, "set.npz: ", message):
         npz_images(write(tmp_path, **held))
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"y": np.zeros(5, int)}, "y is int64 (5,); expected (6, ...), one an image"),
         ({}, "has no array 'y'"),
@@ -230,13 +230,13 @@ def test_what_does_not_fit_in_files_of_medmnist(tmp_path: Path, change: dict[str
         ({"y": np.array(list("abcabc")), "classes": ["a", "b"]}, "y[2]: class 'c' is none of a, b"),
     ],
 )
-def test_what_does_not_fit_one_array(tmp_path: Path, more: dict[str, Any], told: str) -> None:
-    with refused(ValueError, f"set.npz: {told}"):
+def test_what_does_not_fit_one_array(tmp_path: Path, more: dict[str, Any], message: str) -> None:
+    with refused(ValueError, f"set.npz: {message}"):
         npz_images(write(tmp_path, **whole(**more)))
 
 
 @pytest.mark.parametrize(
-    ("y", "kind", "told"),
+    ("y", "kind", "message"),
     [
         (np.arange(6), "labels", "y is int64 (6,) with values beside 0 and 1; expected labels (n, L)"),
         (np.array(list("abcabc")), "number", "y is <U1 (6,); expected numbers (n,) or (n, T)"),
@@ -244,8 +244,8 @@ def test_what_does_not_fit_one_array(tmp_path: Path, more: dict[str, Any], told:
         (np.eye(6) > 0, "class", "y is bool (6, 6); expected integers (6,)"),
     ],
 )
-def test_kinds_that_do_not_fit(tmp_path: Path, y: np.ndarray, kind: Kind, told: str) -> None:
-    with refused(ValueError, told):
+def test_kinds_that_do_not_fit(tmp_path: Path, y: np.ndarray, kind: Kind, message: str) -> None:
+    with refused(ValueError, message):
         npz_images(write(tmp_path, **whole(y=y)), kind=kind)
 
 
@@ -301,7 +301,7 @@ def test_a_task_learns_from_mapped_images_as_from_those_in_memory(
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_files_of_a_folder_that_do_not_fit_are_told(tmp_path: Path) -> None:
+def test_files_of_a_folder_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     folder = shards(tmp_path / "set", has_splits=True)
     x = np.zeros((2, 4, 5, 3), np.uint8)
     cases: list[tuple[dict[str, Any], str]] = [
@@ -310,9 +310,9 @@ def test_files_of_a_folder_that_do_not_fit_are_told(tmp_path: Path) -> None:
         ({"x": x, "y": np.zeros(2, int), "classes": ["a", "c"]}, "answer names differ"),
         ({"x": x}, "set, test: has no array 'y'"),
     ]
-    for arrays, told in cases:
+    for arrays, message in cases:
         np.savez(folder / "test-0.npz", **arrays)
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             open_images(folder)
 
 

@@ -347,7 +347,7 @@ def test_a_table_says_how_images_are_divided(tmp_path: Path) -> None:
         assert marks.times is None or marks.times.tolist() == [3, 2, 1, 4]
         assert [marks.given is None, marks.groups is None, marks.times is None].count(False) == 1
     row = "images/0.png,p\nimages/1.png,p\nimages/2.png,p\nimages/3.png,p\n"
-    for table, told in (
+    for table, message in (
         ("file,group\n" + row.replace("images/2.png,p\n", ""), "images.csv: has no row of images/2.png"),
         ("file,group\n" + row + "images/9.png,p\n", "images.csv: names 'images/9.png', which is none of the images"),
         ("file,group\n" + row + "images/3.png,p\n", "images.csv: names an image twice"),
@@ -357,7 +357,7 @@ def test_a_table_says_how_images_are_divided(tmp_path: Path) -> None:
         ("file,group,Group\n" + row.replace(",p", ",p,1"), "line 1: columns 'group' and 'Group' are one; keep one"),
     ):
         (root / "images.csv").write_text(table)
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             open_masks(root)
     images, masks = squares(4)
     write_pairs(tmp_path / "c", images, np.where(np.arange(4)[:, None, None] == 3, 255, masks).astype(np.uint8))

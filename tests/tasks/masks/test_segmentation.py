@@ -203,15 +203,15 @@ def test_a_class_that_is_nowhere_is_not_in_the_mean(tmp_path: Path) -> None:
 def test_with_a_stride_a_square_has_the_answer_of_its_centre(tmp_path: Path, stride: int) -> None:
     task = config(tmp_path, stride=stride).build()
     model, images = noisy_model(task), task.held_out_batch("valid", torch.arange(1))["images"]
-    told = torch.cat([logits[0] for _, logits in task.logits(model, images, (8, 12))])
-    assert told.shape == (8, 12, 3)
+    found = torch.cat([logits[0] for _, logits in task.logits(model, images, (8, 12))])
+    assert found.shape == (8, 12, 3)
     for row in range(8):
         for column in range(12):
             low = [n // stride * stride for n in (row, column)]
             high = [min(n + stride, end) for n, end in zip(low, (8, 12), strict=True)]
             centre = [(a + b) / 2 / end for a, b, end in zip(low, high, (8, 12), strict=True)]
             expected = model(images, at=Points(torch.tensor([centre])))[0, 0]
-            torch.testing.assert_close(told[row, column], expected, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found[row, column], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_signal_is_computed_once_for_all_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,8 +373,8 @@ def test_a_picture_shows_what_is_known_where_it_lies_beside(tmp_path: Path) -> N
     write_image(tmp_path / "known" / "masks" / "1.png", np.zeros((8, 8), np.uint8))
     write_image(tmp_path / "known" / "masks" / "0.png", np.full((8, 12), 3, np.uint8))
     task, outputs = config(tmp_path).build(facts), Outputs(picture=tmp_path / "more.png")
-    for number, told in ((1, "is 8 x 8; its image is 8 x 12"), (0, "has the class number 3; there are 3 classes")):
-        with refused(ValueError, f"known/masks/{number}.png: {told}"):
+    for number, message in ((1, "is 8 x 8; its image is 8 x 12"), (0, "has the class number 3; there are 3 classes")):
+        with refused(ValueError, f"known/masks/{number}.png: {message}"):
             task.predict(noisy_model(task), [tmp_path / "known" / "images" / f"{number}.png"], CPU, outputs=outputs)
     assert not (tmp_path / "more.png").exists()
 
@@ -468,8 +468,8 @@ def test_training_pixels_are_of_two_classes_at_least(tmp_path: Path) -> None:
     masks = np.minimum(masks, 1)
     settings: dict[str, Any] = {"images": images, "split": np.array(SPLIT)}
     np.savez(tmp_path / "a.npz", masks=masks * 255, classes=["ground", "square"], **settings)
-    told = "a.npz: labelled training pixels are of the class 'ground' alone; expected at least 2 classes; 255 is a"
-    with refused(ValueError, told, "in masks of 0 and 255 write 1 for 255"):
+    message = "a.npz: labelled training pixels are of the class 'ground' alone; expected at least 2 classes; 255 is a"
+    with refused(ValueError, message, "in masks of 0 and 255 write 1 for 255"):
         config(tmp_path, data=str(tmp_path / "a.npz")).build()
     np.savez(tmp_path / "b.npz", masks=masks * 0, classes=["ground", "square"], **settings)
     with refused(ValueError, "b.npz: labelled training pixels are of the class 'ground' alone; expected at least 2"):

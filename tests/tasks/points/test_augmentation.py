@@ -113,7 +113,7 @@ def test_points_are_dropped_but_never_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"scale": (2.0, 1.0)}, "scale is (2.0, 1.0); expected two factors above 0, the smaller one first"),
         ({"scale": (0.0, 1.0)}, "scale is (0.0, 1.0)"),
@@ -126,6 +126,6 @@ def test_points_are_dropped_but_never_all() -> None:
         ({"jitter_limit": 0.1}, "jitter_limit=0.1 has no effect with jitter=0"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         CloudAugmentation.Config(**settings)

@@ -116,7 +116,7 @@ def test_written_points_are_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("a.off", "OFF\n0 0 0\n", "a.off: has no points; expected at least one"),
         ("a.obj", "# nothing\n", "a.obj: has no points; expected at least one"),
@@ -148,10 +148,10 @@ def test_written_points_are_read_again(tmp_path: Path) -> None:
         ("a.vtk", "", "a.vtk: is of no known kind; expected .ply, .off, .obj, .stl, .xyz, .csv, .parquet, .npz"),
     ],
 )
-def test_broken_files(tmp_path: Path, name: str, text: str, told: str) -> None:
+def test_broken_files(tmp_path: Path, name: str, text: str, message: str) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with refused(ValueError, str(path), told):
+    with refused(ValueError, str(path), message):
         read_cloud(path)
 
 

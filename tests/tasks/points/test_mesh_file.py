@@ -142,7 +142,7 @@ def test_other_elements_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.off", off("3 0 1 2\n3 0 2\n"), ", line 8: face 2 promises 3 vertices; 2 follow"),
         ("a.off", off("4 0 1 2 3\n3 0 2\n"), ", line 8: face 2 promises 3 vertices; 2 follow"),
@@ -222,11 +222,11 @@ def test_other_elements_are_passed_over(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_whole_is_refused_where_it_breaks(
-    tmp_path: Path, name: str, content: str | bytes, told: str
+    tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with refused(ValueError, f"{path}", told):
+    with refused(ValueError, f"{path}", message):
         read_mesh(path)
 
 

@@ -34,8 +34,8 @@ def clouds(count: int = 30) -> tuple[np.ndarray, np.ndarray]:
 
 def write(folder: Path, **changed: Any) -> Path:
     """All in one file; None leaves an array out."""
-    x, told = clouds()
-    arrays = {"x": x, "targets": told, "target_names": ["size", "place"]} | changed
+    x, found = clouds()
+    arrays = {"x": x, "targets": found, "target_names": ["size", "place"]} | changed
     np.savez(folder / "clouds.npz", **{name: each for name, each in arrays.items() if each is not None})
     return folder / "clouds.npz"
 
@@ -75,15 +75,15 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, changed: dict[str, A
 
 
 def test_numbers_of_all_splits_or_none(tmp_path: Path) -> None:
-    x, told = clouds()
-    arrays: dict[str, Any] = {"x_train": x[:20], "targets_train": told[:20], "x_test": x[20:]}
+    x, got = clouds()
+    arrays: dict[str, Any] = {"x_train": x[:20], "targets_train": got[:20], "x_test": x[20:]}
     np.savez(tmp_path / "split.npz", **arrays)
     with refused(ValueError, "split.npz", "some of targets_train, targets_test"):
         open_points(tmp_path / "split.npz")
-    np.savez(tmp_path / "split.npz", **arrays, targets_test=told[20:, :1])
+    np.savez(tmp_path / "split.npz", **arrays, targets_test=got[20:, :1])
     with refused(ValueError, "split.npz", "2 and 1 columns in different splits"):
         open_points(tmp_path / "split.npz")
-    np.savez(tmp_path / "split.npz", **arrays, targets_test=told[20:])
+    np.savez(tmp_path / "split.npz", **arrays, targets_test=got[20:])
     found = open_points(tmp_path / "split.npz")
     assert found.marks.given is not None
     assert found.marks.given.tolist() == [0] * 20 + [2] * 10
@@ -145,11 +145,11 @@ def test_clouds_with_numbers_keep_their_size_and_how_they_lie(tmp_path: Path) ->
     assert machine.sizes
     assert machine.model.turns == "none"
     recommended: Any = asked.recommended("small", epochs=5)[0]
-    told = (
+    found = (
         "epochs=5 takes a network; without it there is a cloud machine, fitted in closed form and better on up to 500 "
         "clouds"
     )
-    assert (asked.recommended("small").notes, asked.recommended("small", epochs=5).notes) == ((), (told,))
+    assert (asked.recommended("small").notes, asked.recommended("small", epochs=5).notes) == ((), (found,))
     assert recommended.sizes
     assert recommended.augmentation == CloudAugmentation.Config(jitter=0.01)
     assert (recommended.align, recommended.label_smoothing) == (False, 0.0)
@@ -160,13 +160,13 @@ def test_the_size_of_a_cloud_is_a_feature_of_its_points(tmp_path: Path) -> None:
     task = config(tmp_path, sizes=True).build()
     clouds_of_train = task.splits.train
     radii = [(pos - pos.mean(0)).norm(dim=1).max().log() for pos in clouds_of_train.pos.split(10)]
-    told = torch.stack(radii)
+    got = torch.stack(radii)
     mean, deviation = task.facts.size
-    assert (mean, deviation) == pytest.approx((float(told.mean()), float(told.std(correction=0))))
+    assert (mean, deviation) == pytest.approx((float(got.mean()), float(got.std(correction=0))))
     batch = task.train_batch(torch.arange(4), torch.Generator())
     seen = task._rows.features(batch)
     assert seen is not None
-    expected = ((told[:4] - mean) / deviation).float()
+    expected = ((got[:4] - mean) / deviation).float()
     torch.testing.assert_close(seen, expected[:, None, None].expand(4, 10, 1))
     mask = torch.arange(10) < torch.tensor([10, 1, 5, 10])[:, None]
     part = batch | {"mask": mask}
@@ -193,7 +193,7 @@ def test_a_run_tells_numbers_and_quantiles(tmp_path: Path) -> None:
         assert all(math.isfinite(float(dict(row)[name])) for name in expected[2:])
 
 
-def test_votes_are_means_of_what_is_told(tmp_path: Path) -> None:
+def test_votes_are_means_of_what_is_predicted(tmp_path: Path) -> None:
     task = config(tmp_path, votes=3, num_points=6, augmentation=CloudAugmentation.Config(rotation="all")).build()
     torch.manual_seed(0)
     model = task.model().eval()
@@ -202,8 +202,8 @@ def test_votes_are_means_of_what_is_told(tmp_path: Path) -> None:
         each = task._outputs(model, batch).view(3, 2, 2)
     outputs = each.mean(0)
     assert float((each - outputs).abs().max()) > 1e-3
-    told, known = task.outputs_and_targets(model, "valid", torch.arange(2))
-    torch.testing.assert_close(told, outputs)
+    predicted, known = task.outputs_and_targets(model, "valid", torch.arange(2))
+    torch.testing.assert_close(predicted, outputs)
     assert task.splits.valid is not None
     assert task.splits.valid.targets is not None
     torch.testing.assert_close(known, task.target.targets(task.splits.valid.targets[:2]))
@@ -215,10 +215,10 @@ def test_a_form_says_what_predictions_say(tmp_path: Path) -> None:
     form = task.tensor_form(model)
     x = torch.from_numpy(clouds()[0][:2])
     np.savez(tmp_path / "asked.npz", x=x.numpy())
-    told = form.call(model, x, torch.ones(2, 10, dtype=torch.bool))
+    found = form.call(model, x, torch.ones(2, 10, dtype=torch.bool))
     rows = [dict(row) for row in task.predict(model, [tmp_path / "asked.npz"], CPU)]
     expected = torch.tensor([[row["size"], row["place"]] for row in rows])
-    torch.testing.assert_close(told.float(), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
     assert form.names == {"numbers": ("size", "place")}
 
 

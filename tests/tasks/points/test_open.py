@@ -151,16 +151,16 @@ def test_training_clouds_name_the_classes(tmp_path: Path) -> None:
     labels = {"labels_train": [["b", "b"], ["c", "b"]], "labels_test": [["c", "c"], ["b", "c"]]}
     found = open_points(npz(tmp_path / "a.npz", x_train=x[:2], x_test=x[2:], **words, **labels))
     assert (found.classes, found.point_classes) == (("ball", "rod"), ("b", "c"))
-    for name, change, told in (
+    for name, change, message in (
         ("y_test", ["ball", "arm"], "x_test[1]: class 'arm' is none of ball, rod"),
         ("labels_test", [["b", "a"], ["b", "c"]], "x_test[0]: point 1: class 'a' is none of b, c"),
     ):
-        with refused(ValueError, "a.npz", told):
+        with refused(ValueError, "a.npz", message):
             open_points(npz(tmp_path / "a.npz", x_train=x[:2], x_test=x[2:], **words | labels | {name: change}))
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         (("x_train", "y_train", "x_val", "y_val", "x_valid"), "has arrays of valid and of val, which are one split"),
         (("x_train", "y_train", "x_test"), "has some of y_train, y_test, but not all; give every split its classes"),
@@ -168,10 +168,10 @@ def test_training_clouds_name_the_classes(tmp_path: Path) -> None:
         (("x_train", "x_test"), "neither clouds nor their points have labels"),
     ],
 )
-def test_splits_of_arrays_that_do_not_fit(tmp_path: Path, names: tuple[str, ...], told: str) -> None:
+def test_splits_of_arrays_that_do_not_fit(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
     given = arrays(4)
     path = npz(tmp_path / "a.npz", **{name: given[name[0]] for name in names})
-    with refused(ValueError, str(path), told):
+    with refused(ValueError, str(path), message):
         open_points(path)
 
 
@@ -183,8 +183,8 @@ def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
     assert open_points(many, channels=("nx", "ny", "nz")).channels == ("nx", "ny", "nz")
     for i, name in enumerate("aabb"):
         (tmp_path / "folder" / name).mkdir(parents=True, exist_ok=True)
-        told = {"y": np.array(["a"]), "split": np.array(["test"])} if i == 0 else {}  # the folder tells the class
-        npz(tmp_path / "folder" / name / f"{i}.npz", points=np.full((3, 4), float(i)), **told)
+        got = {"y": np.array(["a"]), "split": np.array(["test"])} if i == 0 else {}  # the folder tells the class
+        npz(tmp_path / "folder" / name / f"{i}.npz", points=np.full((3, 4), float(i)), **got)
     found = open_points(tmp_path / "folder", channels=("heat",))
     assert (found.channels, found.classes) == (("heat",), ("a", "b"))
     assert torch.equal(found.features[:, 0].double(), found.pos[:, 0])
@@ -194,7 +194,7 @@ def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"x": np.ones((2, 3, 2))}, "x is float64 (2, 3, 2); expected numbers (n, N, 3 + features)"),
         ({"x": np.array([["a"] * 3])}, "x is <U1 (1, 3); expected numbers"),
@@ -217,9 +217,9 @@ def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_arrays_that_do_not_fit(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+def test_arrays_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = npz(tmp_path / "a.npz", **arrays() | change)
-    with refused(ValueError, str(path), told):
+    with refused(ValueError, str(path), message):
         open_points(path)
 
 

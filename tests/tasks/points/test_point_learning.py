@@ -85,9 +85,9 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     assert (task.classifies_points, facts.target.names, facts.channels) == (False, ("ball", "rod"), ("heat",))
     assert facts.mean == pytest.approx([float(heat.mean())])
     assert facts.deviation == pytest.approx([float(heat.std(correction=0))])
-    told = config(tmp_path, points=True).build()
-    assert (told.classifies_points, told.facts.target.names) == (True, ("left", "right"))
-    assert told.objective.metric == "mean_iou"
+    found = config(tmp_path, points=True).build()
+    assert (found.classifies_points, found.facts.target.names) == (True, ("left", "right"))
+    assert found.objective.metric == "mean_iou"
     assert config(tmp_path, points=True, target="cloud").build().facts.target.names == ("ball", "rod")
 
 
@@ -334,8 +334,8 @@ def test_votes_are_the_mean_of_the_cloud_and_its_changed_copies(tmp_path: Path, 
     assert torch.equal(alone, batch["pos"][1::3, : alone.shape[1]])
     model, metrics = Fixed(of_points=points), task.metrics()
     task.score(model, batch, metrics)
-    told = model(PointBatch(batch["pos"], mask=batch["mask"])).softmax(-1)
-    mean = (told[:3] + told[3:6] + told[6:]) / 3
+    predicted = model(PointBatch(batch["pos"], mask=batch["mask"])).softmax(-1)
+    mean = (predicted[:3] + predicted[3:6] + predicted[6:]) / 3
     labels = batch["targets"][:3]
     expected = -mean[labels >= 0].log().gather(-1, labels[labels >= 0][:, None]).mean()
     assert float(metrics["loss"].compute()) == pytest.approx(float(expected))
@@ -379,8 +379,8 @@ def test_models(tmp_path: Path, model: Any) -> None:
     task.loss(built, batch).backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in built.parameters())
     if not isinstance(model, (ITNet.Config, InfViT.Config)):
-        told = config(tmp_path, points=True, model=model).build()
-        told.loss(told.model(), told.train_batch(torch.arange(4), NONE)).backward()
+        found = config(tmp_path, points=True, model=model).build()
+        found.loss(found.model(), found.train_batch(torch.arange(4), NONE)).backward()
 
 
 def test_config_and_facts_survive_json(tmp_path: Path) -> None:
@@ -397,12 +397,12 @@ def test_predictions_of_clouds(tmp_path: Path) -> None:
     model, files = Fixed(), [tmp_path / "clouds" / "ball" / "0.xyz", tmp_path / "clouds" / "rod" / "1.xyz"]
     rows = task.config.build(task.facts).predict(model, files, CPU)
     for file, row in zip(files, rows, strict=True):
-        told = model(PointBatch(torch.from_numpy(read_cloud(file).pos)[None])).softmax(-1)[0]
+        predicted = model(PointBatch(torch.from_numpy(read_cloud(file).pos)[None])).softmax(-1)[0]
         assert row == {
             "file": str(file),
             "cloud": "",
-            "class": task.target.names[int(told.argmax())],
-            "probability": pytest.approx(float(told.max())),
+            "class": task.target.names[int(predicted.argmax())],
+            "probability": pytest.approx(float(predicted.max())),
         }
     np.savez(tmp_path / "two.npz", x=np.ones((2, 3, 3)))
     assert [row["cloud"] for row in task.predict(model, [tmp_path / "two.npz"], CPU)] == ["x[0]", "x[1]"]
@@ -419,8 +419,8 @@ def test_predictions_of_points(tmp_path: Path) -> None:
     rows = task.predict(model, files[:2], CPU)
     pos = [read_cloud(file).pos for file in files[:2]]
     assert len(rows) == sum(map(len, pos))
-    told = model(PointBatch(torch.from_numpy(np.concatenate(pos))[None])).softmax(-1)[0]
-    for row, where, each in zip(rows, np.concatenate(pos).tolist(), told, strict=True):
+    predicted = model(PointBatch(torch.from_numpy(np.concatenate(pos))[None])).softmax(-1)[0]
+    for row, where, each in zip(rows, np.concatenate(pos).tolist(), predicted, strict=True):
         assert [row["x"], row["y"], row["z"]] == where
         assert row["class"] == ("left", "right")[int(each.argmax())]
         assert row["probability"] == pytest.approx(float(each.max()))
@@ -434,7 +434,7 @@ def test_predictions_of_points(tmp_path: Path) -> None:
 
 
 def test_bad_settings(tmp_path: Path) -> None:
-    for settings, told in (
+    for settings, message in (
         ({"target": "parts"}, "target is 'parts'; expected one of cloud, points"),
         ({"num_centres": 0}, "num_centres must be at least 1; got 0"),
         ({"num_points": 9, "num_centres": 9}, "num_centres is 9, of num_points=9; pass fewer, or leave it out"),
@@ -448,9 +448,9 @@ def test_bad_settings(tmp_path: Path) -> None:
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_sigma=2.0 has no effect with"),
         ({"num_points": None, "votes": 3}, "votes=3 has no effect with nothing drawn or augmented"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             config(tmp_path, **settings)  # pyright: ignore[reportArgumentType]
-    for points, settings, told in (
+    for points, settings, message in (
         (False, {"target": "points"}, "target is 'points', but the points of"),
         (
             False,
@@ -464,7 +464,7 @@ def test_bad_settings(tmp_path: Path) -> None:
             "model.pool is 'mean', but each point needs an output",
         ),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             config(tmp_path, points=points, **settings).build()  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "no clouds are given; pass a folder of meshes or clouds, or an .npz file"):
         PointLearning.Config().build()
@@ -523,13 +523,13 @@ def test_a_form_takes_weights_and_features_as_exact_as_files(tmp_path: Path, poi
     model = task.model().eval().requires_grad_(False)
     for parameter in model.parameters():
         parameter.add_(0.3 * torch.randn_like(parameter))
-    told = [list(row.probabilities.values()) for row in task.predict(model, [file], CPU)]
+    predicted = [list(row.probabilities.values()) for row in task.predict(model, [file], CPU)]
     form = task.tensor_form(model)
     given = torch.from_numpy(x).split([3, 1], -1)
     inputs = given[0], torch.ones(30, 9, dtype=torch.bool), given[1], torch.from_numpy(weights).float()
     assert [slot.name for slot in form.inputs] == ["pos", "exists", "features", "weights"]
     assert [each.dtype for each in form.example({"batch": 2, "points": 5})] == [each.dtype for each in inputs]
-    found, wanted = form.module()(*inputs).flatten(0, -2), torch.tensor(told)
+    found, wanted = form.module()(*inputs).flatten(0, -2), torch.tensor(predicted)
     assert float(wanted.std(0).max()) > 1e-3
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
@@ -560,5 +560,5 @@ def test_what_is_drawn_of_a_cloud_does_not_depend_on_where_it_lies(tmp_path: Pat
         measured = [
             built._measured(model, built.held_out_batch("test", at)) for at in torch.arange(10).flip(0).split(3)
         ]
-        told = torch.cat([each for parts in measured for each, _ in parts]).exp()
-        torch.testing.assert_close(told, torch.stack(together[::-1]))
+        found = torch.cat([each for parts in measured for each, _ in parts]).exp()
+        torch.testing.assert_close(found, torch.stack(together[::-1]))

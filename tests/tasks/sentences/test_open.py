@@ -104,7 +104,7 @@ def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "settings", "told"),
+    ("files", "settings", "message"),
     [
         (["train", "test"], {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with"),
         (["train", "valid"], {"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect with"),
@@ -117,10 +117,12 @@ def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
         ([], {}, "holds no .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz, .arrow or .parquet file"),
     ],
 )
-def test_what_cannot_be_split_is_told(tmp_path: Path, files: list[str], settings: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_split_is_refused(
+    tmp_path: Path, files: list[str], settings: dict[str, Any], message: str
+) -> None:
     for name in files:
         write(tmp_path / f"{name}.csv", 30)
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         opened(tmp_path, **settings)
 
 

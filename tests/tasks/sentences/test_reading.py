@@ -93,7 +93,7 @@ def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
         ("absent.csv", None, "absent.csv: cannot be read"),
     ],
 )
-def test_what_is_no_table_is_told(tmp_path: Path, name: str, text: str | None, message: str) -> None:
+def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str | None, message: str) -> None:
     if text is not None:
         write(tmp_path / name, text)
     with refused(ValueError, f"{tmp_path}/{message}"):
@@ -159,7 +159,7 @@ def test_columns_that_are_asked_for_come_first() -> None:
         ({"labels": ("truth",), "text": "truth"}, "column 'truth' would be read as two things"),
     ],
 )
-def test_columns_that_are_not_there_are_told(given: dict[str, Any], message: str) -> None:
+def test_columns_that_are_not_there_are_refused(given: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         settings: dict[str, Any] = {"text": None, "second": None} | given
         choose_columns(["phrase", "sentence", "truth"], **settings)
@@ -196,7 +196,7 @@ def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
         ("t.jsonl", '{"text": "a"}\n{"text": NaN}', "t.jsonl, line 2: has no text or number 'text'"),
     ],
 )
-def test_what_is_no_sentence_is_told(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_what_is_no_sentence_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
     with refused(ValueError, f"{tmp_path}/{message}"):
         read_sentences(write(tmp_path / name, text), COLUMNS)
 
@@ -277,6 +277,6 @@ def test_groups_and_times_are_read_of_labelled_sentences(tmp_path: Path) -> None
         open_sentences(folder)
 
 
-def test_a_header_beside_names_of_columns_is_told(tmp_path: Path) -> None:
+def test_a_header_beside_names_of_columns_is_refused(tmp_path: Path) -> None:
     with refused(ValueError, "t.csv, line 1: has 'text' in the column 'text': a header; leave columns= out"):
         read_table(write(tmp_path / "t.csv", "text,kind\na,b\n"), ("text", "label"))

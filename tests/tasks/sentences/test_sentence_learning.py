@@ -143,13 +143,13 @@ def test_loss_and_metrics_of_classes(tmp_path: Path) -> None:
     loss = F.cross_entropy(outputs, targets, reduction="sum")
     torch.testing.assert_close(task.loss(model, batch), loss)
     found = score_split(task, "test", model, batch_size=5, device=CPU, dtype=torch.float32)
-    told = outputs.argmax(1)
+    predicted = outputs.argmax(1)
     expected = {
-        "balanced_accuracy": balanced_accuracy_score(targets, told),
+        "balanced_accuracy": balanced_accuracy_score(targets, predicted),
         "auroc": roc_auc_score(targets, outputs[:, 1] - outputs[:, 0]),
-        "accuracy": float((told == targets).double().mean()),
-        "macro_f1": f1_score(targets, told, average="macro"),
-        "matthews": matthews_corrcoef(targets, told),
+        "accuracy": float((predicted == targets).double().mean()),
+        "macro_f1": f1_score(targets, predicted, average="macro"),
+        "matthews": matthews_corrcoef(targets, predicted),
         "loss": float(loss) / 12,
     }
     assert found == pytest.approx(expected, abs=1e-6)
@@ -244,11 +244,11 @@ def test_a_run_learns_a_word_and_is_read_again(tmp_path: Path) -> None:
 def test_settings_of_another_run_are_refused(tmp_path: Path) -> None:
     task = config(tmp_path)
     facts = task.build().facts
-    for change, told in (
+    for change, message in (
         ({"context": 8}, "context is 8; the run was made with 16"),
         ({"target": "number", "label_columns": ("score",)}, "the targets of"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             assert dataclasses.replace(task, **change).build(facts).splits
 
 
@@ -260,7 +260,7 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"objective": "pearson"}, "objective is 'pearson'; expected one of accuracy"),
         ({"class_weights": "balanced", "quantiles": (0.5,)}, "quantiles=(0.5,) has no effect with classes"),
@@ -273,8 +273,8 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
         ({"target": "number"}, "column 'label': 'neg' is no finite number"),
     ],
 )
-def test_settings_that_do_not_fit_are_told(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         assert config(tmp_path, **settings).build().train_lengths is not None
 
 

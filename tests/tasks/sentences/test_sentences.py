@@ -37,9 +37,9 @@ def opened(path: Path, *, is_large: bool) -> Sentences:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "LARGE", 10 if is_large else 1 << 20)
         cache._digest.cache_clear()
-        told = read_sentences(path, PAIRS)
-    assert told.labels == {"label": [label for *_, label in ROWS]}
-    return told.sentences
+        found = read_sentences(path, PAIRS)
+    assert found.labels == {"label": [label for *_, label in ROWS]}
+    return found.sentences
 
 
 @pytest.mark.parametrize("is_large", [False, True])

@@ -83,7 +83,7 @@ def test_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"values": None}, "has no array 'values'; the arrays are offsets"),
         ({"values": np.array(["x"] * 5)}, "values are <U1; expected numbers"),
@@ -104,12 +104,12 @@ def test_splits(tmp_path: Path) -> None:
         ({"channels": ["x"]}, "has 2 channels; expected 1: x"),
     ],
 )
-def test_mistakes_name_file_and_array(changed: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_mistakes_name_file_and_array(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
     arrays = {name: array for name, array in {**JOINED, **changed}.items() if array is not None}
-    if told == "lengths":
+    if message == "lengths":
         arrays["lengths"] = [1, 2, 3, 2, 9]
-        told = "lengths[2] is 3; the values have 2 steps"
-    with refused(ValueError, "some.npz", told):
+        message = "lengths[2] is 3; the values have 2 steps"
+    with refused(ValueError, "some.npz", message):
         read_npz(written(tmp_path, **arrays))
 
 
@@ -255,7 +255,7 @@ def test_a_task_learns_from_series_in_files_as_from_those_in_memory(
             assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
 
 
-def test_what_does_not_fit_in_several_files_or_is_infinite_is_told(
+def test_what_does_not_fit_in_several_files_or_is_infinite_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = sets(tmp_path / "set", has_splits=True)
@@ -274,9 +274,9 @@ def test_what_does_not_fit_in_several_files_or_is_infinite_is_told(
             ({"spacing": np.float64(2)}, "train-1.npz: spacing are others than in train-0.npz"),
             ({"values": whole["values"][:, :4]}, "train-1.npz: an array of rows is float32 (7, 4, 2)"),
         ]
-        for change, told in cases:
+        for change, message in cases:
             np.savez(folder / "train-1.npz", **{**whole, **change})
-            with refused(ValueError, told):
+            with refused(ValueError, message):
                 open_series(folder)
     for file in folder.iterdir():
         np.savez(file, values=np.zeros((9, 2)), offsets=np.array([0, 4, 9]), labels=np.arange(2))

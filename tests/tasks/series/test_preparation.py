@@ -79,7 +79,7 @@ def test_values_far_from_0_keep_their_digits() -> None:
     torch.testing.assert_close(values, torch.tensor([-1.0, -1.0, 2.0]) / 2**0.5)
 
 
-def test_a_channel_never_observed_in_training_is_told() -> None:
+def test_a_channel_never_observed_in_training_is_refused() -> None:
     with refused(ValueError, "channel 'c1' has no observed value in training; take it out"):
         Preparation.learn(regular([[1, NAN], [2, NAN]]))
 

@@ -109,9 +109,12 @@ def test_recordings_of_several_rates_are_placed_by_their_times(folder: Path) -> 
 
 def test_what_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = folder / "low" / "7.wav"
-    for content, told in ((b"no sound", "7.wav: cannot be decoded; expected .wav, .flac"), (b"", "cannot be decoded")):
+    for content, message in (
+        (b"no sound", "7.wav: cannot be decoded; expected .wav, .flac"),
+        (b"", "cannot be decoded"),
+    ):
         broken.write_bytes(content)
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             open_series(folder)
     write(broken, np.empty((0, 1)))
     with refused(ValueError, "7.wav: has no samples; expected at least one"):
@@ -145,8 +148,8 @@ def test_what_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_file_that_says_another_length_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = SimpleNamespace(frames=41, samplerate=800, channels=1)
-    monkeypatch.setattr(soundfile, "info", lambda _: told)
+    found = SimpleNamespace(frames=41, samplerate=800, channels=1)
+    monkeypatch.setattr(soundfile, "info", lambda _: found)
     with refused(ValueError, "0.wav: says that it has 41 samples, and has 40; write it again"):
         open_series(folder)
 

@@ -327,7 +327,7 @@ def test_prediction_needs_no_data(tmp_path: Path) -> None:
         moved.num_train  # noqa: B018 - reads the data
 
 
-def test_a_file_without_the_channels_is_told(tmp_path: Path) -> None:
+def test_a_file_without_the_channels_is_refused(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     (tmp_path / "new.csv").write_text("time,up\n0,1\n")
     with refused(ValueError, "new.csv, line 1: no column 'down'; the columns are time, up"):
@@ -375,7 +375,7 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"target": "regression"}, "target is 'regression'; expected one of (None, 'class', 'labels', 'number')"),
         ({"fill": "zero"}, "fill is 'zero'; expected one of ('mean', 'last')"),
@@ -394,8 +394,8 @@ def test_classes_to_tell_apart(tmp_path: Path) -> None:
         ({"model": ITNetSeriesConfig(stack=ITNet.Config(pool="none"))}, "model.stack.pool is 'none'; leave it out"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         SeriesLearning.Config(**settings)
 
 
@@ -411,16 +411,16 @@ def several(folder: Path, **arrays: Any) -> Path:
     values = level[:, None] + amplitude[:, None] * np.sin(
         rate[:, None] * np.arange(24) / 2 + rng.uniform(0, 6, (60, 1))
     )
-    told = {"levels": level, "amplitudes": amplitude, "rates": rate}
+    found = {"levels": level, "amplitudes": amplitude, "rates": rate}
     path = folder / "several.npz"
-    np.savez(path, values=values, is_test=np.arange(60) >= 45, **{name: made(told) for name, made in arrays.items()})
+    np.savez(path, values=values, is_test=np.arange(60) >= 45, **{name: made(found) for name, made in arrays.items()})
     return path
 
 
 def test_numbers_of_series_are_told_in_their_unit(tmp_path: Path) -> None:
     path = several(
         tmp_path,
-        targets=lambda told: np.stack([told["levels"], 10 * told["amplitudes"] + 100], 1),
+        targets=lambda found: np.stack([found["levels"], 10 * found["amplitudes"] + 100], 1),
         target_names=lambda _: ["level", "amplitude"],
     )
     result = train(
@@ -438,12 +438,12 @@ def test_numbers_of_series_are_told_in_their_unit(tmp_path: Path) -> None:
         wanted = arrays["targets"][45:]
     rows = run.predict([tmp_path / "new.npz"])
     assert [list(row) for row in rows] == [["file", "series", "level", "amplitude"]] * 15
-    told = np.array([[row["level"], row["amplitude"]] for row in rows], np.float64)
-    assert np.abs(told - wanted).mean() == pytest.approx(result.metrics["mean_absolute_error"], rel=1e-4)
+    found = np.array([[row["level"], row["amplitude"]] for row in rows], np.float64)
+    assert np.abs(found - wanted).mean() == pytest.approx(result.metrics["mean_absolute_error"], rel=1e-4)
 
 
 def test_quantiles_of_series_hold_what_they_say(tmp_path: Path) -> None:
-    path = several(tmp_path, targets=lambda told: told["levels"])
+    path = several(tmp_path, targets=lambda got: got["levels"])
     task = SeriesLearning.Config(data=str(path), model=BANK, quantiles=(0.1, 0.5, 0.9)).build()
     torch.manual_seed(0)
     model = task.model()
@@ -460,7 +460,7 @@ def test_quantiles_of_series_hold_what_they_say(tmp_path: Path) -> None:
 def test_several_labels_of_a_series(tmp_path: Path) -> None:
     path = several(
         tmp_path,
-        labels=lambda told: np.stack([told["levels"] > 0, told["amplitudes"] > 1], 1),
+        labels=lambda got: np.stack([got["levels"] > 0, got["amplitudes"] > 1], 1),
         classes=lambda _: ["high", "loud"],
     )
     task = SeriesLearning.Config(data=str(path), model=BANK).build()
@@ -476,7 +476,7 @@ def test_several_labels_of_a_series(tmp_path: Path) -> None:
 
 
 def test_a_network_learns_numbers_by_steps(tmp_path: Path) -> None:
-    path = several(tmp_path, targets=lambda told: told["levels"])
+    path = several(tmp_path, targets=lambda found: found["levels"])
     task = SeriesLearning.Config(data=str(path), model=SMALL).build()
     batch = task.train_batch(torch.arange(5), NONE)
     outputs = task.model()(series_of(batch))
@@ -511,7 +511,7 @@ def test_groups_are_left_out_together(tmp_path: Path) -> None:
 
 
 def test_what_is_asked_for_and_is_not_there(tmp_path: Path) -> None:
-    path = str(several(tmp_path, targets=lambda told: told["levels"]))
+    path = str(several(tmp_path, targets=lambda found: found["levels"]))
     with refused(ValueError, "class_weights='balanced' has no effect with numbers"):
         SeriesLearning.Config(data=path, class_weights="balanced").build()
     with refused(ValueError, "objective is 'accuracy'; expected one of mean_absolute_error"):

@@ -44,7 +44,7 @@ def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"values": torch.zeros(2, 2, 1, dtype=torch.int64)}, "values are torch.int64 (2, 2, 1); pass float32 or"),
         ({"values": torch.zeros(2, 2)}, "values are torch.float32 (2, 2)"),
@@ -62,9 +62,9 @@ def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None
         ({"answers": ClassAnswers(names=("a",), values=torch.tensor([0]))}, "there are 1 answers for 2 series"),
     ],
 )
-def test_what_does_not_fit_is_told(changed: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> None:
     whole = regular([[1], [2]], [[3], [4]], labels=[0, 1])
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         dataclasses.replace(whole, **changed)
 
 

@@ -56,7 +56,7 @@ def test_files_without_labels_and_with_known_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (HEAD, "has no series; expected lines with values after @data"),
         (HEAD + "1,x:up\n", "line 6: channel 0: 'x' is no finite number"),
@@ -72,8 +72,8 @@ def test_files_without_labels_and_with_known_names(tmp_path: Path) -> None:
         ("@targetLabel true\n@data\n1:2\n1:x\n", "line 4: 'x' is no finite number"),
     ],
 )
-def test_mistakes_name_file_and_line(text: str, told: str, tmp_path: Path) -> None:
-    with refused(ValueError, "some.ts", told):
+def test_mistakes_name_file_and_line(text: str, message: str, tmp_path: Path) -> None:
+    with refused(ValueError, "some.ts", message):
         read_ts(written(tmp_path, text))
 
 

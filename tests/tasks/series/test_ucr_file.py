@@ -56,14 +56,14 @@ def test_pairs_in_a_folder_with_a_description(tmp_path: Path) -> None:
 
 
 def test_mistakes_name_the_line(tmp_path: Path) -> None:
-    for text, *told in (
+    for text, *message in (
         ("1\t2\n1\tx\n", "some.tsv, line 2: 'x' is no finite number"),
         ("1\t2\n1\n", "some.tsv, line 2: has no values; expected a class, and values after it"),
         ("class\tvalue\n1\t2\n", "line 1: 'value' is no finite number", "without a header: a table with one is a .csv"),
         ("1\tNaN\n", "line 1: has no values"),
         ("\n", "some.tsv: has no series"),
     ):
-        with refused(ValueError, *told):
+        with refused(ValueError, *message):
             read_ucr(written(tmp_path, text), reading=LabelReading())
     with refused(ValueError, "line 1: class '3' is none of 1, 2"):
         read_ucr(written(tmp_path, "3\t1\n"), reading=LabelReading(names=("1", "2")))

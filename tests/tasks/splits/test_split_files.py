@@ -31,9 +31,9 @@ def found(folder: Path, suffix: str = ARROW) -> SplitFiles:
 
 def test_splits_are_those_that_were_saved(tmp_path: Path) -> None:
     files = save_splits(tmp_path / "all", "test", "train", "validation")
-    told = found(tmp_path / "all")
-    assert told == SplitFiles({"train": files["train"], "valid": files["validation"], "test": files["test"]}, ())
-    assert list(told.by_split) == ["train", "valid", "test"]
+    got = found(tmp_path / "all")
+    assert got == SplitFiles({"train": files["train"], "valid": files["validation"], "test": files["test"]}, ())
+    assert list(got.by_split) == ["train", "valid", "test"]
     alone = save_splits(tmp_path / "alone", "everything")
     assert found(tmp_path / "alone") == SplitFiles({}, alone["everything"])
     assert found(tmp_path / "alone" / "everything") == SplitFiles({}, alone["everything"])
@@ -43,14 +43,14 @@ def test_splits_are_those_that_were_saved(tmp_path: Path) -> None:
 
 
 def test_what_datasets_saved_is_understood() -> None:
-    told = found(SAVED / "splits").by_split
-    assert [path.name for path in told["train"]] == ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]
-    assert told.keys() == {"train", "valid"}
-    assert all(path.is_file() for files in told.values() for path in files)
-    assert found(SAVED / "splits" / "validation").unsplit == told["valid"]
+    got = found(SAVED / "splits").by_split
+    assert [path.name for path in got["train"]] == ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]
+    assert got.keys() == {"train", "valid"}
+    assert all(path.is_file() for files in got.values() for path in files)
+    assert found(SAVED / "splits" / "validation").unsplit == got["valid"]
 
 
-def test_what_is_not_whole_is_told(tmp_path: Path) -> None:
+def test_what_is_not_whole_is_refused(tmp_path: Path) -> None:
     save_splits(tmp_path / "untrained", "test", "validation")
     save_splits(tmp_path / "twice", "train", "val", "dev")
     save(tmp_path / "none")
@@ -71,8 +71,8 @@ def test_what_is_not_whole_is_told(tmp_path: Path) -> None:
         save_splits(tmp_path / name)
         (tmp_path / name / "dataset_dict.json").write_text(json.dumps({"splits": splits}))
         cases[name] = "is no name of a split; save the data again"
-    for name, told in cases.items():
-        with refused(ValueError, name, told):
+    for name, message in cases.items():
+        with refused(ValueError, name, message):
             found(tmp_path / name)
     with refused(ValueError, "holds no", ".csv"):
         found(tmp_path / "above", ".csv")

@@ -59,7 +59,7 @@ def test_a_missing_validation_part_is_split_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "settings", "told"),
+    ("given", "settings", "message"),
     [
         (None, {"valid_fraction": -0.1}, "valid_fraction is -0.1; pass 0, or a number that leaves some"),
         (None, {"valid_fraction": 0.9, "test_fraction": 0.2}, "valid_fraction is 0.9"),
@@ -68,8 +68,8 @@ def test_a_missing_validation_part_is_split_off() -> None:
         (torch.full((50,), 1), {}, "the split has nothing to train on"),
     ],
 )
-def test_what_is_refused(given: torch.Tensor | None, settings: dict[str, Any], told: str) -> None:
-    with refused(ValueError, told):
+def test_what_is_refused(given: torch.Tensor | None, settings: dict[str, Any], message: str) -> None:
+    with refused(ValueError, message):
         split_examples(KEYS, given, **settings)
 
 
@@ -170,7 +170,7 @@ def test_what_data_lack_of_splits_is_split_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("splits", "settings", "told"),
+    ("splits", "settings", "message"),
     [
         (Splits(ALL, None, ALL), {"test_fraction": 0.3}, "test_fraction=0.3 has no effect with rows, which has its"),
         (Splits(ALL, None, ALL), {"valid_fraction": 0.3}, "valid_fraction=0.3 has no effect"),
@@ -187,7 +187,7 @@ def test_what_data_lack_of_splits_is_split_off() -> None:
     ],
 )
 def test_settings_of_splits_that_have_no_effect_are_refused(
-    splits: Splits[Rows], settings: dict[str, Any], told: str
+    splits: Splits[Rows], settings: dict[str, Any], message: str
 ) -> None:
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         divided(splits, Config(**settings))

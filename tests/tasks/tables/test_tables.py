@@ -72,7 +72,7 @@ def test_columns_that_tell_nothing_are_left_out() -> None:
         learn_columns({"same": ["a", "a"]}, place)
 
 
-def test_what_a_person_may_think_otherwise_of_is_told() -> None:
+def test_what_a_person_may_think_otherwise_of_is_reported() -> None:
     cells = {"x": [*(str(i) for i in range(40)), "6x"], "code": [f"c{i // 2}" for i in range(600)]}
     learnt = learn_columns(cells, place)
     assert [column.kind for column in learnt.columns] == ["text", "category"]
@@ -109,7 +109,7 @@ def test_dates_that_do_not_begin_with_their_year(cells: list[str], day_first: bo
 
 
 @pytest.mark.parametrize(("form", "bare"), [("{}%", "7"), ("$ {}", "7"), ("{} €", "7")])
-def test_amounts_and_shares_are_told(form: str, bare: str) -> None:
+def test_amounts_and_shares_are_predicted(form: str, bare: str) -> None:
     learnt = learn_columns({"x": ["1", *(form.format(i) for i in range(7, 20))]}, place)
     assert learnt.columns[0].kind == "text"
     assert learnt.doubtful["x"].endswith(f"({form.format(7)!r}); write {bare}")
@@ -144,14 +144,14 @@ def test_years_of_two_digits_come_last_or_are_refused() -> None:
         one("day", *("/".join(reversed(day.split("/"))) for day in days))
 
 
-def test_times_of_a_day_are_told() -> None:
+def test_times_of_a_day_are_predicted() -> None:
     learnt = learn_columns({"at": ["9:30", "10:15 PM", "11:00:01"]}, place)
     assert learnt.doubtful["at"].startswith("is no column of numbers, since cells are times ('9:30'); write them in")
 
 
 def test_dates_of_which_none_says_what_comes_first() -> None:
-    told = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and the other dates do not show"
-    with refused(ValueError, told, "write dates as 2026-01-31, or list the column under categories or texts"):
+    message = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and the other dates do not show"
+    with refused(ValueError, message, "write dates as 2026-01-31, or list the column under categories or texts"):
         one("day", "1/1/2026", "1/2/2026", "3/4/2026")
     assert one("day", "1/2/2026", "3/4/2026", texts=("day",)).kind == "text"
     learnt = learn_columns({"day": ["31/1/2026", "1/31/2026"]}, place)
@@ -364,12 +364,12 @@ def test_predictions_need_no_answers_and_no_order_of_columns(
         asked = csv.DictWriter(file, names, extrasaction="ignore")
         asked.writeheader()
         asked.writerows(rows)
-    told = Run(run).predict([data])
-    assert [each["line"] for each in told] == list(range(2, 22))
+    predicted = Run(run).predict([data])
+    assert [each["line"] for each in predicted] == list(range(2, 22))
     again = Run(run).predict([tmp_path / "asked.csv"])
-    assert [each["price"] for each in again] == [each["price"] for each in told]
+    assert [each["price"] for each in again] == [each["price"] for each in predicted]
     prices = torch.tensor([float(row["price"]) for row in rows])
-    errors = torch.tensor([float(each["price"]) for each in told]) - prices
+    errors = torch.tensor([float(each["price"]) for each in predicted]) - prices
     assert float(errors.square().mean()) < 0.1 * float(prices.var())
 
 
@@ -390,7 +390,7 @@ def test_rows_that_do_not_fit_are_refused_by_line(run: Path, tmp_path: Path) -> 
         Run(run).predict([tmp_path / "asked.jsonl"])
 
 
-def test_new_categories_count_as_missing_and_are_told(run: Path, tmp_path: Path) -> None:
+def test_new_categories_count_as_missing_and_are_reported(run: Path, tmp_path: Path) -> None:
     header = "sold,rooms,area,town,note"
     (tmp_path / "new.csv").write_text(f"{header}\n2026-01-01,2,50,Rome,A bright flat\n2026-01-01,2,50,,A bright flat\n")
     with pytest.warns(UserWarning, match=r"column 'town': 1 of 2 cells are not among the categories .* such as 'Rome'"):
@@ -571,9 +571,9 @@ def test_photos_are_read_beside_numbers(with_photos: Path, tmp_path: Path, capsy
     assert counts.keys() == {"photo", "area", "noise"}
     assert counts["noise"] < 0.5 * min(counts["photo"], counts["area"])
     asked = photographed(tmp_path / "new", 20, seed=3)
-    told = run.predict([asked])
+    predicted = run.predict([asked])
     wanted = [float(line.rsplit(",", 1)[1]) for line in asked.read_text().splitlines()[1:]]
-    assert np.corrcoef(wanted, [float(each["price"]) for each in told])[0, 1] > 0.9
+    assert np.corrcoef(wanted, [float(each["price"]) for each in predicted])[0, 1] > 0.9
     task = run.task
     assert isinstance(task, TableLearning)
     shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]

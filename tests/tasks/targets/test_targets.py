@@ -57,14 +57,14 @@ def scored(target: Target, outputs: Tensor, targets: Tensor, batch: int = 3) -> 
 def test_classes_are_measured_as_by_scikit_learn(settings: TargetSettings) -> None:
     target = CLASSES.learn(settings, "cells")
     outputs, truth = outputs_for(target, len(CLASSES)), target.targets(CLASSES.values)
-    told, wanted = outputs.argmax(1).numpy(), CLASSES.values.numpy()
+    predicted, wanted = outputs.argmax(1).numpy(), CLASSES.values.numpy()
     found = scored(target, outputs, truth)
     assert found == pytest.approx(
         {
-            "accuracy": sk.accuracy_score(wanted, told),
-            "balanced_accuracy": sk.balanced_accuracy_score(wanted, told),
-            "macro_f1": sk.f1_score(wanted, told, average="macro"),
-            "matthews": sk.matthews_corrcoef(wanted, told),
+            "accuracy": sk.accuracy_score(wanted, predicted),
+            "balanced_accuracy": sk.balanced_accuracy_score(wanted, predicted),
+            "macro_f1": sk.f1_score(wanted, predicted, average="macro"),
+            "matthews": sk.matthews_corrcoef(wanted, predicted),
             "auroc": sk.roc_auc_score(wanted, outputs.double().softmax(-1).numpy(), multi_class="ovr"),
         },
         abs=1e-6,
@@ -151,14 +151,14 @@ def test_labels_are_measured_as_by_scikit_learn(settings: TargetSettings) -> Non
     target = LABELS.learn(settings, "cells")
     outputs = outputs_for(target, len(LABELS)).round(decimals=1)  # some tie
     truth, wanted = target.targets(LABELS.values), LABELS.values.numpy()
-    scores, told = outputs.sigmoid().numpy(), (outputs > 0).numpy()
+    scores, predicted = outputs.sigmoid().numpy(), (outputs > 0).numpy()
     assert scored(target, outputs, truth) == pytest.approx(
         {
             "average_precision": sk.average_precision_score(wanted, scores, average="macro"),
             "auroc": sk.roc_auc_score(wanted, scores, average="macro"),
-            "micro_f1": sk.f1_score(wanted, told, average="micro"),
-            "macro_f1": sk.f1_score(wanted, told, average="macro", zero_division=0),  # pyright: ignore[reportArgumentType]
-            "exact_match": sk.accuracy_score(wanted, told),
+            "micro_f1": sk.f1_score(wanted, predicted, average="micro"),
+            "macro_f1": sk.f1_score(wanted, predicted, average="macro", zero_division=0),  # pyright: ignore[reportArgumentType]
+            "exact_match": sk.accuracy_score(wanted, predicted),
         }
     )
     literal = []
@@ -187,19 +187,19 @@ def test_numbers_are_measured_as_by_scikit_learn() -> None:
     torch.testing.assert_close(standard.mean(0), torch.zeros(2), atol=1e-6, rtol=0)
     torch.testing.assert_close(standard.std(0, correction=0), torch.ones(2))
     outputs = standard + 0.5 * outputs_for(target, len(NUMBERS))
-    told = outputs.double() * torch.tensor(target.deviation) + torch.tensor(target.mean)
-    errors = (told - NUMBERS.values).numpy()
+    predicted = outputs.double() * torch.tensor(target.deviation) + torch.tensor(target.mean)
+    errors = (predicted - NUMBERS.values).numpy()
     assert scored(target, outputs, standard) == pytest.approx(
         {
             "mean_absolute_error": np.abs(errors).mean(),
             "root_mean_squared_error": np.sqrt((errors**2).mean()),
-            "r2": sk.r2_score(NUMBERS.values.numpy(), told.numpy()),
+            "r2": sk.r2_score(NUMBERS.values.numpy(), predicted.numpy()),
         },
         rel=1e-5,
     )
     torch.testing.assert_close(target.losses(outputs, standard), ((outputs - standard) ** 2).sum(1) / 2)
     cells = target.answer(outputs[0]).cells
-    assert cells == pytest.approx(dict(zip(("height", "width"), told[0].tolist(), strict=True)), rel=1e-5)
+    assert cells == pytest.approx(dict(zip(("height", "width"), predicted[0].tolist(), strict=True)), rel=1e-5)
 
 
 def test_a_single_number_has_correlations() -> None:
@@ -210,9 +210,9 @@ def test_a_single_number_has_correlations() -> None:
     standard = target.targets(answers.values)
     outputs = (standard + outputs_for(target, len(answers))).round(decimals=1)
     found = scored(target, outputs, standard)
-    told, true = outputs[:, 0].numpy(), answers.values[:, 0].numpy()
-    assert found["pearson"] == pytest.approx(stats.pearsonr(told, true)[0], abs=1e-5)
-    assert found["spearman"] == pytest.approx(stats.spearmanr(told, true)[0], abs=1e-5)
+    predicted, true = outputs[:, 0].numpy(), answers.values[:, 0].numpy()
+    assert found["pearson"] == pytest.approx(stats.pearsonr(predicted, true)[0], abs=1e-5)
+    assert found["spearman"] == pytest.approx(stats.spearmanr(predicted, true)[0], abs=1e-5)
     assert target.objectives.keys() == {*found, "loss"}
     same = scored(target, torch.zeros(3, 1), standard[:3])
     assert (same["pearson"], same["spearman"]) == (0.0, 0.0)
@@ -377,15 +377,15 @@ def test_elements_are_measured_as_by_scikit_learn(settings: TargetSettings) -> N
     assert target.objective(settings).metric == "mean_iou"
     outputs = outputs_for(target, 12)
     truth = torch.tensor([0, 0, 2, 1, 0, 2, 2, 0, 0, 1, 0, 2])  # no sign
-    told, wanted = outputs.argmax(1).numpy(), truth.numpy()
+    predicted, wanted = outputs.argmax(1).numpy(), truth.numpy()
     found = scored(target, outputs, truth)
-    seen = sorted(set(told) | set(wanted))
+    seen = sorted(set(predicted) | set(wanted))
     assert found == pytest.approx(
         {
-            "mean_iou": sk.jaccard_score(wanted, told, labels=seen, average="macro"),
-            "accuracy": sk.accuracy_score(wanted, told),
-            "balanced_accuracy": sk.recall_score(wanted, told, labels=[0, 1, 2], average="macro"),
-            "macro_f1": sk.f1_score(wanted, told, labels=seen, average="macro"),
+            "mean_iou": sk.jaccard_score(wanted, predicted, labels=seen, average="macro"),
+            "accuracy": sk.accuracy_score(wanted, predicted),
+            "balanced_accuracy": sk.recall_score(wanted, predicted, labels=[0, 1, 2], average="macro"),
+            "macro_f1": sk.f1_score(wanted, predicted, labels=seen, average="macro"),
         }
     )
     weights = counts.sum() / (4 * counts) if settings == BALANCED else torch.ones(4)
@@ -427,7 +427,7 @@ def test_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "told", "rows", "undefined"),
+    ("answers", "expected", "rows", "undefined"),
     [
         (CLASSES, torch.eye(3)[[0, 1, 0]], [0, 1, 2], {"matthews", "auroc"}),
         (CLASSES, torch.eye(3)[:1], [4], {"matthews", "auroc"}),
@@ -438,10 +438,10 @@ def test_kinds() -> None:
     ids=["one class", "one example", "no label", "one example with labels", "one number"],
 )
 def test_what_a_split_leaves_undefined_is_no_number(
-    answers: Answers, told: Tensor, rows: list[int], undefined: set[str]
+    answers: Answers, expected: Tensor, rows: list[int], undefined: set[str]
 ) -> None:
     target = answers.learn(TargetSettings(), "cells")
-    found = scored(target, told, target.targets(answers.select(torch.tensor(rows)).values))
+    found = scored(target, expected, target.targets(answers.select(torch.tensor(rows)).values))
     assert {name for name, value in found.items() if np.isnan(value)} == undefined
     assert {
         name for name, each in target.objectives.items() if each.format(np.nan).startswith("undefined (it needs ")
@@ -495,8 +495,8 @@ def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:
     truth = target.targets(NUMBERS.values)
     truth[:, 1] = 0.5
     outputs = outputs_for(target, len(truth))
-    told, true = outputs[:, 0].double(), truth[:, 0].double()
-    assert scored(target, outputs, truth)["r2"] == pytest.approx(sk.r2_score(true, told), rel=1e-4)
+    predicted, true = outputs[:, 0].double(), truth[:, 0].double()
+    assert scored(target, outputs, truth)["r2"] == pytest.approx(sk.r2_score(true, predicted), rel=1e-4)
 
 
 def test_labels_that_occur_nowhere_are_left_out_of_the_mean() -> None:
@@ -534,8 +534,8 @@ def test_what_is_shown_and_advised() -> None:
 
 def test_what_outputs_say() -> None:
     outputs = torch.tensor([[0.0, float(np.log(3.0)), 0.0], [1.0, 1.0, 1.0]])
-    told = CLASSES.learn(TargetSettings(), "x").predictions(outputs)
-    torch.testing.assert_close(told, torch.tensor([[0.2, 0.6, 0.2], [1 / 3, 1 / 3, 1 / 3]]))
+    predicted = CLASSES.learn(TargetSettings(), "x").predictions(outputs)
+    torch.testing.assert_close(predicted, torch.tensor([[0.2, 0.6, 0.2], [1 / 3, 1 / 3, 1 / 3]]))
     torch.testing.assert_close(LABELS.learn(TargetSettings(), "x").predictions(outputs), outputs.sigmoid())
     numbers = NUMBERS.learn(TargetSettings(quantiles=(0.1, 0.6, 0.9)), "x")
     found = numbers.predictions(outputs_for(numbers, 4))

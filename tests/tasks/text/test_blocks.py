@@ -57,7 +57,7 @@ def test_every_token_is_scored_once_in_order_from_enough_before_it(num_targets: 
         assert first == min(context - stride, int(row[first]) - 100)
 
 
-def test_a_stream_without_a_target_is_told() -> None:
+def test_a_stream_without_a_target_is_refused() -> None:
     for tokens in (np.zeros(0), np.zeros(1), np.zeros((2, 2))):
         with refused(ValueError, "has nothing to predict; pass at least 2 tokens"):
             TokenStream(tokens)

@@ -98,7 +98,7 @@ def test_a_folder_without_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("vocab.txt", "[PAD]\n[UNK]\nthe\n", "vocab.txt has no [CLS], [SEP], [MASK]"),
         ("tokenizer.json", "{}", "tokenizer.json: this is no tokenizer"),
@@ -108,9 +108,9 @@ def test_a_folder_without_tokens(tmp_path: Path) -> None:
         ("tokenizer_config.json", '{"add_prefix_space": 1}', "add_prefix_space must be true, false or null; got 1"),
     ],
 )
-def test_files_that_are_none(name: str, text: str, told: str, tmp_path: Path) -> None:
+def test_files_that_are_none(name: str, text: str, message: str, tmp_path: Path) -> None:
     if name in ("merges.txt", "vocab.json", "tokenizer_config.json"):
         write_byte_pairs(tmp_path)
     (tmp_path / name).write_text(text)
-    with refused(ValueError, told):
+    with refused(ValueError, message):
         checkpoint_tokenizer(tmp_path)

@@ -125,7 +125,7 @@ def test_bytes_that_end_a_chunk_within_a_letter_are_told_where_they_are(
             texts(Documents([tmp_path / "b.txt.gz"], "file"))
 
 
-def test_a_file_that_changes_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
     files = write(tmp_path, "one\ntwo\n")
     found = Documents(files, "line")
     assert found.size.documents == 2
@@ -173,7 +173,7 @@ def test_rows_are_documents(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ROW_SUFFIXES)
-def test_rows_without_a_text_are_told(tmp_path: Path, kind: str) -> None:
+def test_rows_without_a_text_are_refused(tmp_path: Path, kind: str) -> None:
     where = "line" if kind.startswith(".jsonl") else "row"
     cases: list[tuple[dict[str, Sequence[object]], str | None, list[str]]] = [
         ({"text": ["a", None]}, None, [f"{where} 2: 'text' is missing; give each row a text"]),
@@ -185,8 +185,8 @@ def test_rows_without_a_text_are_told(tmp_path: Path, kind: str) -> None:
         ),
         ({"text": ["", " "]}, None, ["there is no document"]),
     ]
-    for rows, column, told in cases:
-        with refused(ValueError, f"rows{kind}", *told):
+    for rows, column, message in cases:
+        with refused(ValueError, f"rows{kind}", *message):
             texts(Documents([save_rows(tmp_path, kind, **rows)], "file", column))
     with refused(ValueError, "'c'"):
         texts(Documents([save_rows(tmp_path, kind, a=["x"])], "file", "c"))

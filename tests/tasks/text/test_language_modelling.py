@@ -143,7 +143,7 @@ def test_documents_and_the_held_out_splits(tmp_path: Path) -> None:
     assert (task.held_out_batch("valid", torch.tensor([0]))["inputs"][0, 0] == 256).all()
 
 
-def test_text_shorter_than_a_context_is_told(tmp_path: Path) -> None:
+def test_text_shorter_than_a_context_is_reported(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("abcd")
     short = LanguageModelling.Config(data=str(tmp_path / "short.txt"), context=64, valid_fraction=0.0)
     with pytest.warns(UserWarning, match=r"short\.txt has 3 tokens to learn from, less than one context of 64"):
@@ -167,12 +167,12 @@ def test_prediction_and_generation_need_no_data(tmp_path: Path) -> None:
 
 
 def test_bad_settings(tmp_path: Path) -> None:
-    for settings, told in (
+    for settings, message in (
         ({"context": 0}, "context is 0; expected at least 1"),
         ({"stride": 0}, "stride is 0; expected 1 to the context of 16"),
         ({"stride": 17}, "stride is 17"),
     ):
-        with refused(ValueError, told):
+        with refused(ValueError, message):
             config(tmp_path, **settings)
     with refused(ValueError, "no text is given"):
         LanguageModelling.Config().build()

@@ -172,7 +172,7 @@ def test_a_brought_one_lays_out_as_all_do(tmp_path: Path) -> None:
     assert tokenizer.lay_out("the the cat", "dog [PAD]", 20).tokens.tolist() == [5, 1, 1, 0, 3, 6, 6, 3]
 
 
-def test_what_is_no_tokenizer_is_told(tmp_path: Path) -> None:
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     brought(**{"[MASK]": None, "[CLS]": None}).save(str(path))
     with refused(ValueError, f"{path}: this tokenizer has no [CLS], [MASK]; expected the marks [PAD], [UNK]"):
@@ -197,8 +197,8 @@ def test_settings_that_nothing_reads_or_are_out_of_range_are_refused() -> None:
         ({"file": "t.json", "kind": "bytes"}, "kind='bytes' has no effect with file='t.json'"),
         ({"file": "t.json", "vocab_size": 9}, "vocab_size=9 has no effect with file='t.json'"),
     ]
-    for settings, told in cases:
-        with refused(ValueError, told):
+    for settings, message in cases:
+        with refused(ValueError, message):
             Tokens(**settings)
     with refused(ValueError, "vocab_size is 260; expected at least 261, the marks and the bytes"):
         Tokens(kind="byte_pairs", vocab_size=260).learn(TEXTS)
@@ -206,7 +206,7 @@ def test_settings_that_nothing_reads_or_are_out_of_range_are_refused() -> None:
         Tokens(vocab_size=20).learn(TEXTS)
 
 
-def test_half_a_surrogate_pair_is_told(tokenizer: MarkedTokenizer) -> None:
+def test_half_a_surrogate_pair_is_refused(tokenizer: MarkedTokenizer) -> None:
     with refused(ValueError, "no UTF-8 at character 2"):
         tokenizer.lay_out("fine", "ab\udce9", 50)
 

@@ -151,15 +151,15 @@ def test_facts_are_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"context": 1}, ["context is 1", "at least 2"]),
         ({"mask_fraction": 0.0}, ["mask_fraction is 0.0", "above 0 and below 1"]),
         ({"mask_fraction": 1.0}, ["mask_fraction is 1.0", "above 0 and below 1"]),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], told: list[str], tmp_path: Path) -> None:
-    with refused(ValueError, *told):
+def test_bad_settings(settings: dict[str, Any], message: list[str], tmp_path: Path) -> None:
+    with refused(ValueError, *message):
         config(tmp_path, **settings)
 
 

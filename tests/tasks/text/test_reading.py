@@ -25,7 +25,7 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert [read_text(tmp_path / name) for name in ("a.txt", "b.txt.gz", "c.txt")] == [text] * 3
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
     (tmp_path / "latin.txt.gz").write_bytes(gzip.compress(b"na\xefve"))
     (tmp_path / "cut.txt").write_bytes(b"a\n" + "für".encode()[:2])
@@ -33,7 +33,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "mark.txt").write_bytes(b"\xef\xbb\xbf")
     (tmp_path / "plain.txt.gz").write_bytes(b"not packed")
     (tmp_path / "half.txt.gz").write_bytes(gzip.compress(b"packed" * 100)[:20])
-    for name, *told in (
+    for name, *message in (
         ("latin.txt", "is no UTF-8 text: byte 0xe9 at offset 3, in line 1;"),
         ("latin.txt.gz", "byte 0xef at offset 2, unpacked, in line 1"),
         ("cut.txt", "byte 0xc3 at offset 3, in line 2"),
@@ -44,7 +44,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         ("absent.txt", "cannot be read (No such file or directory)"),
         (".", "cannot be read (Is a directory)"),
     ):
-        with refused(ValueError, str(tmp_path / name), *told):
+        with refused(ValueError, str(tmp_path / name), *message):
             read_text(tmp_path / name)
 
 
@@ -96,7 +96,7 @@ def test_a_training_and_a_test_file_leave_a_validation_split_to_be_cut_off(tmp_p
         open_text(tmp_path, valid_fraction=1.0)
 
 
-def test_what_has_no_effect_or_is_left_out_is_told(tmp_path: Path) -> None:
+def test_what_has_no_effect_or_is_left_out_is_refused(tmp_path: Path) -> None:
     write(tmp_path, train__txt="a", test__txt="c", readme__txt="x")
     with pytest.warns(UserWarning, match="left out, since the name has no split in it: readme.txt"):
         assert found(open_text(tmp_path, valid_fraction=0.0)) == (("a",), None, ("c",))
@@ -108,7 +108,7 @@ def test_what_has_no_effect_or_is_left_out_is_told(tmp_path: Path) -> None:
             open_text(tmp_path, **settings)
 
 
-def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "two", a__train__txt="a", b__train__txt="b", b__test__txt="b")
     write(tmp_path / "untrained", test__txt="a", valid__txt="b")
     write(tmp_path / "images", a__png="a")
@@ -127,8 +127,8 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
         ("book/book.txt", {"test_fraction": 0.5, "valid_fraction": 0.5}, ["valid_fraction 0.5"]),
         ("book/book.txt", {"valid_fraction": -0.5}, ["valid_fraction -0.5"]),
     ]
-    for path, settings, told in cases:
-        with refused(ValueError, *told):
+    for path, settings, message in cases:
+        with refused(ValueError, *message):
             open_text(tmp_path / path, **settings)
 
 

@@ -48,7 +48,7 @@ def test_sizes_in_bytes(tokenizer: ByteTokenizer) -> None:
     assert len(tokenizer.num_bytes) == tokenizer.vocab_size
 
 
-def test_half_a_surrogate_pair_is_told(tokenizer: ByteTokenizer) -> None:
+def test_half_a_surrogate_pair_is_refused(tokenizer: ByteTokenizer) -> None:
     with refused(ValueError, "no UTF-8 at character 2"):
         tokenizer.encode("ab\udce9")
 

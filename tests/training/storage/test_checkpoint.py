@@ -299,14 +299,14 @@ def test_a_refusal_says_which_checkpoint_is_whole(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10, 10)
     save(checkpoints, 20, 10)
-    for damaged, told in (
+    for damaged, message in (
         (20, "the checkpoint of step 10 is whole: remove step-00000020 to go on from it"),
         (10, "no earlier one is whole, but that of step 20 is (--checkpoint last): remove the folder "),
     ):
         path = tmp_path / f"step-{damaged:08d}" / "ema.safetensors"
         before = path.read_bytes()
         flip(path)
-        with refused(ValueError, f"{path} is damaged", told):
+        with refused(ValueError, f"{path} is damaged", message):
             checkpoints.load_weights(damaged, model())
         path.write_bytes(before)
     for step in (10, 20):

@@ -70,8 +70,8 @@ def test_what_is_other_is_told_with_counts_and_names(tmp_path: Path) -> None:
     (data / "dark" / "00.png").rename(data / "light" / "dark.png")
     (data / "dark" / "01.png").write_bytes((data / "light" / "01.png").read_bytes())
     (data / "light" / "more.png").write_bytes((data / "light" / "03.png").read_bytes())
-    told = "1 file changed (dark/01.png), 1 added (light/more.png), 1 renamed (dark/00.png to light/dark.png)"
-    with refused(ValueError, told):
+    message = "1 file changed (dark/01.png), 1 added (light/more.png), 1 renamed (dark/00.png to light/dark.png)"
+    with refused(ValueError, message):
         train(config, run, resume=True)
 
 
@@ -134,7 +134,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "it is no list of the files of a run"),
         ("[]", "it is no list of the files of a run"),
@@ -143,8 +143,8 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
         ('{"schema": 1, "place": "", "files": {"a": ["1", 2, ""]}, "contents": {}, "start": {}}', "it is no list"),
     ],
 )
-def test_a_fingerprint_that_is_none_is_refused(text: str, told: str) -> None:
-    with refused(ValueError, told):
+def test_a_fingerprint_that_is_none_is_refused(text: str, message: str) -> None:
+    with refused(ValueError, message):
         Fingerprint.of_text(text)
 
 
@@ -348,9 +348,9 @@ def test_the_command_line_refuses_accepts_and_warns(tmp_path: Path, capsys: pyte
 
 def test_the_command_line_refuses_idle_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = pictures(tmp_path / "data", count=6)
-    for words, told in (
+    for words, message in (
         (["--accept-new-data"], "--accept-new-data has no effect without --resume"),
         (["--resume", "--accept-new-data", "--preset", "base"], "--preset base has no effect with --accept-new-data"),
     ):
         code, _, err = call(capsys, "train", "images", data, "--run-dir", tmp_path / "run", *words)
-        assert (code, told in err) == (2, True)
+        assert (code, message in err) == (2, True)

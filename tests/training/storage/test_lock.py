@@ -30,7 +30,7 @@ def forked(call: Callable[[], None]) -> int:
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[int]:
     """The id of a process that holds the lock of tmp_path / "run"."""
-    told, telling = os.pipe()
+    found, telling = os.pipe()
 
     def hold() -> None:
         with only_writer(tmp_path / "run"):
@@ -38,11 +38,11 @@ def holder(tmp_path: Path) -> Iterator[int]:
             signal.pause()
 
     pid = forked(hold)
-    os.read(told, 1)
+    os.read(found, 1)
     yield pid
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    os.close(told)
+    os.close(found)
     os.close(telling)
 
 
@@ -58,7 +58,7 @@ def test_the_second_writer_is_refused_by_who_the_first_is(tmp_path: Path, holder
 
 
 def test_a_killed_writer_leaves_nothing_in_the_way_even_if_its_children_live(tmp_path: Path) -> None:
-    (told, telling), (ended, ending) = os.pipe(), os.pipe()
+    (found, telling), (ended, ending) = os.pipe(), os.pipe()
 
     def hold() -> None:
         os.close(ending)
@@ -68,14 +68,14 @@ def test_a_killed_writer_leaves_nothing_in_the_way_even_if_its_children_live(tmp
             signal.pause()
 
     pid = forked(hold)
-    os.read(told, 1)
+    os.read(found, 1)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert (tmp_path / LOCK).is_file()
     with only_writer(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
-    for end in (told, telling, ended, ending):
+    for end in (found, telling, ended, ending):
         os.close(end)
 
 
@@ -113,7 +113,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     assert precious.read_text() == "kept"
 
 
-def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

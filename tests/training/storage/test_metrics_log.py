@@ -75,7 +75,7 @@ def test_a_log_that_is_not_the_one_of_the_checkpoint_is_refused(
     assert path.read_bytes() == before
 
 
-def test_a_missing_log_begins_anew_which_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_log_begins_anew_which_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mark = written(tmp_path)
     (tmp_path / "metrics.jsonl").unlink()
     log = MetricsLog(tmp_path, mark=mark, step=12, tensorboard=False)

@@ -271,10 +271,10 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Learner, "update", diverging)
     file = "weights" if which == "model" else "ema"
-    told = (
+    message = (
         f"0.bias of {file}.safetensors is not finite after step 8, which is not saved; the checkpoint of step 7 stays"
     )
-    with refused(DivergedError, told, "try a lower learning_rate"):
+    with refused(DivergedError, message, "try a lower learning_rate"):
         run(tmp_path / "a")
     assert RunFolder(tmp_path / "a").checkpoints.last_step() == 7
     RunFolder(tmp_path / "a").checkpoints.check(7)
