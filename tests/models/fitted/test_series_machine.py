@@ -89,7 +89,7 @@ def test_rounding_decides_no_extreme_moment_or_frequency() -> None:
     seen = torch.ones(8, 3)
     seen[3, ::2] = 0.0
     found = built.numbers(SeriesBatch(torch.cat([values, seen], 1)[None]))
-    plain, of_level, tiny = found[0, -22:-4].view(6, 3).T
+    plain, of_level, tiny = found[0, -25:-7].view(6, 3).T
     assert plain[:2].tolist() == pytest.approx([1 / 7, 5 / 7])
     assert bool(plain.all())
     assert not of_level.any()
@@ -199,7 +199,7 @@ def test_series_without_samples_and_with_one(exists: Tensor) -> None:
     by_place = found[:, 18:-17].unflatten(1, (2, -1))
     for i, n in enumerate(exists.sum(1).tolist()):
         assert bool(by_place[i].isnan().all()) == (n == 0)
-        assert found[i, -16:-4].tolist() == pytest.approx([0.0 if n else math.nan] * 12, abs=0, nan_ok=True)
+        assert found[i, -17:-5].tolist() == pytest.approx([0.0 if n else math.nan] * 12, abs=0, nan_ok=True)
         if n:
             torch.testing.assert_close(by_place[i], given.values[i, 0, :, None].expand_as(by_place[i]))
     torch.testing.assert_close(found[:, -4:], torch.zeros(2, 4))
