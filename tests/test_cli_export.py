@@ -240,7 +240,7 @@ def test_an_axis_is_fixed_where_the_graph_holds_for_one_size_alone(exports: Any,
     assert session.get_inputs()[0].shape == ["batch", 6, 2]
 
 
-def test_numbers_of_points_for_which_a_graph_holds_are_predicted(exports: Any, tmp_path: Path) -> None:
+def test_numbers_of_points_for_which_a_graph_holds_are_reported(exports: Any, tmp_path: Path) -> None:
     def from_four_on(model: nn.Module, values: Tensor) -> Tensor:
         return model(values) if values.shape[1] > 3 else values
 

@@ -264,6 +264,24 @@ def test_a_data_frame_may_name_the_series_of_a_row() -> None:
     assert (column.name, column.index.tolist()) == ("sales", DAYS[T : T + 2].tolist())
 
 
+def test_times_keep_their_type_and_known_channels_reach_ahead() -> None:
+    def of(times: Any, **settings: Any) -> pd.DataFrame:
+        frame = pd.DataFrame({"time": times, "a": SEEN[0], "b": SEEN[1]})
+        if "task" in settings:
+            frame.loc[T - 2 :, "a"] = np.nan
+        return SeriesForecaster(horizon=2, random_state=0, **settings).fit(frame).predict()
+
+    counted, written = of(2 * np.arange(T)), of(DAYS[:T].strftime("%d.%m.%Y"))
+    assert counted["time"].tolist() == [2 * T, 2 * T + 2]
+    assert written["time"].tolist() == ["2026-04-01", "2026-04-02"]
+    tenths = pd.date_range("2026-01-01", periods=T + 2, freq="100ms")
+    assert of(tenths[:T])["time"].tolist() == tenths[T:].tolist()
+    pd.testing.assert_frame_equal(counted[["a", "b"]], written[["a", "b"]], rtol=1e-6)
+    ahead = of(DAYS[:T], task={"known": ("b",)})
+    assert (list(ahead.columns), ahead["time"].tolist()) == (["time", "a"], DAYS[T - 2 : T].tolist())
+    np.testing.assert_allclose(ahead["a"], SEEN[0, -2:], atol=0.05)
+
+
 def test_rows_that_are_no_samples_are_refused() -> None:
     frame = pd.DataFrame({"a": SEEN[0], "b": SEEN[1]}, index=DAYS[:T])
     fitted = SeriesForecaster(horizon=2).fit(frame)

@@ -112,7 +112,7 @@ def test_a_kernel_without_a_result_has_its_reason(copy: Path) -> None:
     assert "<memory>" not in page.rendered(build_page([copy]))
 
 
-def test_a_baseline_that_does_better_is_predicted(copy: Path) -> None:
+def test_a_baseline_that_does_better_is_reported(copy: Path) -> None:
     found = changed(copy, baselines=(BaselineRow(name="guess", valid=2.0, test=2.0),))
     blocks = comparison_tab(found, copy).sections[0].blocks
     assert any(isinstance(block, Note) and "guess does better" in block.text for block in blocks)

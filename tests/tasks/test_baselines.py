@@ -71,7 +71,7 @@ def test_numbers_are_told_in_their_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn tells of them too
-def test_labels_that_nobody_has_are_predicted() -> None:
+def test_labels_that_nobody_has_are_reported() -> None:
     inputs = np.array([[0.0], [1.0], [2.0], [3.0]])
     labels = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     found = list[torch.Tensor]()

@@ -263,7 +263,7 @@ def test_without_a_validation_split_the_last_checkpoint_is_measured(tmp_path: Pa
         opened.evaluate("valid")
 
 
-def test_without_a_test_split_the_best_of_the_validation_split_is_predicted(tmp_path: Path) -> None:
+def test_without_a_test_split_the_best_of_the_validation_split_is_reported(tmp_path: Path) -> None:
     result = run(tmp_path / "a", altered(toy_run(), held_out=("valid",)))
     validated = [line["accuracy"] for line in lines(tmp_path / "a") if line["kind"] == "valid"]
     assert (result.split, result.metrics["accuracy"]) == ("valid", max(validated))

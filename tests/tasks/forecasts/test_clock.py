@@ -82,3 +82,12 @@ def test_days_and_hours() -> None:
         "times are not evenly spaced: 2026-01-03T00:00:00 is 6.85714 steps of 25200 seconds after 2026-01-01T00:00",
     ):
         Clock.of([dates("2026-01-01", "2026-01-03", "2026-01-05", "2026-01-05T07:00")], is_dated=True)
+
+
+def test_fractions_of_seconds_do_not_drift() -> None:
+    start = float(dates("2026-01-01T00:00")[0])
+    tenths = np.array([start + k / 10 for k in range(90)])  # float64 has steps of 2.4e-7 s there
+    clock = Clock.of([tenths[:5], tenths], is_dated=True)
+    assert clock.step == 0.1
+    assert clock.text(clock.after(float(tenths[0]), 90)) == "2026-01-01T00:00:09"
+    assert clock.text(clock.after(float(tenths[0]), 91)) == "2026-01-01T00:00:09.100000"

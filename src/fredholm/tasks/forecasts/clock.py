@@ -1,7 +1,6 @@
 """The times of samples: evenly spaced, or once in a fixed number of months."""
 
 import datetime
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -50,9 +49,11 @@ class Clock:
             months = np.concatenate([np.diff(_months(each)) for each in times])
             return cls(step=float(np.gcd.reduce(months)), in_months=True, is_dated=True, has_zone=has_zone)
         found = cls(step=float(steps.min()), is_dated=is_dated, has_zone=has_zone)
-        for each in times:
-            found.places(each)
-        return found
+        places = [int(found.places(each)[-1]) for each in times]
+        # the longest series has the smallest rounding error of a step
+        i = int(np.argmax(places))
+        step = float(times[i][-1] - times[i][0]) / places[i]
+        return replace(found, step=round(step, 6) or step if is_dated else step)
 
     def may_be(self, other: "Clock") -> bool:
         """Whether both are the same clock, if an unknown zone may be any."""
@@ -125,7 +126,7 @@ class Clock:
 
 
 def _moment(time: float) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(math.floor(time), tz=datetime.UTC)
+    return datetime.datetime.fromtimestamp(time, tz=datetime.UTC)
 
 
 def _month(moment: datetime.datetime) -> int:
