@@ -140,6 +140,8 @@ def test_images_of_several_sizes_and_files_are_scaled_and_cut_to_one(tmp_path: P
     np.testing.assert_array_equal(expected.predict_proba(files), expected.predict_proba(one))
     with refused(ValueError, "X has shape (5, 10, 3), which may be one image in colour; pass X[None]"):
         of_files.predict(varied[1])
+    grey_and_colour = _pictures([np.zeros((5, 5), np.uint8), np.zeros((5, 5, 3), np.uint8)])
+    assert (grey_and_colour.sizes, grey_and_colour.channels) == ([(5, 5), (5, 5)], 3)
     large = np.zeros((2, 600, 300), np.uint8)
     assert ImageClassifier()._stored_size(_pictures([large[0], large[1, :599]])) == (256, 128)
     chosen = ImageClassifier(task={"image_size": (7, 9)})

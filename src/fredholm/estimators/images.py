@@ -122,7 +122,7 @@ def _pictures(X: Any) -> _Pictures:
             files = [user_path(file) for file in listed]
             sizes = [size_of(file) for file in files]
             return _Pictures(sizes, 1 if all(map(is_grey, files)) else 3, True, functools.partial(read_images, files))
-        shapes = {np.shape(each)[:2] for each in listed}
+        shapes = {np.shape(each) for each in listed}
         if len(shapes) > 1 and all(np.ndim(each) in (2, 3) for each in listed):
             return _of_arrays([_pixels(np.asarray(each)[None]) for each in listed], has_any_size=True)
     return _of_arrays([_pixels(X)], has_any_size=False)
