@@ -19,14 +19,14 @@ help:
 	@echo 'make pictures  draw the pictures of the documentation again'
 	@echo 'make bench     time the exact MLP kernel against its peers; BENCH=NAME: another one of python -m benchmarks --list'
 
-# With --resume an interrupted demo goes on, and one that is done tells its result again. One thread: the model is small,
-# a second gains nothing on a quiet machine and costs much on a busy one.
+# --resume continues an interrupted demo, and prints the result of a finished one again. One thread: for so small a model
+# a second thread gains nothing on a quiet machine and costs much on a busy one.
 demo: .venv/.stamp-demo
 	OMP_NUM_THREADS=1 $(BIN)/fredholm train digits --seeds 0 1 2 --resume
 	@echo 'the three runs lie in runs/digits; metrics.jsonl in each records its course'
 
-# One thread a worker: small tensors, so two processes beat two threads. Workers keep neighbouring tests, and with them
-# what a module makes once for all. Processes that tests start find bytecode, even where the shell says to write none.
+# One thread per worker: tensors are small, so two processes are faster than two threads. Workers keep neighbouring tests,
+# which share the fixtures of a module. Processes that tests start find bytecode, even if the shell forbids writing it.
 test: PYTEST_MARKS := -m "not slow"
 test-all: PYTEST_MARKS := -m "not long"
 test-long: PYTEST_MARKS := --every-case
@@ -78,7 +78,7 @@ install = \
 
 .venv/.stamp-dev: .venv/.stamp-venv pyproject.toml constraints-cpu.txt
 	@$(call install,train$(comma)data$(comma)arrow$(comma)audio$(comma)augment$(comma)peers$(comma)hub$(comma)quantise$(comma)viz$(comma)report$(comma)export$(comma)triton$(comma)test$(comma)lint$(comma)docs)
-	@# timm asks for torchvision, of which there is no build for CPUs everywhere
+	@# timm requires torchvision, which has no CPU build on some platforms
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps timm==1.0.31 \
 	  || echo 'timm cannot be installed; tests that compare with it are skipped'
 
