@@ -485,21 +485,21 @@ def _reasons(use: str, kernels: str, reason: Reason) -> dict[tuple[str, str], Re
 
 RECURRENCES = "LinearRNN LinearSystem SelectiveStateSpace"
 LENGTH = Reason(
-    "a recurrence is unrolled, a step a point, here and in the next two columns: any batch, one length",
+    "a recurrence is unrolled, one step per point, here and in the next two columns: any batch, one length",
     ValueError,
     "is symbolic in the graph; fix their number",
 )
 UNTRANSLATED = "Failed to convert the exported program to an ONNX model"
 SOLVE = Reason("ONNX has no operator that solves systems of equations", RuntimeError, UNTRANSLATED)
 UNROLLED = Reason(
-    "PyTorch's fused cells are unrolled, a step a point, here and in the next two columns: any batch, one length",
+    "PyTorch's fused cells are unrolled, one step per point, here and in the next two columns: any batch, one length",
     UserError,
     "specialized",
 )
 EXPONENTIAL = Reason("ONNX has no exponential of matrices", RuntimeError, UNTRANSLATED)
 COMPLEX = Reason("ONNX has no exponential of complex numbers", RuntimeError, UNTRANSLATED)
 AGAIN = Reason(
-    "the graph is compiled again for another number of points, since how the sum is taken depends on it",
+    "the graph is compiled again for another number of points, since the choice of the sum depends on it",
     AssertionError,
     "compiled again for another size",
 )
