@@ -4,9 +4,9 @@ Command:   python recipes/sentence_models.py
 Hardware:  one core of an AMD EPYC for each process; float32
 Time:      about two and a half hours of processor time, taken by processes with some --sets each and one --out; a last
            call with all sets then reads the finished runs
-Score:     accuracy (Matthews' correlation on CoLA) on the test split, which is read once per run; the checkpoint and the
-           penalty of the bag of words are those that were best on the validation split. SST-2, means of three seeds:
-           exact kernel 79.7 +- 0.9 %, attention 80.0 +- 0.9 %, bag of n-grams 81.0 %; see docs/studies/text.md
+Score:     accuracy (Matthews' correlation on CoLA) on the test split, which is read once per run; the checkpoint and
+           the penalty of the bag of words are those that were best on the validation split. SST-2, means of three
+           seeds: exact kernel 79.7 +- 0.9 %, attention 80.0 +- 0.9 %, bag of n-grams 81.0 %; see docs/studies/text.md
 """
 
 import dataclasses
