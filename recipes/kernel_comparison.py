@@ -6,10 +6,10 @@ Time:      some 8 hours of two cores, half of them shared with other work; a cal
 Score:     see docs/studies/kernel_comparison.md
 Data:      the folders of ../shared/data that `SETS` names
 
-The network, its width, its dropout, its batches and its epochs are those recommended for the data, with the kernel in
-place of the default's and as many parameters as with attention. Learning rates are searched, and the best row is
-chosen, on the validation split; the test split is read once per final run. Kernels that would take most of the time are
-left out of a set by name.
+The network, its width, its dropout and its batches are those recommended for the data, with the epochs of `SETS`, the
+kernel in place of the default's and as many parameters as with attention. Learning rates are searched, and the best row
+is chosen, on the validation split; the test split is read once per final run. Kernels that would take most of the time
+are left out of a set by name.
 """
 
 import dataclasses

@@ -69,7 +69,7 @@ def thresholds(folder: Path, seed: int) -> Path:
 
 
 def scanned_prices(folder: Path, seed: int) -> Path:
-    """Scans of digits, one in ten missing, with a shop and a size; the price is the digit times the shop's factor."""
+    """Scans of digits, one in ten missing, with a shop and a size; the shop scales the digit's part of the price."""
     draw, digits = np.random.default_rng(seed), cast(Any, load_digits())
     rows: list[dict[str, Any]] = []
     for number, i in enumerate(draw.permutation(len(digits.images))[:1_000].tolist()):
