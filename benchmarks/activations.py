@@ -22,7 +22,7 @@ def _repeated(out, BLOCK: tl.constexpr, REPEATS: tl.constexpr):
 
 
 def activate_in_registers(device: torch.device) -> torch.Tensor:
-    """Computes NUMBERS GELUs on a GPU, by the form of the kernels in 16 bits, one after the other for each number."""
+    """Computes NUMBERS GELUs on a GPU with the GELU of the 16-bit kernels, one after the other for each number."""
     out = torch.empty(PROGRAMS * BLOCK, device=device)
     kernel: Any = _repeated
     with torch.cuda.device(device):

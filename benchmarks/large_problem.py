@@ -44,7 +44,7 @@ class LargeConfig:
 class LargeProblem(Instance):
     """`Problem` on a square grid of ``n`` points with a smooth signal, and the other operators on the same signal.
 
-    The signal is a sum of waves of at most three cycles a side. White noise would have an integral that vanishes with
+    The signal is a sum of waves of at most three cycles per side. White noise would have an integral that vanishes with
     n, and every sampling of it an error of at least 1.
     """
 

@@ -21,7 +21,7 @@ EACH = 50
 
 
 def letters(folder: Path, seed: int) -> Path:
-    """Twenty letters in the DejaVu fonts that come with Matplotlib, turned by up to 25°, in noise: 32 x 32 pixels."""
+    """Twenty letters in Matplotlib's DejaVu fonts, rotated by up to 25°, with noise: 32 x 32 pixels."""
     draw, fonts = (
         np.random.default_rng(seed),
         sorted(Path(matplotlib.get_data_path(), "fonts/ttf").glob("DejaVuS*.ttf")),

@@ -23,7 +23,7 @@ def growth_exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
 def growth(rows: Sequence[Row]) -> Iterator[str]:
     """Growth of time and peak memory: a line per case or peer and direction, fitted over the larger half of the sizes.
 
-    A peer with separate rows as a case is fitted by those rows.
+    A peer that is also a case is fitted by its own rows.
     """
     seconds: dict[tuple[str, Direction], dict[int, float]] = {}
     peaks: dict[tuple[str, Direction], dict[int, float]] = {}

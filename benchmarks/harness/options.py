@@ -17,7 +17,7 @@ class Options:
     """Options of a run that do not depend on the benchmark."""
 
     json: Path | None = None
-    """File of the report, written anew after every row."""
+    """File of the report, rewritten after every row."""
     quick: Flag = False
     """Small sizes that take seconds: checks the benchmark itself, its numbers mean nothing."""
     device: str = "cpu"
