@@ -1,1 +1,1 @@
-"""Benchmarks: ratios against peers measured in one run, each row after its own correctness gate."""
+"""Benchmarks: ratios against peers measured in the same run, each row behind a correctness gate."""

@@ -65,7 +65,7 @@ BENCHMARKS: tuple[Benchmark[Any], ...] = (
 USAGE = """usage: python -m benchmarks NAME [options]
        python -m benchmarks --list
 
-`python -m benchmarks NAME --help` lists what can be chosen."""
+`python -m benchmarks NAME --help` lists the options of a benchmark."""
 
 FAILURE, USER_ERROR = 1, 2
 
@@ -74,28 +74,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one benchmark and prints its table.
 
     Returns:
-        0; 2 for a mistake in what the user gave, 1 where two results disagree. Errors are one line on stderr.
+        0; 2 for a user error, 1 if two results disagree. Errors are one line on stderr.
     """
-    given = list(sys.argv[1:] if argv is None else argv)
-    if not given or given[0] in ("-h", "--help", "--list"):
-        print(_list() if given[:1] == ["--list"] else f"{USAGE}\n\n{_list()}")
-        return 0 if given else USER_ERROR
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "--list"):
+        print(_list() if arguments[:1] == ["--list"] else f"{USAGE}\n\n{_list()}")
+        return 0 if arguments else USER_ERROR
     by_name = {benchmark.name: benchmark for benchmark in BENCHMARKS}
     try:
-        if given[0] not in by_name:
-            raise ValueError(f"no benchmark {given[0]!r}; expected one of {', '.join(by_name)}")
-        benchmark = by_name[given[0]]
+        if arguments[0] not in by_name:
+            raise ValueError(f"no benchmark {arguments[0]!r}; expected one of {', '.join(by_name)}")
+        benchmark = by_name[arguments[0]]
         config = tyro.cli(
             benchmark.config,
             prog=f"python -m benchmarks {benchmark.name}",
-            args=given[1:],
+            args=arguments[1:],
             config=(tyro.conf.OmitArgPrefixes,),
         )
         print(benchmark.run(config).markdown())
     except GateError as error:
-        return _told(error, FAILURE)
+        return _report_error(error, FAILURE)
     except (ValueError, ImportError) as error:
-        return _told(error, USER_ERROR)
+        return _report_error(error, USER_ERROR)
     return 0
 
 
@@ -103,7 +103,7 @@ def _list() -> str:
     return "\n".join(f"{benchmark.name:<23} {benchmark.purpose}" for benchmark in BENCHMARKS)
 
 
-def _told(error: Exception, code: int) -> int:
+def _report_error(error: Exception, code: int) -> int:
     print(f"error: {error}", file=sys.stderr)
     return code
 

@@ -1,4 +1,4 @@
-"""GELUs of numbers that stay in a GPU's registers: what `roofline` holds kernels against."""
+"""GELUs of numbers in a GPU's registers, the rate against which `roofline` compares kernels."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fredholm.evaluation.triton.tile import activate
 
 PROGRAMS, BLOCK, REPEATS = 4096, 1024, 64
 NUMBERS = PROGRAMS * BLOCK * REPEATS
-"""GELUs of one call."""
+"""GELUs per call."""
 
 
 @triton.jit
@@ -22,7 +22,7 @@ def _repeated(out, BLOCK: tl.constexpr, REPEATS: tl.constexpr):
 
 
 def activate_in_registers(device: torch.device) -> torch.Tensor:
-    """Takes NUMBERS GELUs on a GPU, such as kernels take in 16 bits, one after the other for each number."""
+    """Computes NUMBERS GELUs on a GPU with the GELU of the 16-bit kernels, one after the other for each number."""
     out = torch.empty(PROGRAMS * BLOCK, device=device)
     kernel: Any = _repeated
     with torch.cuda.device(device):

@@ -1,4 +1,4 @@
-"""A step as a CUDA graph: the device runs it again by itself, and the CPU launches one thing instead of hundreds."""
+"""A step as a CUDA graph, which the CPU starts by one launch instead of hundreds."""
 
 from collections.abc import Sequence
 
@@ -8,21 +8,21 @@ from torch import Tensor
 from benchmarks.harness import Step
 
 WARM_UP = 3
-"""Runs before capture, which compile kernels and choose algorithms."""
+"""Runs before the capture, which compile kernels and choose algorithms."""
 
 
 def captured(step: Step) -> Step:
-    """The step as one graph; what it returns is the same memory at every replay.
+    """The step as one graph; every replay returns its results in the same memory.
 
-    Forward and backward may both be in it: what a step makes, it makes within the graph's memory. It must not wait for
-    the device, nor read what changes in Python from run to run.
+    Forward and backward may both be captured, since all tensors of the step lie in the graph's memory. The step must
+    not wait for the device, nor depend on Python values that change from run to run.
     """
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
+    side_stream = torch.cuda.Stream()
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side_stream):
         for _ in range(WARM_UP):
             step()
-    torch.cuda.current_stream().wait_stream(beside)
+    torch.cuda.current_stream().wait_stream(side_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         results = step()

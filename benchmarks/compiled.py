@@ -1,7 +1,7 @@
-"""Models compiled beside the same models called as they are: ``python -m benchmarks compiled``.
+"""Compiled models against the same models in eager mode: ``python -m benchmarks compiled``.
 
 `torch.compile(fullgraph=True, dynamic=True)` with PyTorch's own code generator; inference, and the gradients of a
-training step. Outputs and all gradients must agree first. The time of compiling is reported, not counted.
+training step. Outputs and all gradients must agree first. The compile time is reported but not counted.
 """
 
 import dataclasses
@@ -32,19 +32,19 @@ from fredholm.models import AttentionConfig, KernelConfig, LowRankConfig, MLPCon
 
 COMPILED, EAGER = "compiled", "called as it is"
 TOLERANCE = 1e-4
-"""Relative, of outputs and all gradients in float32."""
+"""Relative tolerance of outputs and all gradients in float32."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take ten minutes on two cores, most of them for compiling."""
+    """Settings of this benchmark. The defaults take ten minutes on two cores, most of them for compiling."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=10.0))
     cases: tuple[str, ...] = ()
     """Models to measure; default: all."""
     directions: tuple[Direction, ...] = DIRECTIONS
-    """Inference, gradients too, or both."""
+    """Inference, inference with gradients, or both."""
     width: int = 192
     """Channels of all models."""
     depth: int = 4
@@ -61,16 +61,16 @@ class Config(Settings):
         return dataclasses.replace(self, width=12, depth=1, batch=2, side=3, length=9)
 
     def checked(self) -> "Config":
-        """With all cases where none is named; raises `ValueError` on a case that is none."""
+        """These settings with all cases if none is named; raises `ValueError` on an unknown case."""
         require_known(self.cases, list(CASES))
         return dataclasses.replace(self, cases=self.cases or tuple(CASES))
 
 
-Made = tuple[nn.Module, Tensor]
-"""A model and what it is called with."""
+ModelAndInput = tuple[nn.Module, Tensor]
+"""A model and its input."""
 
 
-def itnet(config: Config, kernel: KernelConfig) -> Made:
+def itnet(config: Config, kernel: KernelConfig) -> ModelAndInput:
     """An ITNet on patches of 4 x 4 pixels."""
     shape: dict[str, Any] = {"image_size": (4 * config.side,) * 2, "patch_size": 4, "channels": 3}
     encoder = encoders.Image(encoders.Image.Config(**shape, num_frequencies=16), config.width)
@@ -79,7 +79,7 @@ def itnet(config: Config, kernel: KernelConfig) -> Made:
     return stack.build(encoder, 10), torch.randn(config.batch, 3, *shape["image_size"])
 
 
-def infvit(config: Config) -> Made:
+def infvit(config: Config) -> ModelAndInput:
     """An InfViT with linear infinite attention, on patches of 4 x 4 pixels."""
     shape: dict[str, Any] = {"image_size": (4 * config.side,) * 2, "patch_size": 4, "channels": 3}
     encoder = encoders.Image(encoders.Image.Config(**shape, num_frequencies=16), config.width)
@@ -88,17 +88,17 @@ def infvit(config: Config) -> Made:
     return stack.build(encoder, 10), torch.randn(config.batch, 3, *shape["image_size"])
 
 
-def text(config: Config, stack: models.LanguageModel.Config) -> Made:
+def text(config: Config, stack: models.LanguageModel.Config) -> ModelAndInput:
     """A language model of bytes."""
     return stack.build(256, config.length), torch.randint(256, (config.batch, config.length))
 
 
 def sizes(config: Config) -> dict[str, Any]:
-    """Of the language models."""
+    """Sizes of the language models."""
     return {"embed_dim": config.width, "depth": config.depth, "num_heads": max(2, config.width // 48)}
 
 
-CASES: dict[str, Callable[[Config], Made]] = {
+CASES: dict[str, Callable[[Config], ModelAndInput]] = {
     "ITNet, exact": lambda config: itnet(config, MLPConfig(width=16, num_frequencies=8)),
     "ITNet, low rank": lambda config: itnet(config, LowRankConfig(rank=16, width=64, num_frequencies=8)),
     "ITNet, attention": lambda config: itnet(config, AttentionConfig()),
@@ -109,20 +109,20 @@ CASES: dict[str, Callable[[Config], Made]] = {
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Each model both ways; what is timed is what was compared."""
+    """Each model compiled and eager; the timed results are those that are compared."""
     device = config.options.torch_device
     for case in tqdm(config.cases, desc="cases", disable=None):
         torch.manual_seed(config.options.seed)
         torch.compiler.reset()
-        model, given = CASES[case](config)
-        model, given = model.to(device).eval(), given.to(device)
+        model, inputs = CASES[case](config)
+        model, inputs = model.to(device).eval(), inputs.to(device)
         compiled = torch.compile(model, fullgraph=True, dynamic=True)
-        # a constant added to all keys changes no softmax: its gradient is rounding, in which nothing can agree
+        # a constant added to all keys does not change the softmax, so that its gradient is nothing but rounding
         leaves = [leaf for name, leaf in model.named_parameters() if not name.endswith("key_bias")]
         for direction in config.directions:
             steps: dict[str, Step] = {
-                COMPILED: directed(functools.partial(compiled, given), direction, leaves, None),
-                EAGER: directed(functools.partial(model, given), direction, leaves, None),
+                COMPILED: directed(functools.partial(compiled, inputs), direction, leaves, None),
+                EAGER: directed(functools.partial(model, inputs), direction, leaves, None),
             }
             start = time.perf_counter()
             steps[COMPILED]()
@@ -133,7 +133,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Where compiling does not pay."""
+    """Rows in which the compiled model is slower."""
     for row in rows:
         if row.ratio is not None and row.ratio < 1:
             yield f"{row.case}, {row.direction}: compiled at {row.ratio:.2f} of the speed without"
@@ -141,7 +141,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="compiled",
-    purpose="models under torch.compile beside the same models called as they are",
+    purpose="models under torch.compile against the same models in eager mode",
     config=Config,
     measure=measure,
     notes=notes,

@@ -6,7 +6,7 @@ Three cases of one causal kernel, a small network of the distance in time:
   kernel sampled and transformed, channels multiplied by broadcasting) and, where that is affordable, torch's own direct
   convolution with the sampled kernel;
 - `long`: one signal at a time, up to a million samples, by itself;
-- `irregular`: a batch at random times of its own, through `BasisTiled`, against κ in full.
+- `irregular`: a batch whose signals each have random times, through `BasisTiled`, against κ in full.
 """
 
 import dataclasses
@@ -43,31 +43,31 @@ REGULAR, LONG, IRREGULAR = "regular", "long", "irregular"
 OURS, STRAIGHT, DIRECT, LITERAL = "ours", "full spectra", "direct convolution", "κ in full"
 CHECKED_ROWS = 4
 TINY = 300
-"""Samples at which the routes of large problems are taken, for memory to be measured with their code loaded."""
+"""Samples of the problem that runs first: it takes the routes of large ones, so that their code is loaded."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores, and 4 GB of memory."""
+    """Settings of this benchmark. The defaults take some minutes on two cores, and 4 GB of memory."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
     channels: int = 30
     """Channels of the signal and of the result."""
     batch: int = 8
-    """Signals at a time, but for the case `long`."""
+    """Signals at a time, except in the case `long`."""
     direct_sizes: tuple[int, ...] = (1000,)
-    """Samples where direct convolution is timed, too. The first is where all are compared beforehand."""
+    """Samples at which direct convolution is timed, too. All sides are compared beforehand at the first."""
     sizes: tuple[int, ...] = (4000, 16_000)
-    """Samples where the library is timed against full spectra."""
+    """Samples at which the library is timed against full spectra."""
     long_sizes: tuple[int, ...] = (1 << 16, 1 << 18, 1 << 20)
-    """Samples of one signal, timed by itself."""
+    """Samples of one signal, timed without peers."""
     literal_sizes: tuple[int, ...] = (100,)
-    """Samples at irregular times where κ in full is timed, too."""
+    """Samples at irregular times for which κ in full is timed, too."""
     irregular_sizes: tuple[int, ...] = (500, 1000, 2000)
-    """Samples at irregular times where the library is timed by itself."""
+    """Samples at irregular times for which the library is timed without peers."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed; the direct sum rounds most."""
+    """Largest relative difference, of output and every gradient, that is timed; the direct sum rounds most."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -85,7 +85,7 @@ class Config(Settings):
 
 @final
 class Problem(Instance):
-    """A kernel, ``n`` samples of a random signal and a cotangent, the same for every process and machine."""
+    """A kernel, ``n`` samples of a random signal and a cotangent, the same in every process and on every machine."""
 
     def __init__(self, config: Config, case: str, n: int) -> None:
         self.n, self.case, self.device = n, case, config.options.torch_device
@@ -107,7 +107,7 @@ class Problem(Instance):
         return directed(ways[name], direction, [self.u, *self.kernel.parameters()], self.cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """That of the output at some random samples, from the formula in float64."""
+        """Error of the output at some random samples, against the formula in float64."""
         rows = torch.randperm(self.n, generator=torch.Generator().manual_seed(1))[:CHECKED_ROWS].sort().values
         out = result[0][:, rows]
         at = self.domain.pos[..., rows, :]
@@ -140,7 +140,7 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time each case with its peers where they are affordable, and alone at other sizes."""
+    """Compares, then times each case with its peers where they are affordable, and alone at other sizes."""
     compare(config, REGULAR, config.direct_sizes[0], (STRAIGHT, DIRECT))
     compare(config, IRREGULAR, config.literal_sizes[0], (LITERAL,))
     for case, sizes, peers in (
@@ -161,9 +161,9 @@ def compare(config: Config, case: str, n: int, peers: Sequence[str]) -> float:
 
 
 def against_peers(config: Config, case: str, n: int, peers: Sequence[str]) -> Iterator[Row]:
-    """All sides at one size: time interleaved, memory of each by itself, a peer's in a row of its own."""
-    build, wanted = functools.partial(Problem, config, case), both_ways((OURS, *peers))
-    for sides in side_by_side(build, n, wanted, config.options, tiny=min(TINY, n)):
+    """All sides at one size: interleaved times and isolated memory, with a separate row for each peer."""
+    build, names = functools.partial(Problem, config, case), both_ways((OURS, *peers))
+    for sides in side_by_side(build, n, names, config.options, tiny=min(TINY, n)):
         for peer in peers:
             error = sides.require_agreement(OURS, peer, config.tolerance, case=case)
             yield sides.against(OURS, peer, case=case, error=error)

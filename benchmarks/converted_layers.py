@@ -1,8 +1,8 @@
-"""Converted layers against torch's own: ``python -m benchmarks converted_layers``.
+"""Converted layers against the layers of torch.nn: ``python -m benchmarks converted_layers``.
 
-Each case builds a layer of torch.nn, converts it with `fredholm.layers.from_torch`, and runs both on one signal in
-turn. Before a case is timed, outputs and gradients, those of all parameters included, are compared; so is every timed
-result. The ratio is torch's time over the converted layer's: 1 means that conversion costs nothing.
+Each case builds a layer of torch.nn, converts it with `fredholm.layers.from_torch`, and runs both in turn on one
+signal. Before a case is timed, outputs and gradients, including those of all parameters, are compared; so is every
+timed result. The ratio is torch's time over the converted layer's: 1 means that conversion costs nothing.
 """
 
 import copy
@@ -49,13 +49,13 @@ Case = Literal[
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take about a minute on two cores."""
+    """Settings of this benchmark. The defaults take about a minute on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=25, budget_s=10.0))
     cases: tuple[Case, ...] = get_args(Case)
-    """Which layers are measured."""
+    """Layers to measure."""
     tiny: tyro.conf.Suppress[bool] = False
-    """Tiny layers; what ``quick`` asks for."""
+    """Tiny layers, set by ``quick``."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -67,8 +67,8 @@ class Problem:
     """One layer of torch, its conversion, a signal for both, and the number of points of that signal.
 
     Args:
-        case: which layer.
-        config: where it runs, from which seed, and whether it is tiny.
+        case: name of the layer.
+        config: device, seed, and whether the layer is tiny.
     """
 
     def __init__(self, case: Case, config: Config) -> None:
@@ -97,7 +97,7 @@ class Problem:
         return directed(lambda: self._call(layer, self.signal), direction, leaves, self._cotangent)
 
     def in_torchs_layout(self, result: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The converted layer's result with its parameter gradients converted as the parameters are."""
+        """The converted layer's result with its parameter gradients in the layout of torch's parameters."""
         if len(result) == 1:
             return result
         holder = copy.deepcopy(self.converted)
@@ -109,7 +109,7 @@ class Problem:
 def _layer(
     case: Case, batch: int, length: int, width: int, side: int, channels: int
 ) -> tuple[nn.Module, tuple[int, ...]]:
-    """torch's layer, and the shape of its signal."""
+    """The layer of torch.nn, and the shape of its signal."""
     sequence, image = (batch, length, width), (batch // 2, channels, side, side)
     options = {"batch_first": True, "num_layers": 2}
     match case:
@@ -137,7 +137,7 @@ def _run_packed(layer: nn.Module, u: Tensor, lengths: Tensor) -> Tensor:
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time, layer by layer."""
+    """Compares, then times, layer by layer."""
     for case in tqdm(config.cases, desc="layers", disable=None):
         yield from against_torch(case, config)
 
@@ -160,7 +160,7 @@ def _agree(case: Case, problem: Problem, ours: Sequence[Tensor], theirs: Sequenc
 
 BENCHMARK = Benchmark(
     name="converted_layers",
-    purpose="layers of torch.nn against what from_torch makes of them",
+    purpose="layers of torch.nn against their conversions by from_torch",
     config=Config,
     measure=measure,
     notes=lambda rows: iter(()),

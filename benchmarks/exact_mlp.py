@@ -1,4 +1,4 @@
-"""The exact MLP kernel operator against other ways to compute it: ``python -m benchmarks exact_mlp``.
+"""The exact MLP kernel operator against other implementations: ``python -m benchmarks exact_mlp``.
 
 Peers: the ITNet paper's Algorithm 1 written plainly, dense einsum, and PyTorch Geometric's NNConv on the complete
 graph. All compute the same operator from the same weights. Outputs and gradients are first compared at a small size;
@@ -33,19 +33,19 @@ from benchmarks.problem import CASES, ORACLE_ROWS, TOLERANCE, Case, Problem, Pro
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take about half an hour on two cores."""
+    """Settings of this benchmark. The defaults take about half an hour on two cores."""
 
     cases: tuple[Case, ...] = CASES
-    """What of the library is measured: a grid, the same points without structure, and the grid in bfloat16."""
+    """Cases of the library: a grid, the same points without structure, and the grid in bfloat16."""
     problem: ProblemConfig = field(default_factory=ProblemConfig)
     peer_sizes: tuple[int, ...] = (64, 196, 256)
-    """Numbers of points at which peers are timed; square numbers. The first is where all are compared beforehand."""
+    """Numbers of points at which peers are timed; square numbers. All are compared beforehand at the first."""
     own_sizes: tuple[int, ...] = (1024, 4096)
     """Numbers of points at which only the library is timed, checked on a few rows by the formula; square numbers."""
     peer_limit_s: float = 60.0
-    """A peer whose pass is expected to take longer is left out."""
+    """Seconds; a peer whose pass is expected to take longer is left out."""
     peer_memory_gb: float = 6.0
-    """A peer whose kernel values need more is left out."""
+    """Gigabytes; a peer whose kernel values need more is left out."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -53,7 +53,7 @@ class Config(Settings):
         return dataclasses.replace(self, problem=small, peer_sizes=(36,), own_sizes=(64,))
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on bfloat16 without its peer."""
+        """These settings; raises `ValueError` on bfloat16 without the case that it is compared with."""
         if "grid bf16" in self.cases and "grid" not in self.cases:
             raise ValueError("the case 'grid bf16' is measured against 'grid', so --cases must name that too")
         return self
@@ -64,7 +64,7 @@ class Config(Settings):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time, with peers at small sizes and alone at large ones."""
+    """Compares, then times, with peers at small sizes and alone at large ones."""
     peers = _peers(config)
     compare(config, peers)
     expected: dict[tuple[str, Direction], float] = {}
@@ -75,7 +75,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def _peers(config: Config) -> list[Peer]:
-    """All peers, those with a tile size tuned at the largest size; none where no size asks for them."""
+    """All peers, those with tiles tuned at the largest size; empty if ``peer_sizes`` is."""
     if not config.peer_sizes:
         return []
     tuning = config.instance(max(config.peer_sizes))
@@ -101,7 +101,10 @@ def compare(config: Config, peers: Sequence[Peer]) -> None:
 def against_peers(
     config: Config, n: int, peers: Sequence[Peer], expected: dict[tuple[str, Direction], float]
 ) -> Iterator[Row]:
-    """All cases at one size, interleaved with the peers that fit by ``expected``, seconds per n², which is updated."""
+    """All cases at one size, interleaved with the peers that fit the limits.
+
+    ``expected`` holds the seconds per n² of each peer and direction so far, and is updated.
+    """
     problem = config.instance(n)
     alone = measure_alone(config.instance, n, dict.fromkeys(config.cases, DIRECTIONS), config.options, rounds=1)
     for direction in DIRECTIONS:
@@ -122,7 +125,7 @@ def against_peers(
 
 
 def without_peers(config: Config, n: int) -> Iterator[Row]:
-    """All cases at one size, each by itself and checked by the formula on a few rows."""
+    """All cases at one size, each measured in isolation and checked by the formula on a few rows."""
     checked = functools.partial(Problem, config.problem, config.options, rows=ORACLE_ROWS)
     yield from rows_alone(checked, n, {case: case for case in config.cases}, config.options)
 

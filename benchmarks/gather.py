@@ -13,7 +13,7 @@ from benchmarks.harness import Report
 @final
 @dataclass(frozen=True)
 class Step:
-    """One step of `gpu.sh`: its exit code, or ``left_out`` where no time was left; and how long it ran."""
+    """One step of `gpu.sh`: its exit code, or ``left_out`` if no time was left, and its duration."""
 
     name: str
     code: str
@@ -21,7 +21,7 @@ class Step:
 
     @property
     def outcome(self) -> str:
-        """In words."""
+        """The exit code in words."""
         reasons = {
             "0": "done",
             "124": "stopped: out of time",
@@ -39,7 +39,7 @@ def steps_of(folder: Path) -> list[Step]:
 
 
 def reports_of(folder: Path) -> list[Report]:
-    """All reports in the folder, by name; other JSON files are passed over."""
+    """All reports in the folder, by name; other JSON files are skipped."""
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -50,7 +50,7 @@ def reports_of(folder: Path) -> list[Report]:
 
 
 def markdown(steps: list[Step], reports: list[Report]) -> Iterator[str]:
-    """The steps, then every report under its name; what was measured before a step stopped is kept."""
+    """The steps, then every report under its name, including the rows measured before a step stopped."""
     yield "# Benchmarks on one machine\n"
     if steps:
         yield "| step | outcome | seconds |\n| --- | --- | --- |"
@@ -61,10 +61,10 @@ def markdown(steps: list[Step], reports: list[Report]) -> Iterator[str]:
 
 
 def main(source: Path, target: Path) -> int:
-    """Writes ``table.md`` and ``table.json`` from the steps and reports in another folder, and prints the former.
+    """Writes ``table.md`` and ``table.json`` from the steps and reports in ``source``, and prints the former.
 
     Returns:
-        0, or 2 where there is nothing to gather.
+        0, or 2 if there is nothing to gather.
     """
     steps, reports = steps_of(source), reports_of(source)
     if not steps and not reports:

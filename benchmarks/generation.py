@@ -1,8 +1,8 @@
-"""Generation through a language model's state against reading everything again: ``python -m benchmarks generation``.
+"""Generation through a language model's state against full recomputation: ``python -m benchmarks generation``.
 
 Both sides draw the same tokens from the same model; the peer has no state and reads all tokens so far for each new one.
 A difference in a single token, drawn or greedy, stops the run. Then one more token is read after texts of several
-lengths: a state of fixed size makes that cost the same however long the text is.
+lengths: with a state of fixed size its cost does not depend on the length of the text.
 """
 
 import dataclasses
@@ -39,11 +39,11 @@ SAMPLINGS: Mapping[str, Sampling] = {"greedy": Sampling(temperature=0), "drawn":
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores."""
+    """Settings of this benchmark. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=30.0))
     models: tuple[str, ...] = NAMES
-    """Which language models."""
+    """Language models to measure."""
     embed_dim: int = 384
     """Channels."""
     depth: int = 6
@@ -51,11 +51,11 @@ class Config(Settings):
     num_heads: int = 6
     """Heads."""
     vocab_size: int = 2000
-    """Tokens to choose from."""
+    """Size of the vocabulary."""
     lengths: tuple[int, ...] = (128, 512)
-    """Tokens of the whole text; the first is the prompt, and the model's context is as long."""
+    """Numbers of tokens of the whole text, which are also the model's context; the first token is the prompt."""
     places: tuple[int, ...] = (256, 2048)
-    """Tokens that were read before the one more that is timed; the context ends after it."""
+    """Numbers of tokens read before the timed one; the context ends after it."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -63,7 +63,7 @@ class Config(Settings):
         return dataclasses.replace(self, **small)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on a model that is none."""
+        """These settings; raises `ValueError` on an unknown model."""
         for name in self.models:
             if name not in NAMES:
                 raise ValueError(f"no language model {name!r}; expected some of {', '.join(NAMES)}")
@@ -81,7 +81,7 @@ class Config(Settings):
 
 
 def continuation(model: LanguageModel, length: int, sampling: Sampling, *, cache: bool) -> Step:
-    """Tokens after a prompt of one token, until there are `length`."""
+    """A step that continues a prompt of one token to `length` tokens."""
     device = next(model.parameters()).device
 
     def step() -> Sequence[Tensor]:
@@ -93,7 +93,7 @@ def continuation(model: LanguageModel, length: int, sampling: Sampling, *, cache
 
 
 def one_more(model: LanguageModel, place: int) -> Step:
-    """The logits after one more token, `place` others having been read."""
+    """A step that reads one more token after `place` others and returns its logits."""
     device = next(model.parameters()).device
     tokens = torch.randint(model.vocab_size, (1, place + 1), generator=torch.Generator().manual_seed(0)).to(device)
     with torch.no_grad():
@@ -102,14 +102,14 @@ def one_more(model: LanguageModel, place: int) -> Step:
 
 
 def require_same_tokens(label: str, ours: Tensor, theirs: Tensor) -> None:
-    """The gate."""
+    """The gate: raises `GateError` at the first token that differs."""
     if not torch.equal(ours, theirs):
         place = int((ours != theirs).nonzero()[0])
         raise GateError(f"{label}: token {place + 1} differs, so it is not timed")
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Each model at each length, greedy and drawn: the tokens of both sides are those that are timed."""
+    """Each model at each length, greedy and drawn; the timed tokens of both sides are compared."""
     cases = list(itertools.product(config.models, config.lengths, SAMPLINGS))
     for name, length, kind in tqdm(cases, desc="cases", disable=None):
         model, label = config.model(name, length), f"{name}, {kind}"
@@ -128,7 +128,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What a token costs after the longest text, over what it costs after the shortest."""
+    """Time of a token after the longest text over that after the shortest."""
     for case, found in itertools.groupby((row for row in rows if row.case.endswith(ONE_MORE)), lambda row: row.case):
         seconds = {row.n: row.ours_s for row in found}
         first, last = min(seconds), max(seconds)
@@ -137,7 +137,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="generation",
-    purpose="text from a language model, through its state and by reading everything again",
+    purpose="text from a language model, through its state and by full recomputation",
     config=Config,
     measure=measure,
     notes=notes,

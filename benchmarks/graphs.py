@@ -2,7 +2,7 @@
 
 Random undirected graphs. Each layer has the operator's own weights and the same list of edges; output and every
 gradient are compared at a small size, and so is every timed result. Where no layer computes the same or fits into
-memory, the operator is timed by itself, and compared with its definition.
+memory, the operator is timed alone and compared with its definition.
 """
 
 import copy
@@ -50,34 +50,34 @@ PEERS: dict[Case, tuple[str, ...]] = {CONVOLUTION: (GCN, GCN_SPARSE), ATTENTION:
 EDGE_FEATURES, POSITIONS, SIGMA = 4, 8, 1.0
 CHECKED_ROWS = 4
 SMALL = 200
-"""Nodes of the gate, and of the problem that goes before memory is measured."""
+"""Nodes of the gate, and of the small problem that runs before memory is measured."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on one core, and 8 GB of memory."""
+    """Settings of this benchmark. The defaults take some minutes on one core, and 8 GB of memory."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=10.0))
     cases: tuple[Case, ...] = get_args(Case)
-    """Which operators are measured; and how long their graph takes to be built."""
+    """Operators to measure, and the time to build their graph."""
     sizes: tuple[int, ...] = (10_000, 100_000)
-    """Nodes."""
+    """Numbers of nodes."""
     degree: int = 10
-    """Directed edges a node, without loops; even, because each edge is listed both ways."""
+    """Directed edges per node, without loops; even, because each edge is listed in both directions."""
     channels: int = 64
     """Channels of the signal and of the result, a multiple of 4."""
     peer_bytes: int = 2 << 30
-    """NNConv is left out where its matrices, one an edge, need more."""
+    """Bytes; NNConv is left out where its matrices, one per edge, need more."""
     tolerance: float = 1e-5
-    """Relative difference, of output and every gradient, above which nothing is timed; of many nodes `rounding`."""
+    """Largest relative difference, of output and every gradient, that is timed; larger on many nodes, for rounding."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
         return replace(self, sizes=(30, 50), channels=8)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on graphs that are none, or channels without heads."""
+        """These settings; raises `ValueError` on impossible graphs, and on channels that the heads do not divide."""
         if not self.sizes or min(self.sizes) < 2:
             raise ValueError(f"sizes must be one or more numbers of nodes, each at least 2; got {self.sizes}")
         if self.degree < 2 or self.degree % 2:
@@ -87,14 +87,14 @@ class Config(Settings):
         return self
 
     def rounding(self, terms: int) -> float:
-        """The tolerance of sums of as many terms in float32.
+        """The tolerance of sums of this many terms in float32.
 
         Added one after the other, terms of random signs round by up to ε √terms of their sum.
         """
         return max(self.tolerance, torch.finfo(torch.float32).eps * math.sqrt(terms))
 
     def peers(self, case: Case, n: int) -> tuple[str, ...]:
-        """The layers that a case is measured against at one size."""
+        """The layers that a case is compared with at one size."""
         matrices = 4 * self.channels**2 * self.degree * n
         return tuple(peer for peer in PEERS.get(case, ()) if peer != NN or matrices <= self.peer_bytes)
 
@@ -103,13 +103,13 @@ class Config(Settings):
 class Problem(Instance):
     """An operator, a random graph of ``n`` nodes, a signal on it, and the layers that compute the same.
 
-    Without such a layer the cotangent of an operator on edges is zero but at a few nodes, so that its definition at
-    these gives the whole gradient.
+    For an operator on edges without a layer the cotangent is zero except at a few nodes, so that its definition at
+    these nodes gives the whole gradient.
 
     Args:
-        config: sizes, and where and from which seed they run.
-        case: which operator.
-        n: nodes.
+        config: sizes, device and seed.
+        case: name of the operator.
+        n: number of nodes.
     """
 
     def __init__(self, config: Config, case: Case, n: int) -> None:
@@ -133,14 +133,14 @@ class Problem(Instance):
         self._layers = {peer: graph_layer(peer, self.operator, self.edges, n, self.features) for peer in peers}
 
     def step(self, name: str, direction: Direction) -> Step:
-        """The operator, a layer, or the graph itself; the gradients are those of the signal and all our parameters."""
+        """The operator, a layer, or building the graph; gradients are of the signal and the operator's parameters."""
         if name == BUILDING:
             return lambda: (self._graph().source,)
         layer = self._layers.get(name)
         return self._directed(self._ours if layer is None else functools.partial(layer, self.u), direction)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """Against the definition, where there is no layer to compare with."""
+        """Error against the definition, or None if there is a layer to compare with."""
         if name == BUILDING or self._layers:
             return None
         if self.rows is None:
@@ -157,7 +157,7 @@ class Problem(Instance):
         return self.operator(self.u, self.domain)
 
     def _by_definition(self) -> Tensor:
-        """κ in full between a few nodes and those from where edges come to them; the result at these few."""
+        """The result at a few nodes, by κ in full between them and the sources of their edges."""
         assert self.rows is not None
         kept = torch.isin(self.edges[1], self.rows)
         nodes, place = torch.cat([self.edges[:, kept].flatten(), self.rows]).unique(return_inverse=True)
@@ -195,14 +195,14 @@ class Problem(Instance):
 
 
 def _undirected(n: int, degree: int) -> Tensor:
-    """Both directions of random edges between different nodes, `(2, n · degree)`."""
+    """Random edges between different nodes, in both directions, `(2, n · degree)`."""
     source = torch.randint(n, (n * degree // 2,))
     target = (source + 1 + torch.randint(n - 1, source.shape)) % n
     return torch.stack([torch.cat([source, target]), torch.cat([target, source])])
 
 
 def _operator(case: Case, channels: int) -> IntegralOperator:
-    """The operator of a case, its parameters drawn at unit scale, so that no part of κ is negligible."""
+    """The operator of a case, with parameters drawn at unit scale, so that no part of κ is negligible."""
     nothing = kernels.KernelInputs(**dict.fromkeys(kernels.KernelInputs.__dataclass_fields__, False))
     lifted = {"width": 32, "num_frequencies": 16, "sigma": SIGMA}
     if case == NETWORK:
@@ -229,7 +229,7 @@ def _operator(case: Case, channels: int) -> IntegralOperator:
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare all cases, then time and weigh them, case by case."""
+    """Compares all cases, then measures time and memory, case by case."""
     for case in tqdm(config.cases, desc="comparing", leave=False, disable=None):
         compare(config, case, min(SMALL, *config.sizes))
     for case in tqdm(config.cases, desc="cases", disable=None):
@@ -248,12 +248,12 @@ def compare(config: Config, case: Case, n: int) -> None:
 
 
 def at_size(config: Config, case: Case, n: int) -> Iterator[Row]:
-    """One case: time in turn with the layers, memory of each by itself, a layer's in a row of its own; or all alone."""
+    """One case: interleaved with its layers, each with isolated memory and a separate row, or alone without layers."""
     build, options, peers = functools.partial(Problem, config, case), config.options, config.peers(case, n)
     tiny = min(SMALL, n)
     if case == BUILDING:
-        wanted: dict[str, Sequence[Direction]] = {case: ("forward",)}
-        found = measure_alone(build, n, wanted, options, rounds=options.rounds, tiny=tiny)
+        steps: dict[str, Sequence[Direction]] = {case: ("forward",)}
+        found = measure_alone(build, n, steps, options, rounds=options.rounds, tiny=tiny)
         yield Row.alone(case, n, "forward", found[case]["forward"])
     elif not peers:
         yield from rows_alone(build, n, {case: case}, options, tiny=tiny)
@@ -267,7 +267,7 @@ def at_size(config: Config, case: Case, n: int) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Time and memory of each case beside each layer's, and how both grow; edges grow as nodes do."""
+    """Time and memory of each case against each layer, and the growth of both; edges grow as nodes do."""
     peak = {(row.case, row.n, row.direction): row.peak_mb for row in rows}
     for row in rows:
         theirs = peak.get((row.peer or "", row.n, row.direction))

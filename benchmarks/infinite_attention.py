@@ -1,7 +1,7 @@
 """Routes of infinite attention against each other, one hop and softmax: ``python -m benchmarks infinite_attention``.
 
-All sides are given the same queries, keys and values. The gate of a series is `torch.linalg.solve` with autograd, that
-of one hop the hop written out. PyTorch's softmax attention is another function of the same shape, and a mark for time.
+All sides get the same queries, keys and values. The gate of a series is `torch.linalg.solve` with autograd, that of
+one hop is the hop written out. PyTorch's softmax attention is another function of the same shape, as a reference time.
 """
 
 import dataclasses
@@ -60,21 +60,21 @@ GATES = {"one hop": PLAIN_HOP, "causal substitution": "causal solve"} | dict.fro
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores."""
+    """Settings of this benchmark. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
     channels: int = 384
     """Channels of all heads."""
     heads: int = 6
-    """Heads that the channels are cut into."""
+    """Heads that the channels are split into."""
     gamma: float = 0.7
     """Discount of a hop."""
     points: int = 2048
-    """Points where all sides are measured."""
+    """Points at which all sides are measured."""
     own_points: tuple[int, ...] = (4096, 8192)
-    """Points at which only one hop, the iteration and the substitution are timed."""
+    """Points at which only one hop, iteration and causal substitution are timed."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed."""
+    """Largest relative difference, of output and every gradient, that is timed."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -82,8 +82,8 @@ class Config(Settings):
 
 
 @final
-class Given(Neumann):
-    """Infinite attention on queries, keys and values that lie side by side in the signal; without γ one hop."""
+class ConcatenatedQKV(Neumann):
+    """Infinite attention on a signal that concatenates queries, keys and values; one hop if ``gamma`` is None."""
 
     pos_dim, score, norm = None, Relu(), FrobeniusNorm()
 
@@ -98,21 +98,21 @@ class Given(Neumann):
         return torch.eye(self.in_dim)[-self.out_dim :].unflatten(0, (self.num_heads, -1))
 
     def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
-        """The thirds of the signal."""
+        """Queries, keys and values: the thirds of the signal."""
         q, k, v = u.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         return HopForm(q, None, k, v)
 
 
 @final
 class Problem(Instance):
-    """Random queries, keys and values of ``n`` points, the same for every process and machine."""
+    """Random queries, keys and values of ``n`` points, the same in every process and on every machine."""
 
     def __init__(self, config: Config, n: int) -> None:
         self.n, self.device, self._gamma = n, config.options.torch_device, config.gamma
         torch.manual_seed(config.options.seed)
         sizes = config.channels, config.heads
         self.hop, self.series, self.causal = (
-            Given(*sizes, gamma, is_causal=is_causal).to(self.device)
+            ConcatenatedQKV(*sizes, gamma, is_causal=is_causal).to(self.device)
             for gamma, is_causal in ((None, False), (config.gamma, False), (config.gamma, True))
         )
         self.u = torch.randn(1, n, 3 * config.channels).to(self.device).requires_grad_()
@@ -131,7 +131,7 @@ class Problem(Instance):
         return directed(make, direction, [self.u], self.cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
-        """Checked beforehand, at a size where dense forms are small."""
+        """None: routes are checked beforehand, at a size where dense forms are small."""
 
     def _ours(self, name: str) -> Tensor:
         kernel = {"one hop": self.hop, "causal substitution": self.causal}.get(name, self.series)
@@ -163,10 +163,10 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time all sides at one size, then what needs no N x N memory at larger ones."""
+    """Compares, then times all sides at one size, then the sides without N x N memory at larger ones."""
     errors, build, others = compare(config), functools.partial(Problem, config), (PLAIN_HOP, DENSE, SOFTMAX)
-    wanted = both_ways((*ROUTES, *others))
-    for sides in side_by_side(build, config.points, wanted, config.options):
+    names = both_ways((*ROUTES, *others))
+    for sides in side_by_side(build, config.points, names, config.options):
         for route in ROUTES:
             for peer in dict.fromkeys((GATES[route] if route != "causal substitution" else DENSE, "one hop", SOFTMAX)):
                 if peer != route:
@@ -179,13 +179,13 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def compare(config: Config) -> dict[str, float]:
-    """The gate before any timing: every route against its dense form, at a size with odd edges of tiles."""
+    """The gate before any timing: every route against its dense form, at a size with incomplete tiles."""
     build, n = functools.partial(Problem, config), min(777, config.points - 1)
     return {route: require_same(build, n, route, [gate], config.tolerance) for route, gate in GATES.items()}
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Memory of every route beside that of one hop, forward and backward, then how costs grow."""
+    """Memory of every route against that of one hop, forward and backward, then the growth of costs."""
     peaks = {(row.case, row.n): row.peak_mb for row in rows if row.direction == "forward+backward" and row.peak_mb}
     for (case, n), peak in peaks.items():
         if ("one hop", n) in peaks and case != "one hop":

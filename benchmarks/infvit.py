@@ -1,7 +1,8 @@
-"""InfViT at growing resolution, with each kind of attention, and with softmax twice: ``python -m benchmarks infvit``.
+"""InfViT at growing resolution, with each kind of attention: ``python -m benchmarks infvit``.
 
 Inference of the whole model. Before anything is timed, every model is compared with the same weights and its attention
-written out. Softmax runs through SDPA, as the library's attention does, and plainly: scores, softmax, weighted sum.
+written out. Softmax attention is measured twice: through SDPA, as in the library, and written out as scores, softmax
+and weighted sum.
 """
 
 import dataclasses
@@ -32,7 +33,7 @@ SOFTMAX = (SDPA, PLAIN)
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The largest images take long on two cores: 17 Tflop a model."""
+    """Settings of this benchmark. The largest images take long on two cores: 17 Tflop a model."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=20.0))
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -41,11 +42,11 @@ class Config(Settings):
     sides: tuple[int, ...] = (224, 512, 1024)
     """Heights and widths of the images for all models, in pixels; they grow."""
     linear_sides: tuple[int, ...] = (2048, 4096, 9216)
-    """Those at which only models of linear time are measured, each by itself."""
+    """Heights and widths at which only models of linear time are measured, each in isolation."""
     limit_s: float = 600.0
-    """A model whose step is expected to take longer, by the size before, is left out."""
+    """Seconds; a model is left out where its step would take longer, extrapolated from the size before."""
     limit_gb: float = 20.0
-    """The same of the peak memory of a step, weights and images aside."""
+    """Gigabytes; the same limit on the peak memory of a step, without weights and images."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -53,7 +54,7 @@ class Config(Settings):
         return dataclasses.replace(self, model=tiny, sides=(32, 48), linear_sides=(64,))
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on a case that is none, and on images that do not grow or do not fit patches."""
+        """These settings; raises `ValueError` on an unknown case, and on images that do not grow or fit patches."""
         require_known(self.cases, SIDES)
         pixels, patch = (*self.sides, *self.linear_sides), self.model.patch_size
         if list(pixels) != sorted(set(pixels)) or any(side < patch or side % patch for side in pixels):
@@ -62,7 +63,7 @@ class Config(Settings):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time size by size."""
+    """Compares, then times, size by size."""
     names = tqdm(config.cases, desc="comparing", leave=False, disable=None)
     errors = {name: compare(config.model, config.options, name) for name in names}
     before: dict[str, tuple[int, Alone]] = {}
@@ -78,7 +79,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def by_itself(config: Config, n: int, names: Sequence[str], *, rounds: int) -> dict[str, Alone]:
-    """One model after the other in a process of their own: the peak of its first step, and its median seconds."""
+    """Each model in isolation, one after the other: the peak of its first step, and its median seconds."""
     build = functools.partial(ModelProblem, config.model, config.options)
     steps: dict[str, Sequence[Direction]] = dict.fromkeys(names, ("forward",))
     alone = measure_alone(build, n, steps, config.options, rounds=rounds) if names else {}
@@ -86,7 +87,7 @@ def by_itself(config: Config, n: int, names: Sequence[str], *, rounds: int) -> d
 
 
 def together(config: Config, n: int, alone: dict[str, Alone], errors: dict[str, float]) -> Iterator[Row]:
-    """All models in turn: each against both forms of softmax, which have rows of their own."""
+    """All models in interleaved rounds: each against both forms of softmax, which have separate rows."""
     problem = ModelProblem(config.model, config.options, n)
     steps = {name: problem.step(name, "forward") for name in alone}
     by_direction: dict[str, dict[Direction, Alone]] = {name: {"forward": measured} for name, measured in alone.items()}
@@ -105,13 +106,16 @@ def together(config: Config, n: int, alone: dict[str, Alone], errors: dict[str, 
 
 
 def apart(n: int, alone: dict[str, Alone], errors: dict[str, float]) -> Iterator[Row]:
-    """What each model took by itself."""
+    """The rows of models that were measured only in isolation."""
     for name, measured in alone.items():
         yield Row.alone(name, n, "forward", measured._replace(error=errors[name]))
 
 
 def fits(config: Config, name: str, n: int, before: dict[str, tuple[int, Alone]]) -> bool:
-    """Whether a step is expected within both limits; the first size always is, and after a miss nothing is."""
+    """Whether a step is expected within both limits; always true at a model's first size.
+
+    A model that is left out once stays out, since ``before`` keeps its last size.
+    """
     if name not in before:
         return True
     seconds, peak_mb = expected(name, n, *before[name])
@@ -119,13 +123,13 @@ def fits(config: Config, name: str, n: int, before: dict[str, tuple[int, Alone]]
 
 
 def expected(name: str, n: int, size: int, measured: Alone) -> tuple[float, float]:
-    """Seconds and peak memory in MB at ``n`` patches from those at ``size``, both growing as fast as they can."""
+    """Upper bounds of seconds and peak memory in MB at ``n`` patches, extrapolated from those at ``size``."""
     factor = (n / size) ** SIDES[name].power
     return measured.seconds * factor, measured.peak_mb * factor
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What was left out from where on, and what it would have been expected to take; then how costs grow."""
+    """The models left out, from which size on and with which expected costs; then the growth of costs."""
     last = {row.case: row for row in rows}
     for name, row in last.items():
         beyond = sorted({other.n for other in rows if other.n > row.n})
@@ -141,7 +145,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="infvit",
-    purpose="InfViT at growing resolution with each kind of attention, beside softmax fused and written out",
+    purpose="InfViT at growing resolution with each kind of attention, against softmax fused and written out",
     config=Config,
     measure=measure,
     notes=notes,

@@ -1,4 +1,4 @@
-"""InfViT with one attention or another, softmax twice, and one batch of images for all of them."""
+"""InfViT with each kind of attention, softmax in two forms, and one batch of images for all of them."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LINEAR, FACTORISED, PURE, RESOLVENT = "linear", "factorised", "pure", "resolvent
 SDPA, PLAIN = "softmax, SDPA", "softmax, written out"
 OUTPUTS = 1000
 GATE_SIDE = 13
-"""Patches a side of the image on which every model must agree with its oracle."""
+"""Patches along a side of the image on which every model must agree with its oracle."""
 
 
 @final
@@ -40,11 +40,11 @@ class ModelConfig:
     """bfloat16 is autocast; default: bfloat16 on a GPU, float32 on a CPU."""
 
     def model(self, attention: AttentionKind) -> InfViT.Config:
-        """The stack of one of them."""
+        """The model configuration with one kind of attention."""
         return InfViT.Config(embed_dim=self.embed_dim, depth=self.depth, num_heads=self.num_heads, attention=attention)
 
     def precision_on(self, device: torch.device) -> Precision:
-        """What is computed in there."""
+        """The precision of computations on a device."""
         return self.precision or ("bfloat16" if device.type == "cuda" else "float32")
 
 
@@ -54,10 +54,10 @@ class Side:
     """One of the models that are measured.
 
     Args:
-        attention: which InfViT.
-        power: its time and memory grow at most as this power of the patches.
-        route: how its attention is computed; None: as the library would.
-        oracle: how the gate computes the same.
+        attention: kind of attention.
+        power: time and memory grow at most as this power of the patches.
+        route: route of the attention; None: the library's choice.
+        oracle: route by which the gate computes the same.
     """
 
     attention: AttentionKind
@@ -74,12 +74,12 @@ SIDES: dict[str, Side] = {
     SDPA: Side("softmax", 2, oracle=WrittenSoftmax()),
     PLAIN: Side("softmax", 2, route=WrittenSoftmax()),
 }
-"""All models by their names; the two softmax ones last."""
+"""All models by name; the two with softmax last."""
 
 
 @final
 class ModelProblem(Instance):
-    """Random images of ``n`` patches, a square number, and on demand the models that take them."""
+    """Random images of ``n`` patches, a square number, and the models for them, built on demand."""
 
     def __init__(self, config: ModelConfig, options: Options, n: int) -> None:
         self.config, self._seed, self.device = config, options.seed, options.torch_device
@@ -89,7 +89,7 @@ class ModelProblem(Instance):
         self._models: dict[str, nn.Module] = {}
 
     def model(self, name: str) -> nn.Module:
-        """A side's model, built once; weights that models share are the same in all."""
+        """A side's model, built once; weights that several models have are equal in all."""
         if name not in self._models:
             side = SIDES[name]
             self._models[name] = self.routed(name, side.route) if side.route else self._build(side.attention)
@@ -120,11 +120,11 @@ class ModelProblem(Instance):
 
     @property
     def tolerance(self) -> float:
-        """Relative difference of logits above which nothing is timed."""
+        """Largest relative difference of logits that is timed."""
         return TOLERANCE[self.config.precision_on(self.device)]
 
     def agreement(self, name: str, logits: Sequence[Tensor]) -> float:
-        """How far a side's logits are from those of its oracle in float32, relative; raises `GateError`."""
+        """Relative difference of a side's logits from its oracle's in float32; raises `GateError`."""
         oracle = SIDES[name].oracle
         with torch.no_grad():
             expected = self.routed(name, oracle)(self.images)
@@ -140,6 +140,6 @@ class ModelProblem(Instance):
 
 
 def compare(config: ModelConfig, options: Options, name: str) -> float:
-    """The gate: a side's logits, as it is timed, against its attention written out, in float32."""
+    """The gate: a side's logits, computed as in the timed step, against its attention written out in float32."""
     problem = ModelProblem(config, options, GATE_SIDE**2)
     return problem.agreement(name, problem.step(name, "forward")())

@@ -1,8 +1,8 @@
-"""ITNet-B on images, exact and approximate, beside a vision transformer: ``python -m benchmarks itnet``.
+"""ITNet-B on images, exact and approximate, against a vision transformer: ``python -m benchmarks itnet``.
 
-Inference and a training step of the whole model, and how near the exact integral comes to the rate of a large matrix
-product. Every variant is first compared with its kernel in full. Both sides are called as they are; on a GPU also as
-CUDA graphs, by which no launch counts, and where asked under `torch.compile`.
+Inference and a training step of the whole model, and the share of a large matrix product's rate that the exact integral
+reaches. Every variant is first compared with its kernel in full. Both sides run in eager mode, on a GPU also as CUDA
+graphs, which remove the cost of kernel launches, and on demand under `torch.compile`.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ Way = Literal["as it is", "graph", "compiled"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on a GPU, and as many a variant on two cores."""
+    """Settings of this benchmark. The defaults take some minutes on a GPU, and as many a variant on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -53,11 +53,11 @@ class Config(Settings):
     directions: tuple[Direction, ...] = DIRECTIONS
     """Inference, a training step, or both."""
     ways: tuple[Way, ...] = ()
-    """Models called as they are, as CUDA graphs, or compiled; default: the first, and on a GPU the second too."""
+    """Models in eager mode, as CUDA graphs, or compiled; default: the first, and on a GPU the second too."""
     integral_sizes: tuple[int, ...] = (14, 32)
-    """Sides of the grids on which the exact integral alone is held against a matrix product."""
+    """Sides of the grids on which the exact integral alone is compared with a matrix product."""
     matrix_size: int | None = None
-    """Rows and columns of that product; default: 8192 on a GPU, 1024 on a CPU."""
+    """Rows and columns of the matrix product; default: 8192 on a GPU, 1024 on a CPU."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -77,13 +77,13 @@ class Config(Settings):
         return dataclasses.replace(self, model=tiny, integral_sizes=(4,), matrix_size=64)
 
     def checked(self) -> "Config":
-        """With all cases where none is named; raises `ValueError` on a case that is none, or a graph without a GPU."""
+        """These settings with all defaults set; raises `ValueError` on an unknown case, or a graph without a GPU."""
         known = [variant.name for variant in variants(self.model)]
         require_known(self.cases, known)
         on_gpu = self.options.torch_device.type == "cuda"
         ways: tuple[Way, ...] = self.ways or (("as it is", "graph") if on_gpu else ("as it is",))
         if "graph" in ways and not on_gpu:
-            raise ValueError("CUDA graphs are a GPU's; leave graph out of --ways, or add --device cuda")
+            raise ValueError("CUDA graphs need a GPU; leave graph out of --ways, or add --device cuda")
         return dataclasses.replace(self, cases=self.cases or tuple(known), ways=ways)
 
 
@@ -106,10 +106,10 @@ class IntegralProblem(Instance):
 
     @property
     def flops_of_matrix_products(self) -> float:
-        """Those of the integral over those of the product.
+        """Flops of the integral over those of the product.
 
-        A pair and head needs 4 w d on a grid: pre-activations by one product with the keys, sums by another. A query
-        and head needs 2 w d² for the kernel's last layer.
+        Each pair and head needs 4 w d on a grid: one product with the keys for pre-activations, another for sums. Each
+        query and head needs 2 w d² for the kernel's last layer.
         """
         c, n = self.config, self.grid.num_points
         w, d = c.kernel_width, c.embed_dim // c.num_heads
@@ -133,7 +133,7 @@ class IntegralProblem(Instance):
 
 @final
 class OtherWay(Instance):
-    """The steps of a problem, each as a CUDA graph, or with its model compiled."""
+    """The steps of a problem, as CUDA graphs or with compiled models."""
 
     def __init__(self, problem: ModelProblem, way: Way) -> None:
         self.problem, self.way = problem, way
@@ -152,7 +152,7 @@ class OtherWay(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare every case, then time the models, then the integral, then the models in other ways."""
+    """Compares every case, then times the eager models, the integral, and the models in the other ways."""
     chosen = [index for index, variant in enumerate(variants(config.model)) if variant.name in config.cases]
     errors = {
         index: compare(config.model, config.options, index)
@@ -167,27 +167,27 @@ def measure(config: Config) -> Iterator[Row]:
     others: list[Way] = [way for way in config.ways if way != "as it is"]
     for way in others:
         for index in tqdm(chosen, desc=way, disable=None):
-            for direction in config.directions:  # each by itself, so that one graph of a model at a time is in memory
+            for direction in config.directions:  # apart, so that one graph of a model at a time is in memory
                 sides = in_another_way(config, variants(config.model)[index], way, direction)
                 yield from sides if index == chosen[0] else sides[:1]
 
 
 def against_transformer(config: Config, variant: Variant, error: float, *, with_peer: bool) -> Iterator[Row]:
-    """One variant interleaved with the transformer, which gets rows of its own where asked.
+    """One variant interleaved with the transformer, which gets separate rows if ``with_peer``.
 
-    The error of an approximation is the distance of its logits from those of the exact model; else it is the gate's.
+    The error of an approximation is the distance of its logits from the exact model's; otherwise it is the gate's.
     """
     case, options, directions = variant.name, config.options, config.directions
     build = functools.partial(ModelProblem, config.model, options)
     images, n = config.model.images_on(options.torch_device), config.model.num_points
     alone: dict[str, dict[Direction, Alone]] = {}
-    for side in (case, PEER) if with_peer else (case,):  # each by itself, so that one model at a time is in memory
+    for side in (case, PEER) if with_peer else (case,):  # apart, so that one model at a time is in memory
         alone |= measure_alone(build, images, {side: directions}, options, rounds=1, tiny=1)
     problem = build(images)
     if variant.sampled is not None:
         error = relative_error(problem.step(case, "forward")(), problem.step(EXACT, "forward")())
-    wanted: dict[str, Sequence[Direction]] = dict.fromkeys((case, PEER), directions)
-    for sides in in_turn(problem, n, wanted, options, alone):
+    names: dict[str, Sequence[Direction]] = dict.fromkeys((case, PEER), directions)
+    for sides in in_turn(problem, n, names, options, alone):
         rows = [sides.against(case, PEER, error=error), *([sides.own(PEER)] if with_peer else [])]
         for row in rows:
             yield dataclasses.replace(row, per_second=images / row.ours_s)
@@ -196,7 +196,7 @@ def against_transformer(config: Config, variant: Variant, error: float, *, with_
 def in_another_way(config: Config, variant: Variant, way: Way, direction: Direction) -> list[Row]:
     """The rows of a variant and of the transformer, interleaved, both as CUDA graphs or both compiled.
 
-    Results are first held against those of the same model as it is, but for nodes that are drawn anew each time.
+    Results are first compared with those of the same model in eager mode, except where nodes are drawn in every pass.
     """
     options, images = config.options, config.model.images_on(config.options.torch_device)
     ours, peer = (f"{name}, {'as a CUDA graph' if way == 'graph' else way}" for name in (variant.name, PEER))
@@ -206,7 +206,7 @@ def in_another_way(config: Config, variant: Variant, way: Way, direction: Direct
     error = None
     if variant.sampled != "draws":
         tolerance = TOLERANCE[config.model.precision_on(options.torch_device)]
-        error = require_agreement(f"{ours} beside itself as it is", steps[variant.name](), expected, tolerance)
+        error = require_agreement(f"{ours} against the eager model", steps[variant.name](), expected, tolerance)
     del expected
     sides = Sides.of(steps, config.model.num_points, direction, options)
     against = dataclasses.replace(sides.against(variant.name, PEER, case=ours, error=error), peer=peer)
@@ -215,10 +215,10 @@ def in_another_way(config: Config, variant: Variant, way: Way, direction: Direct
 
 
 def against_matrix_product(config: Config, side: int) -> Iterator[Row]:
-    """The exact integral of one layer; forward against the time in which a large product does as many flops."""
+    """The exact integral of one layer, forward against the time of a large product for as many flops."""
     problem = IntegralProblem(config, side)
-    wanted: dict[str, Sequence[Direction]] = dict.fromkeys((INTEGRAL, MATRIX_PRODUCT), config.directions)
-    for sides in in_turn(problem, side * side, wanted, config.options):
+    names: dict[str, Sequence[Direction]] = dict.fromkeys((INTEGRAL, MATRIX_PRODUCT), config.directions)
+    for sides in in_turn(problem, side * side, names, config.options):
         seconds = sides.timed[INTEGRAL].median
         row = Row(case=INTEGRAL, n=side * side, direction=sides.direction, ours_s=seconds)
         if sides.direction == "forward":
@@ -228,7 +228,7 @@ def against_matrix_product(config: Config, side: int) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Backward over forward time of every case, and the share of a matrix product's rate that the integral reaches."""
+    """Backward over forward time of every case, and the integral's share of a matrix product's rate."""
     forward = {(row.case, row.n): row for row in rows if row.direction == "forward"}
     for row in rows:
         first = forward.get((row.case, row.n))
@@ -240,7 +240,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="itnet",
-    purpose="ITNet-B on images, exact, low rank and Monte Carlo, beside a vision transformer",
+    purpose="ITNet-B on images, exact, low rank and Monte Carlo, against a vision transformer",
     config=Config,
     measure=measure,
     notes=notes,

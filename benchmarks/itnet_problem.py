@@ -1,4 +1,4 @@
-"""ITNet with one operator or another in its blocks, a vision transformer of the same shape, and one batch for both."""
+"""ITNet with several operators in its blocks, a vision transformer of the same shape, and one batch for all."""
 
 import copy
 import warnings
@@ -35,7 +35,7 @@ class ModelConfig:
     num_frequencies: int = 64
     num_outputs: int = 1000
     ranks: tuple[int, ...] = (2, 4, 8, 16, 32)
-    """Ranks a head of the low-rank kernel; the paper's sweep."""
+    """Ranks per head of the low-rank kernel; the paper's sweep."""
     samples: int = 128
     """Nodes of the Monte Carlo operator and of the anchors."""
     batch: int | None = None
@@ -45,26 +45,32 @@ class ModelConfig:
 
     @property
     def num_points(self) -> int:
-        """Patches and the class token."""
+        """Number of patches and the class token."""
         return (self.image_size // self.patch_size) ** 2 + 1
 
     def images_on(self, device: torch.device) -> int:
-        """How many images a batch holds there."""
+        """Images per batch on a device."""
         return self.batch or (32 if device.type == "cuda" else 1)
 
     def precision_on(self, device: torch.device) -> Precision:
-        """What is computed in there."""
+        """The precision of computations on a device."""
         return self.precision or ("bfloat16" if device.type == "cuda" else "float32")
 
     def autocast(self, device: torch.device) -> torch.autocast:
-        """The context of that precision."""
+        """The autocast context of `precision_on`."""
         return torch.autocast(device.type, torch.bfloat16, enabled=self.precision_on(device) == "bfloat16")
 
 
 @final
 @dataclass(frozen=True)
 class Variant:
-    """A name, the rank of its kernels unless they are exact, and what it sums in eval mode, unless all points."""
+    """A variant of ITNet.
+
+    Args:
+        name: name in the report.
+        rank: rank of its kernels; None: exact kernels.
+        sampled: nodes that are summed in eval mode; None: all points.
+    """
 
     name: str
     rank: int | None = None
@@ -83,7 +89,7 @@ def variants(config: ModelConfig) -> list[Variant]:
 
 @final
 class ModelProblem(Instance):
-    """A batch of random images, and on demand the models that take it; dropout and stochastic depth are off.
+    """A batch of random images, and the models for it, built on demand; dropout and stochastic depth are off.
 
     The kernels' output weights start at full scale (ε = 1), so that a kernel varies from pair to pair.
     """
@@ -96,14 +102,14 @@ class ModelProblem(Instance):
         self._models: dict[str, nn.Module] = {}
 
     def model(self, name: str) -> nn.Module:
-        """A variant of ITNet or the peer, built once; the weights that variants share are the same in all."""
+        """A variant of ITNet or the peer, built once; weights that several variants have are equal in all."""
         if name not in self._models:
             with self.device:
                 self._models[name] = self._build(name)
         return self._models[name]
 
     def step(self, name: str, direction: Direction) -> Step:
-        """Inference; or the loss and the gradients of a training step, that of a proposal's own loss included."""
+        """Inference, or the loss and gradients of a training step, including the loss of a proposal."""
         model = self.model(name)
 
         def infer() -> Tensor:
@@ -151,7 +157,7 @@ class ModelProblem(Instance):
             drop_path=0.0,
         )
         model = models.ITNet(encoders.Image(images, c.embed_dim), c.num_outputs, stack)
-        if variant.sampled is not None:  # afterwards, so that no draw of a proposal's weights changes the kernels'
+        if variant.sampled is not None:  # afterwards, so that drawing a proposal's weights does not change the kernels
             for block in blocks(model):
                 proposal = quadrature.KeyProposal(c.embed_dim, 2, c.num_heads)
                 nodes = quadrature.MonteCarlo(c.samples, proposal, at_evaluation=variant.sampled)
@@ -160,21 +166,21 @@ class ModelProblem(Instance):
 
 
 def _in_mode(model: nn.Module, *, training: bool) -> None:
-    # what a user does once is not timed each time
+    # users switch the mode once, so it is not timed in every step
     if model.training != training:
         model.train(training)
 
 
 def blocks(model: nn.Module) -> list[ResidualBlock]:
-    """Those of an ITNet."""
+    """The residual blocks of an ITNet."""
     assert isinstance(model, models.ITNet)
     return [block for block in model.blocks if isinstance(block, ResidualBlock)]
 
 
 def compare(config: ModelConfig, options: Options, index: int) -> float:
-    """The gate: a variant with two blocks on nine patches, as it is timed, against every κ in full in float32.
+    """The gate: a variant with two blocks on nine patches, computed as in the timed step, against κ in full in float32.
 
-    Samples are as many as points there, so that quadratures are exact; their error law is the library's own test.
+    There are as many samples as points, so that quadratures are exact; the library's tests check their error law.
     """
     small = replace(config, image_size=3 * config.patch_size, depth=2, samples=10)
     name = variants(small)[index].name

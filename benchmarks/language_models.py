@@ -1,7 +1,7 @@
-"""Aether beside GPT-2: time and memory of a training step: ``python -m benchmarks language_models``.
+"""Time and memory of a training step of Aether against GPT-2: ``python -m benchmarks language_models``.
 
-Both models have the same sizes, tokens and loss; they compute different things, so neither checks the other. Each is
-checked by itself: read in two pieces through its state, it must give the logits of the whole.
+Both models have the same sizes, tokens and loss. They compute different functions, so neither checks the other. Each is
+checked alone: a text read in two pieces through its state must give the logits of the whole text.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ CASE, PEER = SIDES = ("Aether", "GPT-2")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores."""
+    """Settings of this benchmark. The defaults take some minutes on two cores."""
 
     embed_dim: int = 384
     """Channels."""
@@ -47,13 +47,13 @@ class Config(Settings):
     num_heads: int = 6
     """Heads."""
     vocab_size: int = 2000
-    """Tokens to choose from."""
+    """Size of the vocabulary."""
     batch: int = 1
     """Sequences at a time."""
     lengths: tuple[int, ...] = (256, 1024)
-    """Tokens a sequence, and the models' context."""
+    """Numbers of tokens of a sequence, and the models' context."""
     tolerance: float = 1e-4
-    """Relative difference of a model read in two pieces from the whole, above which nothing is timed."""
+    """Largest relative difference of a text read in two pieces from the whole text that is timed."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -63,7 +63,7 @@ class Config(Settings):
 
 @final
 class Problem(Instance):
-    """Random models without dropout and random tokens, the same for every process and machine."""
+    """Random models without dropout and random tokens, the same in every process and on every machine."""
 
     def __init__(self, config: Config, n: int) -> None:
         self.n, self.device, self._tolerance = n, config.options.torch_device, config.tolerance
@@ -79,7 +79,7 @@ class Problem(Instance):
         self.tokens = torch.randint(config.vocab_size, (config.batch, n + 1)).to(self.device)
 
     def step(self, name: str, direction: Direction) -> Step:
-        """The loss, and its gradients by all parameters."""
+        """The loss, and its gradients with respect to all parameters."""
         model = self.models[name]
 
         def loss() -> Tensor:
@@ -89,30 +89,30 @@ class Problem(Instance):
         return directed(loss, direction, model.parameters(), None)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """Two pieces through the state against the whole."""
-        model, given = self.models[name], self.tokens[:, :-1]
+        """Error of a text read in two pieces through the state, against the whole text."""
+        model, inputs = self.models[name], self.tokens[:, :-1]
         with torch.no_grad():
-            head, state = model.advance(given[:, : self.n // 3], model.initial_state(len(given)))
-            tail, _ = model.advance(given[:, self.n // 3 :], state)
-            whole = model(given)
+            head, state = model.advance(inputs[:, : self.n // 3], model.initial_state(len(inputs)))
+            tail, _ = model.advance(inputs[:, self.n // 3 :], state)
+            whole = model(inputs)
         label = f"{name} in two pieces against the whole, n={self.n}"
         return require_agreement(label, (torch.cat([head, tail], dim=1),), (whole,), self._tolerance)
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Both models at every length: time interleaved, memory of each by itself, GPT-2's in a row of its own."""
+    """Both models at every length: interleaved times and isolated memory, with a separate row for GPT-2."""
     for n in tqdm(config.lengths, desc="lengths", disable=None):
-        build, wanted = functools.partial(Problem, config), both_ways(SIDES)
+        build, names = functools.partial(Problem, config), both_ways(SIDES)
         problem = build(n)
         errors = {side: problem.error(side, "forward", ()) for side in SIDES}
-        alone = measure_alone(build, n, wanted, config.options, rounds=1)
-        for sides in in_turn(problem, n, wanted, config.options, alone):
+        alone = measure_alone(build, n, names, config.options, rounds=1)
+        for sides in in_turn(problem, n, names, config.options, alone):
             for row in (sides.against(CASE, PEER, error=errors[CASE]), sides.own(PEER, error=errors[PEER])):
                 yield dataclasses.replace(row, per_second=config.batch * n / row.ours_s)
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Memory of both, by length and direction."""
+    """Memory of Aether over that of GPT-2, by length and direction."""
     theirs = {(row.n, row.direction): row.peak_mb for row in rows if row.case == PEER}
     for row in rows:
         peak_mb = theirs.get((row.n, row.direction))
@@ -122,7 +122,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="language_models",
-    purpose="training steps of Aether beside GPT-2 of the same size",
+    purpose="training steps of Aether against GPT-2 of the same size",
     config=Config,
     measure=measure,
     notes=notes,

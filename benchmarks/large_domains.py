@@ -1,7 +1,7 @@
 """Large domains: exact, sampled and linear-time operators, and attention: ``python -m benchmarks large_domains``.
 
 The exact kernel is that of `exact_mlp`. Approximations share its weights and are reported with their error; low-rank
-and separable kernels have weights of their own and are compared with their κ in full at a small size.
+and separable kernels have other weights and are compared with their κ in full at a small size.
 """
 
 import dataclasses
@@ -48,17 +48,17 @@ ORACLE_SIDE = 4
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take about an hour on two cores."""
+    """Settings of this benchmark. The defaults take about an hour on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=20.0))
     problem: LargeConfig = field(default_factory=LargeConfig)
     cases: tuple[str, ...] = CASES
-    """What is measured beside attention: grid and points (exact), what approximates them, and linear-time kernels."""
+    """Cases besides attention: grid and points (exact), approximations of them, and linear-time kernels."""
     sides: tuple[int, ...] = (32, 64, 128, 256)
     """Sides of the grids; n is their square."""
     directions: tuple[Direction, ...] = DIRECTIONS
     limit_s: float = 60.0
-    """A case whose pass is expected to take longer, by the size before, is left out."""
+    """Seconds; a case is left out where a pass would take longer, extrapolated from the size before."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -67,13 +67,13 @@ class Config(Settings):
         return dataclasses.replace(self, problem=small, sides=(6, 8))
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on a case that is none."""
+        """These settings; raises `ValueError` on an unknown case."""
         require_known(self.cases, CASES)
         return self
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time size by size."""
+    """Compares, then times, size by size."""
     compare(config)
     expected: dict[tuple[str, Direction], tuple[int, float]] = {}
     for side in tqdm(config.sides, desc="sizes", disable=None):
@@ -83,8 +83,9 @@ def measure(config: Config) -> Iterator[Row]:
 def compare(config: Config) -> None:
     """The gate before any timing.
 
-    Linear-time kernels equal their κ in full. Of random nodes a mean of many draws must be much nearer to the exact
-    integral than one draw, and quadratures that use every point are exact. Exact routes are compared as they are timed.
+    Linear-time kernels must equal their κ in full. With random nodes a mean of many draws must be much nearer to the
+    exact integral than one draw, and quadratures that use every point must be exact. Exact routes are compared when
+    they are timed.
     """
     small = LargeProblem(config.problem, config.options, ORACLE_SIDE**2)
     for case in config.cases:
@@ -103,15 +104,16 @@ def compare(config: Config) -> None:
     for case in config.cases:
         if case in (SHARED, LEARNED, PER_QUERY):
             single, mean = sampled.averaged_error(case)
-            # three times what independent errors of no bias leave
+            # three times the error that unbiased independent draws leave
             if mean > 3 * single / math.sqrt(DRAWS):
                 raise GateError(f"{case}: a mean of draws has error {mean:.2e}, one draw {single:.2e}: it is biased")
 
 
 def at_size(config: Config, n: int, expected: dict[tuple[str, Direction], tuple[int, float]]) -> Iterator[Row]:
-    """All cases that fit ``limit_s`` by ``expected``, size and seconds of the size before, which is updated.
+    """All cases that are expected to fit ``limit_s``.
 
-    Each is a row against the exact grid and one against attention, where those ran; attention has rows of its own.
+    Each case has a row against the exact grid and one against attention, where those ran; attention has separate rows.
+    ``expected`` holds the last size and seconds of each case and direction, and is updated.
     """
     options, names = config.options, (*config.cases, ATTENTION)
     build = functools.partial(LargeProblem, config.problem, options)
@@ -130,7 +132,7 @@ def at_size(config: Config, n: int, expected: dict[tuple[str, Direction], tuple[
 
 
 def _expected_s(name: str, n: int, before: tuple[int, float] | None) -> float:
-    """What a pass may take, from the size before: n times as long, or n² where all pairs are summed or searched."""
+    """Expected seconds of a pass, from the size before: they grow as n, or as n² where all pairs are summed."""
     if before is None:
         return 0.0
     power = 2 if name in (*EXACT, ATTENTION) else 1

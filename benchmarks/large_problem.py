@@ -1,4 +1,4 @@
-"""One MLP kernel on a large grid: its exact integral, what approximates it, linear-time kernels, and attention."""
+"""One MLP kernel on a large grid: its exact integral, approximations, linear-time kernels, and attention."""
 
 import math
 from collections.abc import Sequence
@@ -31,21 +31,21 @@ DRAWS = 64
 @final
 @dataclass(frozen=True, kw_only=True)
 class LargeConfig:
-    """The kernel of `exact_mlp`, smooth enough to be sampled, and what stands in for its exact integral."""
+    """The kernel of `exact_mlp`, smooth enough to be sampled, and the sizes of its approximations."""
 
     kernel: ProblemConfig = field(default_factory=lambda: ProblemConfig(sigma=1.0))
     nodes: int = 128
-    """Samples, anchors or neighbours that are summed in place of all points."""
+    """Samples, anchors or neighbours that are summed instead of all points."""
     rank: int = 32
-    """Rank a head of the low-rank kernel."""
+    """Rank per head of the low-rank kernel."""
 
 
 @final
 class LargeProblem(Instance):
     """`Problem` on a square grid of ``n`` points with a smooth signal, and the other operators on the same signal.
 
-    White noise would have an integral that vanishes with n, and no sampling of it an error below 1. The signal is a sum
-    of waves of at most three cycles a side instead.
+    The signal is a sum of waves of at most three cycles per side. White noise would have an integral that vanishes with
+    n, and every sampling of it an error of at least 1.
     """
 
     def __init__(self, config: LargeConfig, options: Options, n: int) -> None:
@@ -85,7 +85,7 @@ class LargeProblem(Instance):
         }
 
     def step(self, name: str, direction: Direction) -> Step:
-        """The operator of one of the `CASES`, or attention. A proposal's own loss is left out: the task's is timed."""
+        """The operator of one of the `CASES`, or attention, without the auxiliary loss of a proposal."""
         if name in EXACT:
             return self.exact.step(name, direction)
         u, cotangent = self.exact.u, self.exact.cotangent
@@ -98,16 +98,16 @@ class LargeProblem(Instance):
         return directed(lambda: operator(u, self.grid), direction, leaves, cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """How far the integral is from the exact one, on a few rows; None for other kernels than the exact one.
+        """Relative distance from the exact integral on a few rows; None for other kernels than the exact one.
 
-        Of exact routes the output and all gradients are compared with the formula, and must agree.
+        For exact routes the output and all gradients must agree with the formula.
         """
         if name in EXACT:
             return self.exact.error(name, direction, result)
         return self._distance(result[0]) if name in APPROXIMATE else None
 
     def averaged_error(self, name: str) -> tuple[float, float]:
-        """The error of one draw, root mean square of `DRAWS` of them, and that of their mean."""
+        """The root mean square error of `DRAWS` single draws, and the error of their mean."""
         step = self.step(name, "forward")
         draws = [step()[0] for _ in range(DRAWS)]
         single = torch.tensor([self._distance(draw) for draw in draws]).square().mean().sqrt().item()
@@ -124,7 +124,7 @@ class LargeProblem(Instance):
 
     @torch.no_grad()
     def _distance(self, output: Tensor) -> float:
-        """The difference from the exact integral on `COMPARED_ROWS` rows, as a share of it, both root mean squares."""
+        """Root mean square difference from the exact integral on `COMPARED_ROWS` rows, relative to the integral's."""
         rows, operator, u = self.compared, self.exact.operator, self.exact.u
         at = domains.Points(self.exact.pos[rows])
         expected = operator(u, self.exact.domains[POINTS], query=u[:, rows], query_domain=at)

@@ -1,8 +1,8 @@
-"""Linear-time infinite attention beside other attention: ``python -m benchmarks linear_infinite_attention``.
+"""Linear-time infinite attention against other attention: ``python -m benchmarks linear_infinite_attention``.
 
 Every side is a kernel with its own projections on the same signal. The gate of linear infinite attention is eq. 16-21
-of the paper, written out; that of the factorised series is `torch.linalg.solve`. The others are other functions of the
-same shape, and marks for time.
+of the paper, written out; that of the factorised series is `torch.linalg.solve`. The remaining sides are other
+functions of the same shape, as reference times.
 """
 
 import dataclasses
@@ -46,25 +46,25 @@ GATES = {LINEAR: WRITTEN, FACTORISED: DENSE}
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores."""
+    """Settings of this benchmark. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
     channels: int = 768
-    """Channels of all heads where all sides are measured."""
+    """Channels of all heads in the comparison of all sides."""
     heads: int = 64
-    """Heads that they are cut into."""
+    """Heads in the comparison of all sides."""
     points: int = 4096
-    """Points where all sides are measured: an image of 1024 x 1024 in patches of 16."""
+    """Points in the comparison of all sides: an image of 1024 x 1024 in patches of 16."""
     own_channels: int = 64
-    """Channels with which the two are measured at larger sizes."""
+    """Channels of all heads at larger sizes, where only the library's two kernels are measured."""
     own_heads: int = 1
-    """Heads that those are cut into."""
+    """Heads at larger sizes."""
     own_precision: Precision = "float32"
-    """In which the two are measured there; bfloat16 is autocast."""
+    """Precision at larger sizes; bfloat16 is autocast."""
     own_points: tuple[int, ...] = (4096, 16384, 65536, 262144, 331776)
-    """Those sizes; the last is an image of 9216 x 9216."""
+    """The larger sizes; the last is an image of 9216 x 9216."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed."""
+    """Largest relative difference, of output and every gradient, that is timed."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -73,7 +73,7 @@ class Config(Settings):
         )
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` where heads do not divide their channels."""
+        """These settings; raises `ValueError` where heads do not divide the channels."""
         for heads, channels in ((self.heads, self.channels), (self.own_heads, self.own_channels)):
             if heads < 1 or channels % heads:
                 raise ValueError(f"expected heads that divide {channels} channels; got {heads}")
@@ -82,7 +82,7 @@ class Config(Settings):
 
 @final
 class Problem(Instance):
-    """A random signal of ``n`` points and random weights, the same for every process and machine."""
+    """A random signal of ``n`` points and random weights, the same in every process and on every machine."""
 
     def __init__(self, config: Config, channels: int, heads: int, precision: Precision, n: int) -> None:
         self.n, self.device, self.precision = n, config.options.torch_device, precision
@@ -112,7 +112,7 @@ class Problem(Instance):
         return directed(apply, direction, [self.u, *kernel.parameters()], self.cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
-        """Checked beforehand, at a size where dense forms are small."""
+        """None: sides are checked beforehand, at a size where dense forms are small."""
 
     def _by(self, route: Evaluation, kernel: Kernel) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
@@ -129,12 +129,12 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time all sides at one size, then the two by themselves at larger ones."""
+    """Compares, then times all sides at one size, then the library's two kernels alone at larger ones."""
     errors, build = compare(config), functools.partial(Problem, config, config.channels, config.heads, "float32")
     lean = both_ways((LINEAR, FACTORISED, LINEAR_ATTENTION, SOFTMAX))
     alone = measure_alone(build, config.points, lean, config.options, rounds=1)
-    wanted: dict[str, Sequence[Direction]] = {**lean, WRITTEN: DIRECTIONS, PLAIN: ("forward",)}
-    for sides in in_turn(build(config.points), config.points, wanted, config.options, alone):
+    names: dict[str, Sequence[Direction]] = {**lean, WRITTEN: DIRECTIONS, PLAIN: ("forward",)}
+    for sides in in_turn(build(config.points), config.points, names, config.options, alone):
         for ours in GATES:
             for peer in sides.timed:
                 if peer != ours:
@@ -143,24 +143,24 @@ def measure(config: Config) -> Iterator[Row]:
             yield Row.alone(peer, config.points, sides.direction, alone[peer][sides.direction])
     large = functools.partial(Problem, config, config.own_channels, config.own_heads, config.own_precision)
     for n in config.own_points:
-        yield from rows_alone(large, n, {side: f"{side}, {_told(config)}" for side in GATES}, config.options)
+        yield from rows_alone(large, n, {side: f"{side}, {_shape_label(config)}" for side in GATES}, config.options)
 
 
-def _told(config: Config) -> str:
-    """What the two have by themselves."""
+def _shape_label(config: Config) -> str:
+    """Heads, channels and precision of the larger sizes, for the names of their rows."""
     heads = "one head" if config.own_heads == 1 else f"{config.own_heads} heads"
     return f"{heads} of {config.own_channels // config.own_heads} channels, {config.own_precision}"
 
 
 def compare(config: Config) -> dict[str, float]:
-    """The gate before any timing, at a size with odd edges of blocks."""
+    """The gate before any timing, at a size with incomplete blocks."""
     build = functools.partial(Problem, config, config.channels, config.heads, "float32")
     n = min(301, config.points - 1)
     return {side: require_same(build, n, side, [gate], config.tolerance) for side, gate in GATES.items()}
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """The factorised series beside linear infinite attention, both by themselves, then how costs grow."""
+    """Time of the factorised series over linear infinite attention at larger sizes, then the growth of costs."""
     own = [row for row in rows if row.case.startswith(tuple(f"{side}, " for side in GATES))]
     seconds = {(row.case, row.n, row.direction): row.ours_s for row in own}
     for (case, n, direction), time in seconds.items():
@@ -172,7 +172,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="linear_infinite_attention",
-    purpose="infinite attention in linear time beside linear and softmax attention",
+    purpose="infinite attention in linear time against linear and softmax attention",
     config=Config,
     measure=measure,
     notes=notes,

@@ -1,8 +1,8 @@
 """The neighbour search against a k-d tree and all pairs: ``python -m benchmarks neighbours``.
 
-The tree is scipy's `KDTree`, built anew each time as the cells are, with its periodic box on a torus. All pairs are
-`torch.cdist` and `topk`, without a torus. Distances are compared at a small size before anything is timed, and every
-timed result is compared too.
+The tree is scipy's `KDTree`, rebuilt in every step as the library's cells are, with its periodic box on a torus. All
+pairs are `torch.cdist` and `topk`, except on a torus. Distances are compared at a small size before anything is timed,
+and every timed result is compared too.
 """
 
 import dataclasses
@@ -37,58 +37,58 @@ OURS, TREE, ALL_PAIRS = SIDES = ("cells", "k-d tree", "all pairs")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take a few minutes on two cores."""
+    """Settings of this benchmark. The defaults take a few minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=10.0))
     cases: tuple[str, ...] = CASES
-    """The k nearest in a plane, a volume, a three-dimensional torus and among clusters, and all within a radius."""
+    """Searches: k nearest in a plane, a volume, a three-dimensional torus and among clusters, and all in a radius."""
     k: int = 16
-    """Neighbours of each point; the radius holds about as many."""
+    """Neighbours of each point; the radius contains about as many."""
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000)
-    """Numbers of points. The first is where all sides are compared beforehand."""
+    """Numbers of points. All sides are compared beforehand at the first."""
     all_pairs_up_to: int = 20_000
-    """The largest number of points at which all pairs are compared, too."""
+    """The largest number of points at which all pairs are measured, too."""
     tolerance: float = 1e-5
-    """Relative difference of distances above which nothing is timed."""
+    """Largest relative difference of distances that is timed."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
         return dataclasses.replace(self, k=4, sizes=(2000, 3000), all_pairs_up_to=2000)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on a case that is none, and where scipy is missing."""
+        """These settings; raises `ValueError` on an unknown case, and `ImportError` if scipy is missing."""
         require_known(self.cases, CASES)
         try:
             import scipy  # noqa: F401
         except ImportError as error:
-            raise ImportError('the k-d tree is scipy\'s; get it with: pip install "fredholm[graph]"') from error
+            raise ImportError('the k-d tree needs scipy: pip install "fredholm[graph]"') from error
         return self
 
 
 @final
 class Problem(Instance):
-    """`n` points of one case; the same for every process and machine."""
+    """`n` points of one case, the same in every process and on every machine."""
 
     def __init__(self, config: Config, case: str, n: int) -> None:
         self.n, self.k, self.case = n, config.k, case
         dims = 2 if case in (PLANE, RADIUS) else 3
         generator = torch.Generator().manual_seed(config.options.seed)
-        # within a radius sides must agree on the points at its edge
+        # float64, so that all sides agree on points at the edge of the radius
         dtype = torch.float64 if case == RADIUS else torch.float32
         pos = torch.rand(n, dims, generator=generator, dtype=dtype)
         if case == CLUSTERS:
-            # one point in two lies in a cluster a thousand times as dense along each axis
+            # every second point lies in a cluster a thousand times as dense along each axis
             pos = torch.where(torch.rand(n, 1, generator=generator) < 0.5, pos, 0.3 + 1e-3 * pos)
         self.pos, self.periodic = pos.to(config.options.torch_device), case == TORUS
         self.radius = (config.k / (n * torch.pi)) ** 0.5 if case == RADIUS else None
 
     def sides(self, all_pairs_up_to: int) -> list[str]:
-        """Who is timed at this size."""
+        """Names of the sides that are timed at this size."""
         has_pairs = self.n <= all_pairs_up_to and not self.periodic
         return [OURS, TREE, *([ALL_PAIRS] if has_pairs else [])]
 
     def step(self, name: str, direction: Direction) -> Step:
-        """The distances of neighbours `(n, k)`, or how many lie within a radius, `(n,)`; on the CPU."""
+        """Distances of neighbours, `(n, k)`, or numbers of points within the radius, `(n,)`; on the CPU."""
         search = {OURS: self._cells, TREE: self._tree, ALL_PAIRS: self._pairs}[name]
         return lambda: (search().double().cpu(),)
 
@@ -122,7 +122,7 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time size by size."""
+    """Compares, then times, size by size."""
     compare(config)
     for n in tqdm(config.sizes, desc="sizes", disable=None):
         for case in config.cases:
@@ -139,7 +139,7 @@ def compare(config: Config) -> None:
 
 
 def at_size(config: Config, case: str, n: int) -> Iterator[Row]:
-    """The cells against each of the others."""
+    """The library's cells against each of the other sides."""
     build = functools.partial(Problem, config, case)
     sides = build(n).sides(config.all_pairs_up_to)
     for found in side_by_side(build, n, dict.fromkeys(sides, ("forward",)), config.options, tiny=64):

@@ -1,8 +1,8 @@
 """Fields from samples, and attention without a normaliser: ``python -m benchmarks neural_fields``.
 
-A pass of the field operator takes samples of some functions and gives the values of all fields at as many places. The
-gate of the operator is the same weights with all N x N weights of attention by their definition; that of the sum is its
-formula with all N x N products.
+A pass of the field operator takes samples of some functions and gives the values of all fields at as many positions.
+The operator's gate is the same model with all N x N attention weights by their definition; the gate of attention
+without a normaliser is its formula with all N x N products.
 """
 
 import dataclasses
@@ -43,22 +43,22 @@ SUM, WRITTEN, FUSED = "BilinearSum", "q kᵀ v written out", "softmax attention,
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take a minute or two on two cores."""
+    """Settings of this benchmark. The defaults take a minute or two on two cores."""
 
     batch: int = 16
     """Functions at a time."""
     samples: int = 784
-    """Samples of each, and places where its field is asked."""
+    """Samples of each function, and positions at which its field is evaluated."""
     model: FieldOperator.Config = field(default_factory=FieldOperator.Config)
-    """The field operator, but for the kind of its attention; the defaults are the paper's."""
+    """The field operator without its kind of attention; the defaults are the paper's."""
     width: int = 64
     """Hidden units of the field, a SIREN of three layers in the plane."""
     points: int = 4096
-    """Points where the sum is measured beside the others."""
+    """Points at which attention without a normaliser is measured against other forms."""
     own_points: tuple[int, ...] = (4096, 16384, 65536, 262144)
-    """And by itself."""
+    """Points at which it is measured alone."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed."""
+    """Largest relative difference, of output and every gradient, that is timed."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -76,7 +76,7 @@ class Config(Settings):
 
 @final
 class FieldProblem(Instance):
-    """A batch of random functions, and operators with random weights; softmax and "all weights" have the same."""
+    """A batch of random functions, and operators with random weights, equal for softmax and "all weights"."""
 
     def __init__(self, config: Config, batch: int) -> None:
         device = config.options.torch_device
@@ -90,7 +90,7 @@ class FieldProblem(Instance):
         _evaluate_by(self.operators[ALL_WEIGHTS], WrittenWeights())
         self.u = torch.randn(batch, config.samples, 1).to(device).requires_grad_()
         self.domain = domains.Points(torch.rand(batch, config.samples, 2)).to(device)
-        self.places = torch.rand(batch, config.samples, 2).to(device)
+        self.positions = torch.rand(batch, config.samples, 2).to(device)
         self.cotangent, self.device = torch.randn(batch, config.samples, 1).to(device), device
 
     def step(self, name: str, direction: Direction) -> Step:
@@ -98,12 +98,12 @@ class FieldProblem(Instance):
         operator = self.operators[name]
 
         def apply() -> Tensor:
-            return operator(self.u, self.domain)(self.places)
+            return operator(self.u, self.domain)(self.positions)
 
         return directed(apply, direction, [self.u, *operator.parameters()], self.cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
-        """Checked beforehand."""
+        """None: operators are checked beforehand."""
 
 
 @final
@@ -129,7 +129,7 @@ class SumProblem(Instance):
         return directed(self._sides[name], direction, [self.u, *self.kernel.parameters()], self.cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
-        """Checked beforehand, at a size where all products are few."""
+        """None: sides are checked beforehand, at a size where all N x N products are small."""
 
     def _selected(self) -> Tensor:
         return AUTO.integrate(Integral(self.kernel, self.u, self.domain))
@@ -144,14 +144,14 @@ class SumProblem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time field operators, then the sum beside others and by itself."""
+    """Compares, then times field operators, then attention without a normaliser with its peers and alone."""
     fields_error, sum_error = compare(config)
     yield from _measure_operators(config, fields_error)
     yield from _measure_sum(config, sum_error)
 
 
 def compare(config: Config) -> tuple[float, float]:
-    """The gates before any timing: largest differences of the operator and of the sum."""
+    """The gates before any timing: largest errors of the operator and of attention without a normaliser."""
     operators, sums = functools.partial(FieldProblem, config), functools.partial(SumProblem, config)
     n, tolerance = min(301, config.points - 1), config.tolerance
     return (
@@ -161,7 +161,7 @@ def compare(config: Config) -> tuple[float, float]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Fields a minute, and how the sum grows."""
+    """Fields per minute, and the growth of attention without a normaliser."""
     rates = {row.case: row for row in rows if row.per_second is not None and row.direction == "forward"}
     for case, row in rates.items():
         assert row.per_second is not None
@@ -172,16 +172,16 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 def _measure_operators(config: Config, error: float) -> Iterator[Row]:
     build, own = functools.partial(FieldProblem, config), both_ways((SOFTMAX, LINEAR))
     alone = measure_alone(build, config.batch, own, config.options, rounds=1, tiny=1)
-    wanted = {**own, ALL_WEIGHTS: DIRECTIONS}
-    for sides in in_turn(build(config.batch), config.batch, wanted, config.options, alone):
+    names = {**own, ALL_WEIGHTS: DIRECTIONS}
+    for sides in in_turn(build(config.batch), config.batch, names, config.options, alone):
         for ours, peer, found in ((SOFTMAX, ALL_WEIGHTS, error), (LINEAR, SOFTMAX, None)):
             row = sides.against(ours, peer, case=f"field operator, {ours}", error=found)
             yield dataclasses.replace(row, per_second=config.batch / row.ours_s)
 
 
 def _measure_sum(config: Config, error: float) -> Iterator[Row]:
-    build, wanted = functools.partial(SumProblem, config), both_ways((SUM, WRITTEN, FUSED))
-    for sides in in_turn(build(config.points), config.points, wanted, config.options):
+    build, names = functools.partial(SumProblem, config), both_ways((SUM, WRITTEN, FUSED))
+    for sides in in_turn(build(config.points), config.points, names, config.options):
         yield sides.against(SUM, WRITTEN, error=error)
         yield sides.against(SUM, FUSED)
     for n in config.own_points:

@@ -1,8 +1,8 @@
-"""Perceptrons that read no content, which are one kernel for a whole batch: ``python -m benchmarks one_kernel``.
+"""MLP kernels without content inputs, evaluated once for a whole batch: ``python -m benchmarks one_kernel``.
 
-A kernel of positions is evaluated once for all entries: the peer computes the same integrals entry by entry. One of
-displacement alone is a filter between regular grids: the peer is the sum over all pairs, in tiles. Both sides are
-compared, output and every gradient, before anything is timed, and as they were timed.
+A kernel of positions is evaluated once for all entries: the peer computes the same integrals entry by entry. A kernel
+of the displacement alone is a filter between regular grids: the peer is the sum over all pairs, in tiles. Output and
+every gradient of both sides are compared before anything is timed, and so is every timed result.
 """
 
 import functools
@@ -33,20 +33,20 @@ Case = Literal["positions", "displacement"]
 POSITIONS, DISPLACEMENT = get_args(Case)
 PEERS: dict[Case, str] = {POSITIONS: "entry by entry", DISPLACEMENT: "sum over pairs"}
 SMALL: dict[Case, int] = {POSITIONS: 2, DISPLACEMENT: 6}
-"""The sizes at which both sides are compared beforehand."""
+"""Sizes at which both sides are compared beforehand."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on one core."""
+    """Settings of this benchmark. The defaults take some minutes on one core."""
 
     cases: tuple[Case, ...] = get_args(Case)
-    """Which kernels."""
+    """Kernels to measure."""
     batches: tuple[int, ...] = (1, 32)
-    """Entries of a batch, for the kernel of positions."""
+    """Batch sizes for the kernel of positions."""
     side: int = 16
-    """Cells along each axis of its grid."""
+    """Cells along each axis of the grid for the kernel of positions."""
     sides: tuple[int, ...] = (16, 64)
     """Cells along each axis of the grids for the kernel of displacement, whose batch is 1."""
     channels: int = 32
@@ -56,14 +56,14 @@ class Config(Settings):
     num_frequencies: int = 16
     """Fourier frequencies of positions and displacements."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed."""
+    """Largest relative difference, of output and every gradient, that is timed."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
         return replace(self, batches=(1, 3), side=4, sides=(4, 6), channels=8, width=8, num_frequencies=4)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on sizes that are none, or channels without heads."""
+        """These settings; raises `ValueError` on sizes below 1, and on channels that the heads do not divide."""
         sizes = (*self.batches, self.side, *self.sides)
         if min(sizes) < 1:
             raise ValueError(f"batches, side and sides must be at least 1; got {min(sizes)}")
@@ -77,8 +77,8 @@ class Problem(Instance):
     """A kernel with a random signal and cotangent.
 
     Args:
-        config: sizes, and where and from which seed they run.
-        case: which kernel.
+        config: sizes, device and seed.
+        case: name of the kernel.
         size: entries of the batch, or cells along each axis.
     """
 
@@ -109,7 +109,7 @@ class Problem(Instance):
         return directed(computed.get(name, self._ours), direction, leaves, self.cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """None: both sides are compared where they are timed."""
+        """None: both sides are compared when they are timed."""
         return None
 
     def _ours(self) -> Tensor:
@@ -123,7 +123,7 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time, case by case."""
+    """Compares, then times, case by case."""
     for case in config.cases:
         build = functools.partial(Problem, config, case)
         require_same(build, SMALL[case], case, [PEERS[case]], config.tolerance)
@@ -135,7 +135,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What the largest batch takes beside the smallest."""
+    """Time of the largest batch over that of the smallest."""
     of_batches = [row for row in rows if row.case == POSITIONS]
     for direction in dict.fromkeys(row.direction for row in of_batches):
         seconds = {row.n: row.ours_s for row in of_batches if row.direction == direction}
@@ -147,7 +147,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="one_kernel",
-    purpose="kernels that read no content, evaluated once for a whole batch, against entry by entry and pair by pair",
+    purpose="kernels without content inputs, evaluated once for a whole batch, against entry by entry and all pairs",
     config=Config,
     measure=measure,
     notes=notes,

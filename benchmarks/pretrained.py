@@ -1,7 +1,7 @@
-"""Checkpoints read by this library beside their own: ``python -m benchmarks pretrained``.
+"""Checkpoints of `transformers` in this library against `transformers` itself: ``python -m benchmarks pretrained``.
 
-Models of `transformers` with random weights are saved, read by `from_pretrained`, and run beside the models that wrote
-them. A text is drawn greedily through both caches; a single other token, or logits that are not the same, stop the run.
+Models of `transformers` with random weights are saved, read by `from_pretrained`, and run against the original models.
+A text is drawn greedily through both caches. A single token that differs, or logits that differ, stop the run.
 """
 
 import copy
@@ -34,18 +34,18 @@ from fredholm.models import LanguageModel, Sampling, generate
 OURS, PEER = "fredholm", "transformers"
 CASES = ("GPT-2, a text drawn", "GPT-2, a text read", "Llama, a text drawn", "Mamba, a text read", "ViT, images")
 TOLERANCE = 1e-5
-"""Relative difference of logits, or twice what the peer differs from itself in float64 where that is more."""
+"""Relative difference of logits; the gate is at least twice the peer's own difference from float64."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults are published sizes, and take some minutes on two cores."""
+    """Settings of this benchmark. The defaults are published sizes, and take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=5, budget_s=60.0))
     cases: tuple[str, ...] = CASES
     prompt: int = 32
-    """Tokens that a drawn text begins with."""
+    """Tokens of the prompt of a drawn text."""
     drawn: int = 256
     """Tokens that are drawn."""
     read: int = 512
@@ -72,12 +72,12 @@ class Config(Settings):
         return dataclasses.replace(self, **sizes)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on a case that is none, `ImportError` where transformers is missing."""
+        """These settings; raises `ValueError` on an unknown case, `ImportError` if transformers is missing."""
         require_known(self.cases, CASES)
         try:
             importlib.import_module("transformers")
         except ImportError as error:
-            raise ImportError("the peer is transformers; pip install 'fredholm[peers]'") from error
+            raise ImportError("the peer needs transformers: pip install 'fredholm[peers]'") from error
         return self
 
 
@@ -103,14 +103,14 @@ def peer(config: Config, case: str) -> Any:
 
 
 def read_back(model: Any) -> nn.Module:
-    """The same model, saved and read."""
+    """The same model, saved and read by this library."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         return from_pretrained(folder)
 
 
 def drawn(config: Config, ours: nn.Module, theirs: Any) -> tuple[dict[str, Step], int]:
-    """A text drawn greedily by both, and its tokens."""
+    """Steps that draw a text greedily in both libraries, and its number of tokens."""
     assert isinstance(ours, LanguageModel)
     prompt = tokens(config, config.prompt)
 
@@ -128,7 +128,7 @@ def drawn(config: Config, ours: nn.Module, theirs: Any) -> tuple[dict[str, Step]
 
 
 def called(ours: nn.Module, theirs: Any, inputs: Tensor) -> dict[str, Step]:
-    """One call of both, without a cache."""
+    """Steps that call both models once, without a cache."""
     more = {"use_cache": False} if inputs.dtype == torch.int64 else {}
     return {OURS: lambda: (ours(inputs),), PEER: lambda: (theirs(inputs, **more).logits,)}
 
@@ -141,7 +141,7 @@ def tokens(config: Config, length: int) -> Tensor:
 
 @torch.no_grad()
 def measure(config: Config) -> Iterator[Row]:
-    """Each case in both libraries; what is timed is what was compared."""
+    """Each case in both libraries; the timed results are those that are compared."""
     device = config.options.torch_device
     for case in tqdm(config.cases, desc="cases", disable=None):
         theirs = peer(config, case).to(device).eval()
@@ -167,7 +167,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What is slower here than where it comes from."""
+    """Cases that are slower in this library than in transformers."""
     for row in rows:
         if row.ratio is not None and row.ratio < 1:
             yield f"{row.case}: {row.ratio:.2f} of the peer's speed"
@@ -175,9 +175,9 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="pretrained",
-    purpose="checkpoints of transformers in this library beside their own",
+    purpose="checkpoints of transformers in this library against transformers itself",
     config=Config,
     measure=measure,
     notes=notes,
 )
-"""The benchmark of models that were read from checkpoints."""
+"""The benchmark of models that are read from checkpoints."""

@@ -1,4 +1,4 @@
-"""One exact MLP kernel integral of a given size: weights, signal, domains, and the two directions to run it in."""
+"""One exact MLP kernel integral of a given size: weights, signal, domains, and steps in both directions."""
 
 import math
 from collections.abc import Sequence
@@ -29,17 +29,17 @@ class ProblemConfig:
     width: int = 128
     num_frequencies: int = 64
     sigma: float = 10.0
-    """Standard deviation of the kernel's frequencies, in cycles a side."""
+    """Standard deviation of the kernel's frequencies, in cycles per side."""
     batch: int = 1
 
 
 @final
 class Problem(Instance):
-    """A square grid of ``n`` points with a random kernel, signal and cotangent, the same for every process and machine.
+    """A square grid of ``n`` points with a random kernel, signal and cotangent, the same in every process.
 
-    ``rows``: how many queries have a cotangent other than zero, so that an oracle on them gives the whole gradient.
-    Parameters are drawn at unit scale: at their initial values the kernel is nearly one constant matrix, and an error
-    in its pairwise part would hide behind that.
+    Only ``rows`` queries have a nonzero cotangent, so that an oracle on them gives the whole gradient; None: all
+    queries. Parameters are drawn at unit scale: at their initial values the kernel is nearly a constant matrix, which
+    would hide an error in its pairwise part.
     """
 
     def __init__(self, config: ProblemConfig, options: Options, n: int, *, rows: int | None = None) -> None:
@@ -79,7 +79,7 @@ class Problem(Instance):
         self.leaves = (self.u, *self.operator.parameters())
 
     def step(self, name: str, direction: Direction) -> Step:
-        """The library's operator as a user calls it, which chooses its own route, in one of the `CASES`."""
+        """The library's operator as a user calls it, with an automatic route, in one of the `CASES`."""
 
         def apply() -> Tensor:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=name == "grid bf16"):
@@ -88,14 +88,14 @@ class Problem(Instance):
         return directed(apply, direction, self.leaves, self.cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """Against the formula on ``rows``, where there are any."""
+        """Error against the formula on ``rows``; None without rows."""
         if self.rows is None:
             return None
         label = f"{name} against the formula on {len(self.rows)} rows, n={self.n}"
         return require_agreement(label, self.at_rows(result), self.oracle(direction), TOLERANCE[name])
 
     def theirs(self, peer: Peer, direction: Direction) -> Step:
-        """The same operator with a peer's integral."""
+        """The same operator with the integral computed by a peer."""
 
         def apply() -> Tensor:
             integral = peer.integrate(self.weights(), self.u, self.pos, self.measure)
@@ -104,7 +104,7 @@ class Problem(Instance):
         return directed(apply, direction, self.leaves, self.cotangent)
 
     def oracle(self, direction: Direction) -> Sequence[Tensor]:
-        """The formula at ``rows`` only; its forward result belongs to those rows, its gradients are the whole ones."""
+        """The formula at ``rows`` only: the output at these rows, and the whole gradients."""
         rows = self.rows
         if rows is None:
             raise ValueError("the oracle needs a problem with rows, got none")
@@ -117,7 +117,7 @@ class Problem(Instance):
         return directed(apply, direction, self.leaves, self.cotangent[:, rows])()
 
     def at_rows(self, result: Sequence[Tensor]) -> Sequence[Tensor]:
-        """A whole result with its forward part restricted to ``rows``, to compare with `oracle`."""
+        """A result with its output restricted to ``rows``, to compare with `oracle`."""
         return (result[0][:, self.rows], *result[1:])
 
     def weights(self) -> KernelWeights:
@@ -134,7 +134,7 @@ class Problem(Instance):
         )
 
     def _project(self, integral: Tensor, u: Tensor) -> Tensor:
-        """W^O, the residual and the bias: the operator's channel maps round the integral, Algorithm 1's line 26."""
+        """W^O, the residual and the bias: the operator's channel maps around the integral, Algorithm 1's line 26."""
         assert self.operator.output_weight is not None
         projected = F.linear(integral, self.operator.output_weight, self.operator.bias)
         assert self.operator.residual_weight is not None

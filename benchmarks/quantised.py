@@ -1,7 +1,7 @@
-"""Models with weights of 8 bits beside the same in float32: ``python -m benchmarks quantised``.
+"""Models with 8-bit weights against the same models in float32: ``python -m benchmarks quantised``.
 
 A GPT-2 of `transformers` and a ViT, with random weights, are read by `from_pretrained` and quantised. The gate is the
-relative error of their outputs on a text or on images; a draw is timed whatever its tokens are.
+relative error of their outputs on a text or on images; the tokens of drawn texts are not compared.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 CASES = ("GPT-2, a text drawn", "GPT-2, 8 texts drawn", "GPT-2, a text read", "ViT, an image", "ViT, images")
 TOLERANCE = {"weights": 0.03, "weights and embeddings": 0.03, "weights and signals": 0.1}
-"""Relative error ‖G - F‖ / ‖F‖ of outputs."""
+"""Largest relative error ‖G - F‖ / ‖F‖ of outputs."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults are published sizes, and take some minutes on two cores."""
+    """Settings of this benchmark. The defaults are published sizes, and take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3, budget_s=60.0))
     cases: tuple[str, ...] = CASES
@@ -55,13 +55,13 @@ class Config(Settings):
         return dataclasses.replace(self, **sizes)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on a case that is none, `ImportError` where transformers is missing."""
+        """These settings; raises `ValueError` on an unknown case, `ImportError` if transformers is missing."""
         require_known(self.cases, CASES)
         self.of_peers().checked()
         return self
 
     def of_peers(self) -> pretrained.Config:
-        """The sizes of the models that transformers makes."""
+        """Settings of `benchmarks.pretrained` with the same sizes, for the models of transformers."""
         sizes: dict[str, Any] = {
             name: getattr(self, name) for name in ("options", "read", "images", "width", "depth", "vocabulary")
         }
@@ -69,7 +69,7 @@ class Config(Settings):
 
 
 def quantised(model: nn.Module, inputs: Tensor, kind: str) -> tuple[nn.Module, Quantised]:
-    """The model in 8 bits, and its error on inputs; `GateError` where that is too large."""
+    """The model in 8 bits, and the report of its error on inputs; `GateError` if the error is too large."""
     new, report = quantise(model, [inputs], **KINDS[kind])
     if not report.error <= TOLERANCE[kind]:
         raise GateError(f"{kind}: relative error {report.error:.2e} exceeds {TOLERANCE[kind]:g}, so it is not timed")
@@ -77,7 +77,7 @@ def quantised(model: nn.Module, inputs: Tensor, kind: str) -> tuple[nn.Module, Q
 
 
 def drawn(config: Config, model: nn.Module, texts: int) -> Step:
-    """Texts drawn greedily from a prompt of one token each."""
+    """A step that draws texts greedily from a prompt of one token each."""
     assert isinstance(model, LanguageModel)
     prompt = pretrained.tokens(config.of_peers(), texts).T
 
@@ -99,7 +99,7 @@ def inputs_of(config: Config, case: str) -> Tensor:
 
 @torch.no_grad()
 def measure(config: Config) -> Iterator[Row]:
-    """Each case in float32 and in every kind of 8 bits, in turn; GPT-2's embeddings are those of its head."""
+    """Each case in float32 and in every kind of quantisation, interleaved; GPT-2's head shares its embeddings."""
     for name, cases in itertools.groupby(tqdm(config.cases, desc="cases", disable=None), lambda case: case[:3]):
         peer = pretrained.peer(config.of_peers(), "GPT-2," if name == "GPT" else "ViT,").eval()
         exact = pretrained.read_back(peer).to(config.options.torch_device)
@@ -125,7 +125,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What is slower in 8 bits."""
+    """Cases that are slower in 8 bits."""
     for row in rows:
         if row.ratio is not None and row.ratio < 1:
             yield f"{row.case}: {row.ratio:.2f} of the speed in float32"
@@ -133,7 +133,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="quantised",
-    purpose="linear maps with weights of 8 bits beside float32",
+    purpose="models with 8-bit weights against float32",
     config=Config,
     measure=measure,
     notes=notes,

@@ -1,10 +1,10 @@
-"""How near each integral over pairs is to the least time of its work: ``python -m benchmarks roofline``.
+"""Integrals over pairs against the roofline of the machine: ``python -m benchmarks roofline``.
 
-Of every case is counted what any computation of it needs: multiplications in matrix products, activations (GELU, exp),
-and bytes that it reads and writes once. The machine's best rates of all three are measured in the same run, before each
-case and after it, by `torch.mm` of large matrices, by activations in cache or registers, and by a copy. The longest
-of the three is the roof: no time below it is possible at these rates, whatever overlaps. A gradient is counted with one
-recomputation of the tile.
+For every case the work that any computation of it needs is counted: multiplications in matrix products, activations
+(GELU, exp), and bytes that are read and written once. The machine's best rates of all three are measured in the same
+run, before and after each case, by `torch.mm` of large matrices, by activations in cache or registers, and by a copy.
+The longest of the three times is the roof: no shorter time is possible at these rates, whatever overlaps. A gradient
+is counted with one recomputation of the tile.
 """
 
 import dataclasses
@@ -28,13 +28,13 @@ SCORES = (yat.OURS, yat.SOFTMAX)
 CASES = (*EXACT, *SCORES)
 PARTS = ("products", "activations", "bytes")
 GATE_POINTS = 64
-"""A multiple of 16: on a GPU other sizes have kernels of their own, which would be compiled for the gate alone."""
+"""A multiple of 16: on a GPU other sizes have separate kernels, which would be compiled only for the gate."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores."""
+    """Settings of this benchmark. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
     cases: tuple[str, ...] = CASES
@@ -42,10 +42,10 @@ class Config(Settings):
     points: int = 1024
     """Points of the exact cases; a square number."""
     score_points: int = 4096
-    """Points of those that score pairs."""
+    """Points of the attention cases."""
     score_heads: int = 6
     matrix: int = 2048
-    """Rows and columns of the matrices whose product is the measure."""
+    """Rows and columns of the matrices whose product gives the rate of matrix products."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -53,7 +53,7 @@ class Config(Settings):
         return dataclasses.replace(self, problem=small, points=36, score_points=40, score_heads=2, matrix=64)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on cases that are not known, and on points that make no square."""
+        """These settings; raises `ValueError` on an unknown case, and if ``points`` is not a square number."""
         require_known(self.cases, CASES)
         if math.isqrt(self.points) ** 2 != self.points:
             raise ValueError(f"the grid is square, so points must be a square number; got {self.points}")
@@ -61,7 +61,7 @@ class Config(Settings):
 
 
 class Work(NamedTuple):
-    """What any computation of a case needs."""
+    """Work that any computation of a case needs."""
 
     flops: float
     """2 for each multiplication and addition of a matrix product."""
@@ -71,26 +71,27 @@ class Work(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What the machine does in a second, in one dtype."""
+    """The machine's rates per second, in one dtype."""
 
     flops: float
     activations: float
     num_bytes: float
 
     def seconds(self, work: Work) -> tuple[float, float, float]:
-        """For the products, the activations and the bytes, each by itself."""
+        """Seconds of the products, the activations and the bytes, each alone."""
         return work.flops / self.flops, work.activations / self.activations, work.num_bytes / self.num_bytes
 
     def or_better(self, other: "Rates") -> "Rates":
-        """The better one of each."""
+        """The larger of each pair of rates."""
         return Rates(*map(max, self, other))
 
 
 def work_of_exact(config: Config, case: str, direction: Direction) -> Work:
-    """Per pair and head 2w (2d) flops, or with L frequencies by parts 2w (2d + 2L), and w GELUs; W once a query.
+    """Work of an exact case.
 
-    The gradient needs as much again for the tile, and 2w d each for the gradients of h, of ω u, of u, and of A, by
-    parts 2w (2L) more for those of the sine and the cosine; and w GELUs with their slopes.
+    Each pair and head needs 2w (2d) flops, off a grid 2w (2d + 2L) with L frequencies, and w GELUs; the last layer W
+    is applied once per query. The gradient needs as much again for the tile, 2w d each for the gradients of h, of ω u,
+    of u and of A, off a grid 2w (2L) more for those of the sine and the cosine, and w GELUs with their slopes.
     """
     sizes = config.problem
     n, w, d = config.points, sizes.width, sizes.embed_dim // sizes.num_heads
@@ -106,7 +107,10 @@ def work_of_exact(config: Config, case: str, direction: Direction) -> Work:
 
 
 def work_of_scores(config: Config, direction: Direction) -> Work:
-    """Per pair and head 2d flops for the score and 2d for the value; the gradient five times 2d. One exp each time."""
+    """Work of attention: per pair and head 2d flops for the score, 2d for the value and one exp.
+
+    The gradient needs five times 2d flops and another exp.
+    """
     n, channels = config.score_points, yat.Config().channels
     pairs, numbers = n * n, 4 * n * channels
     if direction == "forward+backward":
@@ -119,7 +123,7 @@ def _size(case: str) -> int:
 
 
 def rates_of(config: Config, dtype: torch.dtype) -> Rates:
-    """The best that are seen now."""
+    """The best rates of the machine in this measurement."""
     device = config.options.torch_device
     a, b = (torch.randn(config.matrix, config.matrix, device=device, dtype=dtype) for _ in range(2))
     flops = 2 * config.matrix**3 / _least(lambda: a @ b, device)
@@ -130,7 +134,7 @@ def rates_of(config: Config, dtype: torch.dtype) -> Rates:
 
 
 def _activations(device: torch.device) -> float:
-    """GELUs a second: on a GPU of numbers that stay in registers, on a CPU of numbers that stay in its cache."""
+    """GELUs per second: on a GPU of numbers in registers, on a CPU of numbers in its cache."""
     if device.type == "cuda":
         # the library can be imported without triton
         from benchmarks.activations import NUMBERS, activate_in_registers
@@ -163,7 +167,7 @@ def compare(config: Config) -> None:
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Each case beside its roof."""
+    """Each case against its roof."""
     compare(config)
     best = {torch.float32: Rates(0, 0, 0), torch.bfloat16: Rates(0, 0, 0)}
     for case in config.cases:
@@ -188,7 +192,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def _built(config: Config, case: str) -> tuple[str, int, Callable[[int], Instance]]:
-    """What a case is called where it comes from, its points, and its problem."""
+    """Name of a case in its own benchmark, number of points, and constructor of its problem."""
     if case in EXACT:
         build = functools.partial(exact.Problem, config.problem, config.options)
         return case.removeprefix("exact, "), config.points, build
@@ -200,7 +204,7 @@ def _built(config: Config, case: str) -> tuple[str, int, Callable[[int], Instanc
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """The machine's rates, and of each case the share of the roof that it reaches, and what the roof is."""
+    """The machine's rates, and for each case the share of the roof that it reaches, and the kind of the roof."""
     for part in PARTS:
         rates = {_dtype(row): (row.per_second or 0.0) / (row.ratio or 1.0) for row in rows if row.peer == part}
         measured = ", ".join(f"{rate:.3g} in {dtype}" for dtype, rate in rates.items())
@@ -219,7 +223,7 @@ def _dtype(row: Row) -> str:
 
 BENCHMARK = Benchmark(
     name="roofline",
-    purpose="how near exact and Yat integrals are to the least time of their products, activations and bytes",
+    purpose="exact and Yat integrals against the least time of their products, activations and bytes",
     config=Config,
     measure=measure,
     notes=notes,

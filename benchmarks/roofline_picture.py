@@ -1,6 +1,6 @@
-"""Time beside its roofs: ``python -m benchmarks.roofline_picture REPORT PICTURE``.
+"""Bar chart of a roofline report: ``python -m benchmarks.roofline_picture REPORT PICTURE``.
 
-The report is one of `roofline`, or what `gpu.sh` gathered, among which is one.
+The report is one of `roofline`, or the reports gathered by `gpu.sh` with one of `roofline` among them.
 """
 
 import json
@@ -19,7 +19,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
 
 
 def draw(report: Report, picture: Path) -> None:
-    """For every case the shares of its time that its products, its activations and its bytes would take by themselves.
+    """Draws for every case the shares of its time that its products, activations and bytes would take alone.
 
     Raises:
         ValueError: on a report without such rows.
@@ -46,7 +46,7 @@ def draw(report: Report, picture: Path) -> None:
 
 
 def report_in(path: Path) -> Report:
-    """The report of `roofline` in a file of one report or of many.
+    """The report of `roofline` in a file with one report or with many.
 
     Raises:
         ValueError: the file has none.

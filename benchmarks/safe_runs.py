@@ -1,9 +1,9 @@
-"""What checksums, lock and recorded data cost of a run: ``python -m benchmarks safe_runs``.
+"""Cost of checksums, lock and recorded data in a run: ``python -m benchmarks safe_runs``.
 
-The run is the demo, `recipes/digits.py`, on the digits that come with scikit-learn and on the same images in files of
-their own. Its time and that of each part are taken in the same run: every call of a part is counted, and nothing twice.
-Before anything is timed, each part has to do what it is there for: a flipped byte of any file of a run folder is found,
-a second process is refused, and so are data that are others.
+The run is the demo, `recipes/digits.py`, on the digits of scikit-learn and on the same images in one file each. The
+times of the run and of each part are taken in the same run: every call of a part is counted, and nothing twice. Before
+anything is timed, each part must work: a flipped byte in any file of a run folder is found, a second process is
+refused, and so are changed data.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ Data = Literal["built in", "files"]
 BUILT_IN, FILES = get_args(Data)
 CHECKSUMS, LOCKING, RECORDING, ALL = PARTS = ("checksums", "lock", "data", "all")
 NEW, UNCHANGED, TOUCHED = "new", "resumed", "resumed, files touched"
-"""A run with data that nothing is known of; one whose data are as they were; one whose files have other times."""
+"""Stages: a new run on unknown data, a resumed run on unchanged data, and one whose files have new times."""
 RUN = "the run"
 CALLED: Mapping[str, Sequence[Callable[..., Any]]] = {
     CHECKSUMS: [
@@ -51,7 +51,7 @@ CALLED: Mapping[str, Sequence[Callable[..., Any]]] = {
     ],
     RECORDING: [recorded, record_content],
 }
-"""The functions of a part, which are counted wherever they were imported."""
+"""The functions of each part; their calls are counted in every module that imports them."""
 MADE: Sequence[tuple[type, str]] = ((Fingerprint, "of"), (Fingerprint, "of_text"), (Difference, "between"))
 """The class methods of the part `data`."""
 
@@ -59,22 +59,22 @@ MADE: Sequence[tuple[type, str]] = ((Fingerprint, "of"), (Fingerprint, "of_text"
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on one core."""
+    """Settings of this benchmark. The defaults take some minutes on one core."""
 
     options: Options = field(default_factory=lambda: Options(rounds=3))
     data: tuple[Data, ...] = get_args(Data)
-    """The digits of scikit-learn, which are no file of their own, or a folder with a file for each of them."""
+    """Digits of scikit-learn without files, or a folder with a file for each digit."""
     epochs: tuple[int, ...] = (1, 10)
-    """Lengths of runs, and by how much each is then resumed. A run of one epoch has all that comes once in a run."""
+    """Epochs of runs; each run is then resumed for as many. A run of one epoch shows the fixed costs of a run."""
     images: int | None = None
-    """Images of each class; None: all of them."""
+    """Images of each class; None: all."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
         return replace(self, epochs=(1,), images=12)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on runs that learn nothing."""
+        """These settings; raises `ValueError` on runs without epochs or with too few images."""
         if not self.epochs or min(self.epochs) < 1:
             raise ValueError(f"epochs must be one or more numbers, each at least 1; got {self.epochs}")
         if self.images is not None and self.images < 2:
@@ -84,7 +84,7 @@ class Config(Settings):
 
 @final
 class Clock:
-    """Seconds of the parts of a run, and how often each was called; what one part calls of another counts once."""
+    """Seconds and calls of the parts of a run; calls within another part count only for the outer part."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = dict.fromkeys((CHECKSUMS, LOCKING, RECORDING), 0.0)
@@ -93,7 +93,7 @@ class Clock:
 
     @contextlib.contextmanager
     def counting(self, part: str) -> Iterator[None]:
-        """Adds the time of the block to a part."""
+        """Adds the time of the ``with`` block to a part."""
         if self._is_inside:
             yield
             return
@@ -107,7 +107,7 @@ class Clock:
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """Counts the parts wherever the library calls them, until the end of the block."""
+        """Counts the parts wherever the library calls them, within the ``with`` block."""
         every = {id(function): (part, function) for part, functions in CALLED.items() for function in functions}
         modules = [module for name, module in sys.modules.items() if name.startswith("fredholm.")]
         with contextlib.ExitStack() as replaced:
@@ -123,9 +123,9 @@ class Clock:
 
     def _counted(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def counted(*given: Any, **named: Any) -> Any:
+        def counted(*arguments: Any, **keywords: Any) -> Any:
             with self.counting(part):
-                return function(*given, **named)
+                return function(*arguments, **keywords)
 
         return counted
 
@@ -142,7 +142,7 @@ class Clock:
 
 
 def demo(config: Config, data: Path | None, epochs: int) -> Run.Config:
-    """The demo for so many epochs, on images in a folder or on those that are built in."""
+    """Configuration of the demo with a number of epochs, on images in a folder or on the built-in digits."""
     run, options = open_recipe("digits").config, config.options
     task = run.task if data is None else replace(run.task, data=str(data))
     device = str(options.torch_device)
@@ -151,7 +151,7 @@ def demo(config: Config, data: Path | None, epochs: int) -> Run.Config:
 
 
 def write_images(folder: Path, most: int | None) -> Path:
-    """The digits as PNG files in class folders of a training and a test set, as they are divided."""
+    """Writes the digits as PNG files in class folders of their training and test sets."""
     splits = digits()
     for name, part in (("train", splits.train), ("test", splits.held_out("test"))):
         assert part.answers is not None
@@ -167,7 +167,7 @@ def write_images(folder: Path, most: int | None) -> Path:
 
 
 def require_safety(config: Config, folder: Path) -> None:
-    """The gate before any timing: a short run in a folder is safe from each of what its parts are against."""
+    """The gate before any timing: a short run detects flipped bytes, a second process and changed data."""
     data, path = write_images(folder / "images", 2), folder / "run"
     run = demo(config, data, 1)
     _trained(run, path)
@@ -191,7 +191,7 @@ def require_safety(config: Config, folder: Path) -> None:
 
 
 def _opened(run: Run.Config, path: Path) -> None:
-    """Reads all that a run folder has."""
+    """Reads all files of a run folder."""
     Run(path, device="cpu").model("last")
     _trained(run, path)
 
@@ -202,7 +202,7 @@ def _trained(run: Run.Config, path: Path) -> None:
 
 
 def _refusal(run: Run.Config, path: Path) -> str:
-    """What is said of a run; nothing where it was trained."""
+    """The error message of a refused run, or an empty string if it was trained."""
     try:
         _trained(run, path)
     except ValueError as error:
@@ -221,7 +221,7 @@ def _require_refusal(wrong: str, fragments: Sequence[str], attempt: Callable[[],
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Check the safety of a run, then time runs of each length on each kind of data."""
+    """Checks the safety of a run, then times runs of each length on each kind of data."""
     with tempfile.TemporaryDirectory(prefix="safe-runs-") as folder:
         require_safety(config, Path(folder) / "gate")
         for data in config.data:
@@ -231,7 +231,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def timed(config: Config, data: Data, images: Path | None, epochs: int, path: Path) -> Iterator[Row]:
-    """A row a part of a run of so many epochs, which is begun and then resumed for as many; medians of all rounds."""
+    """A row per part of a run that is trained for ``epochs`` and resumed for as many; medians of all rounds."""
     stages = [NEW, UNCHANGED] if images is None else [NEW, UNCHANGED, TOUCHED]
     found: dict[str, list[dict[str, float]]] = {stage: [] for stage in stages}
     for _ in tqdm(range(config.options.rounds + 1), desc=f"{epochs} epochs", leave=False, disable=None):
@@ -242,7 +242,7 @@ def timed(config: Config, data: Data, images: Path | None, epochs: int, path: Pa
                     os.utime(file)
             found[stage].append(seconds_of(demo(config, images, number * epochs), path, stage))
     for stage, rounds in found.items():
-        # the first one is a warm-up
+        # the first round is a warm-up
         medians = {part: statistics.median(each[part] for each in rounds[1:]) for part in rounds[0]}
         whole = medians.pop(RUN)
         for part, seconds in medians.items():
@@ -258,14 +258,14 @@ def timed(config: Config, data: Data, images: Path | None, epochs: int, path: Pa
 
 
 def seconds_of(run: Run.Config, path: Path, stage: str) -> dict[str, float]:
-    """What a run takes, each part of it, and all parts together; raises `GateError` where a part was not seen."""
+    """Seconds of a run, of each part, and of all parts together; raises `GateError` if a part was never called."""
     clock = Clock()
     with clock.attached():
         start = time.perf_counter()
         _trained(run, path)
         whole = time.perf_counter() - start
     if missed := [part for part, calls in clock.calls.items() if not calls]:
-        raise GateError(f"{stage}: {missed[0]} took no time at all, so that it was not what was timed")
+        raise GateError(f"{stage}: {missed[0]} took no time at all, so the timing missed it")
     return {**clock.seconds, ALL: sum(clock.seconds.values()), RUN: whole}
 
 
@@ -279,7 +279,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="safe_runs",
-    purpose="what checksums, lock and recorded data cost of a run of the demo",
+    purpose="cost of checksums, lock and recorded data in a run of the demo",
     config=Config,
     measure=measure,
     notes=notes,

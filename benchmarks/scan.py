@@ -39,21 +39,21 @@ CASE, PEER = SIDES = ("selective scan", "plain loop")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores."""
+    """Settings of this benchmark. The defaults take some minutes on two cores."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
     channels: int = 256
     """Channels d of the signal."""
     state_dim: int = 16
-    """State variables a channel."""
+    """State variables per channel."""
     batch: int = 1
     """Sequences at a time."""
     peer_sizes: tuple[int, ...] = (1024, 2048, 4096)
-    """Numbers of points at which the peer is timed too. The first is where both are compared beforehand."""
+    """Numbers of points at which the peer is timed too. Both are compared beforehand at the first."""
     own_sizes: tuple[int, ...] = (8192, 16384)
-    """Numbers of points at which only the library is timed; it is checked by the peer where they were compared."""
+    """Numbers of points at which only the library is timed, in two chunks against the whole."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed; sums run over all points."""
+    """Largest relative difference, of output and every gradient, that is timed; sums run over all points."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -62,7 +62,7 @@ class Config(Settings):
 
 @final
 class Problem(Instance):
-    """A sequence of ``n`` points with a random kernel, signal and cotangent, the same for every process and machine."""
+    """A sequence of ``n`` points with a random kernel, signal and cotangent, the same in every process."""
 
     def __init__(self, config: Config, n: int) -> None:
         self.n, self.device, self._tolerance = n, config.options.torch_device, config.tolerance
@@ -73,12 +73,12 @@ class Problem(Instance):
         self.cotangent = torch.randn(config.batch, n, config.channels).to(self.device)
 
     def step(self, name: str, direction: Direction) -> Step:
-        """The library's operator as a user calls it, which chooses its own route, or the peer."""
+        """The library's operator as a user calls it, with an automatic route, or the peer."""
         apply = self._ours if name == CASE else self._theirs
         return directed(apply, direction, [self.u, *self.kernel.parameters()], self.cotangent)
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """That of two chunks carried by a state against the whole, forward."""
+        """Error of two chunks that are connected by a state, against the whole sequence, forward."""
         whole = result[0]
         with torch.no_grad():
             head, state = self.operator.scan(self.u[:, : self.n // 3])
@@ -96,7 +96,7 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time, with the peer at small sizes and alone at large ones."""
+    """Compares, then times, with the peer at small sizes and alone at large ones."""
     if config.peer_sizes:
         compare(config)
     for n in tqdm(config.peer_sizes, desc="sizes with the peer", disable=None):
@@ -111,9 +111,9 @@ def compare(config: Config) -> float:
 
 
 def against_peer(config: Config, n: int) -> Iterator[Row]:
-    """Both sides at one size: time interleaved, memory of each by itself, the peer's in a row of its own."""
-    wanted = both_ways(SIDES)
-    for sides in side_by_side(functools.partial(Problem, config), n, wanted, config.options):
+    """Both sides at one size: interleaved times and isolated memory, with a separate row for the peer."""
+    names = both_ways(SIDES)
+    for sides in side_by_side(functools.partial(Problem, config), n, names, config.options):
         error = sides.require_agreement(CASE, PEER, config.tolerance)
         yield sides.against(CASE, PEER, error=error)
         yield sides.own(PEER, error=error)

@@ -1,9 +1,9 @@
-"""One signal over several processes: what they send, and what a step takes: ``python -m benchmarks.shared_signals``.
+"""Traffic and time of one signal over several processes: ``python -m benchmarks.shared_signals``.
 
-Processes of one machine talk through gloo. Every kernel first gives the numbers of one process, forward and in the
-gradient of the signal. Times are ratios to one process, which is this machine's alone; processes share its cores, so
-that a ratio below 1 is the cost of sharing, and not its gain on as many machines. Bytes are counted, and are
-those of any machine.
+Processes of one machine communicate through gloo. Every kernel must first give the numbers of one process, forward and
+in the gradient of the signal. Times are ratios to one process that has this machine to itself. Processes share its
+cores, so that the ratios show the cost of sharing on one machine and not the gain on as many machines. Bytes are
+counted, and are the same on any machine.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from fredholm.training.storage.machine import describe_numerics
 
 CHANNELS, HEADS = 32, 4
 ROWS = 1 << 14
-"""Rows of the large signal that are drawn at a time, so that every process can make its own."""
+"""Rows of the large signal that are drawn at a time, so that every process can draw its own rows."""
 
 KERNELS: dict[str, tuple[Callable[[], Kernel], Callable[[int], Domain]]] = {
     "exact MLP": (lambda: kernels.MLP(CHANNELS, HEADS, 2, width=16), lambda side: Grid(side, side)),
@@ -61,17 +61,17 @@ KERNELS: dict[str, tuple[Callable[[], Kernel], Callable[[int], Domain]]] = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is measured."""
+    """Settings of this benchmark."""
 
     json: Path | None = None
-    """Where the numbers go, beside the table."""
+    """File for the numbers, besides the printed table."""
     processes: tuple[int, ...] = (1, 2, 4)
     side: int = 40
-    """The signal has its square many points."""
+    """Points along a side of the signal's grid; the signal has its square many points."""
     rounds: int = 5
     kernels: tuple[str, ...] = tuple(KERNELS)
     large: int = 0
-    """Points along a side of the large signal, 576 for an image of 9216 x 9216 in patches of 16; 0: it is left out."""
+    """Points along a side of the large signal, 576 for an image of 9216 x 9216 in patches of 16; 0: no large signal."""
     embed_dim: int = 384
     """Channels of the large signal."""
     seed: int = 0
@@ -80,23 +80,24 @@ class Config:
 @final
 @dataclass(frozen=True)
 class Cost:
-    """What a kernel costs on some processes."""
+    """Costs of a kernel on some processes."""
 
     seconds: float
-    """Of a step, forward and backward: the median of the slowest process."""
+    """Seconds of a step, forward and backward: the median of the slowest process."""
     error: float
-    """The largest difference from one process, over the largest number there."""
+    """Largest difference from the result of one process, relative to its largest number."""
     forward: Traffic
-    """Of the process that sends most."""
+    """Traffic of the process that sends most."""
     backward: Traffic
 
 
 def on_processes(count: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What `work` returns on each of some new processes, by rank."""
+    """The results of `work` on each of ``count`` new processes, by rank."""
     with tempfile.TemporaryDirectory() as folder:
         context = start_processes(_process, args=(count, folder, work, arguments), nprocs=count, start_method="spawn")
         assert context is None
-        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(count)]  # our own
+        # the files were written by the processes above, so that unpickling them is safe
+        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(count)]
 
 
 def _process(rank: int, count: int, folder: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -107,10 +108,13 @@ def _process(rank: int, count: int, folder: str, work: Callable[..., Any], argum
 
 
 def kernel_costs(config: Config, name: str, alone: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Cost]:
-    """Result and gradient at all points, and what they cost, on the processes that this runs on."""
-    build, place = KERNELS[name]
+    """Result and gradient at all points, and their cost, on the processes of the current group.
+
+    ``alone`` is the result and gradient of one process, or None for the process that computes them.
+    """
+    build, build_domain = KERNELS[name]
     torch.manual_seed(config.seed)
-    operator, whole = IntegralOperator(build(), residual=False), place(config.side)
+    operator, whole = IntegralOperator(build(), residual=False), build_domain(config.side)
     signal = torch.randn(1, whole.num_points, CHANNELS)
     u, domain = shard_points(signal, whole)
     u.requires_grad_()
@@ -121,13 +125,13 @@ def kernel_costs(config: Config, name: str, alone: tuple[Tensor, Tensor] | None)
     def backward(y: Tensor) -> None:
         y.square().mean().backward()
 
-    with counted_traffic() as there:
+    with counted_traffic() as forward_traffic:
         y = forward()
-    with counted_traffic() as back:
+    with counted_traffic() as backward_traffic:
         backward(y)
     assert u.grad is not None
     found = gather_points(y.detach(), domain), gather_points(u.grad, domain)
-    # the mean is over the points of a process, which are not all
+    # the mean of the loss is over the points of one process, not over all points
     found = found[0], found[1] * domain.num_points / whole.num_points
     error = 0.0
     if alone is not None:
@@ -139,11 +143,11 @@ def kernel_costs(config: Config, name: str, alone: tuple[Tensor, Tensor] | None)
         backward(forward())
         dist.barrier()
         times.append(time.perf_counter() - start)
-    return *found, Cost(statistics.median(times), error, there, back)
+    return *found, Cost(statistics.median(times), error, forward_traffic, backward_traffic)
 
 
 def large_block(config: Config, reference: str) -> tuple[float, float]:
-    """Megabytes that an InfViT block takes on a large signal at its peak, and how far it is from one process."""
+    """Peak memory of an InfViT block on a large signal in MB, and its relative error against one process."""
     torch.manual_seed(config.seed)
     c = config.embed_dim
     kernel = kernels.FactorisedInfiniteAttention(c, c // 64)
@@ -153,11 +157,11 @@ def large_block(config: Config, reference: str) -> tuple[float, float]:
     domain = Shard(whole)
 
     @torch.no_grad()
-    def answer() -> Tensor:
+    def output() -> Tensor:
         return block(rows(config, domain.start, domain.start + domain.num_points), domain)
 
     with PeakMemory(torch.device("cpu")) as peak:
-        y = answer()
+        y = output()
     if count == 1:
         torch.save(y, reference)
         return peak.megabytes, 0.0
@@ -169,23 +173,23 @@ def large_block(config: Config, reference: str) -> tuple[float, float]:
 
 
 def rows(config: Config, first: int, stop: int) -> Tensor:
-    """Rows of the large signal, `(1, n, C)`: the same numbers whichever process draws them."""
-    made = torch.empty(1, stop - first, config.embed_dim)
-    for place in range(first // ROWS, -(-stop // ROWS)):
-        generator = torch.Generator().manual_seed(config.seed * 100_003 + place)
+    """Rows of the large signal, `(1, n, C)`: the same numbers in every process."""
+    signal = torch.empty(1, stop - first, config.embed_dim)
+    for block in range(first // ROWS, -(-stop // ROWS)):
+        generator = torch.Generator().manual_seed(config.seed * 100_003 + block)
         drawn = torch.randn(ROWS, config.embed_dim, generator=generator)
-        begin, end = max(first, place * ROWS), min(stop, (place + 1) * ROWS)
-        made[0, begin - first : end - first] = drawn[begin - place * ROWS : end - place * ROWS]
-    return made
+        begin, end = max(first, block * ROWS), min(stop, (block + 1) * ROWS)
+        signal[0, begin - first : end - first] = drawn[begin - block * ROWS : end - block * ROWS]
+    return signal
 
 
 def total(traffic: Traffic) -> int:
-    """Bytes, whichever way they go."""
+    """Bytes of all kinds of traffic together."""
     return sum(dataclasses.astuple(traffic))
 
 
 def most(costs: Sequence[Cost]) -> Cost:
-    """What the slowest process and the one that sends most say."""
+    """The largest seconds, error and traffic over all processes."""
     return Cost(
         max(cost.seconds for cost in costs),
         max(cost.error for cost in costs),
@@ -195,7 +199,7 @@ def most(costs: Sequence[Cost]) -> Cost:
 
 
 def main(config: Config) -> None:
-    """Measures, checks, and prints tables."""
+    """Measures, checks and prints the tables."""
     report: dict[str, Any] = {"machine": describe_numerics(torch.device("cpu")), "config": {}, "kernels": {}}
     report["config"] = {name: value for name, value in vars(config).items() if not isinstance(value, Path)}
     points = config.side**2
@@ -211,8 +215,8 @@ def main(config: Config) -> None:
             if not cost.error <= 1e-4:
                 raise SystemExit(f"{name} on {count} processes is {cost.error:.1e} off one process")
             ratio = cost.seconds / first
-            there, back = total(cost.forward), total(cost.backward)
-            print(f"{name:<22}{count:>10}{there:>12,}{back:>12,}{ratio:>8.2f}{cost.error:>10.1e}", flush=True)
+            forward, backward = total(cost.forward), total(cost.backward)
+            print(f"{name:<22}{count:>10}{forward:>12,}{backward:>12,}{ratio:>8.2f}{cost.error:>10.1e}", flush=True)
             report["kernels"].setdefault(name, {})[count] = {
                 "forward": dataclasses.asdict(cost.forward),
                 "backward": dataclasses.asdict(cost.backward),

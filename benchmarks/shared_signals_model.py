@@ -1,4 +1,4 @@
-"""What one signal over many GPUs would take, on paper: ``python -m benchmarks.shared_signals_model``.
+"""Cost model of one signal over many GPUs: ``python -m benchmarks.shared_signals_model``.
 
 Legend
     N, P, n     points, processes, N / P           C, H, d     channels, heads, C / H
@@ -9,8 +9,8 @@ Legend
                         size in 2 log₂ P steps, a ring N - n points in P - 1 steps, all but the first while it computes
     efficiency          seconds on one GPU / (P · seconds of a process)
 
-Bytes are those that `fredholm.distributed.counted_traffic` counts, which a test compares. Rates and bandwidths are
-round numbers of the hardware's kind and no measurement.
+Bytes equal those that `fredholm.distributed.counted_traffic` counts, as a test checks. Rates and bandwidths are round
+numbers for hardware of this kind, not measurements.
 """
 
 import math
@@ -44,23 +44,23 @@ class Sizes(NamedTuple):
 
     @property
     def passing(self) -> float:
-        """Points that a process passes on."""
+        """Points that a process passes on in a ring."""
         return self.points - self.here
 
 
 @final
 @dataclass(frozen=True)
 class Way:
-    """How a kernel is integrated over the points of all processes."""
+    """Computation and communication of a kernel's integral over the points of all processes."""
 
     flops: Callable[[Sizes], float]
-    """Of a process, forward."""
+    """Flops of a process, forward."""
     ring: Callable[[Sizes], float] = lambda s: 0.0
-    """Bytes that a process sends round, forward."""
+    """Bytes that a process sends in a ring, forward."""
     sums: Callable[[Sizes], float] = lambda s: 0.0
-    """Bytes that are added up over all processes, forward."""
+    """Bytes that are summed over all processes, forward."""
     relay: Callable[[Sizes], float] = lambda s: 0.0
-    """Bytes that go on to the next process, forward: all wait for them."""
+    """Bytes that are relayed to the next process, which waits for them, forward."""
     num_sums: int = 0
 
 
@@ -70,12 +70,12 @@ def maps(s: Sizes) -> float:
 
 
 def pairs(per_pair: Callable[[Sizes], float]) -> Callable[[Sizes], float]:
-    """Flops of maps, and of all pairs of a process's queries."""
+    """Flops of the maps and of all pairs with a process's queries."""
     return lambda s: maps(s) + s.here * s.points * per_pair(s)
 
 
 def points(per_point: Callable[[Sizes], float]) -> Callable[[Sizes], float]:
-    """Flops of maps, and of a process's points."""
+    """Flops of the maps and of a process's points."""
     return lambda s: maps(s) + s.here * per_point(s)
 
 
@@ -117,8 +117,11 @@ WAYS: dict[str, Way] = {
         num_sums=4,
     ),
 }
-"""Kernels of `shared_signals` that more processes make faster. Relays wait for each other, and what needs all points at
-once is computed whole by each process: both share memory, the first, or nothing, the second."""
+"""Kernels of `shared_signals` that more processes make faster.
+
+The others gain no time: in relays processes wait for each other and share only memory, and kernels that need all points
+at once are computed as a whole by each process, which shares nothing.
+"""
 
 
 @final
@@ -132,27 +135,27 @@ class Config:
     width: int = 128
     gpus: tuple[int, ...] = (8, 64, 256, 1024)
     tflops: float = 300.0
-    """That products of a GPU reach, in bfloat16."""
+    """Tflop/s that matrix products reach on a GPU, in bfloat16."""
     gigabytes: float = 50.0
-    """A second, from one GPU to the next across machines."""
+    """Bandwidth between GPUs across machines, in GB per second."""
     microseconds: float = 10.0
-    """Of a message."""
+    """Latency of a message in microseconds."""
 
 
 def seconds(way: Way, sizes: Sizes, config: Config) -> float:
-    """Of a forward pass."""
+    """Seconds of a forward pass."""
     computing = way.flops(sizes) / (config.tflops * 1e12)
     if sizes.processes == 1:
         return computing
     rate, latency, others = config.gigabytes * 1e9, config.microseconds * 1e-6, sizes.processes - 1
-    going_round = way.ring(sizes) / rate + others * latency if way.ring(sizes) else 0.0
-    adding = 2 * others / sizes.processes * way.sums(sizes) / rate
-    adding += way.num_sums * 2 * math.ceil(math.log2(sizes.processes)) * latency
-    return max(computing, going_round) + adding
+    ring = way.ring(sizes) / rate + others * latency if way.ring(sizes) else 0.0
+    summing = 2 * others / sizes.processes * way.sums(sizes) / rate
+    summing += way.num_sums * 2 * math.ceil(math.log2(sizes.processes)) * latency
+    return max(computing, ring) + summing
 
 
 def efficiency(name: str, gpus: int, config: Config) -> float:
-    """Seconds on one GPU over those of all."""
+    """Seconds on one GPU over ``gpus`` times the seconds on ``gpus`` GPUs."""
     alone = Sizes(config.points, 1, config.channels, config.heads, config.width, 2)
     return seconds(WAYS[name], alone, config) / (gpus * seconds(WAYS[name], alone._replace(processes=gpus), config))
 

@@ -1,8 +1,8 @@
-"""The fused kernels with tiles by the rule and as measured: ``python -m benchmarks tiles --device cuda``.
+"""Fused kernels with default tiles and with tuned ones: ``python -m benchmarks tiles --device cuda``.
 
 Finds the fastest tile of every launch of an exact, a separable, a low-rank and a Yat operator, forward and backward,
-and keeps them where `fredholm tune` does (FREDHOLM_TILES names another file), so that what runs after it takes them.
-A tile whose results differ does not count.
+and saves them in the file of `fredholm tune` (or in FREDHOLM_TILES), so that later runs use them. Tiles with different
+results are discarded.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ _DIRECTION = "forward+backward"
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured; the defaults are the sizes of ITNet-B."""
+    """Settings of this benchmark. The defaults are the sizes of ITNet-B."""
 
     cases: tuple[str, ...] = CASES
     channels: int = 768
     heads: int = 12
     side: int = 14
-    """Patches along an image; beside them is a class token."""
+    """Patches along a side of an image, which also has a class token."""
     yat_points: int = 4096
     """Points of the sequence on which Yat attention is measured."""
     width: int = 128
@@ -41,7 +41,7 @@ class Config(Settings):
     rank: int = 32
     batch: int = 8
     case_budget_s: float = 15.0
-    """Seconds for each case, compiling included."""
+    """Seconds for each case, compilation included."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -49,39 +49,39 @@ class Config(Settings):
         return dataclasses.replace(self, **small, yat_points=7, case_budget_s=2.0)
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on unknown cases, and where no fused kernel runs."""
+        """These settings; raises `ValueError` on an unknown case, and on devices without fused kernels."""
         require_known(self.cases, CASES)
         if self.options.torch_device.type != "cuda" and not INTERPRETING:
             raise ValueError(
-                "tiles are those of kernels on a GPU; use --device cuda, or TRITON_INTERPRET=1 to check the benchmark "
+                "tiles belong to kernels on a GPU; use --device cuda, or TRITON_INTERPRET=1 to check the benchmark "
                 "itself"
             )
         return self
 
 
 def kernel_of(case: str, config: Config) -> Kernel:
-    """The kernel of a case, of seeded weights."""
+    """The kernel of a case, with seeded weights."""
     sizes: dict[str, Any] = {"width": config.width, "num_frequencies": config.num_frequencies}
     channels, heads = config.channels, config.heads
-    made: dict[str, Callable[[], Kernel]] = {
+    builders: dict[str, Callable[[], Kernel]] = {
         "exact": lambda: MLP(channels, heads, 2, **sizes),
         "separable": lambda: SeparableMLP(channels, heads, 2, **sizes),
         "low rank": lambda: LowRankMLP(channels, heads, 2, rank=config.rank, **sizes),
         "yat": lambda: YatAttention(channels, heads),
     }
     torch.manual_seed(config.options.seed)
-    return made[case.removesuffix(" bf16")]().to(config.options.torch_device)
+    return builders[case.removesuffix(" bf16")]().to(config.options.torch_device)
 
 
 def domain_of(case: str, config: Config) -> Domain:
-    """Where the signal of a case lies."""
+    """The domain of a case's signal."""
     if case.startswith("yat"):
         return Grid(config.yat_points)
     return Union(Points(torch.full((1, 2), 0.5)), Grid(config.side, config.side))
 
 
 def step_of(case: str, config: Config) -> Callable[[], list[Tensor]]:
-    """The integral of a case with all gradients."""
+    """A step that computes the integral of a case with all gradients."""
     kernel, device = kernel_of(case, config), config.options.torch_device
     domain = domain_of(case, config).to(device)
     u = torch.randn(config.batch, domain.num_points, config.channels, device=device, requires_grad=True)
@@ -99,7 +99,7 @@ def step_of(case: str, config: Config) -> Callable[[], list[Tensor]]:
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """A row a kind of launch."""
+    """A row for each kind of launch."""
     for case in config.cases:
         dtype = torch.bfloat16 if case.endswith("bf16") else torch.float32
         for found in evaluation.tune(step_of(case, config), dtype=dtype, budget_s=config.case_budget_s):
@@ -115,7 +115,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What all launches gain together, and where the tiles are."""
+    """The speed-up of all launches together, and the file of the tiles."""
     before, now = sum(row.peer_s or 0.0 for row in rows), sum(row.ours_s for row in rows)
     yield f"all launches: {before / now:.2f} times as fast"
     yield f"kept in {tile_path()}"
@@ -123,7 +123,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
 
 BENCHMARK = Benchmark(
     name="tiles",
-    purpose="tiles of the fused kernels by the rule, and as measured on this GPU",
+    purpose="default tiles of the fused kernels against tiles tuned on this GPU",
     config=Config,
     measure=measure,
     notes=notes,

@@ -1,8 +1,9 @@
-"""Training steps of ITNet as a run takes them: ``python -m benchmarks training_step``.
+"""Whole training steps of ITNet: ``python -m benchmarks training_step``.
 
-A step is forward under autocast, backward, clipped gradients, AdamW and the moving average of the weights; with blocks
-that keep what they compute for the backward pass, and with blocks that compute it again (activation checkpointing). A
-vision transformer of the same shape takes the same steps. The gate: both kinds of blocks give the same gradients.
+A step is forward under autocast, backward, gradient clipping, AdamW and the moving average of the weights. It is
+measured with blocks that store their activations for the backward pass, and with blocks that recompute them (activation
+checkpointing). A vision transformer of the same shape takes the same steps. The gate: both kinds of blocks give the
+same gradients.
 """
 
 import dataclasses
@@ -41,14 +42,14 @@ _DIRECTION: Direction = "forward+backward"
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured; the defaults are the paper's two models at a GPU's batch."""
+    """Settings of this benchmark. The defaults are the paper's two models, with a batch for a GPU."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=10.0))
     model: ModelConfig = field(default_factory=lambda: ModelConfig(ranks=(32,)))
     shapes: tuple[str, ...] = tuple(SHAPES)
     """ITNet-S, ITNet-B, or both."""
     cases: tuple[str, ...] = ("exact", "low rank 32", PEER)
-    """Variants, and the peer."""
+    """Variants of ITNet, and the peer."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -57,9 +58,9 @@ class Config(Settings):
         return dataclasses.replace(self, model=model, shapes=("S",))
 
     def checked(self) -> "Config":
-        """Itself; raises `ValueError` on unknown shapes or cases, and on none.
+        """These settings; raises `ValueError` on unknown shapes or cases, and without shapes.
 
-        Drawn nodes are no case: their proposals have a loss of their own.
+        Variants with sampled nodes are not among the cases, since their proposals have an auxiliary loss.
         """
         if not self.shapes or any(shape not in SHAPES for shape in self.shapes):
             raise ValueError(f"expected shapes among {', '.join(SHAPES)}; got {', '.join(self.shapes) or 'none'}")
@@ -67,47 +68,47 @@ class Config(Settings):
         return self
 
     def shaped(self, shape: str) -> ModelConfig:
-        """The sizes of one model."""
+        """The configuration of one shape."""
         channels, heads = SHAPES[shape]
         return dataclasses.replace(self.model, embed_dim=channels, num_heads=heads)
 
 
 @final
-class Again(nn.Module):
-    """A block that keeps its inputs alone, and computes itself again in the backward pass."""
+class CheckpointedBlock(nn.Module):
+    """A block that stores only its inputs and is recomputed in the backward pass."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
         self.block = block
 
-    def forward(self, *given: Any) -> Tensor:
-        """As the block."""
-        return checkpoint(self.block, *given, use_reentrant=False)
+    def forward(self, *inputs: Any) -> Tensor:
+        """The output of the block."""
+        return checkpoint(self.block, *inputs, use_reentrant=False)
 
 
 @final
 class Training(Instance):
-    """One shape's models on one batch, each built when its step is asked for."""
+    """The models of one shape on one batch, each built with its step."""
 
     def __init__(self, config: Config, shape: str, images: int) -> None:
         self.config, self.shape, self.images = config, shape, images
 
     def model(self, name: str, problem: ModelProblem) -> nn.Module:
-        """The model of a case, in training mode; what ends with ``AGAIN`` computes its blocks again."""
+        """The model of a case, in training mode; names that end with ``AGAIN`` have checkpointed blocks."""
         model: Any = problem.model(name.removesuffix(AGAIN)).train()
         if name.endswith(AGAIN):
-            for place, block in enumerate(model.blocks):
-                model.blocks[place] = Again(block)
+            for i, block in enumerate(model.blocks):
+                model.blocks[i] = CheckpointedBlock(block)
         return model
 
     def loss(self, model: nn.Module, problem: ModelProblem) -> Tensor:
-        """Cross entropy, under autocast where the configuration says so."""
+        """Cross entropy, with the model under autocast if the configuration has it."""
         with problem.config.autocast(problem.device):
             logits = model(problem.images)
         return nn.functional.cross_entropy(logits.float(), problem.labels)
 
     def step(self, name: str, direction: Direction) -> Step:
-        """A whole step; gives the loss."""
+        """A whole training step that returns the loss."""
         problem = ModelProblem(self.config.shaped(self.shape), self.config.options, self.images)
         model = self.model(name, problem)
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=problem.device.type == "cuda")
@@ -131,21 +132,21 @@ class Training(Instance):
 
 
 def compare(config: Config, name: str) -> float:
-    """The gate: gradients with blocks that are computed again against those of blocks that are not."""
+    """The gate: gradients of a model with checkpointed blocks against the same model without."""
     small = dataclasses.replace(config.model, image_size=3 * config.model.patch_size, depth=2)
     training, found = Training(dataclasses.replace(config, model=small), config.shapes[0], 2), []
     for each in (name, name + AGAIN):
         problem = ModelProblem(training.config.shaped(training.shape), config.options, 2)
         model = training.model(each, problem)
-        # a hidden layer that a kernel does not have is a parameter without entries
-        wanted = [parameter for parameter in model.parameters() if parameter.numel()]
-        found.append(torch.autograd.grad(training.loss(model, problem), wanted))
+        # a hidden layer that a kernel does not have is an empty parameter
+        leaves = [parameter for parameter in model.parameters() if parameter.numel()]
+        found.append(torch.autograd.grad(training.loss(model, problem), leaves))
     tolerance = TOLERANCE[config.model.precision_on(config.options.torch_device)]
     return require_agreement(f"{name + AGAIN} against {name}", found[1], found[0], tolerance)
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare every case, then measure each step by itself, for its memory is asked for too."""
+    """Compares every case, then measures each step in isolation, for its time and memory."""
     errors = {name: compare(config, name) for name in tqdm(config.cases, desc="comparing", leave=False, disable=None)}
     options, n = config.options, config.model.num_points
     images = config.model.images_on(options.torch_device)
@@ -162,7 +163,7 @@ def measure(config: Config) -> Iterator[Row]:
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What computing blocks again costs in time and saves in memory."""
+    """Time and memory of checkpointed blocks over those of plain blocks."""
     kept = {row.case: row for row in rows}
     for row in rows:
         plain = kept.get(row.case.removesuffix(AGAIN))

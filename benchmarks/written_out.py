@@ -1,4 +1,4 @@
-"""Routes of attention written out as papers do: oracles of whole models, and peers for time."""
+"""Routes of attention written out as in the papers: oracles of whole models, and peers for time."""
 
 from dataclasses import dataclass
 from typing import final
@@ -14,7 +14,7 @@ from fredholm.kernels import Attention, LinearInfiniteAttention, ValueMixing
 @final
 @dataclass(frozen=True)
 class WrittenWeights(Route[ValueMixing]):
-    """What every point contributes to every head, N x N numbers by the kernel's definition, times the values."""
+    """All N x N weights of every head by the kernel's definition, times the values."""
 
     marker = ValueMixing
     weighs_pairs = True
@@ -33,15 +33,15 @@ class WrittenWeights(Route[ValueMixing]):
 @final
 @dataclass(frozen=True)
 class WrittenSoftmax(Route[Attention]):
-    """Plain attention: scores, softmax and weighted sum, as many heads at a time as `max_bytes` hold scores of."""
+    """Plain attention: scores, softmax and weighted sum, with as many heads at a time as fit scores in `max_bytes`."""
 
     marker = Attention
     queries = Queries.OWN
     max_bytes: int = 1 << 30
 
     def refusals(self, integral: Integral[Attention]) -> list[str]:
-        """Refuses what plain attention has not; see `Route.refusals`."""
-        return [] if integral.domain.is_plain else ["plain attention knows neither masks nor weights"]
+        """Refuses masks and weights; see `Route.refusals`."""
+        return [] if integral.domain.is_plain else ["plain attention supports neither masks nor weights"]
 
     def compute(self, integral: Integral[Attention]) -> Tensor:
         """See `Route.compute`."""
@@ -56,14 +56,14 @@ class WrittenSoftmax(Route[Attention]):
 @final
 @dataclass(frozen=True)
 class WrittenLinear(Route[LinearInfiniteAttention]):
-    """Eq. 16-21 of the paper, line by line, without the discount, which a block of InfViT applies."""
+    """Eq. 16-21 of the paper, line by line, without the discount, which the block of InfViT applies."""
 
     marker = LinearInfiniteAttention
     queries = Queries.OWN
 
     def refusals(self, integral: Integral[LinearInfiniteAttention]) -> list[str]:
-        """Refuses what the paper's equations have not; see `Route.refusals`."""
-        return [] if integral.domain.is_plain else ["eq. 16-21 know neither masks nor weights"]
+        """Refuses masks and weights; see `Route.refusals`."""
+        return [] if integral.domain.is_plain else ["eq. 16-21 support neither masks nor weights"]
 
     def compute(self, integral: Integral[LinearInfiniteAttention]) -> Tensor:
         """See `Route.compute`."""

@@ -1,8 +1,8 @@
 """Tiled Yat attention against its dense form and fused softmax attention: ``python -m benchmarks yat_attention``.
 
-All sides are given the same queries, keys and values. The dense form is the same function, written out with autograd,
-and the gate: in float32 as it is timed, in bfloat16 in float64, by norm, on the same rounded numbers. PyTorch's softmax
-attention is another function of the same shape, and the mark for time.
+All sides get the same queries, keys and values. The gate is the dense form, the same function written out with
+autograd: for float32 in float32, and for bfloat16 in float64 on the same rounded numbers, by norm. PyTorch's softmax
+attention is another function of the same shape, as a reference time.
 """
 
 import dataclasses
@@ -45,38 +45,38 @@ DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "bfloat16": to
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take some minutes on two cores, and twenty seconds on a GPU, kernels compiled."""
+    """Settings of this benchmark. The defaults take some minutes on two cores, on a GPU 20 seconds with compilation."""
 
     options: Options = field(default_factory=lambda: Options(budget_s=20.0))
     precisions: tuple[Precision, ...] | None = None
-    """Of queries, keys and values; default: bfloat16, then float32 on a GPU, float32 on a CPU."""
+    """Precisions of queries, keys and values; default: bfloat16, then float32 on a GPU, float32 on a CPU."""
     batch: int | None = None
-    """Sequences at a time; default: 16 in bfloat16, so that a GPU is not done before it is given more, 1 in float32."""
+    """Sequences at a time; default: 16 in bfloat16, which keep a GPU busy, 1 in float32."""
     channels: int = 384
     """Channels of all heads."""
     heads: tuple[int, ...] | None = None
-    """Numbers of heads that the channels are cut into; default: 6 and 1, on a GPU 6 and 3, whose heads it can hold."""
+    """Numbers of heads; default: 6 and 1, on a GPU 6 and 3, since it cannot hold wider heads."""
     points: int = 4096
-    """Points where all sides are measured."""
+    """Points at which all sides are measured."""
     own_points: tuple[int, ...] = (8192, 16384)
     """Points at which only the library is timed, in the first precision and with the first number of heads."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed in float32."""
+    """Largest relative difference, of output and every gradient, that is timed in float32."""
     rounded_tolerance: float = 1e-2
-    """The same in bfloat16, of norms."""
+    """Largest relative difference in bfloat16, of norms."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
         return dataclasses.replace(self, channels=12, points=32, own_points=(48, 64), batch=1)
 
     @property
-    def measured(self) -> tuple[Precision, ...]:
-        """The precisions, in their order."""
+    def all_precisions(self) -> tuple[Precision, ...]:
+        """The precisions to measure, in this order."""
         return self.precisions or (("bfloat16", "float32") if self._on_gpu else ("float32",))
 
     @property
-    def cut(self) -> tuple[int, ...]:
-        """The numbers of heads, in their order."""
+    def all_heads(self) -> tuple[int, ...]:
+        """The numbers of heads to measure, in this order."""
         return self.heads or (6, 3 if self._on_gpu else 1)
 
     @property
@@ -85,8 +85,8 @@ class Config(Settings):
 
 
 @final
-class Given(YatScored):
-    """Yat attention on queries, keys and values that lie side by side in the signal."""
+class ConcatenatedQKV(YatScored):
+    """Yat attention on a signal that concatenates queries, keys and values."""
 
     pos_dim, is_causal, reads_query = None, False, True
 
@@ -97,7 +97,7 @@ class Given(YatScored):
 
     @property
     def product_dim(self) -> int:
-        """Those of a head's share of a third."""
+        """Channels of a head."""
         return self.out_dim // self.num_heads
 
     def value_matrices(self) -> Tensor:
@@ -105,20 +105,20 @@ class Given(YatScored):
         return torch.eye(self.in_dim)[-self.out_dim :].unflatten(0, (self.num_heads, -1))
 
     def score_form(self, u: Tensor, domain: domains.Domain, query: Tensor, query_domain: domains.Domain) -> ScoreForm:
-        """The thirds of the signal."""
+        """Queries, keys and values: the thirds of the signal."""
         q, k, v = u.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         return ScoreForm(q, k, v, softening=torch.ones((), device=u.device))
 
 
 @final
 class Problem(Instance):
-    """Random queries, keys and values of ``n`` points, the same for every process and machine."""
+    """Random queries, keys and values of ``n`` points, the same in every process and on every machine."""
 
     def __init__(self, config: Config, heads: int, n: int, precision: Precision = "float32") -> None:
         self.n, self.device, dtype = n, config.options.torch_device, DTYPES[precision]
         batch = config.batch or (1 if precision == "float32" else 16)
         torch.manual_seed(config.options.seed)
-        self.kernel = Given(config.channels, heads)
+        self.kernel = ConcatenatedQKV(config.channels, heads)
         self.u = torch.randn(batch, n, 3 * config.channels).to(self.device, dtype).requires_grad_()
         self.cotangent = torch.randn(batch, n, config.channels).to(self.device, dtype)
         self.domain = domains.Sequence(n).to(self.device)
@@ -130,10 +130,10 @@ class Problem(Instance):
         )
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> None:
-        """Checked beforehand, at a size where the dense form is small."""
+        """None: sides are checked beforehand, at a size where the dense form is small."""
 
     def in_float64(self) -> None:
-        """The same numbers, in float64 from here on."""
+        """Converts the signal to float64."""
         self.u = self.u.detach().double().requires_grad_()
 
     def _ours(self) -> Tensor:
@@ -150,22 +150,22 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time all sides at one size, then the library alone at larger ones."""
-    for precision in config.measured:
-        for heads in config.cut:
+    """Compares, then times all sides at one size, then the library alone at larger ones."""
+    for precision in config.all_precisions:
+        for heads in config.all_heads:
             yield from side_by_side_with(config, heads, precision)
-    heads, precision = config.cut[0], config.measured[0]
+    heads, precision = config.all_heads[0], config.all_precisions[0]
     build = functools.partial(Problem, config, heads, precision=precision)
     for n in config.own_points:
-        yield from rows_alone(build, n, {OURS: called(OURS, heads, precision)}, config.options)
+        yield from rows_alone(build, n, {OURS: case_name(OURS, heads, precision)}, config.options)
 
 
 def side_by_side_with(config: Config, heads: int, precision: Precision) -> Iterator[Row]:
-    """All sides at one size, in one precision; the dense form in float32 alone, since it fills any memory."""
+    """All sides at one size, in one precision; the dense form only in float32, because of its memory."""
     rounded_error = compare(config, heads, precision)
-    build, case = functools.partial(Problem, config, heads, precision=precision), called(OURS, heads, precision)
+    build, case = functools.partial(Problem, config, heads, precision=precision), case_name(OURS, heads, precision)
     peers = (SOFTMAX, DENSE) if precision == "float32" else (SOFTMAX,)
-    # of a multiple of 16 points, as the others are: a GPU compiles kernels for these and for odd numbers
+    # a multiple of 16 points, as in the measured sizes: a GPU compiles separate kernels for other numbers
     for sides in side_by_side(build, config.points, both_ways((OURS, *peers)), config.options, tiny=16):
         for peer in peers:
             error = None
@@ -177,13 +177,13 @@ def side_by_side_with(config: Config, heads: int, precision: Precision) -> Itera
             yield sides.own(peer, case=f"{peer}{'' if precision == 'float32' else ' bf16'}, {heads}")
 
 
-def called(side: str, heads: int, precision: Precision) -> str:
-    """A side in the report."""
+def case_name(side: str, heads: int, precision: Precision) -> str:
+    """Name of a side in the report."""
     return f"{side}{'' if precision == 'float32' else ' bf16'}, {heads} head{'s' if heads > 1 else ''}"
 
 
 def compare(config: Config, heads: int, precision: Precision = "float32") -> float:
-    """The gate before any timing: output and gradients against the dense form, at a size with edges of tiles."""
+    """The gate before any timing: output and gradients against the dense form, at a size with incomplete tiles."""
     build, n = functools.partial(Problem, config, heads, precision=precision), min(784, config.points - 1)
     if precision == "float32":
         return require_same(build, n, OURS, [DENSE], config.tolerance)
@@ -193,7 +193,7 @@ def compare(config: Config, heads: int, precision: Precision = "float32") -> flo
     expected = problem.step(DENSE, "forward+backward")()
     error = max(float((a.double() - b).norm() / b.norm()) for a, b in zip(actual, expected, strict=True))
     if not error <= config.rounded_tolerance:
-        label = f"{called(OURS, heads, precision)} against {DENSE} in float64, n={n}"
+        label = f"{case_name(OURS, heads, precision)} against {DENSE} in float64, n={n}"
         raise GateError(f"{label}: error {error:.2e} of the norm exceeds {config.rounded_tolerance:.0e}")
     return error
 

@@ -1,8 +1,8 @@
-"""A layer of Yat units against what it replaces and the paper's package: ``python -m benchmarks yat_dense``.
+"""A layer of Yat units against a linear layer with GELU and the paper's package: ``python -m benchmarks yat_dense``.
 
 Time is compared with a linear layer and its GELU; time and memory with the layer of the paper's package, from the same
-weights; the memory that lives between forward and backward with LayerNorm, linear layer and GELU. The formula on paper
-and the package are compared first, output and every gradient, as is every timed result with the package's.
+weights; the memory held between forward and backward with LayerNorm, linear layer and GELU. Output and every gradient
+are first compared with the formula and the package, and every timed result with the package's.
 """
 
 import functools
@@ -40,19 +40,19 @@ LINEAR, NORMED, PACKAGE, FORMULA = PEERS = ("Linear+GELU", "LayerNorm+Linear+GEL
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """What is measured. The defaults take a minute or two on two cores."""
+    """Settings of this benchmark. The defaults take a minute or two on two cores."""
 
     options: Options = field(default_factory=lambda: Options(rounds=9, budget_s=8.0))
     cases: tuple[Case, ...] = get_args(Case)
-    """Which of the library's layers are measured."""
+    """Layers of the library to measure."""
     batch: int = 4096
     """Points at a time."""
     in_features: int = 768
     """Coordinates of a point."""
     out_features: int = 3072
-    """Units."""
+    """Number of units."""
     tolerance: float = 2e-5
-    """Relative difference, of output and every gradient, above which nothing is timed; sums run over all points."""
+    """Largest relative difference, of output and every gradient, that is timed; sums run over all points."""
 
     def small(self) -> "Config":
         """See `Settings.small`."""
@@ -61,12 +61,12 @@ class Config(Settings):
 
 @final
 class Problem(Instance):
-    """A layer of ours, its peers, and ``n`` points for all of them.
+    """A layer of the library, its peers, and ``n`` points for all of them.
 
     Args:
-        case: with or without a bias.
-        config: sizes, and where and from which seed they run.
-        n: points.
+        case: name of the layer, with or without a bias.
+        config: sizes, device and seed.
+        n: number of points.
     """
 
     def __init__(self, case: Case, config: Config, n: int) -> None:
@@ -88,7 +88,7 @@ class Problem(Instance):
         self._cotangent = torch.randn(n, config.out_features).to(self.device)
 
     def step(self, name: str, direction: Direction) -> Step:
-        """The output, and for forward+backward the gradients of the signal and of all parameters in our order."""
+        """The output, and for forward+backward the gradients of signal and parameters in the order of YatDense."""
         module = self.layer if name == FORMULA else self._modules[name]
         parameters = dict(module.named_parameters())
         if name == PACKAGE:
@@ -100,11 +100,11 @@ class Problem(Instance):
         return lambda: self._with_our_alpha(step(), list(parameters).index("scale.alpha"))
 
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """None: results are compared with each other where they are timed."""
+        """None: results are compared with each other when they are timed."""
         return None
 
     def stored_mb(self, name: str) -> float:
-        """What lives between forward and backward besides parameters: all that is stored, and the output, once each."""
+        """MB held between forward and backward besides parameters: all saved storages and the output, once each."""
         found: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class Problem(Instance):
         return self.layer.scale() * yat(self.signal, self.layer.weight, self.layer.bias, self.layer.softening())
 
     def _with_our_alpha(self, result: Sequence[Tensor], place: int) -> Sequence[Tensor]:
-        """The package's result with the gradient of our exponent α for that of its factor s."""
+        """The package's result with the gradient of the exponent α in place of that of its factor s."""
         assert self.layer.scale is not None
         n, s = self.layer.scale.num_units, self.layer.scale().detach()
         converted = list(result)
@@ -137,7 +137,7 @@ class Problem(Instance):
 
 
 def measure(config: Config) -> Iterator[Row]:
-    """Compare, then time and weigh, case by case."""
+    """Compares, then measures time and memory, case by case."""
     for case in tqdm(config.cases, desc="layers", disable=None):
         compare(config, case, min(config.batch, 64))
         yield from against_peers(config, case)
@@ -149,26 +149,26 @@ def compare(config: Config, case: Case, n: int) -> float:
 
 
 def against_peers(config: Config, case: Case) -> Iterator[Row]:
-    """One case: time interleaved with the peers', memory of each by itself, the peers' in rows of their own."""
+    """One case: times interleaved with its peers', isolated memory, and separate rows for the peers."""
     build, peers = functools.partial(Problem, case, config), (LINEAR, NORMED, PACKAGE)
-    n, wanted = config.batch, both_ways((case, *peers))
-    alone = measure_alone(build, n, wanted, config.options, rounds=1)
+    n, names = config.batch, both_ways((case, *peers))
+    alone = measure_alone(build, n, names, config.options, rounds=1)
     problem = build(n)
-    stored = {side: problem.stored_mb(side) for side in wanted}
-    for sides in in_turn(problem, n, wanted, config.options, alone):
+    stored = {side: problem.stored_mb(side) for side in names}
+    for sides in in_turn(problem, n, names, config.options, alone):
         error = sides.require_agreement(case, PACKAGE, config.tolerance)
         for peer in peers:
-            yield _weighed(sides.against(case, peer, error=error if peer == PACKAGE else None), stored[case])
+            yield _with_stored_mb(sides.against(case, peer, error=error if peer == PACKAGE else None), stored[case])
         for peer in peers:
-            yield _weighed(sides.own(peer, case=f"{peer} beside {case}"), stored[peer])
+            yield _with_stored_mb(sides.own(peer, case=f"{peer} beside {case}"), stored[peer])
 
 
-def _weighed(row: Row, stored_mb: float) -> Row:
+def _with_stored_mb(row: Row, stored_mb: float) -> Row:
     return replace(row, stored_mb=stored_mb) if row.direction == "forward+backward" else row
 
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What the rows say of the layer's time and memory beside each peer's."""
+    """Time and memory of the layer over those of each peer."""
     by_case = {row.case: row for row in rows if row.direction == "forward+backward" and row.peer is None}
     for row in rows:
         theirs = by_case.get(f"{row.peer} beside {row.case}")
@@ -181,7 +181,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
         yield (
             f"{row.case} beside {row.peer}, forward+backward: {row.ours_s / row.peer_s:.2f} of its time, "
             f"{_part(row.peak_mb, theirs.peak_mb)} of its peak memory, "
-            f"{_part(row.stored_mb, theirs.stored_mb)} of what it keeps alive between forward and backward"
+            f"{_part(row.stored_mb, theirs.stored_mb)} of its memory held between forward and backward"
         )
 
 

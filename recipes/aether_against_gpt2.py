@@ -37,20 +37,20 @@ RECIPES: dict[tuple[Corpus, str], str] = {
 }
 SEEDS = (0, 1, 2)
 PTB_TEST_WORDS = 82_430
-"""Words of the Penn Treebank's test split and its line ends, which count as words."""
+"""Words of the Penn Treebank's test split, line ends included, which count as words."""
 EXCERPT = 20_000
 """Bytes of text that the quick mode reads."""
 
 
 class System(NamedTuple):
-    """A model of the study, and what is run of it: every rate with the first seed, the best with the others."""
+    """A model of the study and its runs: every rate with the first seed, the best rate with the other seeds."""
 
     family: Literal["GPT2", "Aether"]
     positions: Positions
     rates: tuple[float, ...]
     colour: str
     settings: tuple[tuple[str, Any], ...] = ()
-    """Of the model, where they are not its defaults."""
+    """Settings of the model that differ from its defaults."""
     corpora: tuple[Corpus, ...] = CORPORA
     seeds: tuple[int, ...] = SEEDS
 
@@ -77,18 +77,18 @@ SYSTEMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is run, and where the results go."""
+    """Runs of the study, and the folder of the results."""
 
     out: Path = Path("runs/aether_against_gpt2")
-    """Folder of the run folders, results.json and aether.png. Runs that are done are only read again."""
+    """Folder of the run folders, results.json and aether.png. Finished runs are only read."""
     quick: bool = False
-    """A few steps of tiny models on an excerpt: checks the recipe itself, its numbers mean nothing."""
+    """A few steps of tiny models on an excerpt: checks the recipe itself, the numbers mean nothing."""
     systems: tuple[str, ...] = tuple(SYSTEMS)
-    """Which systems to run; tables and picture show all that are done."""
+    """Systems to run; tables and picture show all finished runs."""
     corpora: tuple[Corpus, ...] = CORPORA
-    """And on which texts."""
+    """Texts to run them on."""
     draw: Path | None = None
-    """Only draw aether.png again from this results.json."""
+    """Only redraw aether.png from this results.json."""
 
 
 class Job(NamedTuple):
@@ -100,12 +100,12 @@ class Job(NamedTuple):
     seed: int
 
     def folder(self, out: Path) -> Path:
-        """Its run folder."""
+        """The run folder."""
         name = f"{self.corpus} {self.system} {self.rate:g} seed {self.seed}"
         return out / name.lower().replace(",", "").replace(" ", "-")
 
     def config(self) -> Run.Config:
-        """The recipe of corpus and family, as this system at this learning rate, measured on the validation text."""
+        """The recipe of corpus and family with this system and learning rate, measured on the validation text."""
         system = SYSTEMS[self.system]
         base = open_recipe(RECIPES[self.corpus, system.family]).config
         task = base.task
@@ -117,7 +117,7 @@ class Job(NamedTuple):
         )
 
     def quick_config(self, out: Path) -> Run.Config:
-        """The same run of a tiny model on an excerpt of tiny Shakespeare, which is written to `out`."""
+        """The same run with a tiny model on an excerpt of tiny Shakespeare, which is written to `out`."""
         config, excerpt = self.config(), out / "excerpt.txt"
         task = config.task
         assert isinstance(task, LanguageModelling.Config)
@@ -134,7 +134,7 @@ class Job(NamedTuple):
 
 
 def run(job: Job, config: Config) -> dict[str, Any]:
-    """Trains and measures on the validation and the test text; a run that is done is only read again."""
+    """Trains, and measures on the validation and the test text; a finished run is only read."""
     path = job.folder(config.out)
     if (found := result_of(job, config.out)) is not None:
         return found
@@ -154,13 +154,13 @@ def run(job: Job, config: Config) -> dict[str, Any]:
 
 
 def result_of(job: Job, out: Path) -> dict[str, Any] | None:
-    """What a run found; None where it is not done."""
+    """The result of a run; None if it is not finished."""
     path = job.folder(out) / "result.json"
     return json.loads(path.read_text()) if path.is_file() else None
 
 
 def scores(done: Run, split: Split) -> dict[str, float]:
-    """The task's metrics on a split, and the perplexity of a word where words are counted."""
+    """The task's metrics on a split, and the perplexity per word where words are counted."""
     task, found = done.task, done.evaluate(split, "last")
     assert isinstance(task, LanguageModelling)
     if split == "test" and task.config.data.endswith("ptb"):
@@ -170,13 +170,13 @@ def scores(done: Run, split: Split) -> dict[str, float]:
 
 
 def curve(path: Path) -> list[tuple[int, float]]:
-    """Steps and mean training losses since the one before, in nats a token."""
+    """Steps, and mean training losses since the previous one, in nats per token."""
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     return [(line["step"], round(line["loss"], 4)) for line in lines if line["kind"] == "train"]
 
 
 def study(config: Config) -> None:
-    """All runs of the systems: every learning rate at the first seed, then the other seeds at the best of them."""
+    """Runs all systems: every learning rate with the first seed, then the best rate with the other seeds."""
     for name in config.systems:
         system = SYSTEMS[name]
         for corpus in system.corpora:
@@ -189,7 +189,7 @@ def study(config: Config) -> None:
 
 
 def all_jobs() -> Iterator[Job]:
-    """Every run that the study may have."""
+    """Every run that the study can have."""
     for name, system in SYSTEMS.items():
         for corpus in system.corpora:
             for rate in system.rates:
@@ -197,12 +197,12 @@ def all_jobs() -> Iterator[Job]:
 
 
 def write(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """The results as JSON, a line a run."""
+    """Writes the results as JSON, one line per run."""
     path.write_text("[\n" + ",\n".join(json.dumps(result) for result in results) + "\n]\n")
 
 
 def chosen(results: Iterable[dict[str, Any]], corpus: str, system: str) -> list[dict[str, Any]]:
-    """The runs of all seeds at the learning rate that is best on the validation text at the first seed."""
+    """The runs of all seeds at the learning rate that is best on the validation text with the first seed."""
     found = [r for r in results if (r["corpus"], r["system"]) == (corpus, system) and "valid" in r]
     first = [r for r in found if r["seed"] == SEEDS[0]]
     best = min(first, key=lambda r: r["valid"]["bits_per_byte"], default=None)
@@ -215,7 +215,7 @@ def described(result: dict[str, Any]) -> str:
 
 
 def print_results(results: Sequence[dict[str, Any]]) -> None:
-    """A line for every learning rate, and one for every system at its best."""
+    """Prints a line for every learning rate, and one for every system at its best rate."""
     for r in results:
         if r["seed"] == SEEDS[0]:
             print_line(f"{r['corpus']:<14} {r['system']:<33} rate {r['rate']:<6g} validation {described(r)}")
@@ -236,7 +236,7 @@ def _spread(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def draw_figure(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Training curves of both corpora, all seeds at the best rates, and the validation result against the rate."""
+    """Draws training curves of both corpora at the best rates, and validation results against the rate."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -11,10 +11,10 @@ Parts    canvas        digits among fragments of digits; maps of 500 held-out ca
          cells         crops of blood cells; maps of whole test images, larger than any crop
          photographs   small photographs of ten classes; maps of 53 photographs of other things, twice as large
 
-A map is what the class token of a layer takes from each patch, the mean of the heads, clamped at 0 (the paper reads the
-last layer); the rollout multiplies all layers; the random one is drawn. A patch belongs to the object if at least half
-of its area does. Removed patches become their image's mean, an eighth of all at a time, and the confidence is that in
-the class which the whole image is taken for.
+A map holds the class token's attention weights of a layer for each patch, the mean of the heads, clamped at 0 (the
+paper reads the last layer). The rollout multiplies all layers; the random map is drawn. A patch belongs to the object
+if at least half of its area does. Removed patches become their image's mean, an eighth of all at a time, and the
+confidence is that in the class predicted for the whole image.
 
 Deviations: other data, small models and patches than the paper's; it measures 2,088 images of ImageNet
 with boxes and 1,000 for the degradation, in models of 24 layers. It does not name the fill, the step or the class.
@@ -45,12 +45,12 @@ PARTS: tuple[Part, ...] = Part.__args__
 ATTENTIONS: tuple[AttentionKind, ...] = ("softmax", "pure", "linear", "resolvent", "factorised")
 SEEDS = (0, 1, 2)
 LOCATED = 500
-"""Images at most whose maps are compared with their objects."""
+"""Largest number of images whose maps are compared with their objects."""
 DEGRADED = {"canvas": 64, "cells": 32, "photographs": 32}
-"""And from which patches are removed."""
+"""Numbers of images from which patches are removed."""
 STEPS = 8
 SAMPLED = 128
-"""Images whose heads are compared with Perron vectors."""
+"""Number of images whose heads are compared with Perron vectors."""
 SHOWN = 4
 CHUNK = 50
 MEASURES = ("roc_auc", "pr_auc", "average_precision", "morf_aoc", "lerf_auc")
@@ -58,18 +58,18 @@ MEASURES = ("roc_auc", "pr_auc", "average_precision", "morf_aoc", "lerf_auc")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is run, and where the results go."""
+    """Runs of the study, and the folder of the results."""
 
     out: Path = Path("runs/attention_quality")
-    """Folder of the run folders, results.json and the pictures. Runs that are done are only read again."""
+    """Folder of the run folders, results.json and the pictures. Finished runs are only read."""
     parts: tuple[Part, ...] = PARTS
-    """Which parts to run; table and pictures show all that are done."""
+    """Parts to run; table and pictures show all finished runs."""
     attentions: tuple[AttentionKind, ...] = ATTENTIONS
-    """Which attentions."""
+    """Kinds of attention to run."""
     seeds: tuple[int, ...] = SEEDS
-    """A run for each."""
+    """Seeds, with a run for each."""
     epochs: int | None = None
-    """Of training; None: those of recipes/object_images.py."""
+    """Epochs of training; None: those of recipes/object_images.py."""
     data: Path = Path("../shared/data")
     """Folder with a folder for each data set."""
 
@@ -82,11 +82,11 @@ class Job(NamedTuple):
     seed: int
 
     def folder(self, out: Path) -> Path:
-        """Its run folder."""
+        """The run folder."""
         return out / f"{self.part}-{self.attention}-seed-{self.seed}"
 
     def recipe(self, config: Config) -> Recipe:
-        """Its run, and the task that it is of."""
+        """The recipe of this run, with its task."""
         found = open_recipe(f"{Path(__file__).with_name('object_images.py')}:object_{self.part}")
         settings: Any = found.config.task
         model = dataclasses.replace(settings.model, attention=self.attention)
@@ -102,11 +102,11 @@ class Scene(NamedTuple):
 
     net: nn.Module
     images: Tensor
-    """`(n, C, H, W)`, as the model takes them."""
+    """Inputs of the model, `(n, C, H, W)`."""
     pixels: Tensor
-    """In [0, 1]."""
+    """The same images in [0, 1], for pictures."""
     inside: Tensor
-    """Patches of objects, `(n, rows, columns)` bool."""
+    """Whether patches belong to an object, `(n, rows, columns)` bool."""
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -115,7 +115,7 @@ class Scene(NamedTuple):
 
 
 def open_scene(job: Job, config: Config) -> Scene:
-    """A run's model and the images for its maps; without those that are object, or background, throughout."""
+    """A run's model and the images for its maps, except images that are all object or all background."""
     done = Run(job.folder(config.out), tasks=job.recipe(config).tasks, device="cpu")
     settings: Any = done.config.task
     marked = dataclasses.replace(settings, marked=True).build(done.task.facts)
@@ -128,7 +128,7 @@ def open_scene(job: Job, config: Config) -> Scene:
 
 @torch.no_grad()
 def maps_of(net: nn.Module, images: Tensor, grid: tuple[int, int]) -> dict[str, Tensor]:
-    """Relevance of patches by every layer, by the rollout and by chance, `(n, rows, columns)` each."""
+    """Relevance of patches by every layer, by the rollout and at random, `(n, rows, columns)` each."""
     parts: dict[str, list[Tensor]] = {}
     for some in images.split(CHUNK):
         with analysis.record_weights(net) as weights:
@@ -143,13 +143,13 @@ def maps_of(net: nn.Module, images: Tensor, grid: tuple[int, int]) -> dict[str, 
 
 
 def measure(scene: Scene, degraded: int) -> dict[str, dict[str, float]]:
-    """What every map is worth, in means over the images."""
+    """The measures of every map, as means over the images."""
     images = scene.images[:degraded]
     with torch.no_grad():
-        named = scene.net(images).argmax(-1)
+        predicted = scene.net(images).argmax(-1)
 
     def confidence(seen: Tensor) -> Tensor:
-        return scene.net(seen).softmax(-1)[torch.arange(len(seen)), named]
+        return scene.net(seen).softmax(-1)[torch.arange(len(seen)), predicted]
 
     found = {}
     for name, relevance in maps_of(scene.net, scene.images, scene.grid).items():
@@ -164,7 +164,7 @@ def measure(scene: Scene, degraded: int) -> dict[str, dict[str, float]]:
 
 
 def aligned(scene: Scene) -> dict[str, dict[str, float]]:
-    """How near the weights of each layer of a linear model come to their Perron vectors; mean and deviation."""
+    """Alignment of each layer's weights with Perron vectors in a linear model, mean and deviation."""
     found = {}
     for layer, own in analysis.perron_alignment(scene.net, scene.images[:SAMPLED]).items():
         found[layer] = {"samples": own.cosine.numel()}
@@ -174,7 +174,7 @@ def aligned(scene: Scene) -> dict[str, dict[str, float]]:
 
 
 def run(job: Job, config: Config) -> dict[str, Any]:
-    """Trains and measures; a run that is done is only read again, and one of other settings refused."""
+    """Trains and measures; a finished run is only read, and one with other settings is refused."""
     recipe = job.recipe(config)
     return kept_result(
         recipe.config, job.folder(config.out), lambda done: found_in(done, job, config), tasks=recipe.tasks
@@ -182,7 +182,7 @@ def run(job: Job, config: Config) -> dict[str, Any]:
 
 
 def found_in(done: Run, job: Job, config: Config) -> dict[str, Any]:
-    """What a trained run is worth, and its maps."""
+    """The measures of a trained run and of its maps."""
     scene = open_scene(job, config)
     result: dict[str, Any] = {
         **job._asdict(),
@@ -200,7 +200,7 @@ def found_in(done: Run, job: Job, config: Config) -> dict[str, Any]:
 
 
 def jobs(config: Config) -> Iterator[Job]:
-    """All runs: one seed of all attentions after the other."""
+    """All runs, seed by seed."""
     for seed in config.seeds:
         for part in config.parts:
             for attention in config.attentions:
@@ -208,13 +208,13 @@ def jobs(config: Config) -> Iterator[Job]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation over seeds, in per cent."""
+    """Mean and standard deviation over seeds, in percent."""
     mean = f"{100 * statistics.mean(values):.1f}"
     return mean if len(values) < 2 else f"{mean} +- {100 * statistics.stdev(values):.1f}"
 
 
 def print_results(results: Sequence[dict[str, Any]]) -> None:
-    """A line for every map of every part and attention, in per cent, and one for every layer's alignment."""
+    """Prints a line for every map of every part and attention, in percent, and one for every layer's alignment."""
     for part, attention in dict.fromkeys((r["part"], r["attention"]) for r in results):
         own = [r for r in results if (r["part"], r["attention"]) == (part, attention)]
         print_line(
@@ -234,7 +234,7 @@ def print_results(results: Sequence[dict[str, Any]]) -> None:
 
 
 def draw(part: Part, config: Config) -> None:
-    """The first images with the maps of all attentions that are done, a picture for the last layer and one for all."""
+    """Draws the first images with the maps of all finished attentions: first layer, last layer and rollout."""
     seed = config.seeds[0]
     done = [job for job in (Job(part, a, seed) for a in ATTENTIONS) if (job.folder(config.out) / RESULT_FILE).is_file()]
     scenes = {job.attention: open_scene(job, config) for job in done}
@@ -249,7 +249,7 @@ def draw(part: Part, config: Config) -> None:
 
 
 def main(config: Config) -> None:
-    """Runs the parts, prints what they found, writes results.json and draws the pictures."""
+    """Runs the parts, prints the results, writes results.json and draws the pictures."""
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("attention_quality: the pictures need matplotlib: pip install 'fredholm[viz]'")
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Compare kernels at predicting the next byte: causal ITNets beside GPT-2 and Aether with rotary positions.
+"""Compare kernels at predicting the next byte: causal ITNets against GPT-2 and Aether with rotary positions.
 
 Command:   python recipes/causal_models.py
 Hardware:  one core of an AMD EPYC for each process; float32
@@ -37,7 +37,7 @@ KERNELS: dict[str, KernelConfig] = {
     "ITNet, separable": SeparableConfig(width=16, num_frequencies=16),
     "ITNet, attention": AttentionConfig(),
 }
-"""Of sizes that give each model about as many parameters as GPT-2 has at 64 channels and 4 layers."""
+"""Kernels with sizes that give each model about as many parameters as GPT-2 at 64 channels and 4 layers."""
 PEERS = ("GPT-2, rotary", "Aether, rotary")
 SYSTEMS = (*PEERS, *KERNELS)
 REFERENCE = PEERS[0]
@@ -46,18 +46,18 @@ REFERENCE = PEERS[0]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which text, which models, how long, and where the runs go."""
+    """Text, models, lengths of the runs, and their folder."""
 
     data: Path = Path("../shared/data/text_lm/tinyshakespeare.txt.gz")
     """A text, read byte by byte; its last tenth is the test text, the tenth before it the validation text."""
     systems: tuple[str, ...] = SYSTEMS
-    """Models that are compared."""
+    """Models to compare."""
     out: Path = Path("runs/causal_models")
     """Folder of the runs and of results.json."""
     rates: tuple[float, ...] = (3e-3, 1e-2)
-    """Peak learning rates; the best on the validation text at the first seed is taken."""
+    """Peak learning rates; the best on the validation text with the first seed is chosen."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Of the runs at the best rate."""
+    """Seeds of the runs at the best rate."""
     epochs: int = 1
     """Passes over the training text."""
     embed_dim: int = 64
@@ -66,16 +66,16 @@ class Config:
     context: int = 128
     """Bytes that a model reads at a time."""
     batch_size: int = 8
-    """Blocks of `context` bytes in a step."""
+    """Blocks of `context` bytes per step."""
     rounds: int = 9
-    """Of the comparison of speeds; 0: none."""
+    """Rounds of the comparison of speeds; 0: no comparison."""
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.systems if name not in SYSTEMS]:
             raise ValueError(f"no system {unknown[0]!r}; expected some of {', '.join(SYSTEMS)}")
 
     def model(self, system: str) -> LanguageModel.Config:
-        """One of the `SYSTEMS`."""
+        """The model configuration of one of the `SYSTEMS`."""
         sizes: dict[str, Any] = {"embed_dim": self.embed_dim, "depth": self.depth, "num_heads": self.num_heads}
         if system in KERNELS:
             stack = ITNet.Config(**sizes, kernel=KERNELS[system], dropout=0.0)
@@ -111,12 +111,12 @@ class Config:
 
 
 def bits(run: Run, split: HeldOut) -> dict[str, float]:
-    """Bits a byte of a trained run on a split."""
+    """Bits per byte of a trained run on a split."""
     return {split: run.evaluate(split, "last")["bits_per_byte"]}
 
 
 def compare(config: Config, system: str) -> dict[str, Any]:
-    """The rate that is best on the validation text at the first seed, and bits a byte of every seed at it."""
+    """The rate that is best on the validation text with the first seed, and bits per byte of all seeds at this rate."""
 
     def folder(rate: float, seed: int) -> Path:
         return config.out / f"{system} {rate:g} seed {seed}".replace(",", "").replace(" ", "-").lower()
@@ -138,7 +138,7 @@ def compare(config: Config, system: str) -> dict[str, Any]:
 
 
 def speeds(config: Config) -> dict[str, dict[str, float]]:
-    """Tokens a second of each system over those of the first, in training and in reading: medians of rounds in turn."""
+    """Tokens per second of each system over the first one's, in training and inference: medians of rounds in turn."""
     torch.manual_seed(config.seeds[0])
     tokens = torch.randint(256, (config.batch_size, config.context))
     models = {system: config.model(system).build(256, config.context) for system in config.systems}
@@ -160,13 +160,13 @@ def speeds(config: Config) -> dict[str, dict[str, float]]:
                 taken[system].append(time.perf_counter() - start)
         first, *_ = taken.values()
         for system, times in taken.items():
-            # the first round warms up
+            # the first round is a warm-up
             found[system][name] = statistics.median(a / b for a, b in zip(first[1:], times[1:], strict=True))
     return found
 
 
 def draw_figure(report: dict[str, Any], path: Path) -> None:
-    """Bits a byte on the test text of every run, over the speed of training."""
+    """Draws bits per byte on the test text of every run against the speed of training."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -17,8 +17,8 @@ Paper:     CKConv (arXiv 2102.02611), tables 4 and 5: 99.53 %; 99.30, 98.83, 98.
            dropped; 99.30 % tested at half the rate. Its archive has twice as many labelled series in another split
 
 Deviations from the paper's tables 8 and 9: the learning rate falls along a cosine, where the paper divides it by 5
-after 20 epochs without progress; gradients are clipped at norm 1; and what is measured are averaged weights after the
-last epoch: nothing is chosen, and the test split is read once. Layer norms see one sample each.
+after 20 epochs without progress; gradients are clipped at norm 1; and averaged weights after the last epoch are
+measured, so that nothing is chosen, and the test split is read once. Layer norms see one sample each.
 """
 
 from fredholm.models.series.ckcnn import CKCNN

@@ -41,32 +41,32 @@ Part = Literal["rates", "drops", "kernels", "depth", "archive"]
 PARTS: tuple[Part, ...] = Part.__args__
 SEEDS = (0, 1, 2)
 RATES = {"1": 21.45, "1/2": 21.45, "1/4": 21.45, "1/8": 12.59}
-"""Rates of training, and omega_0."""
+"""omega_0 for each sampling rate of training."""
 TEST_RATES = ("1", "1/2", "1/4", "1/8", "1/16")
 ACTIVATIONS = ("sine", "relu", "leaky_relu", "swish")
 WIDTHS = {1: 52, 2: 30, 4: 19, 8: 12}
-"""Channels with which so many blocks have some 100,000 parameters."""
+"""Channels with which a number of blocks has some 100,000 parameters."""
 ARCHIVE = ("ItalyPowerDemand", "GunPoint", "ArrowHead", "OSULeaf", "BasicMotions", "JapaneseVowels", "PLAID")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is run, and where the results go."""
+    """Runs of the study, and the folder of the results."""
 
     out: Path = Path("runs/continuous_series")
-    """Folder of the run folders, results.json and continuous_series.png. Runs that are done are only read again."""
+    """Folder of the run folders, results.json and continuous_series.png. Finished runs are only read."""
     parts: tuple[Part, ...] = PARTS
-    """Which parts to run; tables and picture show all that are done."""
+    """Parts to run; tables and picture show all finished runs."""
     names: tuple[str, ...] | None = None
-    """And which of their settings, such as 1/2 or GunPoint; None: all."""
+    """Settings of the parts to run, such as 1/2 or GunPoint; None: all."""
     seeds: tuple[int, ...] = SEEDS
-    """A run for each."""
+    """Seeds, with a run for each."""
     archive: Path = Path("../shared/data/uea_ucr_small")
-    """Folder with an .npz file a set; sets that are not there are passed over."""
+    """Folder with an .npz file per set; missing sets are skipped."""
     epochs: int | None = None
-    """At most so many, to shorten all runs; None: each has its own."""
+    """Upper limit of epochs, to shorten all runs; None: no limit."""
     draw: Path | None = None
-    """Only draw the picture again from this results.json."""
+    """Only redraw the picture from this results.json."""
 
 
 class Job(NamedTuple):
@@ -77,14 +77,14 @@ class Job(NamedTuple):
     seed: int
 
     def folder(self, out: Path) -> Path:
-        """Its run folder; that of a recipe as it stands is where `fredholm train` puts it."""
+        """The run folder; an unchanged recipe has the folder of `fredholm train`."""
         if self.part == "drops" or self.name == "1":
             return out.parent / self._recipe() / f"seed-{self.seed}"
         name = self.name.replace("/", "-of-").replace(" ", "-").replace("%", "percent")
         return out / f"{self.part}-{name}-seed-{self.seed}".lower()
 
     def config(self, config: Config) -> Run.Config:
-        """Its recipe with the settings that its name says."""
+        """The recipe with the settings of this run."""
         base = _archive(config.archive / f"{self.name}.npz") if self.part == "archive" else self._letters()
         training = base.training
         if self.part in ("kernels", "depth"):
@@ -107,7 +107,7 @@ class Job(NamedTuple):
             model = dataclasses.replace(model, omega_0=RATES[self.name])
         elif self.part == "kernels":
             activation: Any = self.name
-            sines = {} if activation == "sine" else {"omega_0": CKCNN.Config.omega_0}  # which others do not have
+            sines = {} if activation == "sine" else {"omega_0": CKCNN.Config.omega_0}  # others have no omega_0
             model = dataclasses.replace(model, activation=activation, **sines)
         elif self.part == "depth":
             blocks, channels = (int(word) for word in self.name.split()[::2])
@@ -115,14 +115,14 @@ class Job(NamedTuple):
         return dataclasses.replace(base, task=dataclasses.replace(task, model=model))
 
     def tests(self) -> dict[str, dict[str, Any]]:
-        """How a trained model is tested: settings of the task by what they are called."""
+        """Tests of a trained model: settings of the task by the name of the test."""
         if self.part == "rates":
             return {rate: {"test_every": _every(rate)} for rate in TEST_RATES}
         return {"own": {}}
 
 
 def names_of(part: Part, archive: Path) -> list[str]:
-    """The settings of a part."""
+    """The names of a part's settings."""
     if part == "rates":
         return list(RATES)
     if part == "drops":
@@ -140,7 +140,7 @@ def _every(rate: str) -> int:
 
 
 def _archive(path: Path) -> Run.Config:
-    """One setting for all sets, which is not tuned to any: they are too small to choose by their training split."""
+    """One setting for all sets, tuned to none of them: they are too small to choose on their training split."""
     return Run.Config(
         task=SeriesLearning.Config(
             valid_fraction=0.0,
@@ -162,12 +162,12 @@ def _archive(path: Path) -> Run.Config:
 
 
 def run(job: Job, config: Config) -> dict[str, Any]:
-    """Trains and tests; a run that is done is only read again."""
+    """Trains and tests; a finished run is only read."""
     return kept_result(job.config(config), job.folder(config.out), lambda done: measure(job, done))
 
 
 def measure(job: Job, done: Run) -> dict[str, Any]:
-    """Accuracy of a trained run in each of the job's tests, in per cent."""
+    """Accuracy of a trained run in each of the job's tests, in percent."""
     assert isinstance(done.task, SeriesLearning)
     model, training = done.model(), done.config.training
     tests = {}
@@ -183,13 +183,13 @@ def measure(job: Job, done: Run) -> dict[str, Any]:
 
 
 def result_of(job: Job, out: Path) -> dict[str, Any] | None:
-    """What a run found; None where it is not done."""
+    """The result of a run; None if it is not finished."""
     path = job.folder(out)
     return read_result(path) if (path / RESULT_FILE).is_file() else None
 
 
 def jobs(config: Config, parts: Sequence[Part] = PARTS) -> Iterator[Job]:
-    """Runs of some parts: one seed of all settings after the other."""
+    """Runs of some parts, seed by seed."""
     for part in parts:
         for seed in config.seeds:
             for name in names_of(part, config.archive):
@@ -198,14 +198,14 @@ def jobs(config: Config, parts: Sequence[Part] = PARTS) -> Iterator[Job]:
 
 
 def spread(results: Sequence[dict[str, Any]], test: str) -> str:
-    """Mean and standard deviation over seeds, in per cent."""
+    """Mean and standard deviation over seeds, in percent."""
     values = [r["tests"][test] for r in results]
     mean = f"{statistics.mean(values):.2f}"
     return mean if len(values) < 2 else f"{mean} +- {statistics.stdev(values):.2f}"
 
 
 def print_results(results: Sequence[dict[str, Any]]) -> None:
-    """A line for every setting."""
+    """Prints a line for every setting."""
     for part, name in dict.fromkeys((r["part"], r["name"]) for r in results):
         own = [r for r in results if (r["part"], r["name"]) == (part, name)]
         tests = ", ".join(
@@ -218,7 +218,7 @@ def print_results(results: Sequence[dict[str, Any]]) -> None:
 
 
 def draw_figure(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Accuracy against the rate of the test, a line a rate of training."""
+    """Draws accuracy against the rate of the test, with a line per rate of training."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Train an ITNet to find the topics of 2,708 papers from words and citations: Cora, with 20 known papers a topic.
+"""Train an ITNet to find the topics of 2,708 papers from words and citations: Cora, with 20 known papers per topic.
 
 Command:   fredholm train cora --seeds 0 1 2
            fredholm evaluate runs/cora/seed-0
@@ -12,8 +12,8 @@ Score:     test accuracy 80.4 % +- 0.3, validation accuracy 80.8 % +- 0.4, at th
            validation split; settings were chosen by validation, see docs/studies/points_and_graphs.md
 Paper:     none; the split is that of Yang et al. (2016), and Kipf and Welling (2017)
 
-Words of a paper sum to 1, as is usual there, and half of them are left out in every step; outputs spread along the
-citations (`kernels.Diffusion`). What is measured in training is the validation split.
+Words of a paper sum to 1, as is usual on Cora, and half of them are dropped in every step; outputs spread along the
+citations (`kernels.Diffusion`). Training measures on the validation split.
 """
 
 from fredholm.tasks import NodeLearning

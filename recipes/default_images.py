@@ -7,11 +7,11 @@ Time:      a minute of processor time a run, nine runs; `--seconds` sets it
 Score:     see docs/studies/default_images.md
 Data:      ../shared/data/cifar10_subset/cifar10_11k.npz, 10,000 + 1,000 images of CIFAR-10
 
-All three have as many parameters as the default to within 5 %, see the same images in the same order, changed alike,
-and are trained by AdamW for the same processor time, in which the rate rises over a tenth and then falls as a cosine.
-Each takes the rate that is best on the validation split; the test split is read once, by that run. The transformer cuts
-patches of 4 x 4 pixels and has 5 blocks; the ResNet is of basic blocks with batch norm (He et al., arXiv 1512.03385),
-one in each of three stages at 32, 16 and 8 cells a side.
+All three have as many parameters as the default to within 5 %, see the same images in the same order with the same
+augmentation, and are trained by AdamW for the same processor time, with a warmup over a tenth and a cosine schedule.
+Each takes the rate that is best on the validation split; the test split is read once, by that run. The transformer has
+patches of 4 x 4 pixels and 5 blocks; the ResNet has basic blocks with batch norm (He et al., arXiv 1512.03385), one in
+each of three stages at 32, 16 and 8 cells a side.
 """
 
 import dataclasses
@@ -37,20 +37,20 @@ from fredholm.training.progress import print_line
 Side = Literal["default", "resnet", "vision transformer"]
 SIDES: tuple[Side, ...] = Side.__args__
 TOLERANCE = 0.05
-"""Share by which the numbers of parameters may differ."""
+"""Relative difference by which the numbers of parameters may differ."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is compared on what, and for how long."""
+    """Models to compare, data, and time."""
 
     data: str = "../shared/data/cifar10_subset/cifar10_11k.npz"
     sides: tuple[Side, ...] = SIDES
     rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3)
-    """Of learning, that each side is tried at."""
+    """Learning rates that each model is tried at."""
     seconds: float = 60.0
-    """Of processor time, a run."""
+    """Seconds of processor time per run."""
     batch_size: int = 64
     seeds: tuple[int, ...] = (0,)
     out: Path = Path("runs/default_images")
@@ -58,16 +58,16 @@ class Config:
 
 @final
 class _BasicBlock(nn.Module):
-    """Two convolutions with batch norm, beside the input; He et al., figure 2."""
+    """Two convolutions with batch norm, and a shortcut; He et al., figure 2."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
         self.first, self.second = _normed(before, after, 3, stride), _normed(after, after, 3, 1)
-        self.beside = nn.Identity() if (before, stride) == (after, 1) else _normed(before, after, 1, stride)
+        self.shortcut = nn.Identity() if (before, stride) == (after, 1) else _normed(before, after, 1, stride)
 
     def forward(self, u: Tensor) -> Tensor:
         """`(B, before, H, W)` to `(B, after, H / stride, W / stride)`."""
-        return F.relu(self.second(F.relu(self.first(u))) + self.beside(u))
+        return F.relu(self.second(F.relu(self.first(u))) + self.shortcut(u))
 
 
 def _normed(before: int, after: int, size: int, stride: int) -> nn.Sequential:
@@ -77,7 +77,7 @@ def _normed(before: int, after: int, size: int, stride: int) -> nn.Sequential:
 
 
 def resnet(width: int, num_outputs: int) -> nn.Module:
-    """Three basic blocks, the first one of so many channels; in channels-last memory, the faster."""
+    """Three basic blocks, the first with ``width`` channels; in channels-last memory, which is faster."""
     net = nn.Sequential(
         _normed(3, width, 3, 1),
         nn.ReLU(),
@@ -92,18 +92,18 @@ def resnet(width: int, num_outputs: int) -> nn.Module:
 
 
 def size_of(model: nn.Module) -> int:
-    """Parameters."""
+    """Number of parameters."""
     return sum(p.numel() for p in model.parameters())
 
 
 def of_size(target: int, build: Callable[[int], nn.Module], widths: range) -> nn.Module:
-    """The model whose number of parameters is nearest; a new one, from the global seed."""
+    """A new model whose number of parameters is nearest to ``target``, initialised from the global random state."""
     state = torch.get_rng_state()
     nearest = min(widths, key=lambda width: abs(size_of(build(width)) - target))
     torch.set_rng_state(state)
     model = build(nearest)
     if abs(size_of(model) - target) > TOLERANCE * target:
-        raise ValueError(f"the nearest model has {size_of(model):,} parameters; wanted {target:,}")
+        raise ValueError(f"the nearest model has {size_of(model):,} parameters; expected {target:,}")
     return model
 
 
@@ -126,7 +126,7 @@ def build(side: Side, task: ImageLearning) -> nn.Module:
 
 
 def trained(model: nn.Module, task: ImageLearning, rate: float, config: Config, seed: int) -> dict[str, Any]:
-    """Trains for the time that is given; what was done, and the accuracy on the validation split."""
+    """Trains for ``config.seconds``; returns steps, epochs and the accuracy on the validation split."""
     generator, n, batch = torch.Generator().manual_seed(seed), task.num_train, config.batch_size
     optimiser = torch.optim.AdamW(parameter_groups(model, 0.05), lr=rate, betas=(0.9, 0.99))
     order, steps, start = torch.randperm(n, generator=generator), 0, time.process_time()
@@ -150,7 +150,7 @@ def trained(model: nn.Module, task: ImageLearning, rate: float, config: Config, 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, task: ImageLearning, split: HeldOut) -> float:
-    """Share of the images of a split whose largest logit is right."""
+    """Accuracy on a split."""
     model.eval()
     right = 0
     for indices in torch.arange(task.num_held_out(split)).split(250):
@@ -160,7 +160,7 @@ def accuracy(model: nn.Module, task: ImageLearning, split: HeldOut) -> float:
 
 
 def main(config: Config) -> None:
-    """Trains each side at each of its rates, and reads the test split with the best run of each seed."""
+    """Trains each model at each rate, and reads the test split with the best run of each seed."""
     torch.set_num_threads(1)
     settings, *_ = ImageLearning.Config(data=config.data).recommended("small")
     task = settings.build()

@@ -8,8 +8,7 @@ Time:      189 seconds of processor time for the three seeds, 7 minutes on the c
 Score:     98.33 +- 0.28 % test accuracy (98.33, 98.06, 98.61)
 
 Learning rate (of 0.003, 0.005, 0.01 and 0.02, seeds 0 and 1) and checkpoints were chosen on the validation split, 144
-scans; the test split is read once, at the end of a run. All other settings are as they were before there was a
-validation split.
+scans; the test split is read once, at the end of a run. All other settings are older than the validation split.
 """
 
 from fredholm.models import ITNet, MLPConfig

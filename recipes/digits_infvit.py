@@ -49,7 +49,7 @@ def digits_infvit() -> Run.Config:
 
 
 def print_alignment(path: Path, num_images: int = 64) -> None:
-    """How near the weights of every layer of a trained linear model come to the Perron vectors of max(QQᵀ, 0).
+    """Prints the alignment of every layer's weights of a trained linear model with Perron vectors of max(QQᵀ, 0).
 
     One sample is one head of one test image (Infinite Self-Attention, supplement, section 8).
     """

@@ -1,4 +1,4 @@
-"""Measure what tables 1 and 2 of the paper on neural fields and attention claim, with norms beside the errors.
+"""Measure the claims of tables 1 and 2 of the paper on neural fields and attention, with norms besides the errors.
 
 Command:   python recipes/field_claims.py
 Hardware:  one core of a two-core AMD EPYC, shared with other work; operators in float32, errors in both precisions
@@ -6,16 +6,16 @@ Time:      processor time a seed: groups 270 s, frames 205 s, temperature and sa
 Score:     see docs/studies/neural_fields.md
 Paper:     Neural Fields Meet Attention, tables 1 and 2, figures 3 and 6, table 6 (its numbers of samples)
 
-Parts    groups       operators trained on random functions, then turned: SO(2) and SO(3), by kind of attention, without
-                      a frame, with absolute positions, with the paper's frame (centroid and size) and with axes
+Parts    groups       operators trained on random functions, then rotated: SO(2) and SO(3), by kind of attention,
+                      without a frame, with absolute positions, with the paper's frame (centroid and size), with axes
          frames       operators with every frame, trained likewise in the plane, then moved by seven groups
-         temperature  softmax attention at temperatures 1 to 1,000 beside the gradient: correlation, errors, exponents
-         samples      the same with 32 to 256 samples: whether softmax comes nearer where it has more of them
+         temperature  softmax attention at temperatures 1 to 1,000 against the gradient: correlation, errors, exponents
+         samples      the same with 32 to 256 samples: whether softmax comes nearer with more samples
 
-Deviations: the paper gives errors alone; here they are also relative to the field's norm, since a field near 0 turns
-with anything, and operators are trained until it is of order 1. Its operator reads centroid and size, which do not turn
-with the samples; "axes" is `fields.Rotational`. Functions are sums of three Gaussian bumps on 100 places drawn from a
-skewed density, since a symmetric cloud has no axes. 8 functions a step.
+Deviations: the paper gives only errors; here they are also relative to the field's norm, since a field near 0 is
+equivariant to anything, and operators are trained until the norm is of order 1. The paper's operator reads centroid and
+size, which do not rotate with the samples; "axes" is `fields.Rotational`. Functions are sums of three Gaussian bumps at
+100 positions drawn from a skewed density, since a symmetric cloud has no axes. 8 functions per step.
 """
 
 import importlib.util
@@ -38,22 +38,22 @@ from fredholm.training.progress import print_line
 
 Part = Literal["groups", "frames", "temperature", "samples"]
 PARTS: tuple[Part, ...] = Part.__args__
-PLACES = 100
+NUM_POSITIONS = 100
 MOVES = 10
-"""Drawn of each group."""
+"""Moves drawn from each group."""
 TEMPERATURES = tuple(10 ** (k / 4) for k in range(13))
 SHOWN = TEMPERATURES[::4]
-"""Those of the table; the figure has all."""
+"""Temperatures of the table; the figure has all."""
 LATE = TEMPERATURES[4:]
-"""Those that exponents are fitted over."""
+"""Temperatures over which exponents are fitted."""
 SAMPLES = (32, 64, 128, 256)
 SAMPLED_TEMPERATURES = (10.0, 25.0, 50.0, 100.0, 200.0)
 TERMS = 50
-"""Sinusoids of the fields beside which softmax stands."""
+"""Sinusoids of the fields that softmax attention is compared with."""
 
 
 class Setting(NamedTuple):
-    """One row of table 1, with the frame that it needs."""
+    """One row of table 1, with its frame."""
 
     name: str
     frame: fields.Frame
@@ -63,7 +63,7 @@ class Setting(NamedTuple):
 
     @property
     def wraps(self) -> bool:
-        """Whether its functions live on the torus."""
+        """Whether the functions live on the torus."""
         return isinstance(self.frame, fields.Periodic)
 
 
@@ -96,25 +96,25 @@ GROUPS: dict[str, analysis.Moves] = ROTATIONS | {
     "linear maps": analysis.LinearMaps(),
     "permutations": analysis.Permutations(),
 }
-"""What they are moved by."""
+"""Groups of moves of the second part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is run, and where the results go."""
+    """Runs of the study, and the folder of the results."""
 
     out: Path = Path("runs/field_claims")
-    """Folder of results.json; what it has is not run again."""
+    """Folder of results.json; results that it holds are not computed again."""
     parts: tuple[Part, ...] = PARTS
-    """Which parts."""
+    """Parts to run."""
     seeds: tuple[int, ...] = tuple(range(10))
-    """A run for each."""
+    """Seeds, with a run for each."""
     steps: int = 200
-    """Of training, in the first two parts."""
+    """Training steps in the first two parts."""
     embed_dim: int = 128
     """Channels of the operator."""
     depth: int = 4
-    """Its blocks."""
+    """Blocks of the operator."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "embed_dim", "depth"):
@@ -123,16 +123,16 @@ class Config:
 
 
 def draw_functions(count: int, dim: int, generator: torch.Generator, *, wraps: bool = False) -> tuple[Tensor, Tensor]:
-    """Places `(count, 100, dim)` and values `(count, 100, 1)` of bumps of size 1.
+    """Positions `(count, 100, dim)` and values `(count, 100, 1)` of bumps of size 1.
 
     Args:
-        wraps: places lie in the unit box, and bumps half as wide on its torus.
+        wraps: positions lie in the unit box, and bumps, half as wide, on its torus.
     """
-    x = torch.rand(count, PLACES, dim, generator=generator) ** 2
+    x = torch.rand(count, NUM_POSITIONS, dim, generator=generator) ** 2
     if not wraps:
         x = x * torch.arange(1.0, dim + 1)
         x = x - x.mean(1, keepdim=True)
-    centres = x[:, torch.randperm(PLACES, generator=generator)[:3]]
+    centres = x[:, torch.randperm(NUM_POSITIONS, generator=generator)[:3]]
     heights = torch.randn(count, 3, generator=generator)
     difference = x[:, :, None] - centres[:, None]
     distances = ((2 * (difference - difference.round())) if wraps else difference).square().sum(-1)
@@ -140,7 +140,7 @@ def draw_functions(count: int, dim: int, generator: torch.Generator, *, wraps: b
 
 
 def train_operator(setting: Setting, dim: int, seed: int, config: Config) -> FieldOperator:
-    """An operator after its steps, in evaluation mode."""
+    """A trained operator, in evaluation mode."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     own = FieldOperator.Config(
@@ -166,7 +166,7 @@ def train_operator(setting: Setting, dim: int, seed: int, config: Config) -> Fie
 def measure_moves(
     setting: Setting, dim: int, seed: int, config: Config, groups: Mapping[str, analysis.Moves]
 ) -> dict[str, Any]:
-    """Errors of moves of each group on four sets of samples, at 50 places, in both precisions."""
+    """Equivariance errors of each group on four sets of samples, at 50 positions, in both precisions."""
     operator = train_operator(setting, dim, seed, config)
     x, y = draw_functions(4, dim, torch.Generator().manual_seed(10_000 + seed), wraps=setting.wraps)
     with torch.no_grad():
@@ -191,8 +191,8 @@ def measure_moves(
     return {"name": setting.name, "dim": dim, "seed": seed, "misfit": misfit.item(), "norm": norm, "errors": errors}
 
 
-def beside_the_gradient(seed: int, samples: int, temperatures: Sequence[float]) -> list[dict[str, float]]:
-    """Softmax attention at each temperature beside the gradient, for one field of 50 sinusoids, in float64."""
+def against_gradient(seed: int, samples: int, temperatures: Sequence[float]) -> list[dict[str, float]]:
+    """Softmax attention at each temperature against the gradient, for one field of 50 sinusoids, in float64."""
     torch.manual_seed(seed)
     basis = fields.SinusoidalField(2, num_terms=TERMS).double()
     x = 2 * torch.rand(1, samples, 2, dtype=torch.float64) - 1
@@ -217,8 +217,8 @@ def beside_the_gradient(seed: int, samples: int, temperatures: Sequence[float]) 
 
 
 def measure_temperature(seed: int) -> dict[str, Any]:
-    """At 100 places, with the exponents at which remainder and error fall."""
-    rows = beside_the_gradient(seed, PLACES, TEMPERATURES)
+    """Comparison with the gradient at 100 positions, with the decay exponents of remainder and error."""
+    rows = against_gradient(seed, NUM_POSITIONS, TEMPERATURES)
     return {
         "part": "temperature",
         "seed": seed,
@@ -229,8 +229,8 @@ def measure_temperature(seed: int) -> dict[str, Any]:
 
 
 def measure_samples(seed: int) -> dict[str, Any]:
-    """With 32 to 256 samples."""
-    found = {samples: beside_the_gradient(seed, samples, SAMPLED_TEMPERATURES) for samples in SAMPLES}
+    """Comparison with the gradient with 32 to 256 samples."""
+    found = {samples: against_gradient(seed, samples, SAMPLED_TEMPERATURES) for samples in SAMPLES}
     rows = [{"samples": samples, **row} for samples, own in found.items() for row in own]
     return {"part": "samples", "seed": seed, "rows": rows}
 
@@ -242,11 +242,11 @@ def _exponent(rows: Sequence[dict[str, float]], key: str) -> float:
 
 
 COMPARED = ("decorrelation", "gradient_error", "remainder_over_bound")
-"""Measures of softmax beside the gradient; decorrelation is 1 - correlation."""
+"""Measures of softmax against the gradient; decorrelation is 1 - correlation."""
 
 
 def interval(values: list[float]) -> str:
-    """The mean and half of its 95 % interval by Student's t."""
+    """The mean and the half-width of its 95 % interval by Student's t."""
     mean = statistics.mean(values)
     if len(values) < 2:
         return f"{mean:.3g}"
@@ -257,37 +257,37 @@ def interval(values: list[float]) -> str:
 
 
 def print_results(results: list[dict[str, Any]]) -> None:
-    """A line for every setting and temperature: means over seeds with their 95 % intervals."""
+    """Prints a line for every setting and temperature: means over seeds with their 95 % intervals."""
     moved = [r for r in results if r["part"] in ("groups", "frames")]
     for part, dim, name in dict.fromkeys((r["part"], r["dim"], r["name"]) for r in moved):
         own = [r for r in moved if (r["part"], r["dim"], r["name"]) == (part, dim, name)]
-        worth = ", ".join(f"{key} {interval([r[key] for r in own])}" for key in ("norm", "misfit"))
-        print_line(f"{part}, {dim} dimensions, {name}: {worth} ({len(own)} seeds)")
+        quality = ", ".join(f"{key} {interval([r[key] for r in own])}" for key in ("norm", "misfit"))
+        print_line(f"{part}, {dim} dimensions, {name}: {quality} ({len(own)} seeds)")
         for group in own[0]["errors"]:
             intervals = {key: interval([r["errors"][group][key] for r in own]) for key in own[0]["errors"][group]}
             print_line(f"    {group:<16} {intervals}")
-    for part, of in (("temperature", ("temperature",)), ("samples", ("samples", "temperature"))):
+    for part, keys in (("temperature", ("temperature",)), ("samples", ("samples", "temperature"))):
         own = [r for r in results if r["part"] == part]
-        for case, rows in cases(own, of).items():
+        for case, rows in cases(own, keys).items():
             if part == "samples" or case[-1] in SHOWN:
                 intervals = {key: interval([row[key] for row in rows]) for key in COMPARED}
-                named = ", ".join(f"{name} {value:g}" for name, value in zip(of, case, strict=True))
+                named = ", ".join(f"{name} {value:g}" for name, value in zip(keys, case, strict=True))
                 print_line(f"{named:<30} {intervals} ({len(own)} seeds)")
     heated = [r for r in results if r["part"] == "temperature"]
     for key in ("remainder_exponent", "error_exponent") if heated else ():
         print_line(f"{key}: {interval([r[key] for r in heated])}")
 
 
-def cases(results: Sequence[dict[str, Any]], of: tuple[str, ...]) -> dict[tuple[float, ...], list[dict[str, float]]]:
-    """The rows of all seeds by what they are of, such as a temperature."""
+def cases(results: Sequence[dict[str, Any]], by: tuple[str, ...]) -> dict[tuple[float, ...], list[dict[str, float]]]:
+    """The rows of all seeds, grouped by the keys ``by``, such as the temperature."""
     found: dict[tuple[float, ...], list[dict[str, float]]] = {}
     for row in (row for r in results for row in r["rows"]):
-        found.setdefault(tuple(row[name] for name in of), []).append(row)
+        found.setdefault(tuple(row[name] for name in by), []).append(row)
     return found
 
 
 def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Remainder and error by temperature, what correlation lacks of 1, and the error by the number of samples."""
+    """Draws remainder and error by temperature, 1 - correlation, and the error by the number of samples."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -308,7 +308,7 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
         values = [mean(rows, key) for rows in heated.values()]
         falls.loglog(temperatures, values, "o", color=colour, markersize=4, label=label)
         falls.loglog(temperatures, [values[-1] * (temperatures[-1] / t) ** slope for t in temperatures], color=colour)
-    falls.set(xlabel="temperature τ", title=f"{PLACES} samples")
+    falls.set(xlabel="temperature τ", title=f"{NUM_POSITIONS} samples")
     lacks.loglog(temperatures, [mean(rows, "decorrelation") for rows in heated.values()], "o-", color="#0072b2")
     lacks.axhline(1e-3, color="#666666", linestyle=":", label="correlation 0.999")
     lacks.set(xlabel="temperature τ", title="1 − correlation with the gradient")
@@ -326,7 +326,7 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 class Learned(NamedTuple):
-    """An operator that is trained, and what it is moved by."""
+    """An operator to train, and the groups that it is moved by."""
 
     part: Part
     setting: Setting
@@ -336,13 +336,13 @@ class Learned(NamedTuple):
 
 def learned(parts: Sequence[Part]) -> list[Learned]:
     """The operators of these parts, one seed of each."""
-    turned = [Learned("groups", setting, dim, ROTATIONS) for setting in SETTINGS for dim in (2, 3)]
+    rotated = [Learned("groups", setting, dim, ROTATIONS) for setting in SETTINGS for dim in (2, 3)]
     framed = [Learned("frames", setting, 2, GROUPS) for setting in FRAMED]
-    return [one for one in (*turned, *framed) if one.part in parts]
+    return [operator for operator in (*rotated, *framed) if operator.part in parts]
 
 
 def main(config: Config) -> None:
-    """Runs what results.json does not have yet, prints the tables and draws softmax.png."""
+    """Runs the parts that results.json does not hold yet, prints the tables and draws softmax.png."""
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("field_claims: the figure needs matplotlib: pip install 'fredholm[viz]'")
     torch.set_num_threads(1)

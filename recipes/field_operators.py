@@ -3,7 +3,7 @@
 Command:   fredholm train mnist_fields
            python recipes/field_operators.py && fredholm train poisson_fields
            fredholm train darcy_fields
-           python recipes/field_operators.py runs/poisson_fields/seed-0   (how its fields move with their samples)
+           python recipes/field_operators.py runs/poisson_fields/seed-0   (equivariance of its fields)
 Modality:  functions
 Hardware:  one core of a two-core AMD EPYC, darcy of an Intel Xeon, shared with other work; float32
 Time:      processor time a seed: poisson 540 s, mnist 1,100 s, darcy 460 s
@@ -40,12 +40,12 @@ from fredholm.training import Run, TrainingConfig
 from fredholm.training.progress import print_line
 
 POISSON = Path("runs/poisson.npz")
-"""Where solutions are written to and read from."""
+"""File of the solutions."""
 NODES = 28
 BUMPS = 5
-"""At most so many in a right-hand side."""
+"""Largest number of bumps in a right-hand side."""
 WIDTHS = (0.05, 0.2)
-"""Least and largest standard deviation of a bump."""
+"""Smallest and largest standard deviation of a bump."""
 SCALE, SHIFT = 1.5, (0.3, -0.3)
 """The motion of the paper's test."""
 
@@ -65,7 +65,7 @@ def poisson_fields() -> Run.Config:
     """Train an operator that completes solutions of the Poisson equation from a quarter of their values.
 
     Data:  solutions that python recipes/field_operators.py computes into runs/poisson.npz
-    Get:   run python recipes/field_operators.py in a checkout; or name functions of your own by --task.data FILE
+    Get:   run python recipes/field_operators.py in a checkout; or use other functions by --task.data FILE
     Time:  540 s of processor time a seed
     """
     return _fields(str(POISSON), omega_0=5.0, epochs=60, shown=196, wanted=256)
@@ -113,13 +113,13 @@ def laplacian(nodes: int) -> scipy.sparse.csr_matrix:
 
 
 def inner_nodes(nodes: int) -> np.ndarray:
-    """Their places, `(nodes², 2)`."""
+    """Positions of the inner nodes, `(nodes², 2)`."""
     axis = np.arange(1, nodes + 1) / (nodes + 1)
     return np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
 
 
 def draw_bumps(pos: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """A right-hand side at places `(N, 2)`: one to five bumps of either sign."""
+    """A right-hand side at positions `(N, 2)`: one to five bumps of either sign."""
     count = generator.integers(1, BUMPS + 1)
     centres, widths = generator.uniform(0.1, 0.9, (count, 1, 2)), generator.uniform(*WIDTHS, (count, 1))
     heights = generator.standard_normal((count, 1))
@@ -128,7 +128,7 @@ def draw_bumps(pos: np.ndarray, generator: np.random.Generator) -> np.ndarray:
 
 
 def write_poisson(path: Path, *, num_train: int = 1000, num_test: int = 100, seed: int = 0) -> None:
-    """Solves for all right-hand sides and writes the solutions as `fredholm train field` reads them.
+    """Solves for all right-hand sides and writes the solutions in the format of `fredholm train field`.
 
     Raises:
         RuntimeError: conjugate gradients did not converge.
@@ -147,7 +147,7 @@ def write_poisson(path: Path, *, num_train: int = 1000, num_test: int = 100, see
 
 
 class Moved(NamedTuple):
-    """Fields of test functions where they are wanted, by the samples as they are and by moved samples."""
+    """Fields of test functions at the target positions, from the original samples and from moved ones."""
 
     batch: Batch
     still: Tensor
@@ -167,7 +167,7 @@ class Moved(NamedTuple):
 
 @torch.no_grad()
 def moved_fields(run: Run, dtype: torch.dtype, num_fields: int = 50) -> Moved:
-    """A run's test functions under g(x) = 1.5 x + (0.3, -0.3), computed in that precision."""
+    """A run's test functions under g(x) = 1.5 x + (0.3, -0.3), computed in ``dtype``."""
     assert isinstance(run.task, FieldLearning)
     operator = run.model().to(dtype)
     batch = run.task.held_out_batch("test", torch.arange(min(num_fields, run.task.num_held_out("test"))))
@@ -182,10 +182,10 @@ def moved_fields(run: Run, dtype: torch.dtype, num_fields: int = 50) -> Moved:
 
 
 def draw(found: Moved, path: Path, *, downwards: bool, num_fields: int = 3) -> None:
-    """What the operator sees, what is true, both fields and how they differ, a row a function.
+    """Draws the operator's samples, the true function, both fields and their difference, one row per function.
 
     Args:
-        downwards: the first coordinate runs down and the second right, as rows and columns of an image do; else the
+        downwards: the first coordinate runs down and the second right, as rows and columns of an image; otherwise the
             first runs right and the second up.
     """
     import matplotlib
@@ -198,7 +198,7 @@ def draw(found: Moved, path: Path, *, downwards: bool, num_fields: int = 3) -> N
     figure, panels = plt.subplots(rows, 5, figsize=(14, 2.7 * rows), squeeze=False, layout="constrained")
     for index, row in enumerate(panels):
         shown = batch["mask"][index]
-        seen_at, places = (
+        seen_at, target_pos = (
             pos[index].flip(-1) if downwards else pos[index] for pos in (batch["pos"], batch["wanted_pos"])
         )
         true = batch["wanted_values"][index, :, 0]
@@ -207,12 +207,12 @@ def draw(found: Moved, path: Path, *, downwards: bool, num_fields: int = 3) -> N
         figure.colorbar(seen, ax=row[0])
         shown_values = (true, found.still[index, :, 0], found.moved[index, :, 0])
         drawn = [
-            axes.scatter(*places.T, c=values, s=12, marker="s", **colours)
+            axes.scatter(*target_pos.T, c=values, s=12, marker="s", **colours)
             for axes, values in zip(row[1:4], shown_values, strict=True)
         ]
         figure.colorbar(drawn[-1], ax=row[3])
         difference = (found.moved - found.still)[index, :, 0].abs()
-        figure.colorbar(row[4].scatter(*places.T, c=difference, s=12, marker="s", cmap="magma"), ax=row[4])
+        figure.colorbar(row[4].scatter(*target_pos.T, c=difference, s=12, marker="s", cmap="magma"), ax=row[4])
         for axes in row:
             axes.set(aspect="equal", xticks=[], yticks=[])
             if downwards:
@@ -226,7 +226,7 @@ def draw(found: Moved, path: Path, *, downwards: bool, num_fields: int = 3) -> N
 
 
 def print_moved(path: Path) -> None:
-    """Prints how a run's fields move in both precisions, and draws moved.png into its folder."""
+    """Prints the equivariance errors of a run's fields in both precisions, and draws moved.png into its folder."""
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("field_operators: the figure needs matplotlib: pip install 'fredholm[viz]'")
     run = Run(path, device="cpu")

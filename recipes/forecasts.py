@@ -1,8 +1,8 @@
-"""Compare forecasts of real series with the last season again, exponential smoothing and ARIMA.
+"""Compare forecasts of real series with the repeated last season, exponential smoothing and ARIMA.
 
 Command:   pip install statsmodels
            python recipes/forecasts.py
-           python recipes/forecasts.py --validate   (what the settings were chosen by; the last fifth stays unread)
+           python recipes/forecasts.py --validate   (for choosing settings; the last fifth stays unread)
 Modality:  series
 Hardware:  one core of an AMD EPYC, shared with other work; float64 in closed form; statsmodels 0.15.0
 Time:      minutes, most of them for ARIMA
@@ -13,12 +13,12 @@ Sides    default     `fredholm train forecast` at its defaults
          linear      the same without the kernel on the last samples
          training    the same with windows in the scale of the training part
          filters     the same with the features of a filter bank at its own defaults
-         naive       the last season again
+         naive       the last season repeated
          ets         exponential smoothing in state space form: additive, with a damped trend, a season up to 24 samples
          arima       ARIMA(2, 1, 1), with a season up to 24 samples ARIMA(2, 1, 1)(0, 1, 1)
 
 All predict the same windows of the last fifth of each series. The statistical models are fitted to the training part,
-and see every sample before a window without being fitted anew.
+and see every sample before a window without being refitted.
 """
 
 import tempfile
@@ -44,12 +44,12 @@ MOST_SEASON = 24
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which series, and which forecasts.
+    """Series and forecasts to compare.
 
     Args:
-        series: their names; (): all.
-        sides: see the head of the file.
-        validate: cuts the last fifth of each series off before all else.
+        series: names of the series; (): all.
+        sides: forecasts; see the docstring of this file.
+        validate: first cuts off the last fifth of each series.
     """
 
     series: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Config:
 
 def tables() -> dict[str, list[str]]:
     """Every data set as lines of CSV."""
-    from statsmodels import datasets  # pyright: ignore[reportMissingImports]  (a peer that is installed apart)
+    from statsmodels import datasets  # pyright: ignore[reportMissingImports]  (a peer that is installed separately)
 
     def loaded(name: str) -> Any:
         return getattr(datasets, name).load_pandas().data
@@ -86,7 +86,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def ours(data: Path, **settings: Any) -> tuple[Forecasting, dict[str, float]]:
-    """A fitted task with the context that suits, and its test metrics."""
+    """A fitted task with the recommended context, and its test metrics."""
     seed_everything(0)
     config = Forecasting.Config(data=str(data), **settings).recommended("small").config
     assert isinstance(config, Forecasting.Config)
@@ -97,7 +97,7 @@ def ours(data: Path, **settings: Any) -> tuple[Forecasting, dict[str, float]]:
 
 
 def of_statsmodels(side: str, task: Forecasting) -> float:
-    """MASE of a model of statsmodels on the test windows, a model a channel."""
+    """MASE of a model of statsmodels on the test windows, with one model per channel."""
     windows, errors = task.held_out("test"), []
     horizon = task.facts.horizon
     scales = task.held_out_batch("test", torch.tensor([0]))["error_scale"][0, 0]
@@ -127,12 +127,12 @@ def _fitted(side: str, y: np.ndarray, season: int) -> Any:
     else:
         model = SARIMAX(y, order=(2, 1, 1), seasonal_order=(0, 1, 1, season) if has_season else (0, 0, 0, 0))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of optimisers that stop early
+        warnings.simplefilter("ignore")  # warnings of optimisers that stop early
         return model.fit(disp=False, maxiter=100)
 
 
 def main(config: Config) -> None:
-    """A line a series and side: MASE on its test windows, and seconds."""
+    """Prints a line per series and side: MASE on the test windows, and seconds."""
     torch.set_num_threads(1)
     models = {
         "linear": FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=1024),

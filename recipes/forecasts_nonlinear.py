@@ -9,7 +9,7 @@ Data:      generated here, by seeds
 
 Sides    default     `fredholm train forecast` at its defaults, a lag machine
          linear      the same without the kernel: a linear function of the window, `--task.model filter-bank`
-         boosting    scikit-learn's histogram gradient boosting of the same windows, with the same base forecast, one
+         boosting    scikit-learn's histogram gradient boosting on the same windows, with the same base forecast, one
                      regression for each step ahead
 
 Numbers are MASE on the last fifth, geometric means over seeds.
@@ -38,12 +38,12 @@ LINEAR = FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=1024)
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which series, and which forecasts.
+    """Series and forecasts to compare.
 
     Args:
-        series: their names; (): all.
-        sides: see the head of the file.
-        seeds: the first one, and the one after the last.
+        series: names of the series; (): all.
+        sides: forecasts; see the docstring of this file.
+        seeds: the first seed, and the one after the last.
     """
 
     series: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Config:
 
 
 def delayed(draw: Generator) -> np.ndarray:
-    """The equation of Mackey and Glass, chaotic, with noise."""
+    """The chaotic Mackey-Glass equation, with noise."""
     x = [*(1.2 + 0.2 * draw.normal(size=18))]
     for _ in range(600 * 6 + 300):
         x.append(x[-1] + 0.2 * x[-18] / (1 + x[-18] ** 10) - 0.1 * x[-1])
@@ -60,7 +60,7 @@ def delayed(draw: Generator) -> np.ndarray:
 
 
 def lorenz(draw: Generator) -> np.ndarray:
-    """A coordinate of the system of Lorenz, with noise."""
+    """A coordinate of the Lorenz system, with noise."""
     s, found = np.ones(3) + 0.1 * draw.normal(size=3), []
     for _ in range(7000):
         x, y, z = s
@@ -70,7 +70,7 @@ def lorenz(draw: Generator) -> np.ndarray:
 
 
 def population(draw: Generator) -> np.ndarray:
-    """Ricker's population, which grows and collapses."""
+    """Ricker's population model, which grows and collapses."""
     x = [1.0]
     for _ in range(450):
         x.append(x[-1] * math.exp(2.6 * (1 - x[-1]) + 0.1 * draw.normal()))
@@ -86,7 +86,7 @@ def threshold(draw: Generator) -> np.ndarray:
 
 
 def charging(draw: Generator) -> np.ndarray:
-    """A level that rises at changing rates, and falls to zero at ten."""
+    """A level that rises at varying rates and drops to zero at ten."""
     found, x = list[float](), 0.0
     while len(found) < 500:
         rate = 0.8 + 0.4 * draw.random()
@@ -98,14 +98,14 @@ def charging(draw: Generator) -> np.ndarray:
 
 
 def capped(draw: Generator) -> np.ndarray:
-    """A demand by the hour, with the days and weeks of which it is limited by a capacity."""
+    """An hourly demand with daily and weekly seasons, limited by a capacity."""
     t = np.arange(900)
     demand = 10 + 3 * np.sin(t * 2 * np.pi / 24) + 2 * np.sin(t * 2 * np.pi / 168) + 0.5 * draw.normal(size=900)
     return np.minimum(demand, 11.5)
 
 
 def hunted(draw: Generator) -> np.ndarray:
-    """Predators and their prey, two channels."""
+    """Predators and prey, two channels."""
     prey, hunters, found = 1.0, 1.0, list[tuple[float, float]]()
     for _ in range(6000):
         eaten = prey * hunters / (1 + prey)
@@ -129,7 +129,7 @@ KINDS: dict[str, Callable[[Generator], np.ndarray]] = {
 
 
 def fitted(data: Path, **settings: Any) -> tuple[Forecasting, torch.nn.Module]:
-    """A task with the context that suits, and its model."""
+    """A task with the recommended context, and its fitted model."""
     seed_everything(0)
     config = Forecasting.Config(data=str(data), **settings).recommended("small").config
     assert isinstance(config, Forecasting.Config)
@@ -140,14 +140,14 @@ def fitted(data: Path, **settings: Any) -> tuple[Forecasting, torch.nn.Module]:
 
 
 def boosted(task: Forecasting) -> torch.nn.Module:
-    """Gradient boosting of the windows of a task."""
+    """Gradient boosting on the windows of a task."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     learnt = task.train_batch(torch.arange(task.num_train), torch.Generator())
-    x, wanted = learnt["values"].flatten(1).numpy(), learnt["targets"].numpy()
+    x, targets = learnt["values"].flatten(1).numpy(), learnt["targets"].numpy()
     steps = [
         HistGradientBoostingRegressor(learning_rate=0.06, max_iter=150, max_leaf_nodes=15, random_state=0).fit(x, y)
-        for y in wanted.T
+        for y in targets.T
     ]
 
     class Boosted(torch.nn.Module):
@@ -160,7 +160,7 @@ def boosted(task: Forecasting) -> torch.nn.Module:
 
 
 def main(config: Config) -> None:
-    """A line for each kind of series: MASE of each side."""
+    """Prints a line for each kind of series: MASE of each side."""
     from fredholm.training.scoring import score_split
 
     torch.set_num_threads(1)

@@ -1,11 +1,11 @@
-"""Train ITNet on ImageNet-1K at 224 x 224 in the paper's three sizes, or on any folder with a subfolder a class.
+"""Train ITNet on ImageNet-1K at 224 x 224 in the paper's three sizes, or on any folder with a subfolder per class.
 
 Command:   fredholm train imagenet_small --task.data FOLDER
            fredholm train imagenet_base --task.data FOLDER
            fredholm train imagenet_large --task.data FOLDER
 Modality:  images
 Data:      ImageNet-1K, 1,281,167 + 50,000 images
-Get:       https://image-net.org, or any FOLDER with train and val, each with a subfolder a class; then --task.data
+Get:       https://image-net.org, or any FOLDER with train and val, each with a subfolder per class; then --task.data
            FOLDER
 Hardware:  meant for one or several GPUs of 80 GB each; not run
 Time:      not run
@@ -14,12 +14,12 @@ Score:     not run. The paper's ITNet-B reaches 83.9 % top-1 with exact kernels 
 From the paper (K.1, H.4, H.3): patches of 16 at 224 x 224, AdamW, a cosine schedule with linear warmup, 300 epochs,
 RandAugment, Mixup, CutMix, label smoothing, stochastic depth that rises to 0.1, 0.2 and 0.3, an average of the weights.
 
-The rows of its table 14 are not in the text that this was made from. The numbers here are those of DeiT (Touvron et
-al., 2021), which "standard large-scale training practices" describes: batches of 1,024 at a rate of 1e-3, warmup of 5
-epochs, weight decay 0.05, RandAugment 2 at 9, Mixup 0.8, CutMix 1.0, smoothing 0.1, decay of the average 0.9999.
+The rows of its table 14 were missing from the text at hand. The numbers here are those of DeiT (Touvron et al., 2021),
+which match its "standard large-scale training practices": batches of 1,024 at a rate of 1e-3, warmup of 5 epochs,
+weight decay 0.05, RandAugment 2 at 9, Mixup 0.8, CutMix 1.0, smoothing 0.1, decay of the average 0.9999.
 
-Deviations: images are scaled to cover 224 x 224 and trimmed, mirrored, and magnified by up to a half, where DeiT cuts
-random crops; the measured images are trimmed alike, without its margin of 32 pixels.
+Deviations: images are scaled to cover 224 x 224, cropped to the centre, flipped, and magnified by up to a half, where
+DeiT takes random crops; test images are cropped in the same way, without DeiT's margin of 32 pixels.
 """
 
 from fredholm.models import ITNet

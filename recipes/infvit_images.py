@@ -15,8 +15,8 @@ Parts    mnist       softmax, pure, resolvent, factorised, linear
          activation  pure on MNIST, half of the epochs: relu, gelu, abs (the paper's table has them for linear, whose
                      weights here are rectified always)
 
-Deviations: the paper trains on ImageNet, so no figure of its stands beside. The network is 4 layers of 64 channels and
-8 heads. One setting for all kinds of attention; no test result chose it.
+Deviations: the paper trains on ImageNet, so none of its figures can be compared. The network has 4 layers of 64
+channels and 8 heads. One setting serves all kinds of attention; no test result chose it.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ NAMES: dict[Part, tuple[str, ...]] = {
     "gamma": GAMMAS,
     "activation": ACTIVATIONS,
 }
-"""The settings of each part."""
+"""Names of the settings of each part."""
 
 
 def mnist_infvit() -> Run.Config:
@@ -102,27 +102,27 @@ def _images(data: str, *, patch_size: int, augmentation: Augmentation.Config, ep
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is run, and where the results go."""
+    """Runs of the study, and the folder of the results."""
 
     out: Path = Path("runs/infvit_images")
-    """Folder of the run folders and results.json. Runs that are done are only read again."""
+    """Folder of the run folders and results.json. Finished runs are only read."""
     parts: tuple[Part, ...] = PARTS
-    """Which parts to run; the table shows all that are done."""
+    """Parts to run; the table shows all finished runs."""
     names: tuple[str, ...] | None = None
-    """And which of their settings, such as pure or 0.3; None: all."""
+    """Settings of the parts to run, such as pure or 0.3; None: all."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run for each."""
+    """Seeds, with a run for each."""
     mnist: str = "../shared/data/mnist"
-    """Where MNIST lies, or images in its place."""
+    """Path of MNIST, or of images in its place."""
     cifar10: str = "../shared/data/cifar10_subset/cifar10_11k.npz"
-    """Where CIFAR-10 lies, or images in its place."""
+    """Path of CIFAR-10, or of images in its place."""
     epochs: int | None = None
-    """At most so many, to shorten all runs; None: each has its own."""
+    """Upper limit of epochs, to shorten all runs; None: no limit."""
 
     def __post_init__(self) -> None:
         known = {name for part in self.parts for name in NAMES[part]}
         if self.names is not None and (unknown := [name for name in self.names if name not in known]):
-            raise ValueError(f"infvit_images: no setting {unknown[0]!r}; those of the parts are {sorted(known)}")
+            raise ValueError(f"infvit_images: no setting {unknown[0]!r}; the parts have {sorted(known)}")
 
 
 class Job(NamedTuple):
@@ -133,11 +133,11 @@ class Job(NamedTuple):
     seed: int
 
     def folder(self, out: Path) -> Path:
-        """Its run folder."""
+        """The run folder."""
         return out / f"{self.part}-{self.name}-seed-{self.seed}"
 
     def config(self, config: Config) -> Run.Config:
-        """Its recipe with the settings that its name says."""
+        """The recipe with the settings of this run."""
         base = cifar10_infvit() if self.part == "cifar10" else mnist_infvit()
         training, task = base.training, base.task
         assert isinstance(task, ImageLearning.Config)
@@ -162,7 +162,7 @@ class Job(NamedTuple):
 
 
 def jobs(config: Config) -> Iterator[Job]:
-    """One seed of all settings of a part after the other."""
+    """All runs, part by part and seed by seed."""
     for part in config.parts:
         for seed in config.seeds:
             for name in NAMES[part]:
@@ -171,7 +171,7 @@ def jobs(config: Config) -> Iterator[Job]:
 
 
 def measure(job: Job, done: Run) -> dict[str, Any]:
-    """Accuracy in per cent and the mean cross-entropy on the test split; and what gamma became."""
+    """Accuracy in percent and mean cross-entropy on the test split, and the trained gamma."""
     found, model = done.evaluate(), done.model()
     assert isinstance(model, InfViT)
     gamma = None if model.discount is None else model.discount().tolist()
@@ -188,7 +188,7 @@ def measure(job: Job, done: Run) -> dict[str, Any]:
 
 
 def print_results(results: Sequence[dict[str, Any]]) -> None:
-    """A line for every setting: mean and standard deviation over seeds."""
+    """Prints a line for every setting: mean and standard deviation over seeds."""
     for part, name in dict.fromkeys((r["part"], r["name"]) for r in results):
         own = [r for r in results if (r["part"], r["name"]) == (part, name)]
         words = []

@@ -1,15 +1,15 @@
 """Compare twelve kernels on nine data sets under one protocol: `fredholm compare` on each, three seeds.
 
 Command:   python -m recipes.kernel_comparison
-Hardware:  two cores of an AMD EPYC, one process a core; float32
-Time:      some 8 hours of two cores, half of them beside other work; a call goes on where one was stopped
+Hardware:  two cores of an AMD EPYC, one process per core; float32
+Time:      some 8 hours of two cores, half of them shared with other work; a call resumes an interrupted one
 Score:     see docs/studies/kernel_comparison.md
 Data:      the folders of ../shared/data that `SETS` names
 
-The network, its width, its dropout and its batches are those that suit the data, in as many epochs as suit them, with
-the kernel in place of the default's and as many parameters as with attention. Learning rates are searched, and the best
-row is chosen, on the validation split; the test split is read once a final run. Kernels that would take most of the
-time are left out of a set by name.
+The network, its width, its dropout and its batches are those recommended for the data, with the epochs of `SETS`, the
+kernel in place of the default's and as many parameters as with attention. Learning rates are searched, and the best row
+is chosen, on the validation split; the test split is read once per final run. Kernels that would take most of the time
+are left out of a set by name.
 """
 
 import dataclasses
@@ -43,17 +43,17 @@ from recipes import nlvr
 
 
 class DataSet(NamedTuple):
-    """What is learned from, and how long."""
+    """A data set with its task and the length of its runs."""
 
     task: type[Task.Config]
     path: str
-    """In the folder of data; of NLVR it is the file that `recipes/nlvr.py` prepares."""
+    """Path in the folder of data; NLVR is prepared from it by `recipes/nlvr.py`."""
     epochs: int
-    """Of a final run."""
+    """Epochs of a final run."""
     too_slow: tuple[str, ...] = ()
     """Kernels that are left out."""
     settings: tuple[tuple[str, Any], ...] = ()
-    """Of the task, in place of its own."""
+    """Settings of the task that differ from its defaults."""
 
 
 SETS: dict[str, DataSet] = {
@@ -74,19 +74,19 @@ SETS: dict[str, DataSet] = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which data, and where the comparisons go."""
+    """Data sets and kernels to compare, and the folder of the comparisons."""
 
     data: Path = Path("../shared/data")
     sets: tuple[str, ...] = tuple(SETS)
-    """Data sets; results of others that the folder has stay in its results.json."""
+    """Data sets; results of other sets stay in results.json."""
     kernels: tuple[str, ...] = tuple(KERNELS_BY_NAME)
     out: Path = Path("runs/kernel_comparison")
     """Folder of the comparisons, of results.json and of kernel_comparison.png."""
     seeds: tuple[int, ...] = (0, 1, 2)
     epochs: int | None = None
-    """Of a final run, in place of those of the data set."""
+    """Epochs of a final run, in place of those of the data set."""
     processes: int | None = None
-    """Side by side. Default: one a core."""
+    """Parallel processes. Default: one per core."""
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.sets if name not in SETS]:
@@ -94,7 +94,7 @@ class Config:
 
 
 def task_config(config: Config, name: str) -> Task.Config:
-    """What is learned on a data set."""
+    """The task of a data set."""
     chosen = SETS[name]
     path = str(config.data / chosen.path)
     if chosen.task is ImageTextLearning.Config:
@@ -105,12 +105,12 @@ def task_config(config: Config, name: str) -> Task.Config:
 
 
 def kernels(config: Config, name: str) -> tuple[str, ...]:
-    """Those that are not too slow on a data set."""
+    """The kernels that are not too slow on a data set."""
     return tuple(kernel for kernel in config.kernels if kernel not in SETS[name].too_slow)
 
 
 def request(config: Config, name: str) -> Request:
-    """What is compared on a data set."""
+    """The request for the comparison on a data set."""
     task, epochs = task_config(config, name), config.epochs or SETS[name].epochs
     stacked = task.with_stack(task.stack)
     usual = stacked.recommended("small").schedule.adjusted(epochs=epochs)
@@ -128,7 +128,7 @@ def request(config: Config, name: str) -> Request:
 
 
 def summary(found: Comparison, too_slow: Sequence[str]) -> dict[str, Any]:
-    """What the study keeps of a comparison."""
+    """The results of a comparison that the study keeps."""
     rows = {
         row.name: {
             "valid": [run.valid for run in row.runs],
@@ -156,7 +156,7 @@ def summary(found: Comparison, too_slow: Sequence[str]) -> dict[str, Any]:
 
 
 def table(report: dict[str, dict[str, Any]]) -> list[str]:
-    """Markdown: a column a data set, with the test metric, mean ± deviation; the row that was chosen is bold."""
+    """A Markdown table with a column per data set: test metric, mean ± deviation; the chosen row is bold."""
     lines = ["| | " + " | ".join(report) + " |", "|---" * (len(report) + 1) + "|"]
 
     def cell(values: Sequence[float | None], percent: bool) -> str:
@@ -182,7 +182,7 @@ def table(report: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def draw(report: dict[str, dict[str, Any]], path: Path) -> None:
-    """A panel a data set: the test metric of every run, means, and the better model without a network as a line."""
+    """Draws a panel per data set: the test metric of every run, means, and the best baseline as a line."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -223,7 +223,7 @@ CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
 
 
 def main(config: Config) -> None:
-    """Compares on every data set, and writes results.json and the picture anew after each."""
+    """Compares on every data set, and rewrites results.json and the picture after each."""
     config.out.mkdir(parents=True, exist_ok=True)
     results = config.out / "results.json"
     report: dict[str, dict[str, Any]] = json.loads(results.read_text()) if results.is_file() else {}

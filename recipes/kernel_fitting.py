@@ -27,20 +27,20 @@ BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How long each network is fitted, and where the results go."""
+    """Settings of the fits, and the folder of the results."""
 
     out: Path = Path("runs/kernel_fitting")
     """Folder of results.json and the figure."""
     num_points: int = 1000
     """Samples of every target on [-1, 1]."""
     steps: int = 500
-    """Of every fit: Adam on all points, the learning rate falling to 0 along a cosine."""
+    """Steps of every fit: Adam on all points, the learning rate falling to 0 along a cosine."""
     learning_rates: tuple[float, ...] = (1e-3, 1e-2)
-    """All are tried; the best counts."""
+    """Learning rates to try; the best one counts."""
     omegas: tuple[float, ...] = (30.0, 100.0, 1000.0)
-    """Frequencies ω0 of the sines, all tried; the best counts."""
+    """Frequencies ω0 of the sines to try; the best one counts."""
     seed: int = 0
-    """Of the noise, and of every start."""
+    """Seed of the noise and of every initialisation."""
 
 
 class Variant(NamedTuple):
@@ -53,7 +53,7 @@ class Variant(NamedTuple):
 
 VARIANTS = {
     "sine": Variant("sine"),
-    # normalised, a ReLU layer with all knots at 0 knows only the sign of its input
+    # with layer norm, a ReLU layer with all knots at 0 sees only the sign of its input
     "ReLU, knots at 0": Variant("relu", spread_bias=False, layer_norm=False),
     "ReLU, knots spread": Variant("relu", layer_norm=False),
     "ReLU, spread, normalised": Variant("relu"),
@@ -63,15 +63,15 @@ VARIANTS = {
 
 
 class Fit(NamedTuple):
-    """How well one network drew one target, and what it drew."""
+    """The fit of one network to one target."""
 
     error: float
-    """Mean squared."""
+    """Mean squared error."""
     learning_rate: float
     omega_0: float | None
-    """Of sines."""
+    """Frequency of sines; None for other activations."""
     drawn: Tensor
-    """`(num_points,)`."""
+    """The fitted function, `(num_points,)`."""
 
 
 def targets(num_points: int, seed: int) -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ def targets(num_points: int, seed: int) -> dict[str, Tensor]:
 
 
 def fit(variant: Variant, target: Tensor, config: Config, learning_rate: float, omega_0: float) -> Fit:
-    """Fits ψ, the kernel of one channel to one, to its target."""
+    """Fits ψ, the kernel of one input and one output channel, to a target."""
     torch.manual_seed(config.seed)
     activation, spread_bias, layer_norm = variant
     sines: dict[str, Any] = {"omega_0": omega_0} if activation == "sine" else {}
@@ -118,14 +118,14 @@ def fit(variant: Variant, target: Tensor, config: Config, learning_rate: float, 
 
 
 def best_fit(variant: Variant, target: Tensor, config: Config) -> Fit:
-    """The best over the learning rates and, for sines, over ω0."""
+    """The best fit over the learning rates and, for sines, over ω0."""
     omegas = config.omegas if variant.activation == "sine" else config.omegas[:1]
     fits = [fit(variant, target, config, rate, omega) for rate in config.learning_rates for omega in omegas]
     return min(fits, key=lambda found: found.error)
 
 
 def draw(goals: dict[str, Tensor], fits: dict[str, dict[str, Fit]], path: Path) -> None:
-    """What each network drew, over its target: networks down, targets across."""
+    """Draws each network's fit over its target, with a row per network and a column per target."""
     import matplotlib
 
     matplotlib.use("Agg")

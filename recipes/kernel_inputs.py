@@ -1,4 +1,4 @@
-"""Measure which inputs an exact kernel needs on images: ITNet, table 5, at a small size.
+"""Measure the inputs that an exact kernel needs on images: ITNet, table 5, at a small size.
 
 Command:   python recipes/kernel_inputs.py
 Hardware:  one core of a two-core AMD EPYC; float32
@@ -8,8 +8,8 @@ Paper:     ITNet, table 5: ITNet-B on ImageNet-1K
 Data:      ../shared/data/cifar10_subset/cifar10_11k.npz, 10,000 + 1,000 images; a standard error of 1.6 points
 
 The column of images with text is in recipes/nlvr.py, that of point clouds in recipes/points_and_graphs.py, that of
-sentences in recipes/sentence_models.py. One setting for all sides, and the last weights of each run, so that nothing is
-chosen; the test split is read once a run.
+sentences in recipes/sentence_models.py. All sides have one setting and the last weights of each run, so that nothing is
+chosen; the test split is read once per run.
 """
 
 import json
@@ -39,26 +39,26 @@ SIDES: dict[str, KernelInputs] = {
     "without the product": KernelInputs(product=False),
     "nothing": KernelInputs(**NONE),
 }
-"""What the kernel reads."""
+"""Inputs of the kernel for each side."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which data, and where the runs go."""
+    """Data, and the folder of the runs."""
 
     data: Path = Path("../shared/data/cifar10_subset/cifar10_11k.npz")
-    """The images."""
+    """File of the images."""
     out: Path = Path("runs/kernel_inputs")
-    """Folder of the runs and of results.json. Runs that are done are only read again."""
+    """Folder of the runs and of results.json. Finished runs are only read."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run for each."""
+    """Seeds, with a run for each."""
     epochs: int = 6
     patch_size: int = 8
 
 
 def run_of(config: Config, inputs: KernelInputs, seed: int) -> Run.Config:
-    """A run whose kernels read these."""
+    """A run whose kernels read these inputs."""
     frequencies: dict[str, Any] = {"num_frequencies": 16} if inputs.has_frequencies else {}
     kernel = MLPConfig(width=16, head_shared=True, inputs=inputs, **frequencies)
     task = ImageLearning.Config(
@@ -84,7 +84,7 @@ def run_of(config: Config, inputs: KernelInputs, seed: int) -> Run.Config:
 
 
 def measured(run: Run) -> dict[str, float]:
-    """Accuracy on the test split, and the parameters."""
+    """Accuracy on the test split, and the number of parameters."""
     parameters = sum(parameter.numel() for parameter in run.model().parameters())
     return {"test": run.evaluate()["accuracy"], "parameters": parameters}
 

@@ -1,4 +1,4 @@
-"""Measure whether a kernel on a torus stays, or becomes, a function of x - y: ITNet, appendix G, put to the test.
+"""Measure whether a kernel on a torus stays, or becomes, a function of x - y: a test of ITNet, appendix G.
 
 Command:   python recipes/kernel_recovery.py
 Hardware:  one core of an AMD EPYC, shared with other work; float64
@@ -30,18 +30,18 @@ BLACK, SKY = "#000000", "#56b4e9"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which torus, how long, and where the results go."""
+    """Length of the study, seed, and the folder of the results."""
 
     out: Path = Path("runs/kernel_recovery")
     """Folder of results.json and the figures."""
     quick: bool = False
-    """A tiny torus and few steps, in seconds: checks the recipe itself, its numbers mean little."""
+    """A tiny torus and few steps, in seconds: checks the recipe itself, the numbers mean little."""
     seed: int = 0
-    """Of signals, targets and starts."""
+    """Seed of signals, targets and initial values."""
 
 
 class Run(NamedTuple):
-    """What one training run did to its kernel: the steps looked at, and at each ‖Pκ‖, ‖κ - Pκ‖ and the loss.
+    """The course of one training run: recorded steps, and at each of them ‖Pκ‖, ‖κ - Pκ‖ and the loss.
 
     The norms are means over the features at which κ is sampled (roots of mean squares).
     """
@@ -120,10 +120,10 @@ class SampledKernel(kernels.Kernel):
 def perceptron(
     shape: Sequence[int], *, whole_frequencies: bool, stationary: bool, generator: torch.Generator
 ) -> kernels.MLP:
-    """An MLP kernel that reads everything, absolute positions too, in float64.
+    """An MLP kernel of all inputs, absolute positions included, in float64.
 
-    With `whole_frequencies` its features turn whole cycles on the unit box, so that a shift of the torus rotates them;
-    else they are as the library draws them. With `stationary` the weights of γ(x) and γ(y) start at zero.
+    With `whole_frequencies` the features have whole cycles on the unit box, so that a shift of the torus rotates them;
+    otherwise they are drawn as in the library. With `stationary` the weights of γ(x) and γ(y) start at zero.
     """
     dim, num_frequencies = len(shape), 4
     kernel = kernels.MLP(1, pos_dim=dim, width=32, num_frequencies=num_frequencies, epsilon=1.0).double()
@@ -143,7 +143,7 @@ def perceptron(
 
 
 def sampled(kernel: kernels.Kernel, grid: domains.Grid) -> Tensor:
-    """κ on the grid at fixed features u(x) = a, u(y) = b: `(B, N, N, d_out, d_in)`, one entry a pair (a, b)."""
+    """κ on the grid at fixed features u(x) = a, u(y) = b: `(B, N, N, d_out, d_in)`, one batch entry per pair (a, b)."""
     dtype = next(kernel.parameters()).dtype
     pairs = torch.cartesian_prod(torch.tensor(FEATURES), torch.tensor(FEATURES)).to(dtype)
     a, b = (value[:, None, None].expand(-1, grid.num_points, 1) for value in pairs.T)
@@ -151,8 +151,10 @@ def sampled(kernel: kernels.Kernel, grid: domains.Grid) -> Tensor:
 
 
 def low_pass(noise: Tensor, band: float) -> Tensor:
-    """Real signals `(count, n_1, ..., n_s)` without frequencies above this share of the Nyquist frequency, with mean
-    square 1 each, as `(count, N)`.
+    """Noise `(count, n_1, ..., n_s)` without frequencies above a share ``band`` of the Nyquist frequency.
+
+    Returns:
+        `(count, N)`, each signal with mean square 1.
     """
     axes = tuple(range(1, noise.ndim))
     spectrum = torch.fft.fftn(noise, dim=axes)
@@ -166,12 +168,12 @@ def low_pass(noise: Tensor, band: float) -> Tensor:
 
 @final
 class Problem:
-    """Signals on a torus with an equivariant and an invariant target, all shifts of every signal included.
+    """Signals on a torus in all their shifts, with an equivariant and an invariant target.
 
     Args:
         shape: cells of the torus along each axis.
-        count: signals, before shifts.
-        band: 1: white noise; below 1: only the frequencies up to this share of the Nyquist frequency.
+        count: number of signals, without their shifts.
+        band: 1: white noise; below 1: only frequencies up to this share of the Nyquist frequency.
         generator: source of randomness.
     """
 
@@ -183,7 +185,7 @@ class Problem:
         self.u = with_all_shifts(self.draw(generator), shape)
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Signals of the distribution, `(count, N, 1)`."""
+        """New signals of the distribution, `(count, N, 1)`."""
         noise = torch.randn(self.count, *self.shape, generator=generator, dtype=torch.float64)
         return low_pass(noise, self.band)[..., None]
 
@@ -214,7 +216,7 @@ Loss = Callable[[nn.Module, Tensor], Tensor]
 
 
 def bare(kernel: kernels.Kernel) -> fredholm.IntegralOperator:
-    """The integral alone."""
+    """An operator that is only the integral."""
     return fredholm.IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
 
 
@@ -226,14 +228,14 @@ def train(
     steps: int,
     draw: Callable[[], Tensor] | None = None,
 ) -> Run:
-    """Trains on all shifts of all signals at once, or on what `draw` gives, and looks at κ some fifty times."""
+    """Trains on all shifts of all signals at once, or on the signals of `draw`, and records κ some fifty times."""
     op = bare(kernel)
     run = Run([], [], [], [])
-    looked_at = {0, steps, *(round(steps ** (i / 50)) for i in range(51))}
+    recorded = {0, steps, *(round(steps ** (i / 50)) for i in range(51))}
     with progress_bar(type(kernel).__name__, steps, unit="step") as bar:
         for step in range(steps + 1):
             value = loss(op, problem.u if draw is None else draw())
-            if step in looked_at:
+            if step in recorded:
                 with torch.no_grad():
                     kappa = sampled(kernel, problem.grid)
                 part = stationary_part(kappa, problem.shape)
@@ -250,7 +252,7 @@ def train(
 
 
 def gradient_remainder(kernel: SampledKernel, problem: Problem, loss: Loss) -> float:
-    """‖G - PG‖ / ‖G‖ of the gradient G of the loss in the values of κ: what equation 186 says is 0 everywhere."""
+    """‖G - PG‖ / ‖G‖ of the gradient G of the loss by the values of κ, which equation 186 claims to be 0 everywhere."""
     (gradient,) = torch.autograd.grad(loss(bare(kernel), problem.u), kernel.values)
     part = stationary_part(gradient[None], problem.shape)[0]
     return ((gradient - part).norm() / gradient.norm()).item()
@@ -259,7 +261,7 @@ def gradient_remainder(kernel: SampledKernel, problem: Problem, loss: Loss) -> f
 def predicted_remainder(
     start: Tensor, problem: Problem, rate: float, decay: float, steps: Sequence[int]
 ) -> list[float]:
-    """‖κ - Pκ‖ after so many steps of gradient descent on the equivariant loss, from the start's `(N, N, 1, 1)`.
+    """‖κ - Pκ‖ after numbers of steps of gradient descent on the equivariant loss, from `start` `(N, N, 1, 1)`.
 
     The loss is quadratic in κ, and the moment C = mean u uᵀ over all shifts is a function of x - y. The remainder is
     therefore multiplied by (1 - rate·decay) I - (2 rate / N³) C at every step, whatever the target is.
@@ -273,7 +275,7 @@ def predicted_remainder(
 
 
 def free(problem: Problem, *, stationary: bool, generator: torch.Generator) -> SampledKernel:
-    """A free kernel with random values, or with the stationary part of them scaled to the same norm."""
+    """A free kernel with random values, or with their stationary part scaled to the same norm."""
     n = problem.grid.num_points
     values = 2 * torch.randn(1, n, n, 1, 1, generator=generator, dtype=torch.float64)
     if stationary:
@@ -283,12 +285,12 @@ def free(problem: Problem, *, stationary: bool, generator: torch.Generator) -> S
 
 
 def descend(kernel: nn.Module, rate: float, decay: float = 0.0) -> torch.optim.Optimizer:
-    """Gradient descent, the discrete gradient flow; its decay shrinks every parameter by rate·decay a step."""
+    """Gradient descent, the discrete gradient flow; decay shrinks every parameter by rate·decay per step."""
     return torch.optim.SGD(kernel.parameters(), lr=rate, weight_decay=decay)
 
 
 def study(config: Config) -> dict[str, Any]:
-    """All runs by name, gradients at stationary and other points, and predicted remainders by run."""
+    """All runs by name, gradients at stationary and random points, and predicted remainders by run."""
     shape = (6,) if config.quick else (16,)
     free_steps, readout_steps, steps = (20, 20, 10) if config.quick else (2000, 8000, 1000)
 
@@ -300,7 +302,7 @@ def study(config: Config) -> dict[str, Any]:
     predicted: dict[str, list[float]] = {}
     white, band = (Problem(shape, 16, band, seeded(0)) for band in (1.0, 0.5))
     largest = torch.linalg.eigvalsh(white.u[..., 0].T @ white.u[..., 0] / len(white.u))[-1].item()
-    rate = 0.25 * white.grid.num_points**3 / largest  # half of what meets the steepest direction in one step
+    rate = 0.25 * white.grid.num_points**3 / largest  # half the rate that solves the steepest direction in one step
     for point, stationary in (("stationary", True), ("random", False)):
         kernel = free(white, stationary=stationary, generator=seeded(1))
         gradients[f"{point} point, equivariant target"] = gradient_remainder(kernel, white, white.equivariant)
@@ -321,7 +323,7 @@ def study(config: Config) -> dict[str, Any]:
 
 
 def readout_runs(targets: int, steps: int, seeded: Callable[[int], torch.Generator]) -> dict[str, Run]:
-    """Free kernels that start at, or a ten-thousandth from, the mean of the target's two filters."""
+    """Free kernels that start at the mean of the target's two filters, or 1e-4 away from it."""
     runs: dict[str, Run] = {}
     for number in range(targets):
         problem = Problem((32,), 16, 0.25, seeded(10 + number))
@@ -337,7 +339,7 @@ def readout_runs(targets: int, steps: int, seeded: Callable[[int], torch.Generat
 
 
 def perceptron_runs(shape: tuple[int, ...], steps: int, seeded: Callable[[int], torch.Generator]) -> dict[str, Run]:
-    """The runs of `kernels.MLP` with absolute positions, by gradient descent unless they are named after AdamW."""
+    """The runs of `kernels.MLP` with absolute positions, by gradient descent unless their name has AdamW."""
     white, band = (Problem(shape, 4, band, seeded(0)) for band in (1.0, 0.5))
     plane = Problem((3, 3) if steps < 100 else (5, 5), 2, 1.0, seeded(0))
     fresh = seeded(2)
@@ -378,7 +380,7 @@ def perceptron_runs(shape: tuple[int, ...], steps: int, seeded: Callable[[int], 
 
 
 def draw_figure(runs: dict[str, Run], predicted: dict[str, list[float]], path: Path) -> None:
-    """Four panels: stationary starts, free kernels, perceptrons, and an invariant readout."""
+    """Draws four panels: stationary starts, free kernels, MLP kernels, and an invariant readout."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,17 +1,17 @@
-"""Fit other kernels in place of a small GPT-2's attention: what they cost in bits a byte, and gain in time.
+"""Fit other kernels in place of a small GPT-2's attention: their cost in bits per byte, and their gain in time.
 
 Command:   python -m recipes.linearise
 Data:      tiny Shakespeare in ../shared/data/text_lm, as in recipes/shakespeare.py
 Hardware:  one core of an AMD EPYC, shared with other work; float32
-Time:      4 minutes of processor time for GPT-2, then 4 to 7 a kernel; what is done is only read again. One minute for
+Time:      4 minutes of processor time for GPT-2, then 4 to 7 per kernel; finished parts are only read. One minute for
            the times of operators
 Score:     test bits a byte, seed 0, after the fit of layers and at the end: linear attention 3.445 and 2.999, low rank
            4.043 and 3.327, factorised infinite 4.509 and 3.376, Yat 3.162 and 2.906, infinite 3.822 and 2.913; softmax
            attention 2.849. See docs/studies/linearise.md
 
-GPT-2 is trained as recipes/shakespeare.py does. Each kernel takes the place of all its attention by
-`pretrained.linearise`, with blocks of the training text; the learning rate, of those given, is the one that is best on
-the validation text. The test text is read once a kernel, by the model at that rate.
+GPT-2 is trained as in recipes/shakespeare.py. Each kernel replaces all its attention by `pretrained.linearise`, with
+blocks of the training text; the learning rate is the one of `--rates` that is best on the validation text. The test
+text is read once per kernel, by the model at this rate.
 """
 
 import dataclasses
@@ -57,21 +57,21 @@ KERNELS: dict[str, Callable[[Kernel, int], Kernel]] = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is fitted, and where the results go."""
+    """Kernels to fit, lengths of the fits, and the folder of the results."""
 
     data: Path | None = None
-    """A text; None: that of recipes/shakespeare.py."""
+    """File of a text; None: that of recipes/shakespeare.py."""
     kernels: tuple[str, ...] = tuple(KERNELS)
     rates: tuple[float, ...] = (1e-3, 4e-3, 1.6e-2)
     """Learning rates of the fit."""
     layer_steps: int = 200
     whole_steps: int = 300
     batches: int = 160
-    """Of 8 blocks of the training text, a fifth of them for errors."""
+    """Batches of 8 blocks of the training text, a fifth of them for errors."""
     lengths: tuple[int, ...] = (256, 1024, 4096, 8192)
-    """Points at which the operators are timed; none: they are not."""
+    """Points at which the operators are timed; none: no times."""
     epochs: int | None = None
-    """Of the training of GPT-2, in place of the recipe's."""
+    """Epochs of the training of GPT-2, in place of the recipe's."""
     seed: int = 0
     out: Path = Path("runs/linearise")
     """Folder of the trained model, results.json and the picture."""
@@ -81,7 +81,7 @@ class Config:
             raise ValueError(f"no kernel {unknown[0]!r}; expected some of {', '.join(KERNELS)}")
 
     def run(self) -> Run.Config:
-        """How GPT-2 is trained."""
+        """The training run of GPT-2."""
         base = shakespeare_gpt2()
         task = base.task if self.data is None else dataclasses.replace(base.task, data=str(self.data))
         training = dataclasses.replace(base.training, tensorboard=False, device="cpu")
@@ -91,18 +91,18 @@ class Config:
 
 
 def bits(task: LanguageModelling, model: nn.Module, split: HeldOut) -> float:
-    """Bits a byte of a split."""
+    """Bits per byte of a model on a split."""
     device = torch.device("cpu")
     return score_split(task, split, model, batch_size=16, device=device, dtype=torch.float32)["bits_per_byte"]
 
 
-def agreement(found: Tensor, wanted: Tensor) -> Tensor:
+def agreement(logits: Tensor, old_logits: Tensor) -> Tensor:
     """Cross-entropy of the old model's distributions under the new one's."""
-    return nn.functional.cross_entropy(found.flatten(0, 1), wanted.flatten(0, 1).softmax(-1))
+    return nn.functional.cross_entropy(logits.flatten(0, 1), old_logits.flatten(0, 1).softmax(-1))
 
 
 def replaced(config: Config, name: str, model: GPT2, task: LanguageModelling, blocks: list[Tensor]) -> dict[str, Any]:
-    """A kernel's costs: after the fit of layers, and of the whole, at the rate that is best on the validation text."""
+    """A kernel's results after the fit of layers and of the whole, at the rate that is best on the validation text."""
 
     def fitted(rate: float, whole_steps: int) -> tuple[GPT2, Linearised]:
         torch.manual_seed(config.seed)
@@ -155,14 +155,14 @@ def times(config: Config, dim: int, heads: int) -> dict[str, dict[str, float]]:
                 operator(u)
                 taken[name].append(time.perf_counter() - start)
         for name, own in taken.items():
-            # the first round warms up
+            # the first round is a warm-up
             ratios = [a / b for a, b in zip(taken["attention"][1:], own[1:], strict=True)]
             found[name][str(length)] = statistics.median(ratios)
     return found
 
 
 def draw_figure(report: dict[str, Any], path: Path) -> None:
-    """Bits a byte after each stage, and the speed by the number of points."""
+    """Draws bits per byte after each stage, and the speed by the number of points."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -195,7 +195,7 @@ def draw_figure(report: dict[str, Any], path: Path) -> None:
 
 
 def main(config: Config) -> None:
-    """Trains the model, fits every kernel, and writes results.json and linearise.png anew after each."""
+    """Trains the model, fits every kernel, and writes results.json after each kernel and linearise.png at the end."""
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit("linearise: the figure needs matplotlib: pip install 'fredholm[viz]'")
     config.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Measure how far a network of continuous convolutions remembers: copying and adding (CKConv, table 2, E.4).
+"""Measure the memory of a network of continuous convolutions: copying and adding (CKConv, table 2, E.4).
 
 Command:   python recipes/long_memory.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32
@@ -7,9 +7,9 @@ Time:      copy memory 82 s of processor time for T = 100, 147 s for 200, 878 s 
 Score:     see docs/studies/continuous_series.md
 
 Deviations: training sequences are drawn anew in every step, and an epoch is 10,000 of them for copying and 50,000 for
-adding, since the paper names no size. Training ends as soon as the task is solved on 1,000 sequences of their own.
-With --first-length sequences are short at first: one of two numbers among 1,000 says so little that adding is hardly
-learned from the start at that length, and a continuous kernel takes what it has learned to any other.
+adding, since the paper names no size. Training ends as soon as the task is solved on 1,000 test sequences. With
+--first-length training starts with short sequences: two numbers among 1,000 give so weak a signal that adding is hardly
+learned at that length from the start, while a continuous kernel transfers to any length.
 """
 
 import json
@@ -34,7 +34,7 @@ RECALLED = 10
 SOLVED_LOSS = 1e-4
 """Mean squared error at which adding counts as solved."""
 LEARNED_LOSS = 1e-2
-"""Mean squared error, over `WINDOW` steps, at which training sequences become twice as long."""
+"""Mean squared error over `WINDOW` steps at which training sequences double in length."""
 WINDOW = 250
 
 
@@ -56,34 +56,34 @@ PUBLISHED: dict[Problem, Published] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is run, and where the results go."""
+    """Runs of the study, and the folder of the results."""
 
     out: Path = Path("runs/long_memory")
-    """Folder of results.json, which keeps what is done."""
+    """Folder of results.json, which keeps finished runs."""
     problems: tuple[Problem, ...] = PROBLEMS
-    """Which problems."""
+    """Problems to run."""
     lengths: tuple[int, ...] = LENGTHS
-    """Which T, of those in the paper."""
+    """Lengths T to run, among those of the paper."""
     seeds: tuple[int, ...] = (0,)
-    """A run for each."""
+    """Seeds, with a run for each."""
     batch_size: int = 32
-    """Sequences a step."""
+    """Sequences per step."""
     test_size: int = 1000
     """Sequences that decide whether a problem is solved."""
     epoch_size: int | None = None
-    """Sequences an epoch; None: see the top of this file."""
+    """Sequences per epoch; None: 10,000 for copying, 50,000 for adding."""
     epochs: int | None = None
-    """At most so many; None: the paper's number for the length."""
+    """Largest number of epochs; None: the paper's number for the length."""
     learning_rate: float | None = None
-    """Of Adam; None: the paper's."""
+    """Learning rate of Adam; None: the paper's."""
     omega_0: float | None = None
     """Frequency of the kernels' sines; None: the paper's for the length."""
     cosine: bool = False
-    """Whether the learning rate falls to 0 along a cosine over the epochs; else it is constant."""
+    """Whether the learning rate falls to 0 along a cosine over the epochs; otherwise it is constant."""
     first_length: int | None = None
-    """Of adding: length of the first training sequences, which double as they are learned, up to T; None: T."""
+    """For adding: length of the first training sequences, which doubles as they are learned, up to T; None: T."""
     device: str = "cpu"
-    """Where it runs."""
+    """Device of the runs."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "test_size", "epochs", "learning_rate", "omega_0"):
@@ -94,15 +94,15 @@ class Config:
             raise ValueError(f"long_memory: an epoch of {self.epoch_size} sequences has no batch of {self.batch_size}")
         if self.first_length is not None and ("copy" in self.problems or self.first_length < 2):
             raise ValueError(
-                f"long_memory: first_length is of adding alone (--problems adding), and at least 2; got "
+                f"long_memory: first_length is for adding only (--problems adding), and at least 2; got "
                 f"{self.first_length} with {', '.join(self.problems)}"
             )
         if unknown := [length for length in self.lengths if length not in LENGTHS]:
-            raise ValueError(f"long_memory: T is one of {LENGTHS}, which the paper has settings for; got {unknown[0]}")
+            raise ValueError(f"long_memory: T must be one of {LENGTHS}, the paper's lengths; got {unknown[0]}")
 
 
 class Settings(NamedTuple):
-    """What a result depends on, beside its problem, length and seed."""
+    """Settings that a result depends on, besides its problem, length and seed."""
 
     learning_rate: float
     cosine: bool
@@ -114,7 +114,7 @@ class Settings(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, length: int, config: Config) -> "Settings":
-        """What is asked for, and the paper's where nothing is."""
+        """The given settings, and the paper's for those that are None."""
         own, at = PUBLISHED[problem], LENGTHS.index(length)
         return cls(
             learning_rate=config.learning_rate or own.learning_rate,
@@ -128,14 +128,14 @@ class Settings(NamedTuple):
 
 
 class GrowingLength:
-    """Length of the training sequences: it doubles whenever the loss says that the length is learned."""
+    """Length of the training sequences, which doubles whenever the loss falls below `LEARNED_LOSS`."""
 
     def __init__(self, first: int, last: int) -> None:
         self.now, self.last = first, last
         self._losses: list[Tensor] = []
 
     def record(self, loss: Tensor) -> None:
-        """What a step lost; kept on its device until `WINDOW` of them are read."""
+        """Records the loss of a step; losses stay on their device until `WINDOW` of them are read."""
         if self.now < self.last:
             self._losses.append(loss.detach())
             if len(self._losses) == WINDOW:
@@ -145,21 +145,21 @@ class GrowingLength:
 
 
 def copy_sequences(count: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Digits `(count, T + 20, 1)`, and at each place the digit to predict `(count, T + 20)`, int64.
+    """Digits `(count, T + 20, 1)`, and at each position the digit to predict `(count, T + 20)`, int64.
 
     Ten digits from 1 to 8, T - 1 zeros and eleven nines; the targets are zeros, and at the last ten nines the digits.
     """
     digits = torch.randint(1, 9, (count, RECALLED), generator=generator)
-    given = torch.cat([digits, digits.new_zeros(count, length - 1), digits.new_full((count, RECALLED + 1), 9)], dim=1)
+    inputs = torch.cat([digits, digits.new_zeros(count, length - 1), digits.new_full((count, RECALLED + 1), 9)], dim=1)
     target = torch.cat([digits.new_zeros(count, length + RECALLED), digits], dim=1)
-    return given[..., None].float(), target
+    return inputs[..., None].float(), target
 
 
 def adding_sequences(count: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Numbers in [0, 1) and marks, 1 at two places, `(count, T, 2)`; and the sum of the two numbers `(count,)`."""
+    """Numbers in [0, 1) and marks, 1 at two positions, `(count, T, 2)`; and the sum of the two numbers `(count,)`."""
     numbers = torch.rand(count, length, generator=generator)
-    places = torch.rand(count, length, generator=generator).topk(2, dim=1).indices
-    marks = torch.zeros(count, length).scatter_(1, places, 1.0)
+    marked = torch.rand(count, length, generator=generator).topk(2, dim=1).indices
+    marks = torch.zeros(count, length).scatter_(1, marked, 1.0)
     return torch.stack([numbers, marks], dim=-1), (numbers * marks).sum(1)
 
 
@@ -167,7 +167,7 @@ SEQUENCES = {"copy": copy_sequences, "adding": adding_sequences}
 
 
 def network(problem: Problem, length: int, omega_0: float) -> CKCNN:
-    """The paper's: two blocks, kernels of 32 hidden units, no dropout."""
+    """The paper's network: two blocks, kernels of 32 hidden units, no dropout."""
     copying = problem == "copy"
     config = CKCNN.Config(
         embed_dim=PUBLISHED[problem].embed_dim,
@@ -181,19 +181,19 @@ def network(problem: Problem, length: int, omega_0: float) -> CKCNN:
 
 
 def loss_of(problem: Problem, out: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of all places, or the mean squared error of the sums."""
+    """Cross-entropy at all positions, or the mean squared error of the sums."""
     if problem == "copy":
         return nn.functional.cross_entropy(out.flatten(0, 1), target.flatten())
     return nn.functional.mse_loss(out[:, 0], target)
 
 
 def measure(problem: Problem, net: CKCNN, test: tuple[Tensor, Tensor], batch_size: int) -> dict[str, float]:
-    """Mean loss, and for copying the percentage of the ten digits that are predicted, on sequences of its own."""
+    """Mean loss on test sequences, and for copying the percentage of the ten digits that are predicted."""
     losses, right = [], []
     with torch.no_grad():
-        for given, target in zip(test[0].split(batch_size), test[1].split(batch_size), strict=True):
-            out = net(given)
-            losses.append(loss_of(problem, out, target).item() * len(given))
+        for inputs, target in zip(test[0].split(batch_size), test[1].split(batch_size), strict=True):
+            out = net(inputs)
+            losses.append(loss_of(problem, out, target).item() * len(inputs))
             if problem == "copy":
                 right.append((out[:, -RECALLED:].argmax(-1) == target[:, -RECALLED:]).flatten())
     found = {"loss": sum(losses) / len(test[0])}
@@ -201,12 +201,12 @@ def measure(problem: Problem, net: CKCNN, test: tuple[Tensor, Tensor], batch_siz
 
 
 def solved(problem: Problem, found: dict[str, float]) -> bool:
-    """All digits right, or a loss of at most 10⁻⁴."""
+    """Whether all digits are right, or the loss is at most 10⁻⁴."""
     return found["accuracy"] == 100 if problem == "copy" else found["loss"] <= SOLVED_LOSS
 
 
 def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, Any]:
-    """Trains until the problem is solved or the epochs are over."""
+    """Trains until the problem is solved or all epochs have passed."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     settings = Settings.of(problem, length, config)
@@ -222,8 +222,8 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
     for epoch in range(settings.max_epochs):
         net.train()
         for _ in range(steps):
-            given, target = (t.to(config.device) for t in draw(batch_size, training_length.now, generator))
-            loss = loss_of(problem, net(given), target)
+            inputs, target = (t.to(config.device) for t in draw(batch_size, training_length.now, generator))
+            loss = loss_of(problem, net(inputs), target)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -250,12 +250,12 @@ def run(problem: Problem, length: int, seed: int, config: Config) -> dict[str, A
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """What is done; read again before each write, since another process may have added to it."""
+    """The finished results; read again before each write, since another process may have added to them."""
     return json.loads(path.read_text()) if path.is_file() else []
 
 
 def main(config: Config) -> None:
-    """Runs what results.json does not have yet, with these settings."""
+    """Runs the problems that results.json does not hold yet with these settings."""
     config.out.mkdir(parents=True, exist_ok=True)
     path = config.out / "results.json"
     results = read_results(path)

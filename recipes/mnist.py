@@ -8,7 +8,7 @@ Get:       the four idx files, gzipped or not, from https://ossci-datasets.s3.am
 Hardware:  one core of an AMD EPYC, float32
 Time:      30 minutes of processor time
 Score:     99.32 % test accuracy, seed 0, with the weights that were best on the validation split; the learning rate
-           was chosen before there was one
+           was chosen before there was a validation split
 """
 
 from fredholm.models import ITNet, MLPConfig

@@ -30,28 +30,28 @@ SCORES = (*(f"P@{k}" for k in RANKS), *(f"PSP@{k}" for k in RANKS))
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which data, how long, and where the results go."""
+    """Data, settings of the runs, and the folder of the results."""
 
     data: Path = Path("../shared/data/multilabel")
-    """Folder of NAME.npz, sparse features and labels (`read` says which arrays)."""
+    """Folder of NAME.npz, sparse features and labels (`read` describes the arrays)."""
     sets: tuple[str, ...] = ("bibtex", "delicious")
-    """Their names."""
+    """Names of the data sets."""
     out: Path = Path("runs/multilabel")
     """Folder of results.json."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Of the final runs; the choice of settings uses the first."""
+    """Seeds of the final runs; the choice of settings uses the first."""
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
-    """Tried for either product; each falls to 0 along a cosine."""
+    """Learning rates to try for either product; each falls to 0 along a cosine."""
     penalties: tuple[float, ...] = (0.0, 0.01, 0.1, 0.3, 1.0, 3.0)
-    """λ of λ ‖w‖² / 2, all prototypes together, tried for either product with every learning rate."""
+    """λ of λ ‖w‖² / 2, over all prototypes, to try for either product with every learning rate."""
     size: float = 0.1
-    """Root mean square length of the prototypes at the start."""
+    """Root mean square length of the initial prototypes."""
     epochs: int = 20
-    """Of every run."""
+    """Epochs of every run."""
     batch_size: int = 128
-    """Records a step."""
+    """Records per step."""
     epsilon: float = 1e-3
-    """Of the Yat product."""
+    """ε of the Yat product."""
 
 
 class Records(NamedTuple):
@@ -62,7 +62,7 @@ class Records(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What the validation part decided."""
+    """Settings chosen on the validation part."""
 
     learning_rate: float
     penalty: float
@@ -70,14 +70,15 @@ class Choice(NamedTuple):
 
 @final
 class LabelScores(nn.Module):
-    """Logits s k(x, w_l) + c_l: s the learned scale of the paper, c_l an offset a label, k either product.
+    """Logits s k(x, w_l) + c_l: s the learned scale of the paper, c_l an offset per label, k either product.
 
-    A Yat response is never negative; the offset, which starts at the log odds of the label's frequency, lets logits be.
+    A Yat response is never negative; the offset, which starts at the log odds of the label's frequency, allows negative
+    logits.
 
     Args:
-        frequency: share of the training records with each label, `(L,)`, in (0, 1).
+        frequency: fraction of the training records with each label, `(L,)`, in (0, 1).
         num_features: d.
-        size: root mean square length of the prototypes at the start.
+        size: root mean square length of the initial prototypes.
         epsilon: ε of the Yat product; None for the inner product.
     """
 
@@ -95,8 +96,10 @@ class LabelScores(nn.Module):
 
 
 def read(path: Path, part: str) -> Records:
-    """One part ("train" or "test") of a file of the arrays X_part_indptr, X_part_indices, Y_part_indptr, Y_part_indices
-    (rows of ones, as in scipy's CSR format) and shape_part = (n, d, L).
+    """Reads one part ("train" or "test") of a file.
+
+    The file holds the arrays X_part_indptr, X_part_indices, Y_part_indptr and Y_part_indices, rows of ones as in
+    scipy's CSR format, and shape_part = (n, d, L).
     """
     with np.load(path) as arrays:
         n, d, num_labels = arrays[f"shape_{part}"].tolist()
@@ -112,7 +115,7 @@ def read(path: Path, part: str) -> Records:
 
 
 def evaluate(model: nn.Module, records: Records, propensity: Tensor) -> dict[str, float]:
-    """All of `SCORES`."""
+    """All `SCORES` of a model."""
     with torch.no_grad():
         scores = model(records.features)
     values = [precision_at(scores, records.labels, k) for k in RANKS]
@@ -121,7 +124,7 @@ def evaluate(model: nn.Module, records: Records, propensity: Tensor) -> dict[str
 
 
 def train(records: Records, choice: Choice, epsilon: float | None, config: Config, seed: int) -> LabelScores:
-    """Adam on the sum over labels of the sigmoid cross-entropy, mean over records, plus the penalty."""
+    """Trains by Adam on the sigmoid cross-entropy, summed over labels and averaged over records, plus the penalty."""
     torch.manual_seed(seed)
     targets = records.labels.float()
     frequency = ((targets.sum(0) + 0.5) / (len(targets) + 1)).clamp(max=0.999)
@@ -145,13 +148,13 @@ def train(records: Records, choice: Choice, epsilon: float | None, config: Confi
 
 
 def choose(records: Records, config: Config, epsilon: float | None) -> tuple[Choice, dict[str, float]]:
-    """The learning rate and penalty with the best mean of P@1, 3 and 5 on a fifth of the records, and that of each."""
+    """The setting with the best mean of P@1, 3 and 5 on a fifth of the records, and the means of all settings."""
     order = torch.randperm(len(records.labels), generator=torch.Generator().manual_seed(0))
-    held, kept = (Records(*(t[i] for t in records)) for i in (order[: len(order) // 5], order[len(order) // 5 :]))
-    propensity = propensities(kept.labels.sum(0), len(kept.labels))
+    valid, rest = (Records(*(t[i] for t in records)) for i in (order[: len(order) // 5], order[len(order) // 5 :]))
+    propensity = propensities(rest.labels.sum(0), len(rest.labels))
     means: dict[Choice, float] = {}
     for choice in itertools.starmap(Choice, itertools.product(config.learning_rates, config.penalties)):
-        scores = evaluate(train(kept, choice, epsilon, config, config.seeds[0]), held, propensity)
+        scores = evaluate(train(rest, choice, epsilon, config, config.seeds[0]), valid, propensity)
         means[choice] = sum(scores[f"P@{k}"] for k in RANKS) / len(RANKS)
     if not means:
         raise SystemExit("multilabel: name at least one learning rate and one penalty")

@@ -1,9 +1,9 @@
-"""Compare one domain of images and text with networks of two streams: is a sentence true of three boxes (NLVR).
+"""Compare one domain of images and text with two-stream networks: whether a sentence is true of three boxes (NLVR).
 
 Command:   python recipes/nlvr.py --data ../shared/data/nlvr --seeds 0 1 2
 Hardware:  one core for each process; float32
-Time:      about 2 hours beside other work
-Score:     see docs/studies/nlvr.md; the majority has 56.2 %, and all sides are within 1.3 points of it
+Time:      about 2 hours, shared with other work
+Score:     see docs/studies/nlvr.md; the majority class has 56.2 %, and all sides are within 1.3 points of it
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from fredholm.training.kept_result import best_on_both, kept_result
 from fredholm.training.progress import print_line
 
 VALID_SHARE = 0.2
-"""Of the sentences of the dev split, with all their images; the test split is NLVR's."""
+"""Fraction of the sentences of the dev split, with all their images; the test split is NLVR's."""
 KERNEL = MLPConfig(width=16, num_frequencies=16, sigma=1.0)
 SIZES: dict[str, Any] = {"num_heads": 2, "kernel": KERNEL, "expansion": 2, "dropout": 0.1, "drop_path": 0.0}
 JOINT = ITNet.Config(embed_dim=64, depth=4, **SIZES)
@@ -43,26 +43,26 @@ SIDES: dict[str, dict[str, Any]] = {
     "images alone": {"model": JOINT, "modalities": "image"},
     "text alone": {"model": JOINT, "modalities": "text"},
 }
-"""Settings of the task of each side, all of about as many parameters."""
+"""Task settings of each side, all with about as many parameters."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which data, and where the runs go."""
+    """Data, models, and the folder of the runs."""
 
     data: Path = Path("../shared/data/nlvr")
     """Folder of nlvr_dev.npz and nlvr_test.npz."""
     sides: tuple[str, ...] = tuple(SIDES)
-    """Models that are trained, by name."""
+    """Names of the models to train."""
     out: Path = Path("runs/nlvr")
     """Folder of the runs and of results.json."""
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = (1e-3, 3e-3)
-    """Peaks of the learning rate; each side takes the one that is best on the validation split of its first run."""
+    """Peak learning rates; each side takes the one that is best on the validation split with the first seed."""
     epochs: int = 12
     image_size: int = 48
-    """Side of a box in pixels, which are 100 at first."""
+    """Side of a scaled box in pixels; originals have 100."""
     patch_size: int = 16
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Config:
 
 
 def prepared(config: Config) -> Path:
-    """Both splits as one .npz file for the task, the boxes scaled; a validation split of sentences of their own."""
+    """Both splits as one .npz file for the task, with scaled boxes and a validation split of separate sentences."""
     path = config.out / f"nlvr-{config.image_size}.npz"
     if path.is_file():
         return path
@@ -113,13 +113,13 @@ def run_of(config: Config, side: str, rate: float, seed: int) -> Run.Config:
 
 
 def measured(run: Run) -> dict[str, float]:
-    """The accuracy on both splits at the best checkpoint, and the parameters."""
+    """The accuracy on both splits at the best checkpoint, and the number of parameters."""
     found = {split: metrics["accuracy"] for split, metrics in best_on_both(run).items()}
     return found | {"parameters": sum(parameter.numel() for parameter in run.model().parameters())}
 
 
 def reached(config: Config, side: str) -> dict[str, Any]:
-    """What the runs of a side reach at the best of the rates."""
+    """The results of a side's runs at the best rate."""
     place = config.out / side.replace(", ", "-").replace(" ", "_")
 
     def at(rate: float, seed: int) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def reached(config: Config, side: str) -> dict[str, Any]:
 
 
 def majority(config: Config) -> dict[str, float]:
-    """The share of each split that has the label most frequent in training."""
+    """Accuracy of the most frequent training label on each split."""
     with np.load(prepared(config)) as found:
         label, split = found["label"], found["split"]
     answer = label[split == "train"].mean() >= 0.5
@@ -138,7 +138,7 @@ def majority(config: Config) -> dict[str, float]:
 
 
 def summary(found: dict[str, Any], split: str) -> str:
-    """Mean and deviation over the runs."""
+    """Mean and standard deviation over the runs, in percent."""
     values = [100 * each[split] for each in found["runs"]]
     spread = f" +- {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{split} {statistics.mean(values):.1f}{spread}"

@@ -1,4 +1,4 @@
-"""Train InfViT on images whose object is known, from class labels alone, to see where its attention falls.
+"""Train InfViT from class labels alone on images whose object is known, to see where its attention falls.
 
 Command:   fredholm train object_canvas --task.model.attention pure
            (also object_cells, object_photographs; recipes/attention_quality.py trains and reads all of them)
@@ -12,10 +12,10 @@ canvas        digits of MNIST, 12 x 12 pixels, on 36 x 36 among four fragments o
               batch
 cells         48 x 48 crops of the blood cells of BCCD (training and validation images; 128 x 96 pixels), on a
               lattice of 4 pixels. A cell is in a crop if at least 60 % of its box is, and out of it if at most 10 %
-              is. The label is white cell if one is in, else platelet if one is in, else red cell; crops that a white
-              cell or, without one, a platelet is neither in nor out of are not drawn, nor those without any cell.
-              Classes are drawn equally often, and crops are mirrored at random. Objects: the white cells on whole
-              test images
+              is. The label is white cell if one is in, otherwise platelet if one is in, otherwise red cell. Crops
+              without any cell are left out, and so are crops with a white cell, or without one a platelet, that is
+              neither in nor out. Classes are drawn equally often, and crops are mirrored at random. Objects: the
+              white cells on whole test images
 photographs   32 x 32 photographs of CIFAR-10, mirrored and shifted by up to 4 pixels at random; objects: all things
               of 53 photographs of COCO, averaged down to 64 x 64
 """
@@ -47,31 +47,31 @@ if TYPE_CHECKING:
 
 Scene = Literal["canvas", "cells", "photographs"]
 CANVAS, DIGIT, FRAGMENT, FRAGMENTS = 36, 12, 6, 4
-"""Sides in pixels, and how many; a fragment's side is the lattice."""
+"""Sides in pixels of canvas, digits and fragments, and number of fragments; a fragment's side is the lattice."""
 CROP, LATTICE = 48, 4
 INSIDE, OUTSIDE = 0.6, 0.1
-"""Least and largest share of a cell's box in a crop that it is in, or out of."""
+"""Smallest fraction of a cell's box in a crop that the cell is in, and largest in one that it is out of."""
 RED, WHITE, PLATELET = 0, 1, 2
 EACH = 400
-"""Test crops at most of each class."""
+"""Largest number of test crops of each class."""
 PHOTOGRAPH = 64
 
 
 class Marked(NamedTuple):
-    """Images and where their objects are."""
+    """Images with masks of their objects."""
 
     images: Tensor
     """`(n, C, H, W)`, uint8."""
     inside: Tensor
-    """Covered share of every pixel, `(n, H, W)` in float64."""
+    """Fraction of every pixel that objects cover, `(n, H, W)` in float64."""
 
 
 class Scenes(abc.ABC):
-    """Labelled images to learn from and to test, and marked ones; all images are uint8."""
+    """Labelled training and test images, and marked ones; all images are uint8."""
 
     classes: tuple[str, ...]
     num_train: int
-    """Images an epoch."""
+    """Images per epoch."""
     num_test: int
     channels: int
     image_size: tuple[int, int]
@@ -111,12 +111,12 @@ class Canvas(Scenes):
         self.num_train, self.num_test = min(5_000, len(self._train)), min(2_000, len(self._test))
 
     def train(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """See `Scenes.train`; the digits are drawn as well, of all that there are."""
+        """See `Scenes.train`; the digits are also drawn, from all training digits."""
         chosen = torch.randint(len(self._train), indices.shape, generator=generator)
         return on_canvas(self._train, chosen, generator).images, self._labels[chosen]
 
     def test(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Scenes.test`; canvases are drawn once and for all."""
+        """See `Scenes.test`; canvases are drawn once."""
         return self.marked.images[indices], self._test_labels[indices]
 
     def _marked(self) -> Marked:
@@ -124,13 +124,13 @@ class Canvas(Scenes):
 
 
 def _small(digits: Tensor) -> Tensor:
-    """The middle 24 x 24 pixels `(n, 1, 28, 28)`, where the ink is, at half the resolution: `(n, 12, 12)`."""
+    """The middle 24 x 24 pixels of digits `(n, 1, 28, 28)`, where the ink is, at half the resolution: `(n, 12, 12)`."""
     return F.avg_pool2d(digits[:, 0, 2:26, 2:26].float(), 2).round().to(torch.uint8)
 
 
 def on_canvas(digits: Tensor, chosen: Tensor, generator: torch.Generator) -> Marked:
-    """Some digits `(B,)` of `(n, 12, 12)`, each at a random place of the lattice, among fragments of random ones."""
-    count, places = len(chosen), CANVAS // FRAGMENT
+    """The ``chosen`` digits `(B,)` of `(n, 12, 12)`, each at a random lattice point, among fragments of random ones."""
+    count, cells_per_side = len(chosen), CANVAS // FRAGMENT
 
     def draw(high: int, *size: int) -> Tensor:
         return torch.randint(high, (count, *size), generator=generator)
@@ -138,10 +138,10 @@ def on_canvas(digits: Tensor, chosen: Tensor, generator: torch.Generator) -> Mar
     top, left = (draw(DIGIT - FRAGMENT + 1, FRAGMENTS, 1, 1) for _ in range(2))
     side = torch.arange(FRAGMENT)
     pieces = digits[draw(len(digits), FRAGMENTS, 1, 1), top + side[:, None], left + side]
-    cells = torch.rand(count, places * places, generator=generator).argsort(1)[:, :FRAGMENTS]
-    canvas = digits.new_zeros(count, places * places, FRAGMENT, FRAGMENT)
+    cells = torch.rand(count, cells_per_side**2, generator=generator).argsort(1)[:, :FRAGMENTS]
+    canvas = digits.new_zeros(count, cells_per_side**2, FRAGMENT, FRAGMENT)
     canvas.scatter_(1, cells[..., None, None].expand_as(pieces), pieces)
-    canvas = canvas.unflatten(1, (places, places)).transpose(2, 3).reshape(count, CANVAS, CANVAS)
+    canvas = canvas.unflatten(1, (cells_per_side,) * 2).transpose(2, 3).reshape(count, CANVAS, CANVAS)
     corner, side = FRAGMENT * draw((CANVAS - DIGIT) // FRAGMENT + 1, 2), torch.arange(DIGIT)
     square = torch.arange(count)[:, None, None], (corner[:, :1] + side)[:, :, None], (corner[:, 1:] + side)[:, None]
     inside = torch.zeros(count, CANVAS, CANVAS, dtype=torch.float64)
@@ -177,7 +177,7 @@ class Cells(Scenes):
         self.num_train, self.num_test = min(5_000, sum(map(len, self._train_crops))), len(self._test_crops)
 
     def train(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """See `Scenes.train`; a class is drawn, a crop of it, and whether it is mirrored along either axis."""
+        """See `Scenes.train`; the class, a crop of it, and its mirroring along either axis are drawn."""
         draws = torch.rand(len(indices), 4, generator=generator)
         pools = [self._train_crops[int(3 * kind)] for kind in draws[:, 0]]
         chosen = torch.stack([pool[int(at * len(pool))] for pool, at in zip(pools, draws[:, 1], strict=True)])
@@ -198,7 +198,7 @@ class Cells(Scenes):
         return Marked(self._images[chosen], inside)
 
     def _crops(self, image: int) -> Tensor:
-        """Image, top, left and label of every crop that has one, `(n, 4)`."""
+        """Image, top, left and label of every crop with a label, `(n, 4)`."""
         own = self._of == image
         height, width = self._images.shape[2:]
         top, left = torch.meshgrid(
@@ -215,18 +215,18 @@ class Cells(Scenes):
 
 
 def crop_labels(boxes: Tensor, kind: Tensor, top: Tensor, left: Tensor) -> Tensor:
-    """Which cell decides what crops at some corners are called, `(n,)`; -1 where that is ambiguous, or none does."""
+    """Labels of the crops at some corners, `(n,)`; -1 for crops that are ambiguous or without any cell."""
     corner = torch.stack([left, top], dim=-1)[:, None].double()
     low, high = torch.maximum(boxes[:, :2], corner), torch.minimum(boxes[:, 2:], corner + CROP)
     share = (high - low).clamp_min(0).prod(-1) / (boxes[:, 2:] - boxes[:, :2]).prod(-1)  # (n, boxes)
     labels = torch.full_like(top, -1)
-    open_still = torch.ones_like(top, dtype=torch.bool)
+    undecided = torch.ones_like(top, dtype=torch.bool)
     for label in (WHITE, PLATELET, RED):
         own = share[:, kind == label]
         is_in = (own >= INSIDE).any(1)
-        labels[open_still & is_in] = label
-        # what is half in, and no red cell, leaves the crop without a name
-        open_still &= ~is_in & ~(own > OUTSIDE).any(1)
+        labels[undecided & is_in] = label
+        # a white cell or platelet that is partly in leaves the crop without a label
+        undecided &= ~is_in & ~(own > OUTSIDE).any(1)
     return labels
 
 
@@ -269,7 +269,7 @@ class Photographs(Scenes):
 
 
 def open_scenes(scene: Scene, data: Path) -> Scenes:
-    """The images of a name, from the folder of all data sets."""
+    """The images of a scene, from the folder of all data sets."""
     match scene:
         case "canvas":
             return Canvas(data)
@@ -281,7 +281,7 @@ def open_scenes(scene: Scene, data: Path) -> Scenes:
 
 @final
 class ObjectImages(Task):
-    """What is in an image, by cross-entropy on its label alone.
+    """Classification of images by cross-entropy on their labels alone.
 
     Args:
         config: the settings.
@@ -305,11 +305,11 @@ class ObjectImages(Task):
         """Images, patches and model.
 
         Args:
-            data: the folder with mnist, bccd, cifar10_subset and coco_cc_subset.
-            scene: which images.
-            marked: have test batches hold the images with objects, to be read and not scored.
+            data: folder with mnist, bccd, cifar10_subset and coco_cc_subset.
+            scene: kind of images.
+            marked: whether test batches hold the images with marked objects, which are not scored.
             patch_size: side of a patch.
-            model: on the patches.
+            model: model on the patches.
         """
 
         data: str = "../shared/data"
@@ -333,22 +333,22 @@ class ObjectImages(Task):
 
     @property
     def facts(self) -> Facts:
-        """Of the training images."""
+        """Statistics of the training images."""
         return self._facts
 
     @property
     def num_train(self) -> int:
-        """Images an epoch."""
+        """Images per epoch."""
         return self.scenes.num_train
 
     def num_held_out(self, split: HeldOut) -> int:
-        """Test images; nothing is chosen on others."""
+        """Number of test images; there are no validation images."""
         if split == "valid":
             return 0
         return len(self.scenes.marked.images) if self.config.marked else self.scenes.num_test
 
     def model(self) -> nn.Module:
-        """The model on an image encoder that takes any size; positions are smooth, of one cycle a side."""
+        """The model on an image encoder that takes any size; positions are smooth, with one cycle per side."""
         images = Image.Config(
             image_size=self.scenes.image_size,
             patch_size=self.config.patch_size,
@@ -365,7 +365,7 @@ class ObjectImages(Task):
         return {"images": (images / 255 - self._mean) / self._deviation, "labels": labels}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """As `train_batch`; of ``marked``, ``images``, their ``pixels`` in [0, 1] and ``inside`` (B, H, W)."""
+        """As `train_batch`; with ``marked``, ``images``, their ``pixels`` in [0, 1] and ``inside`` (B, H, W)."""
         if self.config.marked:
             pixels = self.scenes.marked.images[indices] / 255
             inside = self.scenes.marked.inside[indices]

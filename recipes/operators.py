@@ -1,14 +1,14 @@
 """Compare ITNets and neural operators with Fourier neural operators on Darcy flow and Burgers' equation.
 
 Command:   python recipes/operators.py
-           fredholm train darcy_operator   (one network of these, by the training engine)
+           fredholm train darcy_operator   (one of these networks, by the training engine)
 Modality:  functions
 Data:      Darcy flow in ../shared/data/neuralop_pde
 Get:       darcy_*.pt of https://github.com/neuraloperator/neuraloperator, saved by numpy as neuralop_pde.npz with the
            arrays darcy_train_16_x, darcy_train_16_y and so on; then --task.data PATH/neuralop_pde.npz
 Hardware:  one core for each process; float32; needs neuraloperator 2.0: pip install neuraloperator
-Time:      100 s of processor time a training run of Darcy flow, 60 s of Burgers' equation; 4 runs a side
-Score:     relative L2 error on Darcy flow 0.0758 beside FNO's 0.0902, before layers had a perceptron; see
+Time:      100 s of processor time per training run of Darcy flow, 60 s of Burgers' equation; 4 runs per side
+Score:     relative L2 error on Darcy flow 0.0758 against FNO's 0.0902, before layers had an MLP; see
            docs/studies/operators.md
 """
 
@@ -45,7 +45,7 @@ from fredholm.training import Run, TrainingConfig
 from fredholm.training.progress import print_line
 
 SECONDS: dict[Problem, float] = {"darcy": 100.0, "burgers": 60.0, "burgers-steps": 60.0}
-"""Processor time of a training run."""
+"""Processor time of a training run in seconds."""
 BATCH = 16
 WEIGHT_DECAY = 1e-4
 
@@ -53,7 +53,7 @@ WEIGHT_DECAY = 1e-4
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which data, and where the results go."""
+    """Data, sides, and the folder of the results."""
 
     data: Path = Path("../shared/data/neuralop_pde/neuralop_pde.npz")
     """The small sets of the neuraloperator library."""
@@ -61,14 +61,14 @@ class Config:
     only: tuple[str, ...] = ()
     """Sides to run; none: all."""
     out: Path = Path("runs/operators")
-    """Folder of results.json, which keeps what it has of other sides."""
+    """Folder of results.json, which keeps the results of other sides."""
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = (4e-3, 8e-3)
-    """Peak learning rates, of which the one with the best validation error of the first seed is taken."""
+    """Peak learning rates; the one with the best validation error of the first seed is chosen."""
 
 
 def darcy_operator() -> Run.Config:
-    """Train the default neural operator on Darcy flow, turned and mirrored at random.
+    """Train the default neural operator on Darcy flow, rotated and mirrored at random.
 
     Time:  about 2,000 steps, 100 s of processor time
     """
@@ -93,22 +93,22 @@ def itnet(kernel: KernelConfig, **changes: Any) -> ITNet.Config:
 
 
 class OnGrid(nn.Module):
-    """A peer's network of images, where the task expects one of functions."""
+    """Adapts a peer's network of images to a task of functions on a grid."""
 
     def __init__(self, network: nn.Module, times: int | None) -> None:
         super().__init__()
         self.network, self.times = network, times
 
     def forward(self, inputs: FunctionBatch, at: object = None) -> Tensor:
-        """Values `(B, N, m)` on a square, or at so many times on a line, to `(B, N, m')`."""
+        """Values `(B, N, m)` on a square, or at ``times`` times on a line, to `(B, N, m')`."""
         values = inputs.values.mT
         rows = self.times or math.isqrt(values.shape[-1])
         return self.network(values.unflatten(-1, (rows, -1))).flatten(2).mT
 
 
 def fno(problem: Problem) -> nn.Module:
-    """A Fourier neural operator of about the ITNet's real parameters (complex ones count twice)."""
-    from neuralop.models import FNO  # pyright: ignore[reportMissingImports]  (a peer that is installed apart)
+    """A Fourier neural operator with about the ITNet's number of parameters (complex ones count twice)."""
+    from neuralop.models import FNO  # pyright: ignore[reportMissingImports]  (a peer that is installed separately)
 
     if problem == "burgers-steps":
         return OnLine(FNO(n_modes=(12,), in_channels=1, out_channels=1, hidden_channels=64, n_layers=4))
@@ -117,7 +117,7 @@ def fno(problem: Problem) -> nn.Module:
 
 
 class OnLine(nn.Module):
-    """The same on a line."""
+    """Adapts a peer's network to a task of functions on a line."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -129,8 +129,8 @@ class OnLine(nn.Module):
 
 
 def uno(problem: Problem) -> nn.Module:
-    """A U-shaped one, likewise."""
-    from neuralop.models import UNO  # pyright: ignore[reportMissingImports]  (a peer that is installed apart)
+    """A U-shaped neural operator with about the ITNet's number of parameters."""
+    from neuralop.models import UNO  # pyright: ignore[reportMissingImports]  (a peer that is installed separately)
 
     network = UNO(
         in_channels=1,
@@ -148,7 +148,7 @@ def uno(problem: Problem) -> nn.Module:
 @final
 @dataclass(frozen=True)
 class Side:
-    """One network and how its data are shown."""
+    """One network and its settings of the task."""
 
     task: dict[str, Any] = dataclasses.field(default_factory=dict)
     peer: Callable[[Problem], nn.Module] | None = None
@@ -156,7 +156,7 @@ class Side:
 
 TURNED: dict[str, Any] = {"symmetries": ("mirror", "exchange")}
 CIRCLE = SpectralConfig(period=(2.0, 1.0))
-"""Over time, a circle in space."""
+"""A line in time times a circle in space."""
 LOW_RANK = LowRankConfig(rank=8, width=32, num_frequencies=8, sigma=1.0)
 SIDES: dict[Problem, dict[str, Side]] = {
     "darcy": {
@@ -195,7 +195,7 @@ def relative_error(task: OperatorLearning, split: HeldOut, model: nn.Module) -> 
 
 
 def trained(task: OperatorLearning, model: nn.Module, *, seconds: float, rate: float, seed: int) -> int:
-    """Trains for so much processor time, with a cosine from the peak rate down to 0; the number of steps."""
+    """Trains for ``seconds`` of processor time with a cosine schedule; returns the number of steps."""
     generator = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=WEIGHT_DECAY)
     model.train()
@@ -216,36 +216,36 @@ def trained(task: OperatorLearning, model: nn.Module, *, seconds: float, rate: f
 
 
 def real_parameters(model: nn.Module) -> int:
-    """Complex numbers count twice."""
+    """Number of real parameters; complex ones count twice."""
     return sum(p.numel() * (2 if p.is_complex() else 1) for p in model.parameters())
 
 
 def run(
     config: Config, problem: Problem, side: Side, rate: float, seed: int
 ) -> tuple[dict[str, Any], Callable[[], dict[str, float]]]:
-    """One training run with its validation error, and what reads its test errors."""
+    """One training run with its validation error, and a function that computes its test errors."""
     torch.manual_seed(seed)
     settings = OperatorLearning.Config(data=str(config.data), problem=problem, **side.task)
     task = settings.build()
     model = task.model() if side.peer is None else side.peer(problem)
     steps = trained(task, model, seconds=SECONDS[problem], rate=rate, seed=seed)
     found = {"seed": seed, "rate": rate, "steps": steps, "parameters": real_parameters(model)}
-    # a network of shown shares is validated on whole functions
+    # networks trained on parts of functions are also validated on whole functions
     found["valid"] = relative_error(task, "valid", model)
 
     def tested() -> dict[str, float]:
         kept = copy.deepcopy(model)
 
-        def asked(**changes: Any) -> float:
+        def test_error(**changes: Any) -> float:
             other = dataclasses.replace(settings, **changes).build(task.facts)
             return relative_error(other, "test", kept)
 
-        errors = {"test": asked()}
+        errors = {"test": test_error()}
         if problem == "darcy":
-            errors["at 32"] = asked(resolution=32)
+            errors["at 32"] = test_error(resolution=32)
             if side.peer is None:
-                errors["given at 16, asked at 32"] = asked(data=str(between(config)))
-                errors["half the points"] = asked(shown=0.5, min_shown=None)
+                errors["given at 16, asked at 32"] = test_error(data=str(between(config)))
+                errors["half the points"] = test_error(shown=0.5, min_shown=None)
         return errors
 
     return found, tested
@@ -270,7 +270,7 @@ def between(config: Config) -> Path:
 
 
 def side_of(config: Config, problem: Problem, side: Side) -> dict[str, Any]:
-    """The runs of all seeds at the rate that validation chose; the test split is read once a run."""
+    """The runs of all seeds at the rate chosen by validation; the test split is read once per run."""
     first = {rate: run(config, problem, side, rate, config.seeds[0]) for rate in config.rates}
     best = min(first, key=lambda rate: first[rate][0]["valid"])
     runs = []
@@ -280,9 +280,9 @@ def side_of(config: Config, problem: Problem, side: Side) -> dict[str, Any]:
     return {"rate": best, "tried": {rate: found["valid"] for rate, (found, _) in first.items()}, "runs": runs}
 
 
-def summary(runs: list[dict[str, Any]], what: str) -> str:
-    """Mean and deviation over the seeds."""
-    values = [run[what] for run in runs]
+def summary(runs: list[dict[str, Any]], key: str) -> str:
+    """Mean and standard deviation over the seeds."""
+    values = [run[key] for run in runs]
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
     return f"{statistics.mean(values):.4f} ± {spread:.4f}"
 
@@ -299,7 +299,7 @@ def main(config: Config) -> None:
             if config.only and name not in config.only:
                 continue
             found = side_of(config, problem, side)
-            # read anew, since another process may have written meanwhile
+            # read again, since another process may have written in the meantime
             report: dict[str, dict[str, Any]] = json.loads(results.read_text()) if results.is_file() else {}
             report.setdefault(problem, {})[name] = found
             results.write_text(json.dumps(report, indent=1))

@@ -11,12 +11,12 @@ Time:      25 seconds of processor time a seed
 Score:     area under the ROC curve 0.8645 +- 0.0010, accuracy 88.19 +- 0.10 %, 3 seeds
 Paper:     none on this challenge; CKConv's is that of 2019
 
-37 variables, measured at times of their own, are averaged by the hour; where none was measured the last value stays,
-and further channels say what was observed. 8 more channels hold what was known at admission. Gross errors are cut at 5
-deviations. `--task.bin None` takes the measurements at their own times, which costs more. Depth, width, epochs and what
-stands for missing values were chosen by cross-validation on set a: with the mean in their place, and two blocks of 30
-channels, the area was 0.845 (seed 0). Gradient boosting on summary statistics reaches 0.858, as the notes of the data
-say.
+37 variables, each measured at irregular times, are averaged by the hour; missing hours repeat the last value, and
+further channels mark the observed ones. 8 more channels hold the data known at admission. Gross errors are clipped at 5
+deviations. `--task.bin None` reads the measurements at their original times, which costs more. Depth, width, epochs and
+the fill of missing values were chosen by cross-validation on set a: with the mean as fill, and two blocks of 30
+channels, the area was 0.845 (seed 0). Gradient boosting on summary statistics reaches 0.858, according to the notes of
+the data.
 """
 
 from fredholm.models.series.ckcnn import CKCNN

@@ -1,9 +1,9 @@
-"""Compare kernels on point clouds and graphs: ITNets that differ in the kernel, beside networks of each field.
+"""Compare kernels on point clouds and graphs: ITNets that differ in the kernel, against networks of each field.
 
 Command:   python recipes/points_and_graphs.py
 Hardware:  one core of an AMD EPYC for each process; float32
 Time:      some hours of processor time on a machine with other work; not timed as a whole
-Score:     accuracy on the test split, which is read once a run; rates and checkpoints are those that were best on the
+Score:     accuracy on the test split, which is read once per run; rates and checkpoints are those that were best on the
            validation split: ModelNet10 89.5 % (low rank), MUTAG 83.6 %, ENZYMES 62.3 % (exact on edges), Cora 80.4 %
            (constant on edges); see docs/studies/points_and_graphs.md
 """
@@ -54,23 +54,23 @@ GRAPH_SETS = ("MUTAG", "PROTEINS", "ENZYMES")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which data, and where the runs go."""
+    """Data sets, models, and the folder of the runs."""
 
     data: Path = Path("../shared/data")
     """Folder of modelnet10_voxel, tudataset and planetoid."""
     sets: tuple[str, ...] = tuple(EPOCHS)
-    """Data sets."""
+    """Data sets to compare on."""
     sides: tuple[str, ...] = ()
-    """Models that are trained, by name; (): all."""
+    """Names of the models to train; (): all."""
     out: Path = Path("runs/points_and_graphs")
     """Folder of the runs and of results.json."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Of the runs on ModelNet10 and Cora; the parts are taken away at the first alone."""
+    """Seeds of the runs on ModelNet10 and Cora; the ablation of parts has only the first."""
     folds: tuple[int, ...] = tuple(range(10))
-    """Of the sets of graphs, each tested in a run of seed 0."""
+    """Folds of the graph data sets, each tested in a run of seed 0."""
     rates: tuple[float, ...] = (1e-3, 3e-3)
-    """Peaks of the learning rate; each side takes the one that is best on the validation split of its first run, the
-    parts of ModelNet10 the last of them."""
+    """Peak learning rates; each side takes the one that is best on the validation split of its first run, the parts of
+    ModelNet10 take the last."""
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.sets if name not in EPOCHS]:
@@ -78,29 +78,29 @@ class Config:
 
 
 Sides = dict[str, list[Run.Config]]
-"""The runs of each model, a seed or a fold each."""
+"""The runs of each model, one per seed or fold."""
 
 
 def cloud_run(config: Config, seed: int, epochs: int, model: SignalModel.Config, **settings: Any) -> Run.Config:
-    """A run on ModelNet10; the settings are of the task."""
-    of_all: dict[str, Any] = {
+    """A run on ModelNet10 with further settings of the task."""
+    defaults: dict[str, Any] = {
         "data": str(config.data / "modelnet10_voxel"),
         "num_points": 512,
         "num_centres": 64,
         "augmentation": CloudAugmentation.Config(scale=(2 / 3, 3 / 2), jitter=0.01),
         "label_smoothing": 0.2,
     }
-    task = PointLearning.Config(model=model, **of_all | settings)
+    task = PointLearning.Config(model=model, **defaults | settings)
     return Run.Config(task=task, training=training(config, epochs, batch_size=32, ema_decay=0.99), seed=seed)
 
 
 def training(config: Config, epochs: int, **settings: Any) -> TrainingConfig:
-    """The numbers of a run."""
+    """Training settings of a run."""
     return TrainingConfig(epochs=epochs, learning_rate=config.rates[0], tensorboard=False, **settings)
 
 
 def cloud_stack(kernel: KernelConfig, embed_dim: int = 64) -> ITNet.Config:
-    """An ITNet on clouds."""
+    """An ITNet for point clouds."""
     return ITNet.Config(embed_dim=embed_dim, depth=3, kernel=kernel, dropout=0.0, pool="max")
 
 
@@ -110,7 +110,7 @@ EXACT = MLPConfig(width=16, head_shared=True, **SIZES)
 
 
 def clouds(config: Config) -> Sides:
-    """Kernels beside pooling and edge convolutions, all of about 270,000 parameters."""
+    """Kernels against pooling and edge convolutions, all with about 270,000 parameters."""
     plain = {"num_points": 256, "num_centres": None, "num_neighbours": 0, "position_frequencies": 0}
     sides: dict[str, tuple[SignalModel.Config, dict[str, Any]]] = {
         "ITNet, low rank": (cloud_stack(LOW_RANK), {}),
@@ -140,21 +140,21 @@ def cloud_parts(config: Config) -> Sides:
     }
     epochs, first = EPOCHS[CLOUD_PARTS], config.seeds[0]
     found = {name: [cloud_run(config, first, epochs, cloud_stack(kernel))] for name, kernel in kernels.items()}
-    for coordinates, given in {"Fourier": {}, "raw": {"position_frequencies": 0}}.items():
+    for coordinates, settings in {"Fourier": {}, "raw": {"position_frequencies": 0}}.items():
         for count in (0, 8, 16, 32):
-            run = cloud_run(config, first, epochs, cloud_stack(LOW_RANK), num_neighbours=count, **given)
+            run = cloud_run(config, first, epochs, cloud_stack(LOW_RANK), num_neighbours=count, **settings)
             found[f"{coordinates}, K = {count}"] = [run]
     return found
 
 
 def graph_stack(kernel: KernelConfig, embed_dim: int = 64, **settings: Any) -> ITNet.Config:
-    """An ITNet on graphs."""
+    """An ITNet for graphs."""
     sizes: dict[str, Any] = {"embed_dim": embed_dim, "depth": 3, "expansion": 2}
     return ITNet.Config(kernel=kernel, **sizes | {"dropout": 0.1, "drop_path": 0.0, "pool": "mean"} | settings)
 
 
 def graphs(config: Config, data: str) -> Sides:
-    """Kernels along edges and between all nodes beside message passing, all of about 110,000 parameters.
+    """Kernels along edges and between all nodes against message passing, all with about 110,000 parameters.
 
     On the first two folds of ENZYMES the sum over edges was better than the mean on the validation split.
     """
@@ -181,10 +181,10 @@ def graphs(config: Config, data: str) -> Sides:
 
 
 def cora(config: Config) -> Sides:
-    """Kernels along citations beside message passing.
+    """Kernels along citations against message passing.
 
-    Of 26 settings that were tried for the first side, those here are the best by the last validation accuracy, mean of
-    three seeds; likewise of 7 for GCN, whose settings the other two take.
+    The settings of the first side are the best of 26 by the last validation accuracy, mean of three seeds; those of GCN
+    are the best of 7, and GIN and GAT share them.
     """
     inputs = GraphInputs(scale="rows", num_walks=0, degrees=False, positions="none", feature_dropout=0.5)
     same: dict[str, Any] = {"depth": 2, "expansion": 1, "dropout": 0.5, "pool": "none", "diffusion": 0.9}
@@ -225,7 +225,7 @@ def sides_of(config: Config, data: str) -> Sides:
 
 
 def measured(run: Run) -> dict[str, float]:
-    """The accuracy on both splits at the best checkpoint, the parameters, and what `changed_by_signs` says.
+    """Accuracy on both splits at the best checkpoint, number of parameters, and for graphs `changed_by_signs`.
 
     Clouds are predicted by five votes.
     """
@@ -237,7 +237,7 @@ def measured(run: Run) -> dict[str, float]:
 
 
 def reached(rates: Sequence[float], place: Path, runs: list[Run.Config]) -> dict[str, Any]:
-    """What the runs of a side reach at the best of these rates."""
+    """The results of a side's runs at the best of these rates."""
 
     def at(rate: float, number: int) -> dict[str, Any]:
         run = runs[number]
@@ -249,7 +249,7 @@ def reached(rates: Sequence[float], place: Path, runs: list[Run.Config]) -> dict
 
 
 def changed_by_signs(run: Run, draws: int = 5) -> float:
-    """The share of validation graphs whose class is another once signs of their Laplacian positions are drawn."""
+    """Fraction of validation graphs whose predicted class changes with random signs of their Laplacian positions."""
     task, model, generator = run.task, run.model("best"), torch.Generator().manual_seed(0)
     assert isinstance(task, GraphLearning)
     changed, count = 0, 0
@@ -264,14 +264,14 @@ def changed_by_signs(run: Run, draws: int = 5) -> float:
 
 
 def summary(found: dict[str, Any], split: str) -> str:
-    """Mean and deviation over the runs."""
+    """Mean and standard deviation over the runs, in percent."""
     values = [100 * each[split] for each in found["runs"]]
     spread = f" +- {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{split} {statistics.mean(values):.1f}{spread}"
 
 
 def draw_figure(report: dict[str, dict[str, Any]], path: Path) -> None:
-    """A panel a data set: every side's runs, and their mean, on the test split."""
+    """Draws a panel per data set: every side's runs and their mean on the test split."""
     import matplotlib
 
     matplotlib.use("Agg")

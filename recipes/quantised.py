@@ -1,14 +1,14 @@
-"""Measure what weights of 8 bits cost finished runs in the metric of the task.
+"""Measure the cost of 8-bit weights for finished runs in the metric of their task.
 
 Command:   python recipes/quantised.py runs/digits/seed-0 runs/linearise/gpt2
 Data:      that of the runs, of images or texts
 Hardware:  one thread of a two-core AMD EPYC, shared with other work
-Time:      seconds a run
+Time:      seconds per run
 Score:     test split. The demo, seed 0: 98.33 % accuracy in float32, with weights, and with weights and signals of 8
            bits. The GPT-2 of recipes/linearise.py: 2.8493 bits a byte in float32, 2.8499 with weights, 2.8508 with
            embeddings too, 2.8515 with weights and signals
 
-Which weights are those of linear maps is seen on 32 examples of the training split.
+The weights of linear maps are found on 32 examples of the training split.
 """
 
 from dataclasses import dataclass
@@ -30,18 +30,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "weights and signals": {"activations": True},
 }
 READ = {ImageLearning: "images", LanguageModelling: "inputs"}
-"""What of a batch the models of a task read."""
+"""The entry of a batch that the models of a task read."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which runs, and which of their weights."""
+    """Runs to quantise, and the size of weights."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of finished runs on images or texts."""
     min_size: int = 1000
-    """The fewest numbers of a weight that is rounded."""
+    """Smallest number of entries of a weight that is quantised."""
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -49,10 +49,10 @@ class Config:
 
 
 def scores(run: Run, min_size: int) -> dict[str, dict[str, float]]:
-    """The metrics of the test split in float32 and in every kind of 8 bits, with bytes of parameters and errors."""
+    """The test metrics in float32 and in every kind of quantisation, with bytes of parameters and errors."""
     model, task = run.model(), run.task
     if type(task) not in READ:
-        raise SystemExit(f"quantised: the run is of {type(task).__name__}, and images or texts are read here")
+        raise SystemExit(f"quantised: expected a run on images or texts; got one of {type(task).__name__}")
     batches = torch.arange(min(32, task.num_train)).split(8)
     data = [task.train_batch(batch, torch.Generator().manual_seed(0))[READ[type(task)]] for batch in batches]
 

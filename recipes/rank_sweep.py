@@ -1,10 +1,10 @@
-"""Measure what a trained ITNet loses when its exact kernels become low-rank, and their error beside its bounds.
+"""Measure the loss of a trained ITNet when its exact kernels become low-rank, and their error against its bounds.
 
 Command:   fredholm train digits --seed 0 && python recipes/rank_sweep.py
 Hardware:  one thread of a two-core AMD EPYC, shared with other work; float32
 Time:      2 minutes of processor time, 5 on the clock, after the training
-Score:     seed 0, ranks 1, 32, 64: error of the integral 0.82, 0.38, 0.27; test accuracy 61.1, 97.2, 98.3 %, of
-           the exact model 98.3 %
+Score:     seed 0, ranks 1, 32, 64: error of the integral 0.82, 0.38, 0.27; test accuracy 61.1, 97.2, 98.3 %, the exact
+           model has 98.3 %
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which model, which ranks, and where the results go."""
+    """Model, ranks, settings of the fits, and the folder of the results."""
 
     run: Path = Path("runs/digits/seed-0")
     """Folder of a trained run whose operators have MLP kernels."""
@@ -40,15 +40,15 @@ class Config:
     ranks: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     """Ranks, per head."""
     images: int = 300
-    """Training images whose signals are fitted; a fifth of them is kept for the errors."""
+    """Training images whose signals are fitted; a fifth of them is held out for the errors."""
     steps: int = 300
-    """Of each fit."""
+    """Steps of each fit."""
     seed: int = 0
-    """Of the images, their augmentation and the fits."""
+    """Seed of the images, their augmentation and the fits."""
 
 
 class Row(NamedTuple):
-    """One rank: roots of mean squares over layers and heads, and the test accuracy of the model with these kernels."""
+    """One rank: root mean squares over layers and heads, and the test accuracy of the model with these kernels."""
 
     rank: int
     kernel_error: float
@@ -72,19 +72,19 @@ def exact_operators(model: nn.Module) -> dict[str, fredholm.IntegralOperator]:
     return found
 
 
-def signals_met(model: nn.Module, inputs: Tensor) -> dict[str, tuple[Tensor, fredholm.Domain]]:
-    """What each of these operators is called with when the model sees the inputs."""
-    met: dict[str, tuple[Tensor, fredholm.Domain]] = {}
+def operator_inputs(model: nn.Module, inputs: Tensor) -> dict[str, tuple[Tensor, fredholm.Domain]]:
+    """Signal and domain that each exact operator is called with when the model reads the inputs."""
+    recorded: dict[str, tuple[Tensor, fredholm.Domain]] = {}
 
-    def listen(name: str) -> Callable[[nn.Module, tuple[Tensor, fredholm.Domain]], None]:
-        return lambda _, given: met.update({name: (given[0], given[1])})
+    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, fredholm.Domain]], None]:
+        return lambda _, arguments: recorded.update({name: (arguments[0], arguments[1])})
 
-    hooks = [operator.register_forward_pre_hook(listen(name)) for name, operator in exact_operators(model).items()]
+    hooks = [operator.register_forward_pre_hook(record(name)) for name, operator in exact_operators(model).items()]
     with torch.no_grad():
         model(inputs)
     for hook in hooks:
         hook.remove()
-    return met
+    return recorded
 
 
 def sweep(config: Config) -> list[Row]:
@@ -96,9 +96,11 @@ def sweep(config: Config) -> list[Row]:
     rows = []
     for rank in config.ranks:
         model = run.model()
-        met, fits = signals_met(model, images), []
+        signals, fits = operator_inputs(model, images), []
         for name, operator in exact_operators(model).items():
-            fitted, fit = fredholm.fit_low_rank(operator, [met[name]], rank, steps=config.steps, generator=generator)
+            fitted, fit = fredholm.fit_low_rank(
+                operator, [signals[name]], rank, steps=config.steps, generator=generator
+            )
             parent, _, attribute = name.rpartition(".")
             setattr(model.get_submodule(parent), attribute, fitted)
             fits.append(fit)
@@ -130,7 +132,7 @@ def _row(rank: int, fits: Sequence[LowRankFit], accuracy: float) -> Row:
 
 
 def draw_figure(rows: Sequence[Row], path: Path) -> None:
-    """Errors against the rank, with the bounds."""
+    """Draws errors against the rank, with the bounds."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -2,18 +2,18 @@
 
 Command:   python recipes/segmentation.py --data ../shared/data --out runs/segmentation --seeds 0 1 2
 Hardware:  one core of an AMD EPYC; float32
-Time:      50 minutes beside other work
+Time:      50 minutes, shared with other work
 Score:     mean intersection over union on the test split 54.4 % with exact kernels, 49.4 % with attention; see
            docs/studies/segmentation.md
 Data:      ../shared/data/bccd, 364 images of blood of 96 x 128 pixels with a box for each cell, in the source's split
            of 205, 87 and 72 images
 
-The masks are made here, from the boxes: a cell is the ellipse that is inscribed in its box, red cells first, then white
-ones, then platelets, each over what came before. Cells are round, so that ellipses lie close to them, but they are no
-outlines that anybody drew; and where the source leaves a red cell without a box, it counts as ground.
+The masks are made here from the boxes: a cell is the ellipse inscribed in its box, red cells first, then white ones,
+then platelets, each over the earlier ones. Cells are round, so that ellipses lie close to them, but nobody drew them as
+outlines; and a red cell without a box in the source counts as ground.
 
-Every side takes the rate, of those given, that is best on the validation split in the run of its first seed, and every
-run the checkpoint that is best there. The test split is read once a run, at the end.
+Every side takes the rate of `--rates` that is best on the validation split with the first seed, and every run the
+checkpoint that is best there. The test split is read once per run, at the end.
 """
 
 import dataclasses
@@ -40,9 +40,9 @@ from fredholm.training.progress import print_line
 
 CLASSES = ("ground", "red cell", "white cell", "platelet")
 RED, WHITE, PLATELET = 0, 1, 2
-"""What boxes are of."""
+"""Kinds of boxes."""
 ORDER = (RED, WHITE, PLATELET)
-"""What lies over what, the lowest first."""
+"""Order of layers, the lowest first."""
 SIZES: dict[str, Any] = {"num_frequencies": 16, "sigma": 2.0}
 MEASURES = ("mean_iou", "accuracy")
 SHOWN = 4
@@ -52,11 +52,11 @@ SHOWN = 4
 @final
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A model that is compared."""
+    """A model of the comparison."""
 
     kernel: KernelConfig
     embed_dim: int
-    """Such that all sides have about as many parameters."""
+    """Channels, chosen so that all sides have about as many parameters."""
     num_heads: int = 4
     patch_sizes: tuple[int, ...] = (8,)
 
@@ -76,18 +76,18 @@ SIDES = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which sides, and where the runs go."""
+    """Models to train, settings of the runs, and their folder."""
 
     data: Path = Path("../shared/data")
     """Folder of bccd."""
     out: Path = Path("runs/segmentation")
-    """Folder of the masks, the runs, results.json and segmentation.png. Runs that are done are only read again."""
+    """Folder of the masks, the runs, results.json and segmentation.png. Finished runs are only read."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run for each."""
+    """Seeds, with a run for each."""
     only: tuple[str, ...] = ()
-    """Sides that are trained, by name; (): all."""
+    """Names of the models to train; (): all."""
     rates: tuple[float, ...] = (2e-3, 5e-3)
-    """Peaks of the learning rate, of which each side takes one."""
+    """Peak learning rates, of which each side takes the best."""
     epochs: int = 12
     """Passes over the training images."""
 
@@ -100,7 +100,7 @@ def ellipses(boxes: Tensor, kind: Tensor, size: tuple[int, int]) -> Tensor:
     """The class of each pixel whose centre lies in the ellipse of a box; ground elsewhere.
 
     Args:
-        boxes: left, top, right and bottom as shares of the image, `(n, 4)`.
+        boxes: left, top, right and bottom as fractions of the image, `(n, 4)`.
         kind: RED, WHITE or PLATELET, `(n,)`.
         size: height and width.
 
@@ -119,18 +119,18 @@ def ellipses(boxes: Tensor, kind: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def write_masks(data: Path, file: Path) -> None:
-    """Images with masks of ellipses in the source's split, which `open_masks` reads."""
+    """Writes images with masks of ellipses in the source's split, in the format of `open_masks`."""
     arrays = load_arrays(data / "bccd" / "bccd_128x96.npz")
     images = arrays["images"]
     boxes, kind = torch.from_numpy(arrays["boxes_xyxy"]).double(), torch.from_numpy(arrays["box_class"]).long()
-    of = torch.from_numpy(arrays["box_image"]).long()
+    image_of_box = torch.from_numpy(arrays["box_image"]).long()
     size = (images.shape[1], images.shape[2])
-    masks = [ellipses(boxes[of == i], kind[of == i], size) for i in range(len(images))]
+    masks = [ellipses(boxes[image_of_box == i], kind[image_of_box == i], size) for i in range(len(images))]
     np.savez(file, images=images, masks=torch.stack(masks).numpy(), classes=CLASSES, split=arrays["split"])
 
 
 def run_of(side: Side, config: Config, *, rate: float, seed: int) -> Run.Config:
-    """One run."""
+    """The configuration of one run."""
     stack = ITNet.Config(
         embed_dim=side.embed_dim,
         depth=3,
@@ -166,14 +166,14 @@ def run_of(side: Side, config: Config, *, rate: float, seed: int) -> Run.Config:
 
 
 def masks_file(config: Config) -> Path:
-    """Where the masks lie."""
+    """File of the masks."""
     return config.out / "bccd.npz"
 
 
 def measured(run: Run) -> dict[str, float]:
-    """Mean intersection over union and accuracy on both splits, at the checkpoint that is best on the first of them.
+    """Mean intersection over union and accuracy on both splits, at the checkpoint that is best on validation.
 
-    All pixels count, and are asked in squares of two by two.
+    All pixels count; predictions are made for squares of two by two pixels.
     """
     found = best_on_both(run, stride=2)
     measured = {f"{split} {name}": found[split][name] for split in found for name in MEASURES}
@@ -186,7 +186,7 @@ def place_of(config: Config, name: str, rate: float, seed: int) -> Path:
 
 
 def reached(name: str, config: Config) -> dict[str, Any]:
-    """What the runs of a side reach at the best of the rates."""
+    """The results of a side's runs at the best rate."""
 
     def at(rate: float, seed: int) -> dict[str, Any]:
         run = run_of(SIDES[name], config, rate=rate, seed=seed)
@@ -196,16 +196,16 @@ def reached(name: str, config: Config) -> dict[str, Any]:
     return {"rate": rate, "seeds": list(config.seeds), "runs": [at(rate, seed) for seed in config.seeds]}
 
 
-def summary(found: dict[str, Any], what: str) -> str:
-    """Mean and deviation over the runs, in per cent."""
-    values = [100 * each[what] for each in found["runs"]]
+def summary(found: dict[str, Any], key: str) -> str:
+    """Mean and standard deviation over the runs, in percent."""
+    values = [100 * each[key] for each in found["runs"]]
     spread = f" +- {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{what} {statistics.mean(values):.1f}{spread}"
+    return f"{key} {statistics.mean(values):.1f}{spread}"
 
 
 @torch.no_grad()
 def draw_figure(report: dict[str, dict[str, Any]], config: Config) -> None:
-    """Test images, what is known of them, and what each side says of them in its first run."""
+    """Draws test images, their masks, and the predictions of each side's first run."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -257,7 +257,7 @@ def main(config: Config) -> None:
     report: dict[str, dict[str, Any]] = json.loads(results.read_text()) if results.is_file() else {}
     for name in config.only or SIDES:
         report[name] = found = reached(name, config)
-        numbers = ", ".join(summary(found, f"{split} {what}") for split in ("valid", "test") for what in MEASURES)
+        numbers = ", ".join(summary(found, f"{split} {name}") for split in ("valid", "test") for name in MEASURES)
         print_line(f"{name}, {found['runs'][0]['parameters']} parameters, rate {found['rate']:g}: {numbers}")
         results.write_text(json.dumps(report, indent=1))
     draw_figure(report, config)

@@ -2,11 +2,11 @@
 
 Command:   python recipes/sentence_models.py
 Hardware:  one core of an AMD EPYC for each process; float32
-Time:      about two and a half hours of processor time, taken by processes with some --sets each and one --out; then
-           everything once more, which reads what is done
-Score:     accuracy (Matthews' correlation on CoLA) on the test split, which is read once a run; the checkpoint, and the
-           penalty of the bag of words, are those that were best on the validation split. SST-2, means of three seeds:
-           exact kernel 79.7 +- 0.9 %, attention 80.0 +- 0.9 %, bag of n-grams 81.0 %; see docs/studies/text.md
+Time:      about two and a half hours of processor time, taken by processes with some --sets each and one --out; a last
+           call with all sets then reads the finished runs
+Score:     accuracy (Matthews' correlation on CoLA) on the test split, which is read once per run; the checkpoint and
+           the penalty of the bag of words are those that were best on the validation split. SST-2, means of three
+           seeds: exact kernel 79.7 +- 0.9 %, attention 80.0 +- 0.9 %, bag of n-grams 81.0 %; see docs/studies/text.md
 """
 
 import dataclasses
@@ -60,48 +60,48 @@ ABLATION: dict[str, KernelConfig] = {
 """The kernel's inputs as in ITNet, table 5."""
 BAG, TOKENS = "bag of n-grams", "pretraining's tokens"
 CORRELATED = ("CoLA",)
-"""Data sets that are measured by Matthews' correlation, since most of their sentences are of one class."""
+"""Data sets that are measured by Matthews' correlation, since most of their sentences belong to one class."""
 COLUMNS = {"RTE": ("label", "text", "second")}
-"""Of data sets other than a label and a text."""
+"""Columns of data sets that are not a label and a text."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which data, how long, and where the runs go."""
+    """Data, kernels, settings of the runs, and their folder."""
 
     data: Path = Path("../shared/data/sentence_classification")
-    """Folder of NAME.tsv.gz, or NAME.train.tsv.gz and so on: a label and a text, of RTE two texts, without a header."""
+    """Folder of NAME.tsv.gz, or NAME.train.tsv.gz and so on: a label and a text, in RTE two texts, without a header."""
     corpora: tuple[Path, ...] = (
         Path("../shared/data/text_lm/ptb"),
         Path("../shared/data/text_lm/tinyshakespeare.txt.gz"),
     )
-    """Texts of the masked pretraining, as `fredholm train masked` takes them; a document a line."""
+    """Texts of the masked pretraining, in the format of `fredholm train masked`, with one document per line."""
     sets: tuple[str, ...] = ("stsa.binary", "rt-polarity", "subj", "CoLA", "RTE")
     """Data sets by the start of their files' names."""
     kernels: tuple[str, ...] = tuple(KERNELS)
-    """Kernels that are compared."""
+    """Kernels to compare."""
     ablation: tuple[str, ...] = ("stsa.binary", "CoLA")
-    """Data sets on which the exact kernel is asked without some of its inputs, too."""
+    """Data sets on which the exact kernel is also measured without some of its inputs."""
     pretrained: tuple[str, ...] = ("exact", "attention")
-    """Kernels that are trained from masked pretraining, too, and from scratch on its tokens."""
+    """Kernels that are also trained from masked pretraining, and from scratch with its tokens."""
     out: Path = Path("runs/sentence_models")
     """Folder of the runs and of results.json."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Of the runs; the splits stay."""
+    """Seeds of the runs; the splits stay the same."""
     embed_dim: int = 64
     depth: int = 2
     num_heads: int = 4
     context: int = 64
     """Tokens of a sentence or pair."""
     vocab_size: int = 8000
-    """Word pieces, learnt from the corpora with pretraining, else from the training sentences."""
+    """Word pieces, learnt from the corpora with pretraining, otherwise from the training sentences."""
     epochs: int = 3
-    """Of every run on sentences."""
+    """Epochs of every run on sentences."""
     corpus_epochs: int = 5
-    """Of the pretraining."""
+    """Epochs of the pretraining."""
     learning_rate: float = 1e-3
-    """Peak, of both."""
+    """Peak learning rate of both."""
 
     def __post_init__(self) -> None:
         if unknown := [name for name in (*self.kernels, *self.pretrained) if name not in KERNELS]:
@@ -109,13 +109,13 @@ class Config:
 
 
 def stack(config: Config, kernel: KernelConfig) -> ITNet.Config:
-    """The model but for its encoder."""
+    """The model without its encoder."""
     heads = config.num_heads if kernel.has_heads else None
     return ITNet.Config(embed_dim=config.embed_dim, depth=config.depth, num_heads=heads, kernel=kernel, dropout=0.2)
 
 
 def training(config: Config, epochs: int, batch_size: int) -> TrainingConfig:
-    """The numbers of a run."""
+    """Training settings of a run."""
     return TrainingConfig(
         epochs=epochs,
         batch_size=batch_size,
@@ -128,7 +128,7 @@ def training(config: Config, epochs: int, batch_size: int) -> TrainingConfig:
 
 
 def corpus(config: Config) -> Path:
-    """A folder with all training text, and the validation text of those that have some."""
+    """A folder with all training texts, and with all validation texts of the corpora that have one."""
     folder = config.out / "corpus"
     folder.mkdir(exist_ok=True)
     opened = [open_text(path, documents="line") for path in config.corpora]
@@ -139,7 +139,7 @@ def corpus(config: Config) -> Path:
 
 
 def pretrained(config: Config, name: str) -> Path:
-    """The run of masked pretraining with a kernel."""
+    """Folder of the masked pretraining with a kernel, which runs unless it is finished."""
     task = MaskedLanguageModelling.Config(
         data=str(corpus(config)),
         documents="line",
@@ -155,15 +155,15 @@ def pretrained(config: Config, name: str) -> Path:
 
 
 class Start(NamedTuple):
-    """What a run on sentences takes over from a run of masked pretraining."""
+    """Start of a run on sentences from a run of masked pretraining."""
 
     run: Path
     weights: bool
-    """Whether it takes the weights, too, and not the tokens alone."""
+    """Whether it takes the weights too, and not only the tokens."""
 
 
 def sentences(config: Config, data: str, kernel: KernelConfig, seed: int, start: Start | None) -> Run.Config:
-    """A run on sentences."""
+    """The configuration of a run on sentences."""
     tokens = Tokens(vocab_size=config.vocab_size) if start is None else Tokens(file=str(start.run / "tokenizer.json"))
     whole = config.data / f"{data}.tsv.gz"
     task = SentenceLearning.Config(
@@ -179,7 +179,7 @@ def sentences(config: Config, data: str, kernel: KernelConfig, seed: int, start:
 
 
 def measured(run: Run) -> dict[str, float]:
-    """The objective on the validation split, and on the test split where the data have one, at the best checkpoint."""
+    """The objective on the validation split, and on the test split if there is one, at the best checkpoint."""
     name, found = run.task.objective.metric, {"valid": run.evaluate("valid")}
     if run.task.num_held_out("test"):
         found["test"] = run.evaluate("test")
@@ -187,7 +187,7 @@ def measured(run: Run) -> dict[str, float]:
 
 
 def bag_of_words(config: Config, data: str) -> dict[str, float]:
-    """Logistic regression on words and pairs of neighbours, its penalty chosen on the validation split."""
+    """Scores of logistic regression on words and bigrams, with the penalty chosen on the validation split."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import matthews_corrcoef
@@ -218,7 +218,7 @@ def bag_of_words(config: Config, data: str) -> dict[str, float]:
 
 
 def compare(config: Config, data: str, starts: dict[str, Path]) -> Iterator[tuple[str, list[dict[str, float]]]]:
-    """Each side and what its runs reached."""
+    """Each side with the results of its runs."""
     folder = config.out / data
     yield BAG, [bag_of_words(config, data)]
     sides: dict[str, tuple[KernelConfig, Start | None]] = {name: (KERNELS[name], None) for name in config.kernels}
@@ -232,7 +232,7 @@ def compare(config: Config, data: str, starts: dict[str, Path]) -> Iterator[tupl
 
 
 def draw_figure(report: dict[str, dict[str, list[dict[str, float]]]], path: Path) -> None:
-    """A panel a data set: every side's runs, and their mean, on the test split, or validation where there is none."""
+    """Draws a panel per data set: every side's runs and their mean, on the test split or else on validation."""
     import matplotlib
 
     matplotlib.use("Agg")

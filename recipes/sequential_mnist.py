@@ -7,14 +7,14 @@ Data:      MNIST in ../shared/data/mnist
 Get:       the four idx files, gzipped or not, from https://ossci-datasets.s3.amazonaws.com/mnist; then --task.data
            FOLDER
 Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      400 s of processor time an epoch, of 200
+Time:      400 s of processor time per epoch, of 200
 Score:     sequential_mnist --training.epochs 1: 85.38 %; permuted_mnist --training.epochs 2: 92.62 %; seed 0, after
            one and two of 200 epochs: shortened runs
 Paper:     CKConv (arXiv 2102.02611), table 1: 99.31 and 98.00 %, 98K parameters, 200 epochs
 
 Deviations from the paper's table 8: the learning rate falls along a cosine, where the paper divides it by 5 after 20
-epochs without progress; gradients are clipped at norm 1; and what is measured are averaged weights after the last
-epoch. A GPU is meant: an epoch takes some minutes on one core (--training.epochs N shortens the run).
+epochs without progress; gradients are clipped at norm 1; and averaged weights after the last epoch are measured. The
+recipe is meant for a GPU: an epoch takes some minutes on one core (--training.epochs N shortens the run).
 """
 
 from fredholm.models.series.ckcnn import CKCNN

@@ -2,15 +2,15 @@
 
 Command:   pip install aeon
            python recipes/series_archives.py
-           python recipes/series_archives.py --cross-validate   (what the filter bank's settings were checked by)
+           python recipes/series_archives.py --cross-validate   (the check of the filter bank's settings)
 Hardware:  one core of an AMD EPYC, shared with other work; float32; aeon 1.6.0
-Time:      the default some seconds a set and seed, nearest neighbours up to minutes
+Time:      some seconds per set and seed for the default, up to minutes for nearest neighbours
 Score:     see docs/studies/series_archives.md
 Data:      ../shared/data/uea_ucr_small, or others by --data: .npz files with a split, or folders of .ts pairs
 
-Sides    filter_bank     this library's default, fitted as `fredholm train series` fits it
-         ckcnn           the network of CKConv as recipes/continuous_series.py trains it on archives; slow
-         minirocket      aeon's, at its defaults; series of several lengths are padded with zeros
+Sides    filter_bank     this library's default, fitted as by `fredholm train series`
+         ckcnn           the network of CKConv, trained as in recipes/continuous_series.py on archives; slow
+         minirocket      aeon's MiniRocket at its defaults; series of several lengths are padded with zeros
          hydra           aeon's Hydra, likewise
          multirocket_hydra   aeon's MultiRocket and Hydra together, likewise
          dtw             1 nearest neighbour by dynamic time warping within 10 % of the length (aeon)
@@ -57,17 +57,17 @@ CPU = torch.device("cpu")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which sets and sides, and where the results go."""
+    """Data sets, sides, and the folder of the results."""
 
     data: tuple[Path, ...] = (Path("../shared/data/uea_ucr_small"),)
-    """.npz files that hold a split, folders of such, or folders of one set as `fredholm train series` reads them."""
+    """.npz files with a split, folders of such files, or folders of a set in the format of `fredholm train series`."""
     sides: tuple[Side, ...] = ("filter_bank", "minirocket", "hydra", "multirocket_hydra", "dtw")
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run for each; nearest neighbours draw nothing and run once."""
+    """Seeds, with a run for each; nearest neighbours are not random and run once."""
     out: Path = Path("runs/series_archives")
-    """Folder of results.json and series_archives.png; what is there is only read again."""
+    """Folder of results.json and series_archives.png; finished results are only read."""
     epochs: int = 300
-    """Of the CKCNN."""
+    """Epochs of the CKCNN."""
     cross_validate: bool = False
     """Only compare variants of the filter bank by cross-validation on the training splits; no test split is read."""
 
@@ -83,7 +83,7 @@ FOLDS = 3
 
 
 def sets_of(data: Sequence[Path]) -> list[Path]:
-    """The files, those of the folders in the order of their names, and folders without such files themselves."""
+    """The data sets: files, files of folders in the order of their names, and folders without .npz files."""
     for path in data:
         if not path.exists():
             raise SystemExit(f"series_archives: {path} does not exist; pass --data FILE_OR_FOLDER")
@@ -91,7 +91,7 @@ def sets_of(data: Sequence[Path]) -> list[Path]:
 
 
 def filter_bank(path: Path, seed: int, config: Config) -> float:
-    """Accuracy on the test split, with the settings of every set."""
+    """Test accuracy of the default filter bank."""
     seed_everything(seed)
     task = SeriesLearning.Config(data=str(path), model=FilterBank.Config()).build()
     model = task.model()
@@ -100,7 +100,7 @@ def filter_bank(path: Path, seed: int, config: Config) -> float:
 
 
 def ckcnn(path: Path, seed: int, config: Config) -> float:
-    """Likewise of a CKCNN after the last epoch, with one setting for all sets."""
+    """Test accuracy of a CKCNN after the last epoch, with one setting for all sets."""
     network = CKCNN.Config(embed_dim=30, depth=2, omega_0=20.0, dropout=0.1, pool="mean")
     seed_everything(seed)
     task = SeriesLearning.Config(data=str(path), model=network, valid_fraction=0.0).build()
@@ -119,9 +119,9 @@ def ckcnn(path: Path, seed: int, config: Config) -> float:
 
 
 def cross_validated(path: Path, seed: int, variant: FilterBank.Config) -> tuple[float, float]:
-    """Accuracy on the training split by heads fitted to one third of it, and to two thirds; thresholds are from all.
+    """Cross-validated accuracy on the training split by heads fitted to one third of it, and to two thirds.
 
-    Each third serves once, with three divisions into thirds.
+    Each third of three divisions into thirds serves once. Thresholds are fitted to the whole training split.
     """
     seed_everything(seed)
     task = SeriesLearning.Config(data=str(path), model=variant).build()
@@ -147,7 +147,7 @@ def cross_validated(path: Path, seed: int, variant: FilterBank.Config) -> tuple[
 
 
 def compare_variants(config: Config) -> None:
-    """A line a variant: accuracy with one third, and with two thirds of each training split; and the means."""
+    """Prints a line per variant: accuracy with one and with two thirds of each training split, and the means."""
     paths = sets_of(config.data)
     print_line(f"{'':<22}" + "".join(f"{path.stem:>18}" for path in paths) + f"{'mean':>18}")
     for name, variant in VARIANTS.items():
@@ -172,7 +172,7 @@ def _accuracy(task: SeriesLearning, model: torch.nn.Module) -> float:
 
 
 def minirocket(path: Path, seed: int, config: Config) -> float:
-    """Accuracy of aeon's on the test split, as of the sides below."""
+    """Test accuracy of aeon's classifier."""
     from aeon.classification.convolution_based import (  # pyright: ignore[reportMissingImports]  (a peer that is installed apart)
         MiniRocketClassifier,
     )
@@ -220,7 +220,7 @@ def _peer(peer: Any, path: Path, *, is_padded: bool) -> float:
 
 
 def _arrays(series: SeriesSet, longest: int | None) -> tuple[Any, np.ndarray]:
-    """`(C, T)` arrays of their own lengths, or one `(n, C, T)` with zeros after a series' end."""
+    """Values and labels: `(C, T)` arrays of varying length, or one array `(n, C, T)` padded with zeros."""
     assert series.answers is not None
     values, lengths = series.values.nan_to_num(0.0).double(), series.lengths.tolist()
     labels = series.answers.values.numpy()
@@ -241,7 +241,7 @@ RUN: dict[Side, Callable[[Path, int, Config], float]] = {
 
 
 def run(config: Config) -> list[dict[str, Any]]:
-    """All results that are there, those of this call among them."""
+    """Runs the missing results, and returns all results of the folder."""
     file = config.out / "results.json"
     results: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
     done = {(r["set"], r["side"], r["seed"]) for r in results}
@@ -262,7 +262,7 @@ def run(config: Config) -> list[dict[str, Any]]:
 
 
 def table_of(results: Sequence[dict[str, Any]]) -> dict[str, dict[Side, float]]:
-    """Mean accuracy over seeds by set and side, of the sets that all sides have."""
+    """Mean accuracy over seeds by set and side, for the sets with results of all sides."""
     sides: list[Side] = [side for side in TITLES if any(r["side"] == side for r in results)]
     table: dict[str, dict[Side, float]] = {}
     for name in dict.fromkeys(r["set"] for r in results):
@@ -275,7 +275,7 @@ def table_of(results: Sequence[dict[str, Any]]) -> dict[str, dict[Side, float]]:
 
 
 def mean_ranks(table: dict[str, dict[Side, float]]) -> dict[Side, float]:
-    """Mean over sets of a side's place by accuracy, 1 for the best; sides that tie share the mean of their places."""
+    """Mean rank of each side over the sets, 1 for the best accuracy; ties share their mean rank."""
     ranks: dict[Side, list[float]] = {}
     for row in table.values():
         for side, value in row.items():
@@ -285,7 +285,7 @@ def mean_ranks(table: dict[str, dict[Side, float]]) -> dict[Side, float]:
 
 
 def critical_difference(num_sides: int, num_sets: int) -> float:
-    """Of mean ranks at 5 %, by the Nemenyi test (Demsar, 2006)."""
+    """Critical difference of mean ranks at 5 %, by the Nemenyi test (Demsar, 2006)."""
     from scipy.stats import studentized_range
 
     quantile = float(studentized_range.ppf(0.95, num_sides, math.inf)) / math.sqrt(2)
@@ -293,7 +293,7 @@ def critical_difference(num_sides: int, num_sets: int) -> float:
 
 
 def print_results(table: dict[str, dict[Side, float]]) -> None:
-    """A line a set, the means, and the mean ranks."""
+    """Prints a line per set, the means, and the mean ranks."""
     if not table:
         return
     sides = list(next(iter(table.values())))
@@ -306,7 +306,7 @@ def print_results(table: dict[str, dict[Side, float]]) -> None:
 
 
 def draw(table: dict[str, dict[Side, float]], path: Path) -> None:
-    """Mean ranks on a line, with the critical difference."""
+    """Draws mean ranks on a line, with the critical difference."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -333,7 +333,7 @@ def draw(table: dict[str, dict[Side, float]], path: Path) -> None:
 
 
 def main(config: Config) -> None:
-    """Runs what is not done yet, prints the table, and draws the ranks."""
+    """Runs the missing results, prints the table, and draws the ranks."""
     torch.set_num_threads(1)
     if config.cross_validate:
         compare_variants(config)

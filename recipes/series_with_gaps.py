@@ -8,10 +8,10 @@ Time:      2 minutes
 Score:     see docs/studies/series_with_gaps.md
 Data:      PhysioNet challenge 2012, sets a and b, in ../shared/data/physionet2012
 
-Gradient boosting is scikit-learn's HistGradientBoostingClassifier as it comes, on nine aggregates of a channel: mean,
-deviation, least and largest value, first and last one, their count, their slope by least squares, and the time since
-the last; missing where they are not defined. Neither side draws anything, so that one seed says all. With `--folds 5`
-both are compared by cross-validation on the training split alone.
+Gradient boosting is scikit-learn's HistGradientBoostingClassifier at its defaults, on nine aggregates of a channel:
+mean, deviation, smallest, largest, first and last value, their count, their slope by least squares, and the time since
+the last; missing where they are not defined. Neither side is random, so that one seed is enough. With `--folds 5` both
+are compared by cross-validation on the training split alone.
 """
 
 import json
@@ -37,19 +37,19 @@ from fredholm.training.progress import print_line
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is compared on what."""
+    """Data, cross-validation, and the file of the results."""
 
     data: str = "../shared/data/physionet2012"
     folds: int = 0
     """Parts of the training split in cross-validation; 0: the test split is read."""
     degrees: tuple[int, ...] = (SummaryBank.Config().degree,)
-    """Of the summary bank's polynomials."""
+    """Degrees of the summary bank's polynomials."""
     out: Path | None = None
-    """A file for the results."""
+    """File for the results."""
 
 
 def aggregates(series: SeriesSet) -> np.ndarray:
-    """`(n, 9 C)`, NaN where one is not defined."""
+    """Nine aggregates of each channel, `(n, 9 C)`, NaN where they are not defined."""
     rows = []
     for i, n in enumerate(series.lengths.tolist()):
         values = series.values[i, :n].double().numpy()
@@ -84,14 +84,14 @@ def bank_scores(train: SeriesSet, test: SeriesSet, degree: int) -> np.ndarray:
 
 
 def boosted_scores(features: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Likewise by gradient boosting."""
+    """The probability of each class by gradient boosting, `(n, classes)`."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(random_state=0).fit(features, labels).predict_proba(test)
 
 
 def measures(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Of the second of two classes."""
+    """AUROC, accuracy and balanced accuracies of scores of two classes."""
     from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
     return {
@@ -103,7 +103,7 @@ def measures(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def main(config: Config) -> None:
-    """Prints a line a side and part, and the means over the parts."""
+    """Prints a line per side and part, and the means over the parts."""
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="Polyfit may be poorly conditioned")
     splits = SeriesLearning.Config(data=config.data).build().splits
@@ -117,15 +117,14 @@ def main(config: Config) -> None:
     else:
         parts = [(train, test)]
     results: list[dict[str, Any]] = []
-    for number, (learned, asked) in enumerate(parts):
+    for number, (learned, held_out) in enumerate(parts):
         assert learned.answers is not None
-        assert asked.answers is not None
-        found = {
-            "gradient boosting": boosted_scores(aggregates(learned), learned.answers.values.numpy(), aggregates(asked))
-        }
-        found |= {f"summary bank, degree {d}": bank_scores(learned, asked, d) for d in config.degrees}
+        assert held_out.answers is not None
+        boosted = boosted_scores(aggregates(learned), learned.answers.values.numpy(), aggregates(held_out))
+        found = {"gradient boosting": boosted}
+        found |= {f"summary bank, degree {d}": bank_scores(learned, held_out, d) for d in config.degrees}
         for side, scores in found.items():
-            results.append({"part": number, "side": side, **measures(scores, asked.answers.values.numpy())})
+            results.append({"part": number, "side": side, **measures(scores, held_out.answers.values.numpy())})
             print_line(json.dumps(results[-1]))
     for side in dict.fromkeys(r["side"] for r in results):
         mean = np.mean([r["auroc"] for r in results if r["side"] == side])

@@ -6,7 +6,7 @@ Modality:  graphs
 Data:      the TUDataset collection in ../shared/data/tudataset
 Get:       the set's zip file from https://chrsmrrs.github.io/datasets, unpacked; then --task.data FOLDER
 Hardware:  one core of an AMD EPYC, shared with other work; float32
-Time:      22 s of processor time a fold of MUTAG; of PROTEINS about one minute, of ENZYMES two, of a busy machine
+Time:      22 s of processor time per fold of MUTAG, about one minute of PROTEINS, two of ENZYMES, on a busy machine
 Score:     means of ten folds at the checkpoint that was best on the validation split: MUTAG 83.6 % +- 9.2, ENZYMES
            62.3 % +- 7.3, PROTEINS 72.7 % +- 5.6; AIDS was not run; see docs/studies/points_and_graphs.md
 Paper:     none; the collection's (Morris et al., 2020) protocol is the mean over ten folds

@@ -3,8 +3,8 @@
 Command:   python recipes/universal_approximation.py
 Hardware:  two cores of an AMD EPYC, shared with other work; float32, quadrature errors in float64
 Time:      18 minutes of processor time, 25 on the clock
-Score:     relative L2 error on other fields at width 32, seed 0, four times the steps: antiderivative 0.0062; Burgers
-           flow 0.0095 with one layer and a perceptron, 0.0116 with two layers, 0.061 with one layer alone
+Score:     relative L2 error on test fields at width 32, seed 0, four times the steps: antiderivative 0.0062; Burgers
+           flow 0.0095 with one layer and an MLP, 0.0116 with two layers, 0.061 with one layer alone
 """
 
 import concurrent.futures
@@ -45,22 +45,22 @@ CAUSAL, STEP, BARE, LIFTED, PERCEPTRON, TWO = Model.__args__
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How much is run, and where the results go."""
+    """Length of the study, seed, and the folder of the results."""
 
     out: Path = Path("runs/universal_approximation")
     """Folder of results.json and the figure."""
     quick: bool = False
-    """Tiny fits, in seconds: checks the recipe itself, its numbers mean nothing."""
+    """Tiny fits, in seconds: checks the recipe itself, the numbers mean nothing."""
     seed: int = 0
-    """Of inputs and starts."""
+    """Seed of inputs and initial weights."""
     workers: int = 2
-    """Processes that fit at the same time, with one thread each."""
+    """Processes that fit in parallel, with one thread each."""
 
 
 def random_fields(count: int, generator: torch.Generator) -> Tensor:
-    """Coefficients `(2, count, NUM_MODES)` of smooth periodic functions of mean 0, a compact set of them.
+    """Coefficients `(2, count, NUM_MODES)` of smooth periodic functions of mean 0, from a compact set.
 
-    Mode k has a cosine and a sine with 0.4 / k times a normal number cut off at ±2.
+    Mode k has a cosine and a sine with 0.4 / k times a normal number that is clamped to ±2.
     """
     normal = torch.randn(2, count, NUM_MODES, generator=generator, dtype=torch.float64)
     return 0.4 * normal.clamp(-2, 2) / torch.arange(1, NUM_MODES + 1)
@@ -85,11 +85,11 @@ def cole_hopf(u: Tensor, x: Tensor, *, viscosity: float = VISCOSITY, time: float
     """The solution of Burgers' equation u_t + u u_x = ν u_xx on the torus, by the Cole-Hopf transform.
 
     φ = exp(-∫u / 2ν) solves the heat equation, which is exact in Fourier space, and u = -2ν φ_x / φ. A mean m of u
-    moves the rest along with speed m.
+    advects the rest with speed m.
 
     Args:
         u: the solution at time 0 at the points j / n, `(count, n)`.
-        x: where the solution is wanted, `(N,)`.
+        x: points at which the solution is computed, `(N,)`.
 
     Returns:
         `(count, N)`.
@@ -112,7 +112,7 @@ def burgers(fields: Tensor, x: Tensor) -> Tensor:
 
 
 def four_glued_bumps(n: int = 512) -> tuple[Tensor, Tensor]:
-    """Points j / n, and the signals a + b, a, b and 0 there for bumps a > 0 > b that lie apart: `(n,)`, `(4, n)`."""
+    """Points j / n, and the signals a + b, a, b and 0 for bumps a > 0 > b with disjoint support: `(n,)`, `(4, n)`."""
     x = torch.arange(n, dtype=torch.float64) / n
 
     def bump(centre: float) -> Tensor:
@@ -126,17 +126,17 @@ def four_glued_bumps(n: int = 512) -> tuple[Tensor, Tensor]:
 def defect(images: Tensor) -> Tensor:
     """|F(a + b) - F(a) - F(b) + F(0)| of the images of four glued signals.
 
-    Where a and b are both 0, one layer gives 0 whatever its kernel: each y contributes through u(y) alone, and at each
-    y the signals a + b and 0 hold the values that a and b hold. A quarter of an operator's defect there is therefore a
-    lower bound on the error that any one layer makes at one of the four, at any width and with any pointwise linear
-    lift and projection.
+    Where a and b are both 0, the defect of a single layer is 0 for every kernel: each y contributes only through u(y),
+    and at each y the signals a + b and 0 have together the same values as a and b. A quarter of an operator's defect
+    there is therefore a lower bound on the error of any single layer on one of the four signals, at any width and with
+    any pointwise linear lift and projection.
     """
-    both, first, second, none = images
-    return (both - first - second + none).abs()
+    both, first, second, zero = images
+    return (both - first - second + zero).abs()
 
 
 def lower_bound() -> float:
-    """The sup error over four glued bumps below which no single layer approximates the Burgers flow."""
+    """The smallest sup error over four glued bumps that a single layer can reach on the Burgers flow."""
     x, bumps = four_glued_bumps()
     outside = bumps[0] == 0
     return defect(cole_hopf(bumps, x))[outside].max().item() / 4
@@ -147,7 +147,7 @@ class Net(nn.Module):
     """Lift, one or two integral operators with MLP kernels, projection.
 
     Args:
-        model: which architecture on which domain; see `Model`.
+        model: architecture and domain; see `Model`.
         width: hidden units w of the kernels.
     """
 
@@ -163,7 +163,7 @@ class Net(nn.Module):
             self.projection = nn.Sequential(nn.Linear(channels, 32), nn.GELU(), nn.Linear(32, 1))
 
     def forward(self, u: Tensor, domain: domains.Domain, query: Tensor, query_domain: domains.Domain) -> Tensor:
-        """`(B, M, 1)` on M nodes to `(B, M, 1)` at the points of `query_domain`, where u is `query`."""
+        """`(B, M, 1)` on M nodes to `(B, M, 1)` at the points of `query_domain`, where the signal is `query`."""
         u, query = self.lift(u), self.lift(query)
         for layer in self.layers:
             u = query = layer(u, domain) if self.on_torus else layer(u, domain, query=query, query_domain=query_domain)
@@ -179,13 +179,13 @@ def _operator(model: Model, channels: int, width: int) -> fredholm.IntegralOpera
         inputs=inputs,
         num_frequencies=6 if on_torus else 0,
         is_causal=model == CAUSAL,
-        # an antiderivative is a share of the whole measure, not a mean over the past
+        # an antiderivative is an integral over the whole measure, not a mean over the past
         causal_measure="total" if model == CAUSAL else None,
         epsilon=0.3 if channels > 1 else 1.0,
     )
     assert kernel.input_weight is not None
     with torch.no_grad():
-        kernel.get_parameter("input_weight").mul_(5)  # 0.1 a weight instead of 0.02: nearer to the nonlinear range
+        kernel.get_parameter("input_weight").mul_(5)  # deviation 0.1 instead of 0.02, nearer to the nonlinear range
         kernel.input_bias.uniform_(-1, 1)
         if on_torus:
             kernel.frequencies.copy_(torch.arange(1, 7)[:, None])  # whole cycles: κ is smooth on the torus
@@ -203,8 +203,10 @@ class Samples(NamedTuple):
 
 
 def sample(model: Model, fields: Tensor, nodes: int, dtype: torch.dtype, *, at_nodes: bool = False) -> Samples:
-    """Midpoint nodes; queries at the right ends of their cells on the interval, unless `at_nodes`, and on the torus at
-    the nodes. A causal sum up to the end of a cell is the midpoint rule; up to a node it counts half a cell too many.
+    """Samples on midpoint nodes.
+
+    On the interval queries lie at the right ends of the cells, unless `at_nodes`; on the torus they lie at the nodes. A
+    causal sum up to the end of a cell is the midpoint rule; up to a node it counts half a cell too many.
     """
     on_torus = model.startswith("Burgers")
     domain = query_domain = domains.Grid(nodes, periodic=on_torus)
@@ -217,7 +219,7 @@ def sample(model: Model, fields: Tensor, nodes: int, dtype: torch.dtype, *, at_n
 
 
 class Job(NamedTuple):
-    """One fit, and at how many nodes it is tested."""
+    """One fit, with the numbers of nodes at which it is tested."""
 
     purpose: Literal["width", "models", "nodes", "longer"]
     model: Model
@@ -231,7 +233,7 @@ class Job(NamedTuple):
 
 
 def fit(net: Net, job: Job, generator: torch.Generator) -> float:
-    """Adam, then L-BFGS on all training fields; returns the relative L2 error on them."""
+    """Fits by Adam, then by L-BFGS on all training fields; returns the relative L2 training error."""
     data = sample(job.model, random_fields(job.fields, generator), job.nodes, torch.float32)
     scale = data.exact.square().mean()
 
@@ -264,19 +266,19 @@ def fit(net: Net, job: Job, generator: torch.Generator) -> float:
 
 @torch.no_grad()
 def quadrature_error(net: Net, job: Job, nodes: int, *, at_nodes: bool = False) -> float:
-    """Relative L2 distance of the trained operator on so many nodes from itself on nine times as many."""
+    """Relative L2 distance of the trained operator on ``nodes`` nodes from itself on nine times as many."""
     fields = random_fields(8, torch.Generator().manual_seed(10**6 + 1))
     coarse, fine = (sample(job.model, fields, m, torch.float64, at_nodes=at_nodes) for m in (nodes, 9 * nodes))
     net.double()
     first, second = (net(s.u, s.domain, s.query, s.query_domain) for s in (coarse, fine))
-    apart = 4 if net.on_torus or at_nodes else 8  # where the coarse queries lie among the fine ones
-    second = second[:, apart::9]
+    offset = 4 if net.on_torus or at_nodes else 8  # of the first coarse query among the fine ones
+    second = second[:, offset::9]
     net.float()
     return ((first - second).norm() / second.norm()).item()
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Fits one net and tests it on 64 other fields."""
+    """Fits one net and tests it on 64 test fields."""
     torch.set_num_threads(1)
     torch.manual_seed(job.seed)
     started = time.perf_counter()
@@ -373,7 +375,7 @@ def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def draw_figure(results: list[dict[str, Any]], means: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
-    """Three panels: error against width, error against nodes, quadrature error against nodes."""
+    """Draws three panels: error against width, error against nodes, quadrature error against nodes."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -3,8 +3,8 @@
 Command:   python recipes/yat_plane.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32
 Time:      25 seconds of processor time, 2 minutes on the clock
-Score:     seed 0: of 100 starts 94 Yat units learn XOR, no linear and no ReLU unit; 3000 away 99.8 % of the directions
-           have the class of the opposite direction
+Score:     seed 0: of 100 starts 94 Yat units learn XOR, no linear and no ReLU unit; at radius 3000, 99.8 % of the
+           directions have the class of the opposite direction
 """
 
 import importlib.util
@@ -30,27 +30,27 @@ XOR_UNITS = ("linear", "ReLU", "Yat", "Yat with constant")
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How much is tried, and where the results go."""
+    """Length of the study, seed, and the folder of the results."""
 
     out: Path = Path("runs/yat_plane")
     """Folder of results.json and the figures."""
     starts: int = 100
     """Random starts of each unit on XOR."""
     steps: int = 2000
-    """Of every run."""
+    """Steps of every run."""
     seed: int = 0
-    """Of starts and points."""
+    """Seed of starts and points."""
 
 
 @final
 class Units(nn.Module):
-    """Many one-unit classifiers side by side: logit s φ(x) + c, φ one of `XOR_UNITS`, each with its own parameters.
+    """Many independent one-unit classifiers: logit s φ(x) + c, with φ one of `XOR_UNITS`.
 
     Args:
         kind: one of `XOR_UNITS`.
-        starts: how many.
+        starts: number of classifiers.
         epsilon: ε of the Yat product.
-        generator: source of the starts: w and, where there is one, b are standard normal, s = 1, c = 0.
+        generator: source of the initial values: w and, if present, b are standard normal, s = 1, c = 0.
     """
 
     def __init__(self, kind: str, starts: int, epsilon: float, generator: torch.Generator) -> None:
@@ -71,7 +71,7 @@ class Units(nn.Module):
 
 
 def train_xor(kind: str, config: Config, epsilon: float = 0.1) -> Units:
-    """All starts at once, by Adam at 0.05 on the cross-entropy of the four points."""
+    """Trains all starts at once, by Adam at 0.05 on the cross-entropy of the four points."""
     units = Units(kind, config.starts, epsilon, torch.Generator().manual_seed(config.seed))
     optimizer = torch.optim.Adam([p for p in units.parameters() if p.requires_grad], lr=0.05)
     targets = XOR_LABELS[:, None].expand(4, config.starts)
@@ -84,17 +84,17 @@ def train_xor(kind: str, config: Config, epsilon: float = 0.1) -> Units:
 
 
 def xor_right(units: Units) -> Tensor:
-    """How many of the four points each start gets right, `(starts,)`."""
+    """Number of the four points that each start classifies correctly, `(starts,)`."""
     with torch.no_grad():
         return ((units(XOR_POINTS) > 0) == (XOR_LABELS[:, None] > 0.5)).sum(0)
 
 
 @final
 class PlaneClassifier(nn.Module):
-    """Logits of a few classes, one vector each: w·x + c, or s yat(x, w) without a c.
+    """Logits of a few classes with one vector each: w·x + c, or s yat(x, w) without an offset.
 
     Args:
-        starts: w, `(classes, 2)`.
+        starts: initial w, `(classes, 2)`.
         epsilon: ε of the Yat product; None for the linear one.
     """
 
@@ -112,14 +112,14 @@ class PlaneClassifier(nn.Module):
 
 
 def clusters(seed: int, count: int = 60) -> tuple[Tensor, Tensor]:
-    """Points of four classes, `(4 count, 2)`, and their numbers: two on one ray, one opposite, one aside."""
+    """Points of four clusters, `(4 count, 2)`, and labels: two clusters on one ray, one opposite, one aside."""
     centres = torch.tensor([[1.0, 0.6], [2.6, 1.6], [-1.5, -1.0], [-0.8, 1.8]])
     noise = torch.randn(4, count, 2, generator=torch.Generator().manual_seed(seed))
     return (centres[:, None] + 0.3 * noise).flatten(0, 1), torch.arange(4).repeat_interleave(count)
 
 
 def train_regions(config: Config, epsilon: float | None) -> PlaneClassifier:
-    """From the class means, by Adam at 0.02 on the cross-entropy of all points."""
+    """Trains from the class means, by Adam at 0.02 on the cross-entropy of all points."""
     x, labels = clusters(config.seed)
     model = PlaneClassifier(torch.stack([x[labels == c].mean(0) for c in range(4)]), epsilon)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -132,15 +132,18 @@ def train_regions(config: Config, epsilon: float | None) -> PlaneClassifier:
 
 
 def on_circle(model: nn.Module, radius: float, count: int = 3600) -> tuple[Tensor, Tensor]:
-    """The class and its probability at points round the origin."""
+    """The predicted class and its probability at points on a circle around the origin."""
     angles = torch.arange(count) * (2 * math.pi / count)
     probability, winner = model(radius * torch.stack([angles.cos(), angles.sin()], -1)).softmax(-1).max(-1)
     return winner, probability
 
 
 def far_field(model: nn.Module) -> dict[str, list[float]]:
-    """At radii 3 to 3000: the share of directions whose class is that at radius 30,000, the share whose opposite
-    direction has the same class, and the mean and largest probability of the class.
+    """Classes of directions at radii 3 to 3000.
+
+    Returns:
+        By name, for each radius: the fraction of directions with their class at radius 30,000, the fraction with the
+        class of the opposite direction, and the mean and largest probability of the class.
     """
     last, _ = on_circle(model, 3e4)
     report: dict[str, list[float]] = {name: [] for name in ("as at the end", "as opposite", "mean p", "largest p")}
@@ -154,7 +157,7 @@ def far_field(model: nn.Module) -> dict[str, list[float]]:
 
 
 def draw_xor(units: dict[str, Units], path: Path) -> None:
-    """The response of the unit on paper, and the best trained start of each kind."""
+    """Draws the response of the paper's unit, and the best trained start of each kind."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -185,7 +188,7 @@ def draw_xor(units: dict[str, Units], path: Path) -> None:
 
 
 def draw_regions(models: dict[str, PlaneClassifier], seed: int, path: Path) -> None:
-    """The regions of each classifier, close to the data and a hundred times farther out."""
+    """Draws the regions of each classifier, near the data and a hundred times farther out."""
     import matplotlib
 
     matplotlib.use("Agg")

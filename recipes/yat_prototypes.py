@@ -1,8 +1,8 @@
-"""Train ten prototypes on MNIST by the Yat product and by the inner product, then turn their signs.
+"""Train ten prototypes on MNIST by the Yat product and by the inner product, then invert their signs.
 
 Command:   python recipes/yat_prototypes.py
 Hardware:  one core of an Intel Xeon, shared with other work; float32
-Time:      not measured in one piece; 25 s on the clock for a Yat run of 5 epochs on the busy machine
+Time:      not measured as a whole; 25 s on the clock for a Yat run of 5 epochs on the busy machine
 Score:     means of five seeds: 92.72 % by Yat prototypes, 92.21 % by the linear classifier; all prototypes inverted
            58.3 and 0.01 %; from standardised pixels and length 6: 92.10 %, inverted 89.7 %
 """
@@ -32,22 +32,22 @@ Inputs = Literal["0 to 1", "standardised", "length 1"]
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Which data, how long, and where the results go."""
+    """Data, lengths of the runs, and the folder of the results."""
 
     data: Path = Path("../shared/data/mnist")
     """Folder of the four gzipped idx files."""
     out: Path = Path("runs/yat_prototypes")
     """Folder of results.json and the figures."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    """Of the table; the search uses the first."""
+    """Seeds of the table; the search uses the first."""
     epochs: int = 5
-    """Of every run."""
+    """Epochs of every run."""
     search: bool = True
     """Also search for the settings of the paper."""
 
 
 class Setting(NamedTuple):
-    """One way to train. Sizes are root mean square lengths of the prototypes at the start."""
+    """Settings of a training run. Sizes are root mean square lengths of the initial prototypes."""
 
     product: Product
     inputs: Inputs = "0 to 1"
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Percentages, the last α, and the mean length of the prototypes before the first and after every epoch."""
+    """Percentages, the final α, and the mean length of the prototypes before the first and after every epoch."""
 
     accuracy: float
     inverted: float
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 class Digits(NamedTuple):
-    """Images `(n, 28, 28)` and their classes, for training and for the test."""
+    """Images `(n, 28, 28)` and their classes, for training and test."""
 
     x: Tensor
     y: Tensor
@@ -86,7 +86,7 @@ TABLE = (
 
 
 def classifier(setting: Setting, shape: tuple[int, ...], num_classes: int) -> YatClassifier | nn.Linear:
-    """Ten prototypes, normal with the length of the setting, under either product and without a bias."""
+    """A classifier of normal prototypes with the setting's length, by either product and without a bias."""
     num_features = math.prod(shape)
     if setting.product == "Yat":
         model = YatClassifier(shape, num_classes, epsilon=setting.epsilon)
@@ -97,7 +97,7 @@ def classifier(setting: Setting, shape: tuple[int, ...], num_classes: int) -> Ya
 
 
 def prototypes(model: YatClassifier | nn.Linear) -> Tensor:
-    """The parameter that holds them, `(num_classes, num_features)`."""
+    """The parameter of the prototypes, `(num_classes, num_features)`."""
     return model.units.weight if isinstance(model, YatClassifier) else model.weight
 
 
@@ -107,7 +107,7 @@ def logits(model: YatClassifier | nn.Linear, images: Tensor) -> Tensor:
 
 
 def read(folder: Path) -> Digits:
-    """The digits of a folder of gzipped idx files, pixels from 0 to 1."""
+    """Reads digits from a folder of gzipped idx files, with pixels from 0 to 1."""
     if not folder.is_dir():
         raise SystemExit(f"yat_prototypes: {folder} is missing; name the folder of MNIST's idx files with --data")
 
@@ -119,7 +119,7 @@ def read(folder: Path) -> Digits:
 
 
 def prepared(digits: Digits, inputs: Inputs) -> Digits:
-    """The pixels as they are, with mean 0 and variance 1 over all training pixels, or rows of length 1."""
+    """Digits with unchanged pixels, with mean 0 and variance 1 over all training pixels, or with rows of length 1."""
     if inputs == "0 to 1":
         return digits
     if inputs == "length 1":
@@ -130,13 +130,13 @@ def prepared(digits: Digits, inputs: Inputs) -> Digits:
 
 
 def accuracy(model: YatClassifier | nn.Linear, digits: Digits) -> float:
-    """Percentage of the test images."""
+    """Test accuracy in percent."""
     with torch.no_grad():
         return 100 * (logits(model, digits.test_x).argmax(1) == digits.test_y).double().mean().item()
 
 
 def inverted(model: YatClassifier | nn.Linear) -> YatClassifier | nn.Linear:
-    """A copy with -w for w."""
+    """A copy of the model with negated prototypes."""
     other = copy.deepcopy(model)
     with torch.no_grad():
         prototypes(other).neg_()
@@ -144,7 +144,7 @@ def inverted(model: YatClassifier | nn.Linear) -> YatClassifier | nn.Linear:
 
 
 def train(setting: Setting, digits: Digits, seed: int, epochs: int) -> tuple[YatClassifier | nn.Linear, Outcome]:
-    """Adam at 0.001 on the cross-entropy; `digits` are prepared for the setting already."""
+    """Trains by Adam at 0.001 on the cross-entropy; `digits` are already prepared for the setting."""
     torch.manual_seed(seed)
     model = classifier(setting, tuple(digits.x.shape[1:]), int(digits.y.max()) + 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -168,7 +168,7 @@ def train(setting: Setting, digits: Digits, seed: int, epochs: int) -> tuple[Yat
 
 
 def searched() -> list[Setting]:
-    """The settings of the search: pixels raw and standardised with every length and ε, and rows of length 1 once."""
+    """The settings of the search: raw and standardised pixels with every length and ε, and rows of length 1 once."""
     inputs: tuple[Inputs, ...] = ("0 to 1", "standardised")
     sizes, epsilons = (1.0, 3.0, 6.0, 10.0, 20.0), (1e-3, 1000.0)
     settings = [Setting("inner", i, size) for i, size in itertools.product(inputs, sizes)]
@@ -178,7 +178,7 @@ def searched() -> list[Setting]:
 
 
 def describe(setting: Setting, outcomes: Sequence[Outcome]) -> str:
-    """Means over the seeds, with standard deviations of both accuracies."""
+    """Describes a setting by means over the seeds, with standard deviations of both accuracies."""
     table = torch.tensor([outcome[:3] for outcome in outcomes], dtype=torch.float64)
     mean = table.mean(0).tolist()
     spread = table.std(0, correction=1).tolist() if len(table) > 1 else [0.0] * 3
@@ -192,7 +192,7 @@ def describe(setting: Setting, outcomes: Sequence[Outcome]) -> str:
 
 
 def draw_prototypes(models: dict[str, YatClassifier | nn.Linear], shape: tuple[int, ...], path: Path) -> None:
-    """A row of images a classifier, each row between its own limits of one diverging map."""
+    """Draws a row of prototypes per classifier, each row with its own limits of the diverging colour map."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -212,7 +212,7 @@ def draw_prototypes(models: dict[str, YatClassifier | nn.Linear], shape: tuple[i
 
 
 def draw_search(found: Sequence[tuple[Setting, Outcome]], path: Path) -> None:
-    """Both accuracies and the growth against the length at the start, one panel an input."""
+    """Draws both accuracies against the initial length, one panel per kind of input."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -242,7 +242,7 @@ def draw_search(found: Sequence[tuple[Setting, Outcome]], path: Path) -> None:
 
 
 def draw_lengths(table: dict[Setting, list[Outcome]], path: Path) -> None:
-    """The mean length of the prototypes by epoch, all seeds."""
+    """Draws the mean length of the prototypes by epoch, for all seeds."""
     import matplotlib
 
     matplotlib.use("Agg")

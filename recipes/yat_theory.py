@@ -1,4 +1,4 @@
-"""Measure what the paper on the Yat product claims: bounds, response curves, and the tangent kernel beside ReLU's.
+"""Measure the claims of the paper on the Yat product: bounds, response curves, and the tangent kernel against ReLU's.
 
 Command:   python recipes/yat_theory.py
 Hardware:  one core of an Intel Xeon, shared with other work; float64
@@ -26,14 +26,14 @@ BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Where the results go."""
+    """Length of the study, seed, and the folder of the results."""
 
     out: Path = Path("runs/yat_theory")
     """Folder of results.json and the figures."""
     quick: bool = False
-    """Few samples, in seconds: checks the recipe itself, its numbers mean little."""
+    """Few samples, in seconds: checks the recipe itself, the numbers mean little."""
     seed: int = 0
-    """Of every sample."""
+    """Seed of all samples."""
 
 
 class TangentParts(NamedTuple):
@@ -44,7 +44,7 @@ class TangentParts(NamedTuple):
 
 
 def gradient(x: Tensor, w: Tensor, epsilon: float, *, sign: float = -1.0) -> Tensor:
-    """∇_x yat(x, w) row by row, `(..., d)`: theorem 5. A `sign` of +1 is that of proposition 12."""
+    """∇_x yat(x, w) row by row, `(..., d)`: theorem 5. A `sign` of +1 gives the formula of proposition 12."""
     s, difference = (x * w).sum(-1, keepdim=True), x - w
     D = difference.square().sum(-1, keepdim=True) + epsilon
     return 2 * s / D * (w + sign * s / D * difference)
@@ -58,7 +58,7 @@ def tangent_parts(x: Tensor, other: Tensor, w: Tensor, epsilon: float) -> Tangen
 
 
 def tangent_kernel(angles: Tensor, size: float, w: Tensor, epsilon: float) -> Tensor:
-    """The tangent kernel at a first point of this length and others of the same length, at the given angles to it."""
+    """The tangent kernel between a point of length ``size`` and others of the same length, at the given angles."""
     first = torch.zeros_like(w[0])
     first[0] = size
     values = []
@@ -72,7 +72,7 @@ def tangent_kernel(angles: Tensor, size: float, w: Tensor, epsilon: float) -> Te
 def large_dimension_limit(angles: Tensor, sigma: float) -> Tensor:
     """K(θ)/K(0) of the tangent kernel for d → ∞, where all denominators are equal.
 
-    The units give (1 + 2 cos² θ)/3 of their value at 0, the gradients cos² θ; at 0 the ratio of both is 3 σ² / 4.
+    The units have (1 + 2 cos² θ)/3 of their value at 0, the gradients cos² θ; at 0 the ratio of both is 3 σ² / 4.
     """
     share, cos = 0.75 * sigma**2, angles.cos().square()
     return (share * (1 + 2 * cos) / 3 + cos) / (1 + share)
@@ -85,7 +85,7 @@ def relu_tangent_kernel(angles: Tensor, sigma: float) -> Tensor:
 
 
 def circle_spectrum(epsilon: float, frequencies: int, sigma: float = 1.0) -> Tensor:
-    """Eigenvalues of the Yat tangent kernel on the unit circle, one a frequency; each beyond 0 counts twice.
+    """Eigenvalues of the Yat tangent kernel on the unit circle, one per frequency; those beyond 0 count twice.
 
     For w of length r a unit is a function of the angle to w, and so is its gradient in the frame of w. The kernel is
     the mean over the direction of w of their products, hence λ_k = ∫ p(r) Σ |Fourier coefficient k|² dr.
@@ -104,7 +104,7 @@ def circle_spectrum(epsilon: float, frequencies: int, sigma: float = 1.0) -> Ten
 
 
 def relu_circle_spectrum(frequencies: int) -> Tensor:
-    """Eigenvalues of the ReLU tangent kernel on the unit circle, one a frequency, w of variance 1."""
+    """Eigenvalues of the ReLU tangent kernel on the unit circle, one per frequency, for w of variance 1."""
     angles = torch.arange(1 << 18, dtype=torch.float64) * (2 * math.pi / (1 << 18))
     values = relu_tangent_kernel(torch.minimum(angles, 2 * math.pi - angles), 1.0)
     return torch.fft.rfft(values).real[:frequencies] / len(angles)
@@ -121,7 +121,7 @@ def squared_norm_ratio(frequency: int, epsilon: float) -> float:
 
 
 def slope(x: Tensor, y: Tensor) -> float:
-    """Of the straight line through (x, y) by least squares."""
+    """Slope of the least-squares line through (x, y)."""
     x, y = x - x.mean(), y - y.mean()
     return ((x * y).sum() / x.square().sum()).item()
 
@@ -208,7 +208,7 @@ def tangent_table(config: Config) -> list[dict[str, float]]:
 
 
 def spectra(config: Config) -> dict[str, Any]:
-    """Eigenvalues on the circle with the laws that they follow."""
+    """Eigenvalues on the circle, with the fitted and predicted laws of their decay."""
     number = 64 if config.quick else 512
     k = torch.arange(number, dtype=torch.float64)
     relu = relu_circle_spectrum(number)
@@ -230,7 +230,7 @@ def spectra(config: Config) -> dict[str, Any]:
 
 
 def draw_response(path: Path) -> None:
-    """Against the angle, against the radius, across the prototype for several ε, and on the plane."""
+    """Draws the response by angle, by radius, across the prototype for several ε, and in the plane."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -272,7 +272,7 @@ def draw_response(path: Path) -> None:
 
 
 def draw_tangent_kernel(config: Config, found: dict[str, Any], path: Path) -> None:
-    """K(θ)/K(0) beside ReLU's for two priors, and the spectra on the circle."""
+    """Draws K(θ)/K(0) with ReLU's for two priors, and the spectra on the circle."""
     import matplotlib
 
     matplotlib.use("Agg")

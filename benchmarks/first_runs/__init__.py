@@ -1,6 +1,6 @@
-"""What the bare command of every task reaches on data made for this, beside what a user would try otherwise.
+"""Results of the bare command of every task on generated data, against what a user would try otherwise.
 
-``python -m benchmarks.first_runs --list`` names the runs. One file for each task makes its data and states the peers.
+``python -m benchmarks.first_runs --list`` names the runs. One file per task generates its data and defines the peers.
 """
 
 from benchmarks.first_runs.first_run import FirstRun, Peer, Row, measure, table

@@ -43,48 +43,49 @@ FIRST_RUNS: tuple[FirstRun, ...] = (
     *graphs.FIRST_RUNS,
     *functions.FIRST_RUNS,
 )
-"""All of them, in the order of the list."""
+"""All first runs, in the order of the list."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Which runs, on which data."""
+    """Runs to measure, and their data."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Some of the runs; none: all."""
+    """Names of the runs; none: all."""
     seed: int = 0
-    """Of the data; the runs themselves have the command's seed, 0."""
+    """Seed of the data; the runs themselves have the command's seed, 0."""
     split: HeldOut = "test"
-    """What is measured: valid while rules are chosen, test once they are."""
+    """Split to measure on: valid while rules are being chosen, test afterwards."""
     folder: Path | None = None
-    """Where data and runs stay, a folder each; default: nowhere."""
+    """Folder that keeps data and runs, one subfolder per run; default: they are deleted."""
     json: Path | None = None
-    """Where to write the rows too."""
+    """JSON file for the rows, besides the printed table."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Name the runs, and do nothing else."""
+    """List the runs and exit."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs some of them and prints their table.
+    """Runs the chosen first runs and prints their table.
 
     Returns:
-        0; 2 on a name that is not there.
+        0; 2 on an unknown name.
     """
-    given = tyro.cli(Arguments, prog="python -m benchmarks.first_runs", args=argv)
+    arguments = tyro.cli(Arguments, prog="python -m benchmarks.first_runs", args=argv)
     by_name = {first.name: first for first in FIRST_RUNS}
-    if given.list:
+    if arguments.list:
         print("\n".join(f"{first.name:<22} {first.task:<14} {first.data}" for first in FIRST_RUNS))
         return 0
-    if unknown := [name for name in given.names if name not in by_name]:
+    if unknown := [name for name in arguments.names if name not in by_name]:
         print(f"error: no first run {unknown[0]!r}; expected some of {', '.join(by_name)}", file=sys.stderr)
         return 2
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        for name in given.names or by_name:
-            rows.append(measure(by_name[name], (given.folder or Path(scratch)) / name, given.seed, given.split))
+        for name in arguments.names or by_name:
+            folder = (arguments.folder or Path(scratch)) / name
+            rows.append(measure(by_name[name], folder, arguments.seed, arguments.split))
             print(table(rows[-1:]).splitlines()[-1], flush=True)
-            if given.json is not None:
-                write_json(given.json, rows)
+            if arguments.json is not None:
+                write_json(arguments.json, rows)
     print(f"\n{table(rows)}")
     return 0
 

@@ -1,4 +1,4 @@
-"""One first run: data made from a seed, the bare command on them, and peers on the same splits."""
+"""One first run: data generated from a seed, the bare command on them, and peers on the same splits."""
 
 import contextlib
 import dataclasses
@@ -22,21 +22,21 @@ from fredholm.training import Run
 from fredholm.training.batches import EpochBatches
 
 Peer = Callable[[Any, HeldOut], float]
-"""What a user would try otherwise: from the task, with its data and splits, and the split to measure on, to the task's
-metric there. It learns from `learnable(task, split)`."""
+"""Another method that a user would try: maps the task, with its data and splits, and the split to measure on to the
+task's metric there. It learns from `learnable(task, split)`."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class FirstRun:
-    """A task on data made for it.
+    """A task on data generated for it.
 
     Args:
-        name: how the command line calls it.
-        task: the word for the task in `fredholm train`.
-        data: what the data are, in a few words.
-        make: writes data from a seed below an empty folder, and says what the command is given.
-        peers: by name.
+        name: name on the command line.
+        task: name of the task in `fredholm train`.
+        data: the data in a few words.
+        make: writes data from a seed below an empty folder, and returns the path for the command.
+        peers: other methods by name.
     """
 
     name: str
@@ -49,35 +49,35 @@ class FirstRun:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What a first run and its peers reached; values are of the task's metric on one split."""
+    """Results of a first run and its peers; values are the task's metric on one split."""
 
     name: str
     data: str
     command: str
     data_seed: int
     examples: tuple[int, int, int]
-    """To learn from, for validation, and for testing."""
+    """Numbers of training, validation and test examples."""
     metric: str
     split: HeldOut
     ours: float
     parameters: int
     epochs: int
-    """That were trained, of those planned, patience being what it is."""
+    """Epochs that were trained, which early stopping may end."""
     seconds: float
     megabytes: float
-    """Of the run folder."""
+    """Size of the run folder."""
     peers: dict[str, tuple[float, float]]
-    """Value and seconds of each."""
+    """Value and seconds of each peer."""
 
 
 def measure(first: FirstRun, folder: Path, data_seed: int, split: HeldOut) -> Row:
-    """Makes the data, runs the bare command with its seed of 0, and lets the peers learn from the same examples.
+    """Generates the data, runs the bare command with its seed of 0, and trains the peers on the same examples.
 
     Args:
         first: the run.
-        folder: a new one, for data and run.
-        data_seed: of the data.
-        split: to measure on: `valid` while something is chosen by it, and `test` once.
+        folder: new folder for data and run.
+        data_seed: seed of the data.
+        split: split to measure on: `valid` while something is chosen by it, and `test` once.
 
     Raises:
         RuntimeError: the command failed.
@@ -141,31 +141,31 @@ def _shown(metric: str, value: float) -> str:
 
 
 def write_json(path: Path, rows: Sequence[Row]) -> None:
-    """All rows as a list of objects."""
+    """Writes all rows as a list of objects."""
     path.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n")
 
 
 def learnable(task: Any, split: HeldOut) -> list[Any]:
-    """The sets of examples that a peer learns from: it needs no validation where it is measured on the test split."""
+    """The sets of examples that a peer learns from; measured on the test split, it also learns from validation."""
     splits = task.splits
     return [splits.train] if split == "valid" or splits.valid is None else [splits.train, splits.valid]
 
 
 def fitted(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> Callable[[Any, HeldOut], np.ndarray]:
-    """Truth and answers `(2, n)` of a scikit-learn model, which is fitted to features and targets of sets."""
+    """A function that fits a scikit-learn model to features and targets, and returns truth and predictions `(2, n)`."""
 
     def predicted(task: Any, split: HeldOut) -> np.ndarray:
         parts = [features(part) for part in learnable(task, split)]
         inputs = [rows for rows, _ in parts]
         joined = np.concatenate(inputs) if isinstance(inputs[0], np.ndarray) else [x for rows in inputs for x in rows]
-        asked, truth = features(task.held_out(split))
-        return np.stack([truth, model.fit(joined, np.concatenate([targets for _, targets in parts])).predict(asked)])
+        queries, truth = features(task.held_out(split))
+        return np.stack([truth, model.fit(joined, np.concatenate([targets for _, targets in parts])).predict(queries)])
 
     return predicted
 
 
 def accuracy(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> Peer:
-    """The share of right answers of a scikit-learn classifier."""
+    """The accuracy of a scikit-learn classifier."""
     answers = fitted(model, features)
 
     def peer(task: Any, split: HeldOut) -> float:
@@ -176,12 +176,12 @@ def accuracy(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) -> P
 
 
 def taught(network: nn.Module, task: Any, loss: Callable[[Batch], Tensor]) -> None:
-    """Trains a peer in plain PyTorch, with the task's changes and batches, in the steps of every task.
+    """Trains a peer in plain PyTorch, with the task's augmentation and batches and the default schedule.
 
     Args:
-        network: what learns.
-        task: gives the examples.
-        loss: the mean of a batch.
+        network: the model to train.
+        task: source of the batches.
+        loss: mean loss of a batch.
     """
     schedule = schedule_for(task.num_train, Effort("small"), has_valid=True)
     steps = schedule.epochs * len(EpochBatches(task, schedule.batch_size, 0, 0))

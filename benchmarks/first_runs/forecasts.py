@@ -1,4 +1,4 @@
-"""Sales of shops by the day, and a load by the hour: how they go on."""
+"""Forecasts of daily sales of shops and of an hourly load."""
 
 import dataclasses
 import datetime
@@ -18,7 +18,7 @@ DAYS, SHOPS, HOURS = 730, 8, 2400
 
 
 def sales(folder: Path, seed: int) -> Path:
-    """Eight shops with a week of their own, a trend, a year, and errors that last for some days."""
+    """Eight shops with a weekly pattern each, a trend, a yearly cycle, and errors that last for some days."""
     draw, day = np.random.default_rng(seed), np.arange(DAYS)
     rows = ["unique_id,ds,y"]
     for shop in range(SHOPS):
@@ -37,7 +37,7 @@ def sales(folder: Path, seed: int) -> Path:
 
 
 def load(folder: Path, seed: int) -> Path:
-    """A load with two peaks a day, quieter at the end of a week, and the temperature that drives a part of it."""
+    """A load with two peaks a day, lower at weekends, and the temperature that drives a part of it."""
     draw, hour = np.random.default_rng(seed), np.arange(HOURS)
     weather = np.zeros(HOURS)
     for t in range(1, HOURS):
@@ -50,8 +50,8 @@ def load(folder: Path, seed: int) -> Path:
     start = datetime.datetime(2023, 1, 2)
     rows = ["time,load,temperature"]
     rows += [
-        f"{start + datetime.timedelta(hours=t)},{one:.2f},{other:.2f}"
-        for t, (one, other) in enumerate(zip(values.tolist(), temperature.tolist(), strict=True))
+        f"{start + datetime.timedelta(hours=t)},{value:.2f},{degrees:.2f}"
+        for t, (value, degrees) in enumerate(zip(values.tolist(), temperature.tolist(), strict=True))
     ]
     path = folder / "load.csv"
     path.write_text("\n".join(rows) + "\n")
@@ -59,13 +59,13 @@ def load(folder: Path, seed: int) -> Path:
 
 
 def last_season(task: Any, split: HeldOut) -> float:
-    """MASE of saying the last season again."""
+    """MASE of repeating the last season."""
     batch = task.held_out_batch(split, torch.arange(task.num_held_out(split)))
     return float(((batch["naive"] - batch["answers"]).abs() / batch["error_scale"]).mean())
 
 
 def on_lags(build: Callable[[], Any]) -> Peer:
-    """MASE of a regression for each step, on the samples of a window in its scale, counted from the last value."""
+    """MASE of a regression for each step, on the values of a window in its scale, relative to the last value."""
 
     def peer(task: Any, split: HeldOut) -> float:
         task = dataclasses.replace(task.config, context=task.facts.context, base=0.0).build()
@@ -74,8 +74,8 @@ def on_lags(build: Callable[[], Any]) -> Peer:
         target = task.facts.target
         y = y * np.array(target.deviation) + np.array(target.mean)
         batch = task.held_out_batch(split, torch.arange(task.num_held_out(split)))
-        asked = batch["values"].flatten(1).numpy()
-        predicted = np.stack([build().fit(x, each).predict(asked) for each in y.T], axis=1)
+        windows = batch["values"].flatten(1).numpy()
+        predicted = np.stack([build().fit(x, each).predict(windows) for each in y.T], axis=1)
         numbers = torch.from_numpy(predicted).reshape(batch["answers"].shape) * batch["scale"] + batch["base"]
         return float(((numbers - batch["answers"]).abs() / batch["error_scale"]).mean())
 

@@ -1,4 +1,4 @@
-"""Distances to discs and plucked tones from some of their samples; Burgers' equation and flow through a medium."""
+"""Distances to discs and plucked tones from samples of them; Burgers' equation and flow through a medium."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from fredholm.tasks.splits.splits import HeldOut
 
 
 def distances(folder: Path, seed: int) -> Path:
-    """400 functions of the plane at 120 places each: how far it is to one to three discs, less than 0 inside."""
+    """400 functions of the plane at 120 points each: signed distances to one to three discs, negative inside."""
     draw = np.random.default_rng(seed)
     pos = draw.random((400, 120, 2))
     values = np.empty(pos.shape[:2])
@@ -35,7 +35,7 @@ def distances(folder: Path, seed: int) -> Path:
 
 
 def tones(folder: Path, seed: int) -> Path:
-    """400 tones of three harmonics that die away, at 256 times each."""
+    """400 decaying tones of three harmonics, at 256 times each."""
     draw, time = np.random.default_rng(seed), np.arange(256) / 256
     values = np.zeros((400, len(time)))
     for own in values:
@@ -49,14 +49,14 @@ def tones(folder: Path, seed: int) -> Path:
 
 
 def burgers(folder: Path, seed: int) -> Path:
-    """u(0, x) on a circle, and u(1/2, x) by u_t + u u_x = 0.02 u_xx; 400 pairs at 64 of 256 places of the solver."""
+    """u(0, x) on a circle, and u(1/2, x) by u_t + u u_x = 0.02 u_xx; 400 pairs at 64 of 256 points of the solver."""
     draw, size, dt, viscosity = np.random.default_rng(seed), 256, 2e-4, 0.02
     x, wave = np.arange(size) / size, np.fft.fftfreq(size, 1 / size)
     start = np.zeros((400, size))
     for n in range(1, 9):
         sine, cosine = draw.normal(size=(2, 400, 1)) / n
         start += sine * np.sin(2 * np.pi * n * x) + cosine * np.cos(2 * np.pi * n * x)
-    slope = -1j * np.pi * wave * (np.abs(wave) < size / 3)  # of u²/2, without the waves that would fold back
+    slope = -1j * np.pi * wave * (np.abs(wave) < size / 3)  # derivative of u²/2, without waves that would alias
     fade, state = np.exp(-viscosity * (2 * np.pi * wave) ** 2 * dt), np.fft.fft(start)
 
     def change(state: np.ndarray) -> np.ndarray:
@@ -75,14 +75,14 @@ def flow(folder: Path, seed: int) -> Path:
     draw, side = np.random.default_rng(seed), 24
     wave = np.fft.fftfreq(2 * side, 1 / (2 * side))
     strength = 1 / (wave[:, None] ** 2 + wave**2 + 9)
-    given, wanted = np.empty((2, 400, side, side))
-    for medium, answer in zip(given, wanted, strict=True):
+    media, solutions = np.empty((2, 400, side, side))
+    for medium, solution in zip(media, solutions, strict=True):
         noise = np.fft.fft2(draw.normal(size=(2 * side, 2 * side)))
         rough = np.fft.ifft2(noise * strength).real[:side, :side]
         medium[:] = np.exp(0.8 * rough / rough.std())
-        answer[:] = spsolve(_stencil(medium), np.ones(side * side)).reshape(side, side)
+        solution[:] = spsolve(_stencil(medium), np.ones(side * side)).reshape(side, side)
     path = folder / "flow.npz"
-    np.savez(path, values=given, wanted_values=wanted)
+    np.savez(path, values=media, wanted_values=solutions)
     return path
 
 
@@ -105,7 +105,7 @@ def _stencil(medium: np.ndarray) -> sp.csc_matrix:
 
 
 def _functions(task: Any, split: HeldOut) -> Iterator[tuple[np.ndarray, ...]]:
-    """Of each function of a split: places and values of what is shown, and of what is wanted, in the data's unit."""
+    """For each function of a split: positions and values of the inputs and of the targets, in the data's unit."""
     mean, deviation = np.array(task.facts.mean), np.array(task.facts.deviation)
     for i in range(task.num_held_out(split)):
         one = {
@@ -115,26 +115,26 @@ def _functions(task: Any, split: HeldOut) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def interpolated(kernel: str) -> Peer:
-    """SciPy's splines through what is shown of each function."""
+    """SciPy's splines through the given samples of each function."""
 
     def peer(task: Any, split: HeldOut) -> float:
         errors = []
-        for pos, values, asked, wanted in _functions(task, split):
-            predicted = RBFInterpolator(pos, values, kernel=kernel)(asked)
-            errors.append(np.linalg.norm(predicted - wanted) / np.linalg.norm(wanted))
+        for pos, values, target_pos, target in _functions(task, split):
+            predicted = RBFInterpolator(pos, values, kernel=kernel)(target_pos)
+            errors.append(np.linalg.norm(predicted - target) / np.linalg.norm(target))
         return float(np.mean(errors))
 
     return peer
 
 
 def sines(task: Any, split: HeldOut) -> float:
-    """A perceptron of sines that is fitted to each function by itself, 500 steps of Adam; the first ten functions."""
+    """A SIREN that is fitted to each function separately, by 500 steps of Adam; the first ten functions."""
     errors = []
-    for _, (pos, values, asked, wanted) in zip(range(10), _functions(task, split), strict=False):
+    for _, (pos, values, target_pos, target) in zip(range(10), _functions(task, split), strict=False):
         torch.manual_seed(0)
         centre, size, unit = pos.mean(0), pos.std(0), values.std()
         x, y, at = (
-            torch.from_numpy(a).float() for a in ((pos - centre) / size, values / unit, (asked - centre) / size)
+            torch.from_numpy(a).float() for a in ((pos - centre) / size, values / unit, (target_pos - centre) / size)
         )
         layers = [nn.Linear(n, m) for n, m in ((x.shape[1], 64), (64, 64), (64, y.shape[1]))]
         omega = task.config.omega_0
@@ -155,21 +155,21 @@ def sines(task: Any, split: HeldOut) -> float:
             optimiser.step()
         with torch.no_grad():
             found = predicted(at).double().numpy() * unit
-        errors.append(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+        errors.append(np.linalg.norm(found - target) / np.linalg.norm(target))
     return float(np.mean(errors))
 
 
-def _relative(predicted: np.ndarray, wanted: np.ndarray) -> float:
-    return float((np.linalg.norm(predicted - wanted, axis=1) / np.linalg.norm(wanted, axis=1)).mean())
+def _relative(predicted: np.ndarray, target: np.ndarray) -> float:
+    return float((np.linalg.norm(predicted - target, axis=1) / np.linalg.norm(target, axis=1)).mean())
 
 
 def regressed(task: Any, split: HeldOut) -> float:
-    """Ridge or kernel ridge regression between 64 principal components, the best of 31 by a fifth of the examples."""
-    parts, asked = learnable(task, split), task.held_out(split)
+    """Ridge or kernel ridge regression between 64 principal components, the best of 31 on a fifth of the examples."""
+    parts, held_out = learnable(task, split), task.held_out(split)
     x, y = (
         np.concatenate([getattr(part, own).values.flatten(1).numpy() for part in parts]) for own in ("given", "targets")
     )
-    p, q = (own.values.flatten(1).numpy() for own in (asked.given, asked.targets))
+    p, q = (own.values.flatten(1).numpy() for own in (held_out.given, held_out.targets))
     of_x, of_y = (PCA(min(64, *rows.shape)).fit(rows) for rows in (x, y))
     a, b, c = of_x.transform(x), of_x.transform(p), of_y.transform(y)
     spread = a.var(0).sum()
@@ -185,7 +185,7 @@ def regressed(task: Any, split: HeldOut) -> float:
 
 
 class FourierLayer(nn.Module):
-    """FNO's layer on a line or in the plane: low waves mixed by matrices of their own, plus a pointwise map."""
+    """FNO's layer on a line or in the plane: a matrix for each low wave mixes channels, plus a pointwise map."""
 
     def __init__(self, width: int, waves: int, axes: int) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class FourierLayer(nn.Module):
         self.point = (nn.Conv1d if axes == 1 else nn.Conv2d)(width, width, 1)
 
     def forward(self, u: torch.Tensor) -> torch.Tensor:
-        """`(B, C, ...)` to the same."""
+        """`(B, C, ...)` to the same shape."""
         if self.axes == 1:
             found, kept = torch.fft.rfft(u), self.waves + 1
             out = torch.zeros_like(found)
@@ -209,19 +209,19 @@ class FourierLayer(nn.Module):
 
 
 def fourier(task: Any, split: HeldOut) -> float:
-    """A Fourier neural operator in plain PyTorch: width, layers, waves, steps, batches and rate of the task's own."""
+    """A Fourier neural operator in plain PyTorch with the task's width, layers, waves, steps, batches and rate."""
     torch.manual_seed(0)
-    model, train, asked = task.config.model, task.splits.train, task.held_out(split)
+    model, train, held_out = task.config.model, task.splits.train, task.held_out(split)
     schedule, axes = (
         schedule_for(task.num_train, Effort("small"), has_valid=False, length=0.5),
         train.given.pos.shape[-1],
     )
     side = round(train.given.pos.shape[1] ** (1 / axes))
 
-    def laid(part: Any, own: Literal["given", "targets"]) -> torch.Tensor:
+    def on_grid(part: Any, own: Literal["given", "targets"]) -> torch.Tensor:
         return getattr(part, own).values.mT.unflatten(-1, (side,) * axes)
 
-    x, y = laid(train, "given"), laid(train, "targets")
+    x, y = on_grid(train, "given"), on_grid(train, "targets")
     moments = [(u.mean(), u.std()) for u in (x, y)]
     place = torch.stack(torch.meshgrid(*(torch.linspace(0, 1, side),) * axes, indexing="ij"))
     conv, width = (nn.Conv1d if axes == 1 else nn.Conv2d), model.embed_dim
@@ -243,12 +243,13 @@ def fourier(task: Any, split: HeldOut) -> float:
     for _ in range(schedule.epochs):
         for rows in torch.randperm(len(x)).split(schedule.batch_size):
             optimiser.zero_grad()
-            wanted = y[rows].flatten(1)
-            ((predicted(x[rows]).flatten(1) - wanted).norm(dim=1) / wanted.norm(dim=1)).mean().backward()
+            target = y[rows].flatten(1)
+            ((predicted(x[rows]).flatten(1) - target).norm(dim=1) / target.norm(dim=1)).mean().backward()
             optimiser.step()
             falling.step()
     with torch.no_grad():
-        return _relative(predicted(laid(asked, "given")).flatten(1).numpy(), laid(asked, "targets").flatten(1).numpy())
+        found = predicted(on_grid(held_out, "given")).flatten(1).numpy()
+        return _relative(found, on_grid(held_out, "targets").flatten(1).numpy())
 
 
 FIELD_PEERS: dict[str, Peer] = {

@@ -1,4 +1,4 @@
-"""Random graphs of four kinds, triangles to count, nodes in groups, and edges by distance and between modules."""
+"""Random graphs of four kinds, counts of triangles, nodes in groups, and edges by distance and between modules."""
 
 import ast
 import importlib.util
@@ -25,7 +25,7 @@ KINDS = ("uniform", "small world", "geometric", "blocks")
 
 
 def four_kinds(folder: Path, seed: int) -> Path:
-    """Graphs of 30 to 60 nodes and 2.5 edges a node: which of four generators made them."""
+    """Graphs of 30 to 60 nodes and 2.5 edges per node, labelled by which of four generators made them."""
     draw, graphs, labels = np.random.default_rng(seed), list[tuple[int, Edges]](), []
     for i in range(480):
         size, kind = int(draw.integers(30, 61)), KINDS[i % len(KINDS)]
@@ -59,17 +59,17 @@ def triangles(folder: Path, seed: int) -> Path:
 
 
 def groups(shift: int) -> Callable[[Path, int], Path]:
-    """1,200 people in five groups with noisy features, of whose friends 85 % are of the group so many further on."""
+    """1,200 people in five groups with noisy features; 85 % of friends belong to the group ``shift`` further on."""
 
     def make(folder: Path, seed: int) -> Path:
         draw, size, count = np.random.default_rng(seed), 1200, 5
         label, edges = draw.integers(count, size=size), set[tuple[int, int]]()
         while len(edges) < 3 * size:
-            one = int(draw.integers(size))
-            group = (label[one] + shift) % count if draw.random() < 0.85 else draw.integers(count)
-            other = int(draw.choice(np.flatnonzero(label == group)))
-            if one != other:
-                edges.add((min(one, other), max(one, other)))
+            person = int(draw.integers(size))
+            group = (label[person] + shift) % count if draw.random() < 0.85 else draw.integers(count)
+            friend = int(draw.choice(np.flatnonzero(label == group)))
+            if person != friend:
+                edges.add((min(person, friend), max(person, friend)))
         features = draw.normal(size=(count, 16))[label] + 2 * draw.normal(size=(size, 16))
         path = folder / "groups.npz"
         named = np.array([f"group {k}" for k in label])
@@ -80,7 +80,7 @@ def groups(shift: int) -> Callable[[Path, int], Path]:
 
 
 def near_pairs(folder: Path, seed: int) -> Path:
-    """2,800 edges between 700 nodes that are near each other and alike, of which the features know a part."""
+    """2,800 edges between 700 nodes that are near each other and alike; features are noisy copies of both."""
     draw, size = np.random.default_rng(seed), 700
     place, kind = draw.random((size, 2)), draw.normal(size=(size, 3))
     pairs = np.stack(np.triu_indices(size, 1), 1)
@@ -94,7 +94,7 @@ def near_pairs(folder: Path, seed: int) -> Path:
 
 
 def imports_of(package: str) -> Callable[[Path, int], Path]:
-    """Which modules of an installed package import each other; the seed draws nothing."""
+    """Imports between the modules of an installed package; the seed has no effect."""
 
     def make(folder: Path, seed: int) -> Path:
         spec = importlib.util.find_spec(package)
@@ -122,7 +122,7 @@ def imports_of(package: str) -> Callable[[Path, int], Path]:
 
 
 def _imported(name: str, file: Path) -> Iterator[str]:
-    """Modules that a file names in import statements, with what it takes from them, which may be modules too."""
+    """Modules in a file's import statements, and the imported names, which may be modules too."""
     package = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -155,7 +155,7 @@ def _saved(path: Path, graphs: Sequence[tuple[int, Edges]], **arrays: Any) -> Pa
 
 
 def _each(part: Any) -> Iterator[nx.Graph]:
-    """The graphs of a set."""
+    """Each graph of a set."""
     for i in range(len(part)):
         edges = part.edge_index[:, part.edge_offsets[i] : part.edge_offsets[i + 1]]
         yield _graph(int(part.num_nodes[i]), edges.T.tolist())
@@ -166,7 +166,7 @@ def _truth(part: Any) -> np.ndarray:
 
 
 def degrees(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Of graphs: size, edges, mean and deviation of degrees, their histogram up to 12, and clustering."""
+    """Features of graphs: nodes, edges, deviation of degrees, their histogram up to 12, and clustering; and targets."""
     rows = []
     for graph in _each(part):
         found = np.array([degree for _, degree in graph.degree])
@@ -176,7 +176,7 @@ def degrees(part: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def neighbourhoods(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Of graphs: counts of neighbourhoods up to three edges wide, the words of Weisfeiler and Lehman, hashed."""
+    """Features of graphs: hashed counts of Weisfeiler-Lehman neighbourhoods up to three edges wide; and targets."""
     rows = np.zeros((len(part), 4096))
     for i, graph in enumerate(_each(part)):
         colours = nx.weisfeiler_lehman_subgraph_hashes(graph, iterations=3, include_initial_labels=True)
@@ -196,19 +196,19 @@ def mean_error(model: Any, features: Callable[[Any], tuple[Any, np.ndarray]]) ->
     return peer
 
 
-def _walk(edges: np.ndarray, size: int) -> tuple[Any, np.ndarray]:
-    """The matrix of a graph, edges in both directions, and the degrees."""
+def _adjacency(edges: np.ndarray, size: int) -> tuple[Any, np.ndarray]:
+    """The adjacency matrix of a graph with edges in both directions, and the degrees."""
     matrix = sp.csr_matrix((np.ones(edges.shape[1]), edges), (size, size))
     matrix.data[:] = 1
     return matrix, np.asarray(matrix.sum(1)).ravel()
 
 
 def averaged(hops: int) -> Peer:
-    """Logistic regression on features of a node, and on their means over neighbours and neighbours of these."""
+    """Logistic regression on features of a node and on their repeated means over neighbours, ``hops`` times."""
 
     def peer(task: Any, split: HeldOut) -> float:
-        graph, asked = open_graphs(task.config.data), task.held_out(split)
-        matrix, degree = _walk(graph.edge_index.numpy(), len(graph.features))
+        graph, held_out = open_graphs(task.config.data), task.held_out(split)
+        matrix, degree = _adjacency(graph.edge_index.numpy(), len(graph.features))
         step = sp.diags(1 / np.maximum(degree, 1)) @ matrix
         features = [graph.features.numpy()]
         for _ in range(hops):
@@ -217,29 +217,29 @@ def averaged(hops: int) -> Peer:
         nodes = np.concatenate([part.nodes.numpy() for part in parts])
         labels = np.concatenate([part.answers.values.numpy() for part in parts])
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(rows[nodes], labels)
-        return float((model.predict(rows[asked.nodes.numpy()]) == asked.answers.values.numpy()).mean())
+        return float((model.predict(rows[held_out.nodes.numpy()]) == held_out.answers.values.numpy()).mean())
 
     return peer
 
 
 def spread(task: Any, split: HeldOut) -> float:
-    """Label propagation: known classes walk along the edges, nine tenths of them at each step."""
-    graph, asked = open_graphs(task.config.data), task.held_out(split)
-    matrix, degree = _walk(graph.edge_index.numpy(), len(graph.features))
+    """Label propagation: known classes spread along the edges with a factor of 0.9 per step."""
+    graph, held_out = open_graphs(task.config.data), task.held_out(split)
+    matrix, degree = _adjacency(graph.edge_index.numpy(), len(graph.features))
     step, known = sp.diags(1 / np.maximum(degree, 1)) @ matrix, np.zeros((len(degree), len(graph.classes)))
     for part in learnable(task, split):
         known[part.nodes.numpy(), part.answers.values.numpy()] = 1
     predicted = known
     for _ in range(50):
         predicted = np.where(known.sum(1, keepdims=True) > 0, known, 0.9 * (step @ predicted))
-    return float((predicted[asked.nodes.numpy()].argmax(1) == asked.answers.values.numpy()).mean())
+    return float((predicted[held_out.nodes.numpy()].argmax(1) == held_out.answers.values.numpy()).mean())
 
 
 def between(score: Callable[[Any, np.ndarray], Any]) -> Peer:
-    """AUROC of a number for each pair, from the matrix of known edges and the degrees."""
+    """AUROC of a score for each pair, from the matrix of known edges and the degrees."""
 
     def peer(task: Any, split: HeldOut) -> float:
-        pairs, truth = _asked(task.held_out(split))
+        pairs, truth = _labelled_pairs(task.held_out(split))
         found = np.asarray(score(*_known_edges(task, split)))
         return float(roc_auc_score(truth, found[pairs[:, 0], pairs[:, 1]]))
 
@@ -270,7 +270,7 @@ def of_pairs(model: Any) -> Peer:
             [rows(getattr(part, own).numpy(), own == "pairs") for part in parts for own in ("pairs", "others")]
         )
         targets = np.concatenate([np.full(len(part), own == "pairs") for part in parts for own in ("pairs", "others")])
-        pairs, truth = _asked(task.held_out(split))
+        pairs, truth = _labelled_pairs(task.held_out(split))
         chance = model.fit(inputs, targets).predict_proba(rows(pairs, False))[:, 1]
         return float(roc_auc_score(truth, chance))
 
@@ -279,10 +279,10 @@ def of_pairs(model: Any) -> Peer:
 
 def _known_edges(task: Any, split: HeldOut) -> tuple[Any, np.ndarray]:
     ends = np.concatenate([part.pairs.numpy() for part in learnable(task, split)]).T
-    return _walk(np.concatenate([ends, ends[::-1]], 1), len(open_graphs(task.config.data).features))
+    return _adjacency(np.concatenate([ends, ends[::-1]], 1), len(open_graphs(task.config.data).features))
 
 
-def _asked(part: Any) -> tuple[np.ndarray, np.ndarray]:
+def _labelled_pairs(part: Any) -> tuple[np.ndarray, np.ndarray]:
     pairs = np.concatenate([part.pairs.numpy(), part.others.numpy()])
     return pairs, np.repeat([1, 0], len(part))
 

@@ -1,4 +1,4 @@
-"""Drawn pictures with a text: sentences that are true of them or not, and questions with an answer."""
+"""Drawn pictures with texts: true or false sentences about them, and questions with an answer."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ SHAPES = ("disc", "square", "triangle")
 
 
 def _picture(draw: np.random.Generator) -> tuple[Image.Image, list[tuple[str, str, float]]]:
-    """Three things on a grey ground, and the colour, shape and place from the left of each."""
+    """Three things on a grey background, and the colour, shape and horizontal position of each."""
     ground = int(draw.integers(60, 200))
     image, things = Image.new("RGB", (SIDE, SIDE), (ground,) * 3), []
     pen = ImageDraw.Draw(image)
@@ -39,8 +39,8 @@ def _picture(draw: np.random.Generator) -> tuple[Image.Image, list[tuple[str, st
 
 
 def _sentence(draw: np.random.Generator, things: list[tuple[str, str, float]]) -> tuple[str, bool]:
-    """About one thing, or two of which one is left of the other; as often true as not."""
-    wanted = bool(draw.integers(2))
+    """A sentence about one thing, or about one thing left of another; true and false with equal probability."""
+    target = bool(draw.integers(2))
     for _ in range(1000):
         one, two = draw.choice(list(COLOURS), 2)
         if draw.integers(2):
@@ -51,13 +51,13 @@ def _sentence(draw: np.random.Generator, things: list[tuple[str, str, float]]) -
             lefts = [x for colour, _, x in things if colour == one]
             rights = [x for colour, _, x in things if colour == two]
             is_true = bool(lefts and rights and min(lefts) < max(rights))
-        if is_true == wanted:
-            return text, wanted
+        if is_true == target:
+            return text, target
     raise AssertionError("neither true nor false sentences were found")
 
 
 def _question(draw: np.random.Generator, things: list[tuple[str, str, float]]) -> tuple[str, str]:
-    """The colour of the thing on the left or on the right, its shape, or a number of things."""
+    """A question for the colour or shape of the leftmost or rightmost thing, or for a number of things."""
     kind, is_left = draw.integers(3), bool(draw.integers(2))
     colour, shape, _ = sorted(things, key=lambda thing: thing[2])[0 if is_left else -1]
     side = "left" if is_left else "right"
@@ -65,8 +65,8 @@ def _question(draw: np.random.Generator, things: list[tuple[str, str, float]]) -
         return f"what colour is the thing on the {side}", colour
     if kind == 1:
         return f"what shape is the thing on the {side}", shape
-    asked = str(draw.choice(list(COLOURS)))
-    return f"how many things are {asked}", str(sum(thing[0] == asked for thing in things))
+    colour = str(draw.choice(list(COLOURS)))
+    return f"how many things are {colour}", str(sum(thing[0] == colour for thing in things))
 
 
 def _written(folder: Path, seed: int, name: str, ask: Any) -> Path:
@@ -82,7 +82,7 @@ def _written(folder: Path, seed: int, name: str, ask: Any) -> Path:
 
 
 def sentences(folder: Path, seed: int) -> Path:
-    """Pictures with sentences that are true of them or not."""
+    """Pictures with true or false sentences about them."""
     return _written(folder, seed, "sentences.jsonl", _sentence)
 
 
@@ -92,10 +92,10 @@ def questions(folder: Path, seed: int) -> Path:
 
 
 def joined(model: Any) -> Peer:
-    """The accuracy of a scikit-learn model on the pixels of an image at 8 x 8, and which words the text has."""
+    """The accuracy of a scikit-learn model on the pixels of an image at 8 x 8 and the words of the text."""
 
     def peer(task: Any, split: HeldOut) -> float:
-        parts, asked = learnable(task, split), task.held_out(split)
+        parts, held_out = learnable(task, split), task.held_out(split)
         words = CountVectorizer(binary=True).fit([example.text for part in parts for example in part.examples])
 
         def features(part: Any) -> np.ndarray:
@@ -105,9 +105,9 @@ def joined(model: Any) -> Peer:
                 [seen, words.transform([example.text for example in part.examples]).toarray()], axis=1
             )
 
-        labels = [part.labels.numpy() for part in (*parts, asked)]
+        labels = [part.labels.numpy() for part in (*parts, held_out)]
         model.fit(np.concatenate([features(part) for part in parts]), np.concatenate(labels[:-1]))
-        return float((model.predict(features(asked)) == labels[-1]).mean())
+        return float((model.predict(features(held_out)) == labels[-1]).mean())
 
     return peer
 

@@ -1,4 +1,4 @@
-"""Letters in many fonts, and a convolutional network beside what is learnt of them."""
+"""Letters in many fonts, with a convolutional network among the peers."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ EACH = 50
 
 
 def letters(folder: Path, seed: int) -> Path:
-    """Twenty letters in the DejaVu fonts that come with Matplotlib, turned by up to 25°, in noise: 32 x 32 pixels."""
+    """Twenty letters in Matplotlib's DejaVu fonts, rotated by up to 25°, with noise: 32 x 32 pixels."""
     draw, fonts = (
         np.random.default_rng(seed),
         sorted(Path(matplotlib.get_data_path(), "fonts/ttf").glob("DejaVuS*.ttf")),
@@ -46,13 +46,13 @@ def _images(part: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pixels(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Grey values, a row an image."""
+    """Grey values, one row per image, and labels."""
     found, labels = _images(part)
     return found.reshape(len(found), -1), labels
 
 
 def gradients(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Histograms of the directions of slopes in cells of 4 x 4 pixels, scaled over 2 x 2 cells (Dalal and Triggs)."""
+    """Histograms of gradient directions in cells of 4 x 4 pixels, normalised over 2 x 2 cells (Dalal and Triggs)."""
     found, labels = _images(part)
     down, right = np.gradient(found.mean(1), axis=(1, 2))
     angle, size = np.arctan2(down, right) % np.pi, np.hypot(down, right)
@@ -65,7 +65,7 @@ def gradients(part: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def convolutions(channels: int, classes: int, width: int = 32) -> nn.Module:
-    """Three convolutions with batch norm, each halved by the largest of four cells, their mean, and a linear map."""
+    """Three convolutions with batch norm and 2 x 2 max pooling, global average pooling, and a linear layer."""
     layers: list[nn.Module] = []
     for before, after in ((channels, width), (width, 2 * width), (2 * width, 4 * width)):
         layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
@@ -75,7 +75,7 @@ def convolutions(channels: int, classes: int, width: int = 32) -> nn.Module:
 
 
 def network(task: Any, split: HeldOut) -> float:
-    """The accuracy of `convolutions` in plain PyTorch, with the task's changes of images and its batches."""
+    """The accuracy of `convolutions` in plain PyTorch, with the task's augmentation and batches."""
     torch.manual_seed(0)
     net = convolutions(task.facts.channels, len(task.target.names))
     taught(net, task, lambda batch: F.cross_entropy(net(batch["images"]), batch["targets"]))

@@ -1,4 +1,4 @@
-"""Running text of which words are hidden: docstrings, and descriptions of packages one after the other."""
+"""Running text with masked words: docstrings, and descriptions of packages one after the other."""
 
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,18 @@ from benchmarks.first_runs.sentences import descriptions, docstrings
 from fredholm.tasks.splits.splits import HeldOut
 
 LETTERS = 300_000
-"""Of each text, at most."""
+"""Largest number of characters of each text."""
 
 
 def docstring_text(folder: Path, seed: int) -> Path:
-    """Docstrings of packages of the standard library in a random order of packages, one text."""
+    """Docstrings of the standard library as one text, in a random order of packages."""
     found = docstrings()
     order = np.random.default_rng(seed).permutation(sorted(found)).tolist()
     return _written(folder / "docstrings.txt", "\n\n".join(text for name in order for text in found[name]))
 
 
 def description_text(folder: Path, seed: int) -> Path:
-    """Descriptions of packages in a random order, a line each."""
+    """Descriptions of packages in a random order, one per line."""
     every = sorted(text for texts in descriptions().values() for text in texts)
     return _written(folder / "descriptions.txt", "\n".join(np.random.default_rng(seed).permutation(every).tolist()))
 
@@ -32,7 +32,7 @@ def _written(path: Path, text: str) -> Path:
 
 
 def neighbours(task: Any, split: HeldOut) -> float:
-    """The perplexity of hidden tokens by their two neighbours, with the k that is best on the validation split."""
+    """The perplexity of masked tokens given their two neighbours, with the k that is best on the validation split."""
     (baseline,) = task.baselines
     learnt = min((baseline.learnt(k) for k in baseline.settings), key=lambda value: value("valid"))
     return learnt(split)

@@ -1,4 +1,4 @@
-"""Clouds on the surfaces of solids: which solid it is, and which part of a composed thing each point is of."""
+"""Point clouds of solids, labelled by kind, and of composed things, with the part that each point belongs to."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,16 +30,16 @@ def box(draw: np.random.Generator, count: int) -> np.ndarray:
 
 
 def ellipsoid(draw: np.random.Generator, count: int) -> np.ndarray:
-    """Likewise of an ellipsoid, denser where it is more curved."""
+    """Points on an ellipsoid, denser where it is more curved, `(count, 3)`."""
     points = draw.normal(size=(count, 3))
     return points / np.linalg.norm(points, axis=1, keepdims=True) * draw.uniform(0.4, 1.0, 3)
 
 
 def _round(draw: np.random.Generator, count: int, height: float, top: float) -> np.ndarray:
-    """A truncated cone of radius 1 below, with its lids: points on its side by area, then on the lids."""
+    """Points on a truncated cone with lids, distributed by area; radius 1 at the bottom and ``top`` at the top."""
     side = (1 + top) * np.hypot(height, 1 - top)
     kind = draw.choice(3, count, p=np.array([side, 1, top**2]) / (side + 1 + top**2))
-    # the circumference falls in a line from 1 to `top`
+    # the radius falls linearly from 1 to `top`
     share = draw.uniform(size=count)
     up = share if top == 1 else (1 - np.sqrt(1 - share * (1 - top**2))) / (1 - top)
     lid = np.sqrt(draw.uniform(size=count))
@@ -51,22 +51,22 @@ def _round(draw: np.random.Generator, count: int, height: float, top: float) -> 
 
 
 def cylinder(draw: np.random.Generator, count: int) -> np.ndarray:
-    """Likewise of a cylinder with its lids."""
+    """Points on a cylinder with its lids, `(count, 3)`."""
     return _round(draw, count, draw.uniform(0.8, 3.0), 1.0)
 
 
 def cone(draw: np.random.Generator, count: int) -> np.ndarray:
-    """Likewise of a cone with its base."""
+    """Points on a cone with its base, `(count, 3)`."""
     return _round(draw, count, draw.uniform(1.0, 3.0), 0.0)
 
 
 def frustum(draw: np.random.Generator, count: int) -> np.ndarray:
-    """Likewise of a cone that is cut off, with its lids."""
+    """Points on a truncated cone with its lids, `(count, 3)`."""
     return _round(draw, count, draw.uniform(0.8, 3.0), draw.uniform(0.4, 0.7))
 
 
 def torus(draw: np.random.Generator, count: int) -> np.ndarray:
-    """Likewise of a torus, denser inside."""
+    """Points on a torus, denser inside, `(count, 3)`."""
     around, about = draw.uniform(0, 2 * np.pi, (2, count))
     radius = 1 + (thin := draw.uniform(0.2, 0.6)) * np.cos(about)
     return np.stack([radius * np.cos(around), radius * np.sin(around), thin * np.sin(about)], axis=1)
@@ -80,7 +80,7 @@ def _noisy(draw: np.random.Generator, points: np.ndarray) -> np.ndarray:
 
 
 def turned_solids(folder: Path, seed: int) -> Path:
-    """Noisy solids of random proportions, each turned at random."""
+    """Noisy solids of random proportions, each rotated at random."""
     draw = np.random.default_rng(seed)
     clouds = [_noisy(draw, solid(draw, NUM_POINTS)) for solid in SOLIDS for _ in range(EACH_SOLID)]
     turns = special_ortho_group.rvs(3, size=len(clouds), random_state=draw)
@@ -93,7 +93,7 @@ def turned_solids(folder: Path, seed: int) -> Path:
 
 
 def _table(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A top on four legs."""
+    """Points and part labels of a table: a top on four legs."""
     width, depth, height = draw.uniform(0.8, 1.6, 3)
     top = draw.uniform(-0.5, 0.5, (NUM_POINTS // 2, 3)) * [width, depth, 0.08] + [0, 0, height]
     legs = draw.uniform(-0.04, 0.04, (NUM_POINTS // 2, 3))
@@ -103,7 +103,7 @@ def _table(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lamp(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A shade on a pole on a foot."""
+    """Points and part labels of a lamp: a shade on a pole on a foot."""
     foot, pole, shade = (_round(draw, NUM_POINTS // 4, 1.0, top) for top in (1.0, 1.0, draw.uniform(0.4, 0.8)))
     height = draw.uniform(1.2, 2.0)
     wide = draw.uniform(0.3, 0.5)
@@ -113,7 +113,7 @@ def _lamp(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def parts_of_things(folder: Path, seed: int) -> Path:
-    """Tables and lamps, upright and turned about the vertical: which part each point is of."""
+    """Tables and lamps, upright and rotated about the vertical, with the part of each point."""
     draw = np.random.default_rng(seed)
     found = [(_table, _lamp)[i % 2](draw) for i in range(NUM_THINGS)]
     angles = draw.uniform(0, 2 * np.pi, NUM_THINGS)
@@ -135,7 +135,7 @@ def _in_sphere(points: np.ndarray) -> np.ndarray:
 
 
 def distances(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Of each cloud what no turn changes: histograms of distances from the centre and between points, and moments."""
+    """Rotation-invariant features of clouds: histograms of distances, moments; and labels."""
     rows = []
     for cloud in part.pos.numpy().reshape(len(part), -1, 3):
         points = _in_sphere(cloud)
@@ -147,7 +147,7 @@ def distances(part: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def surroundings(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Of each point where it is, and how its 8 and its 32 nearest points lie."""
+    """Features of points: position, and moments of the 8 and the 32 nearest points; and labels."""
     rows = []
     for cloud in part.pos.numpy().reshape(-1, NUM_POINTS, 3):
         points = _in_sphere(cloud)

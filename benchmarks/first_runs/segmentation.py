@@ -1,4 +1,4 @@
-"""Drawn pictures with the class of each pixel: shapes before clutter, and fields of several textures."""
+"""Drawn pictures with the class of each pixel: shapes in front of clutter, and fields of several textures."""
 
 import dataclasses
 import itertools
@@ -35,7 +35,7 @@ def _clutter(draw: np.random.Generator) -> np.ndarray:
 
 
 def _scene(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Some discs, squares and rings of any colour, the later ones before the others, on clutter."""
+    """Discs, squares and rings of any colour on clutter; later ones cover earlier ones."""
     picture, mask = _clutter(draw), np.zeros((SIDE, SIDE), np.uint8)
     down, right = np.mgrid[:SIDE, :SIDE]
     for _ in range(draw.integers(2, 5)):
@@ -51,7 +51,7 @@ def _scene(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _field(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Cells round random places, each of one of four textures, which are of about the same colours."""
+    """Cells around random points, each with one of four textures of about the same colours."""
     sites = draw.uniform(0, SIDE, (7, 2))
     pixels = np.moveaxis(np.mgrid[:SIDE, :SIDE], 0, -1)
     cell = KDTree(sites).query(pixels)[1]
@@ -68,16 +68,18 @@ def _field(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return colour + 0.12 * grey[..., None] + 0.06 * draw.normal(size=(SIDE, SIDE, 3)), mask
 
 
-def _making(
-    name: str, one: Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]
+def _maker(
+    name: str, draw_pair: Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]
 ) -> Callable[[Path, int], Path]:
+    """The `make` of a `FirstRun` that writes pictures and masks drawn by ``draw_pair``."""
+
     def make(folder: Path, seed: int) -> Path:
         draw, root = np.random.default_rng(seed), folder / name
         for kind in ("images", "masks"):
             (root / kind).mkdir(parents=True)
         (root / "classes.txt").write_text("\n".join(CLASSES[name]) + "\n")
         for i in range(NUM_SCENES):
-            picture, mask = one(draw)
+            picture, mask = draw_pair(draw)
             Image.fromarray((255 * picture).clip(0, 255).astype(np.uint8)).save(root / "images" / f"{i:03}.png")
             Image.fromarray(mask).save(root / "masks" / f"{i:03}.png")
         return root
@@ -86,7 +88,7 @@ def _making(
 
 
 def filtered(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Of each pixel of a set its colour, and smoothings, edges, curvatures and spreads of the grey at four scales."""
+    """Features of pixels: colour, and blur, edges, Laplacian and variance at four scales; and classes."""
     everything = torch.arange(len(part))
     rows: list[np.ndarray] = []
     for image in part.images(everything).permute(0, 2, 3, 1).numpy() / 255:
@@ -101,14 +103,14 @@ def filtered(part: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def per_pixel(model: Any) -> Peer:
-    """The mean intersection over union of a scikit-learn model that classifies each pixel by what is round it."""
+    """The mean intersection over union of a scikit-learn model that classifies pixels by the features of `filtered`."""
 
     def peer(task: Any, split: HeldOut) -> float:
         inputs, targets = (np.concatenate(found) for found in zip(*map(filtered, learnable(task, split)), strict=True))
         shown = np.random.default_rng(0).permutation(SIDE * SIDE)[:PIXELS_TO_LEARN]
         model.fit(inputs[:, shown].reshape(-1, inputs.shape[-1]), targets[:, shown].ravel())
-        asked, truth = filtered(task.held_out(split))
-        predicted = torch.from_numpy(model.predict(asked.reshape(-1, asked.shape[-1])).astype(np.int64))
+        queries, truth = filtered(task.held_out(split))
+        predicted = torch.from_numpy(model.predict(queries.reshape(-1, queries.shape[-1])).astype(np.int64))
         classes = len(task.target.names)
         return float(multiclass_jaccard_index(predicted, torch.from_numpy(truth.ravel()).long(), num_classes=classes))
 
@@ -145,7 +147,7 @@ def _twice(before: int, after: int) -> nn.Sequential:
 
 
 def u_net(task: Any, split: HeldOut) -> float:
-    """The same of a U-Net in plain PyTorch, with the task's changes of images, batches and number of steps."""
+    """The mean intersection over union of a U-Net in plain PyTorch, with the task's augmentation, batches and steps."""
     task = dataclasses.replace(task.config, num_pixels=None).build(task.facts)
     torch.manual_seed(0)
     network = UNet(task.facts.channels, len(task.target.names))
@@ -174,14 +176,14 @@ FIRST_RUNS = (
         name="drawn_scenes",
         task="segmentation",
         data="discs, squares and rings of any colour on clutter",
-        make=_making("scenes", _scene),
+        make=_maker("scenes", _scene),
         peers=PEERS,
     ),
     FirstRun(
         name="drawn_fields",
         task="segmentation",
         data="cells of four textures",
-        make=_making("fields", _field),
+        make=_maker("fields", _field),
         peers=PEERS,
     ),
 )

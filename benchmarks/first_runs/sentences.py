@@ -27,13 +27,13 @@ NUM_MODULES, EACH_MODULE = 8, 150
 
 
 def package_sections(folder: Path, seed: int) -> Path:
-    """One line on each of some Debian packages, and the section of the archive that it is in; see `descriptions`."""
+    """One-line descriptions of Debian packages, and their sections of the archive; see `descriptions`."""
     found = {name: texts for name, texts in descriptions().items() if name in SECTIONS}
     return _written(folder / "packages.csv", found, seed, NUM_SECTIONS, EACH_SECTION)
 
 
 def descriptions() -> dict[str, set[str]]:
-    """One line on each Debian package, by the section of the archive that it is in.
+    """One-line descriptions of all Debian packages, by their section of the archive.
 
     Raises:
         ValueError: the machine has no lists of packages.
@@ -47,20 +47,20 @@ def descriptions() -> dict[str, set[str]]:
 
 
 def packages() -> Iterator[dict[str, str]]:
-    """The first line of each field, of each Debian package.
+    """The first line of each field for each Debian package.
 
     Raises:
         ValueError: the machine has no lists of packages.
     """
     if shutil.which("apt-cache") is None:
-        raise ValueError("package descriptions come from apt-cache, which is not there; take a Debian system")
+        raise ValueError("package descriptions come from apt-cache, which is missing; use a Debian system")
     listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
     for record in listed.split("\n\n"):
         yield dict(re.findall(r"^([\w-]+): *(.+)$", record, flags=re.MULTILINE))
 
 
 def docstring_modules(folder: Path, seed: int) -> Path:
-    """The first paragraph of docstrings in Python's standard library, and the package that they are from."""
+    """The first paragraphs of docstrings in Python's standard library, and their packages."""
     found: dict[str, set[str]] = {}
     for package, texts in docstrings().items():
         first = {" ".join(text.partition("\n\n")[0].split()) for text in texts}
@@ -86,7 +86,7 @@ def docstrings() -> dict[str, list[str]]:
 
 
 def _written(path: Path, found: Mapping[str, set[str]], seed: int, num_classes: int, each: int) -> Path:
-    """A table of at most so many texts of each of some classes, which have that many or are the largest."""
+    """A table of at most ``each`` texts of each of ``num_classes`` classes, drawn among the largest classes."""
     draw = np.random.default_rng(seed)
     large = sorted(found, key=lambda name: (-min(len(found[name]), each), name))
     large = [name for name in large if len(found[name]) >= each] or large[: 2 * num_classes]
@@ -99,7 +99,7 @@ def _written(path: Path, found: Mapping[str, set[str]], seed: int, num_classes: 
 
 
 def texts(part: Any) -> tuple[list[str], np.ndarray]:
-    """Of a set of sentences: they, and their classes."""
+    """The texts of a set of sentences, and their classes."""
     return [sentence.first for sentence in part.sentences], part.answers.values.numpy()
 
 

@@ -1,4 +1,4 @@
-"""Two of the sets that come with aeon, and simulated machines."""
+"""Two data sets of the package aeon, and simulated machines."""
 
 import importlib
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from benchmarks.first_runs.first_run import FirstRun, Peer, accuracy
 
 
 def machines(folder: Path, seed: int) -> Path:
-    """600 recordings of three sensors at 200 times: normal, out of balance, loose, worn, each with its own vibration.
+    """600 recordings of three sensors at 200 times, of machines that are normal, unbalanced, loose or worn.
 
-    The speed differs from recording to recording. Out of balance one sensor is stronger; loose there are knocks once a
-    turn; worn there is noise at a high frequency whose size follows the turns.
+    The speed varies from recording to recording. In unbalanced machines one sensor is stronger; loose ones knock once
+    per turn; worn ones have high-frequency noise whose amplitude follows the turns.
     """
     draw, time, kinds = np.random.default_rng(seed), np.arange(200) / 200, ("normal", "unbalanced", "loose", "worn")
     values, labels = np.empty((600, 3, 200)), []
@@ -36,7 +36,7 @@ def machines(folder: Path, seed: int) -> Path:
 
 
 def of_aeon(name: str) -> Callable[[Path, int], Path]:
-    """A set that is part of the package aeon, both of its parts together; the seed draws their order."""
+    """A data set of the package aeon, training and test part together, in an order that the seed draws."""
 
     def make(folder: Path, seed: int) -> Path:
         values, labels = importlib.import_module("aeon.datasets").load_classification(name)
@@ -53,12 +53,12 @@ def of_aeon(name: str) -> Callable[[Path, int], Path]:
 
 
 def arrays(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Series `(n, channels, length)` of one length, and their classes."""
+    """Series of equal length `(n, channels, length)`, and their classes."""
     return part.values.mT.double().numpy(), part.answers.values.numpy()
 
 
 def of_package(module: str, kind: str, **settings: Any) -> Peer:
-    """A classifier of aeon, which is imported when it is asked."""
+    """The accuracy of a classifier of aeon, which is imported on use."""
 
     def peer(task: Any, split: Any) -> float:
         return accuracy(getattr(importlib.import_module(module), kind)(**settings), arrays)(task, split)

@@ -1,4 +1,4 @@
-"""Tables of numbers, categories, texts and images: what Debian's lists say of packages, and pictures beside numbers."""
+"""Tables of numbers, categories, texts and images: Debian's lists of packages, and pictures with numbers."""
 
 import csv
 import re
@@ -31,26 +31,26 @@ from benchmarks.first_runs.sentences import SECTIONS, packages
 NUM_ROWS = 3_000
 NUM_SECTIONS, EACH_SECTION = 12, 150
 DIRECTIONS = 50
-"""Of texts and of pixels, for trees."""
+"""Principal directions of texts and of pixels, as features for trees."""
 
 
 def package_sizes(folder: Path, seed: int) -> Path:
-    """Packages, and the binary logarithm of the kilobytes that each takes."""
+    """Packages, and the binary logarithm of their installed size in kilobytes."""
     rows = list(_rows())
     drawn = np.random.default_rng(seed).permutation(len(rows))[:NUM_ROWS]
     return _written(folder / "sizes.csv", [{**rows[i], "target": rows[i]["size"]} for i in drawn], ("size",))
 
 
 def package_kinds(folder: Path, seed: int) -> Path:
-    """Packages, and the section of the archive that each is in."""
+    """Packages, and their section of the archive."""
     draw, by_section = np.random.default_rng(seed), dict[str, list[dict[str, Any]]]()
     for row in _rows():
         by_section.setdefault(row["section"], []).append(row)
     large = sorted(name for name in SECTIONS if len(by_section.get(name, ())) >= EACH_SECTION)
     found: list[dict[str, Any]] = []
     for name in draw.permutation(large)[:NUM_SECTIONS].tolist():
-        of = by_section[name]
-        found += [{**of[i], "label": name} for i in draw.permutation(len(of))[:EACH_SECTION]]
+        members = by_section[name]
+        found += [{**members[i], "label": name} for i in draw.permutation(len(members))[:EACH_SECTION]]
     return _written(folder / "kinds.csv", found, ("section",))
 
 
@@ -61,7 +61,7 @@ def smooth_function(folder: Path, seed: int) -> Path:
 
 
 def thresholds(folder: Path, seed: int) -> Path:
-    """Twelve numbers, and whether some of them are above thresholds; one answer in twenty is wrong."""
+    """Twelve numbers, and whether some of them exceed thresholds; one label in twenty is wrong."""
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(1_200, 12))
     label = ((x[:, 0] > 0.3) & (x[:, 1] < 0.5)) | (x[:, 2] > 1)
@@ -69,7 +69,7 @@ def thresholds(folder: Path, seed: int) -> Path:
 
 
 def scanned_prices(folder: Path, seed: int) -> Path:
-    """Scans of digits, one in ten missing, with a shop and a size: prices of which the shop multiplies the digit."""
+    """Scans of digits, one in ten missing, with a shop and a size; the shop scales the digit's part of the price."""
     draw, digits = np.random.default_rng(seed), cast(Any, load_digits())
     rows: list[dict[str, Any]] = []
     for number, i in enumerate(draw.permutation(len(digits.images))[:1_000].tolist()):
@@ -82,7 +82,7 @@ def scanned_prices(folder: Path, seed: int) -> Path:
 
 
 def stripes_and_signs(folder: Path, seed: int) -> Path:
-    """Noisy pictures with a stripe, and two numbers: whether it stands upright, unless the first number is above 0."""
+    """Noisy pictures with a stripe, and two numbers: whether it is upright, inverted if the first is above 0."""
     draw, rows = np.random.default_rng(seed), list[dict[str, Any]]()
     for number in range(600):
         pixels, is_upright, place = draw.normal(100, 30, (16, 16)), bool(draw.integers(2)), int(draw.integers(2, 14))
@@ -101,7 +101,7 @@ def _of_numbers(path: Path, x: np.ndarray, name: str, y: np.ndarray) -> Path:
 
 
 def _rows() -> Iterator[dict[str, Any]]:
-    """What is said of each package that says how large it is."""
+    """Columns of each package that lists its size and a description."""
     for fields in packages():
         if "Installed-Size" not in fields or "Description" not in fields:
             continue
@@ -134,7 +134,7 @@ def _written(path: Path, rows: list[dict[str, Any]], without: tuple[str, ...]) -
 
 
 def _columns(task: Any, part: Any) -> tuple[np.ndarray, list[list[str]], list[list[str]]]:
-    """Numbers `(n, F)`, NaN where one is missing, and the cells of categories and of texts, column by column."""
+    """Numbers `(n, F)` with NaN for missing ones, and the cells of categories and of texts, column by column."""
     facts, cells = task.facts, part.rows.cells
     numbers = [[float(cell or "nan") for cell in cells[column.name]] for column in facts.of("number")]
     categories, texts = ([list(cells[column.name]) for column in facts.of(kind)] for kind in ("category", "text"))
@@ -144,49 +144,49 @@ def _columns(task: Any, part: Any) -> tuple[np.ndarray, list[list[str]], list[li
 def _boosted(task: Any, split: str) -> float:
     train, held_out = task.splits.train, task.held_out(split)
     found = [list[np.ndarray]() for _ in range(2)]
-    given = [_columns(task, part) for part in (train, held_out)]
-    for each, (numbers, _, _) in zip(found, given, strict=True):
+    columns = [_columns(task, part) for part in (train, held_out)]
+    for each, (numbers, _, _) in zip(found, columns, strict=True):
         each.append(numbers)
-    if given[0][1]:
-        codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1).fit(np.array(given[0][1]).T)
-        for each, (_, categories, _) in zip(found, given, strict=True):
+    if columns[0][1]:
+        codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1).fit(np.array(columns[0][1]).T)
+        for each, (_, categories, _) in zip(found, columns, strict=True):
             each.append(codes.transform(np.array(categories).T))
-    for column, texts in enumerate(given[0][2]):
+    for column, texts in enumerate(columns[0][2]):
         read = make_pipeline(TfidfVectorizer(sublinear_tf=True), TruncatedSVD(DIRECTIONS, random_state=0)).fit(texts)
-        for each, (_, _, of) in zip(found, given, strict=True):
+        for each, (_, _, of) in zip(found, columns, strict=True):
             each.append(read.transform(of[column]))
     make = HistGradientBoostingClassifier if train.answers.kind == "class" else HistGradientBoostingRegressor
-    learnt, asked = (np.hstack(each) for each in found)
-    return _measured(make(random_state=0), learnt, asked, train, held_out)
+    learnt, queries = (np.hstack(each) for each in found)
+    return _measured(make(random_state=0), learnt, queries, train, held_out)
 
 
 def _linear(task: Any, split: str) -> float:
     train, held_out = task.splits.train, task.held_out(split)
-    given = [_columns(task, part) for part in (train, held_out)]
-    scale = make_pipeline(SimpleImputer(), StandardScaler()).fit(given[0][0])
-    found: list[list[Any]] = [[csr_matrix(scale.transform(numbers))] for numbers, _, _ in given]
-    if given[0][1]:
-        codes = OneHotEncoder(handle_unknown="ignore").fit(np.array(given[0][1]).T)
-        for each, (_, categories, _) in zip(found, given, strict=True):
+    columns = [_columns(task, part) for part in (train, held_out)]
+    scale = make_pipeline(SimpleImputer(), StandardScaler()).fit(columns[0][0])
+    found: list[list[Any]] = [[csr_matrix(scale.transform(numbers))] for numbers, _, _ in columns]
+    if columns[0][1]:
+        codes = OneHotEncoder(handle_unknown="ignore").fit(np.array(columns[0][1]).T)
+        for each, (_, categories, _) in zip(found, columns, strict=True):
             each.append(codes.transform(np.array(categories).T))
-    for column, texts in enumerate(given[0][2]):
+    for column, texts in enumerate(columns[0][2]):
         read = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
-        for each, (_, _, of) in zip(found, given, strict=True):
+        for each, (_, _, of) in zip(found, columns, strict=True):
             each.append(read.transform(of[column]))
     model = LogisticRegression(C=10.0, max_iter=1000) if train.answers.kind == "class" else Ridge()
-    learnt, asked = (hstack(each).tocsr() for each in found)
-    return _measured(model, learnt, asked, train, held_out)
+    learnt, queries = (hstack(each).tocsr() for each in found)
+    return _measured(model, learnt, queries, train, held_out)
 
 
 def _forest(task: Any, split: str) -> float:
     train, held_out = task.splits.train, task.held_out(split)
     make = RandomForestClassifier if train.answers.kind == "class" else RandomForestRegressor
-    learnt, asked = (_columns(task, part)[0] for part in (train, held_out))
-    return _measured(make(500, random_state=0), learnt, asked, train, held_out)
+    learnt, queries = (_columns(task, part)[0] for part in (train, held_out))
+    return _measured(make(500, random_state=0), learnt, queries, train, held_out)
 
 
 def _on_pixels(task: Any, split: str, model: Any) -> float:
-    """A model of numbers, categories one-hot, and pixels in 50 directions."""
+    """The metric of a model on numbers, one-hot categories, and pixels in 50 principal directions."""
     train, held_out = task.splits.train, task.held_out(split)
     everything = [torch.arange(len(part)) for part in (train, held_out)]
     batches = task.train_batch(everything[0], torch.Generator()), task.held_out_batch(split, everything[1])
@@ -218,12 +218,12 @@ def _kernel_on_pixels(task: Any, split: str) -> float:
     return _on_pixels(task, split, make_pipeline(StandardScaler(), machine))
 
 
-def _measured(model: Any, learnt: Any, asked: Any, train: Any, held_out: Any) -> float:
-    """Accuracy, or the mean absolute error."""
-    wanted = [part.answers.values.numpy().reshape(len(part)) for part in (train, held_out)]
-    predicted = model.fit(learnt, wanted[0]).predict(asked)
+def _measured(model: Any, learnt: Any, queries: Any, train: Any, held_out: Any) -> float:
+    """Accuracy of a classifier, or mean absolute error of a regressor, on the held-out part."""
+    targets = [part.answers.values.numpy().reshape(len(part)) for part in (train, held_out)]
+    predicted = model.fit(learnt, targets[0]).predict(queries)
     return float(
-        (predicted == wanted[1]).mean() if train.answers.kind == "class" else np.abs(predicted - wanted[1]).mean()
+        (predicted == targets[1]).mean() if train.answers.kind == "class" else np.abs(predicted - targets[1]).mean()
     )
 
 

@@ -15,7 +15,7 @@ ORDERS = range(3, 9)
 
 
 def manual(folder: Path, seed: int) -> Path:
-    """So many bytes of the manual's topics in the order of their names, from a place that the seed chooses."""
+    """`NUM_BYTES` bytes of the manual's topics in the order of their names, from an offset that the seed chooses."""
     whole = "\n\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics)).encode()
     places = len(whole) // NUM_BYTES
     start = seed % places * NUM_BYTES
@@ -25,37 +25,38 @@ def manual(folder: Path, seed: int) -> Path:
 
 
 def n_grams(task: Any, split: HeldOut) -> float:
-    """Perplexity a byte of interpolated n-grams, n chosen on the validation split.
+    """Perplexity per byte of interpolated n-grams, with n chosen on the validation split.
 
         p(c | a b) = (N(a b c) + T(a b) p(c | b)) / (N(a b) + T(a b)),
 
-    with N the times that something came and T the number of different bytes that came after it (Witten and Bell, 1991);
-    under the shortest context lies 1/256.
+    with N the count of a sequence and T the number of different bytes that follow it (Witten and Bell, 1991). The
+    shortest context backs off to 1/256.
     """
     splits = task.splits
     order = min(ORDERS, key=lambda n: _bits([splits.train], splits.valid, n))
     return 2 ** _bits(learnable(task, split), splits.valid if split == "valid" else splits.test, order)
 
 
-def _bits(learnt: Iterable[Iterable[str]], asked: Iterable[str], order: int) -> float:
-    """Bits a byte of a text under n-grams of others, each of which comes in parts."""
-    came, before, kinds = Counter[bytes](), Counter[bytes](), Counter[bytes]()
+def _bits(learnt: Iterable[Iterable[str]], held_out: Iterable[str], order: int) -> float:
+    """Bits per byte of a text under n-grams learnt from other texts; each text is an iterable of pieces."""
+    counts, contexts, followers = Counter[bytes](), Counter[bytes](), Counter[bytes]()
     for text in learnt:
         data = "".join(text).encode()
         for n in range(order):
             for end in range(n, len(data)):
                 context = data[end - n : end]
-                kinds[context] += (longer := data[end - n : end + 1]) not in came
-                came[longer] += 1
-                before[context] += 1
+                followers[context] += (longer := data[end - n : end + 1]) not in counts
+                counts[longer] += 1
+                contexts[context] += 1
     total = 0.0
-    data = "".join(asked).encode()
+    data = "".join(held_out).encode()
     for end in range(len(data)):
         p = 1 / 256
         for n in range(min(order, end + 1)):
             context = data[end - n : end]
-            if context in before:
-                p = (came[data[end - n : end + 1]] + kinds[context] * p) / (before[context] + kinds[context])
+            if context in contexts:
+                weight = contexts[context] + followers[context]
+                p = (counts[data[end - n : end + 1]] + followers[context] * p) / weight
         total -= math.log2(p)
     return total / len(data)
 

@@ -1,4 +1,4 @@
-"""What every benchmark shares: its frame, its gate, its clock, its memory measurement and the form of its report."""
+"""Parts that all benchmarks share: the run, the correctness gate, timing, memory measurement and reports."""
 
 from benchmarks.harness.benchmark import Benchmark, Settings, require_known
 from benchmarks.harness.gate import GateError, relative_error, require_agreement

@@ -15,26 +15,26 @@ from benchmarks.harness.report import Report, Row, report_of
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(abc.ABC):
-    """What a benchmark lets its user choose: how it runs, and in its own fields what is measured."""
+    """Settings of a benchmark: the options of every run, and in the fields of a subclass what is measured."""
 
     options: Options = field(default_factory=Options)
 
     @abc.abstractmethod
     def small(self) -> Self:
-        """Itself with everything shrunk but the options, which ``options.quick`` asks for."""
+        """These settings with all sizes shrunk and the options unchanged, for ``options.quick``."""
 
     def checked(self) -> Self:
-        """Itself, complete; raises `ValueError` on what cannot be measured."""
+        """These settings, completed; raises `ValueError` if they cannot be measured."""
         return self
 
     def sized(self) -> Self:
-        """The configuration that runs, checked; ``options.quick`` shrinks everything."""
+        """The settings of the run, checked; ``options.quick`` shrinks all sizes."""
         config = dataclasses.replace(self.small(), options=self.options.sized()) if self.options.quick else self
         return config.checked()
 
 
 def require_known(cases: Sequence[str], known: Collection[str]) -> None:
-    """Raises `ValueError` on a case that is none of those known."""
+    """Raises `ValueError` on a case that is not among the known ones."""
     unknown = [case for case in cases if case not in known]
     if unknown:
         raise ValueError(f"no case {unknown[0]!r}; expected some of {', '.join(known)}")
@@ -49,11 +49,12 @@ class Benchmark(Generic[Config]):
     """One benchmark.
 
     Args:
-        name: how the command line calls it.
-        purpose: one line for the list.
-        config: its configuration, from which the command line makes flags.
-        measure: yields the rows of one run. It compares before it times, and raises `GateError` where results disagree.
-        notes: lines that follow from all rows, printed below the table.
+        name: name on the command line.
+        purpose: one line for ``--list``.
+        config: class of its settings, from which the command line makes flags.
+        measure: yields the rows of one run. It compares results before it times them, and raises `GateError` if they
+            disagree.
+        notes: derives the lines below the table from all rows.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Benchmark(Generic[Config]):
     notes: Callable[[Sequence[Row]], Iterator[str]]
 
     def run(self, config: Config) -> Report:
-        """The report of all rows, in full float32, kept in ``options.json`` after every row, for a run may be long."""
+        """Measures all rows in full float32. The report is written to ``options.json`` after every row."""
         config = config.sized()
         options, rows = config.options, []
         before = torch.get_num_threads()

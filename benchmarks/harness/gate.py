@@ -1,4 +1,4 @@
-"""The correctness gate: what disagrees is neither timed nor reported."""
+"""The correctness gate: results that disagree are neither timed nor reported."""
 
 from collections.abc import Sequence
 from typing import final
@@ -8,7 +8,7 @@ from torch import Tensor
 
 @final
 class GateError(Exception):
-    """Two ways to compute the same thing disagree by more than their tolerance, so that a ratio would mean nothing."""
+    """Two computations of the same result differ by more than the tolerance, so that their ratio means nothing."""
 
 
 def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:

@@ -1,4 +1,4 @@
-"""How a cost grows with the number of points."""
+"""Growth of time and memory with the number of points."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,9 @@ def growth_exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
 
 
 def growth(rows: Sequence[Row]) -> Iterator[str]:
-    """How time and peak memory grow, a line a case or peer and direction, fitted over the larger half of the sizes.
+    """Growth of time and peak memory: a line per case or peer and direction, fitted over the larger half of the sizes.
 
-    A peer that has rows of its own is fitted by those.
+    A peer that is also a case is fitted by its own rows.
     """
     seconds: dict[tuple[str, Direction], dict[int, float]] = {}
     peaks: dict[tuple[str, Direction], dict[int, float]] = {}
@@ -31,7 +31,7 @@ def growth(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         seconds.setdefault((row.case, row.direction), {})[row.n] = row.ours_s
         if row.peak_mb is not None:
-            # pages come in kilobytes, and a small problem may need no new one
+            # memory is counted in pages of kilobytes, and a small problem may need no new page
             peaks.setdefault((row.case, row.direction), {})[row.n] = max(row.peak_mb, 1e-3)
         if row.peer is not None and row.peer_s is not None and row.peer not in cases:
             seconds.setdefault((row.peer, row.direction), {})[row.n] = row.peer_s
@@ -42,7 +42,7 @@ def growth(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _fit(cost: str, by_size: dict[int, float]) -> str:
-    """``cost ~ n^p over n = a to b``, or nothing where there are not two sizes."""
+    """``cost ~ n^p over n = a to b``, or an empty string for fewer than two sizes."""
     sizes = sorted(by_size)
     sizes = sizes[len(sizes) // 2 :] if len(sizes) > 3 else sizes
     if len(sizes) < 2:

@@ -1,4 +1,4 @@
-"""One instance of what a benchmark measures, and the measurement of one of its steps by itself."""
+"""An instance of the problem that a benchmark measures, and isolated measurements of its steps."""
 
 import abc
 import functools
@@ -17,19 +17,19 @@ from fredholm.operators.cost import PeakMemory
 
 
 class Instance(abc.ABC):
-    """Weights, inputs and cotangents at one size, the same for every process and machine."""
+    """Weights, inputs and cotangents at one size, the same in every process and on every machine."""
 
     @abc.abstractmethod
     def step(self, name: str, direction: Direction) -> Step:
-        """The computation of that name: the library's, or a peer's."""
+        """The computation with this name: the library's or a peer's."""
 
     @abc.abstractmethod
     def error(self, name: str, direction: Direction, result: Sequence[Tensor]) -> float | None:
-        """How far a result is from an oracle, relative; None where this instance has none. Raises `GateError`."""
+        """Relative error of a result against an oracle; None if this instance has no oracle. Raises `GateError`."""
 
 
 class Alone(NamedTuple):
-    """One step by itself: median seconds, peak memory, and its error where it was checked."""
+    """Isolated measurement of a step: median seconds, peak memory, and its error if it was checked."""
 
     seconds: float
     peak_mb: float
@@ -37,13 +37,13 @@ class Alone(NamedTuple):
 
 
 Steps = Mapping[str, Sequence[Direction]]
-"""Names of steps, and the directions to run each in."""
+"""Names of steps, with the directions in which each is run."""
 
 
 def measure_alone(
     build: Callable[[int], Instance], n: int, names: Steps, options: Options, *, rounds: int, tiny: int = 4
 ) -> dict[str, dict[Direction, Alone]]:
-    """All that `each_alone` finds, by name and direction."""
+    """All measurements of `each_alone`, by name and direction."""
     measured: dict[str, dict[Direction, Alone]] = {name: {} for name in names}
     for name, direction, alone in each_alone(build, n, names, options, rounds=rounds, tiny=tiny):
         measured[name][direction] = alone
@@ -53,12 +53,12 @@ def measure_alone(
 def each_alone(
     build: Callable[[int], Instance], n: int, names: Steps, options: Options, *, rounds: int, tiny: int = 4
 ) -> Iterator[tuple[str, Direction, Alone]]:
-    """Some steps at one size, one after the other, each by itself.
+    """Measures the steps ``names`` at one size in isolation, one after the other.
 
-    Memory is the peak of a step's first run, time the median of that and ``rounds`` - 1 further ones. On a CPU all this
-    is in a fresh process, since the system reports only a process's peak, and one of the size ``tiny`` goes first,
-    so that the code's own pages are not counted as memory. CUDA's allocator reports the peak in this process, and each
-    step goes first itself, uncounted: kernels are compiled for this size and no other.
+    Memory is the peak of a step's first run, time the median of this and ``rounds`` - 1 further runs. On a CPU the
+    steps run in a fresh process, since the system reports only the peak of a whole process. There all steps run at
+    size ``tiny`` first, so that the pages of the code are not counted. CUDA's allocator reports the peak in this
+    process, and each step runs once uncounted before, since kernels are compiled for the size.
     """
     measure = functools.partial(_each_alone, build, n, names, options, rounds)
     if options.torch_device.type == "cuda":

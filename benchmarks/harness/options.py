@@ -1,4 +1,4 @@
-"""What every benchmark lets its user choose."""
+"""Options that every benchmark has."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -14,33 +14,33 @@ Flag = tyro.conf.FlagCreatePairsOff[bool]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a benchmark runs, whatever it measures."""
+    """Options of a run that do not depend on the benchmark."""
 
     json: Path | None = None
-    """Where to write the report; it is kept there row by row."""
+    """File of the report, rewritten after every row."""
     quick: Flag = False
-    """Small sizes, in seconds: checks the benchmark itself, its numbers mean nothing."""
+    """Small sizes that take seconds: checks the benchmark itself, its numbers mean nothing."""
     device: str = "cpu"
-    """Where everything runs: cpu, cuda, cuda:1."""
+    """Device of all computations: cpu, cuda, cuda:1."""
     seed: int = 0
-    """Of weights, signals and cotangents."""
+    """Seed of weights, signals and cotangents."""
     rounds: int = 7
     """Counted rounds of each interleaved measurement."""
     budget_s: float = 12.0
-    """Seconds after which a step sits out further rounds."""
+    """Seconds after which a step is skipped in further rounds."""
     threads: int | None = None
-    """Threads of every computation; default: as PyTorch chooses."""
+    """CPU threads of every computation; default: PyTorch's choice."""
 
     def sized(self) -> Self:
-        """The options that apply: ``quick`` leaves two short rounds."""
+        """The options of the run: ``quick`` reduces it to two short rounds."""
         return dataclasses.replace(self, rounds=2, budget_s=1.0, quick=False) if self.quick else self
 
     @property
     def torch_device(self) -> torch.device:
-        """The device, checked to be there.
+        """The device, checked to be available.
 
         Raises:
-            ValueError: on a name that PyTorch does not know, and on a GPU that is not there.
+            ValueError: on a name that PyTorch does not know, and on a GPU that does not exist.
         """
         try:
             device = torch.device(self.device)

@@ -1,4 +1,4 @@
-"""What float32 means while something is measured."""
+"""Full float32 precision during measurements."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """float32 in full, in products, convolutions and recurrences: cuDNN rounds to TF32 unless it is told not to."""
+    """Full float32 in products, convolutions and recurrences; by default cuDNN rounds to TF32."""
     cudnn = torch.backends.cudnn
     before = cudnn.allow_tf32, torch.get_float32_matmul_precision()
     cudnn.allow_tf32 = False

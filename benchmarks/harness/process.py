@@ -1,4 +1,4 @@
-"""A computation in a process of its own, so that nothing computed before is in its memory."""
+"""Computations in a fresh process, whose memory holds nothing of earlier ones."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 def in_fresh_process(function: Callable[..., T], *arguments: Any) -> T:
     """``function(*arguments)`` in a new interpreter.
 
-    Raises whatever the function raised, and `BrokenProcessPool` where the process was killed, for want of memory say.
+    Raises the exception of the function, and `BrokenProcessPool` if the process was killed, for example out of memory.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:

@@ -1,4 +1,4 @@
-"""The form of every benchmark's result: one row for each case, size, direction and peer."""
+"""Reports of benchmarks: one row for each case, size, direction and peer."""
 
 import dataclasses
 import json
@@ -24,10 +24,10 @@ class Row:
     """One measurement. Seconds are medians, ``ratio = peer_s / ours_s``, ``peak_mb`` is ours above weights and inputs.
 
     The peer's three fields are None where no peer runs at this size; the error is then against an oracle. The error of
-    an approximation is its distance from the exact result, and None where that was not computed. ``per_second`` counts
-    what passes in a second where that has a name of its own, such as images. ``stored_mb`` is what lives between
-    forward and backward besides parameters, the output included, where a benchmark counts it; ``weights_mb`` what the
-    parameters take.
+    an approximation is its distance from the exact result, and None where that was not computed. ``per_second`` is the
+    throughput in the benchmark's unit, such as images. ``stored_mb`` is the memory held between forward and backward
+    besides parameters, the output included, where a benchmark counts it; ``weights_mb`` is the memory of the
+    parameters.
     """
 
     case: str
@@ -45,7 +45,7 @@ class Row:
 
     @classmethod
     def alone(cls, case: str, n: int, direction: Direction, measured: Alone) -> "Row":
-        """One step that was measured by itself."""
+        """The row of a step that was measured in isolation."""
         return cls(
             case=case,
             n=n,
@@ -59,7 +59,7 @@ class Row:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All rows of one run, with what they were measured on and what follows from them."""
+    """All rows of one run, the machine and settings of the measurement, and the notes that follow from the rows."""
 
     benchmark: str
     machine: str
@@ -72,23 +72,23 @@ class Report:
     notes: list[str]
 
     def write_json(self, path: Path) -> None:
-        """Write all fields as one object; the file is whole or as it was before."""
+        """Writes all fields as one object; the file is replaced at once, never written in part."""
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
         partial.replace(path)
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
-        """The report that `write_json` wrote.
+        """Reads a report that `write_json` wrote.
 
         Raises:
-            ValueError: on anything else.
+            ValueError: on any other text.
         """
         try:
             fields: dict[str, Any] = json.loads(text)
             return cls(**{**fields, "rows": [Row(**row) for row in fields["rows"]]})
         except (TypeError, KeyError, json.JSONDecodeError) as error:
-            raise ValueError(f"this is no benchmark report: {error}") from None
+            raise ValueError(f"this is not a benchmark report: {error}") from None
 
     def markdown(self) -> str:
         """The machine in one line, the rows as a Markdown table, then the notes."""

@@ -1,4 +1,4 @@
-"""Sides of a comparison: agreement beforehand, time in turn, memory of each by itself, and the rows of a report."""
+"""Comparisons of several sides: agreement beforehand, interleaved times, isolated memory, and rows of a report."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from benchmarks.harness.timing import Timed, interleave
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """What all sides took at one size in one direction.
+    """Measurements of all sides of a comparison at one size in one direction.
 
     Args:
         n: the size.
-        direction: of all steps.
-        timed: times and last results of every side, taken in turn.
-        alone: the sides that were measured by themselves, too.
+        direction: direction of all steps.
+        timed: interleaved times and last result of every side.
+        alone: isolated measurements of the sides that have them.
     """
 
     n: int
@@ -38,17 +38,17 @@ class Sides:
         options: Options,
         alone: Mapping[str, Mapping[Direction, Alone]] | None = None,
     ) -> "Sides":
-        """Runs the steps in turn."""
+        """Times the steps in interleaved rounds."""
         timed = interleave(steps, options=options, label=f"n={n} {direction}")
         return cls(n=n, direction=direction, timed=timed, alone=alone or {})
 
     def require_agreement(self, ours: str, peer: str, tolerance: float, *, case: str | None = None) -> float:
-        """The relative error of the results that were timed, or `GateError`; ``case`` is what ours is called."""
+        """The relative error of the timed results, or `GateError`; ``case`` is the name of ours in the message."""
         label = f"{case or ours} against {peer}, n={self.n}"
         return require_agreement(label, self.timed[ours].result, self.timed[peer].result, tolerance)
 
     def against(self, ours: str, peer: str, *, case: str | None = None, error: float | None = None) -> Row:
-        """The row of one side against another; peak memory where ours was measured by itself."""
+        """The row of one side against another, with peak memory if ours was also measured in isolation."""
         ours_s, peer_s = self.timed[ours].median, self.timed[peer].median
         return Row(
             case=case or ours,
@@ -63,7 +63,7 @@ class Sides:
         )
 
     def own(self, side: str, *, case: str | None = None, error: float | None = None) -> Row:
-        """The row of one side that was measured by itself, too; its error there where none is given."""
+        """The row of a side that was also measured in isolation; ``error`` defaults to the one found there."""
         alone = self.alone[side][self.direction]
         found = Alone(self.timed[side].median, alone.peak_mb, alone.error if error is None else error)
         return Row.alone(case or side, self.n, self.direction, found)
@@ -78,7 +78,7 @@ def require_same(
     *,
     case: str | None = None,
 ) -> float:
-    """The gate before any timing: output and all gradients of one side against its peers, the largest error."""
+    """The gate before any timing: largest relative error of output and all gradients of a side against its peers."""
     instance = build(n)
     result = instance.step(ours, "forward+backward")()
     return max(
@@ -92,33 +92,33 @@ def require_same(
 def in_turn(
     instance: Instance,
     n: int,
-    wanted: Mapping[str, Sequence[Direction]],
+    names: Mapping[str, Sequence[Direction]],
     options: Options,
     alone: Mapping[str, Mapping[Direction, Alone]] | None = None,
 ) -> Iterator[Sides]:
-    """The sides of one instance, one direction after the other."""
-    directions: dict[Direction, None] = {direction: None for each in wanted.values() for direction in each}
+    """Times the steps ``names`` of one instance in interleaved rounds, one direction after the other."""
+    directions: dict[Direction, None] = {direction: None for each in names.values() for direction in each}
     for direction in directions:
-        steps = {name: instance.step(name, direction) for name in wanted if direction in wanted[name]}
+        steps = {name: instance.step(name, direction) for name in names if direction in names[name]}
         yield Sides.of(steps, n, direction, options, alone)
 
 
 def side_by_side(
     build: Callable[[int], Instance],
     n: int,
-    wanted: Mapping[str, Sequence[Direction]],
+    names: Mapping[str, Sequence[Direction]],
     options: Options,
     *,
     tiny: int = 4,
 ) -> Iterator[Sides]:
-    """Each side by itself for its memory, then all in turn; for ``tiny`` see `measure_alone`."""
-    alone = measure_alone(build, n, wanted, options, rounds=1, tiny=tiny)
-    yield from in_turn(build(n), n, wanted, options, alone)
+    """Each side in isolation for its memory, then all in interleaved rounds; for ``tiny`` see `each_alone`."""
+    alone = measure_alone(build, n, names, options, rounds=1, tiny=tiny)
+    yield from in_turn(build(n), n, names, options, alone)
 
 
 def rows_alone(
     build: Callable[[int], Instance], n: int, cases: Mapping[str, str], options: Options, *, tiny: int = 4
 ) -> Iterator[Row]:
-    """A row a side and direction, each by itself; ``cases`` has each side's name in the report."""
+    """A row per side and direction, each measured in isolation; ``cases`` holds each side's name in the report."""
     for side, direction, alone in each_alone(build, n, both_ways(cases), options, rounds=options.rounds, tiny=tiny):
         yield Row.alone(cases[side], n, direction, alone)

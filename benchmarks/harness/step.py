@@ -1,4 +1,4 @@
-"""What is timed: one pass of a computation, forward or forward and backward."""
+"""The unit of timing: one pass of a computation, forward or forward and backward."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
@@ -12,18 +12,19 @@ Step = Callable[[], Sequence[Tensor]]
 
 
 def both_ways(names: Iterable[str]) -> dict[str, Sequence[Direction]]:
-    """Every step forward, and forward and backward."""
+    """Every name with both directions."""
     return dict.fromkeys(names, DIRECTIONS)
 
 
 def directed(
     apply: Callable[[], Tensor], direction: Direction, leaves: Iterable[Tensor], cotangent: Tensor | None
 ) -> Step:
-    """The output of ``apply``, without a graph; or the output and its gradients by all ``leaves`` against a cotangent.
+    """A step that returns the output of ``apply``, without a graph or with the gradients of all ``leaves``.
 
-    Leaves without entries, such as the hidden layers of a kernel that has none, are passed over.
+    Without a cotangent the gradients are those of the output's sum. Empty leaves, such as the hidden layers of a kernel
+    that has none, are skipped.
     """
-    wanted = [leaf for leaf in leaves if leaf.numel()]
+    inputs = [leaf for leaf in leaves if leaf.numel()]
 
     def forward() -> Sequence[Tensor]:
         with torch.no_grad():
@@ -31,7 +32,7 @@ def directed(
 
     def forward_backward() -> Sequence[Tensor]:
         output = apply()
-        given = torch.ones_like(output) if cotangent is None else cotangent.to(output.dtype)
-        return (output.detach(), *torch.autograd.grad(output, wanted, given))
+        grad_output = torch.ones_like(output) if cotangent is None else cotangent.to(output.dtype)
+        return (output.detach(), *torch.autograd.grad(output, inputs, grad_output))
 
     return forward if direction == "forward" else forward_backward

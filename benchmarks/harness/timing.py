@@ -18,7 +18,7 @@ from fredholm.operators.cost import synchronize
 @final
 @dataclass(kw_only=True)
 class Timed:
-    """All times of one step in seconds, and what its last run returned."""
+    """All times of one step in seconds, and the result of its last run."""
 
     seconds: list[float] = field(default_factory=list)
     result: Sequence[Tensor] = ()
@@ -28,7 +28,7 @@ class Timed:
         return statistics.median(self.seconds)
 
     def clock(self, step: Step, device: torch.device) -> None:
-        """Run the step once more, from an idle device to an idle device."""
+        """Runs the step once more, from an idle device to an idle device."""
         self.result = ()  # freed first, so that two results never lie in memory together
         synchronize(device)
         start = time.perf_counter()
@@ -38,10 +38,10 @@ class Timed:
 
 
 def interleave(steps: Mapping[str, Step], *, options: Options, label: str) -> dict[str, Timed]:
-    """Run the steps in turn, ``options.rounds`` times; a step that used ``budget_s`` seconds sits out further rounds.
+    """Runs the steps in turn, ``options.rounds`` times; a step that used ``budget_s`` seconds skips further rounds.
 
-    The first round is a warm-up and not counted, save on a CPU for a step that does not fit the budget twice over. A
-    GPU's first round compiles kernels and is never counted.
+    The first round is an uncounted warm-up, except on a CPU for a step whose two runs would exceed the budget. A GPU's
+    first round compiles kernels and is never counted.
     """
     device, timed = options.torch_device, {name: Timed() for name in steps}
     turns = [(turn, name) for turn in range(options.rounds + 1) for name in steps]

@@ -1,4 +1,4 @@
-"""Other ways to compute an exact MLP kernel integral, from the formula and none of the library's code."""
+"""Other implementations of the exact MLP kernel integral, from the formula and without the library's code."""
 
 from benchmarks.peers.algorithm1 import Algorithm1
 from benchmarks.peers.dense import DenseEinsum

@@ -32,7 +32,7 @@ def integrate_tile(weights: KernelWeights, x: Tensor, y: Tensor, u_x: Tensor, u_
 def integrate_tile_by_line(
     weights: KernelWeights, x: Tensor, y: Tensor, u_x: Tensor, u_y: Tensor, measure: Tensor
 ) -> Tensor:
-    """The same as lines 21 and 22 stand: ``K_pq``, its product with ``u_q``, the weight, the sum over keys."""
+    """The same sum in the order of lines 21 and 22: ``K_pq``, its product with ``u_q``, the weight, sum over keys."""
     z = kernel_input(x[:, None], y[None], u_x[:, :, :, None], u_y[:, :, None], weights.frequencies)
     kappa = evaluate_kernel(weights, z)  # (H, B, P, Q, d_h, d_h)
     return ((kappa @ u_y[:, :, None, :, :, None])[..., 0] * measure[:, None]).sum(dim=3)
@@ -42,7 +42,7 @@ TileRule = Callable[[KernelWeights, Tensor, Tensor, Tensor, Tensor, Tensor], Ten
 
 
 class _TiledIntegral(torch.autograd.Function):
-    """Forward by Algorithm 1; backward by Algorithm 2, which recomputes each tile and differentiates it on the spot."""
+    """Forward by Algorithm 1; backward by Algorithm 2, which recomputes each tile and differentiates it at once."""
 
     @staticmethod
     def forward(
@@ -113,9 +113,9 @@ class Algorithm1(Peer):
                 if seconds_per_pair and _tile_bytes(weights, len(u), pairs) > TILE_BYTES:
                     continue
                 x, y, u_x, u_y = pos[: tile[0]], pos[: tile[1]], heads[:, :, : tile[0]], heads[:, :, : tile[1]]
-                given, timed = (weights, x, y, u_x, u_y, measure[: tile[1]]), Timed()
-                for _ in range(3):  # the least of three, since the first call of each size pays for its memory
-                    timed.clock(lambda given=given: (on_tile(*given),), u.device)
+                arguments, timed = (weights, x, y, u_x, u_y, measure[: tile[1]]), Timed()
+                for _ in range(3):  # the least of three, since the first call of each size allocates its memory
+                    timed.clock(lambda arguments=arguments: (on_tile(*arguments),), u.device)
                 seconds_per_pair[tile] = min(timed.seconds) / pairs
         return cls(min(seconds_per_pair, key=lambda tile: seconds_per_pair[tile]), by_line=by_line)
 

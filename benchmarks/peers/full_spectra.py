@@ -9,7 +9,7 @@ def full_spectra(u: Tensor, kernel: Tensor) -> Tensor:
 
     Args:
         u: signal, `(B, N, d_in)`.
-        kernel: its values at distances 0 … N - 1, `(d_out, d_in, N)`.
+        kernel: kernel values at distances 0 … N - 1, `(d_out, d_in, N)`.
 
     Returns:
         `(B, N, d_out)`.

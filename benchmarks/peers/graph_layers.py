@@ -19,11 +19,11 @@ def graph_layer(
     """A layer as a function of the signal `(1, N, C)`, differentiable by it and by the operator's parameters.
 
     Args:
-        name: one of those on top; the sparse matrix is made of the edges here, once.
+        name: one of this module's constants; the sparse matrix is built from the edges here, once.
         operator: on edges, with the kernel that belongs to the layer; no output projection.
-        edges: sources and targets, `(2, E)`, loops included: the layer adds none.
+        edges: sources and targets, `(2, E)`, self-loops included, as the layer adds none.
         num_nodes: N.
-        features: of the edges, `(E, c)`, for the edge network.
+        features: features of the edges, `(E, c)`, for the edge network.
 
     Raises:
         ImportError: where PyTorch Geometric is missing.
@@ -64,7 +64,7 @@ def _weights(name: str, operator: IntegralOperator, inner: Any) -> dict[str, Ten
     return {
         "nn.0.weight": inner.edge_weight[0],
         "nn.0.bias": inner.input_bias[0],
-        # a row of its matrix is an input
+        # NNConv's matrix of an edge has a row per input channel
         "nn.2.weight": inner.output_weight[0].flatten(1).mT,
         "nn.2.bias": inner.output_bias[0].mT.flatten(),
         "lin.weight": operator.residual_weight,
@@ -73,7 +73,7 @@ def _weights(name: str, operator: IntegralOperator, inner: Any) -> dict[str, Ten
 
 
 def _sparse(edges: Tensor, num_nodes: int) -> Tensor:
-    """The adjacency with a row a target, which that layer multiplies in place of gathering messages."""
+    """The adjacency matrix with a row per target; the layer multiplies by it instead of gathering messages."""
     ones = torch.ones(edges.shape[1], device=edges.device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")

@@ -1,4 +1,4 @@
-"""The dense layer of the Yat paper's public package, called as its users call it, with the weights of ours."""
+"""The dense layer of the Yat paper's public package, called as its users call it, with the library's weights."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from fredholm.layers import YatDense
 
 
 def nmn_dense(layer: YatDense) -> nn.Module:
-    """The package's torch layer of the same size, prototypes, constants, ε and scale; its alpha is our s itself.
+    """The package's torch layer of the same size, prototypes, constants, ε and scale; its alpha is the scale s itself.
 
     Raises:
         ImportError: where the package is missing.

@@ -1,4 +1,4 @@
-"""PyTorch Geometric's NNConv on the complete graph: the same operator as message passing, one layer a head."""
+"""PyTorch Geometric's NNConv on the complete graph: the same operator as message passing, one layer per head."""
 
 from typing import final
 
@@ -30,12 +30,12 @@ class _EdgeNetwork(nn.Module):
 
 @final
 class EdgeConditionedConvolution(Peer):
-    """NNConv itself, unchanged, with ``aggr="add"``: the measure's masses ride on the source nodes' features."""
+    """The unchanged NNConv with ``aggr="add"``; the measure's masses scale the features of the source nodes."""
 
     name = "PyG NNConv"
 
     def __init__(self) -> None:
-        try:  # here, because the import is slow and processes that measure only the library do without it
+        try:  # here, because the import is slow and processes that measure only the library do not need it
             from torch_geometric.nn import NNConv
         except ImportError as error:
             raise ImportError("the NNConv peer needs torch-geometric: pip install 'fredholm[peers]'") from error

@@ -1,4 +1,4 @@
-"""What every peer of the exact MLP kernel offers: the same integral, and whether it fits in memory."""
+"""The interface of the exact MLP kernel's peers: the same integral, and the memory that its kernel values need."""
 
 from abc import ABC, abstractmethod
 
@@ -8,9 +8,9 @@ from benchmarks.peers.weights import KernelWeights
 
 
 class Peer(ABC):
-    """One other way to compute ``sum_j omega_j kappa(x_i, x_j, u_i, u_j) u_j`` for every head.
+    """Another implementation of ``sum_j omega_j kappa(x_i, x_j, u_i, u_j) u_j`` for every head.
 
-    ``name`` is what the report's ``peer`` column shows.
+    ``name`` is the peer's name in the report.
     """
 
     name: str
@@ -21,4 +21,4 @@ class Peer(ABC):
 
     @abstractmethod
     def kernel_bytes(self, weights: KernelWeights, batch: int, num_points: int) -> int:
-        """Bytes of kernel values held at one time, which decide whether the peer is run at this size."""
+        """Bytes of kernel values held at one time, which decide whether the peer runs at this size."""

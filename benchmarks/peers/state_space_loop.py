@@ -12,9 +12,9 @@ def selective_loop(
 
     Args:
         u: signal, `(B, T, d)`.
-        content: rows of the low-rank step, of B and of C, `(rank + 2 n, d)`.
-        step_weight, step_bias: from the low-rank step to all channels, `(d, rank)` and `(d,)`.
-        log_a: `(d, n)`.
+        content: weight rows of the low-rank step, of B and of C, `(rank + 2 n, d)`.
+        step_weight, step_bias: map from the low-rank step to all channels, `(d, rank)` and `(d,)`.
+        log_a: logarithms of -A, `(d, n)`.
         feedthrough: D, `(d,)`.
     """
     (d, rank), n = step_weight.shape, log_a.shape[1]
@@ -24,7 +24,7 @@ def selective_loop(
     driven = (step * u)[..., None] * read_in[:, :, None]
     h = u.new_zeros(u.shape[0], d, n)
     rows = []
-    # unbound once: indexing a point at a time would cost a whole array in the backward of every point
+    # unbound once: indexing one point at a time would allocate a whole array in the backward pass of every point
     for a, w, c in zip(decay.unbind(1), driven.unbind(1), read_out[..., None].unbind(1), strict=True):
         h = a * h + w
         rows.append((h @ c)[..., 0])

@@ -35,8 +35,8 @@ class _Block(nn.Module):
 class VisionTransformer(nn.Module):
     """Patches, a class token, learned positions, ``depth`` pre-norm blocks, a norm and a linear head; no dropout.
 
-    With the defaults it is ViT-B/16: 86,567,656 parameters, those of the published model. Weights keep PyTorch's start,
-    since only its time is of interest.
+    With the defaults it is ViT-B/16: 86,567,656 parameters, as in the published model. Weights keep PyTorch's
+    initialisation, since only the time matters.
     """
 
     def __init__(

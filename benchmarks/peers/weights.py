@@ -1,4 +1,4 @@
-"""The weights of a two-layer kernel MLP in one plain layout that every peer reads."""
+"""The weights of a two-layer kernel MLP in the common layout of all peers."""
 
 from dataclasses import dataclass
 from typing import final

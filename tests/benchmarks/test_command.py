@@ -54,7 +54,7 @@ def test_every_benchmark_has_the_common_options(name, capsys):
         (["scann"], "no benchmark 'scann'"),
         (["scan", "--device", "cuda:99"], "PyTorch sees"),
         (["exact_mlp", "--cases", "grid bf16"], "measured against 'grid'"),
-        (["tiles", "--quick"], "tiles are those of kernels on a GPU"),
+        (["tiles", "--quick"], "tiles belong to kernels on a GPU"),
         (["roofline", "--points", "50"], "points must be a square number; got 50"),
     ],
 )

@@ -226,7 +226,7 @@ def test_report_has_exactly_the_agreed_form(rows, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "report.json"]
     assert Report.from_json(text).rows == rows
     for broken in ("[]", "{", '{"rows": []}', "3"):
-        with refused(ValueError, "this is no benchmark report"):
+        with refused(ValueError, "this is not a benchmark report"):
             Report.from_json(broken)
 
 

@@ -58,7 +58,7 @@ def test_it_runs_tells_and_takes_up_what_is_done(
     assert "samples 256, temperature 200" in printed
     assert "remainder_exponent: 2" in printed
     monkeypatch.setattr(study, "measure_moves", None)
-    monkeypatch.setattr(study, "beside_the_gradient", None)
+    monkeypatch.setattr(study, "against_gradient", None)
     study.main(config)
     assert json.loads((tmp_path / "results.json").read_text()) == results
 

@@ -40,7 +40,7 @@ def test_every_run_has_a_folder_of_its_own() -> None:
     every = list(jobs(Config()))
     assert len({job.folder(Path("out")) for job in every}) == len(every) == 3 * (5 + 5 + 5 + 3)
     assert len(list(jobs(Config(parts=("mnist", "cifar10"), names=("pure",), seeds=(1,))))) == 2
-    with pytest.raises(ValueError, match="no setting 'soft'; those of the parts are"):
+    with pytest.raises(ValueError, match="no setting 'soft'; the parts have"):
         Config(names=("soft",))
 
 

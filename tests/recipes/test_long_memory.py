@@ -145,7 +145,7 @@ def test_what_another_process_finds_meanwhile_is_kept(tmp_path: Path, monkeypatc
         ({"omega_0": 0.0}, "omega_0 must be above 0"),
         ({"epoch_size": 31}, "no batch of 32"),
         ({"epochs": 0}, "epochs"),
-        ({"first_length": 50}, "first_length is of adding alone .*; got 50 with copy, adding"),
+        ({"first_length": 50}, "first_length is for adding only .*; got 50 with copy, adding"),
         ({"first_length": 1, "problems": ("adding",)}, "at least 2; got 1"),
     ],
 )
@@ -155,5 +155,5 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: 
 
 
 def test_a_length_without_settings_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"T is one of \(100, 200, 1000, 3000, 6000\).* got 150"):
+    with pytest.raises(ValueError, match=r"T must be one of \(100, 200, 1000, 3000, 6000\).* got 150"):
         study.Config(lengths=(150,))

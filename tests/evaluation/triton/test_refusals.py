@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.yat_attention import Given
+from benchmarks.yat_attention import ConcatenatedQKV
 from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.evaluation import (
     AUTO,
@@ -163,8 +163,8 @@ def test_neither_importing_nor_refusing_imports_triton():
         (YatAttention(514, 2), "a head has 257 channels, above 256"),
         (Yat(3, 257), "a head has 257 channels, above 256"),
         (Yat(3, 2, reads_bias=True), "keys have constants, which are not fused"),
-        (Given(384, 3), None),
-        (Given(384, 1), "a head has 384 channels, above 256"),
+        (ConcatenatedQKV(384, 3), None),
+        (ConcatenatedQKV(384, 1), "a head has 384 channels, above 256"),
     ],
     ids=["fused", "normaliser", "channels", "channels of values", "constants", "three signals in one", "likewise"],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.yat_attention import Given
+from benchmarks.yat_attention import ConcatenatedQKV
 from fredholm import IntegralOperator
 from fredholm.domains import Domain, Points, Sequence
 from fredholm.evaluation import AUTO, Dense, Integral, TritonYat
@@ -91,7 +91,7 @@ def test_more_points_than_one_tile(options):
 
 def test_signals_of_more_channels_than_a_head_may_have():
     """Queries, keys and values lie side by side; what a head may have is a matter of its products."""
-    kernel = Given(100, 1)
+    kernel = ConcatenatedQKV(100, 1)
     assert kernel.query_dim == 300
     check_route(TritonYat(), Integral(kernel, torch.randn(2, 5, kernel.in_dim), Sequence(5)), tolerance=1e-4)
 
