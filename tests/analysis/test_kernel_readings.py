@@ -116,7 +116,7 @@ def test_a_part_of_a_kernel_is_read_as_it_is_in_the_whole(name: str, stride: int
         cell = Cell(name, variant, kind, mask)
         if not fits(cell):
             continue
-        u, domain = case_of(cell).asked()[1:3]
+        u, domain = case_of(cell).arguments()[1:3]
         kernel = table_kernel(name, variant, domain.pos_dim)
         integral = Integral(kernel, u, domain, None, kernel.output_domain(domain))
         with torch.no_grad():

@@ -49,9 +49,9 @@ from tests.contracts.instances import (
     ROWS,
     Case,
     Results,
+    nan_where_absent,
     size,
     table_kernel,
-    without_meaning,
 )
 from tests.contracts.places import KINDS, LISTED, MASKS, PAIRS, WEIGHTS, Place, Shape, normal, place_of
 from tests.contracts.routes import randomise
@@ -291,11 +291,11 @@ def problem_of(setting: Setting) -> Problem:
     if torch.float64 not in (precision.operator, precision.signal):
         place, at = place.mapped(Tensor.float), at.mapped(Tensor.float) if isinstance(at, Place) else at
     u = setting.scale * normal(generator, batch, points, kernel.in_dim)
-    u = without_meaning(u, place.mask).to(precision.signal)
+    u = nan_where_absent(u, place.mask).to(precision.signal)
     v = None
     if query.signal == "other":
         v = setting.scale * normal(generator, batch, queries, kernel.query_dim)
-        v = without_meaning(v, None if isinstance(at, Place) else place.mask).to(precision.signal)
+        v = nan_where_absent(v, None if isinstance(at, Place) else place.mask).to(precision.signal)
     return Problem(setting, operator, Case(operator.kernel, u, place, v, query.signal, at), precision.autocast)
 
 
