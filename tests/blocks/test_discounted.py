@@ -11,7 +11,7 @@ from tests.refusals import refused
 
 
 def block(**settings: Any) -> DiscountedBlock:
-    """Four channels in two heads, float64; norms and biases are random too, since their initial values could hide errors."""
+    """Four channels in two heads, float64, with random norms and biases: their initial values could hide errors."""
     built = DiscountedBlock(kernels.InfiniteAttention(4, 2, form="hop"), 4, **settings).double()
     with torch.no_grad():
         for parameter in built.parameters():
