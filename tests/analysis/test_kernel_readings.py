@@ -222,15 +222,15 @@ def test_the_spectrum_equals_that_of_the_weighted_matrix() -> None:
 def test_pairs_have_their_weights_in_the_integral(name: str) -> None:
     kernel, u, density = table_kernel(name, "plain", 1), signal(5), torch.rand(5, 5, dtype=DOUBLE)
     density[0] = density[2, 3] = 0.0
-    weighed = domains.Sequence(5).weigh_pairs(density.log())
+    weighted = domains.Sequence(5).weigh_pairs(density.log())
     listed = domains.Sequence(5).list_pairs(PairList.of_index(torch.arange(5).expand(1, 5, 5), density[None], 5))
-    kappa = kernel.matrix(u, weighed)[..., : kernel.in_dim].detach()
+    kappa = kernel.matrix(u, weighted)[..., : kernel.in_dim].detach()
     kappa = kappa if kernel.holds_pair_weights else density[:, :, None, None] * kappa
     heads = num_heads(kernel)
-    rows = (kappa * kernel.measure(weighed)[0]).unflatten(3, (heads, -1))  # all masses are equal
+    rows = (kappa * kernel.measure(weighted)[0]).unflatten(3, (heads, -1))  # all masses are equal
     matrices = rows.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
-    sizes = rows.square().sum((-1, -2)).mean((0, 1, 2)) / rows.shape[-2] / kernel.measure(weighed)[0] ** 2
-    for where in (weighed, listed):
+    sizes = rows.square().sum((-1, -2)).mean((0, 1, 2)) / rows.shape[-2] / kernel.measure(weighted)[0] ** 2
+    for where in (weighted, listed):
         found = analysis.kernel_spectrum(kernel, u, where).values
         torch.testing.assert_close(found, torch.linalg.svdvals(matrices).mean(0)[:, : found.shape[1]])
         profile = analysis.kernel_profile(kernel, u, where)
