@@ -97,7 +97,7 @@ def test_to_and_restrict_keep_the_edges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("changed", "message"),
     [
         ({"pos": torch.zeros(5, 2, device="meta")}, "edge_index is on cpu, pos on meta; move one"),
         (
@@ -121,8 +121,8 @@ def test_to_and_restrict_keep_the_edges() -> None:
         ({"edge_index": EDGES.expand(3, 2, 8), "pos": POS.expand(2, 5, 2)}, "edges are of 3 graphs, nodes of 2"),
     ],
 )
-def test_bad_graphs_are_refused(given: dict[str, Any], message: str) -> None:
-    arguments = {"edge_index": EDGES, "num_nodes": 5, "pos": POS} | given
+def test_bad_graphs_are_refused(changed: dict[str, Any], message: str) -> None:
+    arguments = {"edge_index": EDGES, "num_nodes": 5, "pos": POS} | changed
     with pytest.raises(ValueError, match=re.escape(message)):
         Graph(**arguments)
 

@@ -89,9 +89,9 @@ def test_points_keep_their_coordinates_and_parts_are_separated() -> None:
     pos = pos if pos.ndim == 3 else pos.expand(3, -1, -1)
     for number, (name, part) in enumerate(built.parts.items()):
         where = part(inputs[name])[1]
-        pos = where.pos if where.pos.ndim == 3 else where.pos.expand(3, -1, -1)
+        part_pos = where.pos if where.pos.ndim == 3 else where.pos.expand(3, -1, -1)
         expected = torch.zeros(3, SIZES[name], 3, dtype=torch.float64)
-        expected[..., : pos.shape[-1]] = pos
+        expected[..., : part_pos.shape[-1]] = part_pos
         expected[..., 2] = 1.5 * number
         exists = torch.ones(3, SIZES[name], 1) if where.mask is None else where.mask.expand(3, -1)[..., None]
         at = pos[:, STARTS[name] : STARTS[name] + SIZES[name]]
