@@ -1,4 +1,4 @@
-"""The command line, called in this process or in one of its own."""
+"""Helpers that run the command line in this process or in a subprocess."""
 
 import contextlib
 import gc
@@ -29,7 +29,7 @@ FORKS.set_forkserver_preload(
     ]
 )
 
-# A run of a second: one block on four patches, without a bank, whose fit takes some.
+# Options for a run of about a second: one block on four patches, and no patch bank, which takes longer to fit.
 TINY = [
     *("--task.patch-size", "4", "--task.model.embed-dim", "8", "--task.model.depth", "1"),
     *("--task.model.num-heads", "2", "--task.model.kernel", "mlp"),
@@ -41,14 +41,14 @@ TINY = [
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """The exit code, and what was printed to both streams."""
+    """Runs the command in this process; returns the exit code and the text on stdout and stderr."""
     code = cli.main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
 
 def check_refused(capsys: pytest.CaptureFixture[str], folder: Path, message: str, *arguments: str) -> None:
-    """Asserts one line that starts with the message, the exit code 2, and nothing new in the folder."""
+    """Asserts exit code 2, a one-line error that starts with the message, and an unchanged folder."""
     before = sorted(folder.iterdir())
     code, _, err = call(capsys, *arguments)
     assert code == 2
@@ -58,15 +58,16 @@ def check_refused(capsys: pytest.CaptureFixture[str], folder: Path, message: str
 
 
 class Started:
-    """The command in a process of its own, forked from one that has imported what runs import: it begins at once.
+    """The command in a subprocess, forked from one that has already imported what runs import, so it starts at once.
 
     Args:
-        arguments: of the command.
-        folder: where it runs.
-        limit: bytes that its files may have.
-        leads_group: whether it is the first of a process group.
-        environment: what else its environment tells.
-        forks_spawned: whether it forks the processes that it would start anew, each of which would import all again.
+        arguments: arguments of the command.
+        folder: working folder.
+        limit: maximum size of its files in bytes.
+        leads_group: whether it leads a process group of its own.
+        environment: additional environment variables.
+        forks_spawned: whether it forks the processes that it would otherwise spawn, each of which would import
+            everything again.
     """
 
     def __init__(
@@ -79,9 +80,11 @@ class Started:
         forks_spawned: bool = False,
     ) -> None:
         (out, to_out), (err, to_err) = os.pipe(), os.pipe()
-        given = [str(argument) for argument in arguments], folder, limit, leads_group, environment or {}, forks_spawned
+        settings = folder, limit, leads_group, environment or {}, forks_spawned
         self._leads_group = leads_group
-        self._process = FORKS.Process(target=_become_command, args=(*given, DupFd(to_out), DupFd(to_err)))
+        self._process = FORKS.Process(
+            target=_become_command, args=([str(a) for a in arguments], *settings, DupFd(to_out), DupFd(to_err))
+        )
         self._process.start()
         for descriptor in (to_out, to_err):
             os.close(descriptor)
@@ -89,7 +92,7 @@ class Started:
         self.pid = self._process.pid or 0
 
     def poll(self) -> int | None:
-        """The exit code, or a signal's, negative; None while it runs."""
+        """The exit code, or the negative number of the signal that ended it; None while it runs."""
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
@@ -98,18 +101,18 @@ class Started:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Ends the process at once."""
         self.send_signal(signal.SIGKILL)
 
     def _kill_all(self) -> None:
-        """Ends it and the rest of its group, which may outlive it and hold its streams."""
+        """Ends the process and the rest of its group, which may outlive it and keep its streams open."""
         self.kill()
         if self._leads_group:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def finish(self, timeout: float = 300) -> tuple[int, str, str]:
-        """The exit code, and what was printed to both streams, once the process has ended."""
+        """Waits for the process; returns the exit code and the text on stdout and stderr."""
         alarm = threading.Timer(timeout, self._kill_all)
         alarm.start()
         with ThreadPoolExecutor(2) as pool, self.stdout, self.stderr:
@@ -138,17 +141,17 @@ def _become_command(
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)  # under nohup the latter would be ignored
+        signal.signal(number, signal.SIG_DFL)  # under nohup SIGHUP would be ignored
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if leads_group:
         os.setsid()
-    gc.freeze()  # nothing that was imported is garbage: to look for any takes seconds
+    gc.freeze()  # imported objects are never garbage, and searching them takes seconds
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     os.chdir(folder)
     os.environ.update(environment)
     torch.set_num_threads(1)
-    multiprocessing.set_start_method(None, force=True)  # as in a program of its own
+    multiprocessing.set_start_method(None, force=True)  # as in a fresh program
     if forks_spawned:
         contexts = multiprocessing.get_context
         multiprocessing.get_context = lambda method=None: contexts("fork" if method == "spawn" else method)
@@ -158,7 +161,7 @@ def _become_command(
 
 
 class _Forked:
-    """As `subprocess.Popen` of a command `... -m fredholm WORDS`, forked."""
+    """A forked stand-in for `subprocess.Popen` of a command `... -m fredholm WORDS`."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         words = list(command[command.index("fredholm") + 1 :])
@@ -175,7 +178,7 @@ class _Forked:
 
 
 def _become_rank(words: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Turns a process that torchrun's launcher forked into one of the command's."""
+    """Turns a process that torchrun's launcher forked into a rank of the command."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -185,10 +188,10 @@ def _become_rank(words: list[str], environment: Mapping[str, str]) -> NoReturn:
 
 
 def start(*arguments: str | Path, folder: Path, leads_group: bool = False) -> subprocess.Popen[str]:
-    """`python -m fredholm` in a folder, for what depends on how a process starts, or starts others itself."""
+    """Starts `python -m fredholm` in a folder, for tests that depend on how a process starts or spawns others."""
 
     def prepared() -> None:
-        # a background process would ignore the one, a process under nohup the other
+        # a background process would ignore SIGINT, a process under nohup SIGHUP
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -206,12 +209,12 @@ def start(*arguments: str | Path, folder: Path, leads_group: bool = False) -> su
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """The exit code, and what was printed to both streams, once the process has ended."""
+    """Waits for the process; returns the exit code and the text on stdout and stderr."""
     out, err = process.communicate(timeout=300)
     assert "Traceback" not in err, err
     return process.returncode, out, err
 
 
 def descendants(process: int) -> list[int]:
-    """The processes that a process started, in their order."""
+    """Identifiers of the direct children of a process, in the order of their start."""
     return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]

@@ -1,4 +1,4 @@
-"""Shared by all tests: one seed, one hypothesis profile, the real data, poisoned memory."""
+"""Fixtures and settings of all tests: the seed, the hypothesis profile, the real data, poisoned memory."""
 
 import gc
 import importlib
@@ -11,14 +11,14 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-# No test depends on which tiles somebody has measured.
+# No test depends on tile sizes tuned on this machine.
 os.environ["FREDHOLM_TILES"] = str(ROOT / "tests" / "no tiles.json")
-# Code is generated for few small graphs: to compile what proves instructions, and headers for later ones, costs more.
+# Few, small graphs are compiled: probing vector instructions and precompiling headers would cost more than it saves.
 os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 
 pytest.register_assert_rewrite("tests.contracts")
 
-# The same examples on every machine, and no verdict that depends on how busy it is.
+# The same examples on every machine, and no deadline, which would depend on its load.
 hypothesis.settings.register_profile(
     "fredholm", derandomize=True, database=None, deadline=None, max_examples=25, print_blob=True
 )
@@ -31,18 +31,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Nothing that is imported for tests, and none of these, is garbage: to look for any takes seconds."""
+    """Turns off garbage collection while modules and tests are imported: it would search for seconds in vain."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """And whenever something asks for a collection, it takes another second; so would one now, for little memory."""
+    """Exempts all imported objects from later collections, each of which would take another second."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what marks leave out: `long` is slow too, `pairs` keeps all pairs of values, `sampled` a third."""
+    """Applies the marks: `long` implies `slow`, `pairs` keeps all pairs of values, `sampled` a third of the cases."""
     from tests.contracts.covering import covering_subset  # once its assertions are rewritten
 
     tables: dict[tuple[pytest.Item | pytest.Collector | None, str], list[pytest.Function]] = {}
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             tables.setdefault((item.parent, item.originalname), []).append(item)
     if config.getoption("--every-case"):
         return
-    left_out = {item for item in items if item.get_closest_marker("sampled") and not _is_of_the_third(item)}
+    left_out = {item for item in items if item.get_closest_marker("sampled") and not _is_sampled(item)}
     for table in tables.values():
         # values need not be hashable, but cases share them
         rows = [{name: id(value) for name, value in item.callspec.params.items()} for item in table]
@@ -63,14 +63,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=list(left_out))
 
 
-def _is_of_the_third(item: pytest.Item) -> bool:
-    """Whether its place in a table of two parameters is on one of the diagonals, which meet every row and column."""
+def _is_sampled(item: pytest.Item) -> bool:
+    """Whether the case lies on every third diagonal of a table of two parameters; these meet each row and column."""
     return isinstance(item, pytest.Function) and sum(item.callspec.indices.values()) % 3 == 0
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_pages() -> Iterator[None]:
-    """Commands leave no pages, which tests of pages ask for: each costs a second."""
+def _no_reports() -> Iterator[None]:
+    """Turns off report pages, which cost a second each; tests of reports turn them on again."""
     before = os.environ.get("FREDHOLM_REPORT")
     os.environ["FREDHOLM_REPORT"] = "off"
     yield
@@ -81,8 +81,8 @@ def _no_pages() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What a test writes need not outlive the machine: waiting for the disk is a fifth of a small run's time."""
+def _no_fsync() -> Iterator[None]:
+    """Skips `fsync`, which takes a fifth of a small run's time: files of tests need not survive a power failure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -90,7 +90,7 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_seeds_for_absent_devices() -> Iterator[None]:
-    """`torch.manual_seed` writes out the stack three times, for drivers that may be started later."""
+    """Skips seeding of absent devices, for each of which `torch.manual_seed` formats a stack trace."""
     with pytest.MonkeyPatch.context() as patch:
         for devices in (torch.cuda, torch.xpu, torch.mtia):
             if not devices.is_available():
@@ -100,7 +100,7 @@ def _no_seeds_for_absent_devices() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _full_float32() -> Iterator[None]:
-    """On a GPU cuDNN rounds to TF32 by default, with errors beyond all tolerances of float32."""
+    """Turns off TF32, to which cuDNN rounds by default, with errors beyond all tolerances of float32."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.backends.cudnn, "allow_tf32", False)
         yield
@@ -113,7 +113,7 @@ def _seed() -> None:
 
 @pytest.fixture
 def poisoned_memory() -> Iterator[None]:
-    """Every `torch.empty` comes filled with NaN, so that a read before the first write shows."""
+    """Fills every `torch.empty` with NaN, so that a read before the first write shows."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     yield
@@ -122,7 +122,7 @@ def poisoned_memory() -> Iterator[None]:
 
 @pytest.fixture
 def fresh_compiler() -> Iterator[None]:
-    """What was compiled before is forgotten, as is afterwards what this test compiles."""
+    """Clears the compiler's caches before and after the test."""
     torch.compiler.reset()
     yield
     torch.compiler.reset()
@@ -130,7 +130,7 @@ def fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def few_rates() -> Iterator[None]:
-    """Comparisons of kernels search three learning rates, not five."""
+    """Reduces the learning rates that comparisons of kernels search from five to three."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.import_module("fredholm.comparison.compare"), "FACTORS", (0.5, 1.0, 2.0))
         yield
@@ -138,7 +138,7 @@ def few_rates() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def quick_choices() -> Iterator[None]:
-    """Kernel machines have few candidates and two folds, and boosting grows five trees in vain before it ends."""
+    """Gives kernel machines few candidates and two folds, and boosting a patience of five trees."""
     machine = importlib.import_module("fredholm.models.fitted.kernel_machine")
     fewer = {"FOLDS": 2, "LENGTHS": (2.0,), "EXPONENTS": (0.5,), "SMOOTH_LENGTHS": (1.0,), "SMOOTH": (0.5, 1.0)}
     fewer |= {"LINEAR": (0.5,), "SMOOTH_PENALTIES": machine.SMOOTH_PENALTIES[::3]}

@@ -1,9 +1,9 @@
-"""A GPU that is pretended: tensors lie on the CPU, but say that they are on `DEVICE`, and do not mix with others.
+"""A simulated GPU: tensors lie on the CPU, but report `DEVICE` as their device and do not mix with CPU tensors.
 
-Within `pretending()`, `t.to(DEVICE)` gives a tensor whose `device` is `DEVICE`, as is that of all that is computed from
-it or made there. An operation on it and on a tensor of the CPU fails as it would on a GPU. Numbers are real, so what a
-program does for `device.type == "cuda"` can be compared. Operators of this library run their own code, forward and
-backward, not the rule for tensors without numbers.
+Within `pretending()`, `t.to(DEVICE)` returns a tensor whose `device` is `DEVICE`. So do all tensors computed from it or
+created there. An operation on it and on a tensor of the CPU fails as it would on a GPU. Values are real, so the results
+of code paths for `device.type == "cuda"` can be compared. Operators of this library run their own code, forward and
+backward, not their fake implementation for tensors without values.
 """
 
 import contextlib
@@ -28,11 +28,10 @@ _DEVICE, _IS_CUDA, _IS_CPU = (getattr(Tensor, name).__get__ for name in ("device
 DEVICE, CPU = torch.device("cuda", 0), torch.device("cpu")
 _OWN_CODE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _PLACES: dict[int, tuple[StorageWeakRef, torch.device | None]] = {}
-"""Where memory is, by the address of its record, which is held, without the memory, so that none comes to lie where
-another was. None: PyTorch itself made it from no tensor, in C++, and its options, which are lost here, would have said
-where. What is not listed is on the CPU."""
+"""Device of each storage, by the storage's address. A weak reference keeps the address from being reused. None: the
+storage was created in C++ from no tensor, so its device is unknown here. A storage without an entry is on the CPU."""
 _MANY = 2_000
-"""Places from which on those of memory that is gone are forgotten."""
+"""Number of entries above which those of freed storages are removed."""
 
 
 _CUDA: dict[str, Callable[..., Any]] = {
@@ -49,12 +48,12 @@ _CUDA: dict[str, Callable[..., Any]] = {
     "get_rng_state": lambda device=None: torch.get_rng_state(),
     "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
 }
-"""What is asked of the device by other means than tensors."""
+"""Replacements of functions of `torch.cuda`."""
 
 
 @contextlib.contextmanager
 def pretending() -> Iterator[None]:
-    """As if this machine had a GPU, without Triton: see above."""
+    """Simulates a machine with a GPU and without Triton, as the module describes."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(machine, "INSTALLED", False))
         for name, answer in _CUDA.items():
@@ -62,11 +61,11 @@ def pretending() -> Iterator[None]:
         stack.enter_context(mock.patch.object(torch.autocast, "__enter__", _enter_on_the_cpu_too))
         stack.enter_context(mock.patch.object(torch.autocast, "__exit__", _exit_on_the_cpu_too))
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
-        # what a checkpoint compares is read in C++, where all is on the CPU
+        # checkpoint's default check reads devices in C++, where every tensor is on the CPU
         seen = {"default": lambda t: (t.shape, t.dtype)}
         stack.enter_context(mock.patch.dict(checkpoint._allowed_determinism_checks_to_fns, seen))
         stack.enter_context(_Computing())
-        stack.enter_context(_Asking())
+        stack.enter_context(_DeviceQueries())
         stack.callback(_PLACES.clear)
         yield
 
@@ -107,7 +106,7 @@ def _placed(t: Tensor, device: torch.device | None) -> Tensor:
 
 
 def _leaves(tree: Any, kind: type = object) -> list[Any]:
-    """What of a kind a function was given, or gives; `torch.utils._pytree` takes ten times as long."""
+    """Leaves of one type in nested arguments or results; `torch.utils._pytree` takes ten times as long."""
     found = []
     for each in tree.values() if isinstance(tree, dict) else tree:
         if isinstance(each, list | tuple | dict):
@@ -123,51 +122,51 @@ def _tensors(*trees: Any) -> list[Tensor]:
 
 @final
 class _Computing(TorchDispatchMode):
-    """What is computed from tensors on `DEVICE` is there too."""
+    """Marks the results of operations on tensors of `DEVICE` as lying on `DEVICE` too."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func.namespace == "fredholm":
-            with self, _Asking():
+            with self, _DeviceQueries():
                 return func.redispatch(_OWN_CODE, *args, **kwargs)
         with torch._C.DisableTorchFunction():
-            given = _tensors(args, kwargs)
-            before = {_storage(t)._cdata for t in given}
-            there = _meeting_place(func, args, given)
+            inputs = _tensors(args, kwargs)
+            before = {_storage(t)._cdata for t in inputs}
+            device = _common_device(func, args, inputs)
             out = func(*args, **kwargs)
             for t in _tensors(out):
                 if _storage(t)._cdata not in before:
-                    _placed(t, there)
+                    _placed(t, device)
             if func.overloadpacket == aten._pack_padded_sequence:
-                _placed(out[1], CPU)  # lengths stay there
+                _placed(out[1], CPU)  # lengths stay on the CPU
             return out
 
 
 _ANYWHERE = (aten.copy_, aten._pack_padded_sequence)
-"""Operations that take the second tensor from wherever it is."""
+"""Operations whose second tensor may lie on any device."""
 _INDEXED = (aten.index, aten.index_put, aten.index_put_)
 """Operations whose indices, the second argument, may lie on the CPU."""
 
 
-def _meeting_place(func: Any, args: Sequence[Any], given: list[Tensor]) -> torch.device | None:
-    """Where the result of an operation on tensors is; raises `RuntimeError` where they do not meet."""
+def _common_device(func: Any, args: Sequence[Any], inputs: list[Tensor]) -> torch.device | None:
+    """The device of an operation's result; raises `RuntimeError` where its inputs lie on different devices."""
     if func.overloadpacket in _ANYWHERE:
         return _place_of(args[0])
     if func.overloadpacket in _INDEXED:
-        given = _tensors((args[0], *args[2:]))
-    places = [_place_of(t) for t in given]
+        inputs = _tensors((args[0], *args[2:]))
+    places = [_place_of(t) for t in inputs]
     if DEVICE not in places:
         return CPU if CPU in places else None
-    if any(place == CPU and t.ndim for t, place in zip(given, places, strict=True)):  # a number may come from the CPU
+    if any(place == CPU and t.ndim for t, place in zip(inputs, places, strict=True)):  # a scalar may be on the CPU
         raise RuntimeError(f"{func.name()}: tensors on {DEVICE} and on the CPU")
     return DEVICE
 
 
 @final
 class _Moved(torch.autograd.Function):
-    """A copy elsewhere, whose gradient comes back."""
+    """Copy to another device; the gradient is copied back."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, device: torch.device) -> Tensor:
@@ -180,8 +179,8 @@ class _Moved(torch.autograd.Function):
 
 
 @final
-class _Asking(TorchFunctionMode):
-    """What is asked of tensors, and what is asked for by name of a device."""
+class _DeviceQueries(TorchFunctionMode):
+    """Answers queries for a tensor's device, and carries out moves to a device and creations on a device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +190,7 @@ class _Asking(TorchFunctionMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
-        named.pop("pin_memory", None)  # of which there is none without a GPU
+        named.pop("pin_memory", None)  # pinning needs a real GPU
         if func == _DEVICE:
             return _place_of(args[0]) or DEVICE
         if func == _IS_CUDA:
@@ -204,34 +203,34 @@ class _Asking(TorchFunctionMode):
             return func(*args, **named)
         if func == Tensor.cuda:
             return args[0] if _place_of(args[0]) == DEVICE else _Moved.apply(args[0], DEVICE)
-        wanted = _wanted(func, args, named)
-        if wanted is not None:
+        device = _requested_device(func, args, named)
+        if device is not None:
             args, named = _on_the_cpu((args, named))
         out = func(*args, **named)
-        if wanted is None or not isinstance(out, Tensor) or _place_of(out) == wanted:
+        if device is None or not isinstance(out, Tensor) or _place_of(out) == device:
             return out
-        return _Moved.apply(out, wanted) if _tensors(args, named) else _placed(out, wanted)
+        return _Moved.apply(out, device) if _tensors(args, named) else _placed(out, device)
 
     def _within(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Runs the body of a function that PyTorch has in Python, in which all this goes on."""
+        """Runs the body of a function that PyTorch implements in Python, with this mode active inside it."""
         names = func.__globals__
-        asks = {name: asked for name, asked in names.items() if name.startswith("has_torch_function")}
-        self._running.append(func)  # a method of the same name in C says that it is this one
+        checks = {name: check for name, check in names.items() if name.startswith("has_torch_function")}
+        self._running.append(func)  # the method in C of the same name identifies itself as this function
         try:
-            names.update(dict.fromkeys(asks, _nobody))
+            names.update(dict.fromkeys(checks, _always_false))
             with self:
                 return func(*args, **kwargs)
         finally:
-            names.update(asks)
+            names.update(checks)
             self._running.pop()
 
 
-def _nobody(*_: Any) -> bool:
+def _always_false(*_: Any) -> bool:
     return False
 
 
-def _wanted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
-    """Where the caller wants the result; None: where it is computed."""
+def _requested_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """The device that the caller requests for the result; None: the device where it is computed."""
     if func == Tensor.cpu:
         return CPU
     if func == Tensor.new_tensor and "device" not in kwargs:

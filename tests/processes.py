@@ -1,4 +1,4 @@
-"""A function on several processes that talk through gloo, each forked from one that has imported torch."""
+"""Runs a function on several gloo processes, each forked from one that has imported torch."""
 
 import datetime
 import os
@@ -14,19 +14,20 @@ import torch.distributed as dist
 from tests.command_line import FORKS
 
 TIMEOUT = 120.0
-"""Seconds after which processes hang."""
+"""Seconds after which processes count as hung and are killed."""
 
 
 def on_processes(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What a function returns on each of `size` processes, by rank: tensors, and plain values that hold them.
+    """Runs a function on `size` processes and returns its results by rank: tensors, and plain containers of them.
 
     Args:
         size: number of processes, each with one thread.
-        function: of a module, so that processes can import it; it finds the default process group.
-        arguments: of the function, which can be pickled.
+        function: function at the top level of a module, so that processes can import it; the default process group
+            is initialised when it runs.
+        arguments: arguments of the function, which can be pickled.
 
     Raises:
-        AssertionError: with the tracebacks of all processes that failed.
+        AssertionError: if a process fails, with the tracebacks of all that failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         processes = [
@@ -52,7 +53,7 @@ def _run(folder: Path, rank: int, size: int, function: Callable[..., Any], argum
     store = dist.FileStore(str(folder / "store"), size)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
     try:
-        dist.barrier()  # a process whose function needs no other would else be gone before all have met it
+        dist.barrier()  # otherwise a process that needs no other could exit before all have connected to it
         torch.save(function(*arguments), folder / f"{rank}.pt")
     except BaseException:
         (folder / f"{rank}.error").write_text(f"process {rank}:\n{traceback.format_exc()}")

@@ -1,4 +1,4 @@
-"""How a mistake is answered: one line that says what came and what was expected."""
+"""Assertion on error messages: one line that names the bad value and what was expected."""
 
 import contextlib
 from collections.abc import Iterator

@@ -27,29 +27,29 @@ class Loads(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        loads_link = tag == "link" and given.get("rel") in (
+        values = dict(attrs)
+        loads_link = tag == "link" and values.get("rel") in (
             "stylesheet",
             "icon",
             "preload",
             "manifest",
             "modulepreload",
         )
-        address = given.get("href" if loads_link else LOADING.get(tag, ""))
+        address = values.get("href" if loads_link else LOADING.get(tag, ""))
         self.found += [address] if address else []
-        self.found += [one or other for one, other in STYLED.findall(given.get("style") or "")]
+        self.found += [imported or url for imported, url in STYLED.findall(values.get("style") or "")]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every page but the reference, which takes a minute and loads what all pages load."""
+    """The built pages, without the reference, which takes a minute and loads the same files as all pages."""
     html = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-D", "exclude_patterns=_build,reference"]
     subprocess.run([*command, "-d", str(html.parent / "trees"), str(DOCS), str(html)], check=True, capture_output=True)
     return html
 
 
-def test_pages_load_what_lies_beside_them(site: Path) -> None:
+def test_pages_load_only_local_files(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 50
     for page in pages:
@@ -61,21 +61,21 @@ def test_pages_load_what_lies_beside_them(site: Path) -> None:
             assert address.startswith("data:") or (page.parent / address.partition("?")[0]).is_file(), address
 
 
-def test_styles_load_what_lies_beside_them(site: Path) -> None:
+def test_styles_load_only_local_files(site: Path) -> None:
     styles = sorted((site / "_static").rglob("*.css"))
     assert styles
     for style in styles:
-        for one, other in STYLED.findall(style.read_text()):
-            assert not re.match(r"(\w+:)?//", one or other), f"{style.name} loads {one or other}"
+        for imported, url in STYLED.findall(style.read_text()):
+            assert not re.match(r"(\w+:)?//", imported or url), f"{style.name} loads {imported or url}"
 
 
-def test_tables_are_tables(site: Path) -> None:
-    rule = re.compile(r"^\|[-\u2013\u2014:| ]+\|$", re.MULTILINE)  # what stands below a head
+def test_tables_are_rendered_as_tables(site: Path) -> None:
+    rule = re.compile(r"^\|[-\u2013\u2014:| ]+\|$", re.MULTILINE)  # the line below a table's header
     assert [page.name for page in sorted(site.rglob("*.html")) if rule.search(page.read_text())] == []
 
 
 def test_the_reference_has_no_warnings(tmp_path: Path) -> None:
-    """The one part of `make docs`, which stops at a warning, that `site` leaves out."""
+    """The reference is the part of `make docs` that `site` leaves out; `make docs` stops at a warning."""
     places = ["-c", str(DOCS), str(DOCS / "reference"), str(tmp_path)]
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "text", *places]
     built = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -85,7 +85,7 @@ def test_the_reference_has_no_warnings(tmp_path: Path) -> None:
     assert [noise for noise in ("Alias for field", "<class", "<factory>", "tuple[~") if noise in pages] == []
 
 
-def test_the_reference_says_what_a_kernel_is_built_from(tmp_path: Path) -> None:
+def test_the_reference_shows_the_signature_of_a_kernel(tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "index.rst").write_text("kernels\n=======\n\n.. autoclass:: fredholm.kernels.Convolution\n")
     places = ["-c", str(DOCS), str(tmp_path / "pages"), str(tmp_path / "text")]

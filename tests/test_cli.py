@@ -1,4 +1,4 @@
-"""The command line, in this process where only words matter and in its own where signals, limits and exits do."""
+"""The command line: in this process for its texts, in a subprocess for signals, limits and exit codes."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ NO_PAIR = "--task image-size: expected INT,INT; got "
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run folder, trained by the command, and what the command printed."""
+    """A run folder, trained by the command, and the command's output."""
     folder = tmp_path_factory.mktemp("cli")
     code, out, err = Started("train", "digits", "--run-dir", "run", *TINY, folder=folder).finish()
     assert (code, err) == (0, "")
@@ -48,8 +48,8 @@ def test_train_prints_its_evaluations_and_result_and_fills_the_folder(trained: t
     assert [line.split("  ")[0] for line in printed[4:6]] == ["epoch 1/2", "epoch 2/2"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert printed[-1] == f"test accuracy: {100 * records[-1]['accuracy']:.2f} %"
-    own = {"config.json", "data.json", "machine.json", "commands.txt", "manifest.json"}
-    assert {path.name for path in run.iterdir()} == {*own, "metrics.jsonl", "checkpoints"}
+    records_of_run = {"config.json", "data.json", "machine.json", "commands.txt", "manifest.json"}
+    assert {path.name for path in run.iterdir()} == {*records_of_run, "metrics.jsonl", "checkpoints"}
     config = json.loads((run / "config.json").read_text())
     assert (config["schema"], config["version"]) == (2, __version__)
     assert config["run"]["training"]["epochs"] == 2
@@ -81,9 +81,9 @@ def test_evaluate_takes_settings_of_several_values(
         code, text, err = call(capsys, "evaluate", trained[0], "--json", "--task", *settings)
         assert (code, err) == (0, "")
         losses[settings] = json.loads(text)["loss"]
-    own = json.loads(call(capsys, "evaluate", trained[0], "--json")[1])["loss"]
-    same, other = losses.values()
-    assert same == own != other
+    default = json.loads(call(capsys, "evaluate", trained[0], "--json")[1])["loss"]
+    same, changed = losses.values()
+    assert same == default != changed
 
 
 def test_predict_prints_a_line_per_file(
@@ -136,7 +136,7 @@ def test_several_seeds_end_in_mean_and_deviation(tmp_path: Path, capsys: pytest.
     assert code == 0
     assert out.splitlines()[-1] == f"test accuracy: {sum(scores) / 2:.2f} % +- {deviation:.2f} (2 seeds)"
     assert call(capsys, *arguments, "--resume")[1].splitlines()[-1] == out.splitlines()[-1]
-    # How far one run is from others is not known.
+    # A single run has no standard deviation.
     alone = call(capsys, *arguments[:4], *arguments[5:], "--resume")[1]
     assert alone.splitlines()[-1] == f"test accuracy: {scores[0]:.2f} %"
     # Refused before anything is trained, although the first folder is free.
@@ -160,7 +160,7 @@ def test_a_task_trains_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert out.splitlines()[1].split("\t")[1] in ("dark", "light")
 
 
-def test_a_plain_resume_goes_on_to_the_end_that_the_run_was_given_last(
+def test_a_plain_resume_keeps_the_number_of_epochs_that_was_set_last(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 4, 4), dtype=np.uint8)
@@ -183,13 +183,13 @@ def test_a_plain_resume_goes_on_to_the_end_that_the_run_was_given_last(
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["train", "--help"], ["train", "digits", "--help"], ["evaluate", "-h"]]
 )
-def test_help_is_given(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, *arguments)
     assert (code, err) == (0, "")
     assert out.startswith("usage: fredholm")
 
 
-def test_the_overview_has_a_line_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_overview_has_a_line_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys)
     assert code == 2
     assert out.split("\n\n")[1].splitlines() == [
@@ -391,7 +391,7 @@ def test_a_corrupt_checkpoint_is_one_line(
     assert err.count("\n") == 1
 
 
-def test_the_environment_asks_for_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_turns_on_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FREDHOLM_TRACEBACK", "1")
     with pytest.raises(ValueError, match="no command 'trian'"):
         cli.main(["trian"])
@@ -405,7 +405,7 @@ def test_errors_of_a_process_are_one_line_and_its_exit_code(tmp_path: Path) -> N
     assert err.count("\n") == 1
 
 
-def test_ctrl_c_saves_and_resume_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_resume_continues(tmp_path: Path) -> None:
     arguments = [
         "train",
         "digits",
@@ -445,7 +445,7 @@ from fredholm.training import Run, TrainingConfig
 
 def waits(original):
     def loss(self, model, batch):
-        if Path("run/config.json").exists():  # the run has begun, and is no longer measured
+        if Path("run/config.json").exists():  # training has begun: the steps that measure its cost are over
             Path("started").touch()
             while not Path("go").exists():
                 time.sleep(0.05)
@@ -466,7 +466,7 @@ def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Pat
     while not (tmp_path / "started").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert process.stderr.readline().startswith("stopping after this step ...")  # which has not ended
+    assert process.stderr.readline().startswith("stopping after this step ...")  # the step is still running
     if twice:
         process.send_signal(signal.SIGINT)
     else:
@@ -478,7 +478,7 @@ def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Pat
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> None:
-    """The system refuses files beyond 6 kB: the config and the metrics fit, the weights do not."""
+    """Files are limited to 6 kB: the config and the metrics fit, the weights do not."""
     code, _, err = Started("train", "digits", "--run-dir", "run", *TINY, folder=tmp_path, limit=6000).finish()
     assert code == 1
     assert (
@@ -498,10 +498,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> N
 
 
 ONE_MODEL = ("table",)
-"""Tasks that have no other model to choose."""
+"""Tasks with a single model, so that there is no model to choose."""
 
 
-def test_where_there_is_one_model_no_name_chooses_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_with_one_model_has_no_option_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ONE_MODEL:
         code, _, err = call(capsys, "train", command, "nowhere", "--task.model", "none")
         assert code == 2
@@ -529,7 +529,7 @@ def test_a_model_of_every_task_is_chosen_by_name(task: type[Task], capsys: pytes
     assert len(found) == len(names)
 
 
-def test_help_lists_the_kinds_and_the_options_of_those_that_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_kinds_and_the_options_of_the_chosen_ones(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "train", "series", "--task.model", "itnet-series", "--help")
     assert code == 0
     assert "--task.model.stack.depth" in out

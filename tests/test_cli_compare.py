@@ -28,24 +28,26 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """What the command asks for, in place of comparing."""
-    found = list[Request]()
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The requests that the command makes; none is carried out."""
+    recorded = list[Request]()
 
-    def noted(request: Request, *given: object, **settings: object) -> None:
-        found.append(request)
+    def record(request: Request, *_: object, **__: object) -> None:
+        recorded.append(request)
         raise ValueError("noted")
 
-    monkeypatch.setattr("fredholm.cli.compare.compare", noted)
-    return found
+    monkeypatch.setattr("fredholm.cli.compare.compare", record)
+    return recorded
 
 
 @pytest.mark.slow
-def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_and_the_command_that_continues_the_best_run(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "found"
-    asked = ["compare", "images", data, "--kernels", "attention", "lstm", "yat", "--seeds", "3", "5"]
-    asked += ["--folder", folder]
-    code, out, err = call(capsys, *asked, *TINY)
+    command = ["compare", "images", data, "--kernels", "attention", "lstm", "yat", "--seeds", "3", "5"]
+    command += ["--folder", folder]
+    code, out, err = call(capsys, *command, *TINY)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     start = lines.index("")
@@ -63,20 +65,20 @@ def test_a_table_and_where_the_best_run_is(data: Path, tmp_path: Path, capsys: p
     assert last[:3] == ["train", "images", str(data)]
     assert "--init" in last
     assert call(capsys, *last[:-2], "--dry-run", "--run-dir", tmp_path / "longer")[0] == 0
-    code, again, err = call(capsys, *asked, *TINY, "--resume", "--format", "json")
+    code, again, err = call(capsys, *command, *TINY, "--resume", "--format", "json")
     assert (code, err) == (0, "")
     assert json.loads(again) == json.loads((folder / "comparison.json").read_text())["comparison"]
-    code, out, err = call(capsys, *asked, *TINY, "--resume", "--format", "markdown")
+    code, out, err = call(capsys, *command, *TINY, "--resume", "--format", "markdown")
     assert out.splitlines()[0] == "|  | valid | test | parameters | ms/step | MB/step | ex/s | differs |"
 
 
-def test_what_is_undefined_is_null_in_json(
+def test_undefined_metrics_are_null_in_json(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (run,) = runs(0.9)
     row = ROW.with_runs((dataclasses.replace(run, test=math.nan, metrics={"auroc": math.nan, "accuracy": 0.9}),))
     compared = dataclasses.replace(found(), rows=(row,))
-    monkeypatch.setattr("fredholm.cli.compare.compare", lambda *given, **settings: compared)
+    monkeypatch.setattr("fredholm.cli.compare.compare", lambda *_, **__: compared)
     command = ("compare", "images", data, "--folder", tmp_path / "found", "--format", "json", "--no-report")
     code, out, err = call(capsys, *command)
     assert (code, err) == (0, "")
@@ -88,19 +90,19 @@ def test_what_is_undefined_is_null_in_json(
 @pytest.mark.parametrize(
     ("more", "expected"), [((), True), (("--kernels", "attention", "mlp"), False), (("--epochs", "2"), False)]
 )
-def test_slow_kernels_are_left_out_where_nobody_named_kernels_or_epochs(
-    data: Path, asked: list[Request], capsys: pytest.CaptureFixture[str], more: tuple[str, ...], expected: bool
+def test_slow_kernels_are_left_out_unless_kernels_or_epochs_are_named(
+    data: Path, requests: list[Request], capsys: pytest.CaptureFixture[str], more: tuple[str, ...], expected: bool
 ) -> None:
     assert call(capsys, "compare", "images", data, *more)[2] == "error: noted\n"
-    assert [request.leave_out_slow for request in asked] == [expected]
+    assert [request.leave_out_slow for request in requests] == [expected]
 
 
 @pytest.mark.parametrize("task", ["images", "nodes", "operator"])
-def test_heads_are_of_the_kernels_that_have_some(
-    task: str, asked: list[Request], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_number_of_heads_applies_to_the_kernels_with_heads(
+    task: str, requests: list[Request], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call(capsys, "compare", task, "data", "--task.model.num-heads", "2")[2] == "error: noted\n"
-    (request,) = asked
+    (request,) = requests
     assert request.run.task.stack.num_heads == 2
     has_heads = task == "images"
     assert isinstance(request.default, Run.Config) == has_heads
@@ -110,20 +112,20 @@ def test_heads_are_of_the_kernels_that_have_some(
 @pytest.mark.parametrize(
     ("more", "expected"), [((), (0, 1, 2)), (("--seeds", "3"), (3,)), (("--seeds", "4", "0"), (4, 0))]
 )
-def test_seeds_are_the_seeds_themselves_as_of_train(
-    data: Path, asked: list[Request], capsys: pytest.CaptureFixture[str], more: tuple[str, ...], expected: tuple[int]
+def test_seeds_lists_the_seeds_as_in_train(
+    data: Path, requests: list[Request], capsys: pytest.CaptureFixture[str], more: tuple[str, ...], expected: tuple[int]
 ) -> None:
     assert call(capsys, "compare", "images", data, *more)[2] == "error: noted\n"
-    assert [request.seeds for request in asked] == [expected]
+    assert [request.seeds for request in requests] == [expected]
 
 
-def test_what_is_typed_stays_also_where_it_is_as_by_default(
-    data: Path, asked: list[Request], capsys: pytest.CaptureFixture[str]
+def test_typed_options_are_fixed_even_at_their_default_values(
+    data: Path, requests: list[Request], capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed = ("--training.learning-rate=0.001", "--training.no-tensorboard", "--task.patch-size", "16")
     assert call(capsys, "compare", "images", data, *typed, "--task.model.dropout", "0.1")[2] == "error: noted\n"
     names = ("task.patch_size", "task.model.dropout", "training.learning_rate", "training.tensorboard")
-    assert asked[0].given == names
+    assert requests[0].given == names
 
 
 def test_the_bare_command_lists_kernels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +135,7 @@ def test_the_bare_command_lists_kernels(capsys: pytest.CaptureFixture[str]) -> N
     assert "  continuous-convolution  continuous convolution\n" in out
     tasks = next(line for line in out.splitlines() if line.startswith("tasks: "))
     assert {"images", "graphs", "forecast"} <= set(re.split(", |: ", tasks))
-    for task in ("table", "field"):  # of which there are no networks with other kernels
+    for task in ("table", "field"):  # they have no networks with a choice of kernel
         assert task not in re.split(", |: ", tasks)
         code, _, err = call(capsys, "compare", task)
         assert code == 2

@@ -1,4 +1,4 @@
-"""What a task's bare command chooses, and that what was set stays."""
+"""Settings that a task's bare command chooses, and settings of the user that stay."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_dry_run_says_what_would_be_and_makes_nothing(
+def test_a_dry_run_prints_the_plan_and_writes_nothing(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, command = {}, ("train", "images", shapes, "--task.stem-depth", "1", "--dry-run")
@@ -49,16 +49,16 @@ def test_a_dry_run_says_what_would_be_and_makes_nothing(
     assert "ITNet with" in found["small"][1] != found["base"][1]
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "notes.txt").touch()  # a run would be refused here
+    (tmp_path / "run" / "notes.txt").touch()  # a real run is refused in a folder that is not empty
     assert cli.main(["train", "images", str(shapes), "--dry-run", "--run-dir", str(tmp_path / "run")]) == 0
     capsys.readouterr()
-    file = tmp_path / "run" / "notes.txt"  # where no run can ever be
+    file = tmp_path / "run" / "notes.txt"  # never a possible run folder
     for folder, reason in ((file, "expected a run folder"), (file / "a", "expected a folder, for the run folder")):
         message = f"{file} is a file; {reason}"
         check_refused(capsys, tmp_path, message, "train", "images", f"{shapes}", "--dry-run", "--run-dir", f"{folder}")
 
 
-def test_built_in_data_that_nobody_named_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_built_in_data_used_by_default_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     note = "no DATA is given: these are digits, built in, to try; pass your own"
     for data, is_shown in (((), True), (("digits",), False), (("--task.data", "digits"), False)):
         code, out, err = call(capsys, "train", "images", *data, "--dry-run", "--run-dir", tmp_path / "run")
@@ -67,7 +67,7 @@ def test_built_in_data_that_nobody_named_are_reported(tmp_path: Path, capsys: py
         assert (note in out) == is_shown
 
 
-def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
+def test_a_run_limited_in_minutes_has_a_schedule_that_fits(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def first_steps(*_: object) -> StepCost:
@@ -78,7 +78,7 @@ def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
     code, out, err = call(capsys, *command, "--dry-run")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "--minutes 30, or another number, trains by fewer epochs in about so long"
-    # 3 epochs and as many evaluations in 10.5 of 12 seconds, half of them for each seed
+    # each of the two seeds gets 12 of the 24 seconds: 3 epochs and 3 evaluations take 10.5
     limited = ("--minutes", "0.4", "--seeds", "5", "6", "--training.ema-decay", "0.7")
     code, out, err = call(capsys, *command, *limited, "--run-dir", run)
     assert (code, err) == (0, "")
@@ -86,25 +86,26 @@ def test_a_run_of_so_many_minutes_has_a_schedule_of_its_own(
     assert re.fullmatch(r"3 of the \d{4} epochs that suit the data, for 0\.2 minutes", first)
     assert rest[2].startswith("training: 3 epochs of 3 steps on batches of 8; at most 10 s;")
     kept = json.loads((run / "seed-5" / "config.json").read_text())["run"]
-    assert (kept["task"]["model"]["dropout"], kept["task"]["model"]["drop_path"]) == (0, 0)  # of so few epochs
+    assert (kept["task"]["model"]["dropout"], kept["task"]["model"]["drop_path"]) == (
+        0,
+        0,
+    )  # the rule for so few epochs
     training = kept["training"]
     assert (training["epochs"], training["evaluate_every"], training["patience"]) == (3, 1, 5)
-    assert training["ema_decay"] == 0.7  # given
+    assert training["ema_decay"] == 0.7  # set by the user
     code, out, err = call(capsys, *command, *limited, "--run-dir", run, "--resume")
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == "the run keeps its length: --minutes is for a new one"
 
 
-def test_a_run_goes_on_with_its_settings_where_none_are_given(
-    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, given = tmp_path / "run", ("--preset", "base", "--task.model", "vit", "--training.epochs", "2")
+def test_a_resumed_run_keeps_its_settings(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, options = tmp_path / "run", ("--preset", "base", "--task.model", "vit", "--training.epochs", "2")
     command = ("train", "images", shapes, "--run-dir", run, "--no-report")
-    code, begun, err = call(capsys, *command, *given, "--task.model.depth", "1")
+    code, begun, err = call(capsys, *command, *options, "--task.model.depth", "1")
     assert (code, err) == (0, "")
     kept = json.loads((run / "config.json").read_text())["run"]
     assert kept["task"]["model"]["depth"] == 1 != ViT.Config().depth
-    for again in ((), ("--task.model", "vit"), given):
+    for again in ((), ("--task.model", "vit"), options):
         code, out, err = call(capsys, *command, *again, "--resume")
         assert (code, err) == (0, "")
         assert out.splitlines()[-1] == begun.splitlines()[-1]
@@ -114,7 +115,7 @@ def test_a_run_goes_on_with_its_settings_where_none_are_given(
         code, _, err = call(capsys, *command, *other, "--resume")
         assert code == 2
         assert "is a run of another config" in err
-        assert "{" not in err  # another model is named, not spelt out
+        assert "{" not in err  # the message names the other model and does not print its whole config
 
 
 def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_batches(
@@ -140,7 +141,7 @@ def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_
         assert (code, err) == (0, "")
         return out.splitlines()
 
-    data, model, training = plan_of(240)  # all that suits the data fits
+    data, model, training = plan_of(240)  # all epochs that suit the data fit
     assert data.startswith("data: 5,500 examples")
     assert model.endswith("with 80 parameters")
     assert training.startswith("training: 116 epochs of 43 steps on batches of 128;")
@@ -149,17 +150,17 @@ def test_a_run_of_few_minutes_on_many_examples_has_a_narrower_model_and_smaller_
     assert first == f"64 of the 116 epochs that suit the data, for 118 minutes{fewer}"
     assert model.endswith("with 64 parameters")
     assert training.startswith("training: 64 epochs of 86 steps on batches of 64; at most 2.0 h;")
-    first, *_, training = plan_of(10)  # whose steps were measured with these batches
+    first, *_, training = plan_of(10)  # its steps were measured with these batches
     assert first == f"5 of the 116 epochs that suit the data, for 10 minutes{fewer}"
     assert training.startswith("training: 5 epochs of 86 steps on batches of 64;")
     heads = ("--task.model.num-heads", "2")
     first, _, model, training = plan_of(118, "--training.batch-size", "32", "--task.model.embed-dim", "48", *heads)
     assert first.endswith("for 118 minutes")
-    assert model.endswith("with 48 parameters")  # what was set stays
+    assert model.endswith("with 48 parameters")  # set by the user
     assert "on batches of 32;" in training
 
 
-def test_what_follows_from_the_epochs_follows_from_those_that_are_given(
+def test_settings_that_depend_on_the_epochs_follow_the_number_that_is_set(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, command = tmp_path / "run", ("train", "images", shapes, "--no-report")
@@ -173,36 +174,36 @@ def test_what_follows_from_the_epochs_follows_from_those_that_are_given(
     code, _, err = call(capsys, *command, *small, "--training.epochs", "5", "--run-dir", run)
     assert (code, err) == (0, "")
     assert training() == (5, 1, 5, 0.5)
-    # a run that goes on has its own, whatever its new end
+    # a resumed run keeps its own, whatever its new number of epochs
     code, _, err = call(capsys, *command, *small, "--training.epochs", "41", "--run-dir", run, "--resume")
     assert (code, err) == (0, "")
     assert training() == (41, 1, 5, 0.5)
 
 
-@pytest.mark.parametrize("epochs", ["299", "300"])  # 300 is the number where no task says another
-def test_epochs_that_are_typed_count_whatever_their_number(
+@pytest.mark.parametrize("epochs", ["299", "300"])  # 300 is the default of TrainingConfig
+def test_typed_epochs_count_even_at_the_default_number(
     shapes: Path, epochs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = list[TrainingConfig]()
 
-    def noted(run: Run.Config, *given: object, **settings: object) -> None:
+    def record(run: Run.Config, *_: object, **__: object) -> None:
         found.append(run.training)
         raise ValueError("noted")
 
-    monkeypatch.setattr(train, "train", noted)
+    monkeypatch.setattr(train, "train", record)
     assert call(capsys, "train", "images", shapes, "--training.epochs", epochs)[2] == "error: noted\n"
     (training,) = found
     assert (training.epochs, training.evaluate_every) == (int(epochs), 8)
     assert training.ema_decay == pytest.approx(1 - 50 / (3 * int(epochs)), abs=1e-4)
     found.clear()
-    size = str(TrainingConfig().batch_size)  # typed, though it is the number where no task says another
+    size = str(TrainingConfig().batch_size)  # typed, though it is the default of TrainingConfig
     command = ("train", "images", shapes, "--training.epochs", epochs, "--training.batch-size", size)
     assert call(capsys, *command)[2] == "error: noted\n"
     assert found[0].batch_size == int(size)
-    assert found[0].ema_decay == pytest.approx(1 - 50 / int(epochs), abs=1e-4)  # a step an epoch
+    assert found[0].ema_decay == pytest.approx(1 - 50 / int(epochs), abs=1e-4)  # one step per epoch
 
 
-def test_images_of_several_sizes_are_brought_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_of_several_sizes_are_scaled_to_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, size in enumerate([(37, 41), (74, 82), (150, 160), (37, 41), (20, 22), (74, 82)] * 2):
         folder = tmp_path / "pictures" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
@@ -214,10 +215,10 @@ def test_images_of_several_sizes_are_brought_to_one(tmp_path: Path, capsys: pyte
     )
 
 
-def test_what_was_set_stays_and_the_rest_is_chosen_round_it(shapes: Path, tmp_path: Path) -> None:
+def test_set_options_stay_and_the_rest_is_chosen_to_fit(shapes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    given = ["--task.model", "itnet", "--task.model.embed-dim", "18", "--task.model.kernel", "attention"]
-    given += [
+    options = ["--task.model", "itnet", "--task.model.embed-dim", "18", "--task.model.kernel", "attention"]
+    options += [
         "--task.patch-size",
         "2",
         "--training.epochs",
@@ -227,7 +228,7 @@ def test_what_was_set_stays_and_the_rest_is_chosen_round_it(shapes: Path, tmp_pa
         "--task.model.pool",
         "mean",
     ]
-    assert cli.main(["train", "images", str(shapes), "--run-dir", str(run), *given, "--training.no-tensorboard"]) == 0
+    assert cli.main(["train", "images", str(shapes), "--run-dir", str(run), *options, "--training.no-tensorboard"]) == 0
     saved = json.loads((run / "config.json").read_text())["run"]
     model, training = saved["task"]["model"], saved["training"]
     assert (model["embed_dim"], model["depth"], model["kernel"]["type"]) == (18, 1, "AttentionConfig")
@@ -259,19 +260,18 @@ def test_patches_divide_images_into_few(
         assert height % side == width % side == 0
 
 
-def test_settings_in_python_are_treated_alike(tmp_path: Path) -> None:
+def test_settings_in_python_get_the_same_rules(tmp_path: Path) -> None:
     config, schedule, _ = ImageLearning.Config(data="digits", position_frequencies=0).recommended("small")
     steps = math.ceil(ImageLearning.Config(data="digits").build().num_train / schedule.batch_size) * schedule.epochs
-    assert steps == pytest.approx(5000, rel=0.02)  # where the rule of every task has 2,600
+    assert steps == pytest.approx(5000, rel=0.02)  # the rule shared by all tasks gives 2,600
     assert (config.patch_size, config.position_frequencies, config.position_sigma) == (2, 0, 10.0)  # pyright: ignore[reportAttributeAccessIssue]
     assert schedule.epochs > 1
     (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 200)
-    asked = LanguageModelling.Config(data=str(tmp_path / "a.txt"), context=16)
-    text = asked.recommended("small").config
+    text = LanguageModelling.Config(data=str(tmp_path / "a.txt"), context=16).recommended("small").config
     assert (text.context, text.stride) == (16, 8)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_rare_classes_are_told_before_a_run_and_balanced_accuracy_after_it(
+def test_rare_classes_are_reported_before_a_run_and_balanced_accuracy_after_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, y = tmp_path / "rare.npz", np.arange(60) % 6 // 5
@@ -291,11 +291,9 @@ def test_rare_classes_are_told_before_a_run_and_balanced_accuracy_after_it(
     assert "test balanced accuracy " in out + err
 
 
-def test_quantiles_are_a_setting_of_tasks_that_may_tell_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    telling = {
-        task.command for task in TASKS if "quantiles" in (field.name for field in dataclasses.fields(task.Config))
-    }
-    assert telling == {"images", "sentences", "table", "series", "graphs", "nodes", "points", "forecast"}
+def test_quantiles_are_a_setting_of_tasks_that_may_predict_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = {task.command for task in TASKS if "quantiles" in (field.name for field in dataclasses.fields(task.Config))}
+    assert tasks == {"images", "sentences", "table", "series", "graphs", "nodes", "points", "forecast"}
     code, _, err = call(capsys, "train", "links", "papers", "--task.quantiles", "0.5")
     assert code == 2
     assert err.startswith("error: Unrecognized options: --task.quantiles")

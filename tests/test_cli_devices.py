@@ -45,16 +45,16 @@ def test_two_processes_train_as_one_does_and_one_of_them_prints(
 
 
 def on_ranks(folder: Path, *words: str) -> list[tuple[int, str, str]]:
-    """What a command on two processes comes to, by rank, without torchrun around them."""
+    """Exit code, stdout and stderr of a command on each of two processes, started without torchrun."""
     with socket.create_server(("localhost", 0)) as free:
-        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
-    environments = [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+        rendezvous = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
+    environments = [rendezvous | {"RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
     processes = [Started(*words, folder=folder, environment=environment) for environment in environments]
     return [process.finish() for process in processes]
 
 
 @pytest.mark.slow
-def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> None:
+def test_only_the_first_process_reports_a_limit_in_minutes(tmp_path: Path) -> None:
     small = TINY[: TINY.index("--training.epochs")]
     command = ("train", "images", *small, "--training.batch-size", "128", "--no-report", "--run-dir", "run")
     (code, out, err), (_, *got) = on_ranks(tmp_path, *command, "--minutes", "0.000001")
@@ -65,7 +65,7 @@ def test_the_first_process_says_how_many_epochs_take_so_long(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_sharded_run_goes_on_on_one_process_without_a_word(
+def test_a_sharded_run_resumes_on_one_process_without_an_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ("train", "images", "digits", *TINY, "--no-report", "--run-dir", str(tmp_path / "run"))
@@ -79,7 +79,7 @@ def test_a_sharded_run_goes_on_on_one_process_without_a_word(
 
 
 @pytest.mark.slow
-def test_what_processes_refuse_is_told_once_with_its_exit_code(tmp_path: Path) -> None:
+def test_an_error_on_several_processes_is_reported_once_with_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "broken.npz").write_text("no archive")
     code, out, err = Started("train", "images", "broken.npz", "--devices", "2", folder=tmp_path).finish()
     assert (code, out) == (2, "")
@@ -95,7 +95,7 @@ def test_what_processes_refuse_is_told_once_with_its_exit_code(tmp_path: Path) -
         (["--devices", "2", "--training.device", "nonsense"], "device 'nonsense' is not available here"),
     ],
 )
-def test_devices_without_use_are_refused(
+def test_numbers_and_names_of_devices_that_do_not_fit_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     check_refused(capsys, tmp_path, message, "train", "digits", *options, "--run-dir", str(tmp_path / "run"))
@@ -113,7 +113,7 @@ def test_commands_for_one_process_refuse_torchrun(
 
 
 def begun(folder: Path, devices: int, *, forks_spawned: bool) -> Started:
-    """A long run on processes, once it has its first checkpoint."""
+    """Starts a long run on several processes and waits for its first checkpoint."""
     words = ("train", "digits", "--devices", str(devices), *LONG, "--run-dir", "run")
     process = Started(*words, folder=folder, forks_spawned=forks_spawned)
     while process.poll() is None and not list(folder.glob("run/checkpoints/step-*")):
@@ -122,20 +122,20 @@ def begun(folder: Path, devices: int, *, forks_spawned: bool) -> Started:
 
 
 def process_of(parent: int, rank: int) -> int:
-    """The process of that rank among the children of another."""
+    """Identifier of the child process with a rank."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            own = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            if own == parent and f"RANK={rank}" in path.joinpath("environ").read_text().split("\0"):
+            its_parent = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            if its_parent == parent and f"RANK={rank}" in path.joinpath("environ").read_text().split("\0"):
                 return int(path.name)
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     raise AssertionError(f"no process of rank {rank}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forks_spawned", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_signal_to_all_saves_and_tells_once(tmp_path: Path, forks_spawned: bool) -> None:
+def test_a_signal_to_all_processes_saves_and_is_reported_once(tmp_path: Path, forks_spawned: bool) -> None:
     process = begun(tmp_path, 2, forks_spawned=forks_spawned)
     process.send_signal(signal.SIGTERM)
     code, _, err = process.finish()
@@ -145,7 +145,7 @@ def test_a_signal_to_all_saves_and_tells_once(tmp_path: Path, forks_spawned: boo
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_run_with_its_name(tmp_path: Path) -> None:
+def test_a_killed_process_ends_the_run_and_is_named(tmp_path: Path) -> None:
     process = begun(tmp_path, 2, forks_spawned=True)
     _, pid = descendants(process.pid)
     os.kill(pid, signal.SIGKILL)
@@ -155,7 +155,7 @@ def test_a_killed_process_ends_the_run_with_its_name(tmp_path: Path) -> None:
 
 
 def elastic(folder: Path, size: int) -> subprocess.Popen[str]:
-    """A run on processes that torchrun starts again when one is lost."""
+    """Starts a run on processes that torchrun restarts when one is lost."""
     start_them = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(size), "--max-restarts", "2")
     words = ("train", "digits", *RESTARTED, "--run-dir", "run", "--no-report")
     return subprocess.Popen(
@@ -169,7 +169,7 @@ def elastic(folder: Path, size: int) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str], folder: Path) -> dict[str, bytes]:
-    """The files of the last checkpoint of a run that ends well."""
+    """Waits for a run to succeed and returns the files of its last checkpoint."""
     out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out
     last = max(folder.glob("run/checkpoints/step-*"))
@@ -177,7 +177,7 @@ def ended(process: subprocess.Popen[str], folder: Path) -> dict[str, bytes]:
 
 
 def disturbed(folder: Path, size: int, seed: int) -> dict[str, bytes]:
-    """Likewise, of one that loses a process of chance once it has made some steps, as many as chance wants."""
+    """The files of the last checkpoint of a run that loses a random process after a random number of steps."""
     chance = random.Random(seed)
     process, lines, rank = elastic(folder, size), chance.randrange(1, 24), chance.randrange(size)
     file = folder / "run" / "metrics.jsonl"

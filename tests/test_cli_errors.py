@@ -1,4 +1,4 @@
-"""What the command line says of hostile names, files and folders, and what it never runs."""
+"""Messages of the command line on hostile names, files and folders, and code that it must never run."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ TINY = [
 
 
 def check_harmless(text: str, *, lines: int) -> None:
-    """Asserts so many lines of printable characters, each of less than 500."""
+    """Asserts that the text has this number of lines, each of less than 500 printable characters."""
     assert text.count("\n") == lines
     assert text.replace("\n", "").replace("\t", "").isprintable(), ascii(text)
     assert max(map(len, text.splitlines())) < 500
@@ -42,7 +42,7 @@ def check_harmless(text: str, *, lines: int) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on pictures, a class of which has a name with orders to a terminal."""
+    """A run on pictures; the name of one class holds terminal control sequences."""
     folder = tmp_path_factory.mktemp("hostile")
     names = np.array([HOSTILE, "plain"] * 10)
     x = np.random.default_rng(0).integers(0, 255, (20, 8, 8), dtype=np.uint8)
@@ -53,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_orders_are_shown_and_other_characters_stay() -> None:
+def test_control_characters_are_escaped_and_others_stay() -> None:
     assert visible(HOSTILE) == r"a\x1b]0;title\x07\x9b31m\u202e\u2066gnp.\u2028\u2029\r\n\x7fb"
     for text in ("naïve 日本語 ∫κ", "می\u200cخواهم", "a\u00a0b\u3000c", "👩\u200d🔬"):
         assert visible(text) == text
@@ -108,18 +108,18 @@ sys.exit(exit_code(run, ends_process=True))
 
 
 @pytest.mark.slow
-def test_ctrl_c_after_the_last_word_adds_none() -> None:
+def test_ctrl_c_after_the_last_message_adds_no_text() -> None:
     process = subprocess.run([sys.executable, "-c", ENDS_WITH_CTRL_C], capture_output=True, text=True, check=False)
     assert process.returncode == -signal.SIGINT
     assert process.stderr in ("interrupted; step 6 is saved", "interrupted; step 6 is saved\n")
 
 
-def test_what_a_process_leaves_is_not_searched_for_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_not_garbage_collected_when_the_process_exits(monkeypatch: pytest.MonkeyPatch) -> None:
     before, frozen = signal.getsignal(signal.SIGINT), []
     monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
     monkeypatch.setattr("sys.argv", ["fredholm", "nothing"])
     try:
-        assert (cli.main(["nothing"]), frozen) == (2, [])  # called from Python, which goes on
+        assert (cli.main(["nothing"]), frozen) == (2, [])  # called from Python, where the process goes on
         assert (cli.main(), frozen) == (2, [True])
     finally:
         signal.signal(signal.SIGINT, before)
@@ -143,11 +143,11 @@ def run():
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(exit_code(run))
 """
-"""Python has noted a signal when its handler is taken away; it would print a traceback, and go on."""
+"""A signal arrives just before its handler is removed. Without care Python prints a traceback and goes on."""
 
 
 @pytest.mark.slow
-def test_ctrl_c_just_before_its_handler_is_taken_away_ends_the_process() -> None:
+def test_ctrl_c_just_before_its_handler_is_removed_ends_the_process() -> None:
     process = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
 
@@ -157,7 +157,7 @@ def test_a_command_may_run_in_any_thread() -> None:
         assert pool.submit(exit_code, lambda: 3).result() == 3
 
 
-def test_a_warning_is_shown_once_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_is_shown_once_per_command(capsys: pytest.CaptureFixture[str]) -> None:
     def warns() -> int:
         warnings.simplefilter("default")
         for _ in range(2):
@@ -173,7 +173,7 @@ def test_a_warning_is_shown_once_a_command(capsys: pytest.CaptureFixture[str]) -
         assert capsys.readouterr().err == shown
 
 
-def test_other_errors_of_torch_are_no_users() -> None:
+def test_other_errors_of_torch_are_not_user_errors() -> None:
     def fails() -> int:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
@@ -182,7 +182,7 @@ def test_other_errors_of_torch_are_no_users() -> None:
     assert error_line(RuntimeError("mat1")) == "mat1"
 
 
-def test_torch_says_so_when_memory_is_out() -> None:
+def test_an_allocation_that_torch_refuses_is_reported_as_out_of_memory() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**55)
     assert error_line(caught.value).startswith("out of memory")
@@ -240,7 +240,7 @@ def test_a_table_keeps_its_rows_and_json_its_values(form: FormatName) -> None:
         assert not any("\n" in line or "\r" in line for line in lines)
 
 
-def test_json_has_no_numbers_that_it_lacks() -> None:
+def test_numbers_that_json_does_not_have_are_null() -> None:
     found = json_text(
         {"a": math.nan, "b": [math.inf, 1.5, (2, -math.inf)], "c": None, "d": True, "é": "\x1b\U000e0001"}
     )
@@ -262,7 +262,7 @@ def test_evaluate_prints_valid_json(
 
 
 @pytest.mark.parametrize("option", [["--init", "~nobody0/x"], ["--init=~nobody0/x"], ["--task.data", "~nobody0/x"]])
-def test_a_home_folder_of_nobody_is_reported(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_home_folder_of_an_unknown_user_is_reported(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "train", "digits", *option, "--dry-run")
     assert (code, err) == (2, "error: ~nobody0/x: there is no home folder of that user; write the path in full\n")
 
@@ -282,7 +282,7 @@ def test_a_home_folder_of_nobody_is_reported(option: list[str], capsys: pytest.C
         (["compare", "images", "digits", "--folder="], "--folder: expected PATH; got ''"),
     ],
 )
-def test_an_empty_name_is_not_the_folder_where_one_is(
+def test_an_empty_name_is_not_the_current_folder(
     run: Path,
     command: list[str],
     message: str,
@@ -306,20 +306,22 @@ def test_a_near_option_is_named_once(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("name", ["x.zip", "X.TAR.GZ", "x.7z"])
 @pytest.mark.parametrize("task", [task.command for task in TASKS])
-def test_an_archive_is_to_be_unpacked(task: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_as_data_is_refused(
+    task: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / name).write_bytes(b"PK")
     assert cli.main(["train", task, str(tmp_path / name)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / name} is an archive; unpack it, and pass the file")
 
 
-def test_an_archive_that_is_to_be_predicted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_to_predict_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.zip").write_bytes(b"PK")
     assert cli.main(["predict", str(run), str(tmp_path / "x.zip")]) == 2
     assert f"{tmp_path / 'x.zip'} is an archive; unpack it, and pass the file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "5", "39", "-3", "many", ""])
-def test_help_ends_however_narrow_the_terminal(
+def test_help_is_complete_at_any_width_of_the_terminal(
     columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
@@ -330,16 +332,16 @@ def test_help_ends_however_narrow_the_terminal(
     assert os.environ["COLUMNS"] == columns
 
 
-def test_what_may_not_be_read_is_not_called_missing(
+def test_an_unreadable_file_is_not_called_missing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     locked, stat = tmp_path / "locked.png", Path.stat
     locked.touch()
 
-    def refusing(path: Path, **how: bool) -> os.stat_result:
+    def refusing(path: Path, **options: bool) -> os.stat_result:
         if path == locked:
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return stat(path, **how)
+        return stat(path, **options)
 
     monkeypatch.setattr(Path, "stat", refusing)
     code, _, err = call(capsys, "predict", run, locked)
@@ -370,7 +372,7 @@ PLANTED = "from pathlib import Path\nPath('ran').touch()\n"
 
 
 def started(folder: Path, *command: str | Path) -> "subprocess.CompletedProcess[str]":
-    """A process of this source in a folder."""
+    """Runs a command on this source in a folder."""
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -393,7 +395,7 @@ def test_nothing_of_the_working_folder_is_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_a_command_needs_later_is_not_taken_from_the_working_folder(run: Path, tmp_path: Path) -> None:
+def test_late_imports_do_not_come_from_the_working_folder(run: Path, tmp_path: Path) -> None:
     (tmp_path / "torchmetrics.py").write_text(PLANTED)
     found = started(tmp_path, sys.executable, "-m", "fredholm", "evaluate", run)
     assert (found.returncode, found.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""`fredholm export`: a finished run becomes a file that tells what the run tells, or a line that says why not."""
+"""`fredholm export`: a finished run becomes a file with the same predictions, or a one-line error."""
 
 import copy
 import functools
@@ -36,7 +36,7 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry  # noqa: E4
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_registry() -> Iterator[None]:
-    """Each export reads all operators of ONNX anew, for half of its time: here they are read once."""
+    """Builds the registry of ONNX operators once; each export would rebuild it, which takes half of its time."""
     read = functools.cache(ONNXRegistry.from_torchlib)
 
     def copied(opset_version: int) -> ONNXRegistry:
@@ -58,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def predicted(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels of all pictures, and what the run tells of them."""
+    """Pixels of all pictures, and the run's class probabilities."""
     _, out, _ = call(capsys, "predict", run / "run", run / "shapes", "--probabilities", "--format", "json")
     rows = json.loads(out)
     pixels = np.stack([np.asarray(Image.open(row["file"]))[None] for row in rows])
@@ -69,24 +69,24 @@ def predicted(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[np.ndarray
 def test_an_onnx_file_runs_without_this_library(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved, file = tmp_path / "saved", tmp_path / "shapes.onnx"
     assert call(capsys, "push", run / "run", saved)[0] == 0
-    shutil.move(saved, other := tmp_path / "other")
-    code, out, err = call(capsys, "export", other, "--format", "onnx", "--output", tmp_path / "shapes")
+    shutil.move(saved, moved := tmp_path / "moved")
+    code, out, err = call(capsys, "export", moved, "--format", "onnx", "--output", tmp_path / "shapes")
     assert (code, err) == (0, "")
     assert out.startswith(f"{file}: ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "shapes.onnx", "shapes.onnx.json"]
-    pixels, wanted = predicted(run, capsys)
-    np.savez(tmp_path / "given.npz", pixels=pixels)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["moved", "shapes.onnx", "shapes.onnx.json"]
+    pixels, expected = predicted(run, capsys)
+    np.savez(tmp_path / "inputs.npz", pixels=pixels)
     found = json.loads((tmp_path / "shapes.onnx.json").read_text())
-    program = ["import sys, numpy as np", "pixels = np.load('given.npz')['pixels']", *found["usage"]]
+    program = ["import sys, numpy as np", "pixels = np.load('inputs.npz')['pixels']", *found["usage"]]
     program += ["np.save('found.npy', answers)", "assert 'fredholm' not in sys.modules and 'torch' not in sys.modules"]
     subprocess.run([sys.executable, "-c", "\n".join(program)], check=True, cwd=tmp_path)
-    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), expected, rtol=1e-4, atol=1e-6)
     assert found["names"] == {"classes": ["a", "b"]}
     assert found["task"] == "images"
     assert found["inputs"][0]["axes"][0] == {"name": "batch", "size": None, "least": 1, "most": None}
     assert found["checked"]["largest_difference"] < 1e-5
     before = file.read_bytes()
-    assert call(capsys, "export", other, "--format", "onnx", "--output", file)[0] == 2
+    assert call(capsys, "export", moved, "--format", "onnx", "--output", file)[0] == 2
     assert file.read_bytes() == before
 
 
@@ -94,17 +94,17 @@ def test_an_onnx_file_runs_without_this_library(run: Path, tmp_path: Path, capsy
 def test_a_package_of_compiled_code(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "export", run / "run", "--format", "pt2", "--output", tmp_path / "shapes.pt2")
     assert (code, err) == (0, "")
-    pixels, wanted = predicted(run, capsys)
+    pixels, expected = predicted(run, capsys)
     model = torch._inductor.aoti_load_package(str(tmp_path / "shapes.pt2"))
     found = model(torch.from_numpy(pixels))
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-6)
     got = json.loads((tmp_path / "shapes.pt2.json").read_text())
     assert got["device"] == "cpu"
     assert got["usage"][1] == 'model = torch._inductor.aoti_load_package("shapes.pt2")'
 
 
-class Kept(Format):
-    """The model itself, in place of code compiled from it."""
+class Uncompiled(Format):
+    """A format that runs the model itself, in place of code compiled from it."""
 
     name, suffix, device = "pt2", ".pt2", torch.device("cpu")
 
@@ -124,22 +124,22 @@ class Kept(Format):
         return {}
 
 
-def test_what_is_refused(
+def test_bad_options_are_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = str(run / "run")
+    run_folder = str(run / "run")
     (tmp_path / "full.onnx").write_text("mine")
     (tmp_path / "named.onnx.json").write_text("mine")
 
-    def refused(message: str, *arguments: object, given: str = there) -> None:
-        check_refused(capsys, tmp_path, message, "export", given, *map(str, arguments))
+    def refused(message: str, *arguments: object, folder: str = run_folder) -> None:
+        check_refused(capsys, tmp_path, message, "export", folder, *map(str, arguments))
 
     onnx = ("--format", "onnx", "--output")
     refused(f"{tmp_path / 'full.onnx'} exists; name another file, or pass --overwrite", *onnx, tmp_path / "full")
     refused(f"{tmp_path / 'named.onnx.json'} exists; name another", *onnx, tmp_path / "named.onnx")
     refused(f"--output: {tmp_path / 'a.pt2'} ends in .pt2; expected .onnx", *onnx, tmp_path / "a.pt2")
     refused("--output: there is no folder", *onnx, tmp_path / "no" / "a.onnx")
-    refused(f"{tmp_path} is no run folder", *onnx, tmp_path / "a", given=str(tmp_path))
+    refused(f"{tmp_path} is no run folder", *onnx, tmp_path / "a", folder=str(tmp_path))
     refused("--device has no effect with --format onnx", *onnx, tmp_path / "a", "--device", "cpu")
     refused("device 'ufo' is", "--format", "pt2", "--device", "ufo")
     refused("--format {onnx,pt2} is missing: onnx, for onnxruntime", "--output", tmp_path / "a")
@@ -151,7 +151,7 @@ def test_what_is_refused(
     assert (tmp_path / "full.onnx").read_text() == "mine"
 
 
-def test_a_run_that_has_not_finished(
+def test_a_run_that_has_not_finished_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fredholm.training.trained_folder import OwnRun
@@ -160,12 +160,12 @@ def test_a_run_that_has_not_finished(
     progress.is_done, progress.epoch = False, 1
     monkeypatch.setattr(OwnRun, "progress", progress)
     words = f"{run / 'run'} has not finished: it is at epoch 1 of 2; go on with fredholm train ... --resume"
-    given = ["export", str(run / "run"), "--format", "onnx", "--output", str(tmp_path / "a")]
-    check_refused(capsys, tmp_path, words, *given)
+    command = ["export", str(run / "run"), "--format", "onnx", "--output", str(tmp_path / "a")]
+    check_refused(capsys, tmp_path, words, *command)
 
 
 class Scaled(nn.Module):
-    """Numbers times a weight."""
+    """Multiplies its input by a weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ def form_of(call: Callable[..., Tensor], files: Mapping[str, str] | None = None)
 
 @pytest.fixture
 def exports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
-    """Runs the command on a run whose task has a form with this call."""
+    """A function that runs the command on a run whose tensor form has a chosen call."""
 
     def run(
         call_of_form: Callable[..., Tensor], files: Mapping[str, str] | None = None, *options: str, kind: str = "onnx"
@@ -206,7 +206,7 @@ def exports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 
 def test_both_formats_lie_in_one_folder(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(export.FORMATS, "pt2", lambda device: Kept())  # pyright: ignore[reportArgumentType]
+    monkeypatch.setitem(export.FORMATS, "pt2", lambda device: Uncompiled())  # pyright: ignore[reportArgumentType]
     for name in ("onnx", "pt2"):
         assert exports(lambda model, values: model(values), kind=name) == (0, ANY, "")
     found = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
@@ -216,7 +216,7 @@ def test_both_formats_lie_in_one_folder(exports: Any, tmp_path: Path, monkeypatc
     }
 
 
-def test_an_axis_is_fixed_where_a_model_wants_that(exports: Any, tmp_path: Path) -> None:
+def test_an_axis_is_fixed_where_a_model_requires_it(exports: Any, tmp_path: Path) -> None:
     def only_six(model: nn.Module, values: Tensor) -> Tensor:
         if not isinstance(values.shape[1], int):
             raise ValueError("the number of points must be known")
@@ -229,7 +229,7 @@ def test_an_axis_is_fixed_where_a_model_wants_that(exports: Any, tmp_path: Path)
     assert session.get_inputs()[0].shape == ["batch", 6, 2]
 
 
-def test_an_axis_is_fixed_where_the_graph_holds_for_one_size_alone(exports: Any, tmp_path: Path) -> None:
+def test_an_axis_is_fixed_where_the_graph_holds_for_one_size_only(exports: Any, tmp_path: Path) -> None:
     def least_of_nine(model: nn.Module, values: Tensor) -> Tensor:
         return model(values) - values.topk(int(min(9, values.shape[1])), dim=1).values[:, -1:]
 
@@ -258,7 +258,7 @@ def test_numbers_of_points_for_which_a_graph_holds_are_reported(exports: Any, tm
     assert (axes[1]["least"] <= 5, axes[1]["most"]) == (True, 11)
 
 
-def test_a_file_with_other_numbers_is_not_left(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_outputs_differ_is_removed(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load = OnnxFile.load
 
     def wrong(self: OnnxFile, path: Path, form: TensorForm) -> Callable[..., Tensor]:
@@ -282,13 +282,13 @@ def test_a_file_with_other_numbers_is_not_left(exports: Any, tmp_path: Path, mon
         ),
     ],
 )
-def test_perceptrons_that_do_not_read_all_of_a_point(exports: Any, left: tuple[str, ...]) -> None:
+def test_perceptrons_that_read_only_some_inputs_are_exported(exports: Any, left: tuple[str, ...]) -> None:
     inputs = kernels.PointInputs(**dict.fromkeys(left, False))
     operator = fredholm.IntegralOperator(kernels.LowRankMLP(2, width=3, rank=2, inputs=inputs)).eval()
     assert exports(lambda model, values: operator(values))[::2] == (0, "")
 
 
-def test_what_cannot_be_exported_is_one_line(exports: Any, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_exported_is_one_line(exports: Any, tmp_path: Path) -> None:
     def solved(model: nn.Module, values: Tensor) -> Tensor:
         return torch.linalg.solve(torch.eye(2) + values.mT @ values, values.mT).mT
 
@@ -311,7 +311,7 @@ def test_a_kernel_that_cannot_be_exported_is_one_line(exports: Any) -> None:
     assert err.startswith("error: the model cannot be written as onnx, which has no operator for prims.frexp")
 
 
-def test_weights_that_one_file_cannot_hold_lie_beside_it(
+def test_weights_too_large_for_one_file_lie_beside_it(
     exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fredholm.export import onnx_file
@@ -325,12 +325,12 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     monkeypatch.setattr(onnx_file, "LARGEST", 1 << 30)
     assert exports(lambda model, values: model(values), None, "--overwrite")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.json"]
-    (tmp_path / "a.onnx").rename(tmp_path / "a.onnx.data")  # of no model that is replaced
+    (tmp_path / "a.onnx").rename(tmp_path / "a.onnx.data")  # belongs to no model that is replaced
     assert exports(lambda model, values: model(values), None, "--overwrite")[0] == 0
     assert (tmp_path / "a.onnx.data").exists()
 
 
-def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports: Any, tmp_path: Path) -> None:
+def test_further_files_lie_beside_the_model_which_holds_its_description(exports: Any, tmp_path: Path) -> None:
     assert exports(lambda model, values: model(values), {"words.txt": "ä b\n"})[0] == 0
     assert (tmp_path / "a.onnx.words.txt").read_text(encoding="utf-8") == "ä b\n"
     found = json.loads((tmp_path / "a.onnx.json").read_text())
@@ -338,7 +338,7 @@ def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports
     metadata = onnxruntime.InferenceSession(tmp_path / "a.onnx").get_modelmeta().custom_metadata_map
     within = json.loads(metadata["description"])
     assert within == {name: value for name, value in found.items() if name != "checked"}
-    # of a model that is replaced it goes, and nothing else does that a description may list
+    # replacing a model removes its own files, and no others that its description may list
     (tmp_path / "mine.txt").write_text("kept")
     described = json.dumps(found | {"files": [*found["files"], "mine.txt", "a.onnx./../mine.txt", 7]})
     (tmp_path / "a.onnx.json").write_text(described)
@@ -346,7 +346,7 @@ def test_what_else_is_needed_lies_beside_it_and_the_description_is_in_it(exports
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.onnx.json", "mine.txt"]
 
 
-@pytest.mark.parametrize("nth", [1, 2])  # of the files that are given their places
+@pytest.mark.parametrize("nth", [1, 2])  # which of the written files fails
 def test_a_full_disk_leaves_nothing(exports: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
     calls = iter(range(1, 9))
 
@@ -360,7 +360,7 @@ def test_a_full_disk_leaves_nothing(exports: Any, tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_task_of_ones_own_says_so() -> None:
+def test_a_task_without_a_tensor_form_is_refused() -> None:
     task = object.__new__(ImageLearning)
     with pytest.raises(ValueError, match=r"the task 'images' does not say which tensors its model takes"):
         Task.tensor_form(task, nn.Identity())

@@ -1,4 +1,4 @@
-"""The command line on sampled functions: train, evaluate refined, predict where and how it is asked."""
+"""The command line on sampled functions: train, evaluate with refinement, predict at chosen points."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ TINY = [
     *("--task.width", "6", "--task.omega-0", "4", "--task.model.embed-dim", "8", "--task.model.depth", "1"),
     *("--task.model.num-heads", "2", "--task.model.num-seeds", "2", "--task.model.head-dim", "8"),
     *("--training.epochs", "1", "--training.batch-size", "10", "--training.no-tensorboard"),
-    *("--task.refine-steps", "1"),  # in place of a spline, which tells these functions well at once
+    *("--task.refine-steps", "1"),  # in place of a spline, which predicts these functions well without refinement
 ]
 
 
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_evaluate_as_it_is_and_refined(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_with_and_without_refinement(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for more in ([], ["--task", "refine-steps=40", "refine-rate=0.05"]):
         code, out, err = call(capsys, "evaluate", folder / "run", "--json", *more)
@@ -39,14 +39,14 @@ def test_evaluate_as_it_is_and_refined(folder: Path, capsys: pytest.CaptureFixtu
     assert found[1]["loss"] < 0.5 * found[0]["loss"]
 
 
-def test_predict_answers_where_it_is_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_answers_on_a_chosen_grid(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, "predict", folder / "run", folder / "new.csv", "--task", "answer.grid=3")
     assert (code, err) == (0, "")
     rows = [line.split("\t") for line in out.splitlines()]
     assert [row[2] for row in rows] == ["x", "0.1000", "1.0000", "1.9000"]
 
 
-def test_predict_answers_at_places_of_a_file(
+def test_predict_answers_at_the_points_of_a_file(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,11 +66,11 @@ def test_predict_answers_at_places_of_a_file(
     assert Path("places.csv").read_text() == "x\n0.5\n"
 
 
-def test_what_is_saved_holds_all_files_and_is_refused(
+def test_a_saved_answer_holds_all_files_and_is_not_overwritten(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = [folder / "new.csv", shutil.copy(folder / "new.csv", tmp_path / "more.csv")]
-    command = ["predict", folder / "run", *asked, "--batch-size", "1", "--save", tmp_path / "out", "--format", "json"]
+    files = [folder / "new.csv", shutil.copy(folder / "new.csv", tmp_path / "more.csv")]
+    command = ["predict", folder / "run", *files, "--batch-size", "1", "--save", tmp_path / "out", "--format", "json"]
     code, out, err = call(capsys, *command)
     assert (code, err) == (0, f"wrote {tmp_path / 'out.npz'}\n")
     assert [list(row) for row in json.loads(out)] == 2 * [["file", "field", "saved", "least height", "largest height"]]
@@ -85,15 +85,15 @@ def test_what_is_saved_holds_all_files_and_is_refused(
     assert (code, (tmp_path / "out.npz").read_bytes()) == (0, before)
 
 
-def test_a_run_folder_names_no_file_of_a_prediction(
+def test_a_config_cannot_name_a_file_that_a_prediction_reads_or_writes(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = shutil.copytree(folder / "run", tmp_path / "run")
     whole = json.loads((run / "config.json").read_text())
     for name in ("save", "picture", "at"):
-        other = json.loads(json.dumps(whole))
-        other["run"]["task"]["answer"][name] = str(tmp_path / "planted.npz")
-        RunFolder(run).put({"config.json": json.dumps(other)})  # with checksums that fit, as a stranger's has
+        planted = json.loads(json.dumps(whole))
+        planted["run"]["task"]["answer"][name] = str(tmp_path / "planted.npz")
+        RunFolder(run).put({"config.json": json.dumps(planted)})  # with valid checksums, as in a folder from a stranger
         message = f"{run / 'config.json'}: run.task.answer has unknown fields '{name}'"
         check_refused(capsys, tmp_path, message, "predict", str(run), str(folder / "new.csv"))
 
@@ -107,7 +107,7 @@ def test_a_run_folder_names_no_file_of_a_prediction(
         ("frame=round", "'round'"),
     ],
 )
-def test_a_wrong_question_is_one_line(
+def test_a_bad_setting_of_a_prediction_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
 ) -> None:
     code, out, err = call(capsys, "predict", folder / "run", folder / "new.csv", "--task", setting)

@@ -13,11 +13,11 @@ from tests.tasks.graphs.build import rings, two_groups, write_several, write_tu
 
 SHORT = ("--training.epochs", "2", "--training.batch-size", "16", "--training.no-tensorboard")
 STACKS = {"graphs": "--task.model.stack", "nodes": "--task.model", "links": "--task.model"}
-"""Where the network of a task is set."""
+"""Option of each task that holds its network."""
 
 
 def tiny(word: str, **settings: str) -> list[str]:
-    """Options for a short run of a small network; `settings` are of its stack, such as num_heads."""
+    """Options for a short run of a small network; `settings` are options of its stack, such as num-heads."""
     named = {f"{STACKS[word]}.{name}": value for name, value in {"embed-dim": "8", "depth": "1", **settings}.items()}
     kind = ["--task.model", "graph-stack"] if word == "graphs" else []
     return [*kind, *(each for option in named.items() for each in option), *SHORT]
@@ -28,7 +28,7 @@ NARROW = {"kernel.kernel.width": "4", **HEADS}
 
 
 def trained(folder: Path, word: str, data: Path, *more: str, **settings: str) -> Path:
-    """The folder of a short run."""
+    """Trains a short run and returns its folder."""
     assert cli.main(["train", word, str(data), "--run-dir", str(folder / word), *tiny(word, **settings), *more]) == 0
     return folder / word
 
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trained(folder, "graphs", rings(folder / "rings"), "--task.num-folds", "4", "--task.fold", "1", **NARROW)
     trained(folder, "nodes", two_groups(folder / "groups"))
     trained(folder, "links", folder / "groups", **NARROW)
-    (folder / "asked.csv").write_text("source,target\nn0,n9\nn1,n20\n")
+    (folder / "pairs.csv").write_text("source,target\nn0,n9\nn1,n20\n")
     return folder
 
 
@@ -66,7 +66,7 @@ def test_evaluate_on_both_splits(
     [
         ("graphs", "rings", ["file", "graph", "class", "probability"], 24),
         ("nodes", "groups", ["file", "node", "class", "probability"], 30),
-        ("links", "asked.csv", ["file", "source", "target", "probability"], 2),
+        ("links", "pairs.csv", ["file", "source", "target", "probability"], 2),
     ],
 )
 def test_predict(
@@ -78,22 +78,22 @@ def test_predict(
     assert all(list(row) == columns for row in rows)
 
 
-def test_a_graph_that_lies_elsewhere(
+def test_links_are_predicted_on_a_graph_at_another_path(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    printed = call(capsys, "predict", folder / "links", folder / "asked.csv")
+    printed = call(capsys, "predict", folder / "links", folder / "pairs.csv")
     monkeypatch.chdir(tmp_path)
     assert call(capsys, "push", folder / "links", "saved")[0] == 0
-    given = ["predict", "saved", str(folder / "asked.csv")]
-    code, _, err = call(capsys, *given)
+    command = ["predict", "saved", str(folder / "pairs.csv")]
+    code, _, err = call(capsys, *command)
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: predicting links needs the graph of the run: no graphs at 'groups'")
     assert "say where it lies by --task data=PATH" in err
-    assert call(capsys, *given, "--task", f"data={folder / 'groups'}") == printed
+    assert call(capsys, *command, "--task", f"data={folder / 'groups'}") == printed
 
 
 def test_a_folder_of_a_collection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its labels, as features of nodes and edges, count in predictions too."""
+    """Labels of nodes and edges in a graph collection are features, in predictions too."""
     indicator = "".join(f"{i // 2 + 1}\n" for i in range(40))
     edges = "".join(f"{i + 1}, {i + 2}\n{i + 2}, {i + 1}\n" for i in range(0, 40, 2))
     tables = {"graph_indicator": indicator, "A": edges, "node_labels": "".join(f"{i % 3}\n" for i in range(40))}
@@ -134,8 +134,8 @@ def test_another_kernel_needs_no_other_heads(
 def test_networks_without_heads_are_sized_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for word, data in (("graphs", "rings"), ("nodes", "groups")):
         network = ["--task.model", "graph-stack"] if word == "graphs" else []
-        given = ("train", word, folder / data, *network, STACKS[word], "message-passing", "--dry-run")
-        code, out, err = call(capsys, *given)
+        command = ("train", word, folder / data, *network, STACKS[word], "message-passing", "--dry-run")
+        code, out, err = call(capsys, *command)
         assert (code, err) == (0, "")
         assert "MessagePassing with" in out
 

@@ -40,20 +40,20 @@ def test_evaluate_measures_on_both_held_out_splits(folder: Path, capsys: pytest.
         assert out.startswith(f"{name} accuracy: {100 * found['accuracy']:.2f} %\n{name} balanced_accuracy: ")
 
 
-def test_predict_tells_every_line_without_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_classifies_every_line_without_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{name: row[name] for name in ("images", "text")} for row in examples(3)]
-    asked = write_jsonl(folder / "data" / "asked" / "new.jsonl", ["", *rows])
-    write_pictures(asked.parent / "pictures")
+    unlabelled = write_jsonl(folder / "data" / "asked" / "new.jsonl", ["", *rows])
+    write_pictures(unlabelled.parent / "pictures")
     packed = write_npz(folder / "new.npz", count=2, splits=False)
-    code, out, err = call(capsys, "predict", folder / "run", asked, packed, "--format", "json")
+    code, out, err = call(capsys, "predict", folder / "run", unlabelled, packed, "--format", "json")
     found = json.loads(out)
     assert (code, err, len(found)) == (0, "", 5)
     assert list(found[0]) == ["file", "line", "class", "probability"]
     assert [row["line"] for row in found] == [2, 3, 4, 1, 2]
     assert all(row["class"] in ("true", "false") and 0.5 <= row["probability"] <= 1 for row in found)
-    code, out, _ = call(capsys, "predict", folder / "run", asked)
+    code, out, _ = call(capsys, "predict", folder / "run", unlabelled)
     first = found[0]
-    assert out.splitlines()[1].split("\t") == [str(asked), "2", first["class"], f"{first['probability']:.4f}"]
+    assert out.splitlines()[1].split("\t") == [str(unlabelled), "2", first["class"], f"{first['probability']:.4f}"]
 
 
 def test_a_finished_run_is_resumed_and_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_a_finished_run_is_resumed_and_not_overwritten(folder: Path, capsys: pyt
 @pytest.mark.parametrize(
     "more", [["--task.images-apart"], ["--task.model", "two-stream"], ["--task.modalities", "image"]]
 )
-def test_other_ways_to_read_both(folder: Path, tmp_path: Path, more: list[str]) -> None:
+def test_other_models_and_modalities(folder: Path, tmp_path: Path, more: list[str]) -> None:
     sizes = TINY
     if more[-1] == "two-stream":
         sizes = [*TINY, "--task.model.fusion", "concatenation"]

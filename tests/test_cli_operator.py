@@ -1,4 +1,4 @@
-"""The command line on operators: train, evaluate on a finer grid, predict where it is asked, and mistakes in a line."""
+"""The command line on operators: train, evaluate on a finer grid, predict at chosen points, and errors."""
 
 import json
 from pathlib import Path
@@ -38,9 +38,9 @@ def test_evaluate_reads_the_test_part_and_finer_grids_on_demand(
     assert len(set(found)) == 3
 
 
-def test_predict_answers_where_it_is_asked_and_draws(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values, _, wanted = waves(1, (8, 6))
-    np.savez(folder / "one.npz", values=values, wanted_values=wanted)
+def test_predict_answers_at_chosen_points_and_draws(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values, _, targets = waves(1, (8, 6))
+    np.savez(folder / "one.npz", values=values, wanted_values=targets)
     code, out, err = call(capsys, "predict", folder / "run", folder / "one.npz", "--task", "answer.grid=3,2")
     assert (code, err, len(out.splitlines())) == (0, "", 7)
     picture = folder / "one.png"

@@ -21,7 +21,7 @@ TINY = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Meshes and clouds of three classes with a run on them, and clouds with labels of points with another."""
+    """Meshes and clouds of three classes with a run on them, and clouds with labelled points with another run."""
     folder = tmp_path_factory.mktemp("points")
     shapes, parts = folder / "shapes", folder / "parts"
     write_folder(shapes, 12)
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in parts.rglob("*.xyz"):
         right = np.loadtxt(file)[:, 0] > 0
         file.with_suffix(".labels").write_text("".join(f"{int(each)}\n" for each in right))
-    assert cli.main(["train", "points", str(parts), "--run-dir", str(folder / "told"), *TINY]) == 0
+    assert cli.main(["train", "points", str(parts), "--run-dir", str(folder / "labelled"), *TINY]) == 0
     return folder
 
 
@@ -51,12 +51,12 @@ def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytes
     assert {"accuracy", "balanced_accuracy", "loss"} <= found["whole"].keys()
     assert found["whole"] == found["same"]
     assert len({found[name]["loss"] for name in ("whole", "votes", "points", "valid")}) == 4
-    code, out, _ = call(capsys, "evaluate", folder / "told", "--json")
+    code, out, _ = call(capsys, "evaluate", folder / "labelled", "--json")
     assert code == 0
     assert {"accuracy", "mean_iou", "loss"} <= json.loads(out).keys()
 
 
-def test_predict_tells_a_class_for_every_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_prints_a_class_for_every_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [folder / "shapes" / name for name in ("cube/1.off", "rod/1.xyz")]
     code, out, err = call(capsys, "predict", folder / "run", *files, "--format", "json")
     rows = json.loads(out)
@@ -66,16 +66,16 @@ def test_predict_tells_a_class_for_every_file(folder: Path, capsys: pytest.Captu
     assert {row["class"] for row in rows} <= {"ball", "rod", "cube"}
 
 
-def test_predict_tells_or_saves_a_class_for_every_point(
+def test_predict_prints_or_saves_a_class_for_every_point(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = folder / "parts" / "rod" / "1.xyz"
-    code, out, _ = call(capsys, "predict", folder / "told", file, "--format", "json")
+    code, out, _ = call(capsys, "predict", folder / "labelled", file, "--format", "json")
     rows = json.loads(out)
     assert code == 0
     assert len(rows) == len(np.loadtxt(file)) == 13
     assert list(rows[0]) == ["file", "cloud", "x", "y", "z", "class", "probability"]
-    code, out, _ = call(capsys, "predict", folder / "told", file, "--save", tmp_path / "out")
+    code, out, _ = call(capsys, "predict", folder / "labelled", file, "--save", tmp_path / "out")
     assert (code, out.splitlines()[1].split("\t")[2]) == (0, str(tmp_path / "out" / "1.csv"))
     saved = (tmp_path / "out" / "1.csv").read_text().splitlines()
     assert saved[0] == "x,y,z,label"
@@ -90,8 +90,11 @@ def test_predict_tells_or_saves_a_class_for_every_point(
         (["predict", "run", "empty.off"], "empty.off: has no points"),
         (["predict", "run", "a.vtk"], "a.vtk: is of no known kind"),
         (["predict", "run", "mesh.off", "--save", "here"], "--save has no effect where clouds are classified"),
-        (["predict", "told", "mesh.off", "--save", "absent/out"], "--save: there is no folder 'absent'; make it first"),
-        (["predict", "told", "mesh.off", "--save", "mesh.off"], "--save: mesh.off is a file; expected a folder"),
+        (
+            ["predict", "labelled", "mesh.off", "--save", "absent/out"],
+            "--save: there is no folder 'absent'; make it first",
+        ),
+        (["predict", "labelled", "mesh.off", "--save", "mesh.off"], "--save: mesh.off is a file; expected a folder"),
         (["train", "points", *TINY], "no clouds are given"),
         (["train", "points", "absent", *TINY], "no clouds at 'absent'"),
         (["train", "points", "one", *TINY], "one has the classes ['ball']; expected at least 2"),
@@ -118,7 +121,7 @@ def test_bad_input_is_one_line_and_code_2(
     write_folder(tmp_path / "one", folders=("ball",))
     write_folder(tmp_path / "bad")
     (tmp_path / "bad" / "ball" / "0.labels").write_text("1\n2\n")
-    for name in ("run", "told", "shapes"):
+    for name in ("run", "labelled", "shapes"):
         (tmp_path / name).symlink_to(folder / name)
     monkeypatch.chdir(tmp_path)
     check_refused(capsys, tmp_path, message, *arguments)

@@ -1,4 +1,4 @@
-"""`fredholm train` from a checkpoint: settings by rule, a run that needs it no more, mistakes in one line."""
+"""`fredholm train` from a checkpoint: settings by rule, runs that no longer need the checkpoint, one-line errors."""
 
 import json
 import shutil
@@ -69,10 +69,10 @@ def test_sentences(bert: Path, sentences: Path, tmp_path: Path, capsys: pytest.C
     assert (training["learning_rate"], training["final_learning_rate"]) == (pytest.approx(6e-4), 0.0)
     assert (training["batch_size"], training["weight_decay"], training["warmup_fraction"]) == (8, 0.01, 0.1)
     assert (found["facts"]["context"], found["facts"]["model"]["type"]) == (16, "BertSentences.Config")
-    read = json.loads((run / "data.json").read_text())["start"]  # where it began, which it reads no more
+    read = json.loads((run / "data.json").read_text())["start"]  # the checkpoint, which later commands do not read
     assert {Path(name).name for name in read} == {"config.json", "model.safetensors", "vocab.txt"}
     shutil.rmtree(bert)
-    # goes on, is measured and predicts, and starts another run, without the checkpoint
+    # the run resumes, evaluates, predicts and starts another run without the checkpoint
     assert run_of(capsys, *command, "--training.epochs", 3, "--resume", "--dry-run")[0].startswith("data: ")
     message = run_of(capsys, *command, "--training.epochs", 3, "--resume")
     assert any("going on at step 8 of 12" in line for line in message), message
@@ -110,7 +110,7 @@ def test_images(vit: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert config(more)["run"]["task"]["model"]["image_size"] == [12, 12]
     printed = run_of(
         capsys, *command[:3], "--task.model", "vit", "--dry-run"
-    )  # one with new weights, of this data's size
+    )  # a model with new weights, at the size of this data
     assert printed[1].startswith("model: ViT with ")
 
 

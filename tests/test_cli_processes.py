@@ -1,4 +1,4 @@
-"""The command line in a process of its own: its group, its streams, its limits."""
+"""The command line in a subprocess: process group, streams and limits."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ WORKERS = ["--training.num-workers", "2"]
 
 
 def begin(folder: Path, *arguments: str) -> Started:
-    """A run that has logged a step, the first of its process group."""
+    """Starts a run that leads its process group, and waits until it has logged a step."""
     process = Started("train", "digits", "--run-dir", "run", *LONG, *arguments, folder=folder, leads_group=True)
     metrics = folder / "run" / "metrics.jsonl"
     while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
@@ -35,7 +35,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_to_the_group_saves_with_workers_too(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_to_the_process_group_saves_even_with_data_workers(tmp_path: Path, number: signal.Signals) -> None:
     process = begin(tmp_path, *WORKERS)
     os.killpg(process.pid, number)
     code, _, err = process.finish()
@@ -62,7 +62,7 @@ def test_ctrl_c_again_and_again_is_never_a_traceback(tmp_path: Path, pause: floa
 
 
 @pytest.mark.slow
-def test_a_second_run_in_the_folder_is_one_line_and_readers_may_read(
+def test_a_second_run_in_the_folder_is_refused_and_reading_is_allowed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     process = begin(tmp_path, "--training.checkpoint-every", "5")
@@ -74,7 +74,7 @@ def test_a_second_run_in_the_folder_is_one_line_and_readers_may_read(
     assert code == 2
     assert err.startswith(f"error: {path} is being trained by process {process.pid} on ")
     assert err.count("\n") == 1
-    process.send_signal(signal.SIGSTOP)  # no step while it is read
+    process.send_signal(signal.SIGSTOP)  # no step while the folder is read
     assert call(capsys, "evaluate", path)[0] == 0
     process.kill()
     process.send_signal(signal.SIGCONT)
@@ -92,7 +92,7 @@ def test_a_second_run_in_the_folder_is_one_line_and_readers_may_read(
         ),
     ],
 )
-def test_a_run_ends_whatever_becomes_of_its_streams(tmp_path: Path, words: str, code: int) -> None:
+def test_a_run_ends_even_when_its_streams_are_closed_or_full(tmp_path: Path, words: str, code: int) -> None:
     done = shell(f"$FREDHOLM train digits --run-dir run {' '.join(TINY)} {words}", tmp_path)
     assert done.returncode == code
     assert "Traceback" not in done.stderr
@@ -127,13 +127,13 @@ import os, signal, sys
 
 class CtrlC:
     def find_spec(self, name, path=None, target=None):
-        if name == "torch.nn":  # in the midst of torch
+        if name == "torch.nn":  # in the middle of importing torch
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, CtrlC())
 """
 SCRIPT = "import sys; from fredholm.cli import main; sys.exit(main())"
-"""What an installed command runs."""
+"""The program of an installed console script."""
 
 
 @pytest.mark.slow

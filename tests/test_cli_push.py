@@ -1,4 +1,4 @@
-"""`fredholm push`: a finished run becomes a folder that predicts as the run does."""
+"""`fredholm push`: a finished run becomes a folder with the same predictions."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ from tests.trained_pictures import train_on_pictures
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on pictures that lie at a path of this machine alone."""
+    """A run on pictures in a temporary folder."""
     folder = tmp_path_factory.mktemp("push")
     train_on_pictures(folder)
     assert cli.main(["push", str(folder / "run"), str(folder / "saved")]) == 0
@@ -46,7 +46,9 @@ def test_a_saved_run_predicts_as_the_run(run: Path, capsys: pytest.CaptureFixtur
     assert torch.equal(model(batch), again(batch))
 
 
-def test_the_data_of_a_saved_run_are_named(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_run_asks_for_the_path_of_its_data(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     saved, data = str(run / "saved"), f"data={run / 'shapes'}"
 
     def refused(message: str, *arguments: str) -> None:
@@ -58,7 +60,7 @@ def test_the_data_of_a_saved_run_are_named(run: Path, tmp_path: Path, capsys: py
     refused(f"{saved} has the weights of one step; leave --checkpoint out", "--checkpoint", "last", "--task", data)
 
 
-def test_a_card_goes_on_with_the_model(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_card_is_copied_with_the_model(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = shutil.copytree(run / "saved", tmp_path / "saved")
     card = (saved / "README.md").read_text() + "\nA picture is fair game.\n"
     (saved / "README.md").write_text(card)
@@ -70,7 +72,7 @@ def test_a_card_goes_on_with_the_model(run: Path, tmp_path: Path, capsys: pytest
     check_refused(capsys, tmp_path, words, "push", str(saved), str(tmp_path / "third"))
 
 
-def test_the_card_says_what_it_is(run: Path) -> None:
+def test_the_card_describes_the_model(run: Path) -> None:
     card = (run / "saved" / "README.md").read_text()
     front, body = card.removeprefix("---\n").split("\n---\n")
     assert "library_name: fredholm" in front
@@ -83,44 +85,48 @@ def test_the_card_says_what_it_is(run: Path) -> None:
     assert 'fredholm.from_pretrained("' in body
 
 
-def test_no_path_of_this_machine_leaves_it(run: Path) -> None:
+def test_a_saved_run_holds_no_path_of_this_machine(run: Path) -> None:
     for file in (run / "saved").iterdir():
-        found = file.read_bytes().replace(str(run / "saved").encode(), b"")  # where the card was asked to say it lies
+        found = file.read_bytes().replace(
+            str(run / "saved").encode(), b""
+        )  # the card names its own folder, as requested
         assert str(run).encode() not in found, file
     assert json.loads((run / "saved" / "config.json").read_text())["run"]["task"]["data"] == "shapes"
 
 
-def test_a_run_starts_from_it_and_none_goes_on_in_it(
+def test_a_run_starts_from_a_saved_run_and_cannot_resume_in_it(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["train", "images", str(run / "shapes"), *TINY, "--no-report", "--run-dir"]
-    code, out, _ = call(capsys, *given, tmp_path / "next", "--init", run / "saved")
+    command = ["train", "images", str(run / "shapes"), *TINY, "--no-report", "--run-dir"]
+    code, out, _ = call(capsys, *command, tmp_path / "next", "--init", run / "saved")
     assert code == 0
     assert f"from {run / 'saved'}: " in out
-    code, _, err = call(capsys, *given, run / "saved", "--resume")
+    code, _, err = call(capsys, *command, run / "saved", "--resume")
     assert code == 2
     assert "holds a finished model" in err
     assert "--init" in err
 
 
-def test_what_cannot_be_pushed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    there = str(run / "run")
+def test_bad_sources_and_targets_of_a_push_are_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(run / "run")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     full = str(tmp_path / "full")
-    check_refused(capsys, tmp_path, f"{full} is not empty; choose another folder", "push", there, full)
-    check_refused(capsys, tmp_path, "TO is empty; expected a folder, or hf://OWNER/NAME", "push", there, "")
+    check_refused(capsys, tmp_path, f"{full} is not empty; choose another folder", "push", source, full)
+    check_refused(capsys, tmp_path, "TO is empty; expected a folder, or hf://OWNER/NAME", "push", source, "")
     words = "there is no folder 'owner' to make owner/name in; make it first (a repository of the hub is written "
-    check_refused(capsys, tmp_path, f"{words}hf://owner/name)", "push", there, "owner/name")
-    check_refused(capsys, tmp_path, "'hf://name' names no repository of the hub", "push", there, "hf://name")
+    check_refused(capsys, tmp_path, f"{words}hf://owner/name)", "push", source, "owner/name")
+    check_refused(capsys, tmp_path, "'hf://name' names no repository of the hub", "push", source, "hf://name")
     new = str(tmp_path / "new")
-    check_refused(capsys, tmp_path, "--private has no effect on the folder", "push", there, new, "--private")
-    check_refused(capsys, tmp_path, "--token has no effect on the folder", "push", there, new, "--token", "x")
+    check_refused(capsys, tmp_path, "--private has no effect on the folder", "push", source, new, "--private")
+    check_refused(capsys, tmp_path, "--token has no effect on the folder", "push", source, new, "--token", "x")
     check_refused(capsys, tmp_path, f"{full} is no run folder", "push", full, new)
-    run_itself = f"{Path(there, 'config.json')} is of no saved model, but of a run or another program"
-    check_refused(capsys, tmp_path, run_itself, "push", there, there, "--overwrite")
-    assert call(capsys, "evaluate", there)[0] == 0
-    assert call(capsys, "push", there, full, "--overwrite")[0] == 0
+    run_itself = f"{Path(source, 'config.json')} is of no saved model, but of a run or another program"
+    check_refused(capsys, tmp_path, run_itself, "push", source, source, "--overwrite")
+    assert call(capsys, "evaluate", source)[0] == 0
+    assert call(capsys, "push", source, full, "--overwrite")[0] == 0
     assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
 
 
@@ -129,21 +135,21 @@ def test_what_cannot_be_pushed(run: Path, tmp_path: Path, capsys: pytest.Capture
     [["evaluate"], ["predict", "a.png"], ["generate"], ["export", "--format", "onnx"], ["push", "./new"]],
     ids=lambda words: words[0],
 )
-def test_a_mistyped_path_asks_no_hub(
+def test_a_mistyped_path_does_not_query_the_hub(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # which would be told where it is asked for
-    command, *others = words
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # importing it would raise an error
+    command, *rest = words
     if command == "export":
         pytest.importorskip("onnxscript")
     message = "runs/x is no folder; expected a run folder (a repository of the hub is written hf://runs/x)"
-    check_refused(capsys, tmp_path, message, command, "runs/x", *others)
-    check_refused(capsys, tmp_path, "runs/x/y is no folder; expected a run folder", command, "runs/x/y", *others)
+    check_refused(capsys, tmp_path, message, command, "runs/x", *rest)
+    check_refused(capsys, tmp_path, "runs/x/y is no folder; expected a run folder", command, "runs/x/y", *rest)
     message = "gpt2 is no folder; expected a run folder (a repository of the hub is written hf://openai-community/gpt2)"
-    check_refused(capsys, tmp_path, message, command, "gpt2", *others)
+    check_refused(capsys, tmp_path, message, command, "gpt2", *rest)
 
 
-def test_what_is_pushed_to_the_hub_and_read_from_it(
+def test_a_run_pushed_to_the_hub_predicts_from_there(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pushed(folder: Path, repo: str, **_: object) -> str:
@@ -161,7 +167,7 @@ def test_what_is_pushed_to_the_hub_and_read_from_it(
     check_refused(capsys, tmp_path, "--report has no folder to write into", "evaluate", "hf://owner/shapes", "--report")
 
 
-def test_a_run_that_has_not_finished(
+def test_a_run_that_has_not_finished_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fredholm.training.trained_folder import OwnRun
@@ -173,7 +179,7 @@ def test_a_run_that_has_not_finished(
     check_refused(capsys, tmp_path, words, "push", str(run / "run"), str(tmp_path / "new"))
 
 
-def test_a_saved_run_whose_weights_are_of_another_precision(
+def test_a_saved_run_with_weights_of_another_precision_is_read(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = shutil.copytree(run / "saved", tmp_path / "half")
@@ -187,7 +193,7 @@ def test_a_saved_run_whose_weights_are_of_another_precision(
     assert fredholm.from_pretrained(saved).get_parameter("network.head.weight").dtype == torch.float32
 
 
-def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_saved_run_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def copied(name: str) -> Path:
         return shutil.copytree(run / "saved", tmp_path / name)
 
@@ -217,7 +223,9 @@ def test_a_saved_run_that_is_damaged(run: Path, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("name", ["run", "saved"])
-def test_weights_that_are_not_finite(name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_are_not_finite_are_refused(
+    name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = shutil.copytree(run / name, tmp_path / name)
     for file in [*folder.rglob("ema.safetensors"), *folder.rglob("model.safetensors")]:
         tensors, notes = read_noted(file)

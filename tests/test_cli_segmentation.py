@@ -20,7 +20,7 @@ TINY = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Squares in a folder, and a run of one pass over them."""
+    """Images of squares in a folder, and a run of one epoch on them."""
     folder = tmp_path_factory.mktemp("masks")
     write_folder(folder / "squares", 10)
     assert cli.main(["train", "segmentation", str(folder / "squares"), "--run-dir", str(folder / "run"), *TINY]) == 0
@@ -57,7 +57,7 @@ def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytes
     assert len({found[name]["loss"] for name in ("whole", "stride", "size", "valid")}) == 4
 
 
-def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_prints_saves_and_draws(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     images, _ = squares(1, (20, 30), seed=3)
     Image.fromarray(images[0]).save(tmp_path / "large.png")
@@ -67,21 +67,21 @@ def test_predict_tells_saves_and_draws(folder: Path, tmp_path: Path, capsys: pyt
     assert (code, err) == (0, "")
     assert [list(row) for row in rows] == [["file", "share ground", "share red", "share blue"]] * 2
     assert all(sum(list(row.values())[1:]) == pytest.approx(1) for row in rows)
-    where = ["--save", tmp_path / "told", "--picture", tmp_path / "all"]
-    code, out, err = call(capsys, "predict", folder / "run", *files, *where, "--batch-size", "1")
-    assert (code, err) == (0, f"wrote {tmp_path / 'all.png'}\nwrote 2 files in {tmp_path / 'told'}\n")
+    outputs = ["--save", tmp_path / "saved", "--picture", tmp_path / "all"]
+    code, out, err = call(capsys, "predict", folder / "run", *files, *outputs, "--batch-size", "1")
+    assert (code, err) == (0, f"wrote {tmp_path / 'all.png'}\nwrote 2 files in {tmp_path / 'saved'}\n")
     assert [line.split("\t")[1] for line in out.splitlines()[1:]] == [
-        str(tmp_path / "told" / name) for name in ("1.png", "large.png")
+        str(tmp_path / "saved" / name) for name in ("1.png", "large.png")
     ]
     for name, shape, row in (("1.png", (16, 16), rows[0]), ("large.png", (20, 30), rows[1])):
-        with Image.open(tmp_path / "told" / name) as mask:
+        with Image.open(tmp_path / "saved" / name) as mask:
             numbers = np.array(mask)
         assert numbers.shape == shape
         assert [float((numbers == k).mean()) for k in range(3)] == pytest.approx(list(row.values())[1:])
     with Image.open(tmp_path / "all.png") as picture:
         assert min(picture.size) > 300
-    # what was told can be learned from
-    write_pairs(tmp_path / "again", images, np.array(Image.open(tmp_path / "told" / "large.png"))[None])
+    # saved masks can serve as training data
+    write_pairs(tmp_path / "again", images, np.array(Image.open(tmp_path / "saved" / "large.png"))[None])
     again = np.array(Image.open(tmp_path / "again" / "masks" / "0.png"))
     assert np.array_equal(again, numbers)
 

@@ -27,7 +27,7 @@ def rows(count: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Reviews, runs on them and on pairs of numbers, and files that are broken."""
+    """Reviews, a run on them, a run on pairs with numbers as labels, and broken files."""
     folder = tmp_path_factory.mktemp("sentences")
     (folder / "reviews.csv").write_text("\n".join(["text,verdict,label", *rows(60)]))
     (folder / "new.jsonl").write_text('{"text": "a good film"}\n{"text": "bad, bad"}\n')
@@ -53,7 +53,7 @@ def test_evaluate_measures_on_both_held_out_splits(folder: Path, capsys: pytest.
     assert (found["valid"]["examples"], found["test"]["examples"]) == (6, 12)
 
 
-def test_predict_tells_every_class_of_every_row(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_prints_every_class_of_every_row(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(
         capsys,
         "predict",
@@ -79,9 +79,9 @@ def test_numbers_of_pairs_without_a_header(folder: Path, capsys: pytest.CaptureF
     assert {"pearson", "spearman", "root_mean_squared_error", "loss"} <= json.loads(out).keys()
     code, out, _ = call(capsys, "evaluate", folder / "numbers")
     assert out.startswith("test spearman: ")
-    (folder / "asked.tsv").write_text("a good film\tso\n")
-    asked = ["--task", "columns=text,second", "--format", "json"]
-    code, out, err = call(capsys, "predict", folder / "numbers", folder / "asked.tsv", *asked)
+    (folder / "pairs.tsv").write_text("a good film\tso\n")
+    options = ["--task", "columns=text,second", "--format", "json"]
+    code, out, err = call(capsys, "predict", folder / "numbers", folder / "pairs.tsv", *options)
     assert (code, err) == (0, "")
     assert [list(row) for row in json.loads(out)] == [["file", "line", "label"]]
 

@@ -50,7 +50,7 @@ def test_evaluate_at_the_runs_settings_and_at_others(folder: Path, capsys: pytes
     assert len({found[name]["loss"] for name in ("whole", "half", "few")}) == 3
 
 
-def test_predict_tells_a_class_for_every_series(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_prints_a_class_for_every_series(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, "predict", folder / "run", folder / "new.csv", "--format", "json")
     rows = json.loads(out)
     assert (code, err) == (0, "")
@@ -61,7 +61,7 @@ def test_predict_tells_a_class_for_every_series(folder: Path, capsys: pytest.Cap
     assert first == [str(folder / "new.csv"), "a", rows[0]["class"], f"{rows[0]['probability']:.4f}"]
 
 
-def test_the_default_is_computed_and_read_again(
+def test_the_default_model_is_fitted_and_read_again(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["--task.model.bank.num-thresholds", "8", "--task.model.bank.num-groups", "8", "--training.epochs", "0"]

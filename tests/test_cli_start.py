@@ -1,4 +1,4 @@
-"""Runs that start from the weights of another: its sizes are taken, and what does not fit is named."""
+"""Runs that start from the weights of another run: they take its sizes, and name the weights that do not fit."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ DRAW = np.random.default_rng(0)
 
 
 def train(capsys: pytest.CaptureFixture[str], task: str, data: Path, run: Path, *more: str) -> list[str]:
-    """What a short run prints of the one that it starts from."""
+    """Trains a short run and returns the lines that it prints about the run that it starts from."""
     code, out, err = call(capsys, "train", task, data, "--run-dir", run, *SHORT, *more)
     assert code == 0, err
     lines = out.splitlines()
@@ -60,7 +60,7 @@ def test_images_of_other_classes_channels_and_size(tmp_path: Path, capsys: pytes
     assert (found["patch_size"], found["image_size"]) == (3, [12, 9])
     before, after = weights(first)["head.weight"], weights(second)["head.weight"]
     torch.testing.assert_close(after[[0, 2]], before[[2, 0]])
-    # what the user says stands, and says itself what it costs
+    # the user's settings stand, and the printed lines name the weights that do not fit them
     more = ("--task.patch-size", "6", "--task.model.depth", "2")
     printed = train(capsys, "images", new, tmp_path / "third", "--init", str(first), *more)
     assert printed[2].startswith("  resampled: encoder.patch_embedding.weight")
@@ -69,7 +69,9 @@ def test_images_of_other_classes_channels_and_size(tmp_path: Path, capsys: pytes
     assert settings(tmp_path / "third")["training"]["learning_rate"] == pytest.approx(0.3 * 2e-3)
 
 
-def test_as_many_other_classes_are_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_of_other_classes_are_new_even_if_their_number_agrees(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old = write_images(tmp_path / "old.npz", (6, 6), ("cat", "dog"))
     new = write_images(tmp_path / "new.npz", (6, 6), ("oak", "fir"))
     train(capsys, "images", old, tmp_path / "first", *SMALL, "--task.patch-size", "3")
@@ -81,8 +83,8 @@ def test_text_of_other_tokens_and_a_longer_context(tmp_path: Path, capsys: pytes
     pytest.importorskip("tokenizers")
     (tmp_path / "old.txt").write_text("the cat sat on the mat, and the dog sat too\n" * 40)
     (tmp_path / "new.txt").write_text("the dog ran in the fog, and the frog ran too\n" * 40)
-    given = ("--task.model.positions", "learned", "--task.vocab-size", "262", "--task.context", "8")
-    train(capsys, "text", tmp_path / "old.txt", tmp_path / "first", *SMALL, *given)
+    sizes = ("--task.model.positions", "learned", "--task.vocab-size", "262", "--task.context", "8")
+    train(capsys, "text", tmp_path / "old.txt", tmp_path / "first", *SMALL, *sizes)
     printed = train(capsys, "text", tmp_path / "new.txt", tmp_path / "second", "--init", str(tmp_path / "first"))
     assert settings(tmp_path / "second")["task"]["context"] == 8
     assert printed[1].startswith("  tokens.weight: as there: ")

@@ -28,7 +28,7 @@ def generated(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[di
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text, a run on it, and a run of images."""
+    """A text, a run on it, and a run on images."""
     folder = tmp_path_factory.mktemp("text")
     (folder / "cats.txt").write_text(TEXT)
     run = ["--run-dir", str(folder / "run")]
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_evaluate_and_predict_tell_loss_perplexity_and_bits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_and_predict_report_loss_perplexity_and_bits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "evaluate", folder / "run", "--json")
     found = json.loads(out)
     assert code == 0
@@ -50,34 +50,33 @@ def test_evaluate_and_predict_tell_loss_perplexity_and_bits(folder: Path, capsys
     assert out.splitlines()[1].split("\t")[:3] == [str(folder / "cats.txt"), str(row["tokens"]), f"{row['loss']:.4f}"]
 
 
-def test_cached_text_is_recomputed_text_and_a_seed_gives_it_again(
+def test_generation_is_the_same_without_a_cache_and_with_the_same_seed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = folder / "run"
     for settings in (["--temperature", "0"], ["--temperature", "0.8", "--top-k", "40", "--top-p", "0.95"]):
         arguments = [run, "--prompt", "the cat", "--max-tokens", "60", *settings]
-        first, again, slow = (generated(capsys, *arguments, *more) for more in ([], [], ["--no-cache"]))
-        assert first == again == slow
-    other = generated(capsys, *arguments, "--seed", "1")
-    assert other != first
+        first, again, uncached = (generated(capsys, *arguments, *more) for more in ([], [], ["--no-cache"]))
+        assert first == again == uncached
+    assert generated(capsys, *arguments, "--seed", "1") != first
 
 
 def test_every_option_reaches_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
+    received: dict[str, Any] = {}
 
-    def listen(*_: object, **settings: Any) -> Iterator[Piece]:
-        given.update(settings)
+    def record(*_: object, **settings: Any) -> Iterator[Piece]:
+        received.update(settings)
         yield Piece(0, "")
 
-    monkeypatch.setattr(language_modelling, "continue_text", listen)
+    monkeypatch.setattr(language_modelling, "continue_text", record)
     options = ["--max-tokens", "7", "--temperature", "0.5", "--top-k", "3", "--top-p", "0.25", "--seed", "4"]
     assert cli.main(["generate", str(folder / "run"), *options, "--no-cache"]) == 0
-    assert (given["max_tokens"], given["cache"]) == (7, False)
-    assert given["sampling"] == Sampling(temperature=0.5, top_k=3, top_p=0.25)
-    assert given["generator"].initial_seed() == 4
+    assert (received["max_tokens"], received["cache"]) == (7, False)
+    assert received["sampling"] == Sampling(temperature=0.5, top_k=3, top_p=0.25)
+    assert received["generator"].initial_seed() == 4
 
 
-def test_what_is_printed_is_the_prompt_and_what_follows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_is_printed_before_the_generated_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [folder / "run", "--prompt", "the", "--max-tokens", "30", "--num-samples", "2"]
     texts = generated(capsys, *arguments)
     assert len(texts) == 2
@@ -88,7 +87,7 @@ def test_what_is_printed_is_the_prompt_and_what_follows(folder: Path, capsys: py
     assert (code, out) == (0, "\n---\n".join("the" + text["text"] for text in texts) + "\n")
 
 
-def test_what_stops_a_text_at_its_last_token_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stop_string_at_the_last_token_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [folder / "run", "--prompt", "the", "--temperature", "0"]
     (text,) = generated(capsys, *arguments, "--max-tokens", "1")
     (stopped,) = generated(capsys, *arguments, "--max-tokens", "1", "--stop", text["text"])
@@ -96,7 +95,7 @@ def test_what_stops_a_text_at_its_last_token_is_reported(folder: Path, capsys: p
     assert stopped["tokens"] == text["tokens"]
 
 
-def test_it_is_printed_as_it_comes(
+def test_text_is_printed_token_by_token(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed: list[str] = []
@@ -168,7 +167,7 @@ def test_bad_input_is_one_line_and_code_2(
     check_refused(capsys, tmp_path, message, *arguments)
 
 
-def test_predictions_of_rows_take_the_column_that_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions_of_rows_read_the_named_column(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rows.jsonl").write_text('{"a": "the cat", "b": "the mat"}')
     code, out, err = call(capsys, "predict", folder / "run", folder / "rows.jsonl", "--task", "text-column=a")
     assert (code, err) == (0, "")
@@ -203,7 +202,7 @@ def test_a_model_and_its_kernel_are_chosen_by_name(tmp_path: Path, capsys: pytes
         ),
     ],
 )
-def test_a_kind_that_is_none_is_one_line(
+def test_an_unknown_kind_is_one_line(
     option: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_refused(capsys, tmp_path, message, "train", "text", str(tmp_path / "cats.txt"), *option)

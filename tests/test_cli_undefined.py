@@ -1,4 +1,4 @@
-"""Metrics that a split leaves undefined are told as such by every command, and are no numbers."""
+"""Every command reports metrics that are undefined on a split as undefined, never as numbers."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_they_are_told_with_what_they_need(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_undefined_metrics_are_reported_with_their_requirement(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = folder / "run"
     code, out, _ = call(capsys, "train", "series", folder / "series.npz", "--run-dir", run)
     assert code == 0
@@ -36,14 +38,14 @@ def test_they_are_told_with_what_they_need(folder: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.filterwarnings("ignore:.*no image of '0'")
-def test_weights_are_then_chosen_by_the_loss_and_kernels_are_not_compared(
+def test_an_undefined_objective_is_replaced_by_the_loss_and_refused_in_comparisons(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--task.objective", "auroc", "--task.stem-depth", "0", "--task.model.embed-dim", "8"]
     words = ["train", "images", folder / "images.npz", "--run-dir", folder / "runs", "--training.epochs", "3"]
     code, out, _ = call(capsys, *words, "--training.evaluate-every", "1", "--seeds", "0", "1", *options)
     assert code == 0
-    assert out.count("weights are chosen by the validation loss") == 2  # of two seeds
+    assert out.count("weights are chosen by the validation loss") == 2  # once per seed
     assert out.splitlines()[-1] == "test auroc: undefined (it needs examples of two classes)"
     log = [json.loads(line) for line in (folder / "runs/seed-0/metrics.jsonl").read_text().splitlines()]
     losses = {line["step"]: line["loss"] for line in log if line["kind"] == "valid"}
@@ -56,9 +58,7 @@ def test_weights_are_then_chosen_by_the_loss_and_kernels_are_not_compared(
     check_refused(capsys, folder, message, *words, "--kernels", "mlp", "attention")
 
 
-def test_a_model_that_is_computed_at_once_needs_nothing_to_be_held_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_in_closed_form_needs_no_held_out_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values, labels = np.random.default_rng(0).normal(size=(12, 6, 1)), np.arange(12) % 2
     np.savez(tmp_path / "all.npz", values=values, labels=labels, split=["train"] * 12)
     (tmp_path / "long.csv").write_text("\n".join(["time,v", *(f"{t},{t % 5}" for t in range(40))]))
@@ -72,7 +72,7 @@ def test_a_model_that_is_computed_at_once_needs_nothing_to_be_held_out(
         assert out.splitlines()[-1] == "nothing is held out, so the model is not measured"
 
 
-def test_a_model_that_is_computed_at_once_is_of_no_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_in_closed_form_is_reported_without_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values, labels = np.random.default_rng(0).normal(size=(12, 6, 1)), np.arange(12) % 2
     np.savez(tmp_path / "all.npz", values=values, labels=labels)
     code, out, _ = call(capsys, "train", "series", tmp_path / "all.npz", "--run-dir", tmp_path / "run", "--no-report")

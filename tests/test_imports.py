@@ -1,4 +1,4 @@
-"""Imports point one way, and importing the library costs no optional dependency."""
+"""Imports point one way, and importing the library needs no optional dependency."""
 
 import ast
 import importlib.util
@@ -81,7 +81,7 @@ def imported_names(source: str, module: str, *, is_package: bool) -> Iterator[tu
 
 
 def layer(name: str) -> str | None:
-    """The layer that the dotted name lies in, "fredholm" for the root, None for other libraries."""
+    """The layer of a dotted name: "fredholm" for the root, None for other libraries."""
     first, _, rest = name.partition(".")
     if first != "fredholm":
         return None
@@ -91,16 +91,16 @@ def layer(name: str) -> str | None:
 
 
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
-    own = module.partition(".")[2].partition(".")[0] or "fredholm"
-    if own not in RANK:
+    source_layer = module.partition(".")[2].partition(".")[0] or "fredholm"
+    if source_layer not in RANK:
         return [f"{module}: its place in the import order is not stated in LAYERS"]
     found = []
     for line, name in imported_names(source, module, is_package=is_package):
         target = layer(name)
         if name.partition(".")[0] in OUTSIDE | {"torchvision"}:
             found.append(f"{module}:{line} imports {name}")
-        elif target is not None and target != own and RANK.get(target, len(LAYERS)) >= RANK[own]:
-            found.append(f"{module}:{line} imports {name}, but {own} comes before {target} or beside it")
+        elif target not in (None, source_layer) and RANK.get(target, len(LAYERS)) >= RANK[source_layer]:
+            found.append(f"{module}:{line} imports {name}, but {source_layer} comes before {target} or beside it")
     return found
 
 
@@ -115,8 +115,8 @@ def test_imports_point_one_way(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-def test_bars_of_progress_start_no_thread() -> None:
-    """Where memory is short a thread may die before it has begun, and whoever started it waits for ever."""
+def test_progress_bars_start_no_thread() -> None:
+    """When memory is short, a thread can die before it begins, and its parent would wait forever."""
     for path in SOURCE.rglob("*.py"):
         names = {
             name.partition(".")[0] for _, name in imported_names(path.read_text(), module_name(path), is_package=False)
@@ -127,8 +127,8 @@ def test_bars_of_progress_start_no_thread() -> None:
         assert threading.active_count() == threads
 
 
-def circle(imports: dict[str, set[str]]) -> list[str]:
-    """Modules of which each imports the next and the last the first; empty where there are none."""
+def import_cycle(imports: dict[str, set[str]]) -> list[str]:
+    """A cycle of imports: each module imports the next, and the last the first. Empty if there is none."""
     done: set[str] = set()
 
     def follow(path: list[str]) -> list[str]:
@@ -144,19 +144,19 @@ def circle(imports: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_files_import_each_other() -> None:
-    """A package's face, which hands names on, is not counted: its files import each other past it."""
+    """Each `__init__.py` is left out: it re-exports names, and the files of its package do not import through it."""
     paths = {module_name(path): path for path in SOURCE.rglob("*.py") if path.name != "__init__.py"}
     imports: dict[str, set[str]] = {}
     for module, path in paths.items():
         names = {name for _, name in imported_names(path.read_text(), module, is_package=False)}
         imports[module] = {name for name in names | {name.rpartition(".")[0] for name in names} if name in paths}
-    found = circle(imports)
+    found = import_cycle(imports)
     assert not found, " -> ".join([*found, *found[:1]])
 
 
-def test_the_circle_is_found() -> None:
-    assert not circle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+def test_an_import_cycle_is_found() -> None:
+    assert not import_cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+    assert import_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_importing_the_library_needs_no_optional_dependency() -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], []])
-def test_what_the_command_line_says_of_itself_needs_no_torch(words: list[str]) -> None:
+def test_help_and_version_of_the_command_line_need_no_torch(words: list[str]) -> None:
     program = f"import sys; from fredholm.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""What `make` does on machines other than this one, with stand-ins for python3 and nvidia-smi."""
+"""The behaviour of `make` on other machines, simulated by stand-ins for python3 and nvidia-smi."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Nothing that a user hands over is unpickled, which would run what is in it."""
+"""No user's file is unpickled: unpickling would run code from the file."""
 
 import ast
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ CALLS = {"torch.load", "torch.jit.load", "torch.hub.load", "torch.hub.load_state
 
 
 def unpickling(source: str) -> Iterator[str]:
-    """What in some source could unpickle a file."""
+    """Names in Python source that could unpickle a file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
@@ -37,7 +37,7 @@ def unpickling(source: str) -> Iterator[str]:
         "import numpy as np\nnp.load(file, allow_pickle=True)",
     ],
 )
-def test_the_search_finds(source: str) -> None:
+def test_the_search_finds_every_form(source: str) -> None:
     assert list(unpickling(source))
 
 
@@ -45,4 +45,4 @@ def test_the_search_finds(source: str) -> None:
 def test_the_library_unpickles_nothing() -> None:
     found = {str(path): list(unpickling(path.read_text())) for path in ROOT.rglob("*.py")}
     assert len(found) > 300
-    assert {path: what for path, what in found.items() if what} == {}
+    assert {path: names for path, names in found.items() if names} == {}

@@ -24,7 +24,7 @@ def test_settings_become_options() -> None:
         assert with_option_names(text, CONFIG) == expected
 
 
-def test_values_stand_as_they_are_typed() -> None:
+def test_values_are_shown_as_they_are_typed() -> None:
     found = {
         "pool='mean' is": "--task.model.pool mean is",
         "init='/a b/c' is": "--init '/a b/c' is",
@@ -50,7 +50,7 @@ def test_values_stand_as_they_are_typed() -> None:
         assert with_option_names(text, CONFIG, is_pair=True) == expected
 
 
-def test_where_a_cause_comes_from_is_said_where_nobody_typed_it() -> None:
+def test_a_cause_that_was_not_typed_is_marked_as_a_default() -> None:
     text = "dropout=0.1 has no effect with pool='mean'; leave it out"
     typed = "--task.model.dropout 0.1 has no effect with --task.model.pool mean; leave it out"
     default = typed.replace("with ", "with the default ")
@@ -73,7 +73,7 @@ def test_names_of_files_and_arrays_and_other_words_stay() -> None:
         assert with_option_names(text, CONFIG) == text
 
 
-def test_a_part_that_cannot_be_made_is_told_by_its_options() -> None:
+def test_an_error_in_a_part_of_a_config_names_its_options() -> None:
     found = {
         "Error parsing run.training: epochs is -1; expected at least 0; see fredholm": (
             "--training.epochs is -1; expected at least 0; see fredholm"
@@ -94,17 +94,17 @@ def test_a_part_that_cannot_be_made_is_told_by_its_options() -> None:
 
 
 def refusals(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """What is told of wrong values of every setting of a config, each with the setting's option."""
+    """Pairs (option, error message) for wrong values of every setting of a config."""
     for field in dataclasses.fields(_at(config, path)):
-        where = (*path, field.name)
-        value = _at(config, where)
+        setting = (*path, field.name)
+        value = _at(config, setting)
         for wrong in (-1, 0, 1.5, "nonsense", 10**6, True):
             if isinstance(wrong, str) and not isinstance(value, str):
-                continue  # the parser says itself what it expects
-            if (found := _refusal(config, where, wrong)) is not None:
-                yield f"--{'.'.join(where)}".replace("_", "-"), found
+                continue  # the parser itself refuses a text for a number
+            if (found := _refusal(config, setting, wrong)) is not None:
+                yield f"--{'.'.join(setting)}".replace("_", "-"), found
         if dataclasses.is_dataclass(value):
-            yield from refusals(config, where)
+            yield from refusals(config, setting)
 
 
 def _at(config: Any, path: Sequence[str]) -> Any:
@@ -112,13 +112,13 @@ def _at(config: Any, path: Sequence[str]) -> Any:
 
 
 def _refusal(config: Any, path: tuple[str, ...], value: object) -> str | None:
-    """As the parser tells it, with the part that could not be made."""
+    """The parser's error message for a value of a setting; None if the value is accepted."""
     for depth in range(len(path) - 1, -1, -1):
         try:
             value = dataclasses.replace(_at(config, path[:depth]), **{path[depth]: value})
         except ValueError as error:
             return f"Error parsing {'.'.join(('run', *path[:depth]))}: {error}"
-        except Exception:  # a kind of value that the parser would not hand over
+        except Exception:  # the parser would never pass on a value of this type
             return None
     return None
 

@@ -1,4 +1,4 @@
-"""What autocast says of products on a device, and what is computed without it."""
+"""The dtype of matrix products under autocast on each device, and computations that turn autocast off."""
 
 import pytest
 import torch
@@ -10,14 +10,14 @@ X = torch.ones(2, 2)
 
 
 class Square(nn.Module):
-    """x², whatever autocast says."""
+    """The matrix product x x, computed without autocast."""
 
     def forward(self, x: Tensor) -> Tensor:
         with without_autocast(x):
             return x @ x
 
 
-def test_what_autocast_says_is_told_for_every_device() -> None:
+def test_the_dtype_of_autocast_is_reported_for_each_device() -> None:
     bare = X.to("meta")
     assert autocast_dtype(X) is autocast_dtype(bare) is None
     with torch.autocast("cpu", torch.float16):
@@ -35,7 +35,7 @@ def test_without_autocast_products_keep_their_dtype(device: str) -> None:
         assert (x @ x).dtype == (torch.bfloat16 if device == "cpu" else torch.float32)
 
 
-def test_an_autocast_of_before_comes_back() -> None:
+def test_an_earlier_autocast_is_restored() -> None:
     with torch.autocast("cpu", torch.float16):
         before = autocast_dtype(X)
     for now in (torch.bfloat16, None):
@@ -43,7 +43,7 @@ def test_an_autocast_of_before_comes_back() -> None:
             assert (X @ X).dtype == torch.float16
 
 
-def test_it_is_compiled_in_one_graph_and_exported_with_the_graph() -> None:
+def test_code_without_autocast_is_compiled_in_one_graph_and_exported() -> None:
     compiled = torch.compile(Square(), fullgraph=True, backend="eager")
     exported = torch.export.export(Square(), (X,)).module()
     for square in (compiled, exported):

@@ -1,4 +1,4 @@
-"""Every name that the library exports says what it is."""
+"""Every public name of the library has a docstring."""
 
 import importlib
 import inspect
@@ -27,14 +27,14 @@ def public_objects() -> Iterator[tuple[str, object]]:
 
 
 def undocumented(name: str, value: object) -> list[str]:
-    """The names among `value` and its public methods that say nothing of themselves."""
+    """Names of `value` and its public methods that have no docstring."""
     doc = (value.__doc__ or "").strip()
     # A dataclass without a docstring gets its signature as one.
     missing = [] if doc and not doc.startswith(f"{getattr(value, '__name__', '')}(") else [name]
     if inspect.isclass(value):
-        own = [(attribute, getattr(value, attribute)) for attribute in vars(value) if not attribute.startswith("_")]
+        members = [(attribute, getattr(value, attribute)) for attribute in vars(value) if not attribute.startswith("_")]
         missing += [
-            f"{name}.{attribute}" for attribute, member in own if callable(member) and not inspect.getdoc(member)
+            f"{name}.{attribute}" for attribute, member in members if callable(member) and not inspect.getdoc(member)
         ]
     return missing
 
@@ -44,18 +44,18 @@ def test_every_public_name_is_documented(name: str, value: object) -> None:
     assert undocumented(name, value) == []
 
 
-def test_every_package_of_the_reference_is_there_without_an_import_of_its_own() -> None:
+def test_every_package_of_the_reference_is_an_attribute_after_import_fredholm() -> None:
     pages = (Path(__file__).parents[1] / "docs" / "reference").glob("*.md")
     named = {page.stem for page in pages} - {"index"}
-    asked = f"import fredholm; print(*(getattr(fredholm, name).__name__ for name in {sorted(named)}))"
-    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    program = f"import fredholm; print(*(getattr(fredholm, name).__name__ for name in {sorted(named)}))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert found.stdout.split() == [f"fredholm.{name}" for name in sorted(named)], found.stderr
     assert named <= set(dir(fredholm))
 
 
 def test_the_documentation_check_catches() -> None:
     class Silent:
-        """Says something."""
+        """Has a docstring."""
 
         def method(self) -> None: ...
 

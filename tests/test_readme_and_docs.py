@@ -1,4 +1,4 @@
-"""The Python of the README and of every page runs, links lead somewhere, and quoted names and commands exist."""
+"""The Python of the README and of every page runs, links resolve, and quoted names and commands exist."""
 
 import importlib
 import inspect
@@ -24,13 +24,13 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
-    """(line of its first line, text) of every fenced block of the language."""
+    """(number of its first line, text) of every fenced block in a language."""
     text = page.read_text()
     return [(text.count("\n", 0, m.start(2)) + 1, m[2]) for m in BLOCK.finditer(text) if m[1] == language]
 
 
 def pages_with(language: str, slow: tuple[str, ...] = ()) -> list[object]:
-    """A case for every page that has such blocks."""
+    """A test case for every page with fenced blocks in the language."""
     return [
         pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if page.stem in slow else [])
         for page in PAGES
@@ -48,7 +48,7 @@ def first_error(page: Path) -> str | None:
     """The traceback of the first error of a page's Python, run top to bottom in one namespace, as a reader types it."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, source in blocks(page, "python"):
-        padded = "\n" * (line - 1) + source  # a traceback then names the line of the page
+        padded = "\n" * (line - 1) + source  # so that a traceback names the line of the page
         try:
             exec(compile(padded, str(page), "exec"), namespace)
         except Exception:
@@ -64,7 +64,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert (error := first_error(page)) is None, error
 
 
-def test_an_error_of_a_page_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_error_of_a_page_is_reported_with_its_line(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Page\n\n```python\nx = 1\n```\n\n```python\nx += 1\nassert x == 1\n```\n")
     error = first_error(page)
@@ -74,7 +74,7 @@ def test_an_error_of_a_page_is_told_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     targets = [t for t in LINK.findall(page.read_text()) if "://" not in t]
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
@@ -84,13 +84,13 @@ NAME = re.compile(rf"`((?:fredholm|{'|'.join(PACKAGES)})(?:\.\w+)+)(?:\(((?:\w+=
 
 
 def quoted_names() -> list[object]:
-    """One case for every page with dotted names of the library in code, perhaps with arguments as in (a=, b=)."""
+    """A test case for every page that quotes dotted names of the library, perhaps with arguments as in (a=, b=)."""
     found = {page: NAME.findall(page.read_text()) for page in PAGES}
     return [pytest.param(names, id=str(page.relative_to(ROOT))) for page, names in found.items() if names]
 
 
 def named(dotted: str) -> object:
-    """What stands under a dotted name, with or without the library's in front."""
+    """The object of a dotted name, with or without the prefix `fredholm.`."""
     first, *rest = dotted.removeprefix("fredholm.").split(".")
     found = getattr(fredholm, first, None) or importlib.import_module(f"fredholm.{first}")
     for name in rest:
@@ -108,8 +108,8 @@ def test_quoted_names_exist(names: list[tuple[str, str]]) -> None:
         found = named(dotted)
         if arguments:
             assert callable(found)
-            wanted = set(re.findall(r"(\w+)=", arguments))
-            assert wanted <= inspect.signature(found).parameters.keys(), dotted
+            quoted = set(re.findall(r"(\w+)=", arguments))
+            assert quoted <= inspect.signature(found).parameters.keys(), dotted
 
 
 def test_pages_of_papers_quote_names_and_recipes_that_exist() -> None:
@@ -133,14 +133,14 @@ def test_quoted_make_targets_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages_with("bash"))
-def test_scripts_are_no_nonsense_to_the_shell(page: Path) -> None:
+def test_the_shell_parses_scripts(page: Path) -> None:
     for line, text in blocks(page, "bash"):
         done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), f"{page}:{line}"
 
 
 @pytest.mark.parametrize("page", pages_with("yaml"))
-def test_manifests_are_objects_of_kubernetes(page: Path) -> None:
+def test_manifests_are_kubernetes_objects(page: Path) -> None:
     yaml = pytest.importorskip("yaml")
     for line, text in blocks(page, "yaml"):
         for each in yaml.safe_load_all(text):
@@ -150,8 +150,8 @@ def test_manifests_are_objects_of_kubernetes(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [ROOT / "docs" / "processes.md"])
-def test_quoted_launches_have_words_of_torchrun(page: Path) -> None:
-    """Those of shells and manifests, up to the words of this library's own command."""
+def test_torchrun_parses_quoted_launches(page: Path) -> None:
+    """Launches in shell blocks and manifests, up to the arguments of `fredholm`."""
     texts = [text for kind in ("bash", "console", "yaml") for _, text in blocks(page, kind)]
     launches = [
         launch for text in texts for launch in re.findall(r"torchrun\b(.*?)-m\s+(?:- )?fredholm", text, re.DOTALL)
@@ -168,14 +168,14 @@ KIND = re.compile(r"--task\.model(\.stack)?(\.kernel(\.\w+)?)?")
 
 
 def quoted_options() -> list[object]:
-    """One case for every `fredholm` command quoted: its words up to a recipe's name and the kinds of its parts, which
-    decide what options there are, and all options quoted with these."""
+    """One test case for each quoted `fredholm` command: its words up to the recipe's name with the kinds of its parts,
+    which decide the available options, and all options that the pages quote with it."""
     cases: dict[tuple[str, ...], set[str]] = {}
     for page in PAGES:
         for _, text in blocks(page, "console"):
             for command in re.findall(r"^\$ fredholm (.*)$", text, re.MULTILINE):
                 words = shlex.split(command, comments=True)
-                named = words[0] == "train" and ":" not in words[1]  # a reader's own file is not here
+                named = words[0] == "train" and ":" not in words[1]  # a reader's own file does not exist here
                 named = named or (words[0] == "compare" and len(words) > 1)
                 options = {word.partition("=")[0] for word in words if word.startswith("--")}
                 kinds = [pair for pair in itertools.pairwise(words) if KIND.fullmatch(pair[0])]

@@ -19,8 +19,8 @@ def weights(*shape: int, seed: int = 0) -> Tensor:
     return A / torch.linalg.matrix_norm(A, keepdim=True)
 
 
-def literal_visits(A: Tensor, gamma: float, terms: int = 400) -> Tensor:
-    """Σ_t (γA)^t, path by path: each term is the sum over middle points of the one before."""
+def visits_by_paths(A: Tensor, gamma: float, terms: int = 400) -> Tensor:
+    """Σ_t (γA)^t as a sum over paths: each term sums the previous one over its intermediate points."""
     n = len(A)
     total, term = torch.eye(n, dtype=A.dtype), torch.eye(n, dtype=A.dtype)
     for _ in range(terms):
@@ -38,7 +38,7 @@ def literal_visits(A: Tensor, gamma: float, terms: int = 400) -> Tensor:
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_all_centralities_are_sums_over_paths(n: int) -> None:
     A = weights(n)
-    N = literal_visits(A, GAMMA)
+    N = visits_by_paths(A, GAMMA)
     ones = torch.ones(n, dtype=torch.float64)
     assert_close = functools.partial(torch.testing.assert_close, atol=1e-10, rtol=1e-10)
     assert_close(analysis.expected_visits(A, GAMMA), N)
@@ -55,8 +55,8 @@ def test_a_discount_for_each_head() -> None:
             torch.testing.assert_close(both[:, head], measure(A[:, head], gamma[head]))
 
 
-def test_visits_and_absorption_are_those_of_a_walk() -> None:
-    """Literally: walkers on three points, a million steps of the law, not of a matrix inverse."""
+def test_visits_and_absorption_equal_a_simulated_walk() -> None:
+    """Simulated walkers on three points, a million steps in all, instead of a matrix inverse."""
     A = torch.tensor([[0.1, 0.6, 0.2], [0.0, 0.3, 0.5], [0.4, 0.0, 0.0]], dtype=torch.float64)
     step = GAMMA * A.numpy()
     rng, walkers = np.random.default_rng(0), 100_000
@@ -74,7 +74,7 @@ def test_visits_and_absorption_are_those_of_a_walk() -> None:
     assert np.allclose(ended / walkers, B, atol=0.01)
 
 
-def test_absorption_is_certain() -> None:
+def test_absorption_probabilities_sum_to_one() -> None:
     A = weights(2, 3, 5) / 2
     B = analysis.absorption_probabilities(A, GAMMA)
     torch.testing.assert_close(B.sum(-1), torch.ones(2, 3, 5, dtype=torch.float64))
@@ -85,8 +85,8 @@ def test_absorption_is_certain() -> None:
     assert torch.equal(everywhere, torch.eye(3))
 
 
-def test_a_norm_of_one_converges_and_yet_is_no_walk() -> None:
-    """One row holds everything: ‖A‖_F = 1, and the row sums to √N."""
+def test_a_norm_of_one_converges_without_being_a_walk() -> None:
+    """All weights are in one row: ‖A‖_F = 1, and the row sums to √N."""
     n = 9
     A = torch.zeros(n, n, dtype=torch.float64)
     A[2] = 1 / math.sqrt(n)
@@ -99,7 +99,7 @@ def test_a_norm_of_one_converges_and_yet_is_no_walk() -> None:
         analysis.absorption_probabilities(A, GAMMA)
 
 
-def test_rows_that_sum_to_one_are_a_walk_for_every_gamma() -> None:
+def test_rows_that_sum_to_one_define_a_walk_for_every_gamma() -> None:
     A = torch.rand(2, 3, 6, 6, dtype=torch.float64).softmax(-1)
     for gamma in (0.01, 0.5, 0.99):
         reading = analysis.markov_reading(A, gamma)
@@ -110,7 +110,7 @@ def test_rows_that_sum_to_one_are_a_walk_for_every_gamma() -> None:
     assert not bool(analysis.markov_reading(torch.tensor([[2.0]]), 0.5).holds)  # exactly 1: a walk that never ends
 
 
-def test_points_without_mass_are_visited_by_themselves_alone() -> None:
+def test_points_without_mass_are_visited_only_from_themselves() -> None:
     A = torch.zeros(3, 3, dtype=torch.float64)
     A[:2, :2] = weights(2)
     N = analysis.expected_visits(A, GAMMA)
@@ -127,8 +127,8 @@ def test_no_points() -> None:
         analysis.markov_reading(empty, GAMMA)
 
 
-def test_series_that_exceed_every_bound_and_converge() -> None:
-    A = torch.tensor([[0.0, 5.0], [0.0, 0.0]], dtype=torch.float64)  # norms of 5, radius 0
+def test_series_beyond_every_norm_bound_may_converge() -> None:
+    A = torch.tensor([[0.0, 5.0], [0.0, 0.0]], dtype=torch.float64)  # every norm is 5, the spectral radius 0
     torch.testing.assert_close(
         analysis.expected_visits(A, 0.5), torch.tensor([[1.0, 2.5], [0.0, 1.0]], dtype=torch.float64)
     )
@@ -138,13 +138,13 @@ def test_series_that_exceed_every_bound_and_converge() -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0, -0.5, float("nan")])
-def test_discounts_out_of_range(gamma: float) -> None:
+def test_discounts_out_of_range_are_refused(gamma: float) -> None:
     for measure in (analysis.expected_visits, analysis.markov_reading, analysis.katz_centrality):
         with refused(ValueError, "gamma must be in (0, 1)"):
             measure(torch.rand(3, 3), gamma)
 
 
-def test_weights_that_are_none() -> None:
+def test_bad_weights_are_refused() -> None:
     for measure in (analysis.outgoing_influence, analysis.markov_reading):
         with refused(ValueError, "(..., N, N)", "(3, 4)"):
             measure(torch.rand(3, 4), GAMMA)
@@ -160,7 +160,7 @@ def test_weights_that_are_none() -> None:
             measure(torch.rand(2, 3, 3), torch.full((3,), 0.5))
 
 
-def test_zeros_that_a_solver_left_below_zero_are_zeros() -> None:
+def test_small_negative_values_from_the_solver_become_zero() -> None:
     A = weights(4)
     less = torch.where(A == 0, -1e-16, A)
     assert less.min() < 0
@@ -169,7 +169,7 @@ def test_zeros_that_a_solver_left_below_zero_are_zeros() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_low_precision_is_read_in_float32(dtype: torch.dtype) -> None:
+def test_low_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     A = weights(2, 5).to(dtype)
     got = analysis.expected_visits(A, GAMMA)
     assert got.dtype == torch.float32

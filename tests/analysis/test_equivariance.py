@@ -30,7 +30,7 @@ COVERED = {
 
 
 @pytest.mark.parametrize("frame", COVERED)
-def test_what_each_frame_covers_and_what_not(frame: str) -> None:
+def test_each_frame_is_equivariant_under_its_groups_alone(frame: str) -> None:
     op, (u, x) = field_operator(getattr(fields, frame)()), samples()
     queries = torch.rand(7, 2, dtype=torch.float64)
     for name, moves in GROUPS.items():
@@ -42,13 +42,13 @@ def test_what_each_frame_covers_and_what_not(frame: str) -> None:
         assert worst < 1e-11 if name in COVERED[frame] else worst > 1e-3, name
 
 
-def test_space_and_reflections() -> None:
+def test_rotations_and_reflections_in_three_dimensions() -> None:
     op, (u, x) = field_operator(fields.Rotational(proper=True), pos_dim=3), samples(pos_dim=3)
     assert analysis.equivariance_error(op, analysis.Rotations(), u, Points(x)).relative.max() < 1e-11
     assert analysis.equivariance_error(op, analysis.OrthogonalMaps(), u, Points(x)).relative.max() > 1e-3
 
 
-def test_operators_and_blocks() -> None:
+def test_equivariance_of_operators_and_blocks() -> None:
     u, grid = torch.randn(2, 12, 6, dtype=torch.float64), Grid(3, 4)
 
     def operator_of(**read: bool) -> IntegralOperator:
@@ -69,12 +69,12 @@ def test_operators_and_blocks() -> None:
         assert error(op, analysis.Rotations()) > 1e-4
     assert error(distances, analysis.OrthogonalMaps()) < 1e-12
     assert error(distances, analysis.Scalings()) > 1e-6
-    # a vector for each set must stay as it is
+    # one vector per set must be invariant
     assert error(lambda u, domain: relative(u, domain).mean(1), analysis.Permutations()) < 1e-12
     assert error(lambda u, domain: relative(u, domain)[:, 0], analysis.Permutations()) > 1e-3
 
 
-def test_the_formula() -> None:
+def test_equals_its_formula() -> None:
     """An operator that returns positions: its error under x -> x + b is ‖b‖ in the root mean square."""
     u = torch.randn(3, 5, 2, dtype=torch.float64)
     pos = torch.rand(5, 2, dtype=torch.float64)
@@ -99,7 +99,7 @@ def test_the_formula() -> None:
 
 @pytest.mark.parametrize("name", GROUPS)
 @pytest.mark.parametrize("dim", [1, 2, 3])
-def test_moves_are_of_their_group(name: str, dim: int) -> None:
+def test_moves_belong_to_their_group(name: str, dim: int) -> None:
     A, b, order = GROUPS[name].draw(dim, 6)
     identity = torch.eye(dim, dtype=torch.float64)
     if name in ("rotations", "orthogonal"):
@@ -115,7 +115,7 @@ def test_moves_are_of_their_group(name: str, dim: int) -> None:
     assert (order is not None) == (name == "permutations")
 
 
-def test_refusals() -> None:
+def test_bad_inputs_are_refused() -> None:
     u, points = torch.randn(2, 5, 2, dtype=torch.float64), Points(torch.rand(5, 2, dtype=torch.float64))
     with refused(ValueError, "norm is", "2 of 2 sets", "a field near 0"):
         analysis.equivariance_error(lambda u, _: 1e-9 * u, analysis.Rotations(), u, points)

@@ -1,4 +1,4 @@
-"""Maps over patches: what they are, what taking patches away tells, what finds an object, and pictures."""
+"""Relevance maps over patches: their definition, degradation curves, detection, localisation and overlays."""
 
 import itertools
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_relevance_of_one_query_of_all_and_of_a_rollout() -> None:
         (torch.full((1, 7, 7), float("nan")), {}, ["NaN"]),
     ],
 )
-def test_weights_without_a_map(weights: Tensor, options: dict[str, Any], message: list[str]) -> None:
+def test_weights_of_the_wrong_shape_are_refused(weights: Tensor, options: dict[str, Any], message: list[str]) -> None:
     with refused(ValueError, *message):
         analysis.patch_relevance(weights, (2, 3), **options)
 
@@ -50,8 +50,8 @@ def brightness(images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("order", ["morf", "lerf"])
-def test_a_curve_is_the_loop_over_patches(order: Any) -> None:
-    """Confidence is a sum over patches, so that each one's going takes its own share."""
+def test_a_curve_equals_a_loop_over_patches(order: Any) -> None:
+    """Confidence is a sum over patches, so removing a patch subtracts its share."""
     images, relevance = torch.rand(2, 1, 4, 6), torch.tensor([[[3.0, 1, 2], [0, 5, 4]], [[1.0, 1, 1], [7, 0, 0]]])
     curve = analysis.degradation_curve(brightness, images, relevance, order=order, fill="zero")
     goes = [[4, 5, 0, 2, 1, 3], [3, 0, 1, 2, 4, 5]] if order == "morf" else [[3, 1, 2, 0, 5, 4], [4, 5, 0, 1, 2, 3]]
@@ -68,7 +68,7 @@ def test_a_curve_is_the_loop_over_patches(order: Any) -> None:
     assert curve.removed.tolist() == pytest.approx([k / 6 for k in range(7)])
 
 
-def test_fewer_steps_take_more_patches_each() -> None:
+def test_fewer_steps_remove_more_patches_each() -> None:
     images, relevance = torch.rand(1, 3, 4, 6), torch.rand(1, 2, 3)
     every = analysis.degradation_curve(brightness, images, relevance)
     four = analysis.degradation_curve(brightness, images, relevance, steps=4)
@@ -76,29 +76,29 @@ def test_fewer_steps_take_more_patches_each() -> None:
     torch.testing.assert_close(four.confidence, every.confidence[:, [0, 2, 3, 4, 6]])
 
 
-def test_equally_relevant_patches_go_in_reading_order() -> None:
+def test_equally_relevant_patches_are_removed_in_reading_order() -> None:
     lit = torch.arange(400.0).view(1, 1, 20, 20)
     for order in ("morf", "lerf"):
         curve = analysis.degradation_curve(brightness, lit, torch.ones(1, 20, 20), order=order, fill="zero")
         torch.testing.assert_close(-curve.confidence[0].diff(), torch.arange(400.0))
 
 
-def test_what_a_patch_becomes() -> None:
+def test_removed_patches_are_filled_as_configured() -> None:
     images, relevance = torch.rand(2, 3, 8, 8), torch.rand(2, 2, 2)
-    seen: dict[str, Tensor] = {}
+    filled: dict[str, Tensor] = {}
     for fill in ("mean", "zero", "blur"):
 
         def keep(images: Tensor, fill: str = fill) -> Tensor:
-            seen[fill] = images
+            filled[fill] = images
             return images[:, 0, 0, 0]
 
-        analysis.degradation_curve(keep, images, relevance, fill=fill)  # ends with every patch gone
-    assert not seen["zero"].any()
-    torch.testing.assert_close(seen["mean"], images.mean((2, 3), keepdim=True).expand_as(images))
+        analysis.degradation_curve(keep, images, relevance, fill=fill)  # the last step has every patch removed
+    assert not filled["zero"].any()
+    torch.testing.assert_close(filled["mean"], images.mean((2, 3), keepdim=True).expand_as(images))
     place = torch.arange(8.0)
     gauss = torch.exp(-((place[:, None] - place) ** 2) / (2 * 2.0**2))  # half of 4 pixels
     gauss = gauss / gauss.sum(1, keepdim=True)
-    torch.testing.assert_close(seen["blur"], torch.einsum("yi,xj,bcij->bcyx", gauss, gauss, images))
+    torch.testing.assert_close(filled["blur"], torch.einsum("yi,xj,bcij->bcyx", gauss, gauss, images))
 
 
 @pytest.mark.parametrize(
@@ -113,20 +113,20 @@ def test_what_a_patch_becomes() -> None:
         ({"confidence": lambda images: images.sum((1, 2, 3)) / 0}, ["2 finite values"]),
     ],
 )
-def test_curves_that_cannot_be(options: dict[str, Any], message: list[str]) -> None:
-    given = {"confidence": brightness, "images": torch.rand(2, 1, 4, 6), "relevance": torch.rand(2, 2, 3)} | options
+def test_bad_inputs_of_a_curve_are_refused(options: dict[str, Any], message: list[str]) -> None:
+    arguments = {"confidence": brightness, "images": torch.rand(2, 1, 4, 6), "relevance": torch.rand(2, 2, 3)} | options
     with refused(ValueError, *message):
-        analysis.degradation_curve(**given)
+        analysis.degradation_curve(**arguments)
 
 
 def counted_auc(scores: Tensor, labels: Tensor) -> float:
-    """The chance that foreground scores above background, ties counting half: ROC-AUC by counting pairs."""
+    """The probability that foreground scores above background, ties counting half: ROC-AUC by counting pairs."""
     pairs = [(p, n) for p in scores[labels].tolist() for n in scores[~labels].tolist()]
     return sum(1.0 if p > n else 0.5 if p == n else 0.0 for p, n in pairs) / len(pairs)
 
 
 @pytest.mark.parametrize("levels", [1, 3, 1000])
-def test_detection_is_scikit_learns_and_a_count(levels: int) -> None:
+def test_detection_equals_scikit_learn_and_a_count(levels: int) -> None:
     for seed in range(5):
         generator = torch.Generator().manual_seed(seed)
         labels = torch.rand(23, generator=generator) < 0.4
@@ -150,7 +150,7 @@ def test_detection_is_scikit_learns_and_a_count(levels: int) -> None:
         np.testing.assert_allclose(found.true_positive_rate, true)
 
 
-def test_localisation_is_image_by_image() -> None:
+def test_localisation_is_computed_per_image() -> None:
     labels = torch.tensor([[[True, False], [False, False]], [[True, True], [True, False]]])
     relevance = torch.tensor([[[0.9, 0.1], [0.0, 0.0]], [[0.1, 0.1], [0.1, 0.7]]])
     found = analysis.localisation(relevance, labels)
@@ -168,9 +168,9 @@ def test_localisation_is_image_by_image() -> None:
         analysis.detection_curves(relevance / 0, labels)
 
 
-def test_a_patch_is_foreground_by_its_share() -> None:
+def test_a_patch_is_foreground_by_its_fraction() -> None:
     mask = torch.zeros(1, 4, 6, dtype=torch.bool)
-    mask[0, :2, :3] = True  # a whole patch and a half
+    mask[0, :2, :3] = True  # one and a half patches
     assert analysis.patch_labels(mask, (2, 3))[0].tolist() == [[True, True, False], [False] * 3]
     assert analysis.patch_labels(mask, (2, 3), fraction=0.51)[0].tolist() == [[True, False, False], [False] * 3]
     with refused(ValueError, "fraction must be in (0, 1]", "got 0"):
@@ -181,7 +181,7 @@ def test_a_patch_is_foreground_by_its_share() -> None:
         analysis.patch_labels(3.0 * mask, (2, 3))
 
 
-def test_boxes_cover_pixels_by_their_area() -> None:
+def test_boxes_cover_pixels_in_proportion_to_area() -> None:
     boxes = torch.tensor([[0.5, 1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 9.0]])
     expected = [[0, 0, 0, 0], [0.5, 1, 0, 0], [0.5, 1, 1, 0], [0, 1, 1, 0]]
     assert analysis.box_mask(boxes, (4, 4)).tolist() == expected
@@ -196,7 +196,7 @@ def test_boxes_cover_pixels_by_their_area() -> None:
         analysis.box_mask(boxes[0], (4, 4))
 
 
-def test_an_overlay_is_the_mixture_and_can_be_saved(tmp_path: Path) -> None:
+def test_an_overlay_blends_image_and_map_and_can_be_saved(tmp_path: Path) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     image, relevance = torch.rand(1, 4, 6), torch.tensor([[0.0, 2.0], [4.0, 1.0]])
     heat = torch.nn.functional.interpolate(relevance[None, None] / 4, size=(4, 6), mode="bilinear")[0, 0]
@@ -215,7 +215,7 @@ def test_an_overlay_is_the_mixture_and_can_be_saved(tmp_path: Path) -> None:
         assert np.asarray(picture).std() > 0
 
 
-def test_overlays_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_inputs_of_overlays_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image, relevance = torch.rand(3, 4, 4), torch.rand(2, 2)
     with refused(ValueError, "(1 or 3, H, W)", "(2, 4, 4)"):
         analysis.overlay(image[:2], relevance)

@@ -1,4 +1,4 @@
-"""Profiles, spectra, receptive fields, symmetry and costs of kernels against literal sums and what is known of them."""
+"""Profiles, spectra, receptive fields, symmetry and costs of kernels against explicit sums and known values."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ def signal(points: int = 6, channels: int = 4, batch: int = 2) -> torch.Tensor:
     return torch.randn(batch, points, channels, dtype=DOUBLE)
 
 
-def test_the_profile_of_a_convolution_is_its_stencil() -> None:
+def test_the_profile_of_a_convolution_equals_its_stencil() -> None:
     kernel = kernels.Convolution(1, 1, 5, padding="same").double()
     profile = analysis.kernel_profile(kernel, signal(9, 1), domains.Grid(9), reading="diagonal")
     pairs = zip(profile.places[:, 0].tolist(), profile.mean[0].tolist(), strict=True)
@@ -35,14 +35,14 @@ def test_the_profile_of_a_convolution_is_its_stencil() -> None:
     weight = kernel.weight.detach().flatten().tolist()
     assert sorted(stencil) == list(range(-8, 9))
     for step in range(-8, 9):
-        # the tap k of a cross-correlation reads y = x + k - 2, and a displacement is x - y
+        # tap k of a cross-correlation reads y = x + k - 2, and a displacement is x - y
         assert stencil[step] == pytest.approx(weight[2 - step] if abs(step) <= 2 else 0.0, abs=1e-12)
     assert profile.deviation.abs().max() < 1e-12
     assert profile.count.tolist() == [2 * (9 - abs(step)) for step in range(-8, 9)]
 
 
 @pytest.mark.parametrize("by", ["displacement", "distance"])
-def test_the_profile_of_attention_is_the_mean_over_pairs(by: str) -> None:
+def test_the_profile_of_attention_equals_the_mean_over_pairs(by: str) -> None:
     kernel, u, points = attention(), signal(), domains.Sequence(6)
     profile = analysis.kernel_profile(kernel, u, points, by=by)  # pyright: ignore
     kappa = kernel.matrix(u, points).detach()
@@ -58,7 +58,7 @@ def test_the_profile_of_attention_is_the_mean_over_pairs(by: str) -> None:
     assert float(profile.deviation.max()) > 1e-3
 
 
-def test_an_entry_is_read_alone() -> None:
+def test_a_single_entry_can_be_profiled() -> None:
     kernel, u, points = attention(), signal(), domains.Sequence(6)
     profile = analysis.kernel_profile(kernel, u, points, reading=(3, 1))
     kappa = kernel.matrix(u, points)[..., 3, 1]
@@ -76,7 +76,7 @@ def test_points_without_mass_are_left_out() -> None:
     assert masked.count.tolist() == cut.count.tolist()
 
 
-def test_many_distances_are_put_into_bins() -> None:
+def test_many_distances_are_binned() -> None:
     kernel = kernels.MLP(4, pos_dim=2, num_heads=2, width=4, num_frequencies=2).double()
     points = domains.Points(torch.rand(40, 2, dtype=DOUBLE))
     profile = analysis.kernel_profile(kernel, signal(40), points, by="distance", bins=8)
@@ -88,7 +88,7 @@ def test_many_distances_are_put_into_bins() -> None:
     assert total == pytest.approx(2 * float(apart.sum()))
 
 
-def test_queries_of_a_large_kernel_are_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_of_a_large_kernel_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, u, points = attention(), signal(12), domains.Sequence(12)
     whole = kernel.matrix(u, points)
     integral = Integral(kernel, u, points)
@@ -98,7 +98,7 @@ def test_queries_of_a_large_kernel_are_a_sample(monkeypatch: pytest.MonkeyPatch)
     assert values_at("test", integral, 12).kappa.shape[1] == 2
 
 
-def test_a_causal_kernel_is_read_among_its_first_points() -> None:
+def test_a_causal_kernel_is_evaluated_at_its_first_points() -> None:
     for kernel in (attention(is_causal=True), kernels.LinearRNN(4, 3).double()):
         u, points = signal(12), domains.Sequence(12)
         found = values_at("test", Integral(kernel, u, points), 5)
@@ -107,8 +107,8 @@ def test_a_causal_kernel_is_read_among_its_first_points() -> None:
 
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ROWS)
-def test_a_part_of_a_kernel_is_read_as_it_is_in_the_whole(name: str, stride: int) -> None:
-    """Every variant on one of the kinds of domains, which take turns; on all in the long suite."""
+def test_part_of_a_kernel_equals_the_same_part_of_the_whole(name: str, stride: int) -> None:
+    """Every variant on one kind of domain, in turn; the long tests take all kinds."""
     domains_of = ("sequence", "spaced sequence", "line of cells", "tied times", "points", "grid")
     masks = itertools.cycle(("all", "mask per entry", "mask per entry", "all"))
     places = itertools.islice(itertools.product(ROWS[name].variants, domains_of), 0, None, stride)
@@ -116,7 +116,7 @@ def test_a_part_of_a_kernel_is_read_as_it_is_in_the_whole(name: str, stride: int
         cell = Cell(name, variant, kind, mask)
         if not fits(cell):
             continue
-        u, domain = case_of(cell).asked()[1:3]
+        u, domain = case_of(cell).arguments()[1:3]
         kernel = table_kernel(name, variant, domain.pos_dim)
         integral = Integral(kernel, u, domain, None, kernel.output_domain(domain))
         with torch.no_grad():
@@ -129,14 +129,14 @@ def test_a_part_of_a_kernel_is_read_as_it_is_in_the_whole(name: str, stride: int
         )
 
 
-def test_points_of_one_time_stay_together_where_they_exist() -> None:
+def test_unmasked_points_of_one_time_stay_together() -> None:
     times, mask = torch.tensor([0.0, 1.0, 1.0, 1.0, 2.0], dtype=DOUBLE), torch.tensor([True, True, False, False, True])
     for exists, count in ((mask, 2), (torch.ones_like(mask), 1)):
         integral = Integral(attention(is_causal=True), signal(5), domains.Sequence(times=times, mask=exists))
         assert values_at("test", integral, 2).kappa.shape[1:3] == (count, count)
 
 
-def test_what_does_not_exist_is_never_read() -> None:
+def test_masked_points_are_never_read() -> None:
     for name in ("Attention", "InfiniteAttention", "LowRankMLP"):
         kernel, u, mask = table_kernel(name, "plain", 1), signal(), torch.tensor([True] * 4 + [False] * 2)
         points = domains.Points(domains.Sequence(6).pos, mask=mask)
@@ -149,7 +149,7 @@ def test_what_does_not_exist_is_never_read() -> None:
     assert weights.isfinite().all()
 
 
-def test_a_filter_is_read_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_is_evaluated_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernels.Convolution(2, 2, 3, 2, padding="same").double()
     integral = fredholm.IntegralOperator(kernel).double().prepare(signal(63, 2), domains.Grid(7, 9))
     whole = analysis.kernel_profile(integral)
@@ -163,7 +163,7 @@ def test_a_filter_is_read_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
         assert by_place[near] == pytest.approx(mean)
 
 
-def test_a_window_keeps_masses_and_what_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_keeps_masses_and_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, mask = kernels.Convolution(1, 1, 3, padding="same", standardised=True).double(), torch.ones(11).bool()
     mask[4] = False
     weights = torch.where(mask, torch.arange(1.0, 12.0, dtype=DOUBLE), 0.0)
@@ -177,14 +177,14 @@ def test_a_window_keeps_masses_and_what_exists(monkeypatch: pytest.MonkeyPatch) 
         values_at("test", Integral(kernel, signal(11, 1, 1), domains.Grid(11).weigh_pairs(torch.zeros(11, 11))), 11)
 
 
-def test_what_is_of_more_than_pairs_and_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_kernel_that_depends_on_more_than_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernels.InfiniteAttention(4, num_heads=2).double()
     monkeypatch.setattr("fredholm.analysis.kernel_values.MOST_ENTRIES", 100)
     with pytest.raises(ValueError, match="fewer points"):
         analysis.kernel_profile(kernel, signal())
 
 
-def test_readings_refuse_what_they_cannot_read() -> None:
+def test_bad_inputs_are_refused() -> None:
     kernel = attention()
     with pytest.raises(TypeError, match="IntegralOperator"):
         analysis.kernel_profile(nn.Linear(4, 4), signal())  # pyright: ignore
@@ -201,7 +201,7 @@ def test_readings_refuse_what_they_cannot_read() -> None:
         analysis.kernel_profile(kernel, signal(), nothing)
 
 
-def test_the_spectrum_is_that_of_the_weighed_matrix() -> None:
+def test_the_spectrum_equals_that_of_the_weighted_matrix() -> None:
     kernel, u = attention(), signal(5)
     weights = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=DOUBLE)
     points = domains.Points(torch.rand(5, 2, dtype=DOUBLE), weights)
@@ -219,18 +219,18 @@ def test_the_spectrum_is_that_of_the_weighed_matrix() -> None:
 
 
 @pytest.mark.parametrize("name", ["Attention", "InfiniteAttention", "Constant", "ContinuousConvolution"])
-def test_pairs_weigh_as_much_as_in_the_integral(name: str) -> None:
+def test_pairs_have_their_weights_in_the_integral(name: str) -> None:
     kernel, u, density = table_kernel(name, "plain", 1), signal(5), torch.rand(5, 5, dtype=DOUBLE)
     density[0] = density[2, 3] = 0.0
-    weighed = domains.Sequence(5).weigh_pairs(density.log())
+    weighted = domains.Sequence(5).weigh_pairs(density.log())
     listed = domains.Sequence(5).list_pairs(PairList.of_index(torch.arange(5).expand(1, 5, 5), density[None], 5))
-    kappa = kernel.matrix(u, weighed)[..., : kernel.in_dim].detach()
+    kappa = kernel.matrix(u, weighted)[..., : kernel.in_dim].detach()
     kappa = kappa if kernel.holds_pair_weights else density[:, :, None, None] * kappa
     heads = num_heads(kernel)
-    rows = (kappa * kernel.measure(weighed)[0]).unflatten(3, (heads, -1))  # all masses are equal
+    rows = (kappa * kernel.measure(weighted)[0]).unflatten(3, (heads, -1))  # all masses are equal
     matrices = rows.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
-    sizes = rows.square().sum((-1, -2)).mean((0, 1, 2)) / rows.shape[-2] / kernel.measure(weighed)[0] ** 2
-    for where in (weighed, listed):
+    sizes = rows.square().sum((-1, -2)).mean((0, 1, 2)) / rows.shape[-2] / kernel.measure(weighted)[0] ** 2
+    for where in (weighted, listed):
         found = analysis.kernel_spectrum(kernel, u, where).values
         torch.testing.assert_close(found, torch.linalg.svdvals(matrices).mean(0)[:, : found.shape[1]])
         profile = analysis.kernel_profile(kernel, u, where)
@@ -238,7 +238,7 @@ def test_pairs_weigh_as_much_as_in_the_integral(name: str) -> None:
         torch.testing.assert_close(squares.sum(1) / profile.count.sum(), sizes)
 
 
-def test_the_spectrum_of_a_mean_has_one_value_a_channel() -> None:
+def test_the_spectrum_of_a_mean_has_one_value_per_channel() -> None:
     kernel = kernels.Constant(3, 3).double()
     found = analysis.kernel_spectrum(kernel, signal(20, 3), domains.Grid(20))
     expected = torch.linalg.svdvals(kernel.weight.detach())
@@ -248,40 +248,44 @@ def test_the_spectrum_of_a_mean_has_one_value_a_channel() -> None:
     assert float(found.effective_rank) == pytest.approx(float(torch.exp(-(shares * shares.log()).sum())), rel=1e-6)
 
 
-def test_fewer_points_stand_for_all() -> None:
+def test_a_spectrum_of_fewer_points_equals_that_of_all() -> None:
     kernel = kernels.Constant(3, 3).double()
     whole, few = (analysis.kernel_spectrum(kernel, signal(64, 3), domains.Grid(64), num_points=n) for n in (64, 8))
     assert few.num_points == 8
     torch.testing.assert_close(few.values[0, :3], whole.values[0, :3])
 
 
-def _whole(kernel: kernels.Kernel, u: torch.Tensor, domain: domains.Domain) -> torch.Tensor:
-    """The singular values of all of M, of one head."""
+def all_singular_values(kernel: kernels.Kernel, u: torch.Tensor, domain: domains.Domain) -> torch.Tensor:
+    """The singular values of the whole of M, for one head."""
     root = kernel.measure(domain).sqrt()
     kappa = kernel.matrix(u, domain) * root[:, None, None, None] * root[:, None, None]
     return torch.linalg.svdvals(kappa.transpose(2, 3).flatten(3, 4).flatten(1, 2)).mean(0).detach()
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])
-def test_the_spectrum_of_groups_of_channels_is_that_of_the_whole(groups: int) -> None:
+def test_the_spectrum_of_channel_groups_equals_that_of_the_whole(groups: int) -> None:
     kernel = kernels.Convolution(6, 6, 3, padding="same", groups=groups).double()
     u, grid = signal(12, 6), domains.Grid(12)
     found = analysis.kernel_spectrum(kernel, u, grid)
-    torch.testing.assert_close(found.values[0], _whole(kernel, u, grid))
+    torch.testing.assert_close(found.values[0], all_singular_values(kernel, u, grid))
     with torch.no_grad():
-        kernel.weight[0] = 0  # a channel that nothing leads to
-    torch.testing.assert_close(analysis.kernel_spectrum(kernel, u, grid).values[0], _whole(kernel, u, grid))
+        kernel.weight[0] = 0  # an output channel that depends on no input
+    torch.testing.assert_close(
+        analysis.kernel_spectrum(kernel, u, grid).values[0], all_singular_values(kernel, u, grid)
+    )
 
 
-def test_channels_that_meet_by_way_of_others_are_of_one_block() -> None:
+def test_indirectly_mixed_channels_belong_to_one_block() -> None:
     kernel, u, grid = kernels.Constant(7, 7).double(), signal(3, 7), domains.Grid(3)
     with torch.no_grad():
         kernel.weight.copy_(torch.eye(7) + torch.eye(7).roll(1, 0).triu(-1).tril())
         kernel.weight.copy_(kernel.weight[torch.tensor([3, 0, 5, 1, 6, 2, 4])])
-    torch.testing.assert_close(analysis.kernel_spectrum(kernel, u, grid).values[0], _whole(kernel, u, grid))
+    torch.testing.assert_close(
+        analysis.kernel_spectrum(kernel, u, grid).values[0], all_singular_values(kernel, u, grid)
+    )
 
 
-def test_channels_that_do_not_mix_leave_room_for_more_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unmixed_channels_allow_more_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[analysis.kernel_spectrum.__module__], "MOST_COLUMNS", 24)
     counts = {
         groups: analysis.kernel_spectrum(
@@ -293,7 +297,7 @@ def test_channels_that_do_not_mix_leave_room_for_more_points(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("shape", "num_points", "count"), [((5, 5, 5), 64, 64), ((9, 7), 25, 25), ((1, 1), 3, 1)])
-def test_a_window_has_the_points_that_are_asked_for(shape: tuple[int, ...], num_points: int, count: int) -> None:
+def test_a_window_has_the_requested_number_of_points(shape: tuple[int, ...], num_points: int, count: int) -> None:
     kernel = kernels.Convolution(2, 2, 3, len(shape), padding="same").double()
     found = analysis.kernel_spectrum(kernel, signal(math.prod(shape), 2), domains.Grid(*shape), num_points=num_points)
     assert found.num_points == count
@@ -312,7 +316,7 @@ def test_a_spectrum_of_low_precision_at_other_queries_is_near(dtype: torch.dtype
     torch.testing.assert_close(found.values, exact.values, rtol=2e-2, atol=1e-2)
 
 
-def test_a_spectrum_that_takes_long_is_refused_and_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expensive_spectrum_is_refused_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, u = kernels.InfiniteAttention(4).double(), signal()
     monkeypatch.setattr(sys.modules[analysis.kernel_spectrum.__module__], "MOST_COLUMNS", 4)
     with pytest.raises(ValueError, match="num_points=6 to wait"):
@@ -320,7 +324,7 @@ def test_a_spectrum_that_takes_long_is_refused_and_can_be_had(monkeypatch: pytes
     assert analysis.kernel_spectrum(kernel, u, num_points=6).num_points == 6
 
 
-def test_the_receptive_field_is_the_norm_of_the_jacobian() -> None:
+def test_the_receptive_field_equals_the_norm_of_the_jacobian() -> None:
     operator, u, points = fredholm.IntegralOperator(attention()).double(), signal(), domains.Sequence(6)
     found = analysis.receptive_field(operator, u, points, index=4)
     jacobian = torch.autograd.functional.jacobian(lambda v: operator(v, points)[:, 4], u)
@@ -330,7 +334,7 @@ def test_the_receptive_field_is_the_norm_of_the_jacobian() -> None:
             assert float(found.field[b, j]) == pytest.approx(expected, rel=1e-6)
 
 
-def test_probes_come_near_the_norm() -> None:
+def test_random_probes_approximate_the_norm() -> None:
     operator, u = fredholm.IntegralOperator(attention()).double(), signal()
     exact = analysis.receptive_field(operator, u, index=0).field
     generator = torch.Generator().manual_seed(0)
@@ -369,7 +373,7 @@ def test_a_receptive_field_needs_an_output_that_depends_on_the_signal() -> None:
         analysis.model_receptive_field(nn.Linear(2, 2), lambda: None, index=0)
 
 
-def test_symmetry_tells_what_a_kernel_follows() -> None:
+def test_symmetry_reports_the_equivariances_of_a_kernel() -> None:
     distance = kernels.KernelInputs(query_position=False, key_position=False, relative_position=False)
     even = fredholm.IntegralOperator(kernels.MLP(4, pos_dim=2, inputs=distance, epsilon=1.0)).double()
     points = domains.Points(torch.rand(7, 2, dtype=DOUBLE))
@@ -385,7 +389,7 @@ def test_symmetry_tells_what_a_kernel_follows() -> None:
     assert all("grid" in why.lower() for why in refused.refused.values())
 
 
-def test_integrals_are_recorded_as_they_are_given() -> None:
+def test_integrals_are_recorded_unchanged() -> None:
     operator, u = fredholm.IntegralOperator(attention()).double(), signal()
     with analysis.record_integrals(operator) as found:
         out = operator(u, domains.Sequence(6))
@@ -395,10 +399,10 @@ def test_integrals_are_recorded_as_they_are_given() -> None:
         analysis.kernel_profile(found[""]).mean, analysis.kernel_profile(operator, u, domains.Sequence(6)).mean
     )
     operator(u[:1])
-    assert len(found[""].u) == 2, "after it nothing is recorded"
+    assert len(found[""].u) == 2, "nothing is recorded after the context"
 
 
-def test_costs_name_the_route_that_is_taken() -> None:
+def test_costs_name_the_chosen_route() -> None:
     operator, u = fredholm.IntegralOperator(attention()).double(), signal()
     with analysis.record_integrals(operator) as found:
         operator(u)
@@ -408,7 +412,7 @@ def test_costs_name_the_route_that_is_taken() -> None:
     assert cost.megabytes >= 0
 
 
-def test_readings_draw_themselves() -> None:
+def test_readings_can_be_plotted() -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -432,7 +436,7 @@ def test_readings_draw_themselves() -> None:
     plt.close("all")
 
 
-def test_a_part_of_a_domain_keeps_its_places() -> None:
+def test_a_subset_of_a_domain_keeps_its_positions() -> None:
     grid = domains.Grid(4)
     part = subset(grid, torch.tensor([1, 3]), grid.weights[[1, 3]])
     torch.testing.assert_close(part.pos[:, 0], grid.pos[[1, 3], 0])

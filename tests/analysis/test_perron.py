@@ -11,7 +11,7 @@ def positive(*shape: int) -> Tensor:
 
 
 def eigen(A: Tensor) -> tuple[Tensor, Tensor]:
-    """The vector by an eigendecomposition, and its eigenvalue."""
+    """The dominant eigenvector and its eigenvalue, by an eigendecomposition."""
     values, vectors = torch.linalg.eig(A)
     best = values.real.argmax()
     vector = vectors[:, best].real.abs()
@@ -19,7 +19,7 @@ def eigen(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 31])
-def test_is_the_dominant_eigenvector(n: int) -> None:
+def test_equals_the_dominant_eigenvector(n: int) -> None:
     A = positive(2, 3, n)
     found = analysis.perron_vector(A, tolerance=1e-13)
     assert found.vector.shape == (2, 3, n)
@@ -32,14 +32,14 @@ def test_is_the_dominant_eigenvector(n: int) -> None:
             torch.testing.assert_close(found.radius[entry, head], radius, atol=1e-10, rtol=1e-10)
 
 
-def test_of_a_product_that_is_never_formed() -> None:
+def test_accepts_a_function_instead_of_a_matrix() -> None:
     q = torch.rand(6, 3, dtype=torch.float64)
     start = torch.ones(6, dtype=torch.float64)
     found = analysis.perron_vector(lambda x: q @ (q.T @ x), start=start, tolerance=1e-12)
     torch.testing.assert_close(found.vector, analysis.perron_vector(q @ q.T, tolerance=1e-12).vector)
 
 
-def test_walks_that_return_in_step_converge() -> None:
+def test_periodic_matrices_converge() -> None:
     found = analysis.perron_vector(torch.tensor([[0.0, 4.0], [1.0, 0.0]], dtype=torch.float64), tolerance=1e-12)
     torch.testing.assert_close(found.vector, torch.tensor([2.0, 1.0], dtype=torch.float64) / 3)
     assert found.radius.item() == pytest.approx(2)
@@ -53,7 +53,7 @@ def test_reducible_matrices_are_refused_unless_allowed() -> None:
     assert found.vector[:2].abs().max() < 1e-6
     torch.testing.assert_close(found.vector[2:], eigen(A[2:, 2:])[0], atol=1e-8, rtol=1e-8)
     chain = torch.diag(torch.ones(6, dtype=torch.float64), 1)
-    chain[-1, 0] = 1  # a ring: the longest way round is N - 1 steps
+    chain[-1, 0] = 1  # a ring: the longest path has N - 1 steps
     torch.testing.assert_close(analysis.perron_vector(chain).vector, torch.full((7,), 1 / 7, dtype=torch.float64))
 
 
@@ -66,12 +66,12 @@ def test_reducible_matrices_are_refused_unless_allowed() -> None:
         (torch.ones(2, 3), ["(..., N, N)", "(2, 3)"]),
     ],
 )
-def test_matrices_without_a_vector(A: Tensor, message: list[str]) -> None:
+def test_matrices_without_a_perron_vector_are_refused(A: Tensor, message: list[str]) -> None:
     with refused(ValueError, *message):
         analysis.perron_vector(A)
 
 
-def test_walks_that_all_end() -> None:
+def test_nilpotent_and_negative_functions_are_refused() -> None:
     nilpotent = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
     with refused(ValueError, "all walks end"):
         analysis.perron_vector(lambda x: nilpotent @ (nilpotent @ x), start=torch.ones(2))
@@ -79,7 +79,7 @@ def test_walks_that_all_end() -> None:
         analysis.perron_vector(lambda x: -2 * x, start=torch.ones(2))
 
 
-def test_a_tolerance_that_is_not_met() -> None:
+def test_an_unmet_tolerance_is_refused() -> None:
     close = torch.tensor([[1.0, 1e-6], [1e-7, 1.0]])
     with refused(ValueError, "the residual is", "after 5 steps", "tolerance of 1e-08"):
         analysis.perron_vector(close, max_iterations=5)
@@ -93,7 +93,7 @@ def test_a_tolerance_that_is_not_met() -> None:
         ({"start": torch.tensor([1.0, 0.0])}, ["start must be > 0"]),
     ],
 )
-def test_bad_settings(settings: dict, message: list[str]) -> None:
+def test_bad_settings_are_refused(settings: dict, message: list[str]) -> None:
     with refused(ValueError, *message):
         analysis.perron_vector(torch.ones(2, 2), **settings)
 
@@ -104,12 +104,12 @@ def test_a_function_needs_a_start() -> None:
 
 
 def counted_ranks(values: Tensor) -> Tensor:
-    """1 for the least: one more than those below, and half of the others that are equal."""
+    """Ranks from 1: one plus the number of smaller values, plus half the number of other equal values."""
     below, equal = (values < values[:, None]).sum(1), (values == values[:, None]).sum(1)
     return 1 + below + (equal - 1) / 2
 
 
-def test_alignment_is_its_formula() -> None:
+def test_alignment_equals_its_formula() -> None:
     a = torch.rand(3, 4, 11, dtype=torch.float64)
     b = a + 0.3 * torch.rand(3, 4, 11, dtype=torch.float64)
     a = (4 * a).round() / 4  # with ties
@@ -131,7 +131,7 @@ def test_alignment_of_a_vector_with_itself_and_its_reverse() -> None:
     assert analysis.alignment(a, 1 / a).spearman.item() == pytest.approx(-1)
 
 
-def test_vectors_without_alignment() -> None:
+def test_vectors_without_alignment_are_refused() -> None:
     a = torch.rand(2, 4)
     with refused(ValueError, "1 of 2 vector are constant"):
         analysis.alignment(a, torch.stack([a[0], torch.zeros(4)]))
@@ -143,7 +143,7 @@ def test_vectors_without_alignment() -> None:
         analysis.alignment(a / 0, a)
 
 
-def test_rollout_is_the_sum_over_chains_of_layers() -> None:
+def test_rollout_equals_the_sum_over_chains_of_layers() -> None:
     torch.manual_seed(3)
     layers = [torch.rand(2, 3, 4, 4, dtype=torch.float64).softmax(-1) for _ in range(3)]
     rolled = analysis.attention_rollout(layers)
@@ -160,7 +160,7 @@ def test_rollout_is_the_sum_over_chains_of_layers() -> None:
     assert torch.equal(analysis.attention_rollout(named), rolled)
 
 
-def test_rollout_scales_rows_and_keeps_points_that_take_nothing() -> None:
+def test_rollout_normalises_rows_and_keeps_zero_rows() -> None:
     layer = torch.tensor([[[[0.0, 5.0], [0.0, 0.0]]]])
     assert analysis.attention_rollout([layer])[0].tolist() == [[0.5, 0.5], [0.0, 1.0]]
     with refused(ValueError, "at least one layer"):

@@ -38,7 +38,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "where"), CASES)
-def test_weights_times_values_are_the_integral(name: str, where: str) -> None:
+def test_weights_times_values_equal_the_integral(name: str, where: str) -> None:
     kernel, on = KERNELS[name], domain(where)
     u = torch.randn(2, on.num_points, 8, dtype=torch.float64)
     u = u if on.mask is None else torch.where(on.mask[..., None], u, 0.0)
@@ -56,7 +56,7 @@ def test_weights_times_values_are_the_integral(name: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["softmax", "yat, each by itself"])
-def test_listed_pairs_alone_have_weights(name: str) -> None:
+def test_only_listed_pairs_have_weights(name: str) -> None:
     kernel, u = KERNELS[name], torch.randn(2, 5, 8, dtype=torch.float64)
     weights = analysis.attention_weights(kernel, u, LISTED)
     values = torch.einsum("hoi,bni->bhno", kernel.value_matrices(), kernel.multiplicand(u))
@@ -82,12 +82,12 @@ def test_weights_at_other_queries_and_their_gradients() -> None:
         (Attention(8, 2) + kernels.MLP(8, 2), ["Sum is not one number", "of its terms"]),
     ],
 )
-def test_kernels_without_weights(kernel: Kernel, message: list[str]) -> None:
+def test_kernels_without_weights_are_refused(kernel: Kernel, message: list[str]) -> None:
     with refused(TypeError, *message):
         analysis.attention_weights(kernel, torch.randn(1, 4, 8))
 
 
-def test_signals_that_do_not_fit_their_domains() -> None:
+def test_signals_of_the_wrong_shape_are_refused() -> None:
     with refused(ValueError, "u has 4 points", "has 5"):
         analysis.attention_weights(Attention(8, 2), torch.randn(1, 4, 8), domains.Sequence(5))
     with refused(ValueError, "query has 3 points", "has 4"):
@@ -105,7 +105,7 @@ class TwoLayers(nn.Module):
         return self.other(self.second(self.first(u, key_padding_mask=mask), query=u[:, :2]))
 
 
-def test_a_model_is_recorded_and_left_as_it_was() -> None:
+def test_a_model_is_recorded_without_changing_it() -> None:
     model, u = TwoLayers(), torch.randn(3, 5, 8)
     mask = torch.tensor([True, True, True, False, True])
     before = model(u, mask)
@@ -118,14 +118,14 @@ def test_a_model_is_recorded_and_left_as_it_was() -> None:
     torch.testing.assert_close(weights["first"], expected)
     assert not weights["first"][..., 3].any()
     kept = dict(weights)
-    model(u[:1])  # recorded no more
+    model(u[:1])  # no longer recorded
     assert kept == weights
     with analysis.record_weights(model.second) as alone:
         model(u)
     assert list(alone) == [""]
 
 
-def test_named_operators_and_the_last_of_their_calls() -> None:
+def test_only_named_operators_and_their_last_call_are_recorded() -> None:
     model, u = TwoLayers(), torch.randn(3, 5, 8)
     with analysis.record_weights(model, ["first"]) as weights:
         model(torch.randn(3, 5, 8))
@@ -139,7 +139,7 @@ def test_named_operators_and_the_last_of_their_calls() -> None:
         analysis.record_weights(nn.Linear(2, 2)).__enter__()
 
 
-def test_hooks_go_away_after_an_error() -> None:
+def test_hooks_are_removed_after_an_error() -> None:
     sampled = IntegralOperator(Attention(8, 2), quadrature=quadrature.MonteCarlo(3))
     with refused(ValueError, "samples its integral", "with_quadrature(None)"), analysis.record_weights(sampled):
         sampled(torch.randn(1, 5, 8))
@@ -170,7 +170,7 @@ def test_a_vision_model_gives_maps_over_its_patches() -> None:
     torch.testing.assert_close(maps.flatten(1), shares / shares.sum(1, keepdim=True))
 
 
-def test_an_operator_has_the_weights_of_its_kernel() -> None:
+def test_an_operators_weights_equal_those_of_its_kernel() -> None:
     op, u = IntegralOperator(Attention(8, 4)), torch.randn(2, 5, 8)
     assert torch.equal(analysis.attention_weights(op, u), analysis.attention_weights(op.kernel, u))
     with refused(TypeError, "analysis.attention_weights: MLP is not"):

@@ -1,4 +1,4 @@
-"""Shared by the tests of benchmarks."""
+"""Fixtures for the tests of benchmarks."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -12,16 +12,16 @@ from benchmarks.harness import instance, sides
 
 @pytest.fixture
 def in_one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Memory is measured here, since a process for every measurement would take most of the time; and threads stay.
+    """Measures memory in this process, as a process per measurement would take most of the time; keeps the threads.
 
-    What a process of its own would be sent goes through pickle all the same.
+    Functions and arguments still go through pickle, as if sent to a separate process.
     """
 
-    def here(function: Callable[..., Any], *given: Any) -> Any:
-        function, given = pickle.loads(pickle.dumps((function, given)))  # noqa: S301
-        return function(*given)
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        function, args = pickle.loads(pickle.dumps((function, args)))  # noqa: S301
+        return function(*args)
 
-    monkeypatch.setattr(instance, "in_fresh_process", here)
+    monkeypatch.setattr(instance, "in_fresh_process", call)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -29,5 +29,5 @@ def in_one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails where sides are timed in spite of their gate."""
+    """Fails the test if sides are timed in spite of their gate."""
     monkeypatch.setattr(sides, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))

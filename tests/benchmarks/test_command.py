@@ -1,4 +1,4 @@
-"""The command `python -m benchmarks`: its list, its answers to mistakes, and what a run prints and writes."""
+"""The command `python -m benchmarks`: its list, its error messages, and what a run prints and writes."""
 
 import json
 import subprocess
@@ -13,9 +13,9 @@ from benchmarks.harness import GateError
 ROOT = Path(__file__).parents[2]
 NAMES = [benchmark.name for benchmark in BENCHMARKS]
 ON_A_GPU = ("tiles",)
-"""Those that have nothing to measure on a CPU."""
+"""Benchmarks that measure nothing on a CPU."""
 SHORT = ("scan", "exact_mlp", "generation")
-"""The runs of all others are long; each has tests of its own beside this one."""
+"""Benchmarks with short runs; the others are long, and have their own test files."""
 FEWER: dict[str, list[str]] = {
     "exact_mlp": ["--cases", "grid"],
     "converted_layers": ["--cases", "LSTM", "Conv2d"],
@@ -58,7 +58,7 @@ def test_every_benchmark_has_the_common_options(name, capsys):
         (["roofline", "--points", "50"], "points must be a square number; got 50"),
     ],
 )
-def test_a_mistake_is_one_line(argv, message, capsys):
+def test_an_error_is_one_line(argv, message, capsys):
     assert main(argv) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
@@ -66,7 +66,7 @@ def test_a_mistake_is_one_line(argv, message, capsys):
     assert error.count("\n") == 1
 
 
-def test_a_disagreement_ends_with_its_own_code(monkeypatch, capsys):
+def test_a_gate_error_has_a_distinct_exit_code(monkeypatch, capsys):
     def disagree(*_: object, **__: object) -> None:
         raise GateError("selective scan against plain loop: relative error")
 
@@ -88,7 +88,7 @@ def test_a_quick_run_prints_a_table_and_writes_the_same_rows(name, tmp_path, cap
 
 
 @pytest.mark.long
-def test_as_a_command_memory_is_measured_in_processes_of_their_own(tmp_path):
+def test_as_a_command_memory_is_measured_in_separate_processes(tmp_path):
     path = tmp_path / "rows.json"
     command = [sys.executable, "-m", "benchmarks", "scan", "--quick", "--threads", "1", "--json", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -97,7 +97,7 @@ def test_as_a_command_memory_is_measured_in_processes_of_their_own(tmp_path):
 
 
 def check_report(name: str, path: Path, printed: str) -> None:
-    """What was printed is what was written."""
+    """Checks that the printed table equals the written report."""
     report = json.loads(path.read_text())
     assert report["benchmark"] == name
     assert report["threads"] == 1

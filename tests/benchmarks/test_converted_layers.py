@@ -14,7 +14,7 @@ from fredholm.layers import from_torch
 QUICK = Config(options=Options(quick=True))
 
 
-def off_by_little(module: nn.Module) -> nn.Module:
+def with_small_error(module: nn.Module) -> nn.Module:
     """A conversion with one parameter off by one part in a hundred."""
     converted = from_torch(module)
     with torch.no_grad():
@@ -25,13 +25,13 @@ def off_by_little(module: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("case", ["GRU", "Conv2d", "attention"])
 @pytest.mark.usefixtures("nothing_is_timed")
 def test_nothing_is_timed_where_a_layer_disagrees(monkeypatch, case):
-    monkeypatch.setattr(layers, "from_torch", off_by_little)
+    monkeypatch.setattr(layers, "from_torch", with_small_error)
     with pytest.raises(GateError, match=f"{case} against torch"):
         BENCHMARK.run(Config(options=Options(quick=True), cases=(case,)))
 
 
 @pytest.mark.parametrize("case", get_args(Case))
-def test_gradients_come_back_in_torchs_layout(case):
+def test_gradients_have_torchs_layout(case):
     problem = Problem(case, QUICK.sized())
     ours = problem.in_torchs_layout(problem.step(problem.converted, "forward+backward")())
     theirs = problem.step(problem.native, "forward+backward")()

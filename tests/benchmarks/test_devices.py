@@ -1,4 +1,4 @@
-"""Every benchmark of the GPU script on a GPU that is pretended: what is measured is there, and passes its gates."""
+"""Every benchmark of the GPU script on a simulated GPU: tensors are on the device, and the gates pass."""
 
 import pytest
 

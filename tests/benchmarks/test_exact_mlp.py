@@ -28,7 +28,7 @@ class Wrong(Peer):
         return 0
 
 
-def test_all_peers_pass_the_gate_at_sizes_that_do_not_fill_their_tiles():
+def test_all_peers_pass_the_gate_at_sizes_with_partial_tiles():
     compare(Config(problem=TINY, peer_sizes=(25,)), PEERS)
 
 
@@ -37,14 +37,14 @@ def test_gate_stops_a_peer_that_disagrees():
         compare(Config(problem=TINY, peer_sizes=(9,)), [Wrong()])
 
 
-def test_kernel_varies_from_pair_to_pair_enough_for_the_gate_to_see_it():
+def test_kernel_varies_enough_between_pairs_for_the_gate():
     problem = Problem(TINY, SHORT, 9)
     matrices = problem.kernel.head_matrices(problem.u, problem.domains["points"])
     across_pairs = matrices.std(dim=(2, 3)).mean()
     assert across_pairs > 0.1 * matrices.abs().mean()
 
 
-def test_oracle_on_rows_has_the_gradient_of_the_whole():
+def test_oracle_on_rows_has_the_full_gradient():
     problem = Problem(TINY, SHORT, 16, rows=3)
     for case, tolerance in TOLERANCE.items():
         ours = problem.at_rows(problem.step(case, "forward+backward")())
@@ -66,7 +66,7 @@ def test_grid_and_points_take_different_routes():
 
 
 @pytest.mark.usefixtures("nothing_is_timed")
-def test_nothing_is_timed_once_the_gate_has_refused(monkeypatch):
+def test_nothing_is_timed_after_a_gate_error(monkeypatch):
     monkeypatch.setattr(exact_mlp, "DenseEinsum", Wrong)
     monkeypatch.setattr(exact_mlp, "measure_alone", lambda *_, **__: pytest.fail("measured in spite of the gate"))
     with pytest.raises(GateError, match="grid against wrong"):
@@ -108,6 +108,6 @@ def test_every_case_has_a_row_for_every_size_direction_and_peer():
             assert row.ratio == row.peer_s / row.ours_s
 
 
-def test_low_precision_needs_its_full_precision_peer():
+def test_low_precision_requires_its_full_precision_peer():
     with pytest.raises(ValueError, match="measured against 'grid'"):
         BENCHMARK.run(Config(problem=TINY, cases=("grid bf16",)))

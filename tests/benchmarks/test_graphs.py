@@ -61,8 +61,8 @@ def test_nothing_is_timed_where_results_disagree(monkeypatch, case, peer, part):
 
 @pytest.mark.parametrize(("case", "config"), [(PERCEPTRON, TINY), (NETWORK, ALONE), (LOW_RANK, TINY)])
 @pytest.mark.usefixtures("in_one_process")
-def test_what_is_timed_alone_is_compared_again(monkeypatch, case, config):
-    monkeypatch.setattr(graphs, "compare", lambda *given: None)
+def test_cases_timed_alone_are_compared_again(monkeypatch, case, config):
+    monkeypatch.setattr(graphs, "compare", lambda *args: None)
     right = Problem._ours
     monkeypatch.setattr(Problem, "_ours", lambda problem: 1.001 * right(problem))
     with pytest.raises(GateError, match=f"{case} against its definition, n=30"):
@@ -70,15 +70,15 @@ def test_what_is_timed_alone_is_compared_again(monkeypatch, case, config):
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_what_is_timed_beside_a_layer_is_compared_again(monkeypatch):
-    monkeypatch.setattr(graphs, "compare", lambda *given: None)
+def test_cases_timed_beside_a_layer_are_compared_again(monkeypatch):
+    monkeypatch.setattr(graphs, "compare", lambda *args: None)
     right = Problem._ours
     monkeypatch.setattr(Problem, "_ours", lambda problem: 1.001 * right(problem))
     with pytest.raises(GateError, match=f"{ATTENTION} against GATConv, n=30"):
         BENCHMARK.run(dataclasses.replace(TINY, cases=(ATTENTION,)))
 
 
-def test_the_layers_are_those_that_add_loops_by_themselves():
+def test_peers_equal_layers_that_add_self_loops():
     for case, native, parameters in (
         (CONVOLUTION, GCNConv(8, 8), lambda kernel: {"lin.weight": kernel.weight}),
         (
@@ -99,7 +99,7 @@ def test_the_layers_are_those_that_add_loops_by_themselves():
             torch.testing.assert_close(problem.step(peer, "forward")()[0], expected.detach())
 
 
-def test_edges_are_both_ways_between_different_nodes():
+def test_edges_have_both_directions_between_different_nodes():
     for case, loops in ((CONVOLUTION, 9), (NETWORK, 0)):
         source, target = Problem(TINY, case, 9).edges
         assert len(source) == 9 * TINY.degree + loops
@@ -120,7 +120,7 @@ def test_the_definition_has_the_whole_gradient_of_a_few_rows():
         problem.error(PERCEPTRON, "forward+backward", off)
 
 
-def test_sums_of_many_terms_are_held_against_float64_and_may_round_as_their_number_says():
+def test_long_sums_are_compared_with_float64_and_tolerance_grows_with_length():
     problem = Problem(TINY, LOW_RANK, 30)
     expected = problem._by_factors("forward+backward")
     assert {t.dtype for t in expected} == {torch.float64}
@@ -149,7 +149,7 @@ def test_every_case_has_its_rows():
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_an_edge_network_is_alone_where_a_matrix_an_edge_does_not_fit():
+def test_an_edge_network_has_no_peer_where_a_matrix_per_edge_does_not_fit():
     fits_40 = 4 * TINY.channels**2 * TINY.degree * 40
     report = BENCHMARK.run(dataclasses.replace(TINY, cases=(NETWORK,), peer_bytes=fits_40))
     assert [(row.case, row.n, row.peer) for row in report.rows if row.direction == "forward"] == [
@@ -161,7 +161,7 @@ def test_an_edge_network_is_alone_where_a_matrix_an_edge_does_not_fit():
     assert not any(note.startswith("NNConv") for note in report.notes)
 
 
-def test_notes_tell_the_share_of_time_and_memory():
+def test_notes_report_the_fraction_of_time_and_memory():
     def row(case: str, seconds: float, megabytes: float, peer: str | None = None, peer_s: float | None = None) -> Row:
         return Row(case=case, n=7, direction=DIRECTIONS[1], ours_s=seconds, peer=peer, peer_s=peer_s, peak_mb=megabytes)
 
@@ -180,6 +180,6 @@ def test_notes_tell_the_share_of_time_and_memory():
         ({"channels": 6}, "channels must be a multiple of the 4 heads; got 6"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(wrong, message):
+def test_bad_settings_are_refused(wrong, message):
     with refused(ValueError, message):
         dataclasses.replace(TINY, **wrong).checked()

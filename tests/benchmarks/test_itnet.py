@@ -21,7 +21,7 @@ SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001))
 NAMES = ["exact", "low rank 2", "Monte Carlo 5", "anchors 5"]
 
 
-def test_the_defaults_are_the_papers_model_and_its_ranks():
+def test_the_defaults_equal_the_papers_model_and_its_ranks():
     names = [variant.name for variant in variants(ModelConfig())]
     low_rank = [f"low rank {rank}" for rank in (2, 4, 8, 16, 32)]
     assert names == ["exact", *low_rank, "Monte Carlo 128", "anchors 128"]
@@ -29,7 +29,7 @@ def test_the_defaults_are_the_papers_model_and_its_ranks():
     assert (ModelConfig().images_on(torch.device("cpu")), ModelConfig().images_on(torch.device("cuda"))) == (1, 32)
 
 
-def test_every_variant_has_its_operator_and_the_weights_that_it_shares():
+def test_every_variant_has_its_operator_and_shared_weights():
     problem = ModelProblem(QUICK.model, QUICK.options, 1)
     exact, low_rank, drawn, anchors = ([b.operator for b in blocks(problem.model(name))] for name in NAMES)
     assert all(isinstance(operator.kernel, kernels.LowRankMLP) for operator in low_rank)
@@ -49,7 +49,7 @@ def test_every_variant_passes_its_gate(index):
 
 
 @pytest.mark.usefixtures("nothing_is_timed")
-def test_gate_stops_a_route_that_is_off_by_little_before_anything_is_timed(monkeypatch):
+def test_gate_stops_a_route_with_a_small_error_before_anything_is_timed(monkeypatch):
     right = IntegralOperator.around
     monkeypatch.setattr(IntegralOperator, "around", lambda self, v, u: right(self, v * _off(self), u))
     with pytest.raises(GateError, match="exact against every κ in full"):
@@ -60,7 +60,7 @@ def _off(operator: IntegralOperator) -> float:
     return 1.05 if operator.evaluation == AUTO else 1.0
 
 
-def test_a_training_step_reaches_every_parameter_the_proposals_too():
+def test_a_training_step_changes_every_parameter_including_proposals():
     problem = ModelProblem(QUICK.model, QUICK.options, 2)
     for name in (*NAMES, PEER):
         loss, *gradients = problem.step(name, "forward+backward")()
@@ -70,7 +70,7 @@ def test_a_training_step_reaches_every_parameter_the_proposals_too():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_has_a_row_for_every_direction_and_the_peer_has_rows_of_its_own():
+def test_every_case_and_the_peer_have_a_row_for_every_direction():
     report = BENCHMARK.run(SHORT)
     expected = {(name, 17, direction, PEER) for name in NAMES for direction in DIRECTIONS}
     expected |= {(PEER, 17, direction, None) for direction in DIRECTIONS}
@@ -86,7 +86,7 @@ def test_every_case_has_a_row_for_every_direction_and_the_peer_has_rows_of_its_o
             assert 1e-4 < row.max_rel_error < 10
 
 
-def test_flops_are_those_of_both_products_of_a_pair_and_of_the_last_layer():
+def test_flops_count_both_products_of_a_pair_and_the_last_layer():
     config = dataclasses.replace(QUICK, matrix_size=10)
     c, n = config.model, 9
     w, d = c.kernel_width, c.embed_dim // c.num_heads
@@ -94,7 +94,7 @@ def test_flops_are_those_of_both_products_of_a_pair_and_of_the_last_layer():
     assert IntegralProblem(config, 3).flops_of_matrix_products == c.num_heads * per_head / 2000
 
 
-def test_notes_tell_backward_over_forward_and_the_share_of_the_matrix_rate():
+def test_notes_report_backward_over_forward_and_the_fraction_of_the_matrix_rate():
     def row(case: str, direction, ours_s: float, **peer) -> Row:
         return Row(case=case, n=4, direction=direction, ours_s=ours_s, **peer)
 
@@ -106,18 +106,18 @@ def test_notes_tell_backward_over_forward_and_the_share_of_the_matrix_rate():
     ]
 
 
-def test_a_cuda_graph_needs_a_gpu():
+def test_a_cuda_graph_requires_a_gpu():
     with refused(ValueError, "CUDA graphs are a GPU's", "--device cuda"):
         Config(ways=("as it is", "graph")).sized()
     assert Config().sized().ways == ("as it is",)
 
 
-def noted_compile(model: torch.nn.Module, *, fullgraph: bool, noted: list[torch.nn.Module]) -> None:
-    """As `Module.compile`, of a compiler that changes nothing and notes whose first call it sees."""
+def recording_compile(model: torch.nn.Module, *, fullgraph: bool, calls: list[torch.nn.Module]) -> None:
+    """Replaces `Module.compile` by a compiler that changes nothing and records modules when first called."""
     assert fullgraph
 
     def first_call(*args, **kwargs):
-        noted.append(model)
+        calls.append(model)
         model._compiled_call_impl = model._call_impl
         return model._call_impl(*args, **kwargs)
 
@@ -126,17 +126,17 @@ def noted_compile(model: torch.nn.Module, *, fullgraph: bool, noted: list[torch.
 
 @pytest.mark.parametrize("traced", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.usefixtures("in_one_process")
-def test_both_sides_go_another_way(monkeypatch, traced):
-    """Of one layer; traced in the long suite alone, as it is by `tests/models/test_itnet.py`."""
-    graphs, noted = CompileCounter(), []
+def test_both_sides_can_be_compiled(monkeypatch, traced):
+    """With one layer; traced in the long tests only, as `tests/models/test_itnet.py` also traces it."""
+    graphs, calls = CompileCounter(), []
     compile_with = functools.partialmethod(torch.nn.Module.compile, backend=graphs)
     if not traced:
-        compile_with = functools.partialmethod(noted_compile, noted=noted)
+        compile_with = functools.partialmethod(recording_compile, calls=calls)
     monkeypatch.setattr(torch.nn.Module, "compile", compile_with)
     config = dataclasses.replace(SHORT, cases=("exact", "low rank 2"), ways=("compiled",), integral_sizes=())
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, depth=1))
     rows = BENCHMARK.run(config).rows
-    assert (graphs.frame_count if traced else len(noted)) == 2 * len(config.cases) * len(DIRECTIONS)
+    assert (graphs.frame_count if traced else len(calls)) == 2 * len(config.cases) * len(DIRECTIONS)
     peer = f"{PEER}, compiled"
     expected = {(f"{name}, compiled", direction, peer) for name in config.cases for direction in DIRECTIONS}
     assert {(row.case, row.direction, row.peer) for row in rows} == expected | {(peer, d, None) for d in DIRECTIONS}
@@ -147,8 +147,8 @@ def test_both_sides_go_another_way(monkeypatch, traced):
             assert row.max_rel_error < 1e-4
 
 
-def test_a_graph_is_replayed_from_what_the_step_was_captured_in(monkeypatch):
-    """The order of what `captured` asks of CUDA, by a stand-in: there is no GPU here."""
+def test_a_captured_step_is_replayed(monkeypatch):
+    """The order in which `captured` calls CUDA, with fakes in place of a GPU."""
     found = []
 
     class Graph:

@@ -1,4 +1,4 @@
-"""The benchmark of large domains at tiny sizes: its gates, its rows, and what it leaves out."""
+"""The benchmark of large domains at tiny sizes: its gates, its rows, and the sizes that it skips."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def test_all_cases_pass_the_gate():
     compare(QUICK)
 
 
-def test_gate_stops_a_kernel_that_is_not_its_factors(monkeypatch):
+def test_gate_stops_a_kernel_that_differs_from_its_factors(monkeypatch):
     right = kernels.LowRankMLP.mix
     monkeypatch.setattr(kernels.LowRankMLP, "mix", lambda self, sums: 1.001 * right(self, sums))
     with pytest.raises(GateError, match="low rank against its κ in full"):
@@ -60,7 +60,7 @@ def _too_few(right):
     return lambda self, *, num_neighbours: right(self, num_neighbours=num_neighbours - 1)
 
 
-def test_approximations_share_the_exact_weights_and_the_error_is_that_of_the_integral_alone():
+def test_approximations_share_weights_with_the_exact_operator_and_errors_are_of_the_integral_only():
     problem = LargeProblem(QUICK.problem, QUICK.options, 36)
     exact = problem.step(GRID, "forward")()
     assert problem.error("anchors", "forward", exact) == pytest.approx(0.0, abs=1e-6)
@@ -91,7 +91,7 @@ def test_every_case_has_a_row_for_every_size_direction_and_reference():
             assert row.max_rel_error == pytest.approx(0.0, abs=1e-5)
 
 
-def test_what_would_take_too_long_by_the_size_before_is_left_out(monkeypatch, in_one_process):
+def test_sizes_expected_to_take_too_long_are_skipped(monkeypatch, in_one_process):
     monkeypatch.setattr(large_domains, "compare", lambda config: None)
     config = dataclasses.replace(SHORT, cases=(GRID, LOW_RANK), directions=("forward",), limit_s=1.0)
     before: dict[tuple[str, Direction], tuple[int, float]]
@@ -106,7 +106,7 @@ def test_an_unknown_case_is_refused():
         Config(cases=("nystrom",)).sized()
 
 
-def test_the_operators_are_those_of_the_defaults():
+def test_the_rank_equals_the_default_of_the_benchmark():
     with torch.device("meta"):
         kernel = kernels.LowRankMLP(384, 6, 2, rank=32)
     assert IntegralOperator(kernel).kernel.rank == LargeConfig().rank

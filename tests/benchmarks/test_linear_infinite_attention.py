@@ -27,12 +27,12 @@ def test_a_quick_run_has_every_row():
 @pytest.mark.parametrize(("route", "named"), [(CentralPooling, "eq. 16-21"), (Woodbury, "torch.linalg.solve")])
 def test_a_wrong_sum_is_not_timed(monkeypatch, route, named):
     right = route.compute
-    monkeypatch.setattr(route, "compute", lambda *given: 1.001 * right(*given))
+    monkeypatch.setattr(route, "compute", lambda *args: 1.001 * right(*args))
     with pytest.raises(GateError, match=named):
         benchmark.compare(QUICK)
 
 
-def test_plain_attention_is_the_formula():
+def test_plain_attention_equals_the_formula():
     problem = benchmark.Problem(QUICK, 24, 12, "float32", 5)
     found, expected = (problem.step(name, "forward")()[0] for name in (benchmark.PLAIN, benchmark.SOFTMAX))
     torch.testing.assert_close(found, expected)
@@ -40,12 +40,12 @@ def test_plain_attention_is_the_formula():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_large_sizes_may_have_heads_and_round():
+def test_large_sizes_may_have_other_heads_and_low_precision():
     config = dataclasses.replace(QUICK, own_heads=2, own_precision="bfloat16", own_points=(48, 64))
     rows = list(benchmark.measure(config))
     found = f"2 heads of {QUICK.own_channels // 2} channels, bfloat16"
-    own = [row for row in rows if row.case == f"{benchmark.LINEAR}, {found}"]
-    assert [(row.n, row.direction) for row in own] == [(n, way) for n in (48, 64) for way in DIRECTIONS]
+    ours = [row for row in rows if row.case == f"{benchmark.LINEAR}, {found}"]
+    assert [(row.n, row.direction) for row in ours] == [(n, direction) for n in (48, 64) for direction in DIRECTIONS]
     assert any(note.startswith(f"{benchmark.FACTORISED}, {found}, n = 64, forward:") for note in benchmark.notes(rows))
 
 

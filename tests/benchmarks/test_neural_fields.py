@@ -30,6 +30,6 @@ def test_a_quick_run_has_every_row():
 )
 def test_a_wrong_route_is_not_timed(monkeypatch, route, named):
     right = route.compute
-    monkeypatch.setattr(route, "compute", lambda *given: 1.01 * right(*given))
+    monkeypatch.setattr(route, "compute", lambda *args: 1.01 * right(*args))
     with pytest.raises(GateError, match=named):
         benchmark.compare(QUICK)

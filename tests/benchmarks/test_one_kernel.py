@@ -21,7 +21,7 @@ def test_gate_stops_a_peer_that_disagrees_before_anything_is_timed(monkeypatch, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_and_size_has_a_row_a_direction():
+def test_every_case_and_size_has_a_row_per_direction():
     report = BENCHMARK.run(TINY)
     rows = [(row.case, row.n, row.direction, row.peer) for row in report.rows]
     cases = ((POSITIONS, TINY.batches), (DISPLACEMENT, TINY.sides))
@@ -33,6 +33,6 @@ def test_every_case_and_size_has_a_row_a_direction():
 
 
 @pytest.mark.parametrize(("change", "message"), [({"channels": 6}, "4 heads"), ({"batches": (0, 1)}, "at least 1")])
-def test_sizes_that_are_none_are_refused(change, message):
+def test_bad_sizes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         Config(**change).checked()

@@ -1,4 +1,4 @@
-"""The benchmark of what the safety of runs costs, at tiny sizes: its gate, its clock and its rows."""
+"""The benchmark of the cost of safe runs, at tiny sizes: its gate, its clock and its rows."""
 
 import contextlib
 import os
@@ -35,12 +35,12 @@ TINY = Config(options=Options(rounds=1), data=("files",), epochs=(1,), images=2)
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second process is this one, whose lock is refused as well: a new one takes seconds to start."""
-    monkeypatch.setattr(safe_runs, "in_fresh_process", lambda function, *given: function(*given))
+    """Uses this process as the second one, whose lock is refused too, since a new process takes seconds to start."""
+    monkeypatch.setattr(safe_runs, "in_fresh_process", lambda function, *args: function(*args))
 
 
 def test_every_part_and_stage_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safe_runs, "require_safety", lambda *given: None)  # tested below
+    monkeypatch.setattr(safe_runs, "require_safety", lambda *args: None)  # tested below
     report = BENCHMARK.run(TINY)
     stages = ("new", "resumed", "resumed, files touched")
     assert [(row.case, row.n, row.peer) for row in report.rows] == [
@@ -64,7 +64,7 @@ def not_locked(folder: Path) -> Iterator[None]:
     yield
 
 
-def nothing_changed(*given: Any) -> Difference:
+def nothing_changed(*args: Any) -> Difference:
     return Difference((), (), (), ())
 
 
@@ -83,7 +83,7 @@ def nothing_changed(*given: Any) -> Difference:
         (Difference, "between", nothing_changed, "other data are not refused, so nothing is timed"),
     ],
 )
-def test_gate_stops_what_is_not_safe(
+def test_gate_stops_missing_safety(
     owner: Any, name: str, other: Callable[..., Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, other)
@@ -92,26 +92,26 @@ def test_gate_stops_what_is_not_safe(
 
 
 @pytest.mark.slow
-def test_a_second_process_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_process_is_a_real_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, in_fresh_process = list[str](), safe_runs.in_fresh_process
 
-    def noted(function: Callable[..., str], *given: Any) -> str:
-        found.append(in_fresh_process(function, *given))
+    def recorded(function: Callable[..., str], *args: Any) -> str:
+        found.append(in_fresh_process(function, *args))
         return found[-1]
 
-    monkeypatch.setattr(safe_runs, "in_fresh_process", noted)
+    monkeypatch.setattr(safe_runs, "in_fresh_process", recorded)
     require_safety(TINY, tmp_path)
     assert f"is being trained by process {os.getpid()}" in found[0]
 
 
-def test_a_part_that_is_not_called_stops_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_part_that_is_never_called_stops_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run_module, "only_writer", not_locked)
     images = safe_runs.write_images(tmp_path / "images", 2)
     with pytest.raises(GateError, match="new: lock took no time at all"):
         safe_runs.seconds_of(safe_runs.demo(TINY, images, 1), tmp_path / "run", "new")
 
 
-def test_the_clock_counts_nothing_twice_and_leaves_the_library_as_it_was(tmp_path: Path) -> None:
+def test_the_clock_counts_nothing_twice_and_restores_the_library(tmp_path: Path) -> None:
     before = (checkpoint.seal, run_module.only_writer, vars(Fingerprint)["of"])
     clock = Clock()
     with clock.attached():
@@ -127,7 +127,7 @@ def test_the_clock_counts_nothing_twice_and_leaves_the_library_as_it_was(tmp_pat
     assert ALL not in clock.seconds
 
 
-def test_the_files_are_the_digits(tmp_path: Path) -> None:
+def test_the_files_equal_the_digits(tmp_path: Path) -> None:
     whole = digits().train
     safe_runs.write_images(tmp_path, 2)
     files = sorted((tmp_path / "train").rglob("*.png"))

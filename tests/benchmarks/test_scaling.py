@@ -1,4 +1,4 @@
-"""The plot of time and memory over n: drawn from a report, refused without one."""
+"""The plot of time and memory over n: plotted from a report, refused without one."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ def row(case: str, n: int) -> Row:
     return Row(case=case, n=n, direction="forward", ours_s=1e-6 * n**2, peak_mb=0.1 * n)
 
 
-def test_every_case_has_a_line_of_its_own():
+def test_every_case_has_its_line():
     assert set(STYLES) == {*CASES, ATTENTION}
     assert len(set(STYLES.values())) == len(STYLES)
 
 
-def test_a_report_becomes_a_picture(tmp_path: Path):
+def test_a_report_is_plotted(tmp_path: Path):
     rows = [row(case, n) for case in STYLES for n in (256, 1024)]
     draw(report_of("large_domains", rows, [], Options()), tmp_path / "scaling.png")
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")

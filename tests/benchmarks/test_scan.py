@@ -18,13 +18,13 @@ def test_the_peer_computes_the_same():
 @pytest.mark.usefixtures("nothing_is_timed")
 def test_gate_stops_a_peer_that_disagrees_before_anything_is_timed(monkeypatch):
     right = scan.selective_loop
-    monkeypatch.setattr(scan, "selective_loop", lambda *given: 1.0001 * right(*given))
+    monkeypatch.setattr(scan, "selective_loop", lambda *args: 1.0001 * right(*args))
     with pytest.raises(GateError, match="selective scan against plain loop, n=9"):
         BENCHMARK.run(TINY)
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_every_size_and_direction_has_a_row_a_side():
+def test_every_size_and_direction_has_a_row_per_side():
     threads = torch.get_num_threads()
     report = BENCHMARK.run(TINY)
     assert torch.get_num_threads() == threads

@@ -1,4 +1,4 @@
-"""What processes send each other is what the model on paper says."""
+"""The bytes that processes send each other equal those of the analytic model."""
 
 import dataclasses
 
@@ -10,12 +10,12 @@ from tests.distributed import shared
 from tests.processes import on_processes
 
 
-def test_bytes_are_those_of_the_model() -> None:
+def test_measured_bytes_equal_the_model() -> None:
     sizes = Sizes(points=16, processes=2, channels=CHANNELS, heads=HEADS, width=128, number=4)
     for found in on_processes(2, shared.bytes_by_kernel, 4):
         assert found.keys() == KERNELS.keys()
-        for name, way in WAYS.items():
-            assert found[name] == [way.ring(sizes), way.sums(sizes)], name
+        for name, model in WAYS.items():
+            assert found[name] == [model.ring(sizes), model.sums(sizes)], name
 
 
 @pytest.mark.parametrize("name", WAYS)

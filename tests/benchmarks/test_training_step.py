@@ -16,7 +16,7 @@ SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001), ca
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_has_a_row_with_and_without_blocks_that_are_kept():
+def test_every_case_has_a_row_with_and_without_checkpointing():
     report = benchmark.BENCHMARK.run(SHORT)
     assert [row.case for row in report.rows] == [
         f"S, {case}{kind}" for case in SHORT.cases for kind in ("", benchmark.AGAIN)
@@ -28,18 +28,18 @@ def test_every_case_has_a_row_with_and_without_blocks_that_are_kept():
 
 
 @pytest.mark.usefixtures("nothing_is_timed")
-def test_gate_stops_blocks_that_give_other_gradients(monkeypatch):
+def test_gate_stops_blocks_with_wrong_gradients(monkeypatch):
     monkeypatch.setattr(benchmark.CheckpointedBlock, "forward", lambda self, *inputs: 1.01 * self.block(*inputs))
     with pytest.raises(GateError, match="computed again against low rank 32"):
         benchmark.BENCHMARK.run(SHORT)
 
 
 @pytest.mark.parametrize("name", ["exact", "exact" + benchmark.AGAIN])
-def test_a_step_changes_weights_and_their_average_and_leaves_no_gradient(monkeypatch, name):
+def test_a_step_updates_weights_and_their_average_and_clears_gradients(monkeypatch, name):
     kept = []
 
     class Kept:
-        """The average, where the test sees it, and the model that it is of."""
+        """An average that records the model it averages, so that the test can inspect both."""
 
         def __init__(self, model, decay):
             self.model, self.average = model, ExponentialMovingAverage(model, decay)
@@ -60,7 +60,7 @@ def test_a_step_changes_weights_and_their_average_and_leaves_no_gradient(monkeyp
         assert all(parameter.grad is None for parameter in side.parameters())
 
 
-def test_unknown_shapes_and_cases_are_named():
+def test_unknown_shapes_and_cases_are_refused():
     for named in ("low rank 3", "Monte Carlo 128"):
         with pytest.raises(ValueError, match=named):
             dataclasses.replace(QUICK, cases=(named,)).checked()

@@ -1,4 +1,4 @@
-"""The vision transformer that models are measured against is the published one."""
+"""The vision transformer used as a peer equals the published one."""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ def test_vit_b_has_the_published_number_of_parameters():
     assert sum(parameter.numel() for parameter in model.parameters()) == 86_567_656
 
 
-def test_its_blocks_are_torchs_pre_norm_encoder_layers():
+def test_its_blocks_equal_torchs_pre_norm_encoder_layers():
     model = VisionTransformer(image_size=8, patch_size=4, embed_dim=12, depth=2, num_heads=3, num_outputs=5).double()
     images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     with torch.no_grad():
@@ -25,7 +25,7 @@ def test_its_blocks_are_torchs_pre_norm_encoder_layers():
         layer = nn.TransformerEncoderLayer(
             12, 3, 48, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
         ).double()
-        own = block.state_dict()
+        parameters = block.state_dict()
         names = {
             "norm1": "attention_norm",
             "norm2": "mlp_norm",
@@ -34,9 +34,11 @@ def test_its_blocks_are_torchs_pre_norm_encoder_layers():
             "self_attn.out_proj": "projection",
         }
         state = {
-            f"{theirs}.{kind}": own[f"{ours}.{kind}"] for theirs, ours in names.items() for kind in ("weight", "bias")
+            f"{theirs}.{kind}": parameters[f"{ours}.{kind}"]
+            for theirs, ours in names.items()
+            for kind in ("weight", "bias")
         }
-        state |= {f"self_attn.in_proj_{kind}": own[f"qkv.{kind}"] for kind in ("weight", "bias")}
+        state |= {f"self_attn.in_proj_{kind}": parameters[f"qkv.{kind}"] for kind in ("weight", "bias")}
         layer.load_state_dict(state)
         u = layer(u)
     expected = model.head(model.norm(u)[:, 0])

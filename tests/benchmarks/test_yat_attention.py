@@ -46,12 +46,12 @@ def test_rows_in_bfloat16():
 )
 def test_a_wrong_sum_is_not_timed(monkeypatch, precision, factor, message):
     right = ScoreTiled.compute
-    monkeypatch.setattr(ScoreTiled, "compute", lambda *given: factor * right(*given))
+    monkeypatch.setattr(ScoreTiled, "compute", lambda *args: factor * right(*args))
     with pytest.raises(GateError, match=message):
         yat_attention.compare(QUICK, 2, precision)
 
 
-def test_the_dense_form_is_the_formula():
+def test_the_dense_form_equals_the_formula():
     problem = yat_attention.Problem(QUICK, 2, 5)
     q, k, v = problem.u[0].detach().view(5, 3, 2, 6).permute(1, 2, 0, 3)
     distance = (q[:, :, None] - k[:, None]).square().sum(-1)

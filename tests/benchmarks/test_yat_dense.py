@@ -16,7 +16,7 @@ SIDES = (LINEAR, NORMED, PACKAGE)
 
 
 @pytest.mark.parametrize("case", get_args(Case))
-def test_the_package_and_the_formula_give_the_same_from_the_same_weights(case):
+def test_the_package_and_the_formula_agree_with_the_same_weights(case):
     problem = Problem(case, TINY, 9)
     ours = problem.step(case, "forward+backward")()
     assert len(ours) == 2 + len(list(problem.layer.parameters()))
@@ -28,21 +28,21 @@ def test_the_package_and_the_formula_give_the_same_from_the_same_weights(case):
 def test_nothing_is_timed_where_a_peer_disagrees(monkeypatch, peer):
     if peer == PACKAGE:
         right = yat_dense.nmn_dense
-        monkeypatch.setattr(yat_dense, "nmn_dense", lambda layer: off_by_little(right(layer)))
+        monkeypatch.setattr(yat_dense, "nmn_dense", lambda layer: with_small_error(right(layer)))
     else:
         formula = yat_dense.yat
-        monkeypatch.setattr(yat_dense, "yat", lambda *given: 1.0001 * formula(*given))
+        monkeypatch.setattr(yat_dense, "yat", lambda *args: 1.0001 * formula(*args))
     with pytest.raises(GateError, match=f"YatDense against {peer}"):
         BENCHMARK.run(TINY)
 
 
-def off_by_little(module):
+def with_small_error(module):
     with torch.no_grad():
         module.weight.mul_(1.001)
     return module
 
 
-def test_what_is_stored_is_counted_once_with_the_output_and_without_parameters():
+def test_stored_numbers_are_counted_once_with_the_output_and_without_parameters():
     points, units, dim = 32, 20, 12
     plain, biased = Problem("YatDense", TINY, points), Problem("YatDense with bias", TINY, points)
     assert plain.stored_mb(LINEAR) * 1e6 == 4 * points * (dim + 2 * units)

@@ -11,7 +11,7 @@ from tests.refusals import refused
 
 
 def block(**settings: Any) -> DiscountedBlock:
-    """Four channels in two heads, float64; norms and biases are noise too, so that nothing hides behind their start."""
+    """Four channels in two heads, float64, with random norms and biases: their initial values could hide errors."""
     built = DiscountedBlock(kernels.InfiniteAttention(4, 2, form="hop"), 4, **settings).double()
     with torch.no_grad():
         for parameter in built.parameters():
@@ -24,10 +24,10 @@ def norm(layer: torch.nn.LayerNorm, u: Tensor) -> Tensor:
     return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.weight + layer.bias
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_is_its_formula(given: bool) -> None:
+@pytest.mark.parametrize("with_before", [False, True])
+def test_equals_its_formula(with_before: bool) -> None:
     built, u, domain = block(), torch.randn(3, 6, 4, dtype=torch.float64), Grid(2, 3)
-    factor, before = torch.tensor([0.7, 0.3]), torch.randn(3, 6, 4, dtype=torch.float64) if given else None
+    factor, before = torch.tensor([0.7, 0.3]), torch.randn(3, 6, 4, dtype=torch.float64) if with_before else None
     v = norm(built.operator_norm, u)
     kappa = built.operator.kernel.matrix(v, domain)
     hop = torch.einsum("bqkoi,bki->bqo", kappa, torch.cat([v, v.new_ones(3, 6, 1)], -1))
@@ -51,20 +51,20 @@ def test_dropout_after_the_output_map_and_stochastic_depth_on_each_branch() -> N
     assert not torch.equal(built.eval()(u, domain, factor)[0], out)
 
 
-def test_what_is_masked_reaches_no_other_point() -> None:
+def test_masked_points_do_not_affect_other_points() -> None:
     built, u, domain = block(), torch.randn(2, 6, 4, dtype=torch.float64), Grid(2, 3)
     mask, factor = torch.tensor([True, True, False, True, True, True]), torch.tensor([0.7, 0.3])
     out, _ = built(torch.where(mask[:, None], u, 1e6), domain, factor, key_padding_mask=mask)
     torch.testing.assert_close(out[:, mask], built(u[:, mask], Points(domain.pos[mask]), factor)[0])
 
 
-def test_branches_start_scaled() -> None:
+def test_initial_output_maps_are_scaled_by_the_gain() -> None:
     built = DiscountedBlock(kernels.InfiniteAttention(64, 2, form="hop"), 64, output_gain=0.25)
     assert built.output.weight.abs().max().item() == pytest.approx(0.25 * (6 / 128) ** 0.5, rel=1e-2)
     assert built.feed_forward.contract.weight.abs().max().item() == pytest.approx(0.25 * (6 / 320) ** 0.5, rel=1e-2)
     assert not built.output.bias.any()
 
 
-def test_a_kernel_of_another_width() -> None:
+def test_a_kernel_of_another_width_is_refused() -> None:
     with refused(ValueError, "the kernel maps 4 to 4 channels", "the block has embed_dim 6"):
         DiscountedBlock(kernels.InfiniteAttention(4, 2, form="hop"), 6)

@@ -10,7 +10,7 @@ from fredholm.kernels import yat
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 6), (2, 5, 6)])
-def test_is_its_formula(shape: tuple[int, ...]) -> None:
+def test_equals_its_formula(shape: tuple[int, ...]) -> None:
     block, v = FeedForward(6, dropout=0.5).double().eval(), torch.randn(shape, dtype=torch.float64)
     hidden = v @ block.expand.weight.T + block.expand.bias
     gelu = 0.5 * hidden * (1 + torch.erf(hidden / math.sqrt(2)))
@@ -41,7 +41,7 @@ def test_golden_parameter_shapes() -> None:
 
 
 @pytest.mark.parametrize("gain", [1.0, 0.25])
-def test_starts_xavier_uniform_with_its_last_layer_times_the_gain(gain: float) -> None:
+def test_initialised_xavier_uniform_with_the_last_layer_times_the_gain(gain: float) -> None:
     block = FeedForward(64, output_gain=gain)
     bound = math.sqrt(6 / (64 + 256))
     assert block.expand.weight.abs().max().item() == pytest.approx(bound, rel=1e-2)
@@ -51,7 +51,7 @@ def test_starts_xavier_uniform_with_its_last_layer_times_the_gain(gain: float) -
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 6), (2, 5, 6)])
-def test_yat_units_are_their_formula(shape: tuple[int, ...]) -> None:
+def test_yat_units_equal_their_formula(shape: tuple[int, ...]) -> None:
     block, v = YatFeedForward(6, dropout=0.5).double().eval(), torch.randn(shape, dtype=torch.float64)
     hidden = 24 / math.log(25) * yat(v, block.expand.weight, block.expand.bias)
     torch.testing.assert_close(block(v), hidden @ block.contract.weight.T + block.contract.bias, rtol=1e-6, atol=1e-6)
@@ -78,7 +78,7 @@ def test_yat_units_have_no_normalisation() -> None:
 
 
 @pytest.mark.parametrize("gain", [1.0, 0.25])
-def test_yat_units_keep_the_size_of_a_signal_times_the_gain(gain: float) -> None:
+def test_yat_units_keep_the_rms_of_a_signal_times_the_gain(gain: float) -> None:
     block, v = YatFeedForward(64, output_gain=gain), torch.randn(500, 64)
     assert block(v).square().mean().sqrt().item() == pytest.approx(gain, rel=0.2)
     assert block.contract.bias is not None

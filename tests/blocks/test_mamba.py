@@ -22,7 +22,7 @@ def block(dtype: torch.dtype = torch.float64, **options) -> MambaBlock:
     return made
 
 
-def test_equals_the_figure():
+def test_equals_the_papers_figure():
     made = block(conv_width=4)
     u = torch.randn(2, 11, 3, dtype=torch.float64)
     v, z = (u @ made.in_projection.weight.mT).chunk(2, dim=-1)
@@ -34,7 +34,7 @@ def test_equals_the_figure():
 
 
 @pytest.mark.parametrize(("embed_dim", "expand", "rank"), [(3, 2, 1), (16, 2, 1), (17, 2, 2), (64, 2, 4), (64, 3, 4)])
-def test_the_rank_of_steps_follows_the_block_not_its_inner_channels(embed_dim, expand, rank):
+def test_the_rank_of_step_sizes_depends_on_embed_dim_not_inner_channels(embed_dim, expand, rank):
     kernel = MambaBlock(embed_dim, expand).operator.kernel
     assert isinstance(kernel, SelectiveStateSpace)
     assert kernel.rank == rank
@@ -97,7 +97,7 @@ def test_compiles_and_runs_in_low_precision():
     assert (stepped.float() - expected[:, 0]).abs().max() <= 2e-2 * expected.abs().max()
 
 
-def test_padding_leaves_what_exists_alone():
+def test_padding_does_not_affect_unmasked_points():
     made = block()
     u = torch.randn(2, 8, 3, dtype=torch.float64)
     kept = torch.tensor([True] * 5 + [False] * 3)

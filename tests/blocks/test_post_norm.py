@@ -13,7 +13,7 @@ def operator(in_dim: int, out_dim: int) -> IntegralOperator:
 
 
 def block(in_dim: int, out_dim: int, dropout: float = 0.0) -> PostNormBlock:
-    """Float64; norms and biases are noise too, so that nothing hides behind their start."""
+    """Float64; norms and biases are random too, since their initial values could hide errors."""
     built = PostNormBlock(operator(in_dim, 4), operator(4, out_dim), dropout=dropout).double()
     with torch.no_grad():
         for parameter in built.parameters():
@@ -31,7 +31,7 @@ def signal(channels: int) -> tuple[Tensor, Sequence]:
     return torch.randn(3, 6, channels, dtype=torch.float64), Sequence(6, spacing=1.0)
 
 
-def test_is_its_formula() -> None:
+def test_equals_its_formula() -> None:
     for in_dim, out_dim in ((3, 5), (5, 5)):
         built, (u, domain) = block(in_dim, out_dim), signal(in_dim)
         inner = norm(built.first_norm, built.first(u, domain)).clamp(min=0)
@@ -43,7 +43,7 @@ def test_is_its_formula() -> None:
         torch.testing.assert_close(built(u, domain), (straight + branch).clamp(min=0))
 
 
-def test_dropout_stands_between_the_operators() -> None:
+def test_dropout_acts_between_the_operators() -> None:
     built, (u, domain) = block(3, 5, dropout=0.4), signal(3)
     torch.manual_seed(1)
     out = built(u, domain)
@@ -54,7 +54,7 @@ def test_dropout_stands_between_the_operators() -> None:
     assert torch.equal(built.eval()(u, domain), built(u, domain))
 
 
-def test_what_is_masked_reaches_no_other_point() -> None:
+def test_masked_points_do_not_affect_other_points() -> None:
     built, (u, domain) = block(3, 5), signal(3)
     mask = torch.tensor([True, True, False, True, True, False])
     garbage = torch.where(mask[:, None], u, 1e6)
@@ -63,7 +63,7 @@ def test_what_is_masked_reaches_no_other_point() -> None:
     torch.testing.assert_close(built(garbage, Sequence(6, spacing=1.0, mask=mask))[:, mask], expected)
 
 
-def test_at_some_points_it_is_the_whole_there() -> None:
+def test_results_at_some_points_equal_those_of_the_whole() -> None:
     built, (u, domain) = block(3, 5), signal(3)
     parameters = list(built.parameters())
     for at in (torch.tensor([5]), torch.tensor([4, 1]), torch.tensor([[2, 0], [5, 5], [1, 3]])):
@@ -74,7 +74,7 @@ def test_at_some_points_it_is_the_whole_there() -> None:
         torch.testing.assert_close(*grads)
 
 
-def test_chunk_by_chunk_is_the_whole() -> None:
+def test_chunks_equal_the_whole_sequence() -> None:
     built, (u, domain) = block(3, 5), signal(3)
     state = built.initial_state(3)
     first, state = built.scan(u[:, :2], Sequence(2, spacing=1.0), state)
@@ -89,6 +89,6 @@ def test_every_parameter_receives_a_gradient() -> None:
     assert missing == []
 
 
-def test_operators_that_do_not_fit() -> None:
+def test_operators_of_mismatched_widths_are_refused() -> None:
     with refused(ValueError, "PostNormBlock: the first operator gives 4 channels, the second takes 5"):
         PostNormBlock(operator(3, 4), operator(5, 5))

@@ -1,4 +1,4 @@
-"""Blocks say by name what they were given and what they expect."""
+"""Error messages of blocks name the setting, its value and what is expected."""
 
 import math
 from typing import Any
@@ -37,23 +37,23 @@ NETWORKS = [blocks.FeedForward, blocks.GatedFeedForward, blocks.YatFeedForward]
         ("output_gain", "1", TypeError),
     ],
 )
-def test_networks_at_a_point(network: Any, name: str, wrong: Any, error: type[Exception]) -> None:
+def test_bad_settings_of_feed_forward_networks(network: Any, name: str, wrong: Any, error: type[Exception]) -> None:
     with refused(error, f"{network.__name__}: {name} must be", f"got {wrong!r}"):
         network(**{"embed_dim": 4, "expansion": 2, name: wrong})
 
 
 @pytest.mark.parametrize("wrong", [None, "operator", kernels.LinearAttention(4)])
-def test_what_is_no_operator(wrong: Any) -> None:
-    came = f"must be an IntegralOperator, IntegralOperator(kernel); got {type(wrong).__name__}"
-    with refused(TypeError, f"ResidualBlock: operator {came}"):
+def test_non_operators_are_refused(wrong: Any) -> None:
+    suffix = f"must be an IntegralOperator, IntegralOperator(kernel); got {type(wrong).__name__}"
+    with refused(TypeError, f"ResidualBlock: operator {suffix}"):
         blocks.ResidualBlock(wrong, blocks.FeedForward(4))
-    with refused(TypeError, f"PostNormBlock: second {came}"):
+    with refused(TypeError, f"PostNormBlock: second {suffix}"):
         blocks.PostNormBlock(operator(), wrong)
-    with refused(TypeError, f"NeuralOperatorBlock: operator {came}"):
+    with refused(TypeError, f"NeuralOperatorBlock: operator {suffix}"):
         blocks.NeuralOperatorBlock(wrong)
 
 
-def test_parts_of_another_kind() -> None:
+def test_parts_of_the_wrong_type_are_refused() -> None:
     with refused(TypeError, "ResidualBlock: feed_forward must be a module; got NoneType"):
         blocks.ResidualBlock(operator(), None)  # pyright: ignore[reportArgumentType]
     with refused(TypeError, "DiscountedBlock: kernel must be a fredholm kernel; got IntegralOperator"):
@@ -64,7 +64,7 @@ def test_parts_of_another_kind() -> None:
         blocks.YatConvBlock(YatConv1d(2, 3, 1), 2, output_gain=math.nan)
 
 
-def test_factors_of_branches() -> None:
+def test_bad_branch_scale_and_dropout_are_refused() -> None:
     block = blocks.ResidualBlock(operator(), blocks.FeedForward(4), branch_scale=1)
     assert block.get_parameter("operator_scale").tolist() == [1.0] * 4
     with refused(ValueError, "ResidualBlock: branch_scale must be finite; got nan"):
@@ -73,7 +73,7 @@ def test_factors_of_branches() -> None:
         blocks.PostNormBlock(operator(), operator(), dropout=math.nan)
 
 
-def test_what_a_discounted_block_is_called_with() -> None:
+def test_bad_inputs_of_a_discounted_block_are_refused() -> None:
     block, u, domain = blocks.DiscountedBlock(kernels.LinearAttention(4, 2), 4), torch.randn(2, 5, 4), Sequence(5)
     with refused(ValueError, "factor must be (H,), a number for each head of 4 channels; got (3,)"):
         block(u, domain, torch.ones(3))
@@ -85,9 +85,12 @@ def test_what_a_discounted_block_is_called_with() -> None:
         block(u[..., 1:], domain, torch.ones(2))
 
 
-def test_points_at_which_a_result_is_wanted() -> None:
-    own = operator(residual=False)
-    block, u = blocks.PostNormBlock(own, IntegralOperator(kernels.Constant(4, 4), residual=False)), torch.randn(2, 5, 4)
+def test_output_points_and_bad_ones_are_refused() -> None:
+    first = operator(residual=False)
+    block, u = (
+        blocks.PostNormBlock(first, IntegralOperator(kernels.Constant(4, 4), residual=False)),
+        torch.randn(2, 5, 4),
+    )
     torch.testing.assert_close(block(u, Sequence(5), at=torch.tensor([3])), block(u, Sequence(5))[:, 3:4])
     for at, error, message in (
         (torch.tensor([5]), ValueError, "at names points beyond 0 to 4"),
@@ -98,11 +101,11 @@ def test_points_at_which_a_result_is_wanted() -> None:
     ):
         with refused(error, f"PostNormBlock: {message}"):
             block(u, Sequence(5), at=at)
-    with pretending():  # of a GPU that would be waited for
+    with pretending():  # a check of a GPU tensor must not synchronise
         post_norm._check_at(torch.tensor([5]).to(DEVICE), u)
 
 
-def test_what_a_short_convolution_is_called_with() -> None:
+def test_bad_inputs_of_a_short_convolution_are_refused() -> None:
     short, u = blocks.ShortConvolution(4, 3), torch.randn(2, 5, 4)
     buffer = short.initial_buffer(2)
     with refused(ValueError, "buffer must be (2, 2, 4), as initial_buffer(2) gives; got (3, 2, 4)"):

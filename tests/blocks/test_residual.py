@@ -9,7 +9,7 @@ from tests.refusals import refused
 
 
 def block(*, hidden_dropout: float = 0.0, **settings: Any) -> ResidualBlock:
-    """Four channels, float64; norms and biases are noise too, so that nothing hides behind their start."""
+    """Four channels, float64; norms and biases are random too, since their initial values could hide errors."""
     kernel = kernels.MLP(4, 2, 2, width=5, num_frequencies=3)
     built = ResidualBlock(IntegralOperator(kernel), FeedForward(4, dropout=hidden_dropout), **settings).double()
     with torch.no_grad():
@@ -25,7 +25,7 @@ def norm(layer: torch.nn.Module, u: torch.Tensor) -> torch.Tensor:
     return scaled * layer.weight + layer.bias
 
 
-def test_is_its_formula() -> None:
+def test_equals_its_formula() -> None:
     built, u, domain = block(), torch.randn(3, 6, 4, dtype=torch.float64), Grid(2, 3)
     z = u + built.operator(norm(built.operator_norm, u), domain)
     expected = z + built.feed_forward(norm(built.feed_forward_norm, z))
@@ -33,13 +33,13 @@ def test_is_its_formula() -> None:
     torch.testing.assert_close(built(u, domain), expected)
 
 
-def test_norms_after_the_sums_are_their_formula() -> None:
+def test_post_norm_equals_its_formula() -> None:
     built, u, domain = block(norm_first=False), torch.randn(3, 6, 4, dtype=torch.float64), Grid(2, 3)
     z = norm(built.operator_norm, u + built.operator(u, domain))
     torch.testing.assert_close(built(u, domain), norm(built.feed_forward_norm, z + built.feed_forward(z)))
 
 
-def test_without_norms_and_with_scaled_branches() -> None:
+def test_scaled_branches_without_norms_equal_their_formula() -> None:
     built, u, domain = block(norm=None, branch_scale=0.5), torch.randn(3, 6, 4, dtype=torch.float64), Grid(2, 3)
     assert built.operator_scale is not None
     assert built.feed_forward_scale is not None
@@ -47,7 +47,7 @@ def test_without_norms_and_with_scaled_branches() -> None:
     torch.testing.assert_close(built(u, domain), z + built.feed_forward_scale * built.feed_forward(z))
 
 
-def test_at_other_points() -> None:
+def test_output_at_other_points() -> None:
     for settings in ({}, {"norm_first": False}):
         built, u, domain = block(**settings), torch.randn(3, 6, 4, dtype=torch.float64), Grid(2, 3)
         some = Points(domain.pos[1:4])
@@ -74,7 +74,7 @@ def test_dropout_after_each_branch_and_stochastic_depth_on_both() -> None:
     assert 0 < skipped.sum() < 32
 
 
-def test_what_is_masked_reaches_no_other_point() -> None:
+def test_masked_points_do_not_affect_other_points() -> None:
     built, u, domain = block(), torch.randn(2, 6, 4, dtype=torch.float64), Grid(2, 3)
     mask = torch.tensor([True, True, False, True, True, True])
     garbage = torch.where(mask[:, None], u, 1e6)
@@ -90,7 +90,7 @@ def test_every_parameter_receives_a_gradient() -> None:
     assert missing == []
 
 
-def test_bad_settings() -> None:
+def test_bad_settings_are_refused() -> None:
     kernel = kernels.Convolution(4, 6, 1)
     with refused(ValueError, "ResidualBlock", "4 to 6 channels", "as many"):
         ResidualBlock(IntegralOperator(kernel, residual=False), FeedForward(4))
@@ -100,7 +100,7 @@ def test_bad_settings() -> None:
         block(feed_forward_dropout=1.0)
 
 
-def test_without_a_domain_points_are_those_of_a_sequence() -> None:
+def test_the_default_domain_is_a_sequence() -> None:
     block = ResidualBlock(IntegralOperator(kernels.MLP(4, 2, 1, width=3)), FeedForward(4))
     u = torch.randn(2, 5, 4)
     assert torch.equal(block(u), block(u, Sequence(5)))

@@ -5,7 +5,7 @@ from fredholm.blocks.short_convolution import ShortConvolution
 from tests.refusals import refused
 
 
-def literal(conv: ShortConvolution, points: list[torch.Tensor]) -> torch.Tensor:
+def filter_definition(conv: ShortConvolution, points: list[torch.Tensor]) -> torch.Tensor:
     """The filter at the last of `points`, `(channels,)` each, zeros before the first."""
     out = conv.bias.clone()
     for k in range(min(conv.width, len(points))):
@@ -18,9 +18,7 @@ def literal(conv: ShortConvolution, points: list[torch.Tensor]) -> torch.Tensor:
 @pytest.mark.parametrize("with_mask", [False, True])
 @pytest.mark.parametrize("with_reset", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 11])
-def test_is_the_filter_on_the_points_that_exist_since_the_last_reset_at_every_split(
-    width, with_mask, with_reset, length
-):
+def test_filters_the_unmasked_points_since_the_last_reset_at_every_split(width, with_mask, with_reset, length):
     conv = ShortConvolution(3, width).double()
     u = torch.randn(2, length, 3, dtype=torch.float64)
     mask = torch.rand(2, length) > 0.4 if with_mask else torch.ones(2, length, dtype=torch.bool)
@@ -39,7 +37,7 @@ def test_is_the_filter_on_the_points_that_exist_since_the_last_reset_at_every_sp
                 seen = [] if reset[b, t] else seen
                 if mask[b, t]:
                     seen = [*seen, u[b, t]]
-                    assert torch.allclose(whole[b, t], literal(conv, seen), atol=1e-14)
+                    assert torch.allclose(whole[b, t], filter_definition(conv, seen), atol=1e-14)
             expected = torch.zeros(width - 1, 3, dtype=torch.float64)
             for k in range(min(width - 1, len(seen))):
                 expected[-1 - k] = seen[-1 - k]

@@ -19,7 +19,7 @@ def test_drops_whole_samples_and_keeps_the_mean(probability: float) -> None:
     assert out.mean().item() == pytest.approx(branch.mean().item(), abs=4 * deviation / (1 - probability))
 
 
-def test_each_call_draws_anew_from_the_global_seed() -> None:
+def test_each_call_draws_new_samples_from_the_global_seed() -> None:
     drop, branch = StochasticDepth(0.5), torch.ones(64, 1)
     first, second = drop(branch), drop(branch)
     assert not torch.equal(first, second)
@@ -38,18 +38,18 @@ def test_does_nothing_in_evaluation_or_at_zero() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_keeps_the_dtype_and_cuts_the_gradient_of_what_it_drops(dtype: torch.dtype) -> None:
+def test_keeps_the_dtype_and_dropped_samples_get_no_gradient(dtype: torch.dtype) -> None:
     branch = torch.ones(64, 2, dtype=dtype, requires_grad=True)
     out = StochasticDepth(0.5)(branch)
     assert out.dtype == dtype
     out.sum().backward()
     assert branch.grad is not None
-    assert torch.equal(branch.grad, out.detach())  # the same zeros and twos
+    assert torch.equal(branch.grad, out.detach())  # zeros and twos, as in the output
     assert set(branch.grad.flatten().tolist()) == {0.0, 2.0}
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.0, 1.5, float("nan")])
-def test_probabilities_that_are_none(probability: float) -> None:
+def test_bad_probabilities_are_refused(probability: float) -> None:
     with refused(ValueError, "probability must be in [0, 1)", f"got {probability}"):
         StochasticDepth(probability)
 

@@ -11,7 +11,7 @@ from tests.refusals import refused
     [(YatConv1d(3, 8, 3), (2, 3, 9)), (YatConv2d(3, 8, 3, 2), (2, 3, 7, 9)), (YatConv3d(3, 8, 1), (3, 2, 3, 4))],
 )
 @pytest.mark.parametrize("bias", [False, True])
-def test_is_a_convolution_and_a_linear_map(conv, shape, bias):
+def test_equals_a_convolution_and_a_linear_map(conv, shape, bias):
     block, x = YatConvBlock(conv, 5, bias=bias), torch.randn(shape)
     hidden = conv(x).movedim(-1 - conv.num_axes, -1)
     expected = hidden @ block.contract.weight.flatten(1).T
@@ -30,12 +30,12 @@ def test_a_residual_adds_the_signal():
     assert torch.equal(silent(x), x)
 
 
-def test_keeps_the_size_of_a_signal():
+def test_keeps_the_rms_of_a_signal():
     block, x = YatConvBlock(YatConv2d(16, 64, 3, padding="same"), 16), torch.randn(8, 16, 12, 12)
     assert block(x).square().mean().sqrt().item() == pytest.approx(1, rel=0.25)
 
 
-def test_a_residual_must_fit():
+def test_a_residual_of_another_shape_is_refused():
     with refused(ValueError, "4 in", "5 out"):
         YatConvBlock(YatConv1d(4, 8, 3, padding="same"), 5, residual=True)
     with refused(ValueError, "stride"):

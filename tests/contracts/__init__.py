@@ -1,1 +1,1 @@
-"""Suites that every kernel and every evaluation must pass: give them an object and its oracle, they do the rest."""
+"""Shared suites that every kernel, evaluation route, model and task must pass, with their oracles."""

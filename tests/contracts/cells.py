@@ -1,4 +1,4 @@
-"""The four recurrence kernels with torch's own layers beside them."""
+"""The four cell recurrence kernels, and PyTorch's layers to compare them with."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -29,14 +29,14 @@ def pair(name: str, in_dim: int = 3, state_dim: int = 4, *, bias: bool = True) -
     layer = NATIVE[name](in_dim, state_dim, bias=bias, batch_first=True).double()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for mine, theirs in zip(kernel.weights, layer.parameters(), strict=True):
-            mine.copy_(0.7 * torch.randn(mine.shape, generator=generator, dtype=mine.dtype))
-            theirs.copy_(mine)
+        for weight, native in zip(kernel.weights, layer.parameters(), strict=True):
+            weight.copy_(0.7 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype))
+            native.copy_(weight)
     return kernel, layer
 
 
 def state_of(kernel: CellRecurrence, batch: int) -> tuple[Tensor, ...]:
-    """A random state that wants a gradient."""
+    """A random state that requires a gradient."""
     like = kernel.weight_hh
     return tuple(
         torch.randn(batch, kernel.state_dim, dtype=like.dtype).requires_grad_() for _ in range(kernel.num_states)
@@ -51,7 +51,7 @@ def gradients(results: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tens
 
 
 def assert_near(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> None:
-    """Every tensor to a tolerance, relative to its largest value or 1."""
+    """Asserts that all tensors agree to a tolerance, relative to each tensor's largest value or 1."""
     assert len(got) == len(expected)
     for a, b in zip(got, expected, strict=True):
         assert a.shape == b.shape

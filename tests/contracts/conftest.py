@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="package", autouse=True)
 def small_chunks() -> Iterator[None]:
-    """The few points of these tables go through in chunks, as many do, where pairs are listed."""
+    """Makes chunks of listed pairs so small that the few points of these tables fill several."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fredholm.evaluation.listed.CHUNK_ELEMENTS", 600)
         yield
@@ -13,4 +13,4 @@ def small_chunks() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_choices(quick_choices: None) -> None:
-    """What fitted models choose matters here nowhere, and is most of the time of small fits."""
+    """Shortens model selection in fitted models: it takes most of the time of small fits and is not tested here."""

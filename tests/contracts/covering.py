@@ -1,4 +1,4 @@
-"""A few rows that hold all pairs of levels of a table of factors, chosen the same way every time."""
+"""Pairwise testing: a deterministic choice of few rows that hold all pairs of levels of a table of factors."""
 
 import itertools
 import random
@@ -8,7 +8,7 @@ Levels = Mapping[str, Sequence[str]]
 Chosen = dict[str, str]
 Classes = Callable[[str, str], str]
 Met = tuple[tuple[str, ...], ...]
-"""Levels, each with its factor, or classes of levels, that stand in one row."""
+"""A combination in one row: levels or classes of levels, each with its factor."""
 
 
 def all_pairs(
@@ -20,18 +20,18 @@ def all_pairs(
     seed: int = 0,
     candidates: int = 12,
 ) -> list[Chosen]:
-    """Rows, one level a factor, in which every pair of levels occurs that an allowed row can have.
+    """Rows with one level per factor that hold every pair of levels which an allowed row can have.
 
-    Greedy: of some random rows that hold a pair not yet seen, the one with most such pairs.
+    Greedy: draws random rows that hold a missing pair, and keeps the one with the most missing pairs.
 
     Args:
-        factors: name of a factor to its levels.
-        allowed: whether levels may stand beside each other, all factors given.
-        alike: the class of a factor's level. With it a pair of classes is seen where any of their levels meet, and
-            every level by itself has a row.
-        given: rows to start with; only what they lack is added.
-        seed: of the choice.
-        candidates: random rows tried for each row.
+        factors: levels by factor.
+        allowed: whether a full row is valid.
+        alike: the class of a factor's level. With it, a pair of classes is covered where any of their levels meet, and
+            every single level has a row.
+        given: rows to start with; only the pairs that they lack are added.
+        seed: seed of the random rows.
+        candidates: random rows tried for each chosen row.
     """
     rng = random.Random(seed)
     factors = possible(factors, allowed, rng)
@@ -41,14 +41,14 @@ def all_pairs(
             classes[name].setdefault(alike(name, level) if alike else level, []).append(level)
 
     def met(row: Chosen) -> Iterator[Met]:
-        of_row = {name: alike(name, level) for name, level in row.items()} if alike else row
-        yield from itertools.combinations(of_row.items(), 2)
-        yield from ((("level", *one),) for one in row.items()) if alike else ()
+        classes_of_row = {name: alike(name, level) for name, level in row.items()} if alike else row
+        yield from itertools.combinations(classes_of_row.items(), 2)
+        yield from ((("level", *item),) for item in row.items()) if alike else ()
 
     missing: dict[Met, Levels] = {}
-    for one, other in itertools.combinations(classes, 2):
-        for a, b in itertools.product(classes[one], classes[other]):
-            missing[(one, a), (other, b)] = {one: classes[one][a], other: classes[other][b]}
+    for first, second in itertools.combinations(classes, 2):
+        for a, b in itertools.product(classes[first], classes[second]):
+            missing[(first, a), (second, b)] = {first: classes[first][a], second: classes[second][b]}
     if alike:
         for name, levels in factors.items():
             missing |= {(("level", name, level),): {name: [level]} for level in levels}
@@ -56,13 +56,13 @@ def all_pairs(
     for pair in itertools.chain.from_iterable(map(met, rows)):
         missing.pop(pair, None)
     while missing:
-        wanted, among = next(iter(missing.items()))
-        first = _completed(among, factors, allowed, rng)
-        if first is None:
-            del missing[wanted]  # no allowed row has it
+        combination, among = next(iter(missing.items()))
+        drawn = _completed(among, factors, allowed, rng)
+        if drawn is None:
+            del missing[combination]  # no allowed row has it
             continue
-        others = (_completed(among, factors, allowed, rng) for _ in range(candidates - 1))
-        tried = [first, *(row for row in others if row is not None)]
+        more = (_completed(among, factors, allowed, rng) for _ in range(candidates - 1))
+        tried = [drawn, *(row for row in more if row is not None)]
         best = max(tried, key=lambda row: sum(pair in missing for pair in met(row)))
         for pair in met(best):
             missing.pop(pair, None)
@@ -71,9 +71,9 @@ def all_pairs(
 
 
 def covering_subset(rows: Sequence[Mapping[str, Hashable]]) -> list[int]:
-    """Numbers of rows, in order, that hold together every pair of levels of two factors that any of the rows holds.
+    """Indices of a subset of rows that covers every pair of levels in the rows, in ascending order.
 
-    Greedy: always the first of the rows with most pairs that are still missing.
+    Greedy: repeatedly takes the row with the most pairs that are still missing, the first one on ties.
     """
     pairs = [set(itertools.combinations(sorted(row.items()), 2)) or {tuple(row.items())} for row in rows]
     missing = set[object]().union(*pairs)
@@ -98,9 +98,10 @@ def random_rows(factors: Levels, allowed: Callable[[Chosen], bool], count: int, 
 def possible(
     factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random | None = None
 ) -> dict[str, list[str]]:
-    """The factors without levels that no allowed row was found for: others would be drawn beside them in vain.
+    """The factors without the levels for which no allowed row was found, so that no draw is spent on them.
 
-    To find none takes hundreds of draws: who wants several tables of the same factors leaves these levels out first.
+    The search takes hundreds of draws for each such level: call this once before building several tables of the same
+    factors.
     """
     rng = rng or random.Random(0)
     pairs = [(name, level) for name, levels in factors.items() for level in levels]
@@ -110,7 +111,7 @@ def possible(
     def kept() -> dict[str, list[str]]:
         return {name: [level for level in levels if (name, level) in found] for name, levels in factors.items()}
 
-    rare = [pair for pair in pairs if pair not in found]  # found, if at all, beside levels that are possible
+    rare = [pair for pair in pairs if pair not in found]  # tried again beside levels that are possible
     for name, level in rare:
         row = _completed({name: [level]}, kept() | {name: [level]}, allowed, rng)
         found |= set() if row is None else set(row.items())
@@ -120,7 +121,7 @@ def possible(
 def _completed(
     among: Levels, factors: Levels, allowed: Callable[[Chosen], bool], rng: random.Random, tries: int = 200
 ) -> Chosen | None:
-    """An allowed row, with levels of some factors from fewer than all; None where none was found."""
+    """A random allowed row whose levels come from `among` where it lists the factor; None if no row was found."""
     tables = [(name, among.get(name, levels)) for name, levels in factors.items()]
     if not all(levels for _, levels in tables):
         return None

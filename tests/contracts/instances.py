@@ -1,13 +1,13 @@
-"""Everything crossed with everything: kernels and their variants, domains, masks, measures, queries, routes.
+"""The table of instances: kernels and their variants crossed with domains, masks, measures, queries and routes.
 
-A kernel adds itself by one row of `ROWS`: its class, the options of each variant, and what it needs of a domain.
-Domains, masks, weights and pair weights are the tables of `places.py`, queries and precisions those below. A `Cell`
-names one level of each; `disagreements` computes it by every route that does not refuse and compares it, forward and in
-every gradient, with the integral as it is written down (`literal`), in float64. Where a point does not exist the signal
-is NaN, which no route and no operator may notice.
+A kernel takes part by one row of `ROWS`: its class, the options of each variant, and its requirements on a domain.
+Domains, masks, weights and pair weights are the tables of `places.py`; queries and precisions are tables below. A
+`Cell` names one level of each. `disagreements` computes it by every route that accepts it and compares the integral and
+every gradient with the definition (`literal`) in float64. At points that do not exist the signal is NaN, which must
+not affect any route or operator.
 
-    python -m tests.contracts.instances          how many cells there are
-    python -m tests.contracts.instances CELL     what is wrong with one, as a failing test prints it
+    python -m tests.contracts.instances          prints the numbers of cells
+    python -m tests.contracts.instances CELL     prints the errors of one cell, named as in a failing test
 """
 
 import copy
@@ -45,10 +45,10 @@ from tests.contracts.routes import TOLERANCE, randomise
 from tests.contracts.small_perceptron import small_perceptron
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How a route is asked, and what the answer is: the only lines that know the signatures.
+# Calling a route, and the integral by its definition: the only lines that depend on their signatures.
 
 
-class Asked(NamedTuple):
+class Arguments(NamedTuple):
     """The arguments of one integral."""
 
     kernel: Kernel
@@ -58,23 +58,23 @@ class Asked(NamedTuple):
     query_domain: Domain | None = None
 
 
-def refusals(route: Evaluation, asked: Asked) -> list[str]:
-    """Why a route does not take an integral."""
-    return route.unsupported_reasons(Integral(*asked))
+def refusals(route: Evaluation, arguments: Arguments) -> list[str]:
+    """The reasons why a route refuses an integral; empty where it accepts."""
+    return route.unsupported_reasons(Integral(*arguments))
 
 
-def integrated(route: Evaluation, asked: Asked) -> Tensor:
-    """The integral by a route."""
-    return route.integrate(Integral(*asked))
+def integrated(route: Evaluation, arguments: Arguments) -> Tensor:
+    """The integral, computed by a route."""
+    return route.integrate(Integral(*arguments))
 
 
-def literal(asked: Asked) -> Tensor:
-    """Σ_j ω_j m_ij κ_ij ũ_j, as it is written down; of a sum of kernels, the sum of that."""
-    kernel, u, domain, query, query_domain = asked
+def literal(arguments: Arguments) -> Tensor:
+    """The definition Σ_j ω_j m_ij κ_ij ũ_j; for a sum of kernels, the sum over them."""
+    kernel, u, domain, query, query_domain = arguments
     if isinstance(kernel, kernels.Sum):
-        return sum((literal(asked._replace(kernel=term)) for term in kernel.kernels), start=u.new_zeros(()))
+        return sum((literal(arguments._replace(kernel=term)) for term in kernel.kernels), start=u.new_zeros(()))
     if isinstance(kernel, kernels.Scaled):
-        return kernel.gate[0] * literal(asked._replace(kernel=kernel.kernel))
+        return kernel.gate[0] * literal(arguments._replace(kernel=kernel.kernel))
     domain = domain.with_dense_pairs()
     kappa = kernel.matrix(u, domain, query, query_domain)
     omega = kernel.measure(domain).to(kappa.dtype).expand(len(u), domain.num_points)
@@ -87,9 +87,9 @@ def literal(asked: Asked) -> Tensor:
 
 
 APPROXIMATE = HopSeries(Truncation(tolerance=1e-16))
-"""Never chosen by itself; here cut where nothing is left out."""
+"""A route that is never chosen automatically, here with a tolerance at which nothing is left out."""
 EAGER = (FFT(), BasisFFT())
-"""Routes of the table that refuse small problems for their cost, without that."""
+"""Routes that `ROUTES` restricts to large problems for their cost, here without the restriction."""
 ALL_ROUTES: tuple[Evaluation, ...] = (*ROUTES, *EAGER, APPROXIMATE)
 
 
@@ -100,12 +100,12 @@ Options = Mapping[str, Any]
 
 
 class Needs(NamedTuple):
-    """What a kernel needs of a domain, beyond positions of its dimension; `matrix` refuses where it is missing."""
+    """Requirements of a kernel on a domain besides `pos_dim`; `matrix` refuses domains that do not meet them."""
 
     line: bool = False  # points in an order, pos_dim 1
     lattice: bool = False  # one whole regular grid
     torus: bool | None = None  # on a grid: whether it must (True) or must not (False) be periodic
-    even: bool = False  # a measure that was not given
+    even: bool = False  # the default measure
     own_points: bool = False  # results at the points of the signal only
     one_measure: bool = False  # no pair weights
     order: bool = False  # points, and queries, in an order of indices or of times
@@ -114,14 +114,14 @@ class Needs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A kernel: how it is built, and in which variants.
+    """A kernel's constructor and variants.
 
     Attributes:
         build: the kernel's class, or a function that makes one.
-        options: what every variant has.
-        variants: name to the options that it has beside.
-        needs: of the domain, from the kernel.
-        takes_pos_dim: whether `build` takes `pos_dim`, which is then that of the domain; unless a variant has its own.
+        options: options of every variant.
+        variants: additional options by the name of the variant.
+        needs: requirements on the domain, from the kernel.
+        takes_pos_dim: whether `build` takes `pos_dim`, which is then the domain's unless a variant sets it.
     """
 
     build: Callable[..., Kernel]
@@ -573,10 +573,10 @@ def _terms(kernel: Kernel) -> list[Kernel]:
 
 
 class Query(NamedTuple):
-    """Where the integral is asked for, and with what signal there.
+    """The queries of an integral: their positions and their signal.
 
-    `signal` is "u", "other" (values of its own) or None; `at` is None, "same" (the domain itself), "equal" (one made
-    from the same tensors), or how to draw another place from (place, generator, batch).
+    `signal` is "u", "other" (a separate signal) or None. `at` is None, "same" (the domain itself), "equal" (a domain
+    made from the same tensors), or a function that draws another place from (place, generator, batch).
     """
 
     signal: str | None
@@ -599,7 +599,7 @@ QUERIES: dict[str, Query] = {
 
 
 class Precision(NamedTuple):
-    """What is computed in, and the size of the signal."""
+    """The dtype of a computation, and the scale of the signal."""
 
     dtype: torch.dtype
     scale: float
@@ -622,7 +622,7 @@ PRECISIONS: dict[str, Precision] = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One level of every factor. The size, batch and seed are those of the table unless drawn."""
+    """A test case: one level of every factor. Shape, batch and seed are those of the table unless drawn."""
 
     kernel: str
     variant: str
@@ -644,12 +644,12 @@ class Cell:
 
     @classmethod
     def of(cls, kernel: str, levels: Mapping[str, Any]) -> "Cell":
-        """A cell from levels by factor; what is not among them is as in the plainest cell."""
+        """A cell from levels by factor; factors that are missing take their plainest level."""
         return cls(kernel, **levels)
 
     @classmethod
     def parse(cls, text: str) -> "Cell":
-        """The cell that `str` printed."""
+        """The cell that `str` writes as this text."""
         parts = [part.strip() for part in text.split(" / ")]
         levels: dict[str, Any] = dict(zip((f.name for f in dataclasses.fields(cls)), parts[:8], strict=False))
         for name, value in (part.split("=") for part in parts[8:]):
@@ -657,13 +657,13 @@ class Cell:
         return cls(**levels)
 
     def generator(self) -> Generator:
-        """Randomness that belongs to this cell."""
+        """A generator seeded by the cell's text."""
         return Generator().manual_seed(zlib.crc32(str(self).encode()))
 
 
 @functools.cache
 def table_kernel(name: str, variant: str, pos_dim: int) -> Kernel:
-    """A kernel of the table; variants that are drawn together are joined by " + ". Not to be changed."""
+    """A kernel of the table, shared by all callers: do not modify it. Combined variants are joined by " + "."""
     return ROWS[name].kernel(pos_dim, *variant.split(" + "))
 
 
@@ -683,7 +683,7 @@ def fits(cell: Cell) -> bool:
     has_times = kind.has_times and cell.query != "scattered points"
     by_index = kernel.is_causal and not kernel.reads_past_by_position and not has_times
     if by_index and is_elsewhere and cell.mask != "all":
-        return False  # what padding hides would shift which points a query sees
+        return False  # padding would shift the indices, and with them the points that a query sees
     if any(beyond(cell, is_elsewhere) for beyond in BEYOND_FLOAT32):
         return False
     if needs.lattice and (not kind.is_lattice or (needs.torus is not None and kind.is_periodic is not needs.torus)):
@@ -693,26 +693,26 @@ def fits(cell: Cell) -> bool:
     if (needs.own_points and is_elsewhere) or (needs.one_measure and cell.pairs != "all pairs"):
         return False
     if kernel.query_dim != kernel.in_dim and query.signal != "other":
-        return False  # u is no signal at a query
+        return False  # u has the wrong size for a query signal
     if cell.pairs != "all pairs" and is_elsewhere and kernel.holds_pair_weights:
-        return False  # chains start at points
+        return False  # hops between points start at points of the signal
     return not needs.lattice or _has_results(kernel, cell)
 
 
 BEYOND_FLOAT32: tuple[Callable[[Cell, bool], bool], ...] = (
-    # features of one's own, and a gelu, that vanish in float32 are 0, and with them a row
+    # softplus features and gelu scores underflow to 0 in float32, which empties a row
     lambda cell, is_elsewhere: (
         ("softplus features" in cell.variant or (cell.kernel == "InfiniteAttention" and _has_gelu(cell)))
         and cell.precision in ("float32 of 30", "float32 of 100")
     ),
-    # a query of its own is divided by the norm of the points' scores, be it 10⁻²⁰ of its own
+    # a separate query is divided by the norm of the points' scores, which may be 10⁻²⁰ of its own
     lambda cell, is_elsewhere: (
         cell.kernel == "FactorisedInfiniteAttention"
         and cell.precision in ("float32 of 30", "float32 of 100")
         and (is_elsewhere or cell.query.startswith("other"))
     ),
 )
-"""Cells whose integral, or its gradient, is not within the range of float32."""
+"""Conditions under which a cell's integral or its gradient is outside the range of float32."""
 
 
 def _has_gelu(cell: Cell) -> bool:
@@ -724,11 +724,11 @@ def _kernel_on(cell: Cell) -> Kernel | None:
     try:
         return table_kernel(cell.kernel, cell.variant, KINDS[cell.domain].pos_dim)
     except ValueError:
-        return None  # options that exclude each other, of variants drawn together
+        return None  # the options of combined variants exclude each other
 
 
 def _has_results(kernel: Kernel, cell: Cell) -> bool:
-    """Whether windows, reflections and periods fit on so few cells."""
+    """Whether windows, reflections and periods fit on the few cells of the grid."""
     try:
         kernel.output_domain(place_of(cell.domain, Generator(), 1, cell.shape).domain())
     except ValueError:
@@ -758,7 +758,7 @@ CLASSES: dict[str, dict[str, str]] = {
     | dict.fromkeys(("other points", "scattered points", "one point"), "elsewhere"),
     "precision": {name: name.split()[0] for name in PRECISIONS},
 }
-"""Levels that routes treat much alike, by factor; others are classes of their own. Of domains see `Kind.likeness`."""
+"""Classes of levels that routes treat alike, by factor; every other level is a class. Domains: see `Kind.likeness`."""
 
 
 def alike(factor: str, level: str) -> str:
@@ -768,10 +768,10 @@ def alike(factor: str, level: str) -> str:
 
 @functools.cache
 def quick_cells(name: str) -> tuple[Cell, ...]:
-    """Cells of one kernel in which every pair of classes of levels occurs that can, and every level.
+    """Cells of one kernel that cover every possible pair of classes of levels, and every level.
 
-    Where all pairs of points count, as far as it goes: most routes refuse pair weights, and would otherwise see little
-    of other levels.
+    As many as possible have no pair weights: most routes refuse these, and would otherwise meet few of the other
+    levels.
     """
 
     def allowed(chosen: Chosen) -> bool:
@@ -782,15 +782,15 @@ def quick_cells(name: str) -> tuple[Cell, ...]:
     return tuple(Cell.of(name, row) for row in all_pairs(every, allowed, alike=alike, given=plain))
 
 
-def asking_cells(name: str) -> list[Cell]:
-    """The quick cells in which there are points, and queries: of others all is empty, whatever a route does."""
+def nonempty_cells(name: str) -> list[Cell]:
+    """The quick cells with at least one point and one query: in the others every result is empty."""
     return [cell for cell in quick_cells(name) if cell.domain != "no point" and cell.query != "nowhere"]
 
 
 def covering_cells(name: str) -> list[Cell]:
-    """Cells of one kernel in which every pair of levels occurs that can; and once more in plainer cells.
+    """Cells of one kernel that cover every possible pair of levels, of all levels and again of a few plain ones.
 
-    There all pairs of points count, for the reason of `quick_cells`.
+    The plain ones have no pair weights, for the reason given in `quick_cells`.
     """
 
     def allowed(chosen: Chosen) -> bool:
@@ -809,7 +809,7 @@ def covering_cells(name: str) -> list[Cell]:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """The tensors of a cell, none of which asks for a gradient yet; `query_at` is "same", "equal" or a place."""
+    """The tensors of a cell, none of which requires a gradient yet; `at` is None, "same", "equal" or a place."""
 
     kernel: Kernel
     u: Tensor
@@ -818,33 +818,33 @@ class Case:
     signal: str | None
     at: str | Place | None
 
-    def asked(self) -> Asked:
-        """The arguments of the integral, as an operator would hand them to a route."""
+    def arguments(self) -> Arguments:
+        """The arguments of the integral, as an operator passes them to a route."""
         domain = self.place.domain()
         u = present(self.u, domain)
         query_domain = self.query_domain(domain)
         query = u if self.signal == "u" else self.query
-        if query_domain is None and (natural := self.answers_at(domain)) is not domain:
+        if query_domain is None and (natural := self.result_domain(domain)) is not domain:
             query_domain = natural
         if query is not None:
             query = present(query, domain if query_domain is None else query_domain)
-        return Asked(self.kernel, u, domain, query, query_domain)
+        return Arguments(self.kernel, u, domain, query, query_domain)
 
-    def answers_at(self, domain: Domain) -> Domain:
-        """Where the result lives: at what was asked, else where the kernel's does if that many queries were given."""
-        asked = self.query_domain(domain)
-        if asked is not None:
-            return asked
+    def result_domain(self, domain: Domain) -> Domain:
+        """The domain of the result: that of the queries, else the kernel's output domain if the sizes agree."""
+        queries = self.query_domain(domain)
+        if queries is not None:
+            return queries
         natural = self.kernel.output_domain(domain)
         return natural if self.signal is None or natural.num_points == domain.num_points else domain
 
     @functools.cached_property
-    def answered(self) -> Tensor | None:
-        """Which results exist, as a mask; None: all."""
-        return self.answers_at(self.place.domain()).mask
+    def result_mask(self) -> Tensor | None:
+        """Mask of the results that exist; None: all."""
+        return self.result_domain(self.place.domain()).mask
 
     def query_domain(self, domain: Domain) -> Domain | None:
-        """Where the queries lie, as a caller says it."""
+        """The domain of the queries that a caller passes; None where it passes none."""
         if isinstance(self.at, Place):
             return self.at.domain()
         if self.at == "equal":
@@ -852,7 +852,7 @@ class Case:
         return {None: None, "same": domain}[self.at]
 
     def leaves(self) -> dict[str, Tensor]:
-        """What a gradient is asked for."""
+        """All tensors that can have a gradient, by name."""
         named = {"u": self.u} | ({} if self.query is None else {"query": self.query}) | self.place.leaves("key")
         if isinstance(self.at, Place):
             named |= self.at.leaves("query")
@@ -881,9 +881,9 @@ class Case:
         )
 
     def mapped(self, function: Callable[[Tensor], Tensor], *, but_times: bool = False) -> "Case":
-        """A copy in float64 with every float tensor replaced, the kernel's parameters among them.
+        """A copy in float64 with every float tensor replaced, including the kernel's parameters.
 
-        Perhaps without times, whose order would be lost.
+        With `but_times`, times stay as they are: noise would change their order.
         """
         kernel = copy.deepcopy(self.kernel)
         with torch.no_grad():
@@ -935,13 +935,13 @@ def case_of(cell: Cell) -> Case:
         at = at.mapped(Tensor.float) if isinstance(at, Place) else at
     u = precision.scale * normal(generator, batch, points, kernel.in_dim)
     v = precision.scale * normal(generator, batch, queries, kernel.query_dim) if query.signal == "other" else None
-    u = without_meaning(u, place.mask).to(precision.dtype)
+    u = nan_where_absent(u, place.mask).to(precision.dtype)
     if v is not None:
-        v = without_meaning(v, at.mask if isinstance(at, Place) else place.mask).to(precision.dtype)
+        v = nan_where_absent(v, at.mask if isinstance(at, Place) else place.mask).to(precision.dtype)
     return Case(kernel, u, place, v, query.signal, at)
 
 
-def without_meaning(signal: Tensor, mask: Tensor | None) -> Tensor:
+def nan_where_absent(signal: Tensor, mask: Tensor | None) -> Tensor:
     """The signal, NaN at points that do not exist."""
     return signal if mask is None else torch.where(mask[..., None], signal, torch.nan)
 
@@ -953,41 +953,41 @@ Results = dict[str, Tensor]
 
 
 def results(case: Case, compute: Callable[[Case], Tensor], rows: int | None = None) -> Results:
-    """An integral and the gradients of a fixed functional of it, or of its first rows; 0 where a leaf is not read."""
+    """The integral, or its first rows, and gradients of a fixed functional of it; 0 for unused leaves."""
     leaves = case.leaves()
     for leaf in leaves.values():
         leaf.requires_grad_()
     out = compute(case)
-    if case.answered is not None:
-        out = torch.where(case.answered[..., None], out, 0.0)
+    if case.result_mask is not None:
+        out = torch.where(case.result_mask[..., None], out, 0.0)
     out = out[:, :rows]
-    wanted = list(leaves.values())
+    tensors = list(leaves.values())
     if out.requires_grad:
-        grads = torch.autograd.grad(out, wanted, cotangent(out), allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(out, tensors, cotangent(out), allow_unused=True, materialize_grads=True)
     else:
-        grads = [torch.zeros_like(leaf) for leaf in wanted]  # of nothing
+        grads = [torch.zeros_like(leaf) for leaf in tensors]  # an empty result depends on no leaf
     return {"integral": out.detach()} | {f"d/d {name}": grad for name, grad in zip(leaves, grads, strict=True)}
 
 
 def cotangent(out: Tensor) -> Tensor:
-    """Fixed numbers that every dtype has."""
+    """A fixed random cotangent whose values are exact in every dtype."""
     drawn = torch.randn(out.shape, generator=Generator().manual_seed(5), dtype=torch.float64)
     return drawn.bfloat16().to(out)
 
 
 def by_definition(case: Case) -> Tensor:
-    """`literal`, where an equal domain means the domain itself."""
-    asked = case.asked()
-    return literal(asked._replace(query_domain=asked.domain) if case.at == "equal" else asked)
+    """The definition `literal`; an equal query domain is replaced by the domain itself."""
+    arguments = case.arguments()
+    return literal(arguments._replace(query_domain=arguments.domain) if case.at == "equal" else arguments)
 
 
 def by_route(route: Evaluation) -> Callable[[Case], Tensor]:
-    """The integral by a route, which must not refuse it."""
-    return lambda case: integrated(route, case.asked())
+    """A function that computes a case by a route, which must accept it."""
+    return lambda case: integrated(route, case.arguments())
 
 
 def by_operator(case: Case) -> Tensor:
-    """The integral as users ask for it, by the automatic route."""
+    """The integral by `IntegralOperator` with the automatic route, as users compute it."""
     operator = IntegralOperator(case.kernel, residual=False, bias=False, output_projection=False)
     domain = case.place.domain()
     query = case.u if case.signal == "u" else case.query
@@ -995,38 +995,39 @@ def by_operator(case: Case) -> Tensor:
 
 
 RESPONSE = 300.0
-"""Errors may be this many times what disturbing every number of a case by its last digit changes."""
+"""Factor of the tolerance over the change of a result when every input changes by rounding."""
 CANCELLING = {torch.float64: 1e-12, torch.float32: 4e-5, torch.bfloat16: 2e-2}
-"""A gradient's, over the largest of all, may be this times the square of the signal's size, if above 1: it may be a sum
-of terms that cancel. But no more than `GRADIENT_AT_MOST`."""
+"""Tolerance of gradients by dtype, relative to the largest gradient, for sums of terms that cancel. It grows with the
+square of the signal's scale if that is above 1, up to `GRADIENT_AT_MOST`."""
 SATURATING = 20.0
-"""And, where one score may be all that counts, this many times more: what is left of its gradient are last digits."""
+"""Additional factor for kernels in which one score can dominate: of its gradient only rounding errors remain."""
 LIKE_LITERAL = 10.0
-"""And this many times that of the literal integral, differentiated in the same precision; with the same end."""
+"""Factor over the error of `literal` in the same precision, with the same upper bound `GRADIENT_AT_MOST`."""
 GRADIENT_AT_MOST = 0.1
 NOT_ZERO = "a query that nothing is integrated for has a result other than 0"
 ZERO_TO_ROUNDING = ("FFT", "LongConvolution")
-"""Transforms of a whole signal: that a query before all mass has 0 to rounding is in their docstrings."""
+"""Transforms of a whole signal: for a query before all mass they give 0 up to rounding, as their docstrings say."""
 LAST_DIGITS = 10
-"""A transform has numbers to the last digits of the whole signal's, not of each result's, which may be 0."""
+"""Tolerance in units of rounding at the signal's scale: a transform rounds relative to the whole signal, not to each
+result, which may be 0."""
 
 
 class Expected:
-    """The literal integral of a case with its gradients, in float64 of exactly the same numbers.
+    """The definition of a case and its gradients, computed in float64 from exactly the same values.
 
     Attributes:
-        values: these.
-        empty: which queries see no mass.
+        values: the integral and its gradients, by name.
+        empty: mask of the queries that see no mass.
     """
 
     def __init__(self, case: Case, scale: float) -> None:
         self.case, self.scale = case, scale
         self.exact = case.mapped(lambda t: t.detach().double())
-        self.values, self.empty = results(self.exact, by_definition), rows_of_nothing(case)
+        self.values, self.empty = results(self.exact, by_definition), massless_queries(case)
 
     @functools.cached_property
     def allowed(self) -> dict[str, float]:
-        """By how much each entry may be missed, where the plain tolerance is not kept."""
+        """Absolute tolerance of each entry where the plain tolerance is exceeded."""
         dtype = self.case.u.dtype
         eps, generator = torch.finfo(dtype).eps, Generator().manual_seed(7)
 
@@ -1034,48 +1035,48 @@ class Expected:
             return t.detach() * (1 + 0.5 * eps * normal(generator, *t.shape))
 
         disturbed = results(self.exact.mapped(disturb, but_times=True), by_definition)
-        response, own = errors(disturbed, self.values), {}
+        response, literal_errors = errors(disturbed, self.values), {}
         if dtype != torch.float64:
-            own = errors(results(self.case, by_definition), self.values)
+            literal_errors = errors(results(self.case, by_definition), self.values)
         largest = max((size(value) for name, value in self.values.items() if name != "integral"), default=0.0)
-        allowed = {name: max(self.plainly_allowed(name), RESPONSE * response[name]) for name in self.values}
+        allowed = {name: max(self.plain_tolerance(name), RESPONSE * response[name]) for name in self.values}
         cancelling = CANCELLING[dtype] * max(1.0, self.scale**2) * (SATURATING if self.saturates else 1.0)
         for leaf_name, leaf in self.exact.leaves().items():
             name = f"d/d {leaf_name}"
-            # what a change of this leaf alone would do to the integral if nothing cancelled
+            # scale of the gradient by this leaf alone if no terms cancelled
             natural = max(largest, size(self.values["integral"]) / max(size(leaf.nan_to_num()), 1e-6))
-            excused = max(LIKE_LITERAL * own.get(name, 0.0), cancelling * natural)
+            excused = max(LIKE_LITERAL * literal_errors.get(name, 0.0), cancelling * natural)
             most = GRADIENT_AT_MOST * natural if not self.saturates else float("inf")
             allowed[name] = max(allowed[name], min(excused, most))
         return allowed
 
     @property
     def saturates(self) -> bool:
-        """Whether a last digit of a score may count for much: in the softmax of squares, and over a norm next to 0."""
+        """Whether rounding of a score can change results much: in a softmax of squares, or over a norm close to 0."""
         return isinstance(self.case.kernel, YatScored | kernels.Neumann | kernels.LinearInfiniteAttention)
 
-    def plainly_allowed(self, name: str) -> float:
-        """The tolerance of the precision, of the entry's largest value; or last digits of numbers like the signal's."""
+    def plain_tolerance(self, name: str) -> float:
+        """The dtype's tolerance times the entry's largest value, at least rounding at the signal's scale."""
         dtype = self.case.u.dtype
         return max(TOLERANCE[dtype] * size(self.values[name]), LAST_DIGITS * torch.finfo(dtype).eps * self.scale)
 
-    def missed_by(self, compute: Callable[[Case], Tensor]) -> str:
-        """What is wrong with an answer to the case; empty when nothing is."""
+    def mismatch_of(self, compute: Callable[[Case], Tensor]) -> str:
+        """The mismatch of a function's results on the case; empty where they agree."""
         try:
             got = results(self.case, compute)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        return self.wrong_with(got)
+        return self.mismatch(got)
 
-    def wrong_with(self, got: Results) -> str:
-        """What is wrong with results; empty when nothing is."""
+    def mismatch(self, got: Results) -> str:
+        """A description of how results differ from the expected values; empty where they agree."""
         for name, value in self.values.items():
             if got[name].shape != value.shape:
                 return f"{name} has shape {tuple(got[name].shape)}, not {tuple(value.shape)}"
         found = [
             f"{name} off by {error:.1e} of {size(self.values[name]):.1e}, where {self.allowed[name]:.0e} is allowed"
             for name, error in errors(got, self.values).items()
-            if not error <= self.plainly_allowed(name) and not error <= self.allowed[name]
+            if not error <= self.plain_tolerance(name) and not error <= self.allowed[name]
         ]
         if got["integral"][self.empty].any():
             found.append(NOT_ZERO)
@@ -1083,91 +1084,92 @@ class Expected:
 
 
 def size(t: Tensor) -> float:
-    """The largest absolute value, 0 of nothing."""
+    """The largest absolute value; 0 for an empty tensor."""
     return t.detach().abs().amax().item() if t.numel() else 0.0
 
 
-def errors(got: Results, wanted: Results) -> dict[str, float]:
-    """The largest difference of each entry; infinite where one is NaN."""
-    differences = {name: size(got[name].double() - value.double()) for name, value in wanted.items()}
+def errors(got: Results, expected: Results) -> dict[str, float]:
+    """The largest absolute difference of each entry; infinite where it is NaN."""
+    differences = {name: size(got[name].double() - value.double()) for name, value in expected.items()}
     return {name: error if error == error else float("inf") for name, error in differences.items()}
 
 
 class Wrong(NamedTuple):
-    """One disagreement."""
+    """A disagreement of a route with the definition."""
 
     cell: Cell
     route: str
-    what: str
+    error: str
 
     def __str__(self) -> str:
-        return f"{self.cell} · {self.route}: {self.what}"
+        return f"{self.cell} · {self.route}: {self.error}"
 
 
 def disagreements(cell: Cell, exercised: Counter[str] | None = None, only: str | None = None) -> list[Wrong]:
-    """Everything that any route, or the operator, gets wrong in a cell; or only one of them."""
+    """All disagreements of the routes and of the operator in a cell; with `only`, those of one route."""
     case = case_of(cell)
     try:
-        right = Expected(case, PRECISIONS[cell.precision].scale)
+        expected = Expected(case, PRECISIONS[cell.precision].scale)
     except Exception as error:  # a cell that `fits` has an integral
         return [Wrong(cell, "matrix", f"{type(error).__name__}: {error}")]
     wrong = [
-        Wrong(cell, "matrix", f"{name} is not finite") for name, v in right.values.items() if not v.isfinite().all()
+        Wrong(cell, "matrix", f"{name} is not finite") for name, v in expected.values.items() if not v.isfinite().all()
     ]
     for name, compute in accepted(case):
         if only not in (None, name):
             continue
         if exercised is not None:
             exercised[name] += 1
-        found = right.missed_by(compute)
+        found = expected.mismatch_of(compute)
         if found == NOT_ZERO and name.startswith(ZERO_TO_ROUNDING):
             continue
-        if found and not (found.startswith("ValueError") and case.at == "equal"):  # may be refused late
+        # a route may refuse an equal domain only when it computes
+        if found and not (found.startswith("ValueError") and case.at == "equal"):
             wrong.append(Wrong(cell, name, found))
     return wrong
 
 
-class FirstTimes:
-    """Wants each route the first times that it takes a case, so many."""
+class RouteQuota:
+    """Limits the number of cases that each route computes."""
 
-    def __init__(self, most: int) -> None:
-        self.met, self.most = Counter[str](), most
+    def __init__(self, limit: int) -> None:
+        self.used, self.limit = Counter[str](), limit
 
-    def wants(self, name: str) -> bool:
-        """Whether it has not been met so many times."""
-        return self.met[name] < self.most
+    def allows(self, name: str) -> bool:
+        """Whether a route has computed fewer cases than the limit."""
+        return self.used[name] < self.limit
 
 
-def accepted(case: Case, times: FirstTimes | None = None) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
-    """The routes that do not refuse a case, by name, and the operator; those that are wanted."""
-    asked = case.asked()
+def accepted(case: Case, quota: RouteQuota | None = None) -> Iterator[tuple[str, Callable[[Case], Tensor]]]:
+    """The routes that accept a case, and the operator, by name; only those within a quota, if there is one."""
+    arguments = case.arguments()
     routes = [(route.name + (" (eager)" if route in EAGER else ""), route) for route in ALL_ROUTES]
     for name, route in [*routes, ("operator", None)]:
-        if times is not None and not times.wants(name):
-            continue  # which spares the question whether it refuses
-        if route is None or not refusals(route, asked):
-            if times is not None:
-                times.met[name] += 1
+        if quota is not None and not quota.allows(name):
+            continue  # without checking whether the route refuses
+        if route is None or not refusals(route, arguments):
+            if quota is not None:
+                quota.used[name] += 1
             yield name, by_operator if route is None else by_route(route)
 
 
-def rows_of_nothing(case: Case) -> Tensor:
-    """Which queries that exist, `(B, Nq)`, see no mass at all."""
-    kernel, u, domain, _, query_domain = case.asked()
+def massless_queries(case: Case) -> Tensor:
+    """Mask `(B, Nq)` of the existing queries that see no mass at all."""
+    kernel, u, domain, _, query_domain = case.arguments()
     domain = domain.with_dense_pairs()
-    asked = domain if query_domain is None else query_domain
+    queries = domain if query_domain is None else query_domain
     mass = domain.weights.detach().expand(len(u), domain.num_points)[:, None] > 0
-    seen = mass.expand(-1, asked.num_points, -1)
+    seen = mass.expand(-1, queries.num_points, -1)
     if domain.pair_weights is not None:
         seen = seen & (domain.pair_weights > 0).any(1)
     if kernel.is_causal and not kernel.reads_past_by_position:
-        seen = seen & (torch.arange(domain.num_points) < preceding_counts(asked, domain)[..., None])
+        seen = seen & (torch.arange(domain.num_points) < preceding_counts(queries, domain)[..., None])
     nothing = ~seen.any(-1)
-    return nothing if asked.mask is None else nothing & asked.mask
+    return nothing if queries.mask is None else nothing & queries.mask
 
 
 def main(arguments: list[str]) -> None:
-    """Prints the counts, or what is wrong with the cells that are named."""
+    """Prints the counts, or the errors of the named cells."""
     if arguments:
         for text in arguments:
             found = disagreements(Cell.parse(text))
@@ -1177,7 +1179,7 @@ def main(arguments: list[str]) -> None:
 
 
 def counts() -> str:
-    """How many cells the table has, a line a kernel."""
+    """Table with the number of cells of each kernel."""
     lines = [f"{'kernel':<28}{'variants':>9}{'× domain':>10}{'× query':>10}{'× route':>10}{'quick':>8}{'pairs':>8}"]
     total = Counter[str]()
     for name in ROWS:
@@ -1199,7 +1201,7 @@ def counts() -> str:
 
 
 def _line(name: str, number: Counter[str]) -> str:
-    sizes = [number[what] for what in ("variants", "domains", "queries", "routes", "quick", "pairs")]
+    sizes = [number[column] for column in ("variants", "domains", "queries", "routes", "quick", "pairs")]
     return f"{name:<28}" + "".join(f"{size:>{width}}" for size, width in zip(sizes, (9, 10, 10, 10, 8, 8), strict=True))
 
 

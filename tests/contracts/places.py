@@ -1,7 +1,7 @@
-"""Where the signals of the instance table live: kinds of domains, and what hides and weighs their points.
+"""Domains of the instance table, and their masks, weights and pair weights.
 
-A `Place` holds the tensors that a domain is made of, so that a test can ask for their gradients, take one entry of a
-batch, permute points or append some, and make the domain again.
+A `Place` holds the tensors that a domain is made of, so that a test can compute their gradients, take one entry of a
+batch, permute or append points, and build the domain again.
 """
 
 import dataclasses
@@ -19,18 +19,19 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A domain, taken apart.
+    """The components of a domain.
 
     Attributes:
         kind: name of its row in `KINDS`.
-        shape: cells along each axis; of what is no grid, the number of points.
-        coordinates: positions `(N, s)` or `(B, N, s)`, or times `(N,)` or `(B, N)`; None: they follow from numbers.
+        shape: cells along each axis of a grid; otherwise the number of points.
+        coordinates: positions `(N, s)` or `(B, N, s)`, or times `(N,)` or `(B, N)`; None: they follow from indices.
         weights, mask: `(N,)` or `(B, N)`.
-        pair_bias: as `Domain.weigh_pairs` takes it.
-        lists_pairs: whether the pairs that it leaves are listed instead, each with its density (`Domain.list_pairs`).
-        edges: of a graph, `(2, E)` or `(B, 2, E)`.
-        lattice: (spacing, origin) of a grid that is not that of the unit box.
-        device: to which the domain is moved.
+        pair_bias: argument of `Domain.weigh_pairs`.
+        lists_pairs: whether the pairs that are not hidden are listed with their densities instead
+            (`Domain.list_pairs`).
+        edges: edges of a graph, `(2, E)` or `(B, 2, E)`.
+        lattice: (spacing, origin) of a grid other than that of the unit box.
+        device: device of the domain.
     """
 
     kind: str
@@ -50,7 +51,7 @@ class Place:
         return math.prod(self.shape)
 
     def domain(self) -> Domain:
-        """The domain itself."""
+        """The domain that is built from the components."""
         domain = KINDS[self.kind].build(self)
         if self.pair_bias is not None:
             bias = self.pair_bias
@@ -58,17 +59,17 @@ class Place:
         return domain.to(self.device)
 
     def leaves(self, side: str) -> dict[str, Tensor]:
-        """What a gradient can be asked for, by name."""
+        """The tensors that can have a gradient, by name."""
         named = {"pos": self.coordinates, "weights": self.weights, "pair bias": self.pair_bias}
         return {f"{side} {name}": t for name, t in named.items() if t is not None and t.dtype.is_floating_point}
 
     def mapped(self, function: Callable[[Tensor], Tensor], *, but_times: bool = False) -> Self:
-        """The same place with every float tensor replaced, perhaps without times."""
-        kept_times = but_times and KINDS[self.kind].has_times
-        names = ("weights", "pair_bias") if kept_times else ("coordinates", "weights", "pair_bias")
+        """The same place with every float tensor replaced, except times if `but_times`."""
+        keeps_times = but_times and KINDS[self.kind].has_times
+        names = ("weights", "pair_bias") if keeps_times else ("coordinates", "weights", "pair_bias")
         tensors = {name: getattr(self, name) for name in names}
-        kept = {n: function(t) for n, t in tensors.items() if t is not None and t.dtype.is_floating_point}
-        return dataclasses.replace(self, **kept)
+        changed = {n: function(t) for n, t in tensors.items() if t is not None and t.dtype.is_floating_point}
+        return dataclasses.replace(self, **changed)
 
     def entry(self, index: int) -> Self:
         """The place of one entry of a batch, as a batch of one."""
@@ -84,7 +85,7 @@ class Place:
         )
 
     def part(self, first: int, stop: int) -> Self:
-        """The points from `first` to `stop`; of a grid whole rows, which keep their places."""
+        """The points from `first` to `stop`; on a grid, whole rows, which keep their positions."""
         run, count = slice(first, stop), stop - first
         lattice, shape = self.lattice, (count, *self.shape[1:])
         if KINDS[self.kind].is_lattice and self.num_points:
@@ -121,7 +122,7 @@ class Place:
 
 
 def _listed(bias: Tensor) -> PairList:
-    """The pairs that a log-density `(Nq, N)` or `(B, Nq, N)` leaves, backwards; what it hides is padding of mass 0."""
+    """The pairs of a log-density `(Nq, N)` or `(B, Nq, N)`, listed in reverse; hidden pairs are padding of mass 0."""
     bias = bias if bias.ndim == 3 else bias[None]
     points = bias.shape[-1]
     index = torch.arange(points - 1, -1, -1).expand(bias.shape)
@@ -136,18 +137,18 @@ class Kind:
     """One row of the table of domains.
 
     Attributes:
-        shape: cells along each axis, in the table.
-        coordinates: draws them, from a generator, a batch size and a number of points.
-        build: the domain of a place.
-        pos_dim: coordinates of a position.
+        shape: number of cells along each axis, in the table.
+        coordinates: function that draws coordinates, from a generator, a batch size and a number of points.
+        build: function that builds the domain of a place.
+        pos_dim: number of coordinates of a position.
         is_lattice: whether the points are one whole regular grid.
         is_periodic: whether displacements wrap round.
         is_scattered: whether the points are in no order and on no grid.
-        has_times: whether the domain says when its points are.
-        per_entry: whether every entry of a batch has positions of its own.
-        is_even: whether the measure, unless given, gives all points one mass.
-        prefix: for sequences: whether they may be cut short to a prefix, and continued.
-        edges: of graphs: draws them, likewise.
+        has_times: whether the domain has times.
+        per_entry: whether every entry of a batch has separate positions.
+        is_even: whether the default measure gives all points the same mass.
+        prefix: for sequences: whether they can be cut to a prefix, and continued.
+        edges: for graphs: function that draws edges, with the arguments of `coordinates`.
     """
 
     shape: Shape
@@ -165,7 +166,7 @@ class Kind:
 
     @property
     def likeness(self) -> str:
-        """The class of domains that routes treat much alike."""
+        """The class of domains that routes treat alike."""
         if self.shape in ((0,), (1,)):
             return "one point or none"
         if self.edges is not None:
@@ -208,7 +209,7 @@ def _graph(place: Place) -> Domain:
     assert place.edges is not None
     assert place.coordinates is not None
     graph = Graph(place.edges, place.num_points, pos=place.coordinates, weights=place.weights, mask=place.mask)
-    # of the ends' places, so that they move with the nodes
+    # computed from the positions of the ends, so that they move with the nodes
     x = place.coordinates.detach().reshape(-1, place.coordinates.shape[-1])[:, 0]
     graph.edge_weights = 0.5 + (x[graph.source] - 2 * x[graph.target]).abs()
     return graph
@@ -296,7 +297,7 @@ KINDS: dict[str, Kind] = {
 
 
 def place_of(kind: str, generator: Generator, batch: int, shape: Shape | None = None) -> Place:
-    """A place of some kind, even and whole."""
+    """A place of a kind, without mask, weights or pair weights."""
     row = KINDS[kind]
     shape = row.shape if shape is None else shape
     points = math.prod(shape)
@@ -317,7 +318,7 @@ def _entry_with_nothing(generator: Generator, batch: int, points: int) -> Tensor
 
 
 def _padded(generator: Generator, batch: int, points: int) -> Tensor:
-    """The first points of each entry exist."""
+    """Mask whose first points of each entry exist."""
     lengths = (uniform(generator, batch, 1) * points).ceil()
     return torch.arange(points) < lengths
 
@@ -345,7 +346,7 @@ WEIGHTS: dict[str, Drawn] = {
 
 
 def _holes(generator: Generator, *shape: int) -> Tensor:
-    """A log-density with hidden pairs, and in the second row all of them."""
+    """A log-density with hidden pairs, which include the whole second row."""
     bias = torch.where(uniform(generator, *shape) > 0.7, -torch.inf, normal(generator, *shape))
     bias[..., 1:2, :] = -torch.inf
     return bias
@@ -364,13 +365,13 @@ PAIRS: dict[str, Callable[[Generator, int, int, int, int], Tensor | None]] = {
     "pairs listed per entry": lambda g, batch, heads, queries, points: _holes(g, batch, queries, points),
 }
 LISTED = ("pairs listed, a row empty", "pairs listed per entry")
-"""Of these, what is listed."""
+"""The levels of `PAIRS` that list pairs."""
 
 
 def elsewhere(place: Place, generator: Generator, batch: int, count: int) -> Place:
-    """Other points of the same kind, `count` of them or, on a grid of the plane, about as many.
+    """Other points of the same kind: `count` of them, or about as many on a grid of the plane.
 
-    Of a grid they are cells of the same lattice, one cell on.
+    On a grid they are cells of the same lattice, shifted by one cell.
     """
     kind = KINDS[place.kind]
     if kind.is_lattice and count and place.num_points:

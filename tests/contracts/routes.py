@@ -1,4 +1,4 @@
-"""The contract of an evaluation: the dense oracle's number, forward and in every gradient."""
+"""The contract of an evaluation route: it agrees with the dense oracle, forward and in every gradient."""
 
 import functools
 from typing import Any, TypeVar
@@ -15,11 +15,11 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, to
 
 
 def changed(integral: Integral[Any], **fields: Any) -> Integral[Any]:
-    """The same integral but for the arguments that are named."""
+    """The same integral with some arguments replaced."""
     u, domain, query, query_domain = integral.arguments
     query = query if integral.has_query_signal else None
-    given = {"kernel": integral.kernel, "u": u, "domain": domain, "query": query, "query_domain": query_domain}
-    return Integral(**(given | fields))
+    arguments = {"kernel": integral.kernel, "u": u, "domain": domain, "query": query, "query_domain": query_domain}
+    return Integral(**(arguments | fields))
 
 
 def randomise(kernel: AnyKernel, scale: float = 0.5) -> AnyKernel:
@@ -32,7 +32,7 @@ def randomise(kernel: AnyKernel, scale: float = 0.5) -> AnyKernel:
 
 
 def results(route: Evaluation, problem: Integral[Any]) -> dict[str, Tensor]:
-    """The integral and the gradient of a fixed functional of it with respect to everything that it depends on."""
+    """The integral, and gradients of a fixed functional of it by signals, positions, weights and parameters."""
     kernel = problem.kernel
     leaves = {"u": problem.u}
     _, _, query, query_domain = problem.arguments
@@ -54,7 +54,7 @@ def results(route: Evaluation, problem: Integral[Any]) -> dict[str, Tensor]:
 
 
 def check_route(route: Evaluation, problem: Integral[Any], tolerance: float | None = None) -> None:
-    """Asserts that a route accepts a problem and agrees with the dense oracle in everything `results` lists."""
+    """Asserts that a route accepts a problem and agrees with the dense oracle in all `results`."""
     reasons = route.unsupported_reasons(problem)
     assert not reasons, reasons
     expected, got = results(Dense(), problem), results(route, problem)
@@ -65,7 +65,7 @@ def check_route(route: Evaluation, problem: Integral[Any], tolerance: float | No
 def check_chunks(
     route: StatefulEvaluation, kernel: Kernel, u: Tensor, tolerance: float, times: Tensor | None = None
 ) -> None:
-    """Asserts that two chunks, cut anywhere, and single steps give the whole, and all the same state at its end."""
+    """Asserts that two chunks, cut anywhere, and single steps give the outputs and final state of the whole."""
 
     def part(start: int, stop: int) -> Integral[Kernel]:
         domain = Sequence(stop - start) if times is None else Sequence(times=times[start:stop])
@@ -80,33 +80,33 @@ def check_chunks(
         first, state = route.run(part(0, split))
         second, last = route.run(part(split, n), state)
         assert_close(torch.cat([first, second], 1), whole)
-        for one, other, third in zip(last, end, stepped_end, strict=True):
-            assert_close(one, other)
-            assert_close(one, third)
+        for of_chunks, of_whole, of_steps in zip(last, end, stepped_end, strict=True):
+            assert_close(of_chunks, of_whole)
+            assert_close(of_chunks, of_steps)
 
 
 def check_autocast(route: Evaluation, kernel: Kernel) -> None:
-    """Asserts that under autocast signals of either precision give bfloat16 near the dense oracle in float32."""
-    where, u = Sequence(5, weights=torch.rand(5)), torch.randn(2, 5, 8)
-    exact = Dense().integrate(Integral(kernel, u, where))
+    """Asserts that autocast gives bfloat16 close to the float32 oracle, for float32 and bfloat16 signals."""
+    domain, u = Sequence(5, weights=torch.rand(5)), torch.randn(2, 5, 8)
+    exact = Dense().integrate(Integral(kernel, u, domain))
     with torch.autocast("cpu", torch.bfloat16):
         for signal in (u, u.bfloat16()):
-            out = route.integrate(Integral(kernel, signal, where))
+            out = route.integrate(Integral(kernel, signal, domain))
             assert out.dtype == torch.bfloat16
             torch.testing.assert_close(out.float(), exact, atol=3e-2, rtol=3e-2)
 
 
 def compare(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
-    """Asserts that every entry agrees to a tolerance: see `relative_errors`."""
+    """Asserts that the error of every entry by `relative_errors` is within a tolerance."""
     for name, error in relative_errors(got, expected).items():
         assert error <= tolerance, f"{name}: relative error {error:.2e} above {tolerance:.0e}"
 
 
 def relative_errors(got: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """How far each entry is off, relative to its largest value; absent gradients count as zero.
+    """Largest error of each entry, relative to its largest value; absent gradients count as zero.
 
-    One that vanishes beside the others, as the gradient of a constant in all scores does, is measured against those;
-    one that is 0 throughout may be the rounding of what cancels.
+    An entry that is tiny beside the others, such as the gradient by a constant in all scores, is measured against the
+    others. Where the expected entry is 0 throughout, rounding errors of cancelling terms are accepted.
     """
     largest = max((side.abs().max().item() for side in expected.values() if side.numel()), default=0.0)
     errors = {}

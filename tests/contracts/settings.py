@@ -1,4 +1,4 @@
-"""The contract of a setting: another value of it gives another thing, or is refused by name."""
+"""The contract of a setting: another value changes the behaviour, or is refused with the setting's name."""
 
 import dataclasses
 import functools
@@ -16,22 +16,23 @@ Probe = Callable[[Any], Iterable[object]]
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """A value that is built anew for each thing that it is given to, from the same seed."""
+    """A value that is built anew, from the same seed, for each object that takes it."""
 
     make: Callable[[], object]
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A class whose settings are walked over.
+    """A class whose settings are tested one by one.
 
     Args:
-        of: whose signature states the settings: a class, or the dataclass that holds them.
-        base: the settings at which the walk starts, small.
+        of: class, or dataclass, whose signature lists the settings.
+        base: small settings to start from.
         others: other values, for every setting of the signature.
-        probe: what a thing does, as tensors or plain values; an error that it raises counts as a value.
-        make: builds the thing from settings; None: `of` itself.
-        modes: changes to the base by name; the walk starts anew at each.
+        probe: function that yields an object's behaviour as tensors or plain values; an error that it raises counts as
+            a value.
+        make: function that builds the object from settings; None: `of` itself.
+        modes: changes of the base by name; the settings are tested again from each.
     """
 
     of: Callable[..., Any]
@@ -43,7 +44,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The class' name, with that of the class around it."""
+        """The qualified name of the class."""
         return self.of.__qualname__
 
     def starts(self) -> dict[str, dict[str, Any]]:
@@ -52,12 +53,12 @@ class Subject:
 
 
 def settings_of(owner: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The settings that a signature states."""
+    """The settings in a signature."""
     return dict(inspect.signature(owner).parameters)
 
 
 def unread(subject: Subject, start: dict[str, Any]) -> dict[str, str]:
-    """Other values, each as `setting=value`, that change nothing or are refused without being named; what was seen."""
+    """Values `setting=value` that change nothing, or whose refusal lacks the setting's name, with the finding."""
     found: dict[str, str] = {}
     defaults = {name: parameter.default for name, parameter in settings_of(subject.of).items()}
     base = _Outcome(subject, start)
@@ -66,55 +67,56 @@ def unread(subject: Subject, start: dict[str, Any]) -> dict[str, str]:
         for value in values:
             if not isinstance(value, Tensor) and value == start.get(setting, defaults[setting]):
                 continue
-            other = _Outcome(subject, start | {setting: value})
-            if other.refusal is not None and setting.lower() not in other.refusal.lower():
-                found[f"{setting}={value!r}"] = f"is refused without its name: {other.refusal}"
-            elif other.refusal is None and other.equals(base):
+            changed = _Outcome(subject, start | {setting: value})
+            if changed.refusal is not None and setting.lower() not in changed.refusal.lower():
+                found[f"{setting}={value!r}"] = f"is refused without its name: {changed.refusal}"
+            elif changed.refusal is None and changed.equals(base):
                 found[f"{setting}={value!r}"] = "changes nothing"
     return found
 
 
 class _Outcome:
-    """What comes of settings: a refusal, or a thing with parts and values."""
+    """The outcome of settings: a refusal, or an object with its state and behaviour."""
 
     def __init__(self, subject: Subject, settings: dict[str, Any]) -> None:
         self._probe, self.refusal = subject.probe, None
         torch.manual_seed(0)
-        given = {name: value.make() if isinstance(value, Made) else value for name, value in settings.items()}
+        values = {name: value.make() if isinstance(value, Made) else value for name, value in settings.items()}
         torch.manual_seed(0)
         try:
-            self._thing = (subject.make or subject.of)(**given)
+            self._built = (subject.make or subject.of)(**values)
         except (ValueError, TypeError) as error:
             self.refusal = str(error)
 
     @functools.cached_property
     def all(self) -> list[object]:
-        """Everything that tells it from another."""
-        return list(self.found())
+        """The observations as a list."""
+        return list(self.observations())
 
-    def found(self) -> Iterator[object]:
-        """What a module holds at its start, and what it does in evaluation and in training; or what another thing does.
+    def observations(self) -> Iterator[object]:
+        """The initial parameters and buffers of a module, and its behaviour in evaluation and in training.
 
-        Parameters are noise when it acts, as a start hides much.
+        Of other objects, their behaviour. Parameters are noise when a module is probed, since initial values hide
+        mistakes.
         """
-        thing = self._thing
-        if isinstance(thing, nn.Module):
-            for name, parameter in thing.named_parameters():
+        built = self._built
+        if isinstance(built, nn.Module):
+            for name, parameter in built.named_parameters():
                 yield from (name, parameter.requires_grad, parameter.detach().clone())
-            for name, buffer in thing.named_buffers():
+            for name, buffer in built.named_buffers():
                 yield from (name, buffer.clone())
-            _add_noise(thing)
-        for is_training in (False, True) if isinstance(thing, nn.Module) else (False,):
-            if isinstance(thing, nn.Module):
-                thing.train(is_training)
+            _add_noise(built)
+        for is_training in (False, True) if isinstance(built, nn.Module) else (False,):
+            if isinstance(built, nn.Module):
+                built.train(is_training)
             torch.manual_seed(1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                yield from _until_refused(self._probe(thing))
+                yield from _until_refused(self._probe(built))
 
     def equals(self, other: "_Outcome") -> bool:
-        """Whether nothing tells the two apart; stops at the first that does."""
-        return all(_equal(a, b) for a, b in itertools.zip_longest(self.found(), other.all, fillvalue=_MISSING))
+        """Whether all observations of the two agree; stops at the first difference."""
+        return all(_equal(a, b) for a, b in itertools.zip_longest(self.observations(), other.all, fillvalue=_MISSING))
 
 
 _MISSING = object()

@@ -1,4 +1,4 @@
-"""Cells of the table of all kernels on a signal of which each process holds a part."""
+"""Cells of the instance table on signals that are distributed over processes."""
 
 import torch
 import torch.distributed as dist
@@ -22,19 +22,19 @@ from tests.contracts.instances import (
 
 
 def cells_of(name: str, processes: int, every: int = 1) -> list[Cell]:
-    """Of the quick cells of a kernel, or of each so many, those with points for all processes where all pairs count."""
+    """Every `every`-th quick cell of a kernel without pair weights, if all processes get points and results."""
     cells = [cell for cell in quick_cells(name) if cell.pairs == "all pairs" and cell.query != "nowhere"]
     return [cell for cell in cells[::every] if _num_least(case_of(cell)) >= processes]
 
 
 def _num_least(case: Case) -> int:
-    """Points, or results if these are fewer."""
+    """The number of points or of results, whichever is smaller."""
     domain = case.place.domain()
     return min(domain.num_points, case.kernel.output_domain(domain).num_points)
 
 
 def shared(domain: Domain) -> Domain:
-    """A domain of which each process has a part, uneven ones; of few points, all of them everywhere."""
+    """A domain in uneven parts over the processes; with too few points, the whole domain on every process."""
     n, count = domain.num_points, dist.get_world_size()
     if n < count:
         return domain
@@ -55,10 +55,10 @@ def by_processes(case: Case) -> Tensor:
     operator = IntegralOperator(case.kernel, residual=False, bias=False, output_projection=False)
     whole = case.place.domain()
     domain = shared(whole)
-    asked = case.query_domain(whole)
-    if asked is None and case.signal is not None and case.kernel.output_domain(whole) is not whole:
-        asked = case.answers_at(whole)  # queries of a part must be told where they lie
-    query_domain = asked if asked is None else domain if asked is whole else shared(asked)
+    queries = case.query_domain(whole)
+    if queries is None and case.signal is not None and case.kernel.output_domain(whole) is not whole:
+        queries = case.result_domain(whole)  # the queries of a part need explicit positions
+    query_domain = queries if queries is None else domain if queries is whole else shared(queries)
     u = held(case.u, domain)
     assert u is not None
     query = u if case.signal == "u" else held(case.query, domain if query_domain is None else query_domain)
@@ -68,27 +68,27 @@ def by_processes(case: Case) -> Tensor:
 
 
 def wrong_on_processes(texts: list[str]) -> list[str]:
-    """What is wrong in some cells, a line each."""
+    """The errors of some cells, one per line."""
     lines = []
     for text in texts:
         cell = Cell.parse(text)
         case = case_of(cell)
-        right = Expected(case, PRECISIONS[cell.precision].scale)
+        expected = Expected(case, PRECISIONS[cell.precision].scale)
         try:
             got = results(case, by_processes)
         except Exception as error:
             lines.append(f"{text}: {type(error).__name__}: {error}")
-            if isinstance(error, RuntimeError):  # processes have lost each other
+            if isinstance(error, RuntimeError):  # the processes are out of step
                 return lines
             continue
         for name, value in got.items():
-            if name != "integral":  # every process has taken that of the whole
+            if name != "integral":  # every process has differentiated the whole integral
                 total = value.clone(memory_format=torch.contiguous_format)
                 dist.all_reduce(total)
                 got[name] = total / dist.get_world_size()
         lines += [
-            f"{text}: {name} off by {error:.1e} of {size(right.values[name]):.1e}"
-            for name, error in errors(got, right.values).items()
-            if not error <= right.plainly_allowed(name) and not error <= right.allowed[name]
+            f"{text}: {name} off by {error:.1e} of {size(expected.values[name]):.1e}"
+            for name, error in errors(got, expected.values).items()
+            if not error <= expected.plain_tolerance(name) and not error <= expected.allowed[name]
         ]
     return lines

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def small_perceptron(**options: Any) -> dict[str, Any]:
-    """Few units and few, slow frequencies under the options; no frequencies where nothing reads them."""
+    """Options completed by few units and few, low frequencies; no frequencies where no input uses them."""
     settings = {"width": 5, "num_frequencies": 3, "sigma": 1.0} | options
     inputs = settings.get("inputs")
     if inputs is not None and not inputs.has_frequencies:

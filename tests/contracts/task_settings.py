@@ -1,4 +1,4 @@
-"""Tasks, augmentation and the training engine, whose settings are walked over on small data in a folder."""
+"""Subjects for tests of settings: tasks, augmentation and the training engine, on small data in a folder."""
 
 import dataclasses
 import json
@@ -90,7 +90,7 @@ OF_TARGETS: dict[str, tuple[object, ...]] = {
 }
 """Other values of the settings of every task with a target."""
 OF_NUMBERS: dict[str, tuple[object, ...]] = {**OF_TARGETS, "quantiles": ((0.1, 0.9),)}
-"""Of those that may tell numbers."""
+"""Other values of the settings of every task that may predict numbers."""
 CHANGES: dict[str, tuple[object, ...]] = {
     "shift": (0.2,),
     "rotation": (20.0,),
@@ -101,7 +101,7 @@ CHANGES: dict[str, tuple[object, ...]] = {
     "rand_augment_magnitude": (20,),
     "random_erasing": (1.0,),
 }
-"""Of those of everything that changes images."""
+"""Other values of the settings of every augmentation of images."""
 CONFIGS_OF_TASKS: tuple[type, ...] = (
     Augmentation.Config,
     CloudAugmentation.Config,
@@ -134,15 +134,14 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
 
 
 def task_subjects(folder: Path) -> list[Subject]:
-    """Of all configs above, with their data in an empty folder."""
+    """Subjects of all configs above, with their data in an empty folder."""
     return [*_of_tasks(folder), *_runs(folder / "start")]
 
 
 def small_tasks(folder: Path) -> list[Task.Config]:
-    """A task of every kind, small, with its data in an empty folder."""
-    return [
-        one.of(**one.base) for one in _of_tasks(folder) if isinstance(one.of, type) and issubclass(one.of, Task.Config)
-    ]
+    """A small config of every task, with its data in an empty folder."""
+    kinds = [(subject.of, subject.base) for subject in _of_tasks(folder)]
+    return [kind(**base) for kind, base in kinds if isinstance(kind, type) and issubclass(kind, Task.Config)]
 
 
 def _of_tasks(folder: Path) -> list[Subject]:
@@ -173,7 +172,7 @@ def _of_tasks(folder: Path) -> list[Subject]:
 
 
 def _task(built: Task) -> Iterator[object]:
-    """What it learnt from its data, its batches, and its model."""
+    """Facts of the task, its batches, its model's weights and its loss."""
     yield from (built.facts, built.objective)
     splits: list[HeldOut] = [split for split in get_args(HeldOut) if built.num_held_out(split)]
     yield from (built.num_train, *(built.num_held_out(split) for split in splits))
@@ -239,7 +238,7 @@ def _images(folder: Path) -> Subject:
     checkpoint = PretrainedImages(checkpoint=str(_vit(folder / "checkpoint")))
 
     def task(built: ImageLearning) -> Iterator[object]:
-        """What is said with a bank, too."""
+        """The observations of a task, and those of a blended bank."""
         yield from _task(built)
         torch.manual_seed(0)
         model = built.model()
@@ -291,7 +290,7 @@ VIT = ViT.Config(image_size=(8, 8), patch_size=(4, 4), channels=1, embed_dim=4, 
 
 
 def _vit(folder: Path, depth: int = 1) -> Path:
-    """A checkpoint, whose weights are random."""
+    """Writes a checkpoint with random weights."""
     torch.manual_seed(depth)
     dataclasses.replace(VIT, depth=depth).build().save_pretrained(folder)
     return folder
@@ -374,7 +373,7 @@ def _image_texts(folder: Path) -> Subject:
 
 
 def _texts(folder: Path) -> None:
-    """Two texts of some documents, and a folder with splits."""
+    """Writes two texts of some documents, and a folder with splits."""
     folder.mkdir()
     words = ["the cat\nsat on", "a mat\n\nand the", "dog sat\non a", "log and\n\nthen both", "went home\nto eat"]
     text = " ".join(words[i % 5] + f" {i}" for i in range(40))
@@ -479,7 +478,7 @@ def _text(folder: Path) -> Subject:
 
 
 def _gpt2(folder: Path, depth: int = 1) -> Path:
-    """A checkpoint, whose weights are random, with its tokenizer, and another one as a run keeps it."""
+    """Writes a checkpoint with random weights and a tokenizer, and another tokenizer as a run stores it."""
     size = write_text_tokens(folder / "tokens", "Llama 3")
     torch.manual_seed(depth)
     GPT2.Config(embed_dim=4, depth=depth, num_heads=1).build(size, 24).save_pretrained(folder / "model")
@@ -560,7 +559,7 @@ BERT = BertSentences.Config(stack=STACK)
 
 
 def _bert(folder: Path, depth: int = 1, head: Literal["none", "tokens"] = "none") -> Path:
-    """A checkpoint, whose weights are random, with a tokenizer."""
+    """Writes a checkpoint with random weights and a tokenizer."""
     torch.manual_seed(depth)
     tokenizer = MarkedTokenizer.word_pieces(["the cat sat on a mat and very good"], 50)
     dataclasses.replace(STACK, depth=depth, head=head).build(tokenizer.vocab_size, 20).save_pretrained(folder)
@@ -677,7 +676,7 @@ def _forecasts(folder: Path) -> Subject:
     model = CKCNN.Config(embed_dim=3, depth=1, kernel_width=3, dropout=0.0)
 
     def task(built: Forecasting) -> Iterator[object]:
-        """Its scores too."""
+        """The observations of a task, and its scores."""
         yield from _task(built)
         torch.manual_seed(0)
         metrics = built.metrics()
@@ -765,18 +764,18 @@ def _fields(folder: Path) -> Subject:
         ]
         (folder / f"{name}.csv").write_text("\n".join(["field,x,y,height", *rows]))
     np.savez(folder / "own.npz", pos=pos, values=values, is_test=np.arange(12) >= 8)
-    np.savez(folder / "asked.npz", pos=pos[:2], values=values[:2])
+    np.savez(folder / "new.npz", pos=pos[:2], values=values[:2])
     model = FieldOperator.Config(embed_dim=4, depth=1, num_heads=1, num_seeds=2, head_dim=4, num_frequencies=2)
 
     def task(built: FieldLearning) -> Iterator[object]:
-        """Its score and answers too, which refine."""
+        """The observations of a task, its score and its predictions, which refine."""
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
         built.score(model, built.held_out_batch("test", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         if len(built.facts.coordinates) == 2:
-            yield built.predict(model, [folder / "asked.npz"], CPU)
+            yield built.predict(model, [folder / "new.npz"], CPU)
 
     return Subject(
         FieldLearning.Config,
@@ -823,7 +822,7 @@ def _fields(folder: Path) -> Subject:
 
 
 def _graphs(folder: Path) -> list[Subject]:
-    """Graphs, nodes of one, its links, and what is computed of a graph."""
+    """Subjects of tasks on graphs, nodes and links, and of features computed from a graph."""
     own, nodes = str(rings(folder / "own", split=True, one_way=True)), str(two_groups(folder / "nodes", one_way=True))
     kernel = OnEdgesConfig(kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0), long_range=None)
     sizes: dict[str, Any] = {"embed_dim": 4, "depth": 1, "num_heads": 1, "kernel": kernel, "dropout": 0.0}
@@ -840,7 +839,7 @@ def _graphs(folder: Path) -> list[Subject]:
     }
 
     def pairs(built: LinkLearning) -> Iterator[object]:
-        """The graph that the network sees too."""
+        """The observations of a task, and the graph that its network sees."""
         yield from _task(built)
         yield built.loss(built.model(), built.held_out_batch("test", torch.arange(2))).detach()
 
@@ -950,7 +949,7 @@ def _cloud_augmentation() -> Subject:
 
 def _points(folder: Path) -> Subject:
     meshes, own, found, whole, numbers = (
-        folder / name for name in ("meshes", "own.npz", "told.npz", "whole.npz", "numbers.npz")
+        folder / name for name in ("meshes", "own.npz", "labelled.npz", "whole.npz", "numbers.npz")
     )
     drawn = np.random.default_rng(0)
     for name in ("flat", "long"):
@@ -965,19 +964,19 @@ def _points(folder: Path) -> Subject:
     np.savez(whole, **of_two, x_valid=x[:4], y_valid=y[:4])
     np.savez(found, x=x, y=y, labels=drawn.integers(0, 3, (18, 9)))
     np.savez(numbers, x=x, targets=drawn.normal(size=(18, 2)))
-    np.savez(folder / "asked.npz", x=x[:2])
+    np.savez(folder / "new.npz", x=x[:2])
     kernel = MLPConfig(width=3, num_frequencies=2, sigma=1.0)
     model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=kernel)
 
     def task(built: PointLearning) -> Iterator[object]:
-        """Its scores and answers too, which vote."""
+        """The observations of a task, its scores and its predictions, which vote."""
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
         if built.classifies_points or built.target.kind == "number":
-            yield [list(row) for row in built.predict(model, [folder / "asked.npz"], CPU)]
+            yield [list(row) for row in built.predict(model, [folder / "new.npz"], CPU)]
 
     return Subject(
         PointLearning.Config,
@@ -1002,8 +1001,8 @@ def _points(folder: Path) -> Subject:
             "all points": {"num_points": None},
             "a split of its own": {"data": str(own), "num_samples": NUM_SAMPLES},
             "a validation split of its own": {"data": str(whole), "num_samples": NUM_SAMPLES},
-            "points are told": {"data": str(found), "num_samples": NUM_SAMPLES},
-            "numbers are told": {"data": str(numbers), "num_samples": NUM_SAMPLES},
+            "points are labelled": {"data": str(found), "num_samples": NUM_SAMPLES},
+            "points have numbers": {"data": str(numbers), "num_samples": NUM_SAMPLES},
         },
     )
 
@@ -1045,7 +1044,7 @@ def _operators(folder: Path) -> Subject:
         np.savez(path, values=drawn.normal(size=(2, 5)), pos=places)
 
     def task(built: OperatorLearning) -> Iterator[object]:
-        """Its scores and answers too."""
+        """The observations of a task, its scores and its predictions."""
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model(), built.metrics()
@@ -1054,8 +1053,8 @@ def _operators(folder: Path) -> Subject:
             model.eval().share.fill_(0.5)
         built.score(model, built.held_out_batch("valid", torch.arange(2)), metrics)
         yield from (metric.compute() for metric in metrics.values())
-        asked = built.config.data if built.config.data in (moving, str(table)) else others
-        yield [list(row) for row in built.predict(model, [Path(asked)], CPU)]
+        inputs = built.config.data if built.config.data in (moving, str(table)) else others
+        yield [list(row) for row in built.predict(model, [Path(inputs)], CPU)]
         if built.config.data != str(table):
             on_no_grid = scattered[len(built.facts.coordinates) - 1]
             yield [list(row.values()) for row in built.predict(model, [on_no_grid], CPU)]
@@ -1122,11 +1121,11 @@ def _segmentation(folder: Path) -> Subject:
     np.savez(folder / "two.npz", images=images[::-1], masks=masks[::-1])
     np.savez(folder / "own.npz", **known, split=np.arange(24) // 8)
     np.savez(folder / "two parts.npz", **known, split=2 * (np.arange(24) // 16))
-    Image.fromarray(images[0]).save(folder / "asked.png")
+    Image.fromarray(images[0]).save(folder / "new.png")
     model = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0))
 
     def task(built: Segmentation) -> Iterator[object]:
-        """Its scores and answers too."""
+        """The observations of a task, its scores and its predictions."""
         yield from _task(built)
         torch.manual_seed(0)
         model, metrics = built.model().eval(), built.metrics()
@@ -1135,7 +1134,7 @@ def _segmentation(folder: Path) -> Subject:
         yield model.encoder(torch.zeros(1, 3, 8, 8))[1].weights
         built.score(model, built.held_out_batch("valid", torch.arange(1)), metrics)
         yield from (metric.compute() for metric in metrics.values())
-        yield [list(row) for row in built.predict(model, [folder / "asked.png"], CPU)]
+        yield [list(row) for row in built.predict(model, [folder / "new.png"], CPU)]
 
     return Subject(
         Segmentation.Config,
@@ -1159,7 +1158,7 @@ def _segmentation(folder: Path) -> Subject:
 
 
 def _trained(config: Run.Config) -> Iterator[object]:
-    """Everything that a run does but how long it takes: its log, checkpoints, weights, and what it measured on."""
+    """All observations of a run except times: its log, checkpoints, weights, and batches of evaluation."""
     saved, measured = [], []
     save, held_out_batch = Checkpoints.save, ToyTask.held_out_batch
 
@@ -1177,8 +1176,8 @@ def _trained(config: Run.Config) -> Iterator[object]:
             train(config, path, tasks=(ToyTask,))
         yield from (saved, measured, sum("events" in file.name for file in path.rglob("*")))
         for line in (path / "metrics.jsonl").read_text().splitlines():
-            of_time = ("examples_per_second", "unix_time")
-            yield {name: value for name, value in json.loads(line).items() if name not in of_time}
+            timings = ("examples_per_second", "unix_time")
+            yield {name: value for name, value in json.loads(line).items() if name not in timings}
         for name in ("weights", "ema"):
             yield (path / "checkpoints" / f"step-{saved[-1]:08}" / f"{name}.safetensors").read_bytes()
 

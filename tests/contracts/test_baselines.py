@@ -1,4 +1,4 @@
-"""Every task gives models without a network what they learn from, or says why there is nothing."""
+"""Every task provides features for models without a network, or a reason why it has none."""
 
 import dataclasses
 import math
@@ -33,23 +33,23 @@ NAMES = {
     "operator": ["ridge regression", "nearest neighbours", "mean"],
 }
 WITHOUT_STEPS = (TableLearning,)
-"""Whose model is fitted in closed form, whatever is set, so that no validation split is made."""
+"""Tasks whose model is always fitted in closed form, so that they have no validation split."""
 OWN_MODELS = (LanguageModelling, SeriesLearning, SentenceLearning, Forecasting)
 
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task.Config]:
-    return {type(one).__qualname__: one for one in small_tasks(tmp_path_factory.mktemp("data"))}
+    return {type(config).__qualname__: config for config in small_tasks(tmp_path_factory.mktemp("data"))}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
 def test_a_task_has_models_without_a_network(task: type[Task], tasks: dict[str, Task.Config]) -> None:
-    given = tasks[task.Config.__qualname__]
+    config = tasks[task.Config.__qualname__]
     if task in OWN_MODELS:
         default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
-        given = dataclasses.replace(given, model=default.with_stack(default.stack).model)  # pyright: ignore[reportCallIssue]
-    built = given.build() if task in WITHOUT_STEPS else dataclasses.replace(given, valid_fraction=0.3).build()  # pyright: ignore[reportCallIssue]
+        config = dataclasses.replace(config, model=default.with_stack(default.stack).model)  # pyright: ignore[reportCallIssue]
+    built = config.build() if task in WITHOUT_STEPS else dataclasses.replace(config, valid_fraction=0.3).build()  # pyright: ignore[reportCallIssue]
     rows = list(baseline_rows(built))
     if task in NONE:
         assert [(row.name, row.valid) for row in rows] == [("baselines", None)]

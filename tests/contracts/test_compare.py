@@ -1,4 +1,4 @@
-"""The comparison that all routes' tests rest on fails where it should."""
+"""The comparison that the tests of all routes rely on fails where it should."""
 
 import pytest
 import torch
@@ -9,10 +9,12 @@ LARGE = torch.tensor([1.0, -2.0])
 ZERO = torch.zeros(2)
 
 
-def test_what_agrees_passes() -> None:
+def test_equal_results_pass() -> None:
     compare({"out": LARGE * (1 + 1e-6)}, {"out": LARGE}, 1e-5)
     compare({"out": LARGE}, {"out": LARGE, "gradient": ZERO}, 1e-5)  # an absent gradient is 0
-    compare({"out": LARGE, "gradient": ZERO + 1e-6}, {"out": LARGE, "gradient": ZERO}, 1e-5)  # rounding of what cancels
+    compare(
+        {"out": LARGE, "gradient": ZERO + 1e-6}, {"out": LARGE, "gradient": ZERO}, 1e-5
+    )  # rounding of cancelling terms
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,6 @@ def test_what_agrees_passes() -> None:
         ({"out": torch.tensor([1.0, torch.nan])}, {"out": LARGE}),
     ],
 )
-def test_what_differs_fails(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+def test_different_results_fail(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     with pytest.raises(AssertionError):
         compare(got, expected, 1e-5)

@@ -1,4 +1,4 @@
-"""The rows that stand for a whole table hold what they promise."""
+"""The chosen rows cover all pairs of levels of the whole table."""
 
 import itertools
 
@@ -16,7 +16,7 @@ def pairs(rows: list[Chosen]) -> set[tuple[tuple[str, str], ...]]:
     return {pair for row in rows for pair in itertools.combinations(row.items(), 2)}
 
 
-def test_every_allowed_pair_of_levels_meets_in_fewer_rows_than_all() -> None:
+def test_few_rows_hold_every_allowed_pair_of_levels() -> None:
     every = [dict(zip(FACTORS, levels, strict=True)) for levels in itertools.product(*FACTORS.values())]
     rows = all_pairs(FACTORS, no_grey_square)
     assert all(map(no_grey_square, rows))
@@ -25,7 +25,7 @@ def test_every_allowed_pair_of_levels_meets_in_fewer_rows_than_all() -> None:
     assert rows == all_pairs(FACTORS, no_grey_square) != all_pairs(FACTORS, no_grey_square, seed=1)
 
 
-def test_of_classes_every_pair_meets_and_every_level_has_a_row() -> None:
+def test_rows_hold_every_pair_of_classes_and_every_level() -> None:
     def alike(name: str, level: str) -> str:
         return CLASS.get(level, level)
 
@@ -41,8 +41,8 @@ def test_of_classes_every_pair_meets_and_every_level_has_a_row() -> None:
     assert len(rows) < len(all_pairs(FACTORS, no_grey_square))
 
 
-def test_levels_that_only_rare_rows_have_are_possible() -> None:
-    """One row in half a million has the odd way: it is found beside levels that others were found with."""
+def test_levels_in_rare_rows_are_found() -> None:
+    """One row in half a million has the level "odd": the search finds it beside levels known to be possible."""
     wide = {name: [*map(str, range(130))] for name in "xyz"} | {"way": ["plain", "odd"]}
 
     def allowed(row: Chosen) -> bool:
@@ -52,7 +52,7 @@ def test_levels_that_only_rare_rows_have_are_possible() -> None:
     assert possible(wide, allowed) == {name: [*map(str, range(9))] for name in "xyz"} | {"way": ["plain", "odd"]}
 
 
-def test_rows_that_are_given_are_only_added_to() -> None:
+def test_given_rows_are_kept_and_completed() -> None:
     half = all_pairs(FACTORS | {"form": ["round"]}, no_grey_square)
     rows = all_pairs(FACTORS, no_grey_square, given=half)
     assert rows[: len(half)] == half
@@ -60,7 +60,7 @@ def test_rows_that_are_given_are_only_added_to() -> None:
     assert all_pairs(FACTORS, no_grey_square, given=rows) == rows
 
 
-def test_a_subset_of_rows_holds_every_pair_that_all_of_them_hold() -> None:
+def test_a_covering_subset_holds_every_pair_of_all_rows() -> None:
     every = [dict(zip(FACTORS, levels, strict=True)) for levels in itertools.product(*FACTORS.values())]
     every = list(filter(no_grey_square, every))
     rows = [every[number] for number in covering_subset(every)]

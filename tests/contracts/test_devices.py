@@ -1,6 +1,6 @@
-"""Every kernel by every route, and every model, on a GPU that is pretended: all is there, and the numbers are right.
+"""Every kernel by every route, and every model, on a simulated GPU: all tensors stay there, and results are right.
 
-So runs, too, what a route does otherwise for `device.type == "cuda"`.
+The tests also run the code paths that routes take for `device.type == "cuda"`.
 """
 
 import copy
@@ -22,104 +22,104 @@ from tests.contracts.instances import (
     ROWS,
     Cell,
     Expected,
-    FirstTimes,
     Results,
+    RouteQuota,
     Wrong,
     accepted,
-    asking_cells,
     case_of,
+    nonempty_cells,
     quick_cells,
     results,
 )
 from tests.contracts.settings import Subject
 from tests.contracts.task_settings import task_subjects
-from tests.contracts.test_predictions import ROWS as ASKED
+from tests.contracts.test_predictions import ROWS as INPUTS
 from tests.contracts.test_saved_models import ROWS as MODELS
 from tests.contracts.test_saved_models import built, probed
 from tests.pretended_device import DEVICE, pretending
 
 
-def wrong_on_the_device(cell: Cell, times: FirstTimes | None = None) -> list[Wrong]:
-    """What any route, or the operator, gets wrong there."""
+def wrong_on_the_device(cell: Cell, quota: RouteQuota | None = None) -> list[Wrong]:
+    """Errors of the routes and of the operator on the simulated GPU in one cell."""
     case = case_of(cell)
     answers: dict[str, Results | str] = {}
     with pretending():
-        there = case.on(DEVICE)
-        for name, compute in accepted(there, times):
+        on_device = case.on(DEVICE)
+        for name, compute in accepted(on_device, quota):
             try:
-                answers[name] = got = results(there, compute)
+                answers[name] = got = results(on_device, compute)
                 assert got["integral"].device == DEVICE, "the integral is on the CPU"
             except Exception as error:
                 answers[name] = f"{type(error).__name__}: {error}"
     if not answers:
         return []
-    right = Expected(case, PRECISIONS[cell.precision].scale)
-    # numbers are compared on the CPU, where they are
-    predicted = {name: got if isinstance(got, str) else right.wrong_with(got) for name, got in answers.items()}
-    return [Wrong(cell, name, what) for name, what in predicted.items() if what]
+    expected = Expected(case, PRECISIONS[cell.precision].scale)
+    # values are compared outside the simulation, on the CPU
+    mismatches = {name: got if isinstance(got, str) else expected.mismatch(got) for name, got in answers.items()}
+    return [Wrong(cell, name, error) for name, error in mismatches.items() if error]
 
 
-def wrong_in(cells: Iterable[Cell], times: FirstTimes | None = None) -> list[str]:
-    """All of them."""
-    return [str(wrong) for cell in cells for wrong in wrong_on_the_device(cell, times)]
+def wrong_in(cells: Iterable[Cell], quota: RouteQuota | None = None) -> list[str]:
+    """Errors on the simulated GPU in several cells, one text each."""
+    return [str(wrong) for cell in cells for wrong in wrong_on_the_device(cell, quota)]
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_route_stays_on_the_device(name: str) -> None:
-    """Each route once, in the cells of a ninth of those in which every pair of classes of levels occurs."""
-    assert wrong_in(asking_cells(name)[1::9], FirstTimes(1)) == []
+    """Each route once, in a ninth of the quick cells."""
+    assert wrong_in(nonempty_cells(name)[1::9], RouteQuota(1)) == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ROWS)
-def test_every_route_stays_on_the_device_wherever_it_goes(name: str) -> None:
+def test_every_route_stays_on_the_device_in_many_cells(name: str) -> None:
     assert wrong_in(quick_cells(name)[::4]) == []
 
 
-def moved(given: Any, device: torch.device, found: dict[int, Any] | None = None) -> Any:
-    """Tensors and domains on a device, and what holds them; what is one thing stays one."""
-    found = {} if found is None else found
-    if id(given) not in found:
-        found[id(given)] = _moved(given, device, found)
-    return found[id(given)]
+def moved(tree: Any, device: torch.device, memo: dict[int, Any] | None = None) -> Any:
+    """A copy of nested tensors, domains and modules on a device; shared objects stay shared."""
+    memo = {} if memo is None else memo
+    if id(tree) not in memo:
+        memo[id(tree)] = _moved(tree, device, memo)
+    return memo[id(tree)]
 
 
-def _moved(given: Any, device: torch.device, found: dict[int, Any]) -> Any:
-    if isinstance(given, torch.Tensor | Domain):
-        return given.to(device)
-    if isinstance(given, torch.nn.Module):
-        return copy.deepcopy(given).to(device)
-    if isinstance(given, dict):
-        return {name: moved(value, device, found) for name, value in given.items()}
-    if isinstance(given, list | tuple):
-        make: Any = getattr(type(given), "_make", type(given))
-        return make([moved(value, device, found) for value in given])
-    if dataclasses.is_dataclass(given) and not isinstance(given, type):
-        fields = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)}
-        return dataclasses.replace(given, **moved(fields, device, found))
-    return given
+def _moved(tree: Any, device: torch.device, memo: dict[int, Any]) -> Any:
+    if isinstance(tree, torch.Tensor | Domain):
+        return tree.to(device)
+    if isinstance(tree, torch.nn.Module):
+        return copy.deepcopy(tree).to(device)
+    if isinstance(tree, dict):
+        return {name: moved(value, device, memo) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        make: Any = getattr(type(tree), "_make", type(tree))
+        return make([moved(value, device, memo) for value in tree])
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields = {f.name: getattr(tree, f.name) for f in dataclasses.fields(tree)}
+        return dataclasses.replace(tree, **moved(fields, device, memo))
+    return tree
 
 
-GIVEN_DATA_ELSEWHERE = (
+PROBED_ON_THE_CPU = (
     "BlendedImages", "BlendedImageTexts", "BlendedLanguageModel", "BlendedOperator", "BoostedTrees", "CloudMachine",
     "CloudReading",
     "FieldOperator", "FunctionRegression", "GraphMachine", "ImageBank", "InContextRegressor", "FilterBank",
     "KernelMachine", "LagMachine", "LinkMachine", "NGramBank", "NGramModel", "NeighbourhoodBank", "NodeMachine",
     "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",
 )  # fmt: skip
-"""Of which other methods than `forward` are called, with tensors on the CPU."""
+"""Models whose probes call other methods than `forward`, with tensors on the CPU."""
 
 
-@pytest.mark.parametrize("row", [row for row in MODELS if not row.startswith(GIVEN_DATA_ELSEWHERE)])
+@pytest.mark.parametrize("row", [row for row in MODELS if not row.startswith(PROBED_ON_THE_CPU)])
 def test_every_model_stays_on_the_device(row: str) -> None:
     subject, start = MODELS[row]
     expected, model = probed(subject, built(subject, start)), built(subject, start)
     with pretending():
-        model.to(DEVICE).register_forward_pre_hook(lambda _, *given: moved(given, DEVICE), with_kwargs=True)
+        model.to(DEVICE).register_forward_pre_hook(lambda _, *inputs: moved(inputs, DEVICE), with_kwargs=True)
         found = probed(subject, model)
-    for ours, other in zip(found, expected, strict=True):
-        if isinstance(ours, torch.Tensor) and isinstance(other, torch.Tensor):
-            torch.testing.assert_close(ours, other, atol=1e-4, rtol=1e-4)
+    for ours, on_cpu in zip(found, expected, strict=True):
+        if isinstance(ours, torch.Tensor) and isinstance(on_cpu, torch.Tensor):
+            torch.testing.assert_close(ours, on_cpu, atol=1e-4, rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ TASKS_OF_NETWORKS = (
     *("FieldLearning", "ImageTextLearning", "LanguageModelling", "MaskedLanguageModelling", "OperatorLearning"),
     "Segmentation",
 )
-"""Whose default is a network too."""
+"""Tasks whose default model is also a network."""
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument", "ignore:.* edges listed one way")
@@ -139,7 +139,7 @@ TASKS_OF_NETWORKS = (
     ("name", "is_default"),
     [
         pytest.param(name, is_default, id=f"{name}-{'the default' if is_default else 'a small'} model", marks=marks)
-        for name in ASKED
+        for name in INPUTS
         for is_default, marks in (
             (False, pytest.mark.long if name in TASKS_OF_NETWORKS else ()),
             (True, pytest.mark.slow),
@@ -149,7 +149,7 @@ TASKS_OF_NETWORKS = (
 def test_every_task_is_trained_and_predicts_on_the_device(
     name: str, is_default: bool, subjects: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """A run of one epoch, its metrics and its answers are those of the CPU."""
+    """Metrics and predictions of a run of one epoch equal those on the CPU."""
     subject = subjects[f"{name}.Config"]
     settings = subject.base
     if is_default:
@@ -159,8 +159,8 @@ def test_every_task_is_trained_and_predicts_on_the_device(
         config = config.recommended("small", epochs=1).config
     inputs = tmp_path / "inputs"
     inputs.mkdir()
-    ask, _ = ASKED[name]
-    ask(Path(subject.base["data"]), inputs / "one")
+    write, _ = INPUTS[name]
+    write(Path(subject.base["data"]), inputs / "one")
     expected = trained(config, "cpu", tmp_path / "cpu", inputs)
     with pretending():
         found = trained(config, "cuda", tmp_path / "cuda", inputs)
@@ -168,7 +168,7 @@ def test_every_task_is_trained_and_predicts_on_the_device(
 
 
 def trained(config: Task.Config, device: str, folder: Path, inputs: Path) -> list[Any]:
-    """What a run measures and predicts."""
+    """Metrics and predictions of a short run."""
     length: dict[str, Any] = {"epochs": 1, "batch_size": 8} if config.build().learns_by_steps else {"epochs": 0}
     train(Run.Config(task=config, training=TrainingConfig(device=device, tensorboard=False, **length)), folder)
     run = Run(folder, device=device)
@@ -179,11 +179,11 @@ def trained(config: Task.Config, device: str, folder: Path, inputs: Path) -> lis
 
 
 def near(value: Any) -> Any:
-    """What is right within what rounding may change."""
+    """A number up to rounding errors, or any other value as it is."""
     return pytest.approx(value, rel=1e-3, abs=1e-3, nan_ok=True) if isinstance(value, float) else value
 
 
-def test_a_number_on_the_cpu_is_noticed() -> None:
+def test_a_tensor_on_the_cpu_is_noticed() -> None:
     with pretending():
         u = torch.ones(3, device=DEVICE, requires_grad=True)
         assert u.is_cuda
@@ -196,7 +196,7 @@ def test_a_number_on_the_cpu_is_noticed() -> None:
         assert (u.grad.device, u.grad.tolist()) == (DEVICE, [3.0] * 3)
 
 
-def test_it_is_noticed_within_an_operator() -> None:
+def test_a_tensor_on_the_cpu_is_noticed_within_an_operator() -> None:
     with pretending():
         u, kernel = torch.randn(1, 5, 4, device=DEVICE), InfiniteAttention(4, 2).to(DEVICE)
         assert kernel.discount is not None

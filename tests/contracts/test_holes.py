@@ -1,7 +1,7 @@
-"""Which integrals no route takes at the size of one layer of a vision transformer: 196 points, 384 channels, 6 heads.
+"""Integrals without a route at the size of one layer of a vision transformer: 196 points, 384 channels, 6 heads.
 
-A small signal of any kernel goes through `Dense`. A larger one needs a route of its kind; where there is none, the hole
-stands here by name. Whoever fills one takes it off the list.
+A small signal of any kernel is computed by `Dense`. A larger one needs a specialised route. `HOLES` lists the cases
+that have none; remove a case once a route takes it.
 """
 
 import functools
@@ -20,7 +20,7 @@ POINTS, CHANNELS, HEADS = 196, 384, 6
 
 
 class RationalQuadratic(Kernel):
-    """A content kernel of one's own, with nothing but its definition."""
+    """A user-defined content kernel that has only its definition."""
 
     in_dim = out_dim = CHANNELS
     pos_dim, is_causal, reads_query = None, False, True
@@ -50,19 +50,19 @@ IN_THE_PLANE: dict[str, Callable[[], Kernel]] = {
     "LinearInfiniteAttention": functools.partial(kernels.LinearInfiniteAttention, CHANNELS, HEADS),
     "ContinuousConvolution": functools.partial(kernels.ContinuousConvolution, CHANNELS, CHANNELS, 2),
     "SpectralConvolution": functools.partial(kernels.SpectralConvolution, CHANNELS, CHANNELS, 2),
-    "one's own": RationalQuadratic,
+    "user-defined": RationalQuadratic,
 }
-HOLES = {("one's own", where) for where in DOMAINS}
+HOLES = {("user-defined", domain) for domain in DOMAINS}
 
 
-@pytest.mark.parametrize(("name", "where"), list(itertools.product(IN_THE_PLANE, DOMAINS)))
-def test_an_integral_of_one_layer_has_a_route_or_is_listed(name: str, where: str) -> None:
+@pytest.mark.parametrize(("name", "domain"), list(itertools.product(IN_THE_PLANE, DOMAINS)))
+def test_an_integral_of_one_layer_has_a_route_or_is_listed(name: str, domain: str) -> None:
     u = torch.empty(1, 1, 1).expand(8, POINTS, CHANNELS)
-    reasons = AUTO.unsupported_reasons(Integral(IN_THE_PLANE[name](), u, DOMAINS[where]()))
-    assert bool(reasons) == ((name, where) in HOLES), reasons
+    reasons = AUTO.unsupported_reasons(Integral(IN_THE_PLANE[name](), u, DOMAINS[domain]()))
+    assert bool(reasons) == ((name, domain) in HOLES), reasons
 
 
-def test_the_wall_stands_where_the_definition_no_longer_fits() -> None:
+def test_the_definition_is_refused_beyond_its_limit_of_size() -> None:
     for points, fits in ((85, True), (86, False)):
         u = torch.empty(1, 1, 1).expand(1, points, CHANNELS)
         assert (not AUTO.unsupported_reasons(Integral(RationalQuadratic(), u, Sequence(points)))) == fits

@@ -1,7 +1,7 @@
-"""Every kernel, in every variant, on every domain, by every route that does not refuse: the literal integral.
+"""Every route agrees with the definition of the integral: every kernel, every variant, every domain.
 
 A failure names its cells; `python -m tests.contracts.instances "CELL"` prints one again. `FREDHOLM_DRAWS=10000` sets
-how many cells beyond the table are drawn.
+the number of cells that are drawn beyond the table.
 """
 
 import inspect
@@ -23,12 +23,12 @@ from tests.contracts.instances import (
     ROWS,
     Cell,
     Wrong,
-    asking_cells,
     case_of,
     covering_cells,
     disagreements,
     factors,
     fits,
+    nonempty_cells,
     quick_cells,
     refusals,
 )
@@ -36,24 +36,24 @@ from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS
 
 DRAWS = int(os.environ.get("FREDHOLM_DRAWS", "100"))
 SAMPLE = 100
-"""Cells a kernel of the long sample."""
+"""Number of random cells per kernel in the long tests."""
 EACH = 6
-"""Of so many cells one runs always: with more, kernels would meet fewer of their routes."""
+"""Stride of the quick cells that always run: with a larger one, kernels would meet fewer of their routes."""
 NOT_ON_EVERY_MACHINE = {"TritonTiled", "TritonFeatureSum", "TritonYat"}
 
 
 def report(found: Iterable[Wrong]) -> str:
-    """A line for everything that is wrong, and how many there are; empty where nothing is."""
+    """The number of disagreements, and one line for each; empty if there are none."""
     lines = [str(wrong) for wrong in found]
     return "\n".join([f"{len(lines)} disagreements", *lines]) if lines else ""
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_all_routes_give_the_literal_integral(name: str) -> None:
-    """One in `EACH` of the cells in which every pair of classes of levels occurs; of empty ones a third as many."""
-    asking = asking_cells(name)
-    empty = set(quick_cells(name)).difference(asking)
-    cells = asking[::EACH] + sorted(empty, key=str)[:: 3 * EACH]
+    """One in `EACH` of the quick cells, and of the empty ones a third of that share."""
+    nonempty = nonempty_cells(name)
+    empty = set(quick_cells(name)).difference(nonempty)
+    cells = nonempty[::EACH] + sorted(empty, key=str)[:: 3 * EACH]
     assert report(wrong for cell in cells for wrong in disagreements(cell)) == ""
 
 
@@ -86,13 +86,13 @@ def test_every_variant_is_built_and_has_cells(name: str) -> None:
 
 @pytest.mark.slow
 def test_every_route_is_exercised() -> None:
-    """By the cells that run always."""
+    """The cells that always run reach every route."""
     of_one_process = {route.name for route in ALL_ROUTES if not (isinstance(route, Route) and route.needs_processes)}
-    missing = of_one_process - NOT_ON_EVERY_MACHINE  # of the others see test_shared_signals.py
+    missing = of_one_process - NOT_ON_EVERY_MACHINE  # routes over several processes: test_shared_signals.py
     for name in ROWS:
-        for cell in asking_cells(name)[::EACH]:
-            asked = case_of(cell).asked()
-            missing -= {r.name for r in ALL_ROUTES if r.name in missing and not refusals(r, asked)}
+        for cell in nonempty_cells(name)[::EACH]:
+            arguments = case_of(cell).arguments()
+            missing -= {r.name for r in ALL_ROUTES if r.name in missing and not refusals(r, arguments)}
             if not missing:
                 return
     assert not missing
@@ -113,17 +113,17 @@ FOUND = (
     "LinearInfiniteAttention / learned gamma / points per entry / padding / weights per entry, some 0 / all pairs"
     " / u at the domain / bfloat16",
 )
-"""Cells that were wrong once, and that the table need not have."""
+"""Cells, some of them beyond the table, in which random draws once found an error."""
 
 
 @pytest.mark.parametrize("cell", FOUND)
-def test_what_draws_found_once_stays_right(cell: str) -> None:
+def test_cells_that_once_failed_stay_right(cell: str) -> None:
     assert report(disagreements(Cell.parse(cell))) == ""
 
 
 @st.composite
 def drawn_cells(draw: st.DrawFn) -> Cell:
-    """A cell beyond the table: of other sizes and values, with the options of up to three variants at once."""
+    """A cell beyond the table: other sizes and values, and up to three combined variants."""
     name = draw(st.sampled_from(list(ROWS)))
     variants = draw(st.lists(st.sampled_from(list(ROWS[name].variants)), min_size=1, max_size=3, unique=True))
     domain = draw(st.sampled_from(list(KINDS)))
@@ -135,8 +135,8 @@ def drawn_cells(draw: st.DrawFn) -> Cell:
         }.items()
     }  # fmt: skip
     sizes = {"batch": draw(st.integers(1, 3)), "seed": draw(st.integers(0, 2**16))}
-    where = {"variant": " + ".join(variants), "domain": domain, "shape": None if domain == "no point" else shape}
-    return Cell.of(name, where | levels | sizes)
+    place = {"variant": " + ".join(variants), "domain": domain, "shape": None if domain == "no point" else shape}
+    return Cell.of(name, place | levels | sizes)
 
 
 @settings(max_examples=DRAWS, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])

@@ -1,4 +1,4 @@
-"""A run of any task goes on with the data that it began with, wherever they lie, and with no others unasked."""
+"""A resumed run of any task needs the data that it began with, at any path; other data only with `accept_new_data`."""
 
 import contextlib
 import dataclasses
@@ -27,11 +27,11 @@ pytest.importorskip("kornia")
 pytest.importorskip("tokenizers")
 pytest.importorskip("trimesh")
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of small data, and of those that are changed
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # warnings about small and modified data
 
 NAMES = [task.__name__ for task in TASKS]
 LISTED = ("ImageLearning.Config", "PointLearning.Config")
-"""Tasks that read whatever lies in a folder."""
+"""Tasks that read all files of a folder."""
 Change = Callable[[], object]
 
 _opened: set[Path] | None = None
@@ -42,7 +42,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
         _opened.add(Path(os.fspath(arguments[0])))
 
 
-sys.addaudithook(_note)  # for good: Python cannot take one out
+sys.addaudithook(_note)  # Python cannot remove an audit hook
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
 
 @pytest.fixture(params=NAMES)
 def starts(request: pytest.FixtureRequest, subjects: dict[str, Subject]) -> list[tuple[Subject, dict[str, Any]]]:
-    """A task's settings, once for each of its data."""
+    """A task's settings, once for each of its data sets."""
     subject = subjects[f"{request.param}.Config"]
     found = {start["data"]: start for start in reversed(list(subject.starts().values()))}
     return [(subject, start) for start in found.values()]
@@ -63,13 +63,13 @@ def copied(start: dict[str, Any], to: Path) -> dict[str, Any]:
     data = Path(start["data"])
     if data.is_dir():
         shutil.copytree(data, to / data.name)
-    else:  # a file may name others beside it
+    else:  # a file may name others in its folder
         shutil.copytree(data.parent, to)
     return start | {"data": str(to / data.name)}
 
 
 def all_read(task: Task) -> Iterator[object]:
-    """All that a run reads of its data, in batches."""
+    """Facts and all batches that a run reads from its data."""
     yield task.facts
     yield from task.train_batch(torch.arange(task.num_train), torch.Generator().manual_seed(0)).values()
     for split in ("valid", "test"):
@@ -80,14 +80,14 @@ def all_read(task: Task) -> Iterator[object]:
 def same(a: list[object], b: list[object]) -> bool:
     pairs = zip(a, b, strict=True)
     return all(
-        torch.equal(x.nan_to_num(), y.nan_to_num())  # NaN is a number that a row lacks
+        torch.equal(x.nan_to_num(), y.nan_to_num())  # NaN stands for a missing number
         if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
         else x == y
         for x, y in pairs
     )
 
 
-def test_all_files_that_are_opened_are_noted_before_the_first_batch(
+def test_all_opened_files_are_recorded_before_the_first_batch(
     starts: list[tuple[Subject, dict[str, Any]]],
 ) -> None:
     global _opened
@@ -103,17 +103,17 @@ def test_all_files_that_are_opened_are_noted_before_the_first_batch(
         assert opened
 
 
-def test_data_elsewhere_and_spelt_otherwise_are_the_same(
+def test_data_at_another_path_are_the_same(
     starts: list[tuple[Subject, dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, (subject, start) in enumerate(starts):
         moved = copied(start, tmp_path / str(number))
         (tmp_path / f"link {number}").symlink_to(tmp_path / str(number))
         monkeypatch.chdir(tmp_path)
-        spelt = moved | {"data": os.path.relpath(moved["data"])}
+        relative = moved | {"data": os.path.relpath(moved["data"])}
         linked = moved | {"data": str(tmp_path / f"link {number}" / Path(moved["data"]).name)}
         known, read = None, None
-        for settings in (start, moved, spelt, linked):
+        for settings in (start, moved, relative, linked):
             with recording_reads() as found:
                 built = subject.of(**settings).build()
                 values = list(all_read(built))
@@ -127,15 +127,15 @@ def test_data_elsewhere_and_spelt_otherwise_are_the_same(
 
 
 def changes_of(file: Path) -> Iterator[Change]:
-    """What may become of a file's content: of arrays the first, a middle and the last entry of each, else a letter."""
+    """Changes of a file's content: the first, a middle or the last entry of each array, or one byte of other files."""
     if file.suffix == ".npz":
         with np.load(file) as opened:
             arrays = {name: opened[name] for name in opened.files}
         for name, array in arrays.items():
             for at in {0, array.size // 2, max(array.size - 1, 0)}:
-                other = array.copy()
-                other.reshape(-1)[at] = _other(array.reshape(-1)[at])
-                changed: dict[str, Any] = arrays | {name: other}
+                copied_array = array.copy()
+                copied_array.reshape(-1)[at] = _changed(array.reshape(-1)[at])
+                changed: dict[str, Any] = arrays | {name: copied_array}
                 yield partial(np.savez, file, **changed)
         return
     data = file.read_bytes()
@@ -143,22 +143,22 @@ def changes_of(file: Path) -> Iterator[Change]:
         yield partial(file.write_bytes, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
 
 
-def _other(value: Any) -> Any:
+def _changed(value: Any) -> Any:
     if value.dtype.kind == "U":
         return "train" if str(value) == "test" else "test"
     return ~value if value.dtype.kind == "b" else value + 1 if value.dtype.kind in "iu" else np.nan_to_num(value) + 0.5
 
 
-def exchanged(one: Path, two: Path) -> None:
-    first, second = one.read_bytes(), two.read_bytes()
-    one.write_bytes(second)
-    two.write_bytes(first)
+def swap_contents(first: Path, second: Path) -> None:
+    before = first.read_bytes(), second.read_bytes()
+    first.write_bytes(before[1])
+    second.write_bytes(before[0])
 
 
 def harmless_changes(files: list[Path]) -> Iterator[Change]:
     """Changes of content that leave files readable."""
     if files[0].suffix in (".png", ".off"):
-        yield partial(exchanged, files[0], files[-1])
+        yield partial(swap_contents, files[0], files[-1])
     elif files[0].suffix != ".npz":
         lines = files[0].read_text().splitlines()
         yield partial(files[0].write_text, "\n".join([*lines[:1], *lines[:0:-1]]))
@@ -166,7 +166,7 @@ def harmless_changes(files: list[Path]) -> Iterator[Change]:
 
 
 class Begun:
-    """A run of one epoch, if it takes steps, on a copy of its data, which can be put back as they were."""
+    """A run of one epoch, or in closed form, on a copy of its data that can be restored."""
 
     def __init__(self, subject: Subject, start: dict[str, Any], folder: Path) -> None:
         self.folder, self.run, settings = folder / "data", folder / "run", copied(start, folder / "data")
@@ -215,26 +215,26 @@ def test_other_data_are_refused_by_name(
                 change()
                 assert f": 1 file changed ({begun.name(file)})" in begun.refusal()
                 begun.restore()
-            other = file.with_name(f"z{file.name}")
-            file.rename(other)
+            renamed = file.with_name(f"z{file.name}")
+            file.rename(renamed)
             found = begun.refusal()
-            assert f"1 file renamed ({begun.name(file)} to {begun.name(other)})" in found or "removed" in found
+            assert f"1 file renamed ({begun.name(file)} to {begun.name(renamed)})" in found or "removed" in found
             begun.restore()
             file.unlink()
             assert f"1 file removed ({begun.name(file)})" in begun.refusal()
             begun.restore()
             if subject.name in LISTED and begun.is_folder:
-                shutil.copy(file, other)
-                assert f"1 file added ({begun.name(other)})" in begun.refusal()
+                shutil.copy(file, renamed)
+                assert f"1 file added ({begun.name(renamed)})" in begun.refusal()
                 begun.restore()
-                exchanged(files[0], files[-1])
+                swap_contents(files[0], files[-1])
                 assert "2 files changed" in begun.refusal()
                 begun.restore()
         again = train(begun.config, begun.run, resume=True).metrics
         assert again == pytest.approx(begun.result.metrics, rel=0, abs=0, nan_ok=True)
 
 
-def test_other_data_are_accepted_by_name_and_then_known(
+def test_accepted_new_data_become_the_data_of_the_run(
     starts: list[tuple[Subject, dict[str, Any]]], tmp_path: Path
 ) -> None:
     begun = Begun(*starts[0], tmp_path)
@@ -244,7 +244,7 @@ def test_other_data_are_accepted_by_name_and_then_known(
     longer = dataclasses.replace(begun.config, training=dataclasses.replace(begun.config.training, epochs=2))
     for change in harmless_changes(begun.files):
         change()
-        with contextlib.suppress(ValueError):  # some tell of other classes
+        with contextlib.suppress(ValueError):  # some changes lead to other classes
             train(longer, begun.run, resume=True, accept_new_data=True)
             break
         assert begun.fingerprint == known

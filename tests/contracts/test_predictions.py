@@ -1,4 +1,4 @@
-"""Every task predicts folders, leaves out what is broken and says so, and tells the same in every format."""
+"""Every task predicts folders, reports broken files and leaves them out, and prints the same rows in every format."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ pytest.importorskip("kornia")
 pytest.importorskip("tokenizers")
 pytest.importorskip("trimesh")
 
-Asked = Callable[[Path, Path], None]
+WriteInput = Callable[[Path, Path], None]
 
 
 def image(_: Path, to: Path) -> None:
@@ -40,7 +40,7 @@ def image(_: Path, to: Path) -> None:
 
 
 def copied(data: Path, to: Path) -> None:
-    """The data themselves: a file, or a folder that is one."""
+    """Copies the data, a file or a folder."""
     if data.is_dir():
         shutil.copytree(data, to)
     else:
@@ -52,7 +52,7 @@ def first_cloud(data: Path, to: Path) -> None:
 
 
 def pictures_and_texts(_: Path, to: Path) -> None:
-    """Lines name images that lie beside their file."""
+    """Writes lines that name images in the folder of their file."""
     write_folder(to.parent, count=5, num_images=3)
 
 
@@ -60,7 +60,7 @@ def pairs(_: Path, to: Path) -> None:
     to.with_suffix(".csv").write_text("source,target\nn0,n1\nn2,n9\n")
 
 
-ROWS: dict[str, tuple[Asked, bool]] = {
+ROWS: dict[str, tuple[WriteInput, bool]] = {
     "ImageLearning": (image, True),
     "LanguageModelling": (copied, False),
     "MaskedLanguageModelling": (copied, False),
@@ -77,7 +77,7 @@ ROWS: dict[str, tuple[Asked, bool]] = {
     "ImageTextLearning": (pictures_and_texts, True),
     "TableLearning": (copied, True),
 }
-"""What each task is asked, and whether it tells a class."""
+"""By task, a function that writes an input to predict, and whether the task predicts a class."""
 
 
 @pytest.fixture(scope="module")
@@ -86,33 +86,36 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
 
 
 @pytest.fixture(params=ROWS)
-def asked(
+def task_and_inputs(
     request: pytest.FixtureRequest, subjects: dict[str, Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Task, Path, bool]:
-    """A task with a new model, which the command finds as a run, and a folder of two inputs, one of them deep."""
+    """A task whose new model the command opens as a run, a folder with two inputs, and whether it predicts a class.
+
+    One of the inputs lies in a subfolder.
+    """
     subject = subjects[f"{request.param}.Config"]
-    ask, tells_class = ROWS[request.param]
+    write, predicts_class = ROWS[request.param]
     config = subject.of(**subject.base)
     task: Task = config.build()
     torch.manual_seed(0)
     model = task.model().eval()
-    asked = SimpleNamespace(task=config)
-    run: Any = SimpleNamespace(config=asked, task=task, model=lambda which: model, device=torch.device("cpu"))
+    run_config = SimpleNamespace(task=config)
+    run: Any = SimpleNamespace(config=run_config, task=task, model=lambda which: model, device=torch.device("cpu"))
     monkeypatch.setattr(predict, "open_run", lambda *_: run)
-    for place in (tmp_path / "asked", tmp_path / "asked" / "deep"):
-        place.mkdir()
-        ask(Path(subject.base["data"]), place / "one")
-    return task, tmp_path / "asked", tells_class
+    for folder in (tmp_path / "inputs", tmp_path / "inputs" / "deep"):
+        folder.mkdir()
+        write(Path(subject.base["data"]), folder / "one")
+    return task, tmp_path / "inputs", predicts_class
 
 
 def test_every_task_has_a_row() -> None:
     assert ROWS.keys() == {task.__name__ for task in TASKS}
 
 
-def test_one_that_is_broken_does_not_stop_the_others(
-    asked: tuple[Task, Path, bool], capsys: pytest.CaptureFixture[str]
+def test_a_broken_file_does_not_stop_the_others(
+    task_and_inputs: tuple[Task, Path, bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task, folder, _ = asked
+    task, folder, _ = task_and_inputs
     _, whole, _ = call(capsys, "predict", "run", folder, "--format", "json")
     bad = folder / f"bad{task.predicts.suffixes[-1]}"
     bad.write_bytes(b"\xff\x00broken")
@@ -131,50 +134,50 @@ def test_one_that_is_broken_does_not_stop_the_others(
 
 
 def test_formats_agree_and_probabilities_sum_to_one(
-    asked: tuple[Task, Path, bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    task_and_inputs: tuple[Task, Path, bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, folder, tells_class = asked
-    given = ["predict", "run", folder, *(["--probabilities"] if tells_class else [])]
-    _, out, _ = call(capsys, *given, "--format", "json")
+    _, folder, predicts_class = task_and_inputs
+    command = ["predict", "run", folder, *(["--probabilities"] if predicts_class else [])]
+    _, out, _ = call(capsys, *command, "--format", "json")
     rows = json.loads(out)
     assert len({row["file"] for row in rows}) >= 2
     assert rows[0]["file"] < rows[-1]["file"] or "deep" in rows[0]["file"]
     for row in rows:
         predicted = {name: value for name, value in row.items() if name.startswith("probability of ")}
-        assert bool(predicted) == tells_class
+        assert bool(predicted) == predicts_class
         if predicted:
             assert sum(predicted.values()) == pytest.approx(1, abs=1e-5)
             assert row["probability"] == max(predicted.values()) == predicted[f"probability of {row['class']}"]
-    assert call(capsys, *given, "--output", tmp_path / "a.csv")[1] == f"{tmp_path / 'a.csv'}: {len(rows)} rows\n"
+    assert call(capsys, *command, "--output", tmp_path / "a.csv")[1] == f"{tmp_path / 'a.csv'}: {len(rows)} rows\n"
     read = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert read == [{name: str(value) for name, value in row.items()} for row in rows]
-    assert call(capsys, *given, "--output", tmp_path / "a.json")[0] == 0
+    assert call(capsys, *command, "--output", tmp_path / "a.json")[0] == 0
     assert json.loads((tmp_path / "a.json").read_text()) == rows
-    table = call(capsys, *given)[1].splitlines()
+    table = call(capsys, *command)[1].splitlines()
     assert table[0].split("\t") == list(rows[0])
     assert len(table) == 1 + len(rows)
-    if not tells_class:
-        code, _, err = call(capsys, *given, "--probabilities")
+    if not predicts_class:
+        code, _, err = call(capsys, *command, "--probabilities")
         assert code == 2
         assert err.endswith("error: --probabilities has no effect: this run does not predict classes; leave it out\n")
 
 
-def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, bool]) -> None:
-    """What a task reads of a file is float32, whatever a model is loaded in."""
-    task, folder, _ = asked
+def test_a_model_of_another_dtype_predicts_the_same(task_and_inputs: tuple[Task, Path, bool]) -> None:
+    """A task casts the float32 values that it reads to the dtype of the model."""
+    task, folder, _ = task_and_inputs
     files = [next(path for path in sorted(folder.iterdir()) if path.name != "deep")]
     found = list[list[float]]()
     for dtype, digits in ((torch.float32, 0.0), (torch.float64, 1e-4), (torch.bfloat16, 0.1)):
         torch.manual_seed(0)
         network, seen = task.model().to(dtype), set[torch.dtype]()
         network.register_forward_hook(
-            lambda _, given, __, seen=seen: seen.update(
-                each.dtype for each in tree_leaves(given) if isinstance(each, Tensor) and each.is_floating_point()
+            lambda _, inputs, __, seen=seen: seen.update(
+                each.dtype for each in tree_leaves(inputs) if isinstance(each, Tensor) and each.is_floating_point()
             )
         )
         rows = TaskModel(network, task).predict(files)
         found.append([value for row in rows for value in row.row().values() if isinstance(value, float)])
-        if isinstance(network, FittedModel):  # is never rounded to 16 bits
+        if isinstance(network, FittedModel):  # these are never rounded to 16 bits
             digits = min(digits, 1e-4)
         assert found[-1] == pytest.approx(found[0], rel=digits, abs=digits)
         parts = [part for part in network.modules() if isinstance(part, ClosedFormModel)]
@@ -185,8 +188,10 @@ def test_a_model_of_another_dtype_predicts_the_same(asked: tuple[Task, Path, boo
     assert found[0]
 
 
-def test_what_is_not_there_is_one_line(asked: tuple[Task, Path, bool], capsys: pytest.CaptureFixture[str]) -> None:
-    task, folder, _ = asked
+def test_missing_inputs_and_output_folders_are_one_line(
+    task_and_inputs: tuple[Task, Path, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, folder, _ = task_and_inputs
     (folder / "empty").mkdir()
     for path, expected in (
         ("absent", "there is no such file or folder"),

@@ -1,4 +1,4 @@
-"""What holds for every kernel, every default and every variant: prefixes, padding, batches, orders, repetitions."""
+"""Properties of every kernel and variant: prefixes, padding, batches, order of points, repetition, empty rows."""
 
 import dataclasses
 import itertools
@@ -15,8 +15,8 @@ from tests.contracts.instances import (
     ROWS,
     Case,
     Cell,
-    FirstTimes,
     Results,
+    RouteQuota,
     Wrong,
     accepted,
     by_definition,
@@ -25,8 +25,8 @@ from tests.contracts.instances import (
     cotangent,
     errors,
     fits,
+    massless_queries,
     results,
-    rows_of_nothing,
     size,
     table_kernel,
 )
@@ -34,25 +34,25 @@ from tests.contracts.places import KINDS, Place
 from tests.contracts.test_instances import report
 
 Levels = Mapping[str, str]
-WAYS = {"definition": by_definition, "operator": by_operator}
+METHODS = {"definition": by_definition, "operator": by_operator}
 EXACT = 1e-9
 
 
 EACH = pytest.mark.parametrize("each", [1, pytest.param(2, marks=pytest.mark.long)])
-"""Domains for a variant."""
+"""Number of domains per variant."""
 
 
 def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels], each: int = 1) -> Iterator[Cell]:
-    """Every variant of a kernel on some of these domains that it fits, with the next of some choices of levels.
+    """Cells of every variant of a kernel on some of the domains that it fits.
 
-    Domains take turns, and each has a turn, so every choice meets every variant and every domain, though not every pair
-    of them.
+    Domains and choices of levels are taken in turn, so that every choice meets every variant and every domain, though
+    not every pair of them.
 
     Args:
-        name: the kernel.
-        domains: their names.
-        choices: levels of other factors.
-        each: domains for a variant, more where there are few variants.
+        name: name of the kernel.
+        domains: names of domains.
+        choices: levels of the other factors.
+        each: number of domains per variant, more where there are few variants.
     """
     variants, turn = ROWS[name].variants, itertools.cycle(choices)
     places = [place for place in domains if any(fits(Cell(name, variant, place)) for variant in variants)]
@@ -68,32 +68,32 @@ def cells_of(name: str, domains: Iterable[str], choices: Sequence[Levels], each:
 
 
 def levels(*rows: tuple[str, ...], of: tuple[str, ...]) -> list[Levels]:
-    """Choices of levels, one a row, of the factors `of`."""
+    """Choices of levels, one per row, for the factors `of`."""
     return [dict(zip(of, row, strict=True)) for row in rows]
 
 
-def wrong_in(cell: Cell, what: str, tell: Callable[..., str], *of: object) -> Iterator[Wrong]:
-    """What `tell` finds wrong, if anything; an error is."""
+def wrong_in(cell: Cell, route: str, check: Callable[..., str], *arguments: object) -> Iterator[Wrong]:
+    """The mismatch that a check returns, if it is not empty, or the error that it raises."""
     try:
-        found = tell(*of)
+        found = check(*arguments)
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
     if found:
-        yield Wrong(cell, what, found)
+        yield Wrong(cell, route, found)
 
 
-def unlike(got: Results, wanted: Results, tolerance: float = EXACT) -> str:
-    """In what two results differ, relative to the largest value of each entry; empty where they do not."""
-    largest = max(map(size, wanted.values()), default=0.0)
+def mismatch(got: Results, expected: Results, tolerance: float = EXACT) -> str:
+    """The differences of two results, relative to the largest value of each entry; empty where they agree."""
+    largest = max(map(size, expected.values()), default=0.0)
     return "; ".join(
-        f"{name} differs by {error:.1e} of {size(wanted[name]):.1e}"
-        for name, error in errors(got, wanted).items()
-        if not error <= tolerance * max(size(wanted[name]), 1e-3 * largest)
+        f"{name} differs by {error:.1e} of {size(expected[name]):.1e}"
+        for name, error in errors(got, expected).items()
+        if not error <= tolerance * max(size(expected[name]), 1e-3 * largest)
     )
 
 
-def begins_with(long: Results, short: Results) -> str:
-    """In what the results of more points differ from those of the first of them; gradients by the others must be 0."""
+def prefix_mismatch(long: Results, short: Results) -> str:
+    """Differences of the results on more points from those on the first ones; gradients by the rest must be 0."""
     head, found = {}, []
     largest = max(map(size, short.values()), default=0.0)
     for name, value in short.items():
@@ -102,40 +102,40 @@ def begins_with(long: Results, short: Results) -> str:
             if n != m:
                 more, rest = more.split([n, m - n], dim=axis)
                 if not size(rest) <= 1e-12 * largest:
-                    found.append(f"{name} of what was added is not 0 but up to {size(rest):.1e}")
+                    found.append(f"{name} of the added points is not 0 but up to {size(rest):.1e}")
         head[name] = more
-    return "; ".join([*filter(None, [unlike(head, short)]), *found])
+    return "; ".join([*filter(None, [mismatch(head, short)]), *found])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Points that come later, points that do not exist.
+# Later points, and points that do not exist.
 
 LONG, SHORT = 11, 7
 
 
 @EACH
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("way", WAYS)
-def test_appended_points_leave_the_results_of_a_causal_kernel_as_they_were(name: str, way: str, each: int) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_appended_points_leave_the_results_of_a_causal_kernel_unchanged(name: str, method: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         ordered = [domain for domain, kind in KINDS.items() if kind.prefix]
         choices = levels(("all", "even"), ("mask per entry", "even"), ("all", "weights"), of=("mask", "weights"))
         for cell in cells_of(name, ordered, choices, each):
             if keeps_prefixes(table_kernel(name, cell.variant, 1)):
                 long = case_of(dataclasses.replace(cell, shape=(LONG,)))
-                yield from wrong_in(cell, way, more_than, prefix(long), long, WAYS[way])
+                yield from wrong_in(cell, method, extension_mismatch, prefix(long), long, METHODS[method])
 
     assert report(wrong()) == ""
 
 
-def more_than(case: Case, longer: Case, compute: Callable[[Case], Tensor]) -> str:
-    """In what the first results of a longer case differ from those of a case."""
+def extension_mismatch(case: Case, longer: Case, compute: Callable[[Case], Tensor]) -> str:
+    """Differences of the first results of a longer case from those of a case."""
     short = results(case, compute)
-    return begins_with(results(longer, compute, short["integral"].shape[1]), short)
+    return prefix_mismatch(results(longer, compute, short["integral"].shape[1]), short)
 
 
 def keeps_prefixes(kernel: Kernel) -> bool:
-    """Whether it looks back, and takes no share of a whole that is still to come."""
+    """Whether a kernel is causal and does not normalise by later points."""
     return kernel.is_causal and not (isinstance(kernel, PairwiseMLP) and not kernel.averages_past)
 
 
@@ -163,16 +163,16 @@ def test_padding_behind_a_mask_changes_nothing(name: str, each: int) -> None:
         for cell in cells_of(name, [domain for domain in KINDS if domain not in CANNOT_GROW], choices, each):
             case = case_of(cell)
             if may_be_padded(case):
-                yield from wrong_in(cell, "operator", more_than, case, padded(case), by_operator)
+                yield from wrong_in(cell, "operator", extension_mismatch, case, padded(case), by_operator)
 
     assert report(wrong()) == ""
 
 
 def may_be_padded(case: Case) -> bool:
-    """Whether the meaning of a case leaves room for points that do not exist.
+    """Whether points that do not exist can be appended without changing the meaning of a case.
 
-    Not where the signal goes on beyond its grid other than with zeros, and not where the order of other queries is that
-    of indices from the end.
+    They cannot where the signal is extended beyond its grid by other values than zeros, and where causal queries at
+    other points are ordered by index from the end.
     """
     kernel = case.kernel
     if isinstance(kernel, kernels.Convolution) and kernel.padding_mode != "zeros":
@@ -182,7 +182,7 @@ def may_be_padded(case: Case) -> bool:
 
 
 def padded(case: Case) -> Case:
-    """The same with some points more, none of which exists, and NaN wherever there is room for it."""
+    """The case with additional points that do not exist, whose signal and positions are NaN."""
     place = case.place
     count = 5 * place.num_points // place.shape[0]
     n = place.num_points
@@ -207,7 +207,7 @@ def padded(case: Case) -> Case:
 
 
 def appended(t: Tensor, count: int, value: float | bool, axis: int) -> Tensor:
-    """A tensor with some entries more."""
+    """A tensor with constant entries appended along an axis."""
     shape = list(t.shape)
     shape[axis] = count
     return torch.cat([t.detach(), t.new_full(shape, value)], dim=axis)
@@ -229,13 +229,13 @@ def test_a_batch_of_two_is_two_singles(name: str, each: int) -> None:
             of=("mask", "weights", "pairs", "query"),
         )
         for cell in cells_of(name, [kind for kind in KINDS if "one point" not in kind], choices, each):
-            yield from wrong_in(cell, "operator", apart, case_of(cell))
+            yield from wrong_in(cell, "operator", batch_mismatch, case_of(cell))
 
     assert report(wrong()) == ""
 
 
-def apart(case: Case) -> str:
-    """In what integral and gradients by the signals differ between a batch and its entries one by one."""
+def batch_mismatch(case: Case) -> str:
+    """Differences of the integral and its gradients by the signals between a batch and its entries one by one."""
     read = [name for name in ("integral", "d/d u", "d/d query") if name != "d/d query" or case.query is not None]
     leaves = [leaf for leaf in (case.u, case.query) if leaf is not None]
     for leaf in leaves:
@@ -246,18 +246,18 @@ def apart(case: Case) -> str:
     together = dict(zip(read, (out.detach(), *grads), strict=True))
     singles = []
     for index in range(len(case.u)):
-        one = case.entry(index)
-        of_one = [leaf.requires_grad_() for leaf in (one.u, one.query) if leaf is not None]
-        out = by_operator(one)
-        grads = torch.autograd.grad(out, of_one, weights[None], allow_unused=True, materialize_grads=True)
+        entry = case.entry(index)
+        leaves_of_entry = [leaf.requires_grad_() for leaf in (entry.u, entry.query) if leaf is not None]
+        out = by_operator(entry)
+        grads = torch.autograd.grad(out, leaves_of_entry, weights[None], allow_unused=True, materialize_grads=True)
         singles.append((out.detach(), *grads))
     alone = {name: torch.cat(parts) for name, parts in zip(read, zip(*singles, strict=True), strict=True)}
-    return unlike(together, alone)
+    return mismatch(together, alone)
 
 
 @EACH
 @pytest.mark.parametrize("name", ROWS)
-def test_the_order_of_points_without_an_order_means_nothing(name: str, each: int) -> None:
+def test_the_order_of_scattered_points_does_not_matter(name: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         scattered = [domain for domain, kind in KINDS.items() if kind.is_scattered]
         choices = levels(
@@ -269,52 +269,52 @@ def test_the_order_of_points_without_an_order_means_nothing(name: str, each: int
         for cell in cells_of(name, scattered, choices, each):
             case = case_of(cell)
             if not case.kernel.is_causal:
-                yield from wrong_in(cell, "operator", shuffled, case)
+                yield from wrong_in(cell, "operator", order_mismatch, case)
 
     assert report(wrong()) == ""
 
 
-def shuffled(case: Case) -> str:
-    """In what the results at points in another order differ."""
+def order_mismatch(case: Case) -> str:
+    """Differences of the results when the points are permuted."""
     n, at_points = case.place.num_points, not isinstance(case.at, Place)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(1))
     query = case.query[:, order] if at_points and case.query is not None else case.query
-    other = dataclasses.replace(case, u=case.u[:, order], place=case.place.permuted(order, at_points), query=query)
-    one, two = by_operator(case), by_operator(other)
-    return unlike({"integral": two}, {"integral": one[:, order] if at_points else one})
+    permuted = dataclasses.replace(case, u=case.u[:, order], place=case.place.permuted(order, at_points), query=query)
+    expected, got = by_operator(case), by_operator(permuted)
+    return mismatch({"integral": got}, {"integral": expected[:, order] if at_points else expected})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Repetition, rows with nothing, queries that are the points.
+# Repetition, rows without mass, queries at the points.
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_call_repeated_gives_the_same_bits(name: str) -> None:
-    """By each route as often as there are choices of levels."""
-    times = FirstTimes(3)
+    """Each route computes as many cells as there are choices of levels."""
+    quota = RouteQuota(3)
 
     def wrong() -> Iterator[Wrong]:
         choices = levels(("float32", "other values"), ("bfloat16", "no query"), of=("precision", "query"))
         choices += levels(("float32", "other points", "mask per entry"), of=("precision", "query", "mask"))
         for cell in cells_of(name, ["sequence", "points per entry", "times"], choices):
             case = case_of(cell)
-            for route, compute in accepted(case, times):
-                yield from wrong_in(cell, route, unrepeated, case, compute)
+            for route, compute in accepted(case, quota):
+                yield from wrong_in(cell, route, repetition_mismatch, case, compute)
 
     assert report(wrong()) == ""
 
 
-def unrepeated(case: Case, compute: Callable[[Case], Tensor]) -> str:
-    """What of the results is not the same when they are computed again."""
-    one, two = results(case, compute), results(case, compute)
-    return "; ".join(f"{name} differs" for name, value in one.items() if not torch.equal(value, two[name]))
+def repetition_mismatch(case: Case, compute: Callable[[Case], Tensor]) -> str:
+    """The names of results that differ when they are computed twice."""
+    first, second = results(case, compute), results(case, compute)
+    return "; ".join(f"{name} differs" for name, value in first.items() if not torch.equal(value, second[name]))
 
 
 @EACH
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str, each: int) -> None:
-    """By each route as often as there are choices of levels; in the long suite in all cells."""
-    times = FirstTimes(3) if each == 1 else None
+def test_a_query_without_mass_has_result_0_and_no_gradient(name: str, each: int) -> None:
+    """Each route computes as many cells as there are choices of levels, in the long tests all cells."""
+    quota = RouteQuota(3) if each == 1 else None
 
     def wrong() -> Iterator[Wrong]:
         choices = levels(
@@ -325,16 +325,16 @@ def test_a_row_with_nothing_to_integrate_is_0_and_has_no_gradient(name: str, eac
         )
         for cell in cells_of(name, ["points", "grid", "sequence", "tied times", "union", "one point"], choices, each):
             case = case_of(cell)
-            for route, compute in accepted(case, times):
-                yield from wrong_in(cell, route, something_of_nothing, case, compute)
+            for route, compute in accepted(case, quota):
+                yield from wrong_in(cell, route, nonzero_without_mass, case, compute)
 
     assert report(wrong()) == ""
 
 
-def something_of_nothing(case: Case, compute: Callable[[Case], Tensor]) -> str:
-    """What is not 0 in the rows that see no mass, and in their gradients."""
+def nonzero_without_mass(case: Case, compute: Callable[[Case], Tensor]) -> str:
+    """Results of queries without mass, and gradients of these results, that are not 0."""
     leaves = {name: leaf.requires_grad_() for name, leaf in case.leaves().items()}
-    empty = rows_of_nothing(case)
+    empty = massless_queries(case)
     out = compute(case)[empty]
     found = ["the integral is not 0"] if out.any() else []
     if out.numel() and out.requires_grad:
@@ -346,21 +346,21 @@ def something_of_nothing(case: Case, compute: Callable[[Case], Tensor]) -> str:
 
 @EACH
 @pytest.mark.parametrize("name", ROWS)
-def test_the_signal_given_as_its_own_query_changes_nothing(name: str, each: int) -> None:
+def test_the_signal_as_its_own_query_changes_nothing(name: str, each: int) -> None:
     def wrong() -> Iterator[Wrong]:
         choices = levels(("all", "even"), ("mask per entry", "weights"), of=("mask", "weights"))
         for cell in cells_of(name, ["points per entry", "grid", "sequence", "tied times", "union"], choices, each):
             case = case_of(cell)
             if case.kernel.output_domain(domain := case.place.domain()) is domain:
-                yield from wrong_in(cell, "operator", as_own_query, case)
+                yield from wrong_in(cell, "operator", own_query_mismatch, case)
 
     assert report(wrong()) == ""
 
 
-def as_own_query(case: Case) -> str:
-    """In what a call differs that is given the signal as the query too: as one tensor, and as two equal ones."""
+def own_query_mismatch(case: Case) -> str:
+    """Differences where the signal is also passed as the query: as the same tensor, and as an equal one."""
     plain = results(case, by_operator)
     one = results(dataclasses.replace(case, signal="u"), by_operator)
     two = results(dataclasses.replace(case, query=case.u.detach().clone(), signal="other"), by_operator)
     two["d/d u"] = two["d/d u"] + two.pop("d/d query")
-    return unlike(one, plain) or unlike(two, plain)
+    return mismatch(one, plain) or mismatch(two, plain)

@@ -1,4 +1,4 @@
-"""Every public model is saved and read back with the same outputs."""
+"""Every public model is saved and loaded with the same outputs."""
 
 import json
 import warnings
@@ -24,14 +24,14 @@ from tests.refusals import refused
 
 
 def built(subject: Subject, start: dict[str, Any]) -> Any:
-    """The thing of a row, whose parameters are noise; None where it is no model."""
-    given = {name: value.make() if hasattr(value, "make") else value for name, value in start.items()}
+    """The model of a subject with random parameters; None where the subject builds no model."""
+    settings = {name: value.make() if hasattr(value, "make") else value for name, value in start.items()}
     torch.manual_seed(0)
-    thing = (subject.make or subject.of)(**given)
-    if not isinstance(thing, SavedModel):
+    model = (subject.make or subject.of)(**settings)
+    if not isinstance(model, SavedModel):
         return None
-    _add_noise(thing)
-    return thing.eval()
+    _add_noise(model)
+    return model.eval()
 
 
 def each_image() -> models.EachImage:
@@ -43,8 +43,8 @@ def each_image() -> models.EachImage:
 SETTINGS = {
     f"{subject.name}: {mode}": (subject, start) for subject in MODELS for mode, start in subject.starts().items()
 }
-KINDS = {row: type(built(*given)) for row, given in SETTINGS.items()}
-ROWS = {row: given for row, given in SETTINGS.items() if issubclass(KINDS[row], SavedModel)}
+KINDS = {row: type(built(*settings)) for row, settings in SETTINGS.items()}
+ROWS = {row: settings for row, settings in SETTINGS.items() if issubclass(KINDS[row], SavedModel)}
 NARROW = (torch.float32, torch.bfloat16)
 CLOSED_FORM = [row for row in ROWS if issubclass(KINDS[row], ClosedFormModel)]
 
@@ -57,31 +57,31 @@ def probed(subject: Subject, model: SavedModel) -> list[object]:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_what_is_read_back_is_what_was_saved(row: str, tmp_path: Path) -> None:
+def test_a_loaded_model_equals_the_saved_one(row: str, tmp_path: Path) -> None:
     subject, start = ROWS[row]
     model = built(subject, start)
-    probed(subject, model)  # what it keeps of a call is no setting
+    probed(subject, model)  # a call may leave caches, which are not saved
     model.save_pretrained(tmp_path / "saved")
     again = from_pretrained(tmp_path / "saved")
     assert type(again) is type(model)
     assert isinstance(again, SavedModel)
-    own, found = model.state_dict(), again.state_dict()
-    assert own.keys() == found.keys()
-    assert all(_equal(own[name], found[name]) for name in own)
+    expected, found = model.state_dict(), again.state_dict()
+    assert expected.keys() == found.keys()
+    assert all(_equal(expected[name], found[name]) for name in expected)
     for before, after in zip(probed(subject, model), probed(subject, again), strict=True):
         assert _equal(before, after)
 
 
 @pytest.mark.parametrize("row", CLOSED_FORM)
 def test_numbers_computed_from_data_are_never_rounded(row: str) -> None:
-    """Models in 16 bits, under autocast and on inputs of 16 bits, are fitted and predict as in float32."""
+    """Models in 16 bits, under autocast and with 16-bit inputs, are fitted and predict as in float32."""
     subject, start = ROWS[row]
     whole, half = built(subject, start), built(subject, start).bfloat16()
     assert half.state_dict().keys() == whole.state_dict().keys()
     assert all(_equal(tensor, half.state_dict()[name]) for name, tensor in whole.state_dict().items())
     outputs = list[list[Tensor]]()
     for model, dtypes in ((whole, (torch.bfloat16, torch.float32)), (half, (torch.bfloat16,))):
-        for dtype in reversed(dtypes):  # the hook that is registered last is called first
+        for dtype in reversed(dtypes):  # the last hook runs first
             model.register_forward_pre_hook(partial(inputs_in, dtype), with_kwargs=True, prepend=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=model is half):
             found = tree_leaves(probed(subject, model))
@@ -91,7 +91,7 @@ def test_numbers_computed_from_data_are_never_rounded(row: str) -> None:
         torch.testing.assert_close(after, before.to(after.dtype), rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
-def test_numbers_computed_from_data_move_though_they_are_not_rounded() -> None:
+def test_numbers_computed_from_data_move_to_a_device_without_rounding() -> None:
     whole = built(*ROWS["RidgeHead: base"])
     before = {name: each.dtype for name, each in whole.state_dict().items()}
     found = whole.to("meta", torch.bfloat16).state_dict()
@@ -100,7 +100,7 @@ def test_numbers_computed_from_data_move_though_they_are_not_rounded() -> None:
 
 
 def inputs_in(dtype: torch.dtype, _: Any, args: Any, kwargs: Any) -> Any:
-    """Inputs in a dtype but for those in float64, such as times."""
+    """Inputs cast to a dtype, except those in float64, such as times."""
     return tree_map_only(Tensor, lambda each: each.to(dtype) if each.dtype in NARROW else each, (args, kwargs))
 
 
@@ -114,8 +114,8 @@ def test_weights_are_read_in_16_bits_but_for_numbers_computed_from_data(tmp_path
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_no_parameter_is_a_bare_number(row: str) -> None:
-    """`fully_shard` takes none."""
+def test_no_parameter_is_a_scalar(row: str) -> None:
+    """`fully_shard` refuses scalar parameters."""
     assert [name for name, parameter in built(*ROWS[row]).named_parameters() if parameter.ndim == 0] == []
 
 
@@ -132,46 +132,46 @@ NO_GRAPH = {
     "TableReading": "the number of n-grams depends on the tokens",
     "NGramBank.Config": "the number of n-grams depends on the tokens",
 }
-"""Why models are refused by `torch.export`."""
+"""Reasons for which models refuse `torch.export`."""
 TAKE_NO_TENSORS = {
     "BlendedOperator", "ContinuousStack", "FieldOperator.Config", "FunctionRegression.Config", "InContextRegressor",
     "RidgeHead",
 }  # fmt: skip
-"""Models that are called with domains, or not at all."""
+"""Models whose probes call them with domains, or do not call them."""
 QUICK = ("ViT.Config: base", "Mamba.Config: base")
 
 
 @pytest.mark.parametrize("row", [row if row in QUICK else pytest.param(row, marks=pytest.mark.long) for row in ROWS])
-def test_its_graph_takes_any_batch(row: str) -> None:
+def test_an_exported_graph_takes_any_batch_size(row: str) -> None:
     subject, start = ROWS[row]
     model, calls = built(subject, start), list[tuple[Any, ...]]()
-    with model.register_forward_pre_hook(lambda _, given: calls.append(given)):
+    with model.register_forward_pre_hook(lambda _, inputs: calls.append(inputs)):
         probed(subject, model)
-    found = [given for given in calls if all(isinstance(each, Tensor | None) for each in tree_leaves(given))]
+    found = [inputs for inputs in calls if all(isinstance(each, Tensor | None) for each in tree_leaves(inputs))]
     assert (not found) == (subject.name in TAKE_NO_TENSORS)
     if not found:
         return
-    given = found[0]
-    size = len(tree_leaves(given)[0])
+    inputs = found[0]
+    size = len(tree_leaves(inputs)[0])
 
     def is_batch(each: Tensor | None) -> bool:
         return each is not None and len(each) == size
 
-    def of(batch: int) -> Any:
+    def inputs_of(batch: int) -> Any:
         rows = torch.arange(batch) % size
-        return tree_map(lambda each: each.detach()[rows] if is_batch(each) else each, given)
+        return tree_map(lambda each: each.detach()[rows] if is_batch(each) else each, inputs)
 
-    shapes = tree_map(lambda each: {0: torch.export.Dim.DYNAMIC} if is_batch(each) else None, given)
+    shapes = tree_map(lambda each: {0: torch.export.Dim.DYNAMIC} if is_batch(each) else None, inputs)
     if subject.name in NO_GRAPH:
         with refused(ValueError, NO_GRAPH[subject.name]):
-            torch.export.export(model, of(2), dynamic_shapes=shapes)
+            torch.export.export(model, inputs_of(2), dynamic_shapes=shapes)
         return
     with torch.no_grad():
-        graph = torch.export.export(model, of(2), dynamic_shapes=shapes).module()
-        torch.testing.assert_close(graph(*of(5)), model(*of(5)), rtol=1e-4, atol=1e-4)
+        graph = torch.export.export(model, inputs_of(2), dynamic_shapes=shapes).module()
+        torch.testing.assert_close(graph(*inputs_of(5)), model(*inputs_of(5)), rtol=1e-4, atol=1e-4)
 
 
-def test_each_image_is_read_back(tmp_path: Path) -> None:
+def test_a_model_of_each_image_is_loaded(tmp_path: Path) -> None:
     model = each_image().eval()
     batch = encoders.ImageTextBatch(noise(3, 2, 1, 4, 6), torch.zeros(3, 0, dtype=torch.int64))
     model.save_pretrained(tmp_path / "saved")
@@ -180,7 +180,7 @@ def test_each_image_is_read_back(tmp_path: Path) -> None:
     assert torch.equal(*found)
 
 
-def test_a_model_of_joint_parts_is_read_back(tmp_path: Path) -> None:
+def test_a_model_of_joint_parts_is_loaded(tmp_path: Path) -> None:
     rows = encoders.TableRow(2, (3,), 4)
     parts = {"series": encoders.Series(2, 4, extent=4.0), "row": rows}
     encoder = encoders.Joint(parts, mass={"series": 2.0, "row": 1.0})
@@ -193,16 +193,16 @@ def test_a_model_of_joint_parts_is_read_back(tmp_path: Path) -> None:
     assert torch.equal(*found)
 
 
-GIVEN_A_FUNCTION = {("LinearAttention", "softplus features"), ("FactorisedInfiniteAttention", "softplus features")}
-"""Which JSON has no form for."""
+WITH_A_FUNCTION = {("LinearAttention", "softplus features"), ("FactorisedInfiniteAttention", "softplus features")}
+"""Kernels with a function among their settings, which JSON cannot hold."""
 
 
 @pytest.mark.parametrize(
     ("name", "variant"), [(name, variant) for name, row in KERNELS.items() for variant in row.variants]
 )
-def test_kernels_are_what_a_file_says_of_them(name: str, variant: str) -> None:
+def test_kernels_are_rebuilt_from_their_json(name: str, variant: str) -> None:
     kernel = table_kernel(name, variant, 1)
-    if (name, variant) in GIVEN_A_FUNCTION:
+    if (name, variant) in WITH_A_FUNCTION:
         with refused(TypeError, "a config holds a function"):
             to_json(kernel)
         return
@@ -215,5 +215,5 @@ def test_kernels_are_what_a_file_says_of_them(name: str, variant: str) -> None:
 
 def test_every_model_has_a_row() -> None:
     walked = {type(built(*row)) for row in ROWS.values()} | {models.EachImage}
-    wanted = {kind for kind in known_classes() if issubclass(kind, SavedModel)}
-    assert wanted <= walked, wanted - walked
+    saved = {kind for kind in known_classes() if issubclass(kind, SavedModel)}
+    assert saved <= walked, saved - walked

@@ -49,13 +49,13 @@ def graph_kernel(built: kernels.OnEdges | kernels.Diffusion) -> Iterator[object]
 
 
 def kernel(built: kernels.Kernel) -> Iterator[object]:
-    """κ, where its results are, and two steps of it."""
+    """κ, the positions of its results, and two steps of a stateful kernel."""
     u, elsewhere = noise(2, 6, built.in_dim), built.query_dim != built.in_dim
     yield from (built.in_dim, built.out_dim, built.is_affine)
     for domain in where(built.pos_dim):
-        query, asked = (noise(2, 4, built.query_dim), Sequence(4)) if elsewhere else (None, None)
+        query, query_domain = (noise(2, 4, built.query_dim), Sequence(4)) if elsewhere else (None, None)
         try:
-            yield built.matrix(u, domain, query, asked)
+            yield built.matrix(u, domain, query, query_domain)
             yield built.output_domain(domain).pos
         except ValueError as error:
             yield str(error)
@@ -69,7 +69,7 @@ def kernel(built: kernels.Kernel) -> Iterator[object]:
 
 
 def kernel_of(config: models.KernelConfig) -> Iterator[object]:
-    """The kernel that it builds, causal and not, or why there is none."""
+    """The kernel that a config builds, causal and not, or the reason of its refusal."""
     for is_causal in (False, True):
         torch.manual_seed(3)
         try:
@@ -92,7 +92,7 @@ def tokens(built: models.ITNetLanguageModel | models.ITNetMaskedModel | models.B
 
 
 def perceptron(built: kernels.MLP) -> Iterator[object]:
-    """Its integral too, since what it is integrated against is no part of κ."""
+    """The observations of a kernel, and its integral, since the multiplicand is not part of κ."""
     yield from kernel(built)
     domain = where(built.pos_dim)[0]
     yield IntegralOperator(built, residual=False)(noise(2, 6, built.in_dim), domain)
@@ -106,7 +106,7 @@ def lattice(built: kernels.Convolution) -> Iterator[object]:
 
 
 def continuous(built: kernels.ContinuousConvolution) -> Iterator[object]:
-    """A grid finer than in training too, and steps without a time."""
+    """The observations of a kernel, κ on a grid finer than in training, and steps without a time."""
     yield from kernel(built)
     yield built.matrix(noise(2, 6, built.in_dim), Sequence(6, spacing=0.01) if built.pos_dim == 1 else Grid(2, 3))
     if built.is_causal:
@@ -132,7 +132,7 @@ def at_no_input(built: Any) -> Iterator[object]:
 
 
 def projected(built: kernels.HeadProjections) -> Iterator[object]:
-    """Queries, keys and values of signals of the sizes that are asked for, and the constants."""
+    """Queries, keys and values of signals of the required sizes, and the value matrices."""
     yield built.queries(noise(1, 3, built.query_dim))
     yield built.keys(noise(1, 3, built.signal_dim))
     yield built.values(noise(1, 3, max(built.signal_dim, built.value_dim)))
@@ -152,7 +152,7 @@ def lifted(built: FeaturePair) -> Iterator[object]:
 
 
 def integral(built: quadrature.Quadrature) -> Iterator[object]:
-    """A sum over the nodes, what a proposal learns from, and what is said of it."""
+    """A sum over the nodes, the proposal's losses, and the quadrature's description."""
     torch.manual_seed(3)
     operator = IntegralOperator(kernels.MLP(4, 2, 2, width=3, num_frequencies=2, epsilon=1.0), quadrature=built)
     operator.train(built.training)
@@ -209,8 +209,8 @@ def graph_encoder(built: encoders.Graph) -> Iterator[object]:
 
 
 def series_encoder(built: encoders.Series) -> Iterator[object]:
-    for given in (SeriesBatch(noise(2, 5, built.channels), times=TIMES[:5].expand(2, 5)), noise(2, 5, built.channels)):
-        u, domain = built(given)
+    for batch in (SeriesBatch(noise(2, 5, built.channels), times=TIMES[:5].expand(2, 5)), noise(2, 5, built.channels)):
+        u, domain = built(batch)
         yield from (u, domain.weights, domain.pos)
 
 
@@ -261,7 +261,7 @@ def radial(built: fields.Radial) -> Iterator[object]:
 
 
 def frame(built: fields.Frame) -> Iterator[object]:
-    """Of a skewed set, a symmetric one and a flat one."""
+    """Frames of a skewed, a symmetric and a flat set of points."""
     symmetric = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.5], [0.0, -0.5]])
     for pos in (noise(6, 2), symmetric, noise(6, 2) * torch.tensor([1.0, 1e-4])):
         found = built.coordinates(Points(pos))
@@ -304,7 +304,7 @@ def on_pixels(built: models.ViT | models.ConvNeXt) -> Iterator[object]:
 
 
 def image_bank(built: models.ImageBank) -> Iterator[object]:
-    """Of streaks to one side or the other, which mirror images help to tell."""
+    """Outputs on images with streaks to one side or the other, for which mirror images help."""
     torch.manual_seed(0)
     images = torch.randn(40, built.channels, 12, 14)
     streaks = images + images.roll((1, 1), (-1, -2)) + images.roll((2, 2), (-1, -2))
@@ -323,7 +323,7 @@ def blended_images(built: models.BlendedImages) -> Iterator[object]:
 
 
 def blended_image_texts(built: models.BlendedImageTexts) -> Iterator[object]:
-    """Of pixels that a table machine reads as they were before they were standardised."""
+    """Outputs on standardised pixels, which a table machine reads as they were before."""
     pixels = torch.randint(256, (6, 1, 1, 8, 8), generator=torch.Generator().manual_seed(0)) / 255
     tokens = torch.tensor([[1, 3, 2], [1, 4, 2]] * 3)
     torch.manual_seed(0)
@@ -396,14 +396,14 @@ def lag_machine(built: models.LagMachine) -> Iterator[object]:
 
 
 ROWS = torch.tensor([[1, 3 + i % 5, 4, 3 + i % 3, 2, 5 + i % 2, 2][: 5 + i % 3] + [0] * (2 - i % 3) for i in range(9)])
-"""Of tokens, sentences and pairs."""
+"""Tokens of sentences and of pairs."""
 
 
 def n_gram_bank(built: models.NGramBank) -> Iterator[object]:
     torch.manual_seed(0)
     built.fit([(ROWS, torch.arange(9) % 3)], ClassTarget(names=("a", "b", "c")))
     yield built(ROWS)
-    built.letter_share.fill_(0.5)  # chance tells nothing by letters
+    built.letter_share.fill_(0.5)  # the random labels do not depend on letters, so the fit would leave these out
     features = built.sparse([ROWS]).to_dense()
     yield features @ features.T
 
@@ -445,7 +445,9 @@ def table_machine(built: models.TableMachine) -> Iterator[object]:
     torch.manual_seed(0)
     built.fit([(batch, torch.arange(9) % 3)], ClassTarget(names=("a", "b", "c")))
     yield built(batch)
-    yield from (tensor.nan_to_num() for tensor in built.state_dict().values())  # banks of few rows may be silent
+    yield from (
+        tensor.nan_to_num() for tensor in built.state_dict().values()
+    )  # banks of few rows may have no effect on the output
 
 
 def sentence_stack(built: models.SignalModel | models.BertSentences) -> Iterator[object]:
@@ -498,9 +500,9 @@ def link_machine(built: models.LinkMachine) -> Iterator[object]:
     edges = torch.stack([places, (places + 1) % 30])
     both = torch.cat([edges, edges.flip(0)], 1)
     pairs = torch.cat([edges.T, torch.stack([places, (places + 7) % 30], 1)])
-    asked = models.GraphPairs(both, noise(30, built.num_features), pairs)
-    built.fit([(asked, torch.tensor([1, 0]).repeat_interleave(30))], ClassTarget(names=("a", "b", "c")))
-    yield built(asked)
+    batch = models.GraphPairs(both, noise(30, built.num_features), pairs)
+    built.fit([(batch, torch.tensor([1, 0]).repeat_interleave(30))], ClassTarget(names=("a", "b", "c")))
+    yield built(batch)
 
 
 def cloud_machine(built: models.CloudMachine) -> Iterator[object]:
@@ -554,11 +556,11 @@ def function_regression(built: models.FunctionRegression) -> Iterator[object]:
         None if isinstance(each, UnitGrid) else noise(count, config.pos_dim).sigmoid()
         for each, count in zip((config.given, config.wanted), counts, strict=True)
     ]
-    given, predicted = noise(3, counts[0], config.num_channels), noise(3, counts[1], config.num_outputs)
-    built.fit(given, predicted, given_pos=pos[0], wanted_pos=pos[1])
+    inputs, targets = noise(3, counts[0], config.num_channels), noise(3, counts[1], config.num_outputs)
+    built.fit(inputs, targets, given_pos=pos[0], wanted_pos=pos[1])
     yield from built.state_dict().values()
-    asked = torch.linspace(0.01, 0.99, 4)[:, None].expand(-1, config.pos_dim)  # beside the border, and within
-    elsewhere = Points(asked, periodic=config.is_periodic)
+    queries = torch.linspace(0.01, 0.99, 4)[:, None].expand(-1, config.pos_dim)  # close to the border, and inside
+    elsewhere = Points(queries, periodic=config.is_periodic)
     yield built(encoders.FunctionBatch(noise(2, 4, config.num_channels), elsewhere))
 
 
@@ -993,7 +995,7 @@ PROPOSALS: dict[str, tuple[Any, ...]] = {"embed_dim": (3,), "pos_dim": (1,), "wi
 
 
 def key_proposal() -> quadrature.KeyProposal:
-    """One that has learned something."""
+    """A key proposal with random, nonzero weights."""
     built = quadrature.KeyProposal(4, 2, 2)
     torch.nn.init.normal_(built.readout.weight)
     return built
@@ -1914,16 +1916,16 @@ SUBJECTS = {
     subject.name: subject for subject in (*KERNELS, *QUADRATURES, *ENCODERS, *BLOCKS, *OPERATORS, *FIELDS, *MODELS)
 }
 
-SAID = "what None stands for"
+DEFAULT = "the meaning of None"
 ALIKE: dict[tuple[str, str], dict[str, str]] = {
-    ("MLP", "causal"): {"causal_measure='past'": SAID},
+    ("MLP", "causal"): {"causal_measure='past'": DEFAULT},
     ("FeaturePair", "base"): {"name='two'": "names the kernel in errors"},
-    ("MonteCarlo", "base"): {"per_query=False": SAID},
-    ("MonteCarlo", "key proposal"): {"per_query=False": SAID},
-    ("MonteCarlo", "nothing learned"): {"per_query=False": SAID},
-    ("MonteCarlo", "pair proposal"): {"per_query=True": SAID},
+    ("MonteCarlo", "base"): {"per_query=False": DEFAULT},
+    ("MonteCarlo", "key proposal"): {"per_query=False": DEFAULT},
+    ("MonteCarlo", "nothing learned"): {"per_query=False": DEFAULT},
+    ("MonteCarlo", "pair proposal"): {"per_query=True": DEFAULT},
 }
-"""Other values that change nothing, by class and mode, and why."""
+"""Values that change nothing, by class and mode, with the reason."""
 
 NO_SETTINGS = {
     "kernels.FrobeniusNorm": "takes nothing",
@@ -1977,11 +1979,11 @@ NO_SETTINGS = {
     "models.TableMachine": "takes a reading, the number of outputs and its Config",
     "models.TwoStream": "takes an encoder and its Config",
 }
-"""Public classes that are not walked over, and why."""
+"""Public classes whose settings are not tested, with the reason."""
 
 
 def public_classes() -> Iterator[tuple[str, type]]:
-    """Concrete classes that are exported, but for tuples of tensors, by package and name."""
+    """Exported concrete classes except tuples of tensors, by package and name."""
     for package in (kernels, quadrature, encoders, blocks, operators, fields, models):
         for name in package.__all__:
             value = getattr(package, name)
@@ -1990,7 +1992,7 @@ def public_classes() -> Iterator[tuple[str, type]]:
 
 
 def configs() -> Iterator[type]:
-    """Every concrete dataclass of the library whose name ends in Config, also within a class."""
+    """Every concrete dataclass of the library whose name ends in Config, including nested classes."""
     found: dict[type, None] = {}
     for info in pkgutil.walk_packages(fredholm.__path__, "fredholm."):
         if "triton" in info.name or info.name.endswith("__main__"):
@@ -2014,11 +2016,11 @@ def test_every_setting_does_something_or_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_the_walk_leaves_out_no_setting(name: str) -> None:
+def test_every_setting_has_other_values(name: str) -> None:
     assert SUBJECTS[name].others.keys() == settings_of(SUBJECTS[name].of).keys()
 
 
-def test_every_public_class_is_walked_over() -> None:
+def test_every_public_class_is_tested() -> None:
     walked = {subject.of for subject in SUBJECTS.values()}
     missing = [name for name, value in public_classes() if value not in walked and name not in NO_SETTINGS]
     assert missing == []
@@ -2026,13 +2028,13 @@ def test_every_public_class_is_walked_over() -> None:
     assert [name for name in NO_SETTINGS if name not in known or known[name] in walked] == []
 
 
-def test_every_config_is_walked_over() -> None:
+def test_every_config_is_tested() -> None:
     walked = {subject.of for subject in SUBJECTS.values()} | set(CONFIGS_OF_TASKS) | {models.ConstantConfig}
     assert [config.__qualname__ for config in configs() if config not in walked] == []
 
 
-def test_the_walk_catches() -> None:
-    """A setting that is dropped, one that is refused without its name, and one that only another one reads."""
+def test_unread_finds_settings_without_effect() -> None:
+    """It finds a setting that is dropped and one that is refused without its name, but no guarded setting."""
 
     def made(used: int = 0, dropped: int = 0, refused: int = 0, guarded: int = 0) -> list[int]:
         if refused:

@@ -1,4 +1,4 @@
-"""Every kernel on a signal of which each process holds a part: the literal integral, and every gradient of it.
+"""Every kernel on a signal distributed over processes agrees with the definition, in every gradient too.
 
 A failure names its cells, as `test_instances.py` does.
 """
@@ -16,7 +16,7 @@ def wrong(cells: list[Cell], processes: int) -> str:
 
 @pytest.mark.slow
 def test_processes_give_the_literal_integral() -> None:
-    """Some cells of every kernel, of which three processes hold uneven parts."""
+    """Some cells of every kernel, in uneven parts on three processes."""
     assert wrong([cell for name in ROWS for cell in cells_of(name, 3, every=48)], 3) == ""
 
 

@@ -1,4 +1,4 @@
-"""Processes that share a training batch make rows of it, which are those of the whole batch in every task."""
+"""Each process builds only its rows of a training batch; in every task they equal those of the whole batch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Every task says which network of it takes any kernel, or that there is none."""
+"""Every task has a network that takes any kernel, or refuses to choose one."""
 
 import dataclasses
 from typing import Any
@@ -34,36 +34,36 @@ WITHOUT_KERNEL: dict[type[Task], str] = {
     FieldLearning: "no kernel can be chosen",
     TableLearning: "no kernel can be chosen",
 }
-"""Tasks whose network has no kernel to choose, and what they say."""
+"""Tasks whose network has no kernel to choose, with their error message."""
 OWN_MODELS = (LanguageModelling, SeriesLearning, Forecasting)
 KERNELS = ("attention", "linear-attention")
 
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task.Config]:
-    return {type(one).__qualname__: one for one in small_tasks(tmp_path_factory.mktemp("data"))}
+    return {type(config).__qualname__: config for config in small_tasks(tmp_path_factory.mktemp("data"))}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
 def test_a_task_takes_any_kernel_in_the_same_network(task: type[Task], tasks: dict[str, Task.Config]) -> None:
-    given = tasks[task.Config.__qualname__]
-    if task in OWN_MODELS:  # the data are made for a model without a kernel, or one that is fitted in closed form
+    small_config = tasks[task.Config.__qualname__]
+    if task in OWN_MODELS:  # the small config has a model without a kernel, or one in closed form
         default: Any = task.Config()  # pyright: ignore[reportAbstractUsage, reportCallIssue]
-        given = dataclasses.replace(given, model=default.model)  # pyright: ignore[reportCallIssue]
+        small_config = dataclasses.replace(small_config, model=default.model)  # pyright: ignore[reportCallIssue]
     if task in WITHOUT_KERNEL:
         with refused(ValueError, WITHOUT_KERNEL[task]):
-            _ = given.stack
+            _ = small_config.stack
         with refused(ValueError, "no kernel to choose"):
-            given.with_stack(tasks[f"{TASKS[0].__name__}.Config"].stack)
+            small_config.with_stack(tasks[f"{TASKS[0].__name__}.Config"].stack)
         return
     size = {"embed_dim": 8, "num_heads": 2, "expansion": 1.5}
     for name in KERNELS:
-        kernel = kernel_of(name, given.kernel_sigma)
-        config = given.with_stack(dataclasses.replace(given.stack, kernel=kernel, **size))
+        kernel = kernel_of(name, small_config.kernel_sigma)
+        config = small_config.with_stack(dataclasses.replace(small_config.stack, kernel=kernel, **size))
         taken = config.stack
         assert (taken.embed_dim, taken.num_heads, taken.expansion) == tuple(size.values())
-        if isinstance(given, ON_GRAPHS):
+        if isinstance(small_config, ON_GRAPHS):
             assert isinstance(taken.kernel, OnEdgesConfig)
             assert taken.kernel.long_range is None
             assert taken.kernel.kernel == kernel
@@ -93,7 +93,7 @@ def test_a_model_without_a_kernel_is_refused(tasks: dict[str, Task.Config]) -> N
         _ = dataclasses.replace(images, model=InfViT.Config()).stack  # pyright: ignore[reportCallIssue]
 
 
-def test_edges_weigh_what_they_do_in_the_default() -> None:
+def test_edges_keep_the_mass_of_the_default_model() -> None:
     for config, mass in (
         (GraphLearning.Config(), "sum"),
         (NodeLearning.Config(), "symmetric"),

@@ -1,4 +1,4 @@
-"""Stateful kernels: `step` and `scan` give the numbers of the whole sequence, or refuse; never other numbers."""
+"""Stateful kernels: `step` and `scan` give the results of the whole sequence, or refuse."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ from tests.contracts.instances import (
 )
 from tests.contracts.places import KINDS, MASKS, PAIRS, WEIGHTS
 from tests.contracts.test_instances import report
-from tests.contracts.test_properties import unlike, wrong_in
+from tests.contracts.test_properties import mismatch, wrong_in
 
 STATEFUL = [
     name for name, row in ROWS.items() if any(isinstance(table_kernel(name, v, 1), Stateful) for v in row.variants)
@@ -49,14 +49,16 @@ def stateful(name: str, variant: str) -> bool:
 
 
 def state_factors(name: str) -> dict[str, list[str]]:
-    """What a scan may meet."""
+    """Factors of the cells in which a scan is tested."""
     return {
         "variant": [variant for variant in ROWS[name].variants if stateful(name, variant)],
         "domain": [domain for domain, kind in KINDS.items() if kind.pos_dim == 1],
         "mask": list(MASKS),
         "weights": list(WEIGHTS),
         "pairs": list(PAIRS),
-        "route": [route for route, way in BY_NAME.items() if not isinstance(way, Route) or _serves(way, name)],
+        "route": [
+            name_of for name_of, route in BY_NAME.items() if not isinstance(route, Route) or _serves(route, name)
+        ],
         "chunks": list(CHUNKS),
         "reset": list(RESETS),
     }
@@ -71,8 +73,8 @@ def cell_of(name: str, chosen: Chosen) -> Cell:
     return Cell.of(name, {k: v for k, v in chosen.items() if k not in ("route", "chunks", "reset")})
 
 
-def may_be_asked(name: str, chosen: Chosen) -> bool:
-    """Whether a scan has one meaning: a chunk, or what follows a reset, must be a sequence of its own."""
+def is_well_defined(name: str, chosen: Chosen) -> bool:
+    """Whether a scan is well defined: each chunk, and each run after a reset, must itself be a sequence."""
     kind, cell = KINDS[chosen["domain"]], cell_of(name, chosen)
     if not fits(cell):
         return False
@@ -89,33 +91,39 @@ def may_be_asked(name: str, chosen: Chosen) -> bool:
 
 @pytest.mark.parametrize("stride", [2, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", STATEFUL)
-def test_scan_gives_the_numbers_of_the_whole_sequence_or_refuses(name: str, stride: int) -> None:
-    """At every pair of classes of levels, or at half of these cells."""
-    answered = set[str]()
+def test_scan_gives_the_results_of_the_whole_sequence_or_refuses(name: str, stride: int) -> None:
+    """Cells with every pair of classes of levels, or half of them."""
+    computed = set[str]()
 
     def wrong() -> Iterator[Wrong]:
         def allowed(chosen: Chosen) -> bool:
-            return may_be_asked(name, chosen)
+            return is_well_defined(name, chosen)
 
         factors = possible(state_factors(name), allowed)
-        # a cache of all points refuses most of what is not bare
-        kept = [domain for domain in factors["domain"] if KINDS[domain].prefix]
-        bare = {"pairs": ["all pairs"], "weights": ["even"], "mask": ["all"], "reset": ["no reset"], "domain": kept}
+        # the cache of all points refuses most masks, weights, pair weights and resets
+        sequences = [domain for domain in factors["domain"] if KINDS[domain].prefix]
+        bare = {
+            "pairs": ["all pairs"],
+            "weights": ["even"],
+            "mask": ["all"],
+            "reset": ["no reset"],
+            "domain": sequences,
+        }
         plain = {"pairs": ["all pairs"], "weights": ["even"], "mask": ["all", "padding"]}
         rows = all_pairs(factors | bare, allowed)
         rows = all_pairs(factors | plain, allowed, alike=alike, given=rows)
         for chosen in all_pairs(factors, allowed, alike=alike, given=rows)[::stride]:
-            how = [chosen["route"], chosen["chunks"], chosen["reset"]]
-            yield from wrong_in(cell_of(name, chosen), "scan, " + ", ".join(how), scanned_wrong, name, chosen, answered)
+            label = f"scan, {chosen['route']}, {chosen['chunks']}, {chosen['reset']}"
+            yield from wrong_in(cell_of(name, chosen), label, scan_mismatch, name, chosen, computed)
 
     assert report(wrong()) == ""
-    assert answered == set(CHUNKS), "some way of cutting a sequence is refused throughout"
+    assert computed == set(CHUNKS), "some way of cutting a sequence is refused throughout"
 
 
-def scanned_wrong(name: str, chosen: Chosen, answered: set[str]) -> str:
-    """In what a scan differs from the literal integral of each run; empty where it does not, or is refused.
+def scan_mismatch(name: str, chosen: Chosen, computed: set[str]) -> str:
+    """Differences of a scan from the definition on each run; empty where there are none, or the scan is refused.
 
-    What is not refused adds to `answered` how its sequence was cut.
+    A scan that is not refused adds the name of its chunks to `computed`.
     """
     case = case_of(cell_of(name, chosen))
     batch, n = case.u.shape[:2]
@@ -135,8 +143,8 @@ def scanned_wrong(name: str, chosen: Chosen, answered: set[str]) -> str:
         state, outs = None, []
         for first, stop in itertools.pairwise(cuts):
             domain = (case.place if len(cuts) == 2 else case.place.part(first, stop)).domain()
-            given = reset[:, first:stop] if reset.any() else None
-            out, state = operator.scan(case.u[:, first:stop], domain, state=state, reset=given)
+            resets = reset[:, first:stop] if reset.any() else None
+            out, state = operator.scan(case.u[:, first:stop], domain, state=state, reset=resets)
             outs.append(out)
         return torch.cat(outs, dim=1)
 
@@ -144,49 +152,49 @@ def scanned_wrong(name: str, chosen: Chosen, answered: set[str]) -> str:
         got = results(case, scan)
     except REFUSED:
         return ""
-    answered.add(chosen["chunks"])
-    wanted = results(case, by_definition if not reset.any() else lambda case: by_runs(case, reset))
-    return unlike(_read(got, reset), _read(wanted, reset))
+    computed.add(chosen["chunks"])
+    expected = results(case, by_definition if not reset.any() else lambda case: by_runs(case, reset))
+    return mismatch(_comparable(got, reset), _comparable(expected, reset))
 
 
-def _read(found: Results, reset: Tensor) -> Results:
-    """All results; of runs, whose measure is not one leaf, the integral and the gradients by signal and parameters."""
+def _comparable(found: Results, reset: Tensor) -> Results:
+    """All results; with resets without gradients by the measure, which each run has separately."""
     return found if not reset.any() else {n: v for n, v in found.items() if not n.startswith("d/d key")}
 
 
 def by_runs(case: Case, reset: Tensor) -> Tensor:
-    """The literal integral of what lies between two resets, each by itself."""
+    """The definition on each run between two resets."""
     rows = []
     for index in range(len(case.u)):
         starts = sorted({0, *reset[index].nonzero()[:, 0].tolist()})
-        one = dataclasses.replace(case, u=case.u[index : index + 1], place=case.place.entry(index))
+        entry = dataclasses.replace(case, u=case.u[index : index + 1], place=case.place.entry(index))
         outs = []
         for first, stop in zip(starts, [*starts[1:], case.u.shape[1]], strict=True):
-            run = dataclasses.replace(one, u=one.u[:, first:stop], place=one.place.part(first, stop))
+            run = dataclasses.replace(entry, u=entry.u[:, first:stop], place=entry.place.part(first, stop))
             outs.append(present(by_definition(run), run.place.domain()))
         rows.append(torch.cat(outs, dim=1))
     return torch.cat(rows)
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_step_by_step_gives_the_numbers_of_the_whole_sequence(name: str) -> None:
+def test_steps_give_the_results_of_the_whole_sequence(name: str) -> None:
     def wrong() -> Iterator[Wrong]:
         for variant in ROWS[name].variants:
             for domain, kind in KINDS.items():
                 cell = Cell(name, variant, domain)
                 if stateful(name, variant) and kind.prefix and fits(cell):
-                    yield from wrong_in(cell, "step", stepped_wrong, case_of(cell))
+                    yield from wrong_in(cell, "step", step_mismatch, case_of(cell))
 
     assert report(wrong()) == ""
 
 
-def stepped_wrong(case: Case) -> str:
-    """In what steps differ from the literal integral; empty where they do not, or are refused."""
+def step_mismatch(case: Case) -> str:
+    """Differences of single steps from the definition; empty where there are none, or the steps are refused."""
 
     def steps(case: Case) -> Tensor:
         operator = IntegralOperator(case.kernel, residual=False, bias=False, output_projection=False)
         domain, state, outs = case.place.domain(), operator.initial_state(len(case.u)), []
-        # of a convolution, steps without a time are as far apart as samples in training, wherever these points are
+        # steps of a convolution without times have the spacing of training, which need not be that of these points
         times = domain.pos[..., 0] if isinstance(case.kernel, kernels.ContinuousConvolution) else domain.times
         for t in range(case.u.shape[1]):
             time = None if times is None else times[..., t].expand(len(case.u))
@@ -198,15 +206,15 @@ def stepped_wrong(case: Case) -> str:
         got = results(case, steps)
     except REFUSED:
         return ""
-    return unlike(got, results(case, by_definition))
+    return mismatch(got, results(case, by_definition))
 
 
 def test_every_stateful_route_is_scanned() -> None:
     scanned = {
-        route
+        name_of
         for name in STATEFUL
         for variant in state_factors(name)["variant"]
-        for route, way in BY_NAME.items()
-        if isinstance(way, Route) and way.is_made_for(table_kernel(name, variant, 1))
+        for name_of, route in BY_NAME.items()
+        if isinstance(route, Route) and route.is_made_for(table_kernel(name, variant, 1))
     }
     assert scanned == {route.name for route in ROUTES if isinstance(route, StatefulRoute)}

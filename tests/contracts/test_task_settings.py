@@ -10,10 +10,10 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("trimesh")
 
 ALIKE: dict[tuple[str, str], dict[str, str]] = {
-    ("PointLearning.Config", "points are told"): {"target='points'": "what the data have labels of is told anyway"},
+    ("PointLearning.Config", "points are labelled"): {"target='points'": "the labels of the data decide the target"},
     ("TrainingConfig", "base"): {"num_workers=1": "the same batches, made in another process"},
 }
-"""Other values that change nothing, by class and mode, and why."""
+"""Values that change nothing, by class and mode, with the reason."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Every task says which tensors its model takes, or why there are none; they tell what `predict` tells."""
+"""Every task has a tensor form with the results of `predict`, or a reason why its model takes no tensors."""
 
 import csv
 import dataclasses
@@ -38,8 +38,8 @@ CPU = torch.device("cpu")
 REFUSED = ("GraphLearning", "NodeLearning", "LinkLearning")
 
 
-class Asked(NamedTuple):
-    """A task with a model, and where its data lie and files may be made."""
+class TaskCase(NamedTuple):
+    """A task with a model, the path of its data, and a folder for new files."""
 
     task: Any
     model: nn.Module
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
         return self.task.tensor_form(self.model)
 
     def typed(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Inputs in the types that the form takes."""
+        """Inputs in the dtypes of the form."""
         form = self.form
         example = form.example({BATCH.name: 2} | {name: axis.example for name, axis in form.open_axes.items()})
         return tuple(tensor.to(like.dtype) for tensor, like in zip(inputs, example, strict=True))
@@ -67,18 +67,18 @@ class Asked(NamedTuple):
         return torch.tensor(rows, dtype=torch.float64)
 
     def tokens(self, texts: list[tuple[str, str | None]]) -> Tensor:
-        """By the file that goes with the form, and by nothing of this library."""
+        """Tokens of texts by the tokenizer file of the form, without this library."""
         library = tokenizers.Tokenizer.from_str(self.form.files["tokenizer.json"])
         library.enable_truncation(self.form.open_axes["tokens"].most, strategy="longest_first")
         library.enable_padding(pad_id=library.token_to_id("[PAD]"), pad_token="[PAD]")
         return torch.tensor([each.ids for each in library.encode_batch([t if t[1] else t[0] for t in texts])])
 
 
-class Answered(NamedTuple):
-    """What a form is given, what `predict` tells of the same, and how that is read off the form's output."""
+class Example(NamedTuple):
+    """Inputs of a form, the results of `predict` on them, and a function from the form's output to these results."""
 
     inputs: tuple[Tensor, ...]
-    wanted: Tensor
+    expected: Tensor
     read: Callable[[Tensor], Tensor] = lambda output: output
 
 
@@ -88,29 +88,29 @@ def pixels_of(path: Path) -> Tensor:
     return torch.from_numpy(found).permute(2, 0, 1)[None]
 
 
-def images(asked: Asked) -> Answered:
+def images(case: TaskCase) -> Example:
     grey = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
-    Image.fromarray(grey).save(file := asked.folder / "one.png")
-    return Answered((torch.from_numpy(grey)[None, None],), asked.probabilities(file))
+    Image.fromarray(grey).save(file := case.folder / "one.png")
+    return Example((torch.from_numpy(grey)[None, None],), case.probabilities(file))
 
 
-def segmentation(asked: Asked) -> Answered:
-    pixels, classes = pixels_of(file := asked.folder / "one.png"), asked.task.target.names
-    shares = asked.numbers(file, *(f"share {name}" for name in classes))
-    return Answered((pixels,), shares, lambda out: F.one_hot(out.argmax(-1), len(classes)).float().mean((1, 2)))
+def segmentation(case: TaskCase) -> Example:
+    pixels, classes = pixels_of(file := case.folder / "one.png"), case.task.target.names
+    shares = case.numbers(file, *(f"share {name}" for name in classes))
+    return Example((pixels,), shares, lambda out: F.one_hot(out.argmax(-1), len(classes)).float().mean((1, 2)))
 
 
-def sentences(asked: Asked) -> Answered:
-    columns = asked.task.facts.columns
-    with asked.data.open() as file:
+def sentences(case: TaskCase) -> Example:
+    columns = case.task.facts.columns
+    with case.data.open() as file:
         rows = list(csv.DictReader(file))
     texts = [(row[columns.text], row[columns.second] if columns.second else None) for row in rows]
-    return Answered((asked.tokens(texts),), asked.probabilities(asked.data))
+    return Example((case.tokens(texts),), case.probabilities(case.data))
 
 
-def table(asked: Asked) -> Answered:
-    columns = json.loads(asked.form.files["columns.json"])
-    with asked.data.open() as file:
+def table(case: TaskCase) -> Example:
+    columns = json.loads(case.form.files["columns.json"])
+    with case.data.open() as file:
         rows = list(csv.DictReader(file))
 
     def number(row: dict[str, str], column: str, part: str = "") -> float:
@@ -126,76 +126,76 @@ def table(asked: Asked) -> Answered:
         for row in rows
     ]
     inputs = torch.tensor(numbers, dtype=torch.float64), torch.tensor(codes)
-    return Answered(inputs, asked.probabilities(asked.data))
+    return Example(inputs, case.probabilities(case.data))
 
 
-def image_texts(asked: Asked) -> Answered:
-    write_folder(asked.folder, count=5, num_images=3)
-    (file,), facts = asked.folder.glob("*.jsonl"), asked.task.facts
+def image_texts(case: TaskCase) -> Example:
+    write_folder(case.folder, count=5, num_images=3)
+    (file,), facts = case.folder.glob("*.jsonl"), case.task.facts
     found = read_image_texts(
         file, num_images=facts.num_images, channels=facts.channels, image_size=facts.image_size, part=None
     )
-    tokens = asked.tokens([(example.text, None) for example in found.examples])
-    return Answered((found.images(torch.arange(len(found))), tokens), asked.probabilities(file))
+    tokens = case.tokens([(example.text, None) for example in found.examples])
+    return Example((found.images(torch.arange(len(found))), tokens), case.probabilities(file))
 
 
-def series(asked: Asked) -> Answered:
-    found = read_series(asked.data, channels=asked.task.facts.channels, part=None)
+def series(case: TaskCase) -> Example:
+    found = read_series(case.data, channels=case.task.facts.channels, part=None)
     values = torch.where(found.exists[..., None], found.values, 0.0)
     times = () if found.times is None else (found.times,)
-    return Answered((values, found.exists, *times), asked.probabilities(asked.data))
+    return Example((values, found.exists, *times), case.probabilities(case.data))
 
 
-def forecasts(asked: Asked) -> Answered:
-    found, _, _ = open_long(asked.data)
-    count, outputs = asked.task.facts.num_read, asked.task.facts.predicted
+def forecasts(case: TaskCase) -> Example:
+    found, _, _ = open_long(case.data)
+    count, outputs = case.task.facts.num_read, case.task.facts.predicted
     values = torch.stack([each.values[-count:] for each in found])
-    wanted = asked.numbers(asked.data, *outputs).view(len(found), -1, len(outputs))
-    return Answered((values,), wanted)
+    expected = case.numbers(case.data, *outputs).view(len(found), -1, len(outputs))
+    return Example((values,), expected)
 
 
-def fields(asked: Asked) -> Answered:
-    facts = asked.task.facts
-    given = read_fields(asked.data, coordinates=facts.coordinates, channels=facts.channels, part=None).given
-    wanted = asked.numbers(asked.data, *facts.target_channels).view(len(given.pos), -1, len(facts.target_channels))
-    return Answered((given.pos, given.values, given.exists, given.pos), wanted)
+def fields(case: TaskCase) -> Example:
+    facts = case.task.facts
+    given = read_fields(case.data, coordinates=facts.coordinates, channels=facts.channels, part=None).given
+    expected = case.numbers(case.data, *facts.target_channels).view(len(given.pos), -1, len(facts.target_channels))
+    return Example((given.pos, given.values, given.exists, given.pos), expected)
 
 
-def operators(asked: Asked) -> Answered:
-    values = torch.from_numpy(np.load(asked.data)["values"])[..., None]
-    wanted = asked.numbers(asked.data, *asked.task.facts.target_channels)
-    return Answered((values,), wanted.view(values.shape))
+def operators(case: TaskCase) -> Example:
+    values = torch.from_numpy(np.load(case.data)["values"])[..., None]
+    expected = case.numbers(case.data, *case.task.facts.target_channels)
+    return Example((values,), expected.view(values.shape))
 
 
-def points(asked: Asked) -> Answered:
-    file = sorted(asked.data.rglob("*.off"))[0]
-    config = asked.task.config
+def points(case: TaskCase) -> Example:
+    file = sorted(case.data.rglob("*.off"))[0]
+    config = case.task.config
     found = read_points(file, num_samples=config.num_samples, normals=False, channels=(), part=None)
     pos = found.pos[None]
-    return Answered((pos, torch.ones(pos.shape[:2], dtype=torch.bool)), asked.probabilities(file))
+    return Example((pos, torch.ones(pos.shape[:2], dtype=torch.bool)), case.probabilities(file))
 
 
-def nats(asked: Asked, file: Path, inputs: Tensor, targets: Tensor) -> Answered:
+def nats(case: TaskCase, file: Path, inputs: Tensor, targets: Tensor) -> Example:
     def loss(logits: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)[None, None]
 
-    return Answered((inputs,), asked.numbers(file, "loss"), loss)
+    return Example((inputs,), case.numbers(file, "loss"), loss)
 
 
-def text(asked: Asked) -> Answered:
-    (file := asked.folder / "one.txt").write_text("abcdefg")
+def text(case: TaskCase) -> Example:
+    (file := case.folder / "one.txt").write_text("abcdefg")
     tokens = torch.tensor([[256, *b"abcdefg"]])
-    return nats(asked, file, tokens[:, :-1], tokens[:, 1:])
+    return nats(case, file, tokens[:, :-1], tokens[:, 1:])
 
 
-def masked(asked: Asked) -> Answered:
-    (file := asked.folder / "one.txt").write_text(asked.data.read_text()[:40])
-    blocks = asked.task._read(file)
-    batch = asked.task._fixed(blocks, torch.arange(len(blocks)))
-    return nats(asked, file, batch["inputs"], batch["targets"])
+def masked(case: TaskCase) -> Example:
+    (file := case.folder / "one.txt").write_text(case.data.read_text()[:40])
+    blocks = case.task._read(file)
+    batch = case.task._fixed(blocks, torch.arange(len(blocks)))
+    return nats(case, file, batch["inputs"], batch["targets"])
 
 
-ROWS: dict[str, Callable[[Asked], Answered]] = {
+ROWS: dict[str, Callable[[TaskCase], Example]] = {
     "ImageLearning": images,
     "LanguageModelling": text,
     "MaskedLanguageModelling": masked,
@@ -215,8 +215,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ImageLearning": {"bank": 6},
     "LanguageModelling": {"ngrams": 3, "recall": 9},
 }
-"""What differs from the settings of `task_settings.py`: all points are seen, so that none is drawn; and networks have a
-regression, a bank or n-grams beside them."""
+"""Changes of the settings in `task_settings.py`: all points are read, so that none is drawn at random, and networks are
+blended with a regression, a bank or n-grams."""
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +225,7 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
 
 
 @pytest.fixture
-def asked(request: pytest.FixtureRequest, subjects: dict[str, Subject], tmp_path: Path) -> Asked:
+def case(request: pytest.FixtureRequest, subjects: dict[str, Subject], tmp_path: Path) -> TaskCase:
     name = request.param
     subject = subjects[f"{name}.Config"]
     settings = subject.of(**{**subject.base, **OPTIONS.get(name, {})})
@@ -238,13 +238,13 @@ def asked(request: pytest.FixtureRequest, subjects: dict[str, Subject], tmp_path
     if isinstance(model, Blended):
         task.initialise(model, torch.device("cpu"))
         model.share.fill_(0.5)
-    return Asked(task, model, Path(settings.data), tmp_path)
+    return TaskCase(task, model, Path(settings.data), tmp_path)
 
 
-def check_near(found: Tensor, wanted: Tensor) -> None:
-    assert found.shape == wanted.shape
-    assert wanted.numel() == 1 or float(wanted.std()) > 0
-    torch.testing.assert_close(found.float(), wanted.float(), rtol=1e-4, atol=1e-5)
+def check_near(found: Tensor, expected: Tensor) -> None:
+    assert found.shape == expected.shape
+    assert expected.numel() == 1 or float(expected.std()) > 0
+    torch.testing.assert_close(found.float(), expected.float(), rtol=1e-4, atol=1e-5)
 
 
 def test_every_task_has_a_row_or_a_reason() -> None:
@@ -252,54 +252,54 @@ def test_every_task_has_a_row_or_a_reason() -> None:
     assert all(task.tensor_form is not Task.tensor_form for task in TASKS)
 
 
-@pytest.mark.parametrize("asked", REFUSED, indirect=True)
-def test_the_reason_is_refused(asked: Asked) -> None:
+@pytest.mark.parametrize("case", REFUSED, indirect=True)
+def test_tasks_without_a_form_refuse_it_with_a_reason(case: TaskCase) -> None:
     with pytest.raises(ValueError, match="which operations it takes depends on"):
-        asked.task.tensor_form(asked.model)
+        case.task.tensor_form(case.model)
 
 
-@pytest.mark.parametrize("asked", ROWS, indirect=True)
-def test_a_form_tells_what_predict_tells(asked: Asked) -> None:
-    answered = ROWS[type(asked.task).__name__](asked)
-    check_near(answered.read(asked.form.module()(*asked.typed(answered.inputs))), answered.wanted)
+@pytest.mark.parametrize("case", ROWS, indirect=True)
+def test_a_form_gives_the_results_of_predict(case: TaskCase) -> None:
+    example = ROWS[type(case.task).__name__](case)
+    check_near(example.read(case.form.module()(*case.typed(example.inputs))), example.expected)
 
 
-@pytest.mark.parametrize("asked", ["SeriesLearning", "OperatorLearning", "FieldLearning"], indirect=True)
-def test_a_form_takes_numbers_that_float32_would_round(asked: Asked) -> None:
-    drawn, file = np.random.default_rng(0), asked.folder / "far.npz"
+@pytest.mark.parametrize("case", ["SeriesLearning", "OperatorLearning", "FieldLearning"], indirect=True)
+def test_a_form_takes_numbers_that_float32_would_round(case: TaskCase) -> None:
+    drawn, file = np.random.default_rng(0), case.folder / "far.npz"
     on_grid, values = (1e8 + drawn.normal(size=shape) for shape in ((12, 4, 4), (12, 6)))
     arrays: dict[str, dict[str, Any]] = {
         "operator": {"values": on_grid, "wanted_values": on_grid},
         "field": {"values": values, "pos": drawn.uniform(size=(12, 6, 2))},
         "series": {"values": values, "labels": np.arange(12) % 2},
     }
-    np.savez(file, **arrays[asked.task.command])
-    settings = dataclasses.replace(asked.task.config, data=str(file))
+    np.savez(file, **arrays[case.task.command])
+    settings = dataclasses.replace(case.task.config, data=str(file))
     task = settings.build(settings.build().facts)
     torch.manual_seed(0)
     model = task.model().eval().requires_grad_(False)
     for parameter in model.parameters():
         parameter.add_(0.3 * torch.randn_like(parameter))
-    far = Asked(task, model, file, asked.folder)
-    answered = ROWS[type(task).__name__](far)
-    # answers of functions lie as far away
-    mean = answered.wanted.double().mean() if float(answered.wanted.max()) > 1e7 else 0.0
-    found = answered.read(far.form.module()(*far.typed(answered.inputs))) - mean
-    check_near(found, answered.wanted - mean)
+    far = TaskCase(task, model, file, case.folder)
+    example = ROWS[type(task).__name__](far)
+    # predictions of functions have the same large offset
+    mean = example.expected.double().mean() if float(example.expected.max()) > 1e7 else 0.0
+    found = example.read(far.form.module()(*far.typed(example.inputs))) - mean
+    check_near(found, example.expected - mean)
 
 
-@pytest.mark.parametrize("asked", ROWS, indirect=True)
-def test_a_form_needs_no_data_and_is_as_it_says(asked: Asked) -> None:
-    config = dataclasses.replace(asked.task.config, data=str(asked.folder / "absent"))
-    form = config.build(asked.task.facts).tensor_form(asked.model)
+@pytest.mark.parametrize("case", ROWS, indirect=True)
+def test_a_form_needs_no_data_and_has_the_described_shapes(case: TaskCase) -> None:
+    config = dataclasses.replace(case.task.config, data=str(case.folder / "absent"))
+    form = config.build(case.task.facts).tensor_form(case.model)
     for number, batch in enumerate((2, 3)):
         sizes = {BATCH.name: batch} | {name: axis.tried[number] for name, axis in form.open_axes.items()}
         inputs = form.example(sizes)
         assert len(inputs) == len(form.inputs)
         output = form.module()(*inputs)
         for tensor, slot in zip((*inputs, output), (*form.inputs, form.output), strict=True):
-            wanted = tuple(sizes[axis.name] if axis.size is None else axis.size for axis in slot.axes)
-            assert tuple(tensor.shape) == wanted, slot
+            expected = tuple(sizes[axis.name] if axis.size is None else axis.size for axis in slot.axes)
+            assert tuple(tensor.shape) == expected, slot
             assert slot.name.isidentifier()
         assert bool(output.isfinite().all())
         for name, names in form.names.items():
@@ -312,33 +312,33 @@ ALWAYS = ("LanguageModelling", "OperatorLearning")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "asked", [pytest.param(row, marks=[] if row in ALWAYS else pytest.mark.long) for row in ROWS], indirect=True
+    "case", [pytest.param(row, marks=[] if row in ALWAYS else pytest.mark.long) for row in ROWS], indirect=True
 )
-def test_an_onnx_file_tells_what_predict_tells(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_onnx_file_gives_the_results_of_predict(
+    case: TaskCase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     run: Any = SimpleNamespace(
-        task=asked.task, model=lambda which: asked.model, step=lambda which: 3, check_finished=lambda: None
+        task=case.task, model=lambda which: case.model, step=lambda which: 3, check_finished=lambda: None
     )
     monkeypatch.setattr(export, "open_run", lambda *_: run)
-    file = asked.folder / "model.onnx"
+    file = case.folder / "model.onnx"
     code, out, err = call(capsys, "export", "run", "--format", "onnx", "--output", file)
     assert (code, err) == (0, "")
     assert "differs from the model by at most" in out
-    answered, form = ROWS[type(asked.task).__name__](asked), asked.form
+    example, form = ROWS[type(case.task).__name__](case), case.form
     session = onnxruntime.InferenceSession(file)
-    assert [given.name for given in session.get_inputs()] == [slot.name for slot in form.inputs]
+    assert [each.name for each in session.get_inputs()] == [slot.name for slot in form.inputs]
     assert [each.name for each in session.get_outputs()] == [form.output.name]
-    for given, slot in zip(session.get_inputs(), form.inputs, strict=True):
-        assert given.shape == [axis.name if axis.size is None else axis.size for axis in slot.axes]
+    for each, slot in zip(session.get_inputs(), form.inputs, strict=True):
+        assert each.shape == [axis.name if axis.size is None else axis.size for axis in slot.axes]
     names = [slot.name for slot in form.inputs]
-    arrays = {name: tensor.numpy() for name, tensor in zip(names, asked.typed(answered.inputs), strict=True)}
+    arrays = {name: tensor.numpy() for name, tensor in zip(names, case.typed(example.inputs), strict=True)}
     (found,) = session.run(None, arrays)
-    check_near(answered.read(torch.from_numpy(found)), answered.wanted)
-    got = json.loads((asked.folder / "model.onnx.json").read_text())
+    check_near(example.read(torch.from_numpy(found)), example.expected)
+    got = json.loads((case.folder / "model.onnx.json").read_text())
     assert json.loads(session.get_modelmeta().custom_metadata_map["description"])["inputs"] == got["inputs"]
     assert [each["dtype"] for each in got["inputs"]] == [str(array.dtype) for array in arrays.values()]
     for name, words in form.files.items():
-        assert (asked.folder / f"model.onnx.{name}").read_text() == words
+        assert (case.folder / f"model.onnx.{name}").read_text() == words

@@ -1,7 +1,7 @@
-"""Every kernel by every route under PyTorch's transforms: the right numbers, or an error that says what to do.
+"""Every kernel by every route under PyTorch's transforms: the right results, or an error that says what to do.
 
-Expected numbers come from finite differences and loops of ordinary calls. The parameters that are handed over are not
-those of the module, so that what reads the module's own is found out.
+Expected values come from finite differences and loops of ordinary calls. The parameters that the tests pass differ from
+those of the module, so that code which reads the module's own parameters fails.
 """
 
 import functools
@@ -93,11 +93,11 @@ ANEW: tuple[Evaluation, ...] = (
     Woodbury(block=2, kept=0),
     CentralPooling(block=2, kept=0),
 )
-"""Routes whose backward pass computes much anew, at this size too."""
+"""Routes whose backward pass recomputes intermediate values even at this size."""
 
 
 class Case(NamedTuple):
-    """An operator, and where it is differentiated in which direction."""
+    """An operator, the point where it is differentiated, and the direction."""
 
     operator: IntegralOperator
     domain: Domain
@@ -111,7 +111,7 @@ class Case(NamedTuple):
         return functional_call(self.operator, parameters, (leaves["u"], self.domain), {"query": query})
 
     def loss(self, leaves: Leaves) -> Tensor:
-        """A number that is not linear in the result."""
+        """A scalar that is not linear in the result."""
         out = self(leaves)
         weight = torch.linspace(-1, 2, out[0].numel(), dtype=out.dtype).view(out[0].shape)
         return ((out.square() + out) * weight).sum()
@@ -133,7 +133,7 @@ class Case(NamedTuple):
         return dict(zip(leaves, found, strict=True))
 
 
-@functools.cache  # nothing below changes it
+@functools.cache  # no test modifies the case
 def case_of(name: str, route: Evaluation | str) -> Case | None:
     """The case of a kernel; None where the route refuses it."""
     make, domain = KERNELS[name]
@@ -157,26 +157,26 @@ def case_of(name: str, route: Evaluation | str) -> Case | None:
 
 @functools.cache
 def accepting(name: str) -> list[Evaluation]:
-    """The routes that do not refuse a kernel."""
+    """The routes that accept a kernel."""
     return [route for route in (*ROUTES, *ANEW) if case_of(name, route) is not None]
 
 
 def difference(function: Callable[[Leaves], Any], case: Case, step: float = 1e-5) -> Any:
-    """The derivative of a function in the direction of the case."""
+    """The central difference of a function in the direction of the case."""
     ahead, behind = function(case.moved(step)), function(case.moved(-step))
     if isinstance(ahead, Tensor):
         return ((ahead - behind) / (2 * step)).detach()
     return {name: (ahead[name] - behind[name]) / (2 * step) for name in ahead}
 
 
-def wanting(leaves: Leaves) -> Leaves:
-    """Copies that want gradients."""
+def requiring_grad(leaves: Leaves) -> Leaves:
+    """Copies that require gradients."""
     return {name: leaf.detach().clone().requires_grad_() for name, leaf in leaves.items()}
 
 
 def curvature(case: Case) -> Leaves:
-    """The derivative of the gradient."""
-    return difference(lambda leaves: case.gradient(wanting(leaves)), case)
+    """The derivative of the gradient in the direction of the case."""
+    return difference(lambda leaves: case.gradient(requiring_grad(leaves)), case)
 
 
 def by_jvp(case: Case) -> tuple[Any, Any]:
@@ -184,9 +184,9 @@ def by_jvp(case: Case) -> tuple[Any, Any]:
 
 
 def by_jvp_of_signal(case: Case) -> tuple[Any, Any]:
-    """Beside parameters that are trained."""
+    """`jvp` by the signal while the parameters require gradients."""
     along = {**{name: torch.zeros_like(leaf) for name, leaf in case.at.items()}, "u": case.along["u"]}
-    fixed = wanting(case.at)
+    fixed = requiring_grad(case.at)
     found = jvp(lambda u: case({**fixed, "u": u}), (case.at["u"],), (case.along["u"],))[1]
     return found, difference(case, case._replace(along=along))
 
@@ -203,13 +203,13 @@ def by_forward_ad(case: Case) -> tuple[Any, Any]:
 
 
 def by_gradient(case: Case) -> tuple[Any, Any]:
-    """Through `functional_call`, backward when the module has its own parameters again."""
-    slope = sum((g * case.along[name]).sum() for name, g in case.gradient(wanting(case.at)).items())
+    """Backward after `functional_call` has restored the module's own parameters."""
+    slope = sum((g * case.along[name]).sum() for name, g in case.gradient(requiring_grad(case.at)).items())
     return slope, difference(case.loss, case)
 
 
 def by_func_grad(case: Case) -> tuple[Any, Any]:
-    return grad(case.loss)(case.at), case.gradient(wanting(case.at))
+    return grad(case.loss)(case.at), case.gradient(requiring_grad(case.at))
 
 
 def by_vmap_of_entries(case: Case) -> tuple[Any, Any]:
@@ -237,7 +237,7 @@ def by_per_sample_gradients(case: Case) -> tuple[Any, Any]:
     one = case._replace(query=None if case.query is None else case.query[:1])
     fixed = {name: leaf for name, leaf in case.at.items() if name != "u"}
     found = vmap(grad(lambda p, u: one.loss({**p, "u": u[None]})), in_dims=(None, 0))(fixed, case.at["u"])
-    each = [one.gradient(wanting(case.entry(i))) for i in range(2)]
+    each = [one.gradient(requiring_grad(case.entry(i))) for i in range(2)]
     return found, {name: torch.stack([one[name] for one in each]) for name in fixed}
 
 
@@ -245,7 +245,7 @@ def by_gradient_of_vmap(case: Case) -> tuple[Any, Any]:
     one = case._replace(query=None if case.query is None else case.query[:1])
     fixed = {name: leaf for name, leaf in case.at.items() if name != "u"}
     found = grad(lambda p: vmap(lambda u: one.loss({**p, "u": u[None]}))(case.at["u"]).sum())(fixed)
-    each = [one.gradient(wanting(case.entry(i))) for i in range(2)]
+    each = [one.gradient(requiring_grad(case.entry(i))) for i in range(2)]
     return found, {name: each[0][name] + each[1][name] for name in fixed}
 
 
@@ -257,7 +257,7 @@ def by_jacrev(case: Case) -> tuple[Any, Any]:
 
 
 def by_double_backward(case: Case) -> tuple[Any, Any]:
-    leaves = wanting(case.at)
+    leaves = requiring_grad(case.at)
     slopes = case.gradient(leaves, create_graph=True)
     slope = sum(((g * case.along[name]).sum() for name, g in slopes.items()), torch.zeros(()))
     found = torch.autograd.grad(slope, list(leaves.values()), allow_unused=True, materialize_grads=True)
@@ -281,20 +281,23 @@ def by_reverse_over_forward(case: Case) -> tuple[Any, Any]:
 
 
 def by_hessians(case: Case) -> tuple[Any, Any]:
-    """With `vmap` between the derivatives, in three orders, of two numbers that move all leaves."""
-    ways = [case.along, case.at]
+    """Second derivatives by two step sizes that move all leaves, in three orders with `vmap` between them."""
+    directions = [case.along, case.at]
 
     def loss(steps: Tensor) -> Tensor:
         return case.loss(
             {
-                name: leaf + sum(s * way[name] for s, way in zip(steps, ways, strict=True))
+                name: leaf + sum(s * direction[name] for s, direction in zip(steps, directions, strict=True))
                 for name, leaf in case.at.items()
             }
         )
 
     start = torch.zeros(2, dtype=torch.float64)
-    slopes = [curvature(case._replace(along=way)) for way in ways]
-    expected = [[sum((slope[name] * way[name]).sum() for name in way) for way in ways] for slope in slopes]
+    slopes = [curvature(case._replace(along=direction)) for direction in directions]
+    expected = [
+        [sum((slope[name] * direction[name]).sum() for name in direction) for direction in directions]
+        for slope in slopes
+    ]
     found = [outer(inner(loss))(start) for outer, inner in ((jacfwd, jacrev), (jacrev, jacrev), (jacrev, jacfwd))]
     return torch.stack(found), torch.tensor(expected).expand(3, -1, -1)
 
@@ -313,9 +316,9 @@ FUSED = r"derivative for aten::_scaled_dot_product\w+_backward is not implemente
 
 LACKING: dict[str, list[tuple[Callable[[Case], Any], str]]] = {
     "FusedAttention": [(by_double_backward, FUSED)],
-    "BasisTiled": [(by_linearize, "value out of a tracing tensor")],  # looks at positions
+    "BasisTiled": [(by_linearize, "value out of a tracing tensor")],  # reads the values of positions
 }
-"""By route or kernel: what it cannot do, and what the error says. Nothing else may raise, and this must."""
+"""Transforms that a route or kernel does not support, with their errors. These must raise, and no others may."""
 
 
 def assert_near(got: Any, expected: Any) -> None:
@@ -335,7 +338,7 @@ def assert_near(got: Any, expected: Any) -> None:
 def test_transforms(name: str, transform: Callable[[Case], tuple[Any, Any]]) -> None:
     routes = accepting(name)
     assert routes, "no route takes this kernel"
-    # `linearize` is forward mode, and Hessians are what else is differentiated twice: both for all routes, in less time
+    # one route suffices for `linearize` (forward mode) and Hessians (second derivatives): faster tests cover the rest
     for route in routes[:1] if transform in (by_linearize, by_hessians) else routes:
         case = case_of(name, route)
         assert case is not None

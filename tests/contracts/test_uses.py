@@ -1,6 +1,6 @@
-"""Every kernel in every use of `uses.py`: it works, or is refused as `REASONS` says; and the page tells the same.
+"""Every kernel in every use of `uses.py`: it works, or fails with the error in `REASONS`; docs/export.md agrees.
 
-Uses that trace run for one kernel each, and for all in the long tests.
+Uses that trace or compile run for a few kernels each, and for all kernels in the long tests.
 """
 
 from pathlib import Path
@@ -12,13 +12,13 @@ from fredholm import IntegralOperator, kernels
 from fredholm.domains import Points, Sequence
 from fredholm.evaluation import AUTO, Auto, Integral
 from tests.contracts import instances
-from tests.contracts.uses import CASES, DEAR, REASONS, USES, check_export_of_a_length, table
+from tests.contracts.uses import CASES, EXPENSIVE, REASONS, USES, check_export_of_a_length, table
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # of exporters, and of PyTorch's own operators under vmap
+    pytest.mark.filterwarnings("ignore"),  # warnings of exporters, and of PyTorch's own operators under vmap
     pytest.mark.usefixtures("fresh_compiler"),
 ]
-CHEAP = [use for use in USES if use not in DEAR]
+CHEAP = [use for use in USES if use not in EXPENSIVE]
 REPRESENTATIVES = {
     "compile": ["Attention, points"],
     "export": [
@@ -31,7 +31,7 @@ REPRESENTATIVES = {
     "ONNX": ["Attention, points"],
     "AOTInductor": [],
 }
-"""Rows of dear uses that run every time."""
+"""Rows of expensive uses that always run."""
 EXTRA = {"ONNX": ("onnx", "onnxscript", "onnxruntime")}
 
 
@@ -53,15 +53,15 @@ def test_cheap_uses(label: str, use: str) -> None:
     check_use(use, label)
 
 
-@pytest.mark.parametrize(("use", "label"), [(use, label) for use in DEAR for label in REPRESENTATIVES[use]])
-def test_dear_uses(use: str, label: str) -> None:
+@pytest.mark.parametrize(("use", "label"), [(use, label) for use in EXPENSIVE for label in REPRESENTATIVES[use]])
+def test_expensive_uses(use: str, label: str) -> None:
     check_use(use, label)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("use", DEAR)
+@pytest.mark.parametrize("use", EXPENSIVE)
 @pytest.mark.parametrize("label", CASES)
-def test_all_dear_uses(label: str, use: str) -> None:
+def test_all_expensive_uses(label: str, use: str) -> None:
     check_use(use, label)
 
 
@@ -77,20 +77,22 @@ ONE_LENGTH = [label for use, label in REASONS if use == "export"]
     ],
 )
 def test_recurrences_of_one_length(label: str) -> None:
-    """A third of those that are exported for one length alone; all in the long suite."""
+    """A third of the recurrences that are exported for one length only; all in the long tests."""
     check_export_of_a_length(label)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["MLP", "YatAttention", "InfiniteAttention"])
-def test_what_a_graph_holds_is_the_literal_integral(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """On all domains, with masks, measures, pair weights and queries: the plain forms of operators in tiles."""
+def test_the_plain_form_in_exported_graphs_agrees_with_the_definition(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Exported graphs hold tiled operators in a plain form; cells cover domains, masks, measures and queries."""
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
     wrong = [w for cell in instances.quick_cells(name)[::9] for w in instances.disagreements(cell)]
     assert "\n".join(map(str, wrong)) == ""
 
 
-def test_a_choice_that_is_differentiable_twice_is_so_for_parts_too() -> None:
+def test_a_choice_that_is_differentiable_twice_is_so_for_terms_of_a_sum() -> None:
     kernel = kernels.Sum([kernels.Attention(4, 2), kernels.MLP(4, 2, 1, width=4, num_frequencies=2)])
     integral = Integral(kernel, torch.randn(1, 5, 4), Points(torch.rand(5, 1)))
     part = Integral(kernel.kernels[0], integral.u, integral.domain)
@@ -110,13 +112,13 @@ def test_a_choice_that_is_differentiable_twice_is_so_for_parts_too() -> None:
         second(AUTO)
 
 
-def test_the_same_kernel_steps_on_by_a_route_that_is_differentiable_twice() -> None:
+def test_scans_use_a_route_that_is_differentiable_twice_on_request() -> None:
     operator = IntegralOperator(kernels.LSTM(3, 4), evaluation=Auto(differentiable_twice=True), residual=False)
     u = torch.randn(2, 5, 3)
     assert "NativeRecurrence: its gradient has no gradient" in operator.explain(u, Sequence(5))
     torch.testing.assert_close(operator.scan(u)[0], operator(u))
 
 
-def test_the_page_has_the_table() -> None:
+def test_the_docs_have_the_table() -> None:
     page = Path("docs/export.md").read_text(encoding="utf-8")
     assert table() in page, "run python -m tests.contracts.uses and put the table into docs/export.md"

@@ -1,4 +1,4 @@
-"""Every task shows its held-out examples: what is there to see fits what is known, and an answer is the model's own."""
+"""Every task shows its held-out examples with views that fit the data, and shown predictions depend on the model."""
 
 import pytest
 import torch
@@ -40,9 +40,9 @@ VIEWS: dict[str, set[type]] = {
     "links": {GraphView},
     "image-text": {ImageView, TextView},
 }
-"""What each task may show."""
+"""The kinds of views that each task may show."""
 ANSWERS = {"text", "masked", "forecast", "segmentation", "field", "operator", "links"}
-"""Those whose answer is a thing to see."""
+"""Tasks whose predictions appear in views."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
 
 
 def values_of(view: View) -> list[torch.Tensor]:
-    """All numbers that are drawn."""
+    """All values that a view draws."""
     match view:
         case ImageView(pixels=pixels):
             return [pixels]
@@ -121,8 +121,8 @@ def test_every_task_shows_its_examples(tasks: dict[str, Task]) -> None:
         differ = titles[0] != titles[1] or not all(map(torch.equal, *answers))
         assert differ == (task.command in ANSWERS), task.command
         if task.num_held_out(split) > 1 and task.command not in ("masked",):
-            other = task.shown_example(split, 0)
-            assert other.name != known.name or repr(other.views) != repr(known.views)
+            first = task.shown_example(split, 0)
+            assert first.name != known.name or repr(first.views) != repr(known.views)
     assert seen == VIEWS.keys()
 
 
@@ -130,7 +130,7 @@ def numbers(example: ShownExample) -> list[torch.Tensor]:
     return [each.nan_to_num() for view in example.views for each in values_of(view)]
 
 
-def test_an_image_is_the_one_of_its_index(tasks: dict[str, Task]) -> None:
+def test_the_shown_image_has_the_requested_index(tasks: dict[str, Task]) -> None:
     task = next(task for task in tasks.values() if task.command == "images")
     batch = task.held_out_batch("test", torch.tensor([1]))["images"][0]
     (view,) = task.shown_example("test", 1).views
@@ -140,7 +140,7 @@ def test_an_image_is_the_one_of_its_index(tasks: dict[str, Task]) -> None:
     torch.testing.assert_close((batch - batch.mean()) / batch.std(), scaled, rtol=1e-4, atol=1e-4)
 
 
-def test_a_sentence_is_the_one_of_its_index(tasks: dict[str, Task]) -> None:
+def test_the_shown_sentence_has_the_requested_index(tasks: dict[str, Task]) -> None:
     from fredholm.tasks import SentenceLearning
 
     task = next(task for task in tasks.values() if isinstance(task, SentenceLearning))
@@ -153,14 +153,14 @@ def test_a_sentence_is_the_one_of_its_index(tasks: dict[str, Task]) -> None:
         assert tokens[: len(laid) - 1].tolist() == laid[:-1].tolist()
 
 
-def test_what_is_near_along_edges_comes_ring_by_ring() -> None:
+def test_nodes_around_others_come_in_order_of_their_distance_in_hops() -> None:
     line = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
     assert around(line, 6, (2,), most=4).tolist() == [2, 1, 3, 0]
     assert around(line, 6, (5, 5)).tolist() == [5, 4, 3, 2, 1, 0]
     assert around(line[:, :2], 6, (5,)).tolist() == [5]
 
 
-def test_a_function_on_a_grid_is_laid_out_by_its_places() -> None:
+def test_a_function_on_a_grid_is_laid_out_by_its_positions() -> None:
     pos = torch.cartesian_prod(torch.arange(3.0), torch.arange(2.0)).double()
     order = torch.tensor([4, 1, 0, 5, 3, 2])
     view = function_view(pos[order], torch.arange(6.0)[order], "truth", "u", "truth")

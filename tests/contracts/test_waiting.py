@@ -1,7 +1,7 @@
-"""A model's pass in either direction neither waits for its device nor sends it anything, so that it can be captured.
+"""Forward and backward passes neither synchronise with the device nor copy to it, so CUDA graphs can capture them.
 
-What would wait is seen among the operations: values that Python reads, and sizes that depend on values. What would be
-sent is seen because torch makes tensors elsewhere meanwhile: what names no device is not where the signal is.
+Synchronisation shows in the dispatched operations: reads of values, and sizes that depend on values. Copies show
+because the default device is another one meanwhile: a tensor created without a device is not on the signal's.
 """
 
 import itertools
@@ -24,12 +24,12 @@ from fredholm.models.language.gpt2 import GPT2
 from fredholm.operators import IntegralOperator
 
 READS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "bincount", "_unique2", "unique_dim"}
-READS |= {"unique_consecutive", "lift_fresh"}  # the last one is `torch.tensor`, of numbers that Python holds
+READS |= {"unique_consecutive", "lift_fresh"}  # `lift_fresh` is `torch.tensor` of Python numbers
 BY_MASK = {"index", "index_put", "index_put_"}
 
 
 class Watch(TorchDispatchMode):
-    """Notes where operations read values, those inside of the library's own operators too."""
+    """Records the places where operations read values, also inside the library's own operators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Watch(TorchDispatchMode):
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations that a GPU would start a kernel for, those inside of the library's own operators too."""
+    """Counts the operations for which a GPU would launch a kernel, also inside the library's own operators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ KERNELS: dict[str, Any] = {
 
 
 def itnet(kernel: str, depth: int = 2, **options: Any) -> nn.Module:
-    """On images of 4 x 4 patches, with a class token."""
+    """An ITNet on images of 4 x 4 patches, with a class token."""
     images = encoders.Image.Config(image_size=(8, 8), patch_size=2, num_frequencies=2)
     sizes = {"embed_dim": 12, "depth": depth, "num_heads": 3}
     config = models.ITNet.Config(**sizes, kernel=KERNELS[kernel], drop_path=0.1, **options)
@@ -87,7 +87,7 @@ def itnet(kernel: str, depth: int = 2, **options: Any) -> nn.Module:
 
 
 def images() -> Tensor:
-    """What it takes."""
+    """A batch of images for `itnet`."""
     return torch.randn(2, 3, 8, 8)
 
 
@@ -99,13 +99,13 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
         lambda: torch.randint(7, (2, 9)),
     ),
 }
-# not what is drawn anew at each replay, nor what factorises matrices by a library of its own choice
+# without the model that draws new samples at each replay, and the one whose linear solver chooses its own library
 CAPTURED = [name for name in MODELS if name not in ("Monte Carlo", "infinite attention")]
 
 
 @pytest.fixture
 def fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decides as on a GPU, with kernels that do nothing."""
+    """Makes routes choose as on a GPU, with Triton kernels that do nothing."""
     pytest.importorskip("triton")
     from fredholm.encoders import text
     from fredholm.evaluation.attention import fused
@@ -142,14 +142,14 @@ def test_nothing_waits_for_the_device(name: str, trains: bool, autocast: bool) -
 @pytest.mark.parametrize(
     ("name", "inference", "training"), [("exact", 70, 215), ("low rank", 24, 90), ("attention", 38, 118)]
 )
-def test_a_layer_starts_few_kernels(name: str, inference: int, training: int) -> None:
-    """Where they are small, Python sets the pace, at some microseconds for each; Triton's own are not among them."""
-    counts, given = [], images()
-    itnet(name)(given)  # what lies where is found once
+def test_a_layer_launches_few_kernels(name: str, inference: int, training: int) -> None:
+    """Small kernels take less time than their launches of some microseconds each. Triton kernels are not counted."""
+    counts, inputs = [], images()
+    itnet(name)(inputs)  # fills the caches of positions
     for depth, trains in itertools.product((1, 3), (False, True)):
         model = itnet(name, depth).train(trains)
         with Launches() as launches, torch.set_grad_enabled(trains), torch.autocast("cpu", torch.bfloat16):
-            out = model(given)
+            out = model(inputs)
             if trains:
                 out.float().sum().backward()
         counts.append(launches.count)
@@ -159,29 +159,29 @@ def test_a_layer_starts_few_kernels(name: str, inference: int, training: int) ->
 
 
 @pytest.mark.usefixtures("fused")
-def test_many_points_beside_a_grid_start_few_kernels_too() -> None:
-    """Such as the words of a text beside the patches of an image."""
+def test_many_points_beside_a_grid_launch_few_kernels() -> None:
+    """Such points are, for example, the words of a text beside the patches of an image."""
     domain = Union(Points(torch.rand(128, 2)), Grid(14, 14)).with_cache()
     operator, counts = IntegralOperator(MLP(4, 2, 2, width=3, num_frequencies=64)), []
     for _ in range(2):
         with Launches() as launches, torch.autocast("cpu", torch.bfloat16):
             operator(torch.randn(1, domain.num_points, 4), domain)
         counts.append(launches.count)
-    assert counts[1] <= 90  # where the points lie is known
+    assert counts[1] <= 90  # the second call uses the cache of positions
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", CAPTURED)
-def test_a_graph_on_cuda_gives_what_the_model_gives(name: str, trains: bool) -> None:
+def test_a_cuda_graph_gives_the_results_of_the_model(name: str, trains: bool) -> None:
     build, draw = MODELS[name]
-    model, given = build().cuda().eval(), draw().cuda()
+    model, inputs = build().cuda().eval(), draw().cuda()
     leaves = [parameter for parameter in model.parameters() if parameter.numel()]
 
     def step() -> list[Tensor]:
         with torch.set_grad_enabled(trains):
             with torch.autocast("cuda", torch.bfloat16):
-                out = model(given)
+                out = model(inputs)
             if not trains:
                 return [out]
             grads = torch.autograd.grad(out.float().square().sum(), leaves, allow_unused=True)
@@ -189,11 +189,11 @@ def test_a_graph_on_cuda_gives_what_the_model_gives(name: str, trains: bool) -> 
 
     replay = captured(step)
     for _ in range(2):
-        given.copy_(draw())
+        inputs.copy_(draw())
         torch.testing.assert_close(list(replay()), step(), atol=1e-2, rtol=1e-2)
 
 
-def test_what_reads_a_value_is_seen() -> None:
+def test_the_watch_records_reads_of_values() -> None:
     with Watch() as watch:
         bool(torch.ones(1) > 0)
         torch.arange(3)[torch.ones(3, dtype=torch.bool)]

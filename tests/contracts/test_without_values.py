@@ -1,4 +1,4 @@
-"""Operators and models on tensors without values, on the meta device and fake ones: shapes and dtypes as on the CPU."""
+"""Operators and models on meta and fake tensors, which have no values: shapes and dtypes as on the CPU."""
 
 import contextlib
 import copy
@@ -19,79 +19,89 @@ from fredholm.domains import Domain, Grid, Points, Sequence
 from fredholm.evaluation import flop_formulas
 from fredholm.kernels import Kernel
 from fredholm.kernels.kernel import added
-from tests.contracts.instances import ALL_ROUTES, QUERIES, ROWS, Asked, Cell, case_of, integrated, quick_cells, refusals
+from tests.contracts.instances import (
+    ALL_ROUTES,
+    QUERIES,
+    ROWS,
+    Arguments,
+    Cell,
+    case_of,
+    integrated,
+    quick_cells,
+    refusals,
+)
 from tests.contracts.test_devices import moved
 from tests.contracts.test_saved_models import ROWS as MODELS
 from tests.contracts.test_saved_models import built, probed
 
 META = torch.device("meta")
 Computed = tuple[torch.Size, torch.dtype]
-Compute = Callable[[Asked], Tensor]
+Compute = Callable[[Arguments], Tensor]
 Bare = Callable[[Any], contextlib.AbstractContextManager[Any]]
 
 
 @contextlib.contextmanager
-def on_meta(given: Any) -> Iterator[Any]:
-    """What is given on the meta device, where flops are counted, so that the library's own operators run in full."""
+def on_meta(tree: Any) -> Iterator[Any]:
+    """A copy on the meta device, with flops counted, which makes the library's own operators run in full."""
     with FlopCounterMode(display=False, custom_mapping=flop_formulas()):
-        yield moved(given, META)
+        yield moved(tree, META)
 
 
 @contextlib.contextmanager
-def faked(given: Any) -> Iterator[Any]:
-    """What is given as fake tensors, and their mode."""
+def faked(tree: Any) -> Iterator[Any]:
+    """A copy with fake tensors, inside their mode."""
     mode = FakeTensorMode()
     with FakeCopyMode(mode):
-        copied = copy.deepcopy(given)
+        copied = copy.deepcopy(tree)
     with mode:
         yield copied
 
 
-WAYS = [on_meta, faked]
+CONVERSIONS = [on_meta, faked]
 
 
-def by_operator(asked: Asked) -> Tensor:
-    """The integral as users ask for it, by the automatic route."""
-    operator = IntegralOperator(asked.kernel, residual=False, bias=False, output_projection=False)
-    return operator(asked.u, asked.domain, query=asked.query, query_domain=asked.query_domain)
+def by_operator(arguments: Arguments) -> Tensor:
+    """The integral by `IntegralOperator` with the automatic route, as users compute it."""
+    operator = IntegralOperator(arguments.kernel, residual=False, bias=False, output_projection=False)
+    return operator(arguments.u, arguments.domain, query=arguments.query, query_domain=arguments.query_domain)
 
 
-def routes_of(asked: Asked) -> dict[str, Compute]:
-    """What takes the arguments, by name."""
+def routes_of(arguments: Arguments) -> dict[str, Compute]:
+    """The routes that accept the arguments, and the operator, by name."""
     found: dict[str, Compute] = {
-        repr(route): lambda asked, route=route: integrated(route, asked)
+        repr(route): lambda arguments, route=route: integrated(route, arguments)
         for route in ALL_ROUTES
-        if not refusals(route, asked)
+        if not refusals(route, arguments)
     }
     return found | {"operator": by_operator}
 
 
-def computed(asked: Asked, compute: Compute) -> Computed:
-    """Shape and dtype of the integral; gradients of signals, positions and parameters are there as well."""
-    leaves = {"u": asked.u, "query": asked.query} | dict(asked.kernel.named_parameters())
-    leaves |= {"pos": asked.domain.pos} if isinstance(asked.domain, Points) else {}
-    wanted = [leaf.requires_grad_() for leaf in leaves.values() if leaf is not None]
-    out = compute(asked)
+def computed(arguments: Arguments, compute: Compute) -> Computed:
+    """Shape and dtype of the integral; asserts that it and all gradients are on the device of the signal."""
+    leaves = {"u": arguments.u, "query": arguments.query} | dict(arguments.kernel.named_parameters())
+    leaves |= {"pos": arguments.domain.pos} if isinstance(arguments.domain, Points) else {}
+    tensors = [leaf.requires_grad_() for leaf in leaves.values() if leaf is not None]
+    out = compute(arguments)
     if out.requires_grad:
         out.sum().backward()
-    assert {t.device for t in (out, *(leaf.grad for leaf in wanted)) if t is not None} == {asked.u.device}
+    assert {t.device for t in (out, *(leaf.grad for leaf in tensors)) if t is not None} == {arguments.u.device}
     return out.shape, out.dtype
 
 
 def different(cell: Cell, without_values: Bare) -> list[str]:
-    """What is otherwise without values, or refused there."""
-    asked, found = case_of(cell).asked(), []
+    """Routes whose shapes, dtypes or errors differ without values, one line each."""
+    arguments, found = case_of(cell).arguments(), []
     try:
-        right = by_operator(asked).detach()
+        on_cpu = by_operator(arguments).detach()
     except ValueError:
         return []
-    expected = right.shape, right.dtype
-    with without_values(asked) as bare:
+    expected = on_cpu.shape, on_cpu.dtype
+    with without_values(arguments) as bare:
         for name, compute in routes_of(bare).items():
             try:
                 got: object = computed(bare, compute)
             except Exception as error:
-                # that a domain made anew has the same points, and how many terms keep a bound, only values tell
+                # only values show that two domains are equal, and how many terms a tolerance needs
                 is_equal = QUERIES[cell.query].at == "equal"
                 if isinstance(error, ValueError) and (is_equal or str(error).endswith("give terms")):
                     continue
@@ -102,20 +112,20 @@ def different(cell: Cell, without_values: Bare) -> list[str]:
 
 
 def different_in(cells: Iterable[Cell], without_values: Bare) -> list[str]:
-    """All of that."""
+    """Differences in several cells, one line each."""
     return [line for cell in cells for line in different(cell, without_values)]
 
 
-@pytest.mark.parametrize(("name", "without_values"), list(zip(ROWS, itertools.cycle(WAYS), strict=False)))
+@pytest.mark.parametrize(("name", "without_values"), list(zip(ROWS, itertools.cycle(CONVERSIONS), strict=False)))
 def test_every_route_has_the_shapes_of_the_cpu(name: str, without_values: Bare) -> None:
-    """A part of the cells in which every pair of classes of levels occurs, by one of both ways."""
+    """A few of the quick cells, on meta or on fake tensors."""
     assert different_in(quick_cells(name)[5::144], without_values) == []
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("without_values", WAYS)
+@pytest.mark.parametrize("without_values", CONVERSIONS)
 @pytest.mark.parametrize("name", ROWS)
-def test_every_route_has_the_shapes_of_the_cpu_wherever_it_goes(name: str, without_values: Bare) -> None:
+def test_every_route_has_the_shapes_of_the_cpu_in_many_cells(name: str, without_values: Bare) -> None:
     assert different_in(quick_cells(name)[::6], without_values) == []
 
 
@@ -123,11 +133,11 @@ READ_VALUES = (
     *("MessagePassing", "GraphMachine", "NeighbourhoodBank", "GraphStackConfig", "FilterBank", "NGramBank"),
     *("TableMachine", "TableReading", "NodeMachine", "LinkMachine"),
 )
-"""What is made of graphs, rows or samples that are given: these depend on what they hold, and say so."""
+"""Models whose shapes depend on the values of graphs, rows or samples; they raise an error that says so."""
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("without_values", WAYS)
+@pytest.mark.parametrize("without_values", CONVERSIONS)
 @pytest.mark.parametrize("row", [row for row in MODELS if not row.startswith("RidgeHead")])
 def test_every_model_has_the_shapes_of_the_cpu(row: str, without_values: Bare) -> None:
     subject, start = MODELS[row]
@@ -165,7 +175,7 @@ COUNTED: dict[str, tuple[Kernel, Domain]] = {
 
 
 def flops(operator: IntegralOperator, u: Tensor, domain: Domain, mapping: Any) -> int:
-    """Those of a pass in both directions, as torch counts them."""
+    """Flops of a forward and backward pass, as PyTorch counts them."""
     with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
         operator(u, domain).sum().backward()
     return counter.get_total_flops()
@@ -181,7 +191,7 @@ def test_flops_are_those_of_the_cpu(name: str) -> None:
 
 
 def test_a_sum_over_pairs_takes_the_flops_of_its_products() -> None:
-    """4wd a pair and head, and W at every query: docs/kernels/mlp.md."""
+    """4wd flops per pair and head, and W at every query: docs/kernels/mlp.md."""
     none = kernels.KernelInputs(**{f.name: f.name == "product" for f in dataclasses.fields(kernels.KernelInputs)})
     operator = IntegralOperator(kernels.MLP(12, 3, 2, width=8, inputs=none), residual=False, output_projection=False)
     u = torch.randn(2, 15, 12)

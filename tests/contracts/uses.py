@@ -1,11 +1,11 @@
-"""What PyTorch does with modules, for every kernel: compile, export, transform, differentiate twice, copy.
+"""Uses of modules in PyTorch, for every kernel: compile, export, transform, differentiate twice, copy.
 
-Rows are those of `instances.py`: of every kernel its first variant, and its causal one. Columns are `USES`: functions
-of a row's name that raise where something is wrong. `REASONS` has the cells that do not hold, each with its error;
-every other one must.
+Rows are those of `instances.py`: the first variant of every kernel, and its causal one. Columns are `USES`: functions
+of a row's name that raise an error if the use fails. `REASONS` lists the cells that fail, each with its error; all
+others must pass.
 
-    python -m tests.contracts.uses            the table, as docs/export.md has it
-    python -m tests.contracts.uses USE ...    what every kernel makes of some uses
+    python -m tests.contracts.uses            prints the table of docs/export.md
+    python -m tests.contracts.uses USE ...    prints the results of some uses for every kernel
 """
 
 import copy
@@ -45,13 +45,13 @@ TWICE = Auto(differentiable_twice=True)
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How a domain is made inside of a graph: from tensors beside the signal, and from its sizes.
+    """A domain that is built inside a graph from additional input tensors and the sizes of the signal.
 
     Attributes:
-        pos_dim: coordinates of a position.
-        inputs: draws these tensors, from a number of points.
-        build: the domain, from the signal and these.
-        axes: of the signal and of these, those that vary with the points.
+        pos_dim: number of coordinates of a position.
+        inputs: function that draws the additional tensors, from a number of points.
+        build: function that builds the domain from the signal and these tensors.
+        axes: axes of the signal and of each additional tensor that vary with the number of points.
         is_image: whether the signal is `(B, H, W, C)`.
     """
 
@@ -63,7 +63,7 @@ class Kind:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether there is one number of points only."""
+        """Whether the number of points is fixed."""
         return not any(self.axes)
 
 
@@ -81,7 +81,7 @@ KINDS: dict[str, Kind] = {
 
 
 class OnDomain(nn.Module):
-    """An operator as it stands in a model: tensors in, a tensor out, the domain made inside."""
+    """An operator as part of a model: it takes and returns tensors, and builds the domain inside."""
 
     def __init__(self, operator: IntegralOperator, kind: Kind) -> None:
         super().__init__()
@@ -95,13 +95,13 @@ class OnDomain(nn.Module):
 
 
 class Case(NamedTuple):
-    """A module and what it is asked."""
+    """A module on a kind of domain."""
 
     kind: Kind
     module: OnDomain
 
     def inputs(self, batch: int = 2, points: int = 12) -> Tensors:
-        """A signal, what the domain is made of, and a signal at the queries where the kernel wants one of its own."""
+        """A signal, the tensors of the domain, and a query signal if the kernel needs a separate one."""
         kernel, dtype = self.module.operator.kernel, next(self.module.parameters()).dtype
         generator = Generator().manual_seed(batch + 10 * points)
         points = 12 if self.kind.is_fixed else points
@@ -118,13 +118,13 @@ class Case(NamedTuple):
         return kernel.query_dim != kernel.in_dim
 
     def open_axes(self, batch: Any, *axes: Any) -> tuple[Any, ...]:
-        """What stands for the axes of `inputs` that vary, as exporters take it: the batch, and axes of points."""
+        """Dynamic axes of `inputs` in the format of exporters: the batch axis, and the axes of points."""
         signal, *more = (dict(zip(of, axes, strict=False)) for of in self.kind.axes)
         more = [*more, *([{0: batch, **dict(zip((1,), axes, strict=False))}] if self.has_query else [])]
         return ({0: batch, **signal}, *([tuple(more)] if more else []))
 
     def near(self, call: Callable[..., Tensor], sizes: tuple[tuple[int, int], ...], tolerance: float) -> None:
-        """Asserts that `call` gives what the module gives, on inputs of several sizes."""
+        """Asserts that `call` and the module agree on inputs of several sizes."""
         for size in sizes:
             near(call(*self.inputs(*size)), self.module(*self.inputs(*size)), tolerance)
 
@@ -162,31 +162,31 @@ def kernel_of(label: str) -> Kernel:
 
 
 def case_of(label: str, dtype: torch.dtype = torch.float64, evaluation: Evaluation = AUTO) -> Case:
-    """A row's module, with parameters that are noise."""
+    """A row's module with random parameters."""
     torch.manual_seed(0)
     kind = KINDS[CASES[label][2]]
     operator = IntegralOperator(randomise(kernel_of(label)), evaluation=evaluation, residual=False)
     return Case(kind, OnDomain(operator, kind).to(dtype))
 
 
-def near(got: Tensor, wanted: Tensor, tolerance: float) -> None:
+def near(got: Tensor, expected: Tensor, tolerance: float) -> None:
     """Asserts that two tensors agree, relative to the largest value or 1."""
-    assert got.shape == wanted.shape, f"{tuple(got.shape)} is not {tuple(wanted.shape)}"
+    assert got.shape == expected.shape, f"{tuple(got.shape)} is not {tuple(expected.shape)}"
     if got.numel():
-        error = (got.detach().double() - wanted.detach().double()).abs().max() / wanted.abs().max().clamp_min(1.0)
+        error = (got.detach().double() - expected.detach().double()).abs().max() / expected.abs().max().clamp_min(1.0)
         assert error <= tolerance, f"off by {error:.1e}"
 
 
 def gradients(case: Case, call: Callable[..., Tensor], size: tuple[int, int] = (2, 12)) -> list[Tensor]:
     """The result, and gradients of a functional of it by the signal and by all parameters."""
     u, *more = case.inputs(*size)
-    wanted = [u.requires_grad_(), *case.module.parameters()]
+    leaves = [u.requires_grad_(), *case.module.parameters()]
     out = call(u, *more)
-    return [out, *torch.autograd.grad(out.square().sum(), wanted, allow_unused=True, materialize_grads=True)]
+    return [out, *torch.autograd.grad(out.square().sum(), leaves, allow_unused=True, materialize_grads=True)]
 
 
 def leaves_of(case: Case) -> dict[str, Tensor]:
-    """Parameters that are not the module's own, so that what reads those is found out."""
+    """Parameters that differ from the module's own, so that code which reads the module's own fails."""
     return {name: (1.1 * p).detach() for name, p in case.module.named_parameters()}
 
 
@@ -203,58 +203,58 @@ BATCHES = ((2, 15), (4, 18), (5, 21))
 
 
 def by_compile(label: str) -> None:
-    """`torch.compile(fullgraph=True, dynamic=True)`: training steps on other sizes, compiled for the first alone."""
+    """`torch.compile(fullgraph=True, dynamic=True)`: training steps on several sizes, compiled only for the first."""
     case, counter = case_of(label), CompileCounterWithBackend("aot_eager")
     torch.compiler.reset()
     compiled = torch.compile(case.module, fullgraph=True, dynamic=True, backend=counter)
     first = 0
     for size in BATCHES:
-        for got, wanted in zip(gradients(case, compiled, size), gradients(case, case.module, size), strict=True):
-            near(got, wanted, 1e-9)
+        for got, expected in zip(gradients(case, compiled, size), gradients(case, case.module, size), strict=True):
+            near(got, expected, 1e-9)
         first = first or counter.frame_count
     assert counter.frame_count == first, "compiled again for another size"
 
 
 def exported(label: str, dtype: torch.dtype, *, points: bool = True) -> tuple[Case, torch.export.ExportedProgram]:
-    """The graph of a row, with an open batch, and with open points or without."""
+    """The exported graph of a row, with dynamic batch size, and with a dynamic or fixed number of points."""
     case = case_of(label, dtype)
     axes = case.open_axes(Dim.DYNAMIC, *([Dim.DYNAMIC] * 2 if points else []))
     return case, torch.export.export(case.module, case.inputs(), dynamic_shapes=axes)
 
 
 def sizes_of(label: str) -> tuple[tuple[int, int], ...]:
-    """Sizes that a graph takes."""
+    """Sizes (batch, points) that the graph of a row takes."""
     return OTHER_SIZES if points_are_open(label) else ((2, 12), (3, 12), (1, 12))
 
 
 def points_are_open(label: str) -> bool:
-    """Whether a graph need not know the number of points."""
+    """Whether the number of points is dynamic in the graph of a row."""
     return ("export", label) not in REASONS
 
 
 def read_back(program: torch.export.ExportedProgram) -> nn.Module:
-    """The module of a graph that was saved and loaded."""
+    """The module of a graph after saving and loading."""
     torch.export.save(program, file := io.BytesIO())
     file.seek(0)
     return torch.export.load(file).module()
 
 
 def by_export(label: str) -> None:
-    """`torch.export`, saved and loaded, with any batch and number of points, in PyTorch's own operators alone."""
+    """`torch.export`, saved and loaded, with any batch size and number of points, using only PyTorch's operators."""
     case, program = exported(label, torch.float64)
-    own = {str(node.target) for node in program.graph.nodes if "fredholm" in str(node.target)}
-    assert not own, f"the graph holds {own}"
+    custom = {str(node.target) for node in program.graph.nodes if "fredholm" in str(node.target)}
+    assert not custom, f"the graph holds {custom}"
     case.near(read_back(program), OTHER_SIZES, 1e-9)
 
 
 def check_export_of_a_length(label: str) -> None:
-    """The same, with any batch and one number of points."""
+    """Checks `torch.export` with any batch size and a fixed number of points."""
     case, program = exported(label, torch.float64, points=False)
     case.near(read_back(program), ((2, 12), (3, 12), (1, 12)), 1e-9)
 
 
 def by_onnx(label: str) -> None:
-    """`torch.onnx.export(dynamo=True)`, and the numbers of onnxruntime."""
+    """`torch.onnx.export(dynamo=True)`, run by onnxruntime."""
     import onnxruntime
 
     case = case_of(label, torch.float32)
@@ -262,7 +262,7 @@ def by_onnx(label: str) -> None:
     made = torch.onnx.export(case.module, case.inputs(), dynamo=True, dynamic_shapes=axes, verbose=False)
     assert made is not None
     session = onnxruntime.InferenceSession(made.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    inputs = [given.name for given in session.get_inputs()]
+    inputs = [each.name for each in session.get_inputs()]
 
     def call(*tensors: Tensor) -> Tensor:
         return torch.from_numpy(session.run(None, dict(zip(inputs, (t.numpy() for t in tensors), strict=True)))[0])
@@ -279,22 +279,22 @@ def by_aot_inductor(label: str) -> None:
 
 
 def by_functional_call(label: str) -> None:
-    """Other parameters than the module's own, backward too."""
-    case, other = case_of(label), case_of(label)
+    """`functional_call` with other parameters than the module's own, with gradients."""
+    case, reference = case_of(label), case_of(label)
     leaves = {name: p.requires_grad_() for name, p in leaves_of(case).items()}
-    other.module.load_state_dict(leaves, strict=False)
+    reference.module.load_state_dict(leaves, strict=False)
     out = functional_call(case.module, leaves, case.inputs())
-    wanted = other.module(*case.inputs())
-    near(out, wanted, 1e-12)
-    mine = torch.autograd.grad(out.square().sum(), list(leaves.values()), allow_unused=True, materialize_grads=True)
-    parameters = list(other.module.parameters())
-    theirs = torch.autograd.grad(wanted.square().sum(), parameters, allow_unused=True, materialize_grads=True)
-    for a, b in zip(mine, theirs, strict=True):
+    expected = reference.module(*case.inputs())
+    near(out, expected, 1e-12)
+    got = torch.autograd.grad(out.square().sum(), list(leaves.values()), allow_unused=True, materialize_grads=True)
+    parameters = list(reference.module.parameters())
+    grads = torch.autograd.grad(expected.square().sum(), parameters, allow_unused=True, materialize_grads=True)
+    for a, b in zip(got, grads, strict=True):
         near(a, b, 1e-9)
 
 
 def by_vmap_over_parameters(label: str) -> None:
-    """Several models at once."""
+    """`vmap` over the parameters of several models."""
     case = case_of(label)
     inputs = case.inputs()
     models = [leaves_of(case), {name: 0.9 * p for name, p in leaves_of(case).items()}]
@@ -304,19 +304,19 @@ def by_vmap_over_parameters(label: str) -> None:
 
 
 def _one(entry: Tensors, rest: Tensors) -> Tensors:
-    """Inputs of one entry of a batch: its signal and its queries; and what all share."""
+    """Inputs of one batch entry: its signal and queries, and the tensors that all entries share."""
     u, *query = entry
     return (u[None], *rest, *(q[None] for q in query))
 
 
 def _entries(case: Case) -> tuple[Tensors, Tensors]:
-    """What differs from entry to entry, and what all share."""
+    """Inputs with a batch axis, and inputs that all entries share."""
     u, *more = case.inputs()
     return ((u, more.pop()) if case.has_query else (u,)), tuple(more)
 
 
 def by_vmap_over_inputs(label: str) -> None:
-    """One entry of the batch at a time."""
+    """`vmap` over the entries of a batch."""
     case = case_of(label)
     entries, rest = _entries(case)
     found = vmap(lambda *entry: case.module(*_one(entry, rest))[0])(*entries)  # pyright: ignore[reportArgumentType]
@@ -340,7 +340,7 @@ def by_per_sample_gradients(label: str) -> None:
 
 
 def by_jvp(label: str) -> None:
-    """Forward mode, of a differentiable-twice route, against finite differences."""
+    """Forward mode on a twice differentiable route, compared with finite differences."""
     case = case_of(label, evaluation=TWICE)
     u, *more = case.inputs()
     along = direction(u)
@@ -350,7 +350,7 @@ def by_jvp(label: str) -> None:
 
 
 def by_vjp(label: str) -> None:
-    """Reverse mode of `torch.func`, against that of autograd."""
+    """Reverse mode of `torch.func`, compared with autograd."""
     case = case_of(label)
     u, *more = case.inputs()
     out, pull, *_ = vjp(lambda u: case.module(u, *more), u)
@@ -358,15 +358,15 @@ def by_vjp(label: str) -> None:
 
 
 def by_double_backward(label: str) -> None:
-    """The gradient of a gradient, of a differentiable-twice route, against finite differences."""
+    """The gradient of a gradient on a twice differentiable route, compared with finite differences."""
     case = case_of(label, evaluation=TWICE)
     u, *more = case.inputs()
-    wanted, step = [u.requires_grad_(), *case.module.parameters()], 1e-5
+    leaves, step = [u.requires_grad_(), *case.module.parameters()], 1e-5
 
     def slopes(u: Tensor, create_graph: bool = False) -> tuple[Tensor, ...]:
         return torch.autograd.grad(
             case.module(u, *more).square().sum(),
-            [u, *wanted[1:]],
+            [u, *leaves[1:]],
             create_graph=create_graph,
             allow_unused=True,
             materialize_grads=True,
@@ -374,20 +374,20 @@ def by_double_backward(label: str) -> None:
 
     along = direction(u)
     slope = (slopes(u, create_graph=True)[0] * along).sum()
-    second = torch.autograd.grad(slope, wanted, allow_unused=True, materialize_grads=True)
+    second = torch.autograd.grad(slope, leaves, allow_unused=True, materialize_grads=True)
     ahead, behind = (slopes((u + s * along).detach().requires_grad_()) for s in (step, -step))
     for found, a, b in zip(second, ahead, behind, strict=True):
         near(found, (a - b) / (2 * step), 1e-5)
 
 
 def by_checkpointing(label: str) -> None:
-    """`torch.utils.checkpoint`, the reentrant kind and the other."""
+    """`torch.utils.checkpoint`, reentrant and non-reentrant."""
     case = case_of(label)
     plain = gradients(case, case.module)
-    for got, wanted in zip(
+    for got, expected in zip(
         gradients(case, lambda *t: checkpoint(case.module, *t, use_reentrant=False)), plain, strict=True
     ):
-        near(got, wanted, 1e-12)
+        near(got, expected, 1e-12)
     u, *more = case.inputs()
     checkpoint(case.module, u.requires_grad_(), *more, use_reentrant=True).square().sum().backward()
     assert u.grad is not None
@@ -397,36 +397,36 @@ def by_checkpointing(label: str) -> None:
 def by_copy(label: str) -> None:
     """`copy.deepcopy`, which shares no parameter."""
     case = case_of(label)
-    wanted, twin = case.module(*case.inputs()), copy.deepcopy(case.module.operator)
+    expected, twin = case.module(*case.inputs()), copy.deepcopy(case.module.operator)
     with torch.no_grad():
         for parameter in case.module.parameters():
             parameter.zero_()
-    near(OnDomain(twin, case.kind)(*case.inputs()), wanted, 0.0)
+    near(OnDomain(twin, case.kind)(*case.inputs()), expected, 0.0)
 
 
 def by_pickle(label: str) -> None:
-    """Between processes."""
+    """`pickle`, as used between processes."""
     case = case_of(label)
     twin = pickle.loads(pickle.dumps(case.module.operator))  # noqa: S301
     near(OnDomain(twin, case.kind)(*case.inputs()), case.module(*case.inputs()), 0.0)
 
 
 def by_meta(label: str) -> None:
-    """Built on the meta device, given memory and a checkpoint."""
+    """Construction on the meta device, then `to_empty` and a checkpoint."""
     case = case_of(label, torch.float32)
     with torch.device("meta"):
         operator = IntegralOperator(kernel_of(label), residual=False)
     assert all(p.is_meta for p in operator.parameters())
     operator = operator.to_empty(device="cpu")
     with torch.no_grad():
-        for given in operator.state_dict().values():
-            given.fill_(torch.nan if given.is_floating_point() else 0)
+        for tensor in operator.state_dict().values():
+            tensor.fill_(torch.nan if tensor.is_floating_point() else 0)
     operator.load_state_dict(case.module.operator.state_dict())
     near(OnDomain(operator, case.kind)(*case.inputs()), case.module(*case.inputs()), 0.0)
 
 
 def by_shards(label: str) -> None:
-    """Built on the meta device, sharded by `fully_shard`, given a checkpoint: numbers and gradients of the whole."""
+    """Construction on the meta device, then `fully_shard` and a checkpoint: results and gradients as unsharded."""
     case, found = case_of(label, torch.float32), list[list[Tensor]]()
     with torch.device("meta"):
         operator = IntegralOperator(kernel_of(label), residual=False)
@@ -445,8 +445,8 @@ def by_shards(label: str) -> None:
     finally:
         dist.destroy_process_group()
     assert len(found[0]) == len(found[1])
-    for got, wanted in zip(*found, strict=True):
-        near(got, wanted, 0.0)
+    for got, expected in zip(*found, strict=True):
+        near(got, expected, 0.0)
 
 
 USES: dict[str, Callable[[str], None]] = {
@@ -467,14 +467,14 @@ USES: dict[str, Callable[[str], None]] = {
     "meta device": by_meta,
     "fully_shard": by_shards,
 }
-DEAR = ("compile", "export", "ONNX", "AOTInductor")
-"""Uses that trace or compile, for seconds a row."""
+EXPENSIVE = ("compile", "export", "ONNX", "AOTInductor")
+"""Uses that trace or compile, which takes seconds per row."""
 
 
 class Reason(NamedTuple):
-    """Why a cell does not hold: what is told of it, the error, and a part of its message."""
+    """The reason why a use fails for a kernel: its text in the docs, the error, and a part of the error's message."""
 
-    told: str
+    text: str
     error: type[Exception]
     message: str
 
@@ -527,20 +527,20 @@ COLUMNS = {
     "copy, pickle, meta": ("deepcopy", "pickle", "meta device"),
     "`fully_shard`": ("fully_shard",),
 }
-"""Columns of the page, each of several uses."""
-LIMITS = {reason.told for reason in (AGAIN, BATCH, LENGTH, UNROLLED)}
-"""Of what is told, that which leaves a use possible."""
+"""Uses by column of the table in the docs."""
+LIMITS = {reason.text for reason in (AGAIN, BATCH, LENGTH, UNROLLED)}
+"""Reasons that only limit a use, and do not rule it out."""
 
 
 def table() -> str:
-    """Kernels by uses, as the page has them: a tick, one with the number of a limit, or a no with that of a reason."""
+    """Table of kernels by uses in the docs: ✓, ✓ with the number of a limit, or "no" with a reason."""
     found: list[str] = []
     lines = ["| kernel | " + " | ".join(COLUMNS) + " |", "|---" * (1 + len(COLUMNS)) + "|"]
     for name in ROWS:
         cells = []
         for uses in COLUMNS.values():
             reasons = {
-                reason.told
+                reason.text
                 for use in uses
                 for label, (kernel, *_) in CASES.items()
                 if kernel == name and (reason := REASONS.get((use, label)))
@@ -553,7 +553,7 @@ def table() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Prints what every kernel makes of the uses that are named, or the table."""
+    """Prints the results of the named uses for every kernel, or the table."""
     if not arguments:
         print(table())
     for use in arguments:

@@ -1,4 +1,4 @@
-"""Domains that hide, weigh and order their points in every way that a kernel which mixes values must honour."""
+"""Domains with all masks, weights and orders of points that kernels must respect."""
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ def keep(*shape: int) -> Tensor:
 
 
 def holes(*shape: int) -> Tensor:
-    """A log-density with hidden pairs, and in the second row all of them."""
+    """A log-density with hidden pairs, which include the whole second row."""
     bias = torch.randn(*shape, dtype=torch.float64).masked_fill(torch.rand(*shape) > 0.7, -torch.inf)
     bias[..., 1, :] = -torch.inf
     return bias

@@ -1,4 +1,4 @@
-"""What processes of the tests in this folder do with a signal that they share."""
+"""Functions on a shared signal that the tests of this folder run in several processes."""
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ from fredholm.quadrature import MonteCarlo
 
 
 def refusals() -> list[str]:
-    """What is said of bad input."""
+    """Error messages for bad input."""
     u, grid = torch.randn(1, 6, 2), Grid(2, 3)
     weighed = grid.weigh_pairs(torch.zeros(6, 6))
     plain = torch.nn.Linear(2, 2)
@@ -55,7 +55,7 @@ def refusals() -> list[str]:
 
 
 def routes() -> list[str]:
-    """Which route `explain` names for kernels on a shared signal."""
+    """The routes that `explain` names for kernels on a shared signal."""
     grid, line = Grid(2, 3), Sequence(6)
     cases: list[tuple[Kernel, Domain]] = [
         (kernels.MLP(4, 2, 2), grid),
@@ -84,7 +84,7 @@ def block(kernel: Kernel) -> nn.Module:
 
 
 def training_step(name: str, size: int) -> dict[str, Tensor]:
-    """The signal after a block, and gradients, of a class token and a grid."""
+    """The signal after a block on a class token and a grid, and its gradients."""
     torch.manual_seed(0)
     kernel = {"ring": kernels.MLP(8, 2, 2), "sums": kernels.FactorisedInfiniteAttention(8, 2)}[name]
     model = block(kernel)
@@ -128,7 +128,7 @@ def second_derivative() -> Tensor:
 
 
 def bytes_by_kernel(side: int) -> dict[str, list[int]]:
-    """Bytes that go round, and that are added up, forward, for each kernel of the benchmark."""
+    """Forward bytes sent around the ring, and summed over processes, for each kernel of the benchmark."""
     found = {}
     for name, (build, place) in KERNELS.items():
         whole = place(side)
@@ -139,8 +139,8 @@ def bytes_by_kernel(side: int) -> dict[str, list[int]]:
     return found
 
 
-def answers(names: list[str], dtype: str, masked: bool, batch: int) -> dict[str, Tensor]:
-    """Results and gradients of operators, perhaps with hidden keys or under autocast; on one process as ever."""
+def results(names: list[str], dtype: str, masked: bool, batch: int) -> dict[str, Tensor]:
+    """Results and gradients of operators, optionally with masked keys or autocast; with one process, unshared."""
     found, count = {}, dist.get_world_size()
     for name in names:
         build, place = KERNELS[name]
@@ -149,31 +149,31 @@ def answers(names: list[str], dtype: str, masked: bool, batch: int) -> dict[str,
         u = torch.randn(batch, 16, CHANNELS, requires_grad=True)
         keep = torch.rand(batch, 16) > 0.3 if masked else None
         domain = Shard(whole, sizes=[16 - 3 * (count - 1), *[3] * (count - 1)]) if count > 1 else None
-        here = slice(None) if domain is None else slice(domain.start, domain.start + domain.num_points)
-        mask = None if keep is None else keep[:, here]
+        local = slice(None) if domain is None else slice(domain.start, domain.start + domain.num_points)
+        mask = None if keep is None else keep[:, local]
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            y = operator(u[:, here], whole if domain is None else domain, key_padding_mask=mask)
+            y = operator(u[:, local], whole if domain is None else domain, key_padding_mask=mask)
         y.float().square().sum().backward()
         assert u.grad is not None
         if count > 1:
             assert domain is not None
             reduce_gradients([u, *operator.parameters()])
             y = gather_points(y.detach(), domain)
-        grads = {f"{name} {what}": p.grad for what, p in operator.named_parameters() if p.grad is not None}
+        grads = {f"{name} {parameter}": p.grad for parameter, p in operator.named_parameters() if p.grad is not None}
         found |= {f"{name} y": y.detach().float(), f"{name} u": u.grad, **grads}
     return found
 
 
 def saturated(name: str, dtype: torch.dtype, causal: bool) -> dict[str, Tensor]:
-    """Gradients of attention whose scores lie so far apart that one key takes all; on one process by definition."""
+    """Gradients of attention so saturated that one key has all the weight; with one process, by the dense oracle."""
     torch.manual_seed(0)
     kernel = {"attention": kernels.Attention, "Yat attention": kernels.YatAttention}[name](2, is_causal=causal)
     u, weight = (1000 * torch.randn(2, 33, 2)).to(dtype).requires_grad_(), torch.randn(2, 33, 2).to(dtype)
     shares = dist.get_world_size() > 1
     operator = IntegralOperator(kernel, residual=False, evaluation=AUTO if shares else Dense()).to(dtype)
     domain = Shard(Sequence(33), sizes=[20, 13]) if shares else Sequence(33)
-    here = slice(domain.start, domain.start + domain.num_points) if isinstance(domain, Shard) else slice(None)
-    (operator(u[:, here], domain) * weight[:, here]).sum().backward()
+    local = slice(domain.start, domain.start + domain.num_points) if isinstance(domain, Shard) else slice(None)
+    (operator(u[:, local], domain) * weight[:, local]).sum().backward()
     reduce_gradients(operator)
     reduce_gradients([u])
     leaves = {"u": u, **dict(operator.named_parameters())}

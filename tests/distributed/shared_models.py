@@ -1,4 +1,4 @@
-"""Whole models whose points are shared out, as one process of several sees them; see `test_shared_models`."""
+"""Whole models whose points are distributed over processes, as run in each process; see `test_shared_models`."""
 
 import dataclasses
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def itnet(kernel: str, pool: Pool) -> models.ITNet.Config:
 
 
 class Case(NamedTuple):
-    """A model and what it is asked."""
+    """A model, its inputs and its query domain."""
 
     build: Callable[[], SignalModel]
     inputs: Callable[[], Any]
@@ -98,8 +98,8 @@ CASES: dict[str, Case] = {
 }
 
 
-def answered(name: str) -> dict[str, Tensor]:
-    """Outputs and gradients of a model; on one process as ever."""
+def results(name: str) -> dict[str, Tensor]:
+    """Outputs and gradients of a model; with one process, unshared."""
     case, count = CASES[name], dist.get_world_size()
     torch.manual_seed(0)
     model, inputs = case.build().double().train(), case.inputs()
@@ -114,12 +114,12 @@ def answered(name: str) -> dict[str, Tensor]:
     (out.square().sum() / count).backward()
     if count > 1:
         reduce_gradients(model)
-    grads = {what: p.grad for what, p in model.named_parameters() if p.grad is not None}
+    grads = {parameter: p.grad for parameter, p in model.named_parameters() if p.grad is not None}
     return {"outputs": out.detach(), **grads}
 
 
 def refused() -> list[str]:
-    """What is told of a model that has no points to share, and of fewer points than processes."""
+    """Error messages for fewer points than processes, and for a model that cannot share points."""
     found = []
     small = Image.Config(image_size=(4, 4), patch_size=4, channels=3)
     for call in (

@@ -1,4 +1,4 @@
-"""Signals of which each process holds a part."""
+"""Signals distributed over processes."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.distributed import shared
 from tests.processes import on_processes
 
 
-def test_bad_input_is_told_on_every_process() -> None:
+def test_bad_input_is_refused_on_every_process() -> None:
     first, second = on_processes(2, shared.refusals)
     expected = [
         "each needs one at least",
@@ -34,18 +34,18 @@ def test_bad_input_is_told_on_every_process() -> None:
         "its short convolution reads the points before",
         "the mesh has 2 dimensions",
     ]
-    for wanted in (first, second):
-        assert len(wanted) == len(expected)
-        for message, words in zip(wanted, expected, strict=True):
+    for messages in (first, second):
+        assert len(messages) == len(expected)
+        for message, words in zip(messages, expected, strict=True):
             assert words in message
 
 
-def test_without_processes_there_is_nothing_to_share() -> None:
+def test_sharding_without_processes_is_refused() -> None:
     with pytest.raises(ValueError, match="start the program with torchrun"):
         Shard(Grid(3))
 
 
-def test_every_kernel_has_its_way() -> None:
+def test_every_kernel_uses_its_route() -> None:
     (found, other) = on_processes(2, shared.routes)
     sums = ["CentralPooling", "FeatureMapSum"]
     expected = ["Ring", "FeatureSum", "ScoreRing", "Ring", "HopRing", "WholeSignal", "Woodbury", *sums]
@@ -53,18 +53,18 @@ def test_every_kernel_has_its_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["ring", "sums"])
-def test_a_training_step_is_that_of_one_process(name: str) -> None:
+def test_a_training_step_equals_that_of_one_process(name: str) -> None:
     (alone,) = on_processes(1, shared.training_step, name, 4)
     for processes in (2, 3):
         for found in on_processes(processes, shared.training_step, name, 4):
             assert found.keys() == alone.keys()
-            for what, value in alone.items():
+            for entry, value in alone.items():
                 torch.testing.assert_close(
-                    found[what], value, rtol=1e-10, atol=1e-12, msg=lambda m, w=what: f"{w}: {m}"
+                    found[entry], value, rtol=1e-10, atol=1e-12, msg=lambda m, w=entry: f"{w}: {m}"
                 )
 
 
-def test_one_process_gives_the_numbers_of_a_signal_that_is_not_shared() -> None:
+def test_sharding_on_one_process_changes_nothing() -> None:
     (found,) = on_processes(1, shared.training_step, "ring", 4)
     torch.manual_seed(0)
     model = shared.block(kernels.MLP(8, 2, 2))
@@ -76,7 +76,7 @@ def test_one_process_gives_the_numbers_of_a_signal_that_is_not_shared() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", [[3, 3], [1, 4, 2]])
-def test_the_ring_sends_all_points_but_those_of_the_next_process(sizes: list[int], causal: bool) -> None:
+def test_the_ring_sends_all_points_except_those_of_the_next_process(sizes: list[int], causal: bool) -> None:
     """Forward (N - n_next) B C numbers; backward these, and N B C of gradients."""
     a_point, total = 2 * 4 * 4, sum(sizes)
     for rank, (forward, backward) in enumerate(on_processes(len(sizes), shared.traffic, sizes, causal)):
@@ -98,35 +98,35 @@ def test_sums_over_processes_have_second_derivatives() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", ["attention", "Yat attention"])
-def test_where_one_key_takes_all_gradients_are_as_exact_as_those_of_dense(name: str, causal: bool) -> None:
+def test_gradients_of_saturated_attention_are_as_precise_as_dense_ones(name: str, causal: bool) -> None:
     (right,) = on_processes(1, shared.saturated, name, torch.float64, causal)
     (dense,) = on_processes(1, shared.saturated, name, torch.float32, causal)
     for found in on_processes(2, shared.saturated, name, torch.float32, causal):
-        for what, exact in right.items():
-            allowed = (dense[what] - exact).norm() + 1e-5 * exact.norm() + 1e-6
-            assert (found[what] - exact).norm() < 20 * allowed, what
+        for entry, exact in right.items():
+            allowed = (dense[entry] - exact).norm() + 1e-5 * exact.norm() + 1e-6
+            assert (found[entry] - exact).norm() < 20 * allowed, entry
 
 
-def check_answers(dtype: str, *, masked: bool, batch: int, tolerance: float) -> None:
+def check_results(dtype: str, *, masked: bool, batch: int, tolerance: float) -> None:
     names = list(KERNELS)
-    (alone,) = on_processes(1, shared.answers, names, dtype, masked, batch)
-    for found in on_processes(3, shared.answers, names, dtype, masked, batch):
+    (alone,) = on_processes(1, shared.results, names, dtype, masked, batch)
+    for found in on_processes(3, shared.results, names, dtype, masked, batch):
         assert found.keys() == alone.keys()
-        for what, value in alone.items():
-            # a gradient may vanish but for rounding, as that of the keys' constants does
-            kernel = next(name for name in names if what.startswith(f"{name} "))
+        for entry, value in alone.items():
+            # a gradient may be 0 up to rounding, such as that of the keys' biases
+            kernel = next(name for name in names if entry.startswith(f"{name} "))
             like = [v for n, v in alone.items() if n.startswith(f"{kernel} ") and v.numel() and n != f"{kernel} y"]
             largest = max(float(v.abs().max()) for v in [*like, *([value] if value.numel() else [])])
-            torch.testing.assert_close(found[what], value, rtol=0, atol=tolerance * largest, msg=what)
+            torch.testing.assert_close(found[entry], value, rtol=0, atol=tolerance * largest, msg=entry)
 
 
-def test_a_mask_of_the_points_held_here_spreads_the_measure_of_all() -> None:
-    check_answers("float32", masked=True, batch=2, tolerance=1e-4)
+def test_a_mask_of_local_points_redistributes_the_measure_of_all_points() -> None:
+    check_results("float32", masked=True, batch=2, tolerance=1e-4)
 
 
-def test_autocast_is_that_of_one_process() -> None:
-    check_answers("bfloat16", masked=False, batch=2, tolerance=1e-2)
+def test_autocast_equals_that_of_one_process() -> None:
+    check_results("bfloat16", masked=False, batch=2, tolerance=1e-2)
 
 
-def test_a_batch_of_nothing_has_an_answer() -> None:
-    check_answers("float32", masked=False, batch=0, tolerance=0.0)
+def test_an_empty_batch_is_accepted() -> None:
+    check_results("float32", masked=False, batch=0, tolerance=0.0)

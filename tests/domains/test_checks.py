@@ -1,4 +1,4 @@
-"""Values are checked wherever they can be read, and nowhere else."""
+"""Values of tensors are checked exactly where they can be read."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def test_values_of_plain_tensors_can_be_read():
     assert values_can_be_read(torch.zeros(2), None, torch.zeros(0), torch.nn.Parameter(torch.ones(1)))
 
 
-def test_values_of_shapes_cannot():
+def test_values_of_meta_and_fake_tensors_cannot_be_read():
     assert not values_can_be_read(torch.zeros(2), torch.zeros(2, device="meta"))
     mode = FakeTensorMode()
     assert not values_can_be_read(mode.from_tensor(torch.zeros(2)))
@@ -96,7 +96,7 @@ def test_an_operator_on_fake_tensors(kernel, evaluation, samples):
     assert out.shape == u.shape
 
 
-def test_checks_stay_where_values_can_be_read(samples):
+def test_checks_remain_where_values_can_be_read(samples):
     _, pos, _ = samples
     bad = pos.clone()
     bad[0, 0] = torch.nan

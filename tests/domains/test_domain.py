@@ -1,4 +1,4 @@
-"""What every domain promises: a measure over the points that exist, masks, restriction, devices."""
+"""Properties of every domain: a measure over the existing points, masks, restriction, devices."""
 
 import math
 
@@ -72,10 +72,10 @@ def test_the_default_measure_is_uniform_over_the_points_that_exist(data: st.Data
 
 @given(st.data(), st.sampled_from(KINDS), st.integers(1, 7))
 def test_restriction_is_the_domain_built_with_the_joint_mask(data: st.DataObject, kind: str, n: int) -> None:
-    built, asked = data.draw(masks(n)), data.draw(masks(n))
+    built, restriction = data.draw(masks(n)), data.draw(masks(n))
     domain = build(kind, n, built)
-    joint = asked if built is None else built if asked is None else asked & built
-    restricted, expected = domain.restrict(asked), build(kind, n, joint)
+    joint = restriction if built is None else built if restriction is None else restriction & built
+    restricted, expected = domain.restrict(restriction), build(kind, n, joint)
     assert type(restricted) is type(domain)
     assert torch.equal(restricted.weights, expected.weights)
     if joint is None:
@@ -84,7 +84,7 @@ def test_restriction_is_the_domain_built_with_the_joint_mask(data: st.DataObject
         assert restricted.mask is not None
         assert torch.equal(restricted.mask, joint)
     assert restricted.grid_blocks == domain.grid_blocks
-    assert torch.equal(domain.weights, build(kind, n, built).weights)  # the domain itself is left alone
+    assert torch.equal(domain.weights, build(kind, n, built).weights)  # the domain itself is unchanged
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "union"])
@@ -105,13 +105,13 @@ def test_weights_of_one_batch_entry_each(kind: str) -> None:
     domain = build(kind, 3, weights=weights)
     assert domain.batch_size == 2
     assert domain.weights.shape == (2, 3)
-    if kind != "union":  # which shares its mass between the parts anew
+    if kind != "union":  # a union distributes its mass over the parts again
         assert torch.equal(domain.weights, weights)
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF, 3e38])
 @pytest.mark.parametrize("kind", ["points", "batched points", "times", "batched times"])
-def test_what_stands_at_a_point_that_does_not_exist_is_blanked(kind: str, value: float) -> None:
+def test_positions_of_points_that_do_not_exist_are_blanked(kind: str, value: float) -> None:
     shape = {"points": (3, 2), "batched points": (2, 3, 2), "times": (3,), "batched times": (2, 3)}[kind]
     values = torch.linspace(1, 2, math.prod(shape)).view(shape)
     pos = values[..., None] if "times" in kind else values
@@ -125,14 +125,14 @@ def test_what_stands_at_a_point_that_does_not_exist_is_blanked(kind: str, value:
     assert domain.weights.tolist() == [1.0, 0.0, 1.0]
 
 
-def test_a_position_that_one_batch_entry_keeps_is_kept() -> None:
+def test_a_shared_position_that_exists_in_one_batch_entry_is_kept() -> None:
     pos, mask = torch.tensor([[1.0], [2.0], [NAN]]), torch.tensor([[True, False, False], [True, True, False]])
     assert Points(pos, mask=mask).pos.tolist() == [[1.0], [2.0], [0.0]]
     with refused(ValueError, "NaN or infinite", "points that exist"):
         Points(torch.tensor([[1.0], [NAN], [2.0]]), mask=mask)
 
 
-def test_restriction_blanks_positions_too_but_leaves_grids_whole() -> None:
+def test_restriction_blanks_positions_but_keeps_grids_whole() -> None:
     mask = torch.tensor([True, False, True])
     assert Points(torch.tensor([[1.0], [3e38], [2.0]])).restrict(mask).pos.tolist() == [[1.0], [0.0], [2.0]]
     for grid in (Grid(3), Sequence(3)):
@@ -158,7 +158,7 @@ def test_another_device(kind: str) -> None:
     assert (moved.num_points, moved.pos_dim, moved.batch_size) == (3, domain.pos_dim, 2)
 
 
-def test_only_domains_made_of_numbers_follow_a_signal_to_its_device() -> None:
+def test_only_domains_without_tensors_follow_a_signal_to_its_device() -> None:
     assert Grid(2).is_generated
     assert Sequence(2).is_generated
     assert Union(Grid(2), Sequence(2)).is_generated
@@ -226,26 +226,26 @@ def test_masks_that_do_not_fit_are_refused(data: st.DataObject, n: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_a_remembering_domain_keeps_an_answer(kind: str) -> None:
-    domain, asked = build(kind, 3), []
+def test_only_a_domain_with_a_cache_keeps_values(kind: str) -> None:
+    domain, calls = build(kind, 3), []
 
-    def ask(of: Domain) -> int:
-        return of.cached("how often", lambda: len(asked.append(None) or asked))
+    def count(of: Domain) -> int:
+        return of.cached("number of calls", lambda: len(calls.append(None) or calls))
 
-    assert [ask(domain), ask(domain)] == [1, 2]
+    assert [count(domain), count(domain)] == [1, 2]
     two = [domain.with_cache() for _ in range(2)]
-    for keeping in two:  # each has answers of its own
-        assert keeping.has_cache
-        assert ask(keeping) == ask(keeping) == len(asked)
-        assert keeping.has_points_of(domain)
+    for cached in two:  # each has a separate cache
+        assert cached.has_cache
+        assert count(cached) == count(cached) == len(calls)
+        assert cached.has_points_of(domain)
     fewer = two[0].restrict(torch.tensor([True, True, False]))
     assert not fewer.has_cache
-    assert ask(fewer) == 5
+    assert count(fewer) == 5
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "union"])
 class TestBadInput:
-    """Points, grids and sequences refuse the same mistakes in the same words."""
+    """Points, grids and sequences refuse the same mistakes with the same messages."""
 
     def test_mask_of_another_batch_size(self, kind: str) -> None:
         if "batched" in kind:
@@ -275,7 +275,7 @@ class TestBadInput:
         mask = torch.ones(3, dtype=torch.bool, device="meta")
         with refused(ValueError, "mask is on meta", "cpu", "one device"):
             build(kind, 3).restrict(mask)
-        if kind not in ("grid", "sequence"):  # which are made on the mask's device
+        if kind not in ("grid", "sequence"):  # these are created on the mask's device
             with refused(ValueError, "mask is on meta", "cpu", "one device"):
                 build(kind, 3, mask)
 

@@ -13,7 +13,7 @@ from tests.refusals import refused
 
 
 def literal(pos: Tensor, num_points: int, exists: list[int], first: int | None, *, periodic: bool) -> list[int]:
-    """One entry, point by point."""
+    """Farthest-point sampling of one entry, point by point."""
 
     def squared(i: int, j: int) -> float:
         difference = pos[i] - pos[j]
@@ -29,7 +29,7 @@ def literal(pos: Tensor, num_points: int, exists: list[int], first: int | None, 
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 9), st.booleans(), st.booleans(), st.booleans())
-def test_each_is_the_farthest_from_those_before(
+def test_each_point_is_the_farthest_from_the_earlier_ones(
     n: int, dims: int, m: int, masked: bool, periodic: bool, given_first: bool
 ) -> None:
     generator = torch.Generator().manual_seed(n + 100 * dims)
@@ -44,7 +44,7 @@ def test_each_is_the_farthest_from_those_before(
         assert found[b].tolist() == literal(pos[b], m, exists, n // 2 if given_first else None, periodic=periodic)
 
 
-def test_batches_are_made_of_what_has_an_axis() -> None:
+def test_any_batched_argument_makes_a_batch() -> None:
     pos, first = torch.rand(7, 2), torch.tensor([3, 5])
     mask = torch.tensor([[True] * 7, [True] * 5 + [False] * 2])
     assert farthest_points(pos, 3).shape == (3,)
@@ -54,7 +54,7 @@ def test_batches_are_made_of_what_has_an_axis() -> None:
     assert torch.equal(by_first[1], farthest_points(pos, 3, first=first[1]))
 
 
-def test_no_centres_of_any_choice_are_twice_as_near() -> None:
+def test_the_covering_radius_is_at_most_twice_that_of_random_centres() -> None:
     generator = torch.Generator().manual_seed(0)
     pos = torch.rand(300, 2, generator=generator)
     reach = torch.cdist(pos, pos[farthest_points(pos, 9)]).amin(1).max()
@@ -63,7 +63,7 @@ def test_no_centres_of_any_choice_are_twice_as_near() -> None:
     assert reach < sorted(others)[100]
 
 
-def test_what_does_not_exist_is_never_chosen_and_changes_nothing() -> None:
+def test_points_that_do_not_exist_are_never_chosen_and_change_nothing() -> None:
     pos = torch.rand(9, 3)
     mask = torch.arange(9) < 6
     hidden = torch.where(mask[:, None], pos, math.nan)
@@ -72,7 +72,7 @@ def test_what_does_not_exist_is_never_chosen_and_changes_nothing() -> None:
     assert farthest_points(pos, 4, torch.zeros(9, dtype=torch.bool)).shape == (4,)
 
 
-def test_a_graph_of_it_is_whole(fresh_compiler: None) -> None:
+def test_compiles_in_one_graph(fresh_compiler: None) -> None:
     pos = torch.rand(2, 30, 2)
     compiled = torch.compile(lambda p: farthest_points(p, 4), fullgraph=True, backend="eager")
     assert torch.equal(compiled(pos), farthest_points(pos, 4))
@@ -81,7 +81,7 @@ def test_a_graph_of_it_is_whole(fresh_compiler: None) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_positions_of_16_bits(dtype: torch.dtype) -> None:
-    # squares of distances beyond float16, and nearer to each other than bfloat16 tells
+    # squared distances overflow float16, and are too close to each other for bfloat16
     pos = torch.randint(2000, (300, 3), generator=torch.Generator().manual_seed(0)).to(dtype)
     assert farthest_points(pos, 40).tolist() == farthest_points(pos.double(), 40).tolist()
 

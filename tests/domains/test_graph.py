@@ -12,7 +12,7 @@ POS = torch.rand(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.f
 
 
 def adjacency(graph: Graph, density: torch.Tensor | None = None) -> torch.Tensor:
-    """Σ of the densities of all edges, target by source."""
+    """Matrix (target, source) of the summed densities of all edges."""
     density = torch.ones(graph.num_edges, dtype=torch.float64) if density is None else density
     return graph.edge_pairs(density).dense(torch.float64)[:, 0]
 
@@ -20,13 +20,13 @@ def adjacency(graph: Graph, density: torch.Tensor | None = None) -> torch.Tensor
 def test_edges_are_pairs_of_a_target_and_its_sources() -> None:
     expected = torch.zeros(5, 5, dtype=torch.float64)
     for source, target in EDGES.T.tolist():
-        expected[target, source] += 1  # twice from 2 to 3
+        expected[target, source] += 1  # the edge from 2 to 3 occurs twice
     assert torch.equal(adjacency(Graph(EDGES, 5, pos=POS))[0], expected)
 
 
 def test_groups_list_every_edge_once_and_pad_by_less_than_a_third() -> None:
     generator = torch.Generator().manual_seed(1)
-    target = (200 * torch.rand(3000, generator=generator).square()).long()  # of very different degrees
+    target = (200 * torch.rand(3000, generator=generator).square()).long()  # nodes of very different degrees
     source = torch.randint(200, (3000,), generator=generator)
     graph = Graph(torch.stack([source, target]), 200, pos=torch.rand(200, 1))
     pairs = graph.edge_pairs(torch.arange(3000.0) + 1)
@@ -59,7 +59,7 @@ def test_graphs_of_a_batch_are_padded_apart() -> None:
     assert torch.equal(graph.edge_features, torch.cat([features[0], features[1, :3]]))
 
 
-def test_positions_are_those_of_the_laplacian_unless_given() -> None:
+def test_positions_default_to_those_of_the_laplacian() -> None:
     path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     graph = Graph(path, 4)
     assert graph.pos.shape == (4, 8)
@@ -70,7 +70,7 @@ def test_positions_are_those_of_the_laplacian_unless_given() -> None:
 @pytest.mark.parametrize(
     ("edges", "num_nodes"), [(torch.zeros(2, 0, dtype=torch.int64), 4), (torch.zeros(2, 0, dtype=torch.int64), 1)]
 )
-def test_a_graph_without_edges_meets_nothing(edges: torch.Tensor, num_nodes: int) -> None:
+def test_a_graph_without_edges_has_no_pairs(edges: torch.Tensor, num_nodes: int) -> None:
     graph = Graph(edges, num_nodes)
     pairs = graph.edge_pairs(torch.ones(0))
     assert pairs.groups == ()
@@ -81,8 +81,8 @@ def test_a_shared_graph_lists_densities_of_each_entry() -> None:
     graph = Graph(EDGES, 5, pos=POS, edge_features=torch.arange(8.0, dtype=torch.float64)[:, None])
     density = torch.rand(3, 8, dtype=torch.float64)
     found = graph.edge_pairs(density)
-    for entry, own in enumerate(density):
-        assert torch.equal(found.dense(torch.float64)[entry], graph.edge_pairs(own).dense(torch.float64)[0])
+    for entry, entry_density in enumerate(density):
+        assert torch.equal(found.dense(torch.float64)[entry], graph.edge_pairs(entry_density).dense(torch.float64)[0])
     assert all(group.features is not None and len(group.features) == len(group.queries) for group in found.groups)
 
 
@@ -97,7 +97,7 @@ def test_to_and_restrict_keep_the_edges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("changed", "message"),
     [
         ({"pos": torch.zeros(5, 2, device="meta")}, "edge_index is on cpu, pos on meta; move one"),
         (
@@ -121,8 +121,8 @@ def test_to_and_restrict_keep_the_edges() -> None:
         ({"edge_index": EDGES.expand(3, 2, 8), "pos": POS.expand(2, 5, 2)}, "edges are of 3 graphs, nodes of 2"),
     ],
 )
-def test_bad_graphs_are_refused(given: dict[str, Any], message: str) -> None:
-    arguments = {"edge_index": EDGES, "num_nodes": 5, "pos": POS} | given
+def test_bad_graphs_are_refused(changed: dict[str, Any], message: str) -> None:
+    arguments = {"edge_index": EDGES, "num_nodes": 5, "pos": POS} | changed
     with pytest.raises(ValueError, match=re.escape(message)):
         Graph(**arguments)
 
@@ -144,7 +144,7 @@ def test_listed_pairs_that_do_not_fit_are_refused() -> None:
         Points(POS.expand(2, -1, -1)).list_pairs(three)
 
 
-def test_a_graph_made_inside_of_a_traced_one_is_refused() -> None:
+def test_a_graph_built_while_tracing_is_refused() -> None:
     class Inside(torch.nn.Module):
         def forward(self, edges: torch.Tensor) -> torch.Tensor:
             return Graph(edges, 3).pos
@@ -153,7 +153,7 @@ def test_a_graph_made_inside_of_a_traced_one_is_refused() -> None:
         torch.export.export(Inside(), (torch.tensor([[0, 1, 2], [1, 2, 0]]),))
 
 
-def test_a_list_of_edges() -> None:
+def test_a_list_of_edges_is_refused() -> None:
     edges = [(0, 1), (1, 2), (2, 0)]
     with refused(TypeError, "edge_index must be a tensor; got list; torch.as_tensor makes one"):
         Graph(edges, 3)  # pyright: ignore[reportArgumentType]

@@ -26,7 +26,7 @@ def test_cell_centres_in_row_major_order(shape: tuple[int, ...], periodic: bool)
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple), st.booleans())
-def test_the_block_tells_the_displacement_of_every_pair(shape: tuple[int, ...], periodic: bool) -> None:
+def test_the_block_has_the_displacement_of_every_pair(shape: tuple[int, ...], periodic: bool) -> None:
     grid = Grid(*shape, periodic=periodic)
     found = grid.grid_blocks[0].displacements(grid.device)
     assert found.shape == (*(2 * n - 1 for n in shape), len(shape))
@@ -36,12 +36,12 @@ def test_the_block_tells_the_displacement_of_every_pair(shape: tuple[int, ...], 
     for (i, x), (j, y) in itertools.product(enumerate(cells), repeat=2):
         entry = tuple(b - a + n - 1 for a, b, n in zip(x, y, shape, strict=True))
         apart = found[entry] - between[i, j]
-        # half a torus is as far one way as the other
+        # half a period has the same distance in both directions
         torch.testing.assert_close(apart - apart.round() if periodic else apart, torch.zeros_like(apart))
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), st.booleans())
-def test_the_block_says_where_every_point_lies(shape: tuple[int, ...], periodic: bool) -> None:
+def test_the_block_has_the_position_of_every_point(shape: tuple[int, ...], periodic: bool) -> None:
     grid = Grid(*shape, periodic=periodic)
     (block,) = grid.grid_blocks
     assert (block.start, block.num_points, block.periodic) == (0, grid.num_points, periodic)
@@ -50,7 +50,7 @@ def test_the_block_says_where_every_point_lies(shape: tuple[int, ...], periodic:
     torch.testing.assert_close(pos, grid.pos, rtol=0, atol=1e-15)
 
 
-def test_blocks_are_compared_by_geometry_not_by_place() -> None:
+def test_blocks_are_compared_by_geometry_and_not_by_their_index() -> None:
     (block,), (other,) = Grid(2, 3).grid_blocks, Grid(3, 2).grid_blocks
     (torus,) = Grid(2, 3, periodic=True).grid_blocks
     assert block.same_geometry(block.shifted(5))
@@ -69,14 +69,14 @@ def test_the_default_measure_is_the_midpoint_rule() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (-1,), (2.0,), ("3",), (True, 3), (None,)])
-def test_shapes_that_are_no_grid(shape: tuple[int, ...]) -> None:
+def test_shapes_that_are_no_grid_are_refused(shape: tuple[int, ...]) -> None:
     with refused(ValueError, "Grid", "at least one cell", f"got {shape}"):
         Grid(*shape)
     with refused(ValueError, "Grid", "at least one cell"):
         Grid(*shape, periodic=True)
 
 
-def test_a_lattice_of_ones_own() -> None:
+def test_a_given_lattice() -> None:
     grid = Grid(2, 3, spacing=(0.5, 0.1), origin=(-1.0, 2.0))
     expected = [[-1 + 0.5 * i, 2 + 0.1 * j] for i in range(2) for j in range(3)]
     torch.testing.assert_close(grid.pos, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-15)
@@ -92,18 +92,18 @@ def test_a_spacing_alone_starts_half_a_cell_in_and_an_origin_alone_keeps_the_cel
 
 
 @pytest.mark.parametrize("wrong", [(0.1,), (0.1, 0.0), (0.1, -1.0), (0.1, math.inf), (0.1, math.nan)])
-def test_spacings_that_are_none(wrong: tuple[float, ...]) -> None:
+def test_bad_spacings_are_refused(wrong: tuple[float, ...]) -> None:
     with refused(ValueError, "Grid: spacing is a finite number > 0 for each of the 2 axes", str(wrong)):
         Grid(2, 3, spacing=wrong)
 
 
 @pytest.mark.parametrize("wrong", [(0.1,), (0.1, math.inf), (0.1, math.nan), ()])
-def test_origins_that_are_none(wrong: tuple[float, ...]) -> None:
+def test_bad_origins_are_refused(wrong: tuple[float, ...]) -> None:
     with refused(ValueError, "Grid: origin is a finite number for each of the 2 axes", str(wrong)):
         Grid(2, 3, origin=wrong)
 
 
-def test_a_torus_is_tiled_by_its_cells() -> None:
+def test_a_torus_that_is_not_tiled_by_its_cells_is_refused() -> None:
     with refused(ValueError, "periodic grid tile the unit box", "(0.3,)"):
         Grid(3, spacing=(0.3,), periodic=True)
 
@@ -116,7 +116,7 @@ def test_the_grid_that_all_points_form() -> None:
     assert whole_grid(Union(Grid(3), Grid(3))) is None
 
 
-def test_positions_of_a_grid_are_known_as_one() -> None:
+def test_positions_of_a_grid_are_recognised() -> None:
     for grid in (Grid(4, 6), Grid(5), Grid(1, 7, spacing=(1.0, 0.25), origin=(2.0, -1.0)), Grid(3, 2, periodic=True)):
         found = domain_of(grid.pos, periodic=grid.is_periodic)
         assert isinstance(found, Grid)
@@ -130,8 +130,8 @@ def test_other_positions_are_points() -> None:
     pos = Grid(4, 6).pos
     scattered = pos.clone()
     scattered[3, 0] += 1e-3
-    own = torch.stack([pos, scattered])
-    for positions, batch in ((scattered, None), (pos.flip(0), None), (own, 2), (pos[:-1].expand(2, -1, -1), None)):
+    batched = torch.stack([pos, scattered])
+    for positions, batch in ((scattered, None), (pos.flip(0), None), (batched, 2), (pos[:-1].expand(2, -1, -1), None)):
         found = domain_of(positions)
         assert isinstance(found, Points)
         assert found.batch_size == batch
@@ -142,14 +142,14 @@ def test_other_positions_are_points() -> None:
     assert domain_of(pos, torch.arange(24) < 5).mask is not None
 
 
-def test_positions_are_made_on_the_device_asked_for() -> None:
+def test_positions_are_created_on_the_given_device() -> None:
     for domain in (Grid(2, 3, device="meta"), Sequence(5, device="meta"), Sequence(5, spacing=0.1, device="meta")):
         assert (domain.device.type, domain.weights.device.type) == ("meta", "meta")
         assert domain.is_generated
     assert Grid(2, mask=torch.ones(2, dtype=torch.bool, device="meta")).device.type == "meta"
 
 
-def test_axes_and_spacings_that_are_given_otherwise() -> None:
+def test_axes_and_spacings_of_another_form_are_refused() -> None:
     with refused(ValueError, "as in Grid(14, 14); got ((2, 3),)"):
         Grid((2, 3))  # pyright: ignore[reportArgumentType]
     with refused(TypeError, "spacing is a number for each axis, spacing=(0.1, 0.1); got 0.1"):

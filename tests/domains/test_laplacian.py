@@ -41,7 +41,7 @@ def literal(edge_index: Tensor, n: int) -> Tensor:
 
 
 def check_eigenvectors(x: Tensor, edge_index: Tensor, values: Tensor | None = None, atol: float = 1e-8) -> None:
-    """Orthogonal, of mean square 1, eigenvectors of the Laplacian; and of these eigenvalues."""
+    """Asserts orthogonal eigenvectors of the Laplacian with mean square 1, and with the given eigenvalues."""
     n, s = x.shape
     torch.testing.assert_close(x.T @ x / n, torch.eye(s, dtype=x.dtype), atol=1e-9, rtol=0)
     a, b = edge_index[:, edge_index[0] != edge_index[1]].unique(dim=1)
@@ -54,7 +54,7 @@ def check_eigenvectors(x: Tensor, edge_index: Tensor, values: Tensor | None = No
 
 
 @given(st.integers(2, 30), st.integers(0, 20), st.integers(1, 12), st.integers(0, 5))
-def test_it_is_the_dense_eigenvectors_of_the_literal_laplacian(n: int, more: int, s: int, seed: int) -> None:
+def test_positions_equal_dense_eigenvectors_of_the_literal_laplacian(n: int, more: int, s: int, seed: int) -> None:
     edges = connected(n, more, seed)
     values, vectors = torch.linalg.eigh(literal(edges, n))
     x, count = laplacian_positions(edges, n, s), min(s, n - 1)
@@ -63,7 +63,7 @@ def test_it_is_the_dense_eigenvectors_of_the_literal_laplacian(n: int, more: int
     check_eigenvectors(x[:, :count], edges, values[1 : 1 + count])
     assert (x[:, count:] == 0).all()
     for i in range(count):
-        if (values - values[1 + i]).abs().lt(1e-6).sum() == 1:  # no other one has this eigenvalue
+        if (values - values[1 + i]).abs().lt(1e-6).sum() == 1:  # a simple eigenvalue
             assert abs(float(x[:, i] @ vectors[:, 1 + i])) == pytest.approx(n**0.5)
 
 
@@ -71,7 +71,7 @@ def test_it_is_the_dense_eigenvectors_of_the_literal_laplacian(n: int, more: int
 @pytest.mark.parametrize(
     ("edges", "n"), [(connected(700, 900), 700), (connected(600, 0), 600), (grid(26, periodic=True), 676)]
 )
-def test_large_components_by_either_sparse_way(
+def test_large_components_by_both_sparse_solvers(
     edges: Tensor, n: int, limit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(laplacian, "FACTORISED_FLOPS", limit - 1)
@@ -88,7 +88,7 @@ def test_a_long_path_and_a_large_grid() -> None:
     check_eigenvectors(laplacian_positions(large, 90_000, 3), large)
 
 
-def test_what_does_not_converge_is_taken_less_exactly_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_convergence_the_tolerance_is_relaxed_or_an_error_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     edges = connected(700, 200)
     monkeypatch.setattr(laplacian, "FACTORISED_FLOPS", -1.0)
     monkeypatch.setattr(laplacian, "PRODUCTS", 600)
@@ -102,7 +102,7 @@ def test_what_does_not_converge_is_taken_less_exactly_or_refused(monkeypatch: py
         laplacian_positions(edges, 700)
 
 
-def test_components_have_positions_of_their_own() -> None:
+def test_components_have_separate_positions() -> None:
     sizes = [5, 1, 600, 5, 9, 2, 40]
     parts = [
         connected(n, n // 2, seed) if n > 1 else torch.zeros(2, 0, dtype=torch.int64) for seed, n in enumerate(sizes)
@@ -113,7 +113,7 @@ def test_components_have_positions_of_their_own() -> None:
     x = laplacian_positions(mixed[together], sum(sizes), 6)
     for n, part, start in zip(sizes, parts, starts, strict=True):
         got, alone = x[mixed[start : start + n]], laplacian_positions(part, n, 6)
-        torch.testing.assert_close(got @ got.T, alone @ alone.T, atol=1e-6, rtol=0)  # whatever the basis
+        torch.testing.assert_close(got @ got.T, alone @ alone.T, atol=1e-6, rtol=0)  # for any basis of an eigenspace
 
 
 @pytest.mark.parametrize("n", [23, 601])
@@ -125,7 +125,7 @@ def test_the_numbering_of_nodes_does_not_matter(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [30, 601])
-def test_duplicates_loops_and_the_order_of_edges_change_no_digit(n: int) -> None:
+def test_duplicates_loops_and_the_order_of_edges_change_nothing(n: int) -> None:
     edges = connected(n, 20)
     more = torch.cat([edges, edges[:, 3:9], torch.full((2, 2), 7), edges[:, :1]], 1)
     more = more[:, torch.randperm(more.shape[1])]
@@ -139,7 +139,7 @@ def test_graphs_without_edges(nodes: int) -> None:
     assert undirected(none).shape == (2, 0)
 
 
-def test_two_bodies_on_a_thin_bridge_keep_the_trivial_vector_out() -> None:
+def test_two_clusters_joined_by_a_thin_bridge_exclude_the_constant_vector() -> None:
     body = undirected(torch.combinations(torch.arange(12)).T)
     edges = torch.cat([body, body + 12, torch.tensor([[0, 12], [12, 0]])], 1)
     degree = torch.bincount(edges[0]).double()
@@ -174,14 +174,14 @@ def test_mistakes_are_named(error: type[Exception], message: str, call: Callable
         call()
 
 
-def test_without_scipy_large_components_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_error_for_large_components_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     assert laplacian_positions(path(512), 512).shape == (512, 8)
     with refused(ImportError, 'a component of 513 nodes needs scipy; get it with: pip install "fredholm[graph]"'):
         laplacian_positions(path(513), 513)
 
 
-def test_other_components_leave_the_basis_of_equal_eigenvalues() -> None:
+def test_other_components_do_not_change_the_basis_of_equal_eigenvalues() -> None:
     sizes = (5, 5, 5, 7, 3, 5, 5)
 
     def star(n: int) -> Tensor:

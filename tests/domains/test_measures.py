@@ -1,4 +1,4 @@
-"""What points and pairs weigh: the counting measure, and measures that differ from query to query."""
+"""Weights of points and pairs: the counting measure, and measures that differ between queries."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def test_given_weights_are_counts():
 
 
 @pytest.mark.parametrize(("shape", "stored"), [((3, 4), (1, 1, 3, 4)), ((2, 3, 4), (2, 1, 3, 4)), ((2, 5, 3, 4),) * 2])
-def test_pair_weights_are_kept_by_batch_and_head(shape, stored):
+def test_pair_weights_are_stored_by_batch_and_head(shape, stored):
     bias = torch.randn(shape)
     domain = Sequence(4)
     weighed = domain.weigh_pairs(bias)
@@ -45,12 +45,12 @@ def test_pair_weights_are_kept_by_batch_and_head(shape, stored):
 
 def test_pair_weights_survive_a_restriction_and_a_move():
     domain = Sequence(3).weigh_pairs(torch.randn(3, 3))
-    for other in (domain.restrict(torch.tensor([True, False, True])), domain.to("meta")):
-        assert other.pair_bias is not None
-        assert other.pair_bias.device == other.device
+    for changed in (domain.restrict(torch.tensor([True, False, True])), domain.to("meta")):
+        assert changed.pair_bias is not None
+        assert changed.pair_bias.device == changed.device
 
 
-def test_listed_pairs_keep_their_digits_beside_coarser_masses():
+def test_listed_pairs_keep_their_precision_beside_masses_of_lower_precision():
     index, m = torch.arange(3).expand(1, 3, 3), torch.rand(1, 3, 3, dtype=torch.float64)
     points = Points(torch.rand(3, 2), weights=torch.rand(3))
     dense = points.list_pairs(PairList.of_index(index, m, 3)).with_dense_pairs()

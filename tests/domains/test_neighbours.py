@@ -15,7 +15,7 @@ KINDS = ("uniform", "clustered", "duplicates", "lattice", "line", "far away", "h
 
 
 def scattered(kind: str, batch: tuple[int, ...], n: int, dims: int, seed: int) -> Tensor:
-    """Points of very different kinds, float64, most of them in the unit box."""
+    """Float64 points of several distributions, most of them in the unit box."""
     generator = torch.Generator().manual_seed(seed)
     pos = torch.rand(*batch, n, dims, generator=generator, dtype=torch.float64)
     part = torch.randint(4, (*batch, n, 1), generator=generator)
@@ -39,10 +39,10 @@ def distances(pos: Tensor, query: Tensor, *, periodic: bool) -> Tensor:
     return difference.square().sum(-1)
 
 
-def check(found: Neighbours, pos: Tensor, query: Tensor, rtol: float = 1e-12, **asked: Any) -> None:
-    """Against the sorted distances of all pairs; of equally distant points any may be there."""
-    k, radius, mask, visible = (asked.get(name) for name in ("k", "radius", "mask", "visible"))
-    squared = distances(pos, query, periodic=asked.get("periodic", False))
+def check(found: Neighbours, pos: Tensor, query: Tensor, rtol: float = 1e-12, **settings: Any) -> None:
+    """Compares with the sorted distances of all pairs; among equally distant points any may be found."""
+    k, radius, mask, visible = (settings.get(name) for name in ("k", "radius", "mask", "visible"))
+    squared = distances(pos, query, periodic=settings.get("periodic", False))
     hidden = torch.zeros(squared.shape[-1], dtype=torch.bool)
     if mask is not None:
         hidden = hidden | ~mask[..., None, :]
@@ -65,7 +65,7 @@ def check(found: Neighbours, pos: Tensor, query: Tensor, rtol: float = 1e-12, **
     at = squared.gather(-1, found.points)
     torch.testing.assert_close(at[is_near], found.squared[is_near], rtol=rtol, atol=1e-30)
     ordered = torch.where(is_near, found.points, -1 - torch.arange(most)).sort(-1).values
-    assert (ordered.diff(dim=-1) != 0).all()  # nobody twice
+    assert (ordered.diff(dim=-1) != 0).all()  # no point occurs twice
 
 
 @st.composite
@@ -95,8 +95,8 @@ def searches(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(searches(), st.sampled_from([1, 300, 1 << 19]), st.sampled_from([0.01, 1.0]), st.sampled_from([0, 8]))
 @pytest.mark.parametrize("cells", [False, True], ids=["all pairs", "cells"])
-def test_it_is_what_sorting_all_distances_finds(
-    cells: bool, asked: dict[str, Any], at_once: int, spare: float, crowded: int
+def test_neighbours_equal_those_of_sorting_all_distances(
+    cells: bool, settings: dict[str, Any], at_once: int, spare: float, crowded: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(neighbours, "COMPARED_WHOLE", 0 if cells else math.inf)
@@ -104,27 +104,27 @@ def test_it_is_what_sorting_all_distances_finds(
         patch.setattr(neighbours, "CROWDED", crowded)
         patch.setattr(neighbours, "CELL_PAIRS", at_once)
         patch.setattr(neighbours, "SEARCHED_PAIRS", at_once)
-        found = nearest(**asked)
-    query = asked.pop("query_pos")
-    check(found, asked.pop("pos"), query, **asked)
+        found = nearest(**settings)
+    query = settings.pop("query_pos")
+    check(found, settings.pop("pos"), query, **settings)
 
 
 @pytest.mark.pairs
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("asked", [{"k": 9}, {"radius": 0.02}, {"k": 5, "radius": 0.01}, {"k": 1}])
+@pytest.mark.parametrize("settings", [{"k": 9}, {"radius": 0.02}, {"k": 5, "radius": 0.01}, {"k": 1}])
 @pytest.mark.parametrize("spare", [0.01, 1.0], ids=["cells too small at first", "cells large enough"])
 @pytest.mark.parametrize("dims", [1, 3])
 def test_hundreds_of_points(
-    kind: str, asked: dict[str, Any], periodic: bool, spare: float, dims: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, settings: dict[str, Any], periodic: bool, spare: float, dims: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 0)
     monkeypatch.setattr(neighbours, "SPARE", spare)
     pos, query = scattered(kind, (2,), 500, dims, 1), scattered(kind, (2,), 100, dims, 2)
-    check(nearest(pos, query, periodic=periodic, **asked), pos, query, periodic=periodic, **asked)
+    check(nearest(pos, query, periodic=periodic, **settings), pos, query, periodic=periodic, **settings)
 
 
-def test_few_pairs_are_compared_wherever_points_are_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_pairs_are_compared_for_any_density_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
     compared, compare = [], neighbours._Cells._compare
 
     def note(self: Any, rows: Tensor, start: Tensor, count: Tensor) -> Tensor:
@@ -146,13 +146,13 @@ def test_few_pairs_are_compared_wherever_points_are_dense(monkeypatch: pytest.Mo
         ("uniform", 2, {"radius": within, "periodic": True}, 90),
         ("uniform", 2, {"radius": within, "k": 99}, 130),
     ]
-    for kind, dims, asked, per_query in cases:
+    for kind, dims, settings, per_query in cases:
         compared.clear()
-        nearest(scattered(kind, (), n, dims, 0), **asked)
-        assert 15 * n < sum(compared) < per_query * n, (kind, dims, asked, sum(compared) / n)
+        nearest(scattered(kind, (), n, dims, 0), **settings)
+        assert 15 * n < sum(compared) < per_query * n, (kind, dims, settings, sum(compared) / n)
 
 
-def test_a_point_is_its_own_first_neighbour_and_ties_are_all_there() -> None:
+def test_a_point_is_its_own_first_neighbour_and_all_ties_are_found() -> None:
     side = torch.arange(60, dtype=torch.float64)
     grid = torch.cartesian_prod(side, side) / 60
     found = nearest(grid, k=9, periodic=True)
@@ -170,31 +170,31 @@ def test_half_precision_is_compared_in_float32() -> None:
     check(Neighbours(found.points, found.squared.double()), pos.double(), pos.double(), rtol=1e-6, k=4)
 
 
-@pytest.mark.parametrize("asked", [{"k": 3}, {"radius": 0.5}])
-def test_a_batch_without_entries_has_no_neighbours(asked: dict[str, Any]) -> None:
-    found = nearest(torch.zeros(0, 5, 2), torch.rand(4, 2), **asked)
-    shape = (0, 4, asked.get("k", 1))
+@pytest.mark.parametrize("settings", [{"k": 3}, {"radius": 0.5}])
+def test_a_batch_without_entries_has_no_neighbours(settings: dict[str, Any]) -> None:
+    found = nearest(torch.zeros(0, 5, 2), torch.rand(4, 2), **settings)
+    shape = (0, 4, settings.get("k", 1))
     assert (found.points.shape, found.squared.shape, found.points.dtype) == (shape, shape, torch.int64)
-    assert nearest(torch.rand(5, 2), torch.zeros(0, 4, 2), **asked).squared.shape == shape
+    assert nearest(torch.rand(5, 2), torch.zeros(0, 4, 2), **settings).squared.shape == shape
 
 
-@pytest.mark.parametrize("asked", [{"k": 3}, {"radius": 0.5}, {"k": 3, "radius": 0.5}])
+@pytest.mark.parametrize("settings", [{"k": 3}, {"radius": 0.5}, {"k": 3, "radius": 0.5}])
 @pytest.mark.parametrize("batch", [(), (0,), (2,)])
-def test_nothing_to_find_and_nobody_to_find_it(batch: tuple[int, ...], asked: dict[str, Any]) -> None:
+def test_no_points_and_no_queries(batch: tuple[int, ...], settings: dict[str, Any]) -> None:
     none, some = torch.zeros(*batch, 0, 2), torch.rand(*batch, 5, 2)
-    assert nearest(none, **asked).points.shape == (*batch, 0, 0)
-    assert nearest(none, some, **asked).points.shape == (*batch, 5, 0)
-    assert nearest(some, none, **asked).points.shape == (*batch, 0, 1 if "radius" in asked else 3)
+    assert nearest(none, **settings).points.shape == (*batch, 0, 0)
+    assert nearest(none, some, **settings).points.shape == (*batch, 5, 0)
+    assert nearest(some, none, **settings).points.shape == (*batch, 0, 1 if "radius" in settings else 3)
 
 
-def test_no_gradient_and_no_change_of_what_is_given() -> None:
+def test_no_gradient_and_unchanged_arguments() -> None:
     pos = torch.rand(2000, 2, requires_grad=True)
     before = pos.detach().clone()
     assert not nearest(pos, k=2).squared.requires_grad
     assert torch.equal(pos, before)
 
 
-def test_under_vmap_and_the_compiler(fresh_compiler: None) -> None:
+def test_vmap_and_compile(fresh_compiler: None) -> None:
     pos = torch.rand(3, 40, 2, dtype=torch.float64)
     found = torch.func.vmap(lambda p: nearest(p, k=4, radius=0.2))(pos)
     check(nearest(pos, k=4), pos, pos, k=4)
@@ -232,7 +232,7 @@ def test_mistakes_are_named(error: type[Exception], message: str, call: Callable
         call()
 
 
-def test_what_does_not_exist_may_hold_anything() -> None:
+def test_points_that_do_not_exist_may_have_any_position() -> None:
     pos = torch.rand(3000, 2, dtype=torch.float64)
     mask = torch.rand(3000) < 0.7
     found = nearest(torch.where(mask[:, None], pos, torch.nan), pos[:900], k=3, mask=mask)

@@ -21,7 +21,7 @@ def test_indices_are_aligned_at_the_end(num_queries: int, num_points: int) -> No
     ("num_queries", "num_points", "expected"),
     [(4, 4, [1, 2, 3, 4]), (2, 5, [4, 5]), (1, 3, [3]), (5, 2, [0, 0, 0, 1, 2]), (3, 0, [0, 0, 0]), (0, 3, [])],
 )
-def test_more_keys_and_more_queries(num_queries: int, num_points: int, expected: list[int]) -> None:
+def test_different_numbers_of_queries_and_points(num_queries: int, num_points: int, expected: list[int]) -> None:
     assert preceding_counts(Sequence(num_queries), Sequence(num_points))[0].tolist() == expected
 
 
@@ -35,7 +35,7 @@ def test_without_times_on_both_sides_indices_count(other: Domain) -> None:
     assert preceding_counts(other, TIMES)[0].tolist() == [1, 2, 3, 4]
 
 
-def test_a_query_sees_what_is_not_later() -> None:
+def test_a_query_sees_the_points_that_are_not_later() -> None:
     queries = Sequence(times=torch.tensor([-1.0, 0.0, 0.5, 1.0, 2.9, 3.0, 9.0]))
     assert preceding_counts(queries, TIMES)[0].tolist() == [0, 1, 1, 3, 3, 4, 4]
     assert preceding_counts(TIMES, TIMES)[0].tolist() == [1, 3, 3, 4]  # equal times see each other
@@ -75,7 +75,7 @@ def test_padding_does_not_disturb_the_order() -> None:
     assert (leading & pairs).sum() == 6
 
 
-def test_padding_hides_which_points_other_queries_follow() -> None:
+def test_other_queries_of_padded_points_without_times_are_refused() -> None:
     padded = Sequence(4, mask=torch.tensor([True, False, True, True]))
     with refused(ValueError, "3 queries and 4 points", "some points do not exist", "give both times"):
         preceding_counts(Sequence(3), padded)

@@ -40,12 +40,12 @@ def test_no_points() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2, 3, 2)])
-def test_wrong_rank(shape: tuple[int, ...]) -> None:
+def test_positions_of_wrong_rank_are_refused(shape: tuple[int, ...]) -> None:
     with refused(ValueError, "Points", "(N, s) or (B, N, s)", f"got {shape}"):
         Points(torch.zeros(shape))
 
 
-def test_positions_that_are_not_float() -> None:
+def test_positions_that_are_not_float_are_refused() -> None:
     with refused(ValueError, "Points", "float", "torch.int64"):
         Points(torch.zeros(3, 2, dtype=torch.int64))
     with refused(TypeError, "Points: pos must be a tensor", "list"):
@@ -54,14 +54,14 @@ def test_positions_that_are_not_float() -> None:
         Points(torch.zeros(3, 2).numpy())  # pyright: ignore[reportArgumentType]
 
 
-def test_positions_without_coordinates() -> None:
+def test_positions_without_coordinates_are_refused() -> None:
     with refused(ValueError, "at least one coordinate", "(3, 0)"):
         Points(torch.zeros(3, 0))
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("shape", [(4, 2), (3, 4, 2)])
-def test_positions_that_are_not_finite(shape: tuple[int, ...], value: float) -> None:
+def test_positions_that_are_not_finite_are_refused(shape: tuple[int, ...], value: float) -> None:
     pos = torch.zeros(shape)
     pos.view(-1)[-1] = value
     with refused(ValueError, "Points", "NaN or infinite", "remove or mask"):
@@ -70,10 +70,10 @@ def test_positions_that_are_not_finite(shape: tuple[int, ...], value: float) -> 
         Points(pos, mask=torch.tensor([True, False, True, True]))
 
 
-def test_shared_points_of_a_subset_stay_shared_and_own_ones_are_gathered() -> None:
-    shared, own = torch.randn(5, 2), torch.randn(3, 5, 2)
+def test_shared_points_of_a_subset_stay_shared_and_batched_ones_are_gathered() -> None:
+    shared, batched = torch.randn(5, 2), torch.randn(3, 5, 2)
     one, each = torch.tensor([4, 0, 4]), torch.tensor([[1, 2], [0, 0], [4, 3]])
-    for pos in (shared, own):
+    for pos in (shared, batched):
         for index in (one, each):
             chosen = subset(Points(pos), index, torch.ones(index.shape))
             batched = pos.ndim == 3 or index.ndim == 2
@@ -81,7 +81,7 @@ def test_shared_points_of_a_subset_stay_shared_and_own_ones_are_gathered() -> No
             assert torch.equal(chosen.pos, expected if batched else expected[0])
 
 
-def test_points_of_a_subset_keep_their_times_and_wrap_as_before() -> None:
+def test_points_of_a_subset_keep_their_times_and_periodicity() -> None:
     times = torch.tensor([0.0, 1.0, 4.0, 4.5])
     chosen = subset(Sequence(times=times), torch.tensor([[1, 3]]), torch.ones(1, 2), times)
     assert chosen.times is not None

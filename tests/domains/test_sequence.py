@@ -11,7 +11,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 @given(st.integers(1, 9), st.integers(0, 5), st.integers(-3, 300))
-def test_a_sequence_extends_and_never_moves_its_points(n: int, more: int, first: int) -> None:
+def test_a_longer_sequence_keeps_the_positions_of_its_points(n: int, more: int, first: int) -> None:
     sequence, longer = Sequence(n, first=first), Sequence(n + more, first=first)
     assert torch.equal(sequence.pos, longer.pos[:n])
     assert torch.equal(sequence.pos[:, 0], torch.arange(first, first + n) / 256)
@@ -21,7 +21,7 @@ def test_a_sequence_extends_and_never_moves_its_points(n: int, more: int, first:
     assert (sequence.num_points, sequence.pos_dim, sequence.times) == (n, 1, None)
 
 
-def test_a_first_place_where_there_is_none() -> None:
+def test_a_first_index_is_refused_where_it_has_no_effect() -> None:
     with refused(ValueError, "first is the integer place of the first point", "first=0.5"):
         Sequence(3, first=0.5)  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "first=2 and spacing=0.1", "give start="):
@@ -56,7 +56,7 @@ def test_equal_times_are_in_order() -> None:
 
 
 @given(st.data(), st.integers(1, 6))
-def test_padded_times_stay_in_order_whatever_they_held(data: st.DataObject, n: int) -> None:
+def test_padded_times_stay_in_order_for_any_values(data: st.DataObject, n: int) -> None:
     mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=2 * n, max_size=2 * n))).view(2, n)
     times = torch.arange(2.0 * n).view(2, n)
     garbage = data.draw(st.sampled_from([NAN, INF, -INF, -1.0, 1e30]))
@@ -70,14 +70,14 @@ def test_padded_times_stay_in_order_whatever_they_held(data: st.DataObject, n: i
         assert not exists.any() or (row.min() >= row[exists].min() and row.max() <= row[exists].max())
 
 
-def test_a_mask_of_its_own_for_every_batch_entry_gives_every_entry_its_times() -> None:
+def test_a_mask_per_batch_entry_makes_times_per_entry() -> None:
     mask = torch.tensor([[True, True, False], [True, False, True]])
     sequence = Sequence(times=torch.tensor([1.0, 2.0, 3.0]), mask=mask)
     assert sequence.times is not None
     assert sequence.times.tolist() == [[1, 2, 2], [1, 1, 3]]
 
 
-def test_both_or_none() -> None:
+def test_length_and_times_together_or_neither_are_refused() -> None:
     with refused(ValueError, "either a length", "times"):
         Sequence()
     with refused(ValueError, "either a length", "times"):
@@ -85,29 +85,29 @@ def test_both_or_none() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 2.5, 3.0, "3", True, False])
-def test_lengths_that_are_none(length: int) -> None:
+def test_bad_lengths_are_refused(length: int) -> None:
     with refused(ValueError, "length must be an integer >= 0", f"got {length!r}"):
         Sequence(length)
 
 
 @pytest.mark.parametrize("times", [[1.0, 0.0], [[0.0, 1.0], [1.0, 0.0]]])
-def test_times_that_decrease(times: list[float]) -> None:
+def test_times_that_decrease_are_refused(times: list[float]) -> None:
     with refused(ValueError, "must not decrease", "sort"):
         Sequence(times=torch.tensor(times))
 
 
 @pytest.mark.parametrize("step", [1.5, 200.0])
-def test_times_that_float32_hardly_tells_apart(step: float) -> None:
+def test_times_too_close_for_float32_are_refused(step: float) -> None:
     times = 1.7e9 + step * torch.arange(12, dtype=torch.float64)
     Sequence(times=times)
     with refused(ValueError, "Sequence: float32 has a resolution of 2e+02 at times near 1.7e+09", "give float64, or"):
         Sequence(times=times.float())
-    Sequence(times=times.float(), mask=torch.arange(12) == 3)  # one sample alone
+    Sequence(times=times.float(), mask=torch.arange(12) == 3)  # a single sample
     Sequence(times=1.7e9 + 3600 * torch.arange(12.0))
     Sequence(times=torch.rand(2, 2000, generator=torch.Generator().manual_seed(0)).sort().values)
     Sequence(times=torch.full((2, 12), 5.0))
-    Sequence(times=torch.tensor([0.0, 1.0, 1.0000001, 2.5, 3.0]))  # one step of five
-    Sequence(times=8e6 + torch.arange(12.0))  # whole numbers are exact there
+    Sequence(times=torch.tensor([0.0, 1.0, 1.0000001, 2.5, 3.0]))  # only one step is too small
+    Sequence(times=8e6 + torch.arange(12.0))  # whole numbers of this size are exact
     Sequence(times=torch.arange(1000).half())
     with refused(ValueError, "Sequence: float32 has a resolution of 0.95 at times near 8e+06"):
         Sequence(times=8e6 + 0.5 + torch.arange(12.0))
@@ -121,7 +121,7 @@ def test_times_that_decrease_over_a_masked_sample() -> None:
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_times_that_are_not_finite(place: int, value: float) -> None:
+def test_times_that_are_not_finite_are_refused(place: int, value: float) -> None:
     times = torch.tensor([0.0, 1.0, 2.0])
     times[place] = value
     with refused(ValueError, "Sequence", "NaN or infinite"):
@@ -133,12 +133,12 @@ def test_times_that_are_not_finite(place: int, value: float) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3, 4)])
-def test_times_of_wrong_rank(shape: tuple[int, ...]) -> None:
+def test_times_of_wrong_rank_are_refused(shape: tuple[int, ...]) -> None:
     with refused(ValueError, "times must be float of shape (N,) or (B, N)", f"got {shape}"):
         Sequence(times=torch.zeros(shape))
 
 
-def test_times_that_are_not_float() -> None:
+def test_times_that_are_not_float_are_refused() -> None:
     with refused(ValueError, "times must be float", "torch.int64"):
         Sequence(times=torch.arange(3))
     with refused(TypeError, "times must be a tensor", "list"):
@@ -164,8 +164,8 @@ def test_regular_samples_in_a_unit_of_time(n: int, spacing: float, start: float 
 def test_regular_samples_keep_their_lattice_and_times_under_a_mask() -> None:
     mask = torch.tensor([[True, True, False], [False, True, False]])
     sequence = Sequence(3, spacing=0.5, start=1.0).restrict(mask)
-    given = Sequence(3, spacing=0.5, start=1.0, mask=mask)
-    for made in (sequence, given):
+    masked = Sequence(3, spacing=0.5, start=1.0, mask=mask)
+    for made in (sequence, masked):
         assert made.pos[:, 0].tolist() == [1.0, 1.5, 2.0]
         assert made.times is not None
         assert made.times.tolist() == [1.0, 1.5, 2.0]
@@ -183,7 +183,7 @@ def test_no_regular_samples() -> None:
     assert empty.times.shape == (0,)
 
 
-def test_weights_carry_another_rate() -> None:
+def test_weights_account_for_another_sampling_rate() -> None:
     sequence = Sequence(4, spacing=0.5, weights=torch.full((4,), 0.5))
     assert sequence.counts.tolist() == [0.5] * 4
 
@@ -198,7 +198,7 @@ REGULAR = {
 
 
 @pytest.mark.parametrize("name", REGULAR)
-def test_a_kernel_cannot_tell_regular_samples_from_the_same_times(name: str) -> None:
+def test_kernels_treat_regular_samples_like_the_same_times(name: str) -> None:
     op = IntegralOperator(REGULAR[name]()).double()
     u = torch.randn(2, 7, 4, dtype=torch.float64)
     regular = Sequence(7, spacing=0.3, start=2.0)
@@ -211,7 +211,7 @@ def test_a_kernel_cannot_tell_regular_samples_from_the_same_times(name: str) -> 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "MLP" else pytest.mark.long) for name in REGULAR]
 )
-def test_regular_samples_are_read_in_one_graph(name: str) -> None:
+def test_regular_samples_compile_in_one_graph(name: str) -> None:
     op, u = IntegralOperator(REGULAR[name]()).double(), torch.randn(2, 7, 4, dtype=torch.float64)
     compiled = torch.compile(op, fullgraph=True, backend="eager")
     regular = Sequence(7, spacing=0.3, start=2.0)
@@ -226,18 +226,18 @@ def test_regular_samples_are_ordered_by_index() -> None:
 
 
 @pytest.mark.parametrize("spacing", [0, -1.0, NAN, INF, "1", True, torch.tensor(1.0)])
-def test_spacings_that_are_none(spacing: float) -> None:
+def test_bad_spacings_are_refused(spacing: float) -> None:
     with refused(ValueError, "Sequence: spacing must be a finite number > 0", f"got {spacing!r}"):
         Sequence(3, spacing=spacing)
 
 
 @pytest.mark.parametrize("start", [NAN, INF, "0", False])
-def test_starts_that_are_none(start: float) -> None:
+def test_bad_starts_are_refused(start: float) -> None:
     with refused(ValueError, "Sequence: start must be a finite number", f"got {start!r}"):
         Sequence(3, spacing=1.0, start=start)
 
 
-def test_a_spacing_without_a_length() -> None:
+def test_a_spacing_without_a_length_is_refused() -> None:
     with refused(ValueError, "times say where the samples are", "leave spacing, start and first out"):
         Sequence(times=torch.rand(3).cumsum(0), spacing=1.0)
     with refused(ValueError, "start needs a spacing", "start=2.0"):
@@ -245,11 +245,11 @@ def test_a_spacing_without_a_length() -> None:
 
 
 @pytest.mark.parametrize(("spacing", "start"), [(1.0, 1e17), (1e-300, 1.0), (1e308, 1e308)])
-def test_samples_that_float64_cannot_tell_apart(spacing: float, start: float) -> None:
+def test_samples_too_close_for_float64_are_refused(spacing: float, start: float) -> None:
     with refused(ValueError, "float64 cannot distinguish 3 samples", "another unit of time"):
         Sequence(3, spacing=spacing, start=start)
 
 
-def test_times_in_place_of_a_length() -> None:
+def test_times_in_place_of_a_length_are_refused() -> None:
     with refused(TypeError, "length must be an integer >= 0; got a tensor", "Sequence(times=t)"):
         Sequence(torch.rand(5))  # pyright: ignore[reportArgumentType]

@@ -8,7 +8,7 @@ from fredholm.domains import Sequence, trapezoid_weights
 from tests.refusals import refused
 
 NAN = float("nan")
-# steps of zero make samples that share their time
+# steps of zero give samples with equal times
 STEPS = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 3.0)), min_size=1, max_size=9)
 
 
@@ -17,7 +17,7 @@ def times_of(steps: list[float], start: float = -1.0) -> Tensor:
 
 
 @given(STEPS)
-def test_the_sum_is_the_trapezoid_rule(steps: list[float]) -> None:
+def test_the_weighted_sum_is_the_trapezoid_rule(steps: list[float]) -> None:
     times = times_of(steps)
     values = torch.randn(len(times), generator=torch.Generator().manual_seed(len(steps)), dtype=torch.float64)
     weights = trapezoid_weights(times, total=None)
@@ -40,7 +40,7 @@ def test_the_total_scales_the_weights(steps: list[float], total: float) -> None:
 
 
 @given(st.data(), STEPS, st.sampled_from([None, 1.0]))
-def test_a_masked_sample_is_as_if_never_taken(data: st.DataObject, steps: list[float], total: float | None) -> None:
+def test_a_masked_sample_has_no_effect(data: st.DataObject, steps: list[float], total: float | None) -> None:
     n = len(steps)
     mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
     garbage = data.draw(st.sampled_from([NAN, float("inf"), -50.0, 50.0]))
@@ -51,7 +51,7 @@ def test_a_masked_sample_is_as_if_never_taken(data: st.DataObject, steps: list[f
         torch.testing.assert_close(weights[mask], trapezoid_weights(times[mask], total=total))
 
 
-def test_each_batch_entry_for_itself() -> None:
+def test_batch_entries_are_independent() -> None:
     times = torch.rand(3, 5, dtype=torch.float64).cumsum(-1)
     mask = torch.rand(3, 5) < 0.6
     both = trapezoid_weights(times, mask)
@@ -68,7 +68,7 @@ def test_a_known_rule() -> None:
     assert trapezoid_weights(times).tolist() == [0.125, 0.125, 0.375, 0.375]
 
 
-def test_one_sample_and_none() -> None:
+def test_one_sample_and_no_sample() -> None:
     one = torch.tensor([7.0])
     assert trapezoid_weights(one).tolist() == [1.0]
     assert trapezoid_weights(one, total=None).tolist() == [0.0]
@@ -81,17 +81,17 @@ def test_samples_that_crowd_together_count_less() -> None:
     times = torch.cat([torch.linspace(0, 0.1, 50), torch.linspace(0.15, 1, 10)]).double()
     integral = (times * trapezoid_weights(times)).sum().item()
     assert integral == pytest.approx(0.5, abs=1e-6)
-    assert times.mean().item() < 0.2  # what equal weights would give
+    assert times.mean().item() < 0.2  # the result with equal weights
 
 
-def test_they_are_weights_of_a_sequence() -> None:
+def test_a_sequence_takes_the_weights() -> None:
     times, mask = torch.tensor([0.0, 0.2, NAN]), torch.tensor([True, True, False])
     domain = Sequence(times=times, mask=mask, weights=trapezoid_weights(times, mask, total=3.0))
     assert domain.weights.tolist() == pytest.approx([1.5, 1.5, 0.0])
     assert domain.restrict(torch.tensor([True, False, True])).weights.tolist() == pytest.approx([1.5, 0.0, 0.0])
 
 
-def test_bad_times() -> None:
+def test_bad_times_are_refused() -> None:
     with refused(ValueError, "trapezoid_weights", "must not decrease", "sort"):
         trapezoid_weights(torch.tensor([1.0, 0.0]))
     with refused(ValueError, "trapezoid_weights", "NaN or infinite"):
@@ -104,7 +104,7 @@ def test_bad_times() -> None:
         trapezoid_weights([0.0, 1.0])  # pyright: ignore[reportArgumentType]
 
 
-def test_bad_masks() -> None:
+def test_bad_masks_are_refused() -> None:
     times = torch.zeros(2, 3)
     for shape in ((), (4,), (5, 3), (1, 2, 3)):
         with refused(ValueError, "trapezoid_weights", "mask", f"{shape}", "(2, 3)"):

@@ -16,7 +16,7 @@ def masses(domain: Domain, first: int) -> Tensor:
     return torch.stack([part.sum(-1) for part in parts], dim=-1)
 
 
-def test_points_of_the_first_then_of_the_second() -> None:
+def test_points_of_the_first_part_come_before_those_of_the_second() -> None:
     points, grid = Points(torch.rand(3, 2)), Grid(2, 2)
     union = Union(points, grid)
     assert union.pos.dtype == torch.float64
@@ -38,7 +38,7 @@ def test_without_a_mass_two_uniform_parts_are_one_uniform_domain(data: st.DataOb
 
 
 @given(st.data(), st.integers(1, 4), st.integers(1, 4))
-def test_a_mass_is_spread_over_what_exists_of_each_part(data: st.DataObject, a: int, b: int) -> None:
+def test_a_mass_is_spread_over_the_existing_points_of_each_part(data: st.DataObject, a: int, b: int) -> None:
     mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=2 * (a + b), max_size=2 * (a + b)))).view(2, a + b)
     parts = Points(torch.rand(a, 1)), Sequence(b)
     masked = Union(parts[0].restrict(mask[:, :a]), parts[1].restrict(mask[:, a:]), MASS)
@@ -49,12 +49,12 @@ def test_a_mass_is_spread_over_what_exists_of_each_part(data: st.DataObject, a: 
                 torch.testing.assert_close(part, exists.double() * mass / max(int(exists.sum()), 1))
 
 
-def test_given_weights_keep_their_proportions_within_their_part() -> None:
+def test_given_weights_keep_their_ratios_within_their_part() -> None:
     weighted = Points(torch.rand(3, 1), weights=torch.tensor([1.0, 3.0, 0.0]))
     union = Union(weighted, Sequence(2), mass=(4.0, 1.0))
     assert union.weights.tolist() == pytest.approx([1.0, 3.0, 0.0, 0.5, 0.5])
     assert Union(weighted, Sequence(2)).weights.tolist() == pytest.approx([0.15, 0.45, 0.0, 0.2, 0.2])
-    # given weights are kept when points leave
+    # given weights are kept when points are masked
     kept = union.restrict(torch.tensor([True, False, True, True, True]))
     assert kept.weights.tolist() == pytest.approx([1.0, 0.0, 0.0, 0.5, 0.5])
 
@@ -67,7 +67,7 @@ def test_weights_of_each_batch_entry_beside_a_part_without_a_batch() -> None:
     assert union.batch_size == 2
 
 
-def test_a_part_of_which_nothing_exists_weighs_nothing() -> None:
+def test_a_part_without_existing_points_has_no_mass() -> None:
     gone = torch.zeros(2, dtype=torch.bool)
     weighted = Points(torch.rand(2, 1), weights=torch.ones(2), mask=gone)
     for first in (Sequence(2, mask=gone), weighted):
@@ -97,10 +97,10 @@ def test_nested_unions_share_mass_level_by_level() -> None:
     assert outer.weights.tolist() == pytest.approx(expected)
     assert outer.pos.shape == (10, 1)
     assert [(block.start, block.num_points) for block in outer.grid_blocks] == [(0, 2), (2, 3), (5, 5)]
-    # each part keeps its mass when points leave
+    # each part keeps its mass when points are masked
     mask = torch.tensor([True, False, True, True, True, True, False, False, False, False])
     assert outer.restrict(mask).weights.tolist() == pytest.approx([0.2, 0, 0.1, 0.1, 0.1, 0.5, 0, 0, 0, 0])
-    # by numbers of points: the inner union is 5 of 10 points
+    # masses by numbers of points: the inner union has 5 of 10 points
     by_number = Union(Union(Sequence(2), Sequence(3), mass=(0.1, 0.9)), Sequence(5))
     assert by_number.weights.tolist() == pytest.approx([0.025] * 2 + [0.15] * 3 + [0.1] * 5)
     flat = Union(Union(Sequence(2), Sequence(3)), Sequence(5))
@@ -109,7 +109,7 @@ def test_nested_unions_share_mass_level_by_level() -> None:
     assert gone.weights.tolist() == pytest.approx([0.25] * 4 + [0.0] * 6)
 
 
-def test_a_union_of_any_mass_takes_its_share_as_a_part() -> None:
+def test_a_union_of_any_mass_is_scaled_to_its_mass_as_a_part() -> None:
     for inner in ((2.0, 6.0), (0.1, 0.3)):
         outer = Union(Union(Sequence(2), Sequence(3), mass=inner), Sequence(5), mass=(0.5, 0.5))
         assert outer.weights.tolist() == pytest.approx([0.0625] * 2 + [0.125] * 3 + [0.1] * 5)
@@ -131,7 +131,7 @@ def test_masses_of_each_batch_entry() -> None:
             torch.testing.assert_close(union.weights[entry], alone.weights.expand(3, -1)[entry])
     even = Union(Sequence(2, mask=exists), Sequence(4), mass=mass / mass.sum(-1, keepdim=True))
     assert even.counts.sum(-1).tolist() == pytest.approx([6, 6, 5])
-    # and of what stays when points leave, whether they leave before or after
+    # the same for the remaining points, whether points are masked before or after
     kept = torch.tensor([[True, True, False, True, True, True]]).expand(3, -1)
     whole = Union(Sequence(2), Sequence(4), mass=torch.full((3, 2), 0.5, dtype=torch.float64))
     for joined, shares in ((even, mass / mass.sum(-1, keepdim=True)), (whole, torch.full((3, 2), 0.5))):
@@ -141,12 +141,12 @@ def test_masses_of_each_batch_entry() -> None:
             alone = Union(*parts, mass=shares[entry].tolist()).restrict(kept[entry])
             torch.testing.assert_close(found.weights[entry], alone.weights)
             torch.testing.assert_close(found.counts[entry], alone.counts)
-    # given weights are counted as they are
+    # given weights are not rescaled
     weighted = Union(first, Sequence(4), mass=mass)
     torch.testing.assert_close(weighted.counts, weighted.weights)
 
 
-def test_masses_learn() -> None:
+def test_masses_have_gradients() -> None:
     mass = torch.tensor([[0.25, 0.75]], dtype=torch.float64, requires_grad=True)
     Union(Sequence(2), Sequence(3), mass=mass).weights[0, 2].backward()
     assert mass.grad is not None
@@ -158,12 +158,12 @@ def test_masses_of_any_size(mass: tuple[float, float]) -> None:
     assert masses(Union(Sequence(3), Sequence(4), mass), 3).tolist() == pytest.approx(list(mass))
 
 
-def test_positions_of_another_dimension() -> None:
+def test_positions_of_another_dimension_are_refused() -> None:
     with refused(ValueError, "one dimension", "1 and 2"):
         Union(Sequence(3), Grid(2, 2))
 
 
-def test_another_device() -> None:
+def test_another_device_is_refused() -> None:
     with refused(ValueError, "one device", "cpu and meta"):
         Union(Sequence(3), Sequence(3).to("meta"))
 
@@ -178,17 +178,17 @@ def test_periodic_parts() -> None:
     "mass",
     [(1.0,), (0.2, 0.3, 0.5), (-0.1, 1.1), (1.1, -0.1), (float("nan"), 1.0), (1.0, float("nan")), (1.0, float("inf"))],
 )
-def test_masses_that_are_none(mass: tuple[float, float]) -> None:
+def test_bad_masses_are_refused(mass: tuple[float, float]) -> None:
     with refused(ValueError, "one finite number >= 0 for each of the two parts", f"got {mass}"):
         Union(Sequence(2), Sequence(3), mass)
 
 
-def test_one_mass_for_two_parts() -> None:
+def test_one_mass_for_two_parts_is_refused() -> None:
     with refused(TypeError, "one finite number >= 0 for each of the two parts", "got 1.0"):
         Union(Sequence(2), Sequence(3), 1.0)  # pyright: ignore[reportArgumentType]
 
 
-def test_tensors_that_are_no_masses() -> None:
+def test_bad_tensors_of_masses_are_refused() -> None:
     parts = Sequence(3), Points(torch.rand(2, 4, 1))
     for shape in ((2,), (2, 3), (3, 2)):
         with refused(ValueError, "a tensor of masses is (2, 2)", f"got {shape}"):
@@ -201,7 +201,7 @@ def test_tensors_that_are_no_masses() -> None:
 
 
 @pytest.mark.parametrize("mass", [None, MASS])
-def test_a_part_that_counts_each_point_counts_in_all_what_it_counts_alone(mass: tuple[float, float] | None) -> None:
+def test_a_part_that_counts_each_point_keeps_its_count_in_a_union(mass: tuple[float, float] | None) -> None:
     shares = torch.tensor([[0.2, 0.3, 0.5], [1.0, 1.0, 0.0]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True], [True, True, False]])
     even = Points(torch.rand(3, 1).double(), shares, mask).counting_each()
@@ -214,13 +214,13 @@ def test_a_part_that_counts_each_point_counts_in_all_what_it_counts_alone(mass: 
     torch.testing.assert_close(*both)
 
 
-def test_a_part_that_is_no_domain() -> None:
+def test_a_part_that_is_no_domain_is_refused() -> None:
     for parts in ((Sequence(2), torch.rand(2, 1)), (torch.rand(2, 1), Sequence(2))):
         with refused(TypeError, "Union", "domain", "got Tensor"):
             Union(*parts)  # pyright: ignore[reportArgumentType]
 
 
-def test_parts_of_different_batch_sizes() -> None:
+def test_parts_of_different_batch_sizes_are_refused() -> None:
     two, four = Points(torch.rand(2, 3, 1)), torch.ones(4, 3)
     for other in (Points(torch.rand(4, 3, 1)), Sequence(3, mask=four.bool()), Sequence(3, weights=four)):
         for mass in (None, MASS):
@@ -228,6 +228,6 @@ def test_parts_of_different_batch_sizes() -> None:
                 Union(two, other, mass)
 
 
-def test_three_parts() -> None:
+def test_three_parts_are_refused() -> None:
     with refused(TypeError, "joins two domains", "Union(Union(a, b), c)"):
         Union(Grid(2), Grid(2), Grid(2))  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""What the encoders of images by stencils share: sizes, one with other parameters than at its start, and filters."""
+"""Helpers for the image encoders with stencils: sizes, encoders with random parameters, and filters."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ STRIDES = {
     1: [(1, 1)],
     (4, 6): [(2, 2), (2, 3)],
 }
-"""From the pixels to patches of these sides."""
+"""Strides from the pixels to patches of these sides."""
 
 
 def encoder(
@@ -47,7 +47,7 @@ def encoder(
 
 
 def filters(stencil: Any) -> Tensor:
-    """Of a standardised convolution."""
+    """Filters of a standardised convolution."""
     weight, each = stencil.kernel.weight, (1, 2, 3)
     centred = weight - weight.mean(each, keepdim=True)
     return stencil.kernel.gain[:, None, None, None] * centred / centred.square().sum(each, keepdim=True).sqrt()

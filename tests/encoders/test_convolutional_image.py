@@ -17,7 +17,7 @@ def phi(norm: SignalNorm, image: Tensor) -> Tensor:
 
 
 def formula(built: ConvolutionalImage, images: Tensor, strides: list[tuple[int, int]]) -> Tensor:
-    """By torch's convolutions; windows reach beyond their patch by half of it, and by a cell at least."""
+    """The encoder by torch's convolutions; windows extend beyond their patch by half of it, and at least by a cell."""
     u = images
     for stage, stride in zip(built.stages, strides, strict=True):
         layers: Any = stage
@@ -32,7 +32,7 @@ def formula(built: ConvolutionalImage, images: Tensor, strides: list[tuple[int, 
 
 
 @pytest.mark.parametrize(("image_size", "patch_size", "channels", "depth"), SHAPES)
-def test_is_its_formula_in_every_gradient(
+def test_equals_its_formula_in_every_gradient(
     image_size: tuple[int, int], patch_size: Any, channels: int, depth: int
 ) -> None:
     built = encoder(ConvolutionalImage, image_size, patch_size, channels, depth)
@@ -51,7 +51,7 @@ def test_is_its_formula_in_every_gradient(
         torch.testing.assert_close(ours, theirs)
 
 
-def test_images_of_other_sizes_where_they_are_asked_for() -> None:
+def test_images_of_other_sizes_if_enabled() -> None:
     built = encoder(ConvolutionalImage, (6, 10), (3, 5), 2, any_size=True)
     for rows, columns in ((2, 2), (1, 3), (4, 1)):
         images = torch.randn(2, 2, 3 * rows, 5 * columns, dtype=torch.float64)
@@ -62,7 +62,7 @@ def test_images_of_other_sizes_where_they_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 8])
-def test_a_signal_of_size_one_at_the_start(depth: int) -> None:
+def test_the_initial_signal_has_rms_one(depth: int) -> None:
     built = ConvolutionalImage(Image.Config(image_size=(32, 32), patch_size=4), 64, depth=depth)
     u, domain = torch.randn(8, 32 * 32, 3), Grid(32, 32)
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_a_signal_of_size_one_at_the_start(depth: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_stays_near(dtype: torch.dtype) -> None:
+def test_autocast_is_close_to_float32(dtype: torch.dtype) -> None:
     built, images = ConvolutionalImage(Image.Config(image_size=(8, 8), patch_size=4), 16), torch.randn(2, 3, 8, 8)
     with torch.no_grad():
         expected, _ = built(images)
@@ -87,7 +87,7 @@ def test_norms_compute_in_float32_at_least() -> None:
     assert torch.equal(norm(short), norm(short.float()).bfloat16())
 
 
-def test_a_constant_image_is_no_nan() -> None:
+def test_a_constant_image_is_finite() -> None:
     built = ConvolutionalImage(Image.Config(image_size=(8, 8), patch_size=8), 16)
     images = torch.full((1, 3, 8, 8), 0.5, requires_grad=True)
     signal, _ = built(images)
@@ -96,7 +96,7 @@ def test_a_constant_image_is_no_nan() -> None:
     assert gradient.isfinite().all()
 
 
-def test_noise_in_empty_places_stays_small_beside_what_is_drawn() -> None:
+def test_noise_in_empty_regions_stays_small() -> None:
     torch.manual_seed(0)
     images = 0.05 * torch.randn(1, 1, 32, 32)
     images[..., :8, :8] += torch.randn(8, 8)

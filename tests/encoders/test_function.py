@@ -20,11 +20,11 @@ def encoder(pos_dim: int = 2, **settings: Any) -> Function:
     return Function(config, 6).double()
 
 
-def noise(*shape: int) -> Tensor:
+def random_values(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def literally(pos: Tensor, values: Tensor, at: Tensor, count: int, wraps: bool) -> Tensor:
+def interpolated_by_loop(pos: Tensor, values: Tensor, at: Tensor, count: int, wraps: bool) -> Tensor:
     """The formula, one query of one function at a time."""
     out = torch.zeros(len(at), values.shape[-1], dtype=torch.float64)
     for q, x in enumerate(at):
@@ -45,17 +45,21 @@ def literally(pos: Tensor, values: Tensor, at: Tensor, count: int, wraps: bool) 
 
 @pytest.mark.parametrize("wraps", [False, True])
 @pytest.mark.parametrize(("points", "count"), [(13, 4), (13, 1), (3, 4), (1, 4)])
-def test_values_between_samples_are_the_formula(points: int, count: int, wraps: bool) -> None:
-    pos, values = torch.rand(2, points, 2, dtype=torch.float64), noise(2, points, 3)
+def test_values_between_samples_equal_the_formula(points: int, count: int, wraps: bool) -> None:
+    pos, values = torch.rand(2, points, 2, dtype=torch.float64), random_values(2, points, 3)
     at = torch.cat([torch.rand(6, 2, dtype=torch.float64), pos[0, :1]])
     found = interpolate(FunctionBatch(values, Points(pos, periodic=wraps)), Points(at, periodic=wraps), count)
     for entry in range(2):
-        expected = literally(pos[entry], values[entry], at, count, wraps)
+        expected = interpolated_by_loop(pos[entry], values[entry], at, count, wraps)
         torch.testing.assert_close(found[entry], expected, rtol=1e-6, atol=1e-7)
 
 
-def test_samples_that_do_not_exist_say_nothing() -> None:
-    pos, values, at = torch.rand(9, 2, dtype=torch.float64), noise(1, 9, 3), torch.rand(5, 2, dtype=torch.float64)
+def test_masked_samples_have_no_effect() -> None:
+    pos, values, at = (
+        torch.rand(9, 2, dtype=torch.float64),
+        random_values(1, 9, 3),
+        torch.rand(5, 2, dtype=torch.float64),
+    )
     mask = torch.arange(9) < 6
     hidden = interpolate(FunctionBatch(values, Points(pos, mask=mask)), Points(at))
     torch.testing.assert_close(hidden, interpolate(FunctionBatch(values[:, :6], Points(pos[:6])), Points(at)))
@@ -64,15 +68,15 @@ def test_samples_that_do_not_exist_say_nothing() -> None:
     assert not nothing.any()
 
 
-def test_values_do_not_jump_where_a_neighbour_takes_the_place_of_another() -> None:
-    pos, values = torch.rand(20, 2, dtype=torch.float64), noise(1, 20, 1)
+def test_values_are_continuous_where_neighbours_change() -> None:
+    pos, values = torch.rand(20, 2, dtype=torch.float64), random_values(1, 20, 1)
     line = torch.linspace(0, 1, 4001, dtype=torch.float64)[:, None].expand(-1, 2)
     along = interpolate(FunctionBatch(values, Points(pos)), Points(line))[0, :, 0]
     assert float(along.diff().abs().max()) < 0.02
 
 
-def test_gradients_reach_values_and_places() -> None:
-    pos, values = torch.rand(7, 2, dtype=torch.float64), noise(2, 7, 2).requires_grad_()
+def test_gradients_reach_values_and_positions() -> None:
+    pos, values = torch.rand(7, 2, dtype=torch.float64), random_values(2, 7, 2).requires_grad_()
     at = torch.rand(4, 2, dtype=torch.float64, requires_grad=True)
 
     def interpolated(values: Tensor, at: Tensor) -> Tensor:
@@ -81,7 +85,7 @@ def test_gradients_reach_values_and_places() -> None:
     assert torch.autograd.gradcheck(interpolated, (values, at))
 
 
-def test_samples_at_one_place_have_gradients_there() -> None:
+def test_coincident_samples_have_finite_gradients() -> None:
     pos = torch.tensor([[0.1], [0.5], [0.5], [0.5], [0.9]], dtype=torch.float64, requires_grad=True)
     at = torch.tensor([[0.5], [0.3]], dtype=torch.float64, requires_grad=True)
     found = interpolate(FunctionBatch(torch.ones(1, 5, 1, dtype=torch.float64), Points(pos)), Points(at))
@@ -92,10 +96,10 @@ def test_samples_at_one_place_have_gradients_there() -> None:
 
 @pytest.mark.parametrize("is_periodic", [False, True])
 @pytest.mark.parametrize("domain", [Grid(3, 4), Points(torch.rand(12, 2, dtype=torch.float64))], ids=["grid", "points"])
-def test_has_the_value_of_its_samples_there(domain: Domain, is_periodic: bool) -> None:
+def test_equals_its_samples_at_their_positions(domain: Domain, is_periodic: bool) -> None:
     if is_periodic:
         domain = Grid(3, 4, periodic=True) if domain.grid_blocks else Points(domain.pos, periodic=True)
-    built, values = encoder(is_periodic=is_periodic), noise(2, 12, 3)
+    built, values = encoder(is_periodic=is_periodic), random_values(2, 12, 3)
     signal, where = built(FunctionBatch(values, domain))
     assert where.has_points_of(domain)
     position = 2 * math.pi * domain.pos @ built.frequencies.T
@@ -105,8 +109,8 @@ def test_has_the_value_of_its_samples_there(domain: Domain, is_periodic: bool) -
     torch.testing.assert_close(built.at(FunctionBatch(values, domain), domain), signal)
 
 
-def test_on_a_torus_the_signal_closes() -> None:
-    built, values = encoder(is_periodic=True, num_frequencies=9), noise(1, 12, 3)
+def test_on_a_torus_the_signal_is_periodic() -> None:
+    built, values = encoder(is_periodic=True, num_frequencies=9), random_values(1, 12, 3)
     batch, pos = FunctionBatch(values, Grid(3, 4, periodic=True)), torch.rand(5, 2, dtype=torch.float64)
     torch.testing.assert_close(*(built.at(batch, Points(pos + shift, periodic=True)) for shift in (0, 1)))
     lengths = built.frequencies.square().sum(-1)
@@ -117,24 +121,27 @@ def test_on_a_torus_the_signal_closes() -> None:
 def test_other_shapes_are_refused() -> None:
     built = encoder()
     with refused(ValueError, "expected float values (batch, points, 3)", "(2, 12, 2)"):
-        built(FunctionBatch(noise(2, 12, 2), Grid(3, 4)))
+        built(FunctionBatch(random_values(2, 12, 2), Grid(3, 4)))
     with refused(ValueError, "do not fit their domain", "Grid(3, 3)"):
-        built(FunctionBatch(noise(2, 12, 3), Grid(3, 3)))
+        built(FunctionBatch(random_values(2, 12, 3), Grid(3, 3)))
     with refused(ValueError, "is_periodic is False"):
-        built(FunctionBatch(noise(2, 12, 3), Grid(3, 4, periodic=True)))
+        built(FunctionBatch(random_values(2, 12, 3), Grid(3, 4, periodic=True)))
     with refused(ValueError, "places must have 2 coordinates"):
-        built.at(FunctionBatch(noise(2, 12, 3), Grid(3, 4)), Grid(5))
+        built.at(FunctionBatch(random_values(2, 12, 3), Grid(3, 4)), Grid(5))
     with refused(ValueError, "num_frequencies=0"):
         Function.Config(num_channels=1, pos_dim=1, num_frequencies=0, sigma=2.0)
     with refused(ValueError, "is_periodic"):
         Function.Config(num_channels=1, pos_dim=1, is_periodic=True, sigma=2.0)
 
 
-def test_answers_bend_as_their_second_derivatives_say() -> None:
+def test_second_derivatives_equal_finite_differences() -> None:
     torch.manual_seed(0)
     config = ITNet.Config(embed_dim=6, depth=2, kernel=SpectralConfig(num_waves_per_axis=2), pool="none", dropout=0.0)
     net = ITNet(encoder(), 1, config).double().eval()
-    batch, pos = FunctionBatch(noise(1, 12, 3), Grid(3, 4)), torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
+    batch, pos = (
+        FunctionBatch(random_values(1, 12, 3), Grid(3, 4)),
+        torch.rand(5, 2, dtype=torch.float64, requires_grad=True),
+    )
     (slope,) = torch.autograd.grad(net(batch, at=Points(pos)).sum(), pos, create_graph=True)
     step = 1e-4
     for axis in range(2):
@@ -144,7 +151,10 @@ def test_answers_bend_as_their_second_derivatives_say() -> None:
         torch.testing.assert_close(bend, (before - 2 * at + after) / step**2, rtol=1e-4, atol=1e-4)
 
 
-def test_values_without_their_domain() -> None:
-    for values in (noise(2, 4, 3), noise(3, 4, 3)):  # two entries could be taken for values and a domain
+def test_values_without_their_domain_are_refused() -> None:
+    for values in (
+        random_values(2, 4, 3),
+        random_values(3, 4, 3),
+    ):  # two entries could be taken for values and a domain
         with refused(TypeError, "expected a FunctionBatch(values, domain)", "got Tensor"):
             encoder()(values)  # pyright: ignore[reportArgumentType]

@@ -14,38 +14,38 @@ MASK = torch.tensor([[True, True, True], [True, True, False]])
 
 
 def batch(**changed: Any) -> GraphBatch:
-    """A line of three nodes, and one of two."""
+    """Two path graphs, of three and of two nodes."""
     found: dict[str, Any] = {"features": torch.randn(2, 3, 4), "edge_index": EDGES, "pos": torch.rand(2, 3, 2)}
     return GraphBatch(**(found | {"mask": MASK} | changed))
 
 
-def test_the_features_themselves() -> None:
-    encoder, given = Graph(4, None, 2), batch()
+def test_without_embed_dim_the_signal_equals_the_features() -> None:
+    encoder, inputs = Graph(4, None, 2), batch()
     assert (encoder.embed_dim, list(encoder.parameters()), encoder.columns("abcd")) == (4, [], {})
-    assert torch.equal(encoder(given)[0], torch.where(MASK[..., None], given.features, 0.0))
+    assert torch.equal(encoder(inputs)[0], torch.where(MASK[..., None], inputs.features, 0.0))
     with refused(ValueError, "encoders.Graph: adds_positions=True has no effect with embed_dim=None"):
         Graph(4, None, 2, adds_positions=True)
 
 
 def test_a_linear_map_of_the_features_on_the_graph() -> None:
-    encoder, given = Graph(4, 5, 2), batch(weights=torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]))
-    signal, domain = encoder(given)
+    encoder, inputs = Graph(4, 5, 2), batch(weights=torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]))
+    signal, domain = encoder(inputs)
     assert isinstance(encoder.embedding, nn.Linear)
-    expected = given.features @ encoder.embedding.weight.mT + encoder.embedding.bias
+    expected = inputs.features @ encoder.embedding.weight.mT + encoder.embedding.bias
     torch.testing.assert_close(signal, torch.where(MASK[..., None], expected, 0.0))
     assert isinstance(domain, domains.Graph)
-    assert torch.equal(domain.pos[MASK], given.pos[MASK])
+    assert torch.equal(domain.pos[MASK], inputs.pos[MASK])
     assert domain.num_edges == 6
-    assert given.weights is not None
-    assert torch.equal(domain.weights, given.weights)
+    assert inputs.weights is not None
+    assert torch.equal(domain.weights, inputs.weights)
     assert (encoder.embed_dim, encoder.pos_dim) == (5, 2)
 
 
 def test_positions_may_be_added() -> None:
-    encoder, given = Graph(4, 5, 2, adds_positions=True), batch(mask=None)
+    encoder, inputs = Graph(4, 5, 2, adds_positions=True), batch(mask=None)
     assert encoder.of_positions is not None
-    expected = encoder.embedding(given.features) + given.pos @ encoder.of_positions.weight.mT
-    torch.testing.assert_close(encoder(given)[0], expected)
+    expected = encoder.embedding(inputs.features) + inputs.pos @ encoder.of_positions.weight.mT
+    torch.testing.assert_close(encoder(inputs)[0], expected)
 
 
 def test_edges_carry_weights_and_features() -> None:
@@ -59,11 +59,11 @@ def test_edges_carry_weights_and_features() -> None:
     assert torch.equal(domain.edge_features, found[exists])
 
 
-def test_what_is_padding_may_hold_anything() -> None:
-    given = batch()
-    noise = given._replace(features=torch.where(MASK[..., None], given.features, math.nan))
+def test_padding_may_hold_any_values() -> None:
+    inputs = batch()
+    other = inputs._replace(features=torch.where(MASK[..., None], inputs.features, math.nan))
     encoder = Graph(4, 5, 2)
-    assert torch.equal(encoder(noise)[0], encoder(given)[0])
+    assert torch.equal(encoder(other)[0], encoder(inputs)[0])
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_what_is_padding_may_hold_anything() -> None:
         ({"edge_weights": torch.full((2, 4), -1.0)}, "edge_weights must be >= 0"),
     ],
 )
-def test_bad_batches(changed: dict[str, Any], message: str) -> None:
+def test_bad_batches_are_refused(changed: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         Graph(4, 5, 2)(batch(**changed))
 
 
-def test_a_tensor_is_no_batch() -> None:
+def test_a_tensor_is_refused() -> None:
     with refused(TypeError, "encoders.Graph: expected a GraphBatch; got Tensor, which has no edges"):
         Graph(4, 5, 2)(torch.zeros(2, 3, 4))
 
 
 @pytest.mark.parametrize("name", ["features", "embed_dim", "pos_dim"])
-def test_bad_settings(name: str) -> None:
+def test_bad_settings_are_refused(name: str) -> None:
     with refused(ValueError, f"encoders.Graph: {name} must be at least 1; got 0"):
         Graph(*(0 if each == name else 1 for each in ("features", "embed_dim", "pos_dim")))
     with refused(ValueError, "encoders.Graph: edge_dim must be at least 0; got -1"):

@@ -32,7 +32,7 @@ def encoder(image_size: tuple[int, int], patch_size: int | tuple[int, int], chan
 
 
 def formula(built: Image, images: Tensor, grid: Grid) -> Tensor:
-    """W [E patch ; sin 2πBx ; cos 2πBx] + b, the patches by a convolution with its own stride."""
+    """W [E patch ; sin 2πBx ; cos 2πBx] + b, the patches by a strided convolution."""
     patch = built.config.patch
     kernel = built.patch_embedding.weight.view(5, built.config.channels, *patch)
     embedded = torch.nn.functional.conv2d(images, kernel, built.patch_embedding.bias, stride=patch)
@@ -43,7 +43,7 @@ def formula(built: Image, images: Tensor, grid: Grid) -> Tensor:
 
 
 @pytest.mark.parametrize(("image_size", "patch_size", "channels"), SHAPES)
-def test_is_its_formula(image_size: tuple[int, int], patch_size: Any, channels: int) -> None:
+def test_equals_its_formula(image_size: tuple[int, int], patch_size: Any, channels: int) -> None:
     built = encoder(image_size, patch_size, channels)
     images = torch.randn(3, channels, *image_size, dtype=torch.float64)
     signal, domain = built(images)
@@ -55,7 +55,7 @@ def test_is_its_formula(image_size: tuple[int, int], patch_size: Any, channels: 
     torch.testing.assert_close(signal, formula(built, images, Grid(rows, columns)))
 
 
-def test_images_of_other_sizes_where_they_are_asked_for() -> None:
+def test_images_of_other_sizes_if_enabled() -> None:
     built = encoder((6, 10), (3, 5), 2, any_size=True)
     for rows, columns in ((2, 2), (1, 3), (4, 1)):
         images = torch.randn(2, 2, 3 * rows, 5 * columns, dtype=torch.float64)
@@ -70,7 +70,7 @@ def test_images_of_other_sizes_where_they_are_asked_for() -> None:
         encoder((6, 10), (3, 5), 2)(torch.zeros(2, 2, 3, 5, dtype=torch.float64))
 
 
-def test_a_pixel_reaches_its_own_patch_alone() -> None:
+def test_a_pixel_affects_only_its_patch() -> None:
     built = encoder((6, 10), (3, 2), 2)
     blank = torch.zeros(1, 2, 6, 10, dtype=torch.float64)
     for row, column in ((0, 0), (0, 9), (2, 3), (3, 4), (5, 9)):
@@ -79,7 +79,7 @@ def test_a_pixel_reaches_its_own_patch_alone() -> None:
         signal, domain = built(lit)
         changed = (signal != built(blank)[0]).any(-1)[0].nonzero().flatten().tolist()
         assert changed == [(row // 3) * 5 + column // 2]
-        # the patch stands where its pixels are, the image being the unit box
+        # the patch's position is that of its pixels, with the image as the unit box
         centre = torch.tensor([(row // 3 + 0.5) * 3 / 6, (column // 2 + 0.5) * 2 / 10], dtype=torch.float64)
         torch.testing.assert_close(domain.pos[changed[0]], centre)
 
@@ -101,7 +101,7 @@ def test_precisions(dtype: torch.dtype) -> None:
 def test_phases_are_not_rounded_under_autocast() -> None:
     built, images = encoder((4, 4), 2, 1, sigma=100.0).float(), torch.zeros(1, 1, 4, 4)
     with torch.no_grad():
-        built.projection.weight.copy_(torch.eye(5, 11).roll(5, 1))  # reads the position features alone
+        built.projection.weight.copy_(torch.eye(5, 11).roll(5, 1))  # reads only the position features
         built.projection.bias.zero_()
         exact, _ = built(images)
         with torch.autocast("cpu", torch.bfloat16):
@@ -110,7 +110,7 @@ def test_phases_are_not_rounded_under_autocast() -> None:
     assert (rounded - exact).abs().max() < 1e-2  # of features that are at most 1
 
 
-def test_images_of_one_batch_do_not_meet() -> None:
+def test_images_of_one_batch_are_independent() -> None:
     built, images = encoder((4, 6), 2, 1), torch.randn(3, 1, 4, 6, dtype=torch.float64)
     torch.testing.assert_close(built(images[1:2])[0], built(images)[0][1:2])
     assert built(images[:0])[0].shape == (0, 6, 5)
@@ -138,13 +138,15 @@ def test_golden_parameter_shapes() -> None:
 
 
 @pytest.mark.parametrize(("image_size", "patch_size", "channels"), [((224, 224), 16, 3), ((28, 28), 4, 1)])
-def test_patches_of_any_size_start_with_one_variance(image_size: Any, patch_size: int, channels: int) -> None:
+def test_initial_embeddings_have_the_same_variance_for_any_patch_size(
+    image_size: Any, patch_size: int, channels: int
+) -> None:
     config = Image.Config(image_size=image_size, patch_size=patch_size, channels=channels)
     weight = Image(config, 384).patch_embedding.weight
     values = patch_size * patch_size * channels
     deviation = 0.02 * math.sqrt(768 / values)  # the paper's 0.02 for 768 values
     assert weight.abs().max().item() <= 2 * deviation * (1 + 1e-6)
-    # a normal that is cut at two deviations has 0.88 of its spread
+    # a normal truncated at two deviations has 0.88 of its deviation
     assert weight.std().item() == pytest.approx(0.88 * deviation, rel=0.03)
 
 
@@ -159,12 +161,12 @@ def test_patches_of_any_size_start_with_one_variance(image_size: Any, patch_size
         ((4, 4), (2, -2), ["patches of 2 x -2"]),
     ],
 )
-def test_patches_that_do_not_divide(image_size: Any, patch_size: Any, message: list[str]) -> None:
+def test_patches_that_do_not_divide_the_image_are_refused(image_size: Any, patch_size: Any, message: list[str]) -> None:
     with refused(ValueError, "encoders.Image", "do not divide", *message):
         Image.Config(image_size=image_size, patch_size=patch_size)
 
 
-def test_sizes_that_are_none() -> None:
+def test_bad_sizes_are_refused() -> None:
     with refused(ValueError, "image height must be at least 1 pixel", "got 0"):
         Image.Config(image_size=(0, 4), patch_size=1)
     with refused(ValueError, "image width must be at least 1 pixel", "got -4"):
@@ -180,29 +182,29 @@ def test_sizes_that_are_none() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 6), (4, 6), (1, 2, 2, 4, 6), (3, 1, 4, 6), (3, 2, 6, 4), (3, 2, 4, 7)])
-def test_images_of_another_shape(shape: tuple[int, ...]) -> None:
+def test_images_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with refused(ValueError, "encoders.Image", "(batch, 2, 4, 6)", f"got {shape}"):
         encoder((4, 6), 2, 2)(torch.zeros(shape))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool])
-def test_images_that_are_not_float(dtype: torch.dtype) -> None:
+def test_images_that_are_not_float_are_refused(dtype: torch.dtype) -> None:
     with refused(ValueError, "expected float images", str(dtype)):
         encoder((4, 6), 2, 2)(torch.zeros(3, 2, 4, 6, dtype=dtype))
 
 
 @pytest.mark.parametrize(("image_size", "patch_size", "channels"), SHAPES)
-def test_has_the_value_of_its_grid_there(image_size: tuple[int, int], patch_size: Any, channels: int) -> None:
+def test_equals_its_grid_values_at_grid_points(image_size: tuple[int, int], patch_size: Any, channels: int) -> None:
     built = encoder(image_size, patch_size, channels)
     images = torch.randn(3, channels, *image_size, dtype=torch.float64)
     signal, grid = built(images)
     torch.testing.assert_close(built.at(images, grid), signal, rtol=1e-10, atol=1e-10)
 
 
-def test_windows_are_what_lies_round_their_centre() -> None:
+def test_windows_cover_the_pixels_around_their_centres() -> None:
     built = encoder((6, 12), (3, 4), 2)
     images = torch.randn(2, 2, 6, 12, dtype=torch.float64)
-    # pixels 2 to 4 and 3 to 6, and the same half a pixel down and a quarter to the right
+    # pixels 2 to 4 and 3 to 6, and the same window half a pixel down and a quarter to the right
     centres = torch.tensor([[3.5 / 6, 5 / 12], [4 / 6, 5.25 / 12]], dtype=torch.float64)
     window = images[..., 2:5, 3:7]
     moved = 0.75 * images[..., 2:6, 3:7] + 0.25 * images[..., 2:6, 4:8]
@@ -214,20 +216,20 @@ def test_windows_are_what_lies_round_their_centre() -> None:
     torch.testing.assert_close(built.at(images, Points(centres)), expected)
 
 
-def test_the_border_goes_on_beyond_the_image() -> None:
+def test_border_pixels_extend_beyond_the_image() -> None:
     images = torch.arange(12.0, dtype=torch.float64).view(1, 1, 3, 4)
     outside = torch.tensor([[-1.0, -1.0], [0.5, 9.0]], dtype=torch.float64)
     assert windows(images, outside, (1, 1)).flatten().tolist() == [0.0, 7.0]
 
 
-def test_places_of_other_coordinates_are_refused() -> None:
+def test_positions_with_other_coordinates_are_refused() -> None:
     built = encoder((4, 4), 2, 1)
     with refused(ValueError, "places must have 2 coordinates"):
         built.at(torch.randn(1, 1, 4, 4, dtype=torch.float64), Grid(3))
 
 
 def embedded(encoder: Image, images: Tensor) -> Tensor:
-    """What the patch embedding makes of images, without positions."""
+    """The patch embedding of images, without positions."""
     return nn.functional.conv2d(
         images,
         encoder.patch_embedding.weight.unflatten(1, (encoder.config.channels, *encoder.config.patch)),
@@ -236,7 +238,7 @@ def embedded(encoder: Image, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("patch", "larger"), [((2, 2), (4, 4)), ((3, 2), (5, 4))])
-def test_an_embedding_of_larger_patches_gives_the_same_of_scaled_patches(
+def test_an_embedding_resized_to_larger_patches_agrees_on_scaled_patches(
     patch: tuple[int, int], larger: tuple[int, int]
 ) -> None:
     old, new = (Image(Image.Config(image_size=size, patch_size=size, num_frequencies=4), 5) for size in (patch, larger))
@@ -246,16 +248,16 @@ def test_an_embedding_of_larger_patches_gives_the_same_of_scaled_patches(
     torch.testing.assert_close(embedded(new, scaled), embedded(old, images))
 
 
-def test_an_embedding_of_smaller_patches_is_the_nearest_by_least_squares() -> None:
+def test_an_embedding_resized_to_smaller_patches_is_the_least_squares_solution() -> None:
     old, new = (Image(Image.Config(image_size=(size, size), patch_size=size, channels=1), 3) for size in (6, 4))
     found = new.resampled(old)["patch_embedding.weight"]
     images = torch.eye(36).view(36, 1, 6, 6)
     scaled = nn.functional.interpolate(images, (4, 4), mode="bilinear", antialias=True).flatten(1)
-    wanted = old.patch_embedding.weight.T  # <x, E> for every pixel x
-    torch.testing.assert_close(found.T, torch.linalg.lstsq(scaled, wanted).solution, rtol=1e-4, atol=1e-5)
+    target = old.patch_embedding.weight.T  # <x, E> for every pixel x
+    torch.testing.assert_close(found.T, torch.linalg.lstsq(scaled, target).solution, rtol=1e-4, atol=1e-5)
 
 
-def test_grey_pictures_look_alike_to_an_embedding_of_other_channels() -> None:
+def test_an_embedding_converted_to_other_channels_agrees_on_grey_images() -> None:
     grey, colour = (Image(Image.Config(image_size=(4, 4), patch_size=2, channels=count), 5) for count in (1, 3))
     images = torch.randn(2, 1, 4, 4)
     for old, new in ((grey, colour), (colour, grey)):
@@ -265,7 +267,7 @@ def test_grey_pictures_look_alike_to_an_embedding_of_other_channels() -> None:
     assert grey.resampled(grey) == {}
 
 
-def test_what_images_of_another_kind_need() -> None:
+def test_errors_about_images_name_the_remedy() -> None:
     image = Image(Image.Config(image_size=(4, 6), patch_size=2, channels=1), 8)
     with refused(ValueError, "got (2, 1, 4, 6), torch.uint8; bytes become floats from 0 to 1 by images / 255"):
         image(torch.zeros(2, 1, 4, 6, dtype=torch.uint8))

@@ -22,7 +22,7 @@ def mapped(linear: Any, image: Tensor) -> Tensor:
 
 
 def formula(built: Any, images: Tensor, strides: list[tuple[int, int]], pos: Tensor) -> Tensor:
-    """By torch's convolutions, instance norms and samples of grids, `(B, N, C)` at places `(N, 2)`."""
+    """The encoder by torch's convolutions, instance norms and grid samples, `(B, N, C)` at positions `(N, 2)`."""
     u, levels = images, list[Tensor]()
     strides = [stride for stride in strides if stride != (1, 1)]
     for stage, stride in zip(built.stages, [(1, 1), *strides], strict=True):
@@ -47,7 +47,7 @@ def formula(built: Any, images: Tensor, strides: list[tuple[int, int]], pos: Ten
 
 # torch refuses an instance norm of a single cell
 @pytest.mark.parametrize(("image_size", "patch_size", "channels", "depth"), SHAPES[:-1])
-def test_is_its_formula_in_every_gradient(
+def test_equals_its_formula_in_every_gradient(
     image_size: tuple[int, int], patch_size: Any, channels: int, depth: int
 ) -> None:
     built = encoder(ImagePyramid, image_size, patch_size, channels, depth)
@@ -69,7 +69,7 @@ def test_is_its_formula_in_every_gradient(
 
 
 @pytest.mark.parametrize(("image_size", "patch_size", "channels", "depth"), SHAPES)
-def test_the_signal_is_one_function_of_place(
+def test_the_signal_is_one_function_of_position(
     image_size: tuple[int, int], patch_size: Any, channels: int, depth: int
 ) -> None:
     built, images = (
@@ -78,13 +78,13 @@ def test_the_signal_is_one_function_of_place(
     )
     signal, domain = built(images)
     torch.testing.assert_close(built.at(images, Points(domain.pos)), signal)
-    own = torch.rand(2, 5, 2, dtype=torch.float64)  # places of each image
-    found = built.at(images, Points(own))
-    for one, image, pos in zip(found, images, own, strict=True):
+    positions = torch.rand(2, 5, 2, dtype=torch.float64)  # positions per image
+    found = built.at(images, Points(positions))
+    for one, image, pos in zip(found, images, positions, strict=True):
         torch.testing.assert_close(one, built.at(image[None], Points(pos))[0])
 
 
-def test_a_shifted_and_scaled_channel_of_a_norm_is_the_same_and_images_do_not_meet() -> None:
+def test_norms_ignore_shift_and_scale_of_a_channel_and_images_are_independent() -> None:
     built, images = encoder(ImagePyramid, (4, 6), 2, 1), torch.randn(3, 1, 4, 6, dtype=torch.float64)
     at = Points(torch.rand(4, 2, dtype=torch.float64))
     torch.testing.assert_close(built.at(images[1:2], at), built.at(images, at)[1:2])
@@ -93,7 +93,7 @@ def test_a_shifted_and_scaled_channel_of_a_norm_is_the_same_and_images_do_not_me
     torch.testing.assert_close(norm(3.0 * u + 5.0), norm(u), rtol=1e-4, atol=1e-4)
 
 
-def test_images_of_other_sizes_where_they_are_asked_for() -> None:
+def test_images_of_other_sizes_if_enabled() -> None:
     built = encoder(ImagePyramid, (6, 10), (3, 5), 2, any_size=True)
     for rows, columns in ((2, 2), (1, 3), (4, 1)):
         images = torch.randn(2, 2, 3 * rows, 5 * columns, dtype=torch.float64)
@@ -106,7 +106,7 @@ def test_images_of_other_sizes_where_they_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 4])
-def test_a_signal_of_some_size_at_the_start(depth: int) -> None:
+def test_the_initial_signal_has_a_moderate_rms(depth: int) -> None:
     built = ImagePyramid(Image.Config(image_size=(32, 32), patch_size=8), 64, depth=depth)
     with torch.no_grad():
         u, _ = built(torch.randn(4, 3, 32, 32))
@@ -114,7 +114,7 @@ def test_a_signal_of_some_size_at_the_start(depth: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_stays_near(dtype: torch.dtype) -> None:
+def test_autocast_is_close_to_float32(dtype: torch.dtype) -> None:
     built, images = ImagePyramid(Image.Config(image_size=(8, 8), patch_size=4), 16), torch.randn(2, 3, 8, 8)
     at = Points(torch.rand(5, 2))
     with torch.no_grad():
@@ -129,7 +129,7 @@ def test_norms_compute_in_float32_at_least() -> None:
     assert torch.equal(norm(short), norm(short.float()).bfloat16())
 
 
-def test_a_constant_image_is_no_nan() -> None:
+def test_a_constant_image_is_finite() -> None:
     built = ImagePyramid(Image.Config(image_size=(8, 8), patch_size=8), 16)
     images = torch.full((1, 3, 8, 8), 0.5, requires_grad=True)
     signal, _ = built(images)

@@ -11,7 +11,7 @@ from tests.refusals import refused
 
 PAD = 9
 MASSES = {"uniform": None, "balanced": 0.5, "image-heavy": 0.75, "text-heavy": 0.25}
-"""What images weigh; None: their share of the points."""
+"""Mass of the images; None: in proportion to their number of points."""
 IMAGES = Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2, sigma=1.0)
 
 
@@ -46,24 +46,24 @@ def network(pool: Any = "cls", *, class_token: bool = True, **more: Any) -> ITNe
 
 
 @pytest.mark.parametrize("of_images", [Image, ConvolutionalImage])
-def test_the_signal_is_that_of_each_encoder_with_its_modality(of_images: Any) -> None:
-    built, given = encoder(of_images=of_images), batch()
-    u, domain = built(given)
+def test_the_signal_is_each_encoders_signal_plus_its_modality_embedding(of_images: Any) -> None:
+    built, inputs = encoder(of_images=of_images), batch()
+    u, domain = built(inputs)
     e_img, e_txt = built.modality_weight
     assert built.text is not None
     assert built.image is not None
     assert u.shape == (3, 5 + 2 * 6, 4)
-    torch.testing.assert_close(u[:, :5], built.text(given.tokens)[0] + e_txt)
+    torch.testing.assert_close(u[:, :5], built.text(inputs.tokens)[0] + e_txt)
     for number in range(2):
-        own = u[:, 5 + 6 * number : 5 + 6 * (number + 1)]
-        torch.testing.assert_close(own, built.image(given.images[:, number])[0] + e_img)
+        part = u[:, 5 + 6 * number : 5 + 6 * (number + 1)]
+        torch.testing.assert_close(part, built.image(inputs.images[:, number])[0] + e_img)
     assert domain.mask is not None
     assert domain.mask.tolist() == [[True] * n + [False] * (5 - n) + [True] * 12 for n in (5, 3, 4)]
 
 
-def test_text_lies_below_the_images_which_lie_side_by_side() -> None:
-    built, given = encoder(), batch()
-    pos, patches = built(given)[1].pos, Grid(2, 3).pos
+def test_text_is_placed_below_the_images_which_are_side_by_side() -> None:
+    built, inputs = encoder(), batch()
+    pos, patches = built(inputs)[1].pos, Grid(2, 3).pos
     line = torch.stack([torch.full((5,), 1.5), torch.arange(5) / 8], dim=-1).double()
     torch.testing.assert_close(pos[:5], line)
     torch.testing.assert_close(pos[5:11], patches)
@@ -72,7 +72,7 @@ def test_text_lies_below_the_images_which_lie_side_by_side() -> None:
 
 @pytest.mark.parametrize("measure", MASSES)
 @pytest.mark.parametrize("num_images", [1, 2])
-def test_each_modality_weighs_what_its_measure_says(measure: Any, num_images: int) -> None:
+def test_each_modality_has_the_mass_of_its_measure(measure: Any, num_images: int) -> None:
     weights = encoder(num_images, measure=measure)(batch(num_images))[1].weights
     patches = 6 * num_images
     for row, tokens in zip(weights, (5, 3, 4), strict=True):
@@ -82,12 +82,12 @@ def test_each_modality_weighs_what_its_measure_says(measure: Any, num_images: in
         assert not row[tokens:5].any()
 
 
-def test_a_class_token_of_the_model_leaves_the_shares() -> None:
+def test_a_class_token_keeps_the_proportions_of_masses() -> None:
     model = network(class_token=False, measure="text-heavy")
-    met: list[Domain] = []
-    model.blocks[0].register_forward_pre_hook(lambda _, given: met.append(given[1]))
+    domains_seen: list[Domain] = []
+    model.blocks[0].register_forward_pre_hook(lambda _, args: domains_seen.append(args[1]))
     model(batch())
-    domain = met[0]
+    domain = domains_seen[0]
     for row, tokens in zip(domain.weights, (5, 3, 4), strict=True):
         count = 1 + tokens + 12
         rest = torch.tensor([0.75, 0.25], dtype=torch.float64) * (count - 1) / count
@@ -97,25 +97,25 @@ def test_a_class_token_of_the_model_leaves_the_shares() -> None:
 
 @pytest.mark.parametrize("measure", MASSES)
 @pytest.mark.parametrize(("pool", "class_token"), [("cls", True), ("cls", False), ("mean", True)])
-def test_padding_and_batch_mates_change_nothing(measure: Any, pool: Any, class_token: bool) -> None:
-    model, given = network(pool, class_token=class_token, measure=measure), batch()
-    together = model(given)
+def test_padding_and_other_batch_entries_change_nothing(measure: Any, pool: Any, class_token: bool) -> None:
+    model, inputs = network(pool, class_token=class_token, measure=measure), batch()
+    together = model(inputs)
     for i, count in enumerate((5, 3, 4)):
-        alone = model(ImageTextBatch(given.images[i : i + 1], given.tokens[i : i + 1, :count]))
+        alone = model(ImageTextBatch(inputs.images[i : i + 1], inputs.tokens[i : i + 1, :count]))
         torch.testing.assert_close(together[i : i + 1], alone)
-    longer = torch.nn.functional.pad(given.tokens, (0, 3), value=PAD)
-    torch.testing.assert_close(model(given._replace(tokens=longer)), together)
+    longer = torch.nn.functional.pad(inputs.tokens, (0, 3), value=PAD)
+    torch.testing.assert_close(model(inputs._replace(tokens=longer)), together)
 
 
-def test_the_order_of_images_and_both_modalities_count() -> None:
-    model, given = network(), batch()
-    predicted = model(given)
-    others = (given._replace(images=given.images.flip(1)), given._replace(tokens=given.tokens.clamp(max=4)))
+def test_the_order_of_images_and_both_modalities_matter() -> None:
+    model, inputs = network(), batch()
+    predicted = model(inputs)
+    others = (inputs._replace(images=inputs.images.flip(1)), inputs._replace(tokens=inputs.tokens.clamp(max=4)))
     for other in others:
         assert ((model(other) - predicted).abs().amax(1) > 1e-6).all()
 
 
-def test_the_measure_reaches_the_answer() -> None:
+def test_the_measure_affects_the_output() -> None:
     torch.manual_seed(0)
     state = network().state_dict()
     found = []
@@ -128,21 +128,21 @@ def test_the_measure_reaches_the_answer() -> None:
 
 
 def test_one_modality_alone() -> None:
-    given = batch()
+    inputs = batch()
     of_text = ImageText(None, text()).double()
-    u, domain = of_text(given)
+    u, domain = of_text(inputs)
     assert (u.shape, of_text.has_class_token, of_text.pos_dim) == ((3, 5, 4), True, 2)
     torch.testing.assert_close(domain.weights[1], torch.tensor([1 / 3] * 3 + [0, 0], dtype=torch.float64))
     of_images = ImageText(image(), None, num_images=2).double()
-    u, domain = of_images(given)
+    u, domain = of_images(inputs)
     assert (u.shape, of_images.has_class_token) == ((3, 12, 4), False)
     torch.testing.assert_close(domain.weights, torch.full((12,), 1 / 12, dtype=torch.float64))
 
 
 def test_gradients_reach_every_parameter_and_the_pixels() -> None:
-    model, given = network(), batch()
-    images = given.images.requires_grad_()
-    model(given).square().sum().backward()
+    model, inputs = network(), batch()
+    images = inputs.images.requires_grad_()
+    model(inputs).square().sum().backward()
     reached: dict[str, Tensor | None] = {name: p.grad for name, p in model.encoder.named_parameters()}
     assert [name for name, grad in reached.items() if grad is None or not grad.any()] == []
     assert images.grad is not None
@@ -156,7 +156,7 @@ def test_modality_embeddings_start_small() -> None:
     assert abs(built.modality_weight.mean().item()) < 1e-3
 
 
-def test_what_is_refused() -> None:
+def test_bad_inputs_are_refused() -> None:
     with refused(ValueError, "image and text are None"):
         ImageText(None, None)
     with refused(ValueError, "4 channels", "6", "make them equal"):

@@ -28,7 +28,7 @@ def encoder(*, mass: dict[str, float] | None = None, without: tuple[str, ...] = 
     torch.manual_seed(0)
     with torch.no_grad():
         for name, parameter in built.named_parameters():
-            # each tensor by its name, so that an encoder of fewer parts has the same ones
+            # seeded by name, so that an encoder of fewer parts has the same parameters
             seed = torch.Generator().manual_seed(sum(map(ord, name)))
             parameter.copy_(torch.randn(parameter.shape, generator=seed, dtype=torch.float64))
         if "row" not in without:
@@ -70,28 +70,28 @@ SIZES = {"photo": 6, "notes": 5, "row": 3, "track": 4}
 STARTS = {"photo": 0, "notes": 6, "row": 11, "track": 14}
 
 
-def test_the_signal_is_that_of_each_encoder_with_its_part() -> None:
+def test_the_signal_is_each_encoders_signal_plus_its_part_weight() -> None:
     built, inputs = encoder(), batch()
     u, domain = built(inputs)
     assert (u.shape, built.pos_dim, domain.pos_dim) == ((3, 18, 4), 3, 3)
     for number, (name, part) in enumerate(built.parts.items()):
-        own, where = part(inputs[name])
+        part_signal, where = part(inputs[name])
         at = slice(STARTS[name], STARTS[name] + SIZES[name])
         exists = torch.ones(3, SIZES[name], dtype=torch.bool) if where.mask is None else where.mask.expand(3, -1)
         assert domain.mask is not None
         assert torch.equal(domain.mask[:, at], exists)
-        torch.testing.assert_close(u[:, at], (own + built.part_weight[number]) * exists[..., None])
+        torch.testing.assert_close(u[:, at], (part_signal + built.part_weight[number]) * exists[..., None])
 
 
-def test_points_keep_their_coordinates_and_parts_lie_apart() -> None:
+def test_points_keep_their_coordinates_and_parts_are_separated() -> None:
     built, inputs = encoder(), batch()
     pos = built(inputs)[1].pos
     pos = pos if pos.ndim == 3 else pos.expand(3, -1, -1)
     for number, (name, part) in enumerate(built.parts.items()):
         where = part(inputs[name])[1]
-        own = where.pos if where.pos.ndim == 3 else where.pos.expand(3, -1, -1)
+        part_pos = where.pos if where.pos.ndim == 3 else where.pos.expand(3, -1, -1)
         expected = torch.zeros(3, SIZES[name], 3, dtype=torch.float64)
-        expected[..., : own.shape[-1]] = own
+        expected[..., : part_pos.shape[-1]] = part_pos
         expected[..., 2] = 1.5 * number
         exists = torch.ones(3, SIZES[name], 1) if where.mask is None else where.mask.expand(3, -1)[..., None]
         at = pos[:, STARTS[name] : STARTS[name] + SIZES[name]]
@@ -99,15 +99,15 @@ def test_points_keep_their_coordinates_and_parts_lie_apart() -> None:
 
 
 @pytest.mark.parametrize("mass", [None, MASS])
-def test_each_part_weighs_its_share_and_keeps_its_own_measure(mass: dict[str, float] | None) -> None:
+def test_each_part_has_its_mass_and_keeps_its_measure(mass: dict[str, float] | None) -> None:
     built, inputs = encoder(mass=mass), batch()
     weights = built(inputs)[1].weights
     masses = dict.fromkeys(MASS, 1.0) if mass is None else mass
     for name, part in built.parts.items():
-        own = part(inputs[name])[1].weights
-        own = (own / own.sum(-1, keepdim=True)).expand(3, -1)
+        part_weights = part(inputs[name])[1].weights
+        part_weights = (part_weights / part_weights.sum(-1, keepdim=True)).expand(3, -1)
         at = slice(STARTS[name], STARTS[name] + SIZES[name])
-        torch.testing.assert_close(weights[:, at], own * masses[name] / sum(masses.values()))
+        torch.testing.assert_close(weights[:, at], part_weights * masses[name] / sum(masses.values()))
 
 
 def test_grids_and_regular_series_stay_grids() -> None:
@@ -136,20 +136,20 @@ KERNELS = {
 
 @pytest.mark.parametrize("pool", ["cls", "mean", "max"])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_padding_and_batch_mates_change_nothing(kernel: str, pool: str) -> None:
+def test_padding_and_other_batch_entries_change_nothing(kernel: str, pool: str) -> None:
     model, inputs = network(KERNELS[kernel], pool, mass=MASS), batch()
     present = {"track": torch.tensor([True, False, True]), "photo": torch.tensor([True, True, False])}
     together = model(JointBatch(inputs, present))
     for i in range(3):
-        own = {name: has[i : i + 1] for name, has in present.items()}
-        torch.testing.assert_close(together[i : i + 1], model(JointBatch(entry(inputs, i), own)))
+        entry_present = {name: has[i : i + 1] for name, has in present.items()}
+        torch.testing.assert_close(together[i : i + 1], model(JointBatch(entry(inputs, i), entry_present)))
     longer = inputs | {"notes": torch.nn.functional.pad(inputs["notes"], (0, 3), value=PAD)}
     torch.testing.assert_close(model(JointBatch(longer, present)), together)
 
 
 @pytest.mark.parametrize("pool", ["cls", "mean", "max"])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_an_example_without_a_part_is_what_it_is_to_the_others_alone(kernel: str, pool: str) -> None:
+def test_a_missing_part_is_the_same_as_a_model_of_the_other_parts(kernel: str, pool: str) -> None:
     inputs = batch()
     whole = network(KERNELS[kernel], pool, mass=MASS)
     rest = {name: mass for name, mass in MASS.items() if name != "track"}
@@ -163,7 +163,7 @@ def test_an_example_without_a_part_is_what_it_is_to_the_others_alone(kernel: str
     assert (found[1] - alone[1]).abs().max() > 1e-6
 
 
-def test_what_stands_in_place_of_a_missing_part_changes_nothing() -> None:
+def test_values_of_a_missing_part_change_nothing() -> None:
     model, inputs = network(KERNELS["exact"], "mean"), batch()
     present = {"photo": torch.tensor([True, False, True]), "notes": torch.tensor([True, True, False])}
     predicted = model(JointBatch(inputs, present))
@@ -176,7 +176,7 @@ def test_what_stands_in_place_of_a_missing_part_changes_nothing() -> None:
     assert photo.grad.flatten(1).any(1).tolist() == [True, False, True]
 
 
-def test_present_everywhere_is_the_same_measure() -> None:
+def test_parts_present_everywhere_have_the_same_measure() -> None:
     rest = {name: mass for name, mass in MASS.items() if name != "track"}
     built, inputs = encoder(mass=rest, without=("track",)), batch()
     inputs.pop("track")
@@ -186,7 +186,7 @@ def test_present_everywhere_is_the_same_measure() -> None:
     torch.testing.assert_close(found.counts.sum(-1), torch.tensor([14.0, 11.0, 12.0], dtype=torch.float64))
 
 
-def test_an_example_without_anything_is_finite() -> None:
+def test_an_example_without_parts_is_finite() -> None:
     inputs, nothing = batch(), torch.zeros(3, dtype=torch.bool)
     for pool in ("cls", "mean"):
         model = network(KERNELS["exact"], pool)
@@ -204,7 +204,7 @@ def test_a_part_may_be_joint_itself_and_keeps_its_masses() -> None:
     torch.testing.assert_close(domain.counts.sum(-1), torch.tensor([9.0, 8.0], dtype=torch.float64))
 
 
-def test_clouds_and_functions_side_by_side() -> None:
+def test_clouds_and_functions_together() -> None:
     cloud = encoders.PointCloud(encoders.PointCloud.Config(num_frequencies=2, num_neighbours=0), 4)
     built = Joint({"cloud": cloud, "row": encoders.TableRow(1, (), 4)}).double()
     pos = torch.randn(2, 5, 3, dtype=torch.float64)
@@ -216,7 +216,7 @@ def test_clouds_and_functions_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_in_bfloat16_and_under_autocast(kernel: str) -> None:
+def test_bfloat16_and_autocast_are_close_to_float64(kernel: str) -> None:
     inputs = batch()
     present = {"photo": torch.tensor([True, False, True])}
     expected = network(KERNELS[kernel], "mean")(JointBatch(inputs, present)).float()
@@ -227,19 +227,19 @@ def test_in_bfloat16_and_under_autocast(kernel: str) -> None:
 
     times = inputs["track"].times
     for dtype in (torch.float32, torch.bfloat16):
-        given = rounded(inputs, dtype) | {"track": rounded(inputs["track"], dtype)._replace(times=times)}
-        predicted = model.to(dtype)(JointBatch(given, present))
+        converted = rounded(inputs, dtype) | {"track": rounded(inputs["track"], dtype)._replace(times=times)}
+        predicted = model.to(dtype)(JointBatch(converted, present))
         assert predicted.dtype == dtype
         torch.testing.assert_close(predicted.float(), expected, rtol=0.2, atol=0.1 if dtype == torch.bfloat16 else 1e-4)
     with torch.autocast("cpu", torch.bfloat16):
-        given = rounded(inputs, torch.float32) | {
+        converted = rounded(inputs, torch.float32) | {
             "track": rounded(inputs["track"], torch.float32)._replace(times=times)
         }
-        predicted = network(KERNELS[kernel], "mean").float()(JointBatch(given, present))
+        predicted = network(KERNELS[kernel], "mean").float()(JointBatch(converted, present))
     torch.testing.assert_close(predicted.float(), expected, rtol=0.2, atol=0.1)
 
 
-def test_a_batch_without_examples() -> None:
+def test_an_empty_batch() -> None:
     inputs = {
         name: part[:0] if isinstance(part, Tensor) else type(part)(*(t[:0] for t in part if t is not None))
         for name, part in batch().items()
@@ -253,7 +253,7 @@ def test_gradients_reach_every_parameter() -> None:
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_a_joint_model_is_exported_for_any_batch() -> None:
+def test_a_joint_model_is_exported_for_any_batch_size() -> None:
     model = network(KERNELS["attention"], "cls", without=("track",)).float()
     inputs = {
         "photo": torch.randn(2, 1, 4, 6),
@@ -261,20 +261,20 @@ def test_a_joint_model_is_exported_for_any_batch() -> None:
         "row": TableRowBatch(torch.randn(2, 2), torch.zeros(2, 1, dtype=torch.int64)),
     }
     present = {"photo": torch.tensor([True, False])}
-    given = (JointBatch(inputs, present),)
-    shapes = tree_map(lambda _: {0: torch.export.Dim.DYNAMIC}, given)
-    graph = torch.export.export(model, given, dynamic_shapes=shapes).module()
+    arguments = (JointBatch(inputs, present),)
+    shapes = tree_map(lambda _: {0: torch.export.Dim.DYNAMIC}, arguments)
+    graph = torch.export.export(model, arguments, dynamic_shapes=shapes).module()
     more = {
         "photo": torch.randn(5, 1, 4, 6),
         "notes": torch.randint(1, 9, (5, 5)),
         "row": TableRowBatch(torch.randn(5, 2), torch.zeros(5, 1, dtype=torch.int64)),
     }
-    asked = JointBatch(more, {"photo": torch.tensor([True, False, False, True, True])})
-    torch.testing.assert_close(graph(asked), model(asked))
+    larger_batch = JointBatch(more, {"photo": torch.tensor([True, False, False, True, True])})
+    torch.testing.assert_close(graph(larger_batch), model(larger_batch))
 
 
-class Elsewhere(encoders.Encoder):
-    """A signal on a domain that is given."""
+class WithDomain(encoders.Encoder):
+    """An encoder whose signal is on a fixed domain."""
 
     def __init__(self, domain: Domain) -> None:
         super().__init__()
@@ -284,7 +284,7 @@ class Elsewhere(encoders.Encoder):
         return inputs, self.domain
 
 
-def test_what_is_refused() -> None:
+def test_bad_inputs_are_refused() -> None:
     row = encoders.TableRow(1, (), 4)
     with refused(TypeError, "a dictionary of encoders by name"):
         Joint([row, row])  # pyright: ignore[reportArgumentType]
@@ -313,11 +313,14 @@ def test_what_is_refused() -> None:
         built(JointBatch(inputs, {"photo": torch.ones(2, dtype=torch.bool)}))
     with refused(ValueError, "batches of different sizes", "photo 3, notes 2"):
         built(inputs | {"notes": inputs["notes"][:2]})
-    for domain, what in ((Points(torch.rand(3, 2), periodic=True), "is periodic"), (_weighed(), "weighs or lists")):
-        joint = Joint({"row": row, "else": Elsewhere(domain)})
-        with refused(ValueError, f"the domain of 'else' {what}"):
+    for domain, reason in (
+        (Points(torch.rand(3, 2), periodic=True), "is periodic"),
+        (_with_weighted_pairs(), "weighs or lists"),
+    ):
+        joint = Joint({"row": row, "else": WithDomain(domain)})
+        with refused(ValueError, f"the domain of 'else' {reason}"):
             joint({"row": TableRowBatch(torch.zeros(2, 1)), "else": torch.zeros(2, 3, 4)})
 
 
-def _weighed() -> Domain:
+def _with_weighted_pairs() -> Domain:
     return Points(torch.rand(3, 2)).weigh_pairs(torch.zeros(3, 3))

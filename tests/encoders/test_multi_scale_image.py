@@ -39,7 +39,7 @@ def test_patches_of_8_and_16_are_980_points_of_the_papers_image() -> None:
 
 
 @pytest.mark.parametrize("patch_sizes", [(2, 4), (1, 2, 4)])
-def test_is_an_image_encoder_for_each_size_side_by_side(patch_sizes: tuple[int, ...]) -> None:
+def test_equals_one_image_encoder_per_patch_size(patch_sizes: tuple[int, ...]) -> None:
     built, x = encoder(patch_sizes), images()
     signal, domain = built(x)
     parts = [scale(x) for scale in (built.finest, *built.coarser)]
@@ -53,11 +53,11 @@ def test_is_an_image_encoder_for_each_size_side_by_side(patch_sizes: tuple[int, 
         assert u.shape == (3, shape[0] * shape[1], 5)
 
 
-def test_scales_are_told_apart_by_their_own_weights() -> None:
+def test_scales_are_distinguished_by_their_weights() -> None:
     built = encoder()
     blank = torch.zeros(1, 2, 8, 12, dtype=torch.float64)
     signal, domain = built(blank)
-    fine = built.finest.at(blank, Points(domain.pos[24:]))  # round the centres of the coarse patches
+    fine = built.finest.at(blank, Points(domain.pos[24:]))  # around the centres of the coarse patches
     assert (signal[:, 24:] - fine).abs().min() > 1e-3
     x = images().requires_grad_()
     built(x)[0].square().sum().backward()
@@ -65,7 +65,7 @@ def test_scales_are_told_apart_by_their_own_weights() -> None:
 
 
 @pytest.mark.parametrize(("patch_sizes", "counts"), [((2, 4), (24, 6)), ((1, 2, 4), (96, 24, 6))])
-def test_points_or_scales_weigh_alike(patch_sizes: tuple[int, ...], counts: tuple[int, ...]) -> None:
+def test_points_or_scales_have_equal_mass(patch_sizes: tuple[int, ...], counts: tuple[int, ...]) -> None:
     for balanced in (False, True):
         weights = encoder(patch_sizes, balanced=balanced)(images())[1].weights
         masses = [float(part.sum()) for part in weights.split(list(counts))]
@@ -74,7 +74,7 @@ def test_points_or_scales_weigh_alike(patch_sizes: tuple[int, ...], counts: tupl
         assert all(bool((part == part[0]).all()) for part in weights.split(list(counts)))
 
 
-def test_elsewhere_it_is_its_finest_scale() -> None:
+def test_at_other_positions_it_equals_its_finest_scale() -> None:
     built, x = encoder(), images()
     signal, domain = built(x)
     assert isinstance(domain, Union)
@@ -85,7 +85,7 @@ def test_elsewhere_it_is_its_finest_scale() -> None:
         built.at(x, Grid(3))
 
 
-def test_images_of_other_sizes_where_they_are_asked_for() -> None:
+def test_images_of_other_sizes_if_enabled() -> None:
     built = encoder(any_size=True)
     assert built(images(height=4, width=16))[0].shape == (3, 16 + 4, 5)
     with refused(ValueError, "a multiple of 4", "(3, 2, 6, 12)"):
@@ -95,17 +95,19 @@ def test_images_of_other_sizes_where_they_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("kernel", [MLPConfig(width=5, num_frequencies=3, sigma=1.0), LowRankConfig(rank=2, width=4)])
-def test_a_model_on_it_has_its_own_answers_at_the_finest_grid(kernel: Any) -> None:
+def test_a_model_at_the_finest_grid_returns_its_outputs_there(kernel: Any) -> None:
     torch.manual_seed(0)
     config = ITNet.Config(embed_dim=8, depth=3, num_heads=2, kernel=kernel, pool="none")
     scales = MultiScaleImage.Config(image_size=(8, 12), patch_sizes=(2, 4), **SIZES)
     net, x = ITNet(MultiScaleImage(scales, 8), 3, config).double().eval(), images()
-    own = net(x)
-    assert own.shape == (3, 30, 3)
-    torch.testing.assert_close(net(x, at=Grid(4, 6)), own[:, :24], rtol=1e-9, atol=1e-11)
-    assert (net(x, at=Grid(2, 3)) - own[:, 24:]).abs().max() > 1e-4  # of the finest scale, at other places
-    x[:, :, :4, :4] += 1  # the first coarse patch reaches all answers
-    assert (net(x) - own).abs().amin() > 0
+    outputs = net(x)
+    assert outputs.shape == (3, 30, 3)
+    torch.testing.assert_close(net(x, at=Grid(4, 6)), outputs[:, :24], rtol=1e-9, atol=1e-11)
+    assert (
+        net(x, at=Grid(2, 3)) - outputs[:, 24:]
+    ).abs().max() > 1e-4  # these are outputs of the finest scale, at other positions
+    x[:, :, :4, :4] += 1  # the first coarse patch affects all outputs
+    assert (net(x) - outputs).abs().amin() > 0
 
 
 def test_golden_parameter_shapes() -> None:
@@ -124,12 +126,12 @@ def test_golden_parameter_shapes() -> None:
 
 
 @pytest.mark.parametrize("patch_sizes", [(), (8,), (8, 8), (16, 8)])
-def test_sizes_that_are_no_scales(patch_sizes: tuple[int, ...]) -> None:
+def test_bad_patch_sizes_are_refused(patch_sizes: tuple[int, ...]) -> None:
     with refused(ValueError, "patch_sizes must be at least two", f"got {patch_sizes}"):
         MultiScaleImage.Config(patch_sizes=patch_sizes)
 
 
-def test_settings_that_do_not_fit() -> None:
+def test_inconsistent_settings_are_refused() -> None:
     with refused(ValueError, "patches of 16 x 16 do not divide images of 24 x 24"):
         MultiScaleImage.Config(image_size=(24, 24))
     with refused(ValueError, "sigma=2.0 has no effect with num_frequencies=0"):

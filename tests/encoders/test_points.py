@@ -23,7 +23,7 @@ def cloud(*shape: int) -> Tensor:
     return torch.randn(*shape, 3, dtype=torch.float64)
 
 
-def test_a_cloud_is_brought_into_the_unit_box() -> None:
+def test_a_cloud_is_scaled_to_the_unit_box() -> None:
     pos = cloud(2, 20)
     _, domain = encoder()(pos)
     expected = pos - pos.mean(1, keepdim=True)
@@ -37,7 +37,7 @@ def test_a_cloud_is_brought_into_the_unit_box() -> None:
     torch.testing.assert_close(kept.pos, (pos + 1) / 2)
 
 
-def test_equal_weights_are_as_none_for_kernels_that_count_points() -> None:
+def test_equal_weights_are_the_same_as_none_for_kernels_that_count_points() -> None:
     torch.manual_seed(0)
     kernel = ContinuousConvolutionConfig(depthwise=False, omega_0=3.0)
     model = ITNet.Config(embed_dim=4, depth=1, kernel=kernel).build(encoder(4), 3).double().eval()
@@ -51,13 +51,13 @@ def test_equal_weights_are_as_none_for_kernels_that_count_points() -> None:
 def test_clouds_without_extent(settings: dict[str, Any]) -> None:
     built = encoder(**settings)
     for pos in (cloud(2, 1), cloud(2, 1).expand(2, 7, 3)):
-        given = pos.clone().requires_grad_()
-        signal, domain = built(given)
+        leaf = pos.clone().requires_grad_()
+        signal, domain = built(leaf)
         torch.testing.assert_close(domain.pos, torch.full_like(domain.pos, 0.5))
         signal.square().sum().backward()
         assert bool(signal.isfinite().all())
-        assert given.grad is not None
-        assert bool(given.grad.isfinite().all())
+        assert leaf.grad is not None
+        assert bool(leaf.grad.isfinite().all())
     nowhere = torch.zeros(1, 4, dtype=torch.bool)
     for batch in (PointBatch(cloud(2, 0)), PointBatch(cloud(0, 4)), PointBatch(cloud(1, 4), mask=nowhere)):
         signal, domain = built(batch)
@@ -66,7 +66,7 @@ def test_clouds_without_extent(settings: dict[str, Any]) -> None:
     assert not bool(domain.weights.any())
 
 
-def test_the_embedding_is_its_formula() -> None:
+def test_the_embedding_equals_its_formula() -> None:
     pos, features = cloud(2, 6), torch.randn(2, 6, 2, dtype=torch.float64)
     built = encoder(num_features=2)
     x = 2 * built(PointBatch(pos, features))[1].pos - 1
@@ -81,8 +81,8 @@ def test_the_embedding_is_its_formula() -> None:
     torch.testing.assert_close(signal, expected)
 
 
-def test_what_is_local_is_the_largest_of_its_neighbours() -> None:
-    """Against a loop over points; K includes the point itself, and lengths count in the mean neighbour's distance."""
+def test_local_features_are_the_maximum_over_neighbours() -> None:
+    """Compared with a loop over points; K includes the point itself, and lengths are in units of the mean distance."""
     pos, features = cloud(2, 7), torch.randn(2, 7, 1, dtype=torch.float64)
     built = encoder(num_features=1, num_neighbours=3)
     signal, domain = built(PointBatch(pos, features))
@@ -105,11 +105,11 @@ def test_what_is_local_is_the_largest_of_its_neighbours() -> None:
                 for j in index[k].tolist()
             ]
             found = built.local(torch.stack(inputs)).amax(0)
-            own = built.coordinate_embedding(2 * domain.pos[b, k] - 1) + built.feature_embedding(features[b, k])
-            torch.testing.assert_close(signal[b, k], own + found)
+            point = built.coordinate_embedding(2 * domain.pos[b, k] - 1) + built.feature_embedding(features[b, k])
+            torch.testing.assert_close(signal[b, k], point + found)
 
 
-def test_more_neighbours_than_points_are_all_of_them() -> None:
+def test_more_neighbours_than_points_means_all_points() -> None:
     pos = cloud(1, 4)
     few, many = encoder(num_neighbours=4), encoder(num_neighbours=40)
     many.load_state_dict(few.state_dict())
@@ -122,7 +122,7 @@ GRID = torch.cartesian_prod(*(torch.arange(3, dtype=torch.float64),) * 3)[None].
 @pytest.mark.parametrize("pos", [cloud(2, 27), GRID], ids=["scattered", "a grid, where distances tie"])
 @pytest.mark.parametrize("num_centres", [None, 10])
 @pytest.mark.parametrize("num_frequencies", [0, 3])
-def test_order_padding_and_batch_mates_change_nothing(
+def test_order_padding_and_other_batch_entries_change_nothing(
     pos: Tensor, num_centres: int | None, num_frequencies: int
 ) -> None:
     sigma = 2.0 if num_frequencies else 1.0
@@ -134,7 +134,7 @@ def test_order_padding_and_batch_mates_change_nothing(
     probe = torch.randn(8, dtype=torch.float64)
 
     def compute(batch: PointBatch, index: Tensor) -> list[Tensor]:
-        """What the first cloud gives, points sorted by their signal, and the gradients at its points."""
+        """The output for the first cloud, its points sorted by signal, and the gradients at its points."""
         assert batch.features is not None
         leaves = [part.clone().requires_grad_() for part in (batch.pos, batch.features)]
         signal, domain = built(PointBatch(leaves[0], leaves[1], batch.mask, batch.weights))
@@ -172,7 +172,7 @@ def test_farthest_points() -> None:
     torch.testing.assert_close(domain.weights, torch.tensor([[3.0, 7, 10]]).double() / 20)
 
 
-def test_clouds_with_fewer_points_than_are_chosen() -> None:
+def test_clouds_with_fewer_points_than_centres() -> None:
     pos = torch.zeros(2, 6, 3).double()
     pos[:, :, 0] = torch.tensor([0.0, 0, 1, 5, 5, 3])
     mask = torch.tensor([[True] * 6, [False, True, True, True, False, False]])
@@ -186,7 +186,7 @@ def test_clouds_with_fewer_points_than_are_chosen() -> None:
     torch.testing.assert_close(domain.weights, torch.tensor([[1 / 4] * 4, [1 / 3] * 3 + [0]]).double())
 
 
-def test_only_the_share_of_a_weight_counts() -> None:
+def test_only_relative_weights_matter() -> None:
     pos, weights = cloud(2, 6), torch.rand(2, 6).double()
     weights[0, 2] = 0
     built = encoder()
@@ -196,7 +196,7 @@ def test_only_the_share_of_a_weight_counts() -> None:
     assert built(PointBatch(pos, weights=0 * weights))[1].weights.abs().sum() == 0
 
 
-def test_large_coordinates_keep_their_digits() -> None:
+def test_large_coordinates_stay_precise() -> None:
     pos = cloud(1, 30)
     built = PointCloud(PLAIN, 4)
     _, near = built(pos)
@@ -206,15 +206,15 @@ def test_large_coordinates_keep_their_digits() -> None:
 
 
 @pytest.mark.parametrize("num_centres", [None, 5])
-def test_it_is_one_graph(num_centres: int | None, fresh_compiler: None) -> None:
+def test_compiles_in_one_graph(num_centres: int | None, fresh_compiler: None) -> None:
     built, weights = encoder(num_neighbours=3, num_centres=num_centres), torch.rand(2, 9).double()
 
     def signal(pos: Tensor, mask: Tensor) -> Tensor:
         return built(PointBatch(pos, mask=mask, weights=weights))[0]
 
     compiled = torch.compile(signal, fullgraph=True, backend="eager")
-    given = (cloud(2, 9), torch.arange(9).expand(2, -1) < 7)
-    torch.testing.assert_close(compiled(*given), signal(*given))
+    inputs = (cloud(2, 9), torch.arange(9).expand(2, -1) < 7)
+    torch.testing.assert_close(compiled(*inputs), signal(*inputs))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_it_is_one_graph(num_centres: int | None, fresh_compiler: None) -> None:
         ({"weights": -torch.ones(2, 5)}, "weights are masses, finite and at least 0"),
     ],
 )
-def test_bad_batches(batch: dict[str, Any], message: str) -> None:
+def test_bad_batches_are_refused(batch: dict[str, Any], message: str) -> None:
     with refused(ValueError, "encoders.PointCloud: ", message):
         encoder(num_features=2)(PointBatch(**{"pos": torch.zeros(2, 5, 3), "features": torch.zeros(2, 5, 2), **batch}))
 
@@ -247,14 +247,14 @@ def test_bad_batches(batch: dict[str, Any], message: str) -> None:
         ({"num_frequencies": 0, "sigma": 2.0}, "sigma=2.0 has no effect with num_frequencies=0"),
     ],
 )
-def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, f"encoders.PointCloud: {message}"):
         PointCloud.Config(**settings)
     with refused(ValueError, "encoders.PointCloud: embed_dim must be at least 1; got 0"):
         PointCloud(PLAIN, 0)
 
 
-def test_a_cloud_of_fewer_points_than_neighbours_is_its_own_whatever_the_padding() -> None:
+def test_a_cloud_of_fewer_points_than_neighbours_is_independent_of_padding() -> None:
     built = encoder(num_neighbours=5, normalise=False)
     pos = 0.8 + 0.1 * torch.randn(1, 2, 3, dtype=torch.float64)
     for layer in built.modules():
@@ -265,13 +265,13 @@ def test_a_cloud_of_fewer_points_than_neighbours_is_its_own_whatever_the_padding
     torch.testing.assert_close(signal[:, :2], built(pos)[0])
 
 
-def test_a_list_of_clouds() -> None:
+def test_a_list_of_clouds_is_refused() -> None:
     with refused(TypeError, "got list; pad clouds", "PointBatch(pos, mask=mask)"):
         PointCloud(PointCloud.Config(), 8)([torch.rand(5, 3), torch.rand(4, 3)])  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("settings", [{"num_neighbours": 2}, {"num_neighbours": 2, "num_centres": 4}])
-def test_the_order_of_points_at_one_place_changes_nothing(settings: dict[str, Any]) -> None:
+def test_the_order_of_coincident_points_changes_nothing(settings: dict[str, Any]) -> None:
     built = encoder(num_features=2, **settings)
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter)
@@ -279,11 +279,11 @@ def test_the_order_of_points_at_one_place_changes_nothing(settings: dict[str, An
     features = torch.randn(1, 12, 2, dtype=torch.float64)
     features[:, 4:8, 0] = features[:, :4, 0]
     weights = torch.rand(1, 12, dtype=torch.float64)
-    features[:, 8:] = features[:, :4]  # which differ in their weights alone
+    features[:, 8:] = features[:, :4]  # points that differ only in their weights
     turn = torch.randperm(12)
     signal, domain = built(PointBatch(pos, features, weights=weights))
     turned, turned_domain = built(PointBatch(pos[:, turn], features[:, turn], weights=weights[:, turn]))
-    back = turn if "num_centres" not in settings else slice(None)  # centres come in an order of their own
+    back = turn if "num_centres" not in settings else slice(None)  # the order of centres does not follow the points
     torch.testing.assert_close(turned, signal[:, back])
     torch.testing.assert_close(turned_domain.weights, domain.weights[:, back])
 

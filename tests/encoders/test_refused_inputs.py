@@ -1,4 +1,4 @@
-"""What is no tensor, and values of another dtype than the encoder's, are named before they reach its layers."""
+"""Inputs that are no tensors or of another dtype than the encoder are refused before they reach its layers."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def changed(inputs: Any, change: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_what_is_no_tensor(name: str) -> None:
+def test_non_tensors_are_refused(name: str) -> None:
     encoder, inputs, message = ENCODERS[name]
     encoder(inputs)
     with refused(TypeError, message, "must be a tensor; got ndarray; torch.as_tensor makes one"):
@@ -46,7 +46,7 @@ def test_what_is_no_tensor(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name != "Text"])
-def test_values_of_another_dtype(name: str) -> None:
+def test_values_of_another_dtype_are_refused(name: str) -> None:
     encoder, inputs, message = ENCODERS[name]
     with refused(TypeError, message, "are torch.float64 and the encoder torch.float32; convert one of them"):
         encoder(changed(inputs, torch.Tensor.double))

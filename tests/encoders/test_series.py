@@ -14,7 +14,7 @@ from tests.refusals import refused
 MASK = torch.tensor([[True] * 5, [True, True, True, False, False]])
 
 
-def test_samples_at_the_rate_of_training_count_once() -> None:
+def test_samples_at_the_training_rate_weigh_1() -> None:
     values = torch.randn(2, 5, 3)
     signal, domain = Series(3, spacing=0.5)(values)
     assert torch.equal(signal, values)
@@ -29,7 +29,7 @@ def test_samples_at_the_rate_of_training_count_once() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.25, 2.0])
-def test_samples_at_another_rate_weigh_the_time_they_stand_for(rate: float) -> None:
+def test_samples_at_another_rate_weigh_their_time_interval(rate: float) -> None:
     batch = SeriesBatch(torch.randn(2, 5, 3), MASK, spacing=torch.tensor([rate, rate]))
     domain = Series(3, spacing=0.5)(batch)[1]
     assert domain.pos[:, 0].tolist() == [k * rate for k in range(5)]
@@ -37,7 +37,7 @@ def test_samples_at_another_rate_weigh_the_time_they_stand_for(rate: float) -> N
     torch.testing.assert_close(domain.counts, MASK * (rate / 0.5) * torch.ones(5, dtype=torch.float64))
 
 
-def test_irregular_samples_weigh_half_the_way_to_their_neighbours() -> None:
+def test_irregular_samples_weigh_half_the_distance_to_their_neighbours() -> None:
     times = torch.tensor([[0.0, 1, 2, 6, 8], [1, 4, 5, 0, 0]], dtype=torch.float64)
     domain = Series(1, spacing=0.5)(SeriesBatch(torch.randn(2, 5, 1), MASK, times))[1]
     expected = torch.tensor([[0.5, 1, 2.5, 3, 1], [1.5, 2, 0.5, 0, 0]]) / 0.5
@@ -60,7 +60,7 @@ def test_rates_that_differ_within_a_batch() -> None:
 
 
 @pytest.mark.parametrize("extent", [None, 3.0])
-def test_a_series_is_the_same_alone_and_beside_others_of_another_rate(extent: float | None) -> None:
+def test_a_series_does_not_depend_on_other_rates_in_the_batch(extent: float | None) -> None:
     mask = torch.tensor([[True] * 4, [False, True, True, False]])
     encoder, values, rates = Series(1, extent=extent), torch.randn(2, 4, 1), torch.tensor([1.0, 2.0])
     together = encoder(SeriesBatch(values, mask, spacing=rates))[1]
@@ -85,7 +85,7 @@ def test_no_samples() -> None:
     assert Series(3)(torch.zeros(0, 4, 3))[0].shape == (0, 4, 3)
 
 
-def test_with_an_extent_samples_count_with_mean_1_at_irregular_times_too() -> None:
+def test_with_an_extent_weights_have_mean_1_also_at_irregular_times() -> None:
     times = torch.tensor([[0.0, 1.0, 2.0, 6.0, 7.0], [3.0, 3.5, 7.0, 7.0, 7.0]], dtype=torch.float64)
     domain = Series(3, extent=10.0)(SeriesBatch(torch.randn(2, 5, 3), MASK, times))[1]
     torch.testing.assert_close(domain.weights.sum(-1), torch.ones(2).double())
@@ -95,7 +95,7 @@ def test_with_an_extent_samples_count_with_mean_1_at_irregular_times_too() -> No
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 @pytest.mark.parametrize("kernel", [ContinuousConvolutionConfig(depthwise=False), RecurrenceConfig()])
-def test_a_series_is_read_alike_from_its_times_and_from_its_rate(kernel: KernelConfig, pool: Pool) -> None:
+def test_a_series_gives_the_same_output_from_times_and_from_a_rate(kernel: KernelConfig, pool: Pool) -> None:
     torch.manual_seed(0)
     encoder = Series(2, 4, spacing=0.1, extent=6.3)
     model = ITNet.Config(embed_dim=4, depth=1, kernel=kernel, pool=pool).build(encoder, 3).double().eval()
@@ -122,12 +122,12 @@ def test_a_series_is_read_alike_from_its_times_and_from_its_rate(kernel: KernelC
         ({"spacing": torch.tensor([1.0, 2.0, 3.0])}, "spacing must be (2,), above 0; got (3,)"),
     ],
 )
-def test_bad_batches(batch: dict[str, Any], message: str) -> None:
+def test_bad_batches_are_refused(batch: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         Series(3)(SeriesBatch(**{"values": torch.zeros(2, 5, 3), **batch}))
 
 
-def test_bad_settings() -> None:
+def test_bad_settings_are_refused() -> None:
     with refused(ValueError, "encoders.Series: channels must be at least 1; got 0"):
         Series(0)
     with refused(ValueError, "encoders.Series: embed_dim must be at least 1; got 0"):

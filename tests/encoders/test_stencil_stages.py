@@ -1,4 +1,4 @@
-"""The encoders of images by stencils: what holds for one holds for the other."""
+"""Properties shared by the image encoders with stencils."""
 
 import copy
 import itertools
@@ -17,7 +17,7 @@ kinds = pytest.mark.parametrize("kind", [ConvolutionalImage, ImagePyramid])
 
 @kinds
 @pytest.mark.parametrize("patch_size", [1, 2, 3, 4, 5, 6, 7, (2, 3)])
-def test_the_signal_stands_where_the_patches_do(kind: Any, patch_size: Any) -> None:
+def test_the_signal_has_the_positions_of_the_patches(kind: Any, patch_size: Any) -> None:
     down, right = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
     built = encoder(kind, (3 * down, 2 * right), patch_size, 1)
     domain: Domain = Grid(3 * down, 2 * right)
@@ -45,14 +45,14 @@ def test_other_images_are_refused(kind: Any) -> None:
 
 
 @kinds
-def test_images_of_one_batch_do_not_meet(kind: Any) -> None:
+def test_images_of_one_batch_are_independent(kind: Any) -> None:
     built, images = encoder(kind, (4, 6), 2, 1), torch.randn(3, 1, 4, 6, dtype=torch.float64)
     torch.testing.assert_close(built(images[1:2])[0], built(images)[0][1:2])
     assert built(images[:0])[0].shape == (0, 6, 10)
 
 
 @kinds
-def test_is_copied_whole_and_refuses_a_depth_below_0(kind: Any) -> None:
+def test_can_be_deep_copied_and_refuses_a_depth_below_0(kind: Any) -> None:
     built, images = encoder(kind, (4, 6), 2, 1), torch.randn(1, 1, 4, 6, dtype=torch.float64)
     torch.testing.assert_close(copy.deepcopy(built)(images)[0], built(images)[0])
     with refused(ValueError, f"encoders.{kind.__name__}", "depth", "-1"):
@@ -60,7 +60,7 @@ def test_is_copied_whole_and_refuses_a_depth_below_0(kind: Any) -> None:
 
 
 @kinds
-def test_grey_pictures_look_alike_to_encoders_of_other_channels(kind: Any) -> None:
+def test_encoders_converted_to_other_channels_agree_on_grey_images(kind: Any) -> None:
     grey, colour = (kind(Image.Config(image_size=(4, 4), patch_size=2, channels=count), 8) for count in (1, 3))
     images = torch.randn(2, 1, 4, 4)
     for old, new in itertools.permutations((grey, colour)):

@@ -20,9 +20,9 @@ def batch() -> TableRowBatch:
     return TableRowBatch(numbers, torch.tensor([[2, 1], [0, -1], [-1, -1]]))
 
 
-def test_each_column_is_a_point_of_its_own_map() -> None:
-    built, given = encoder(), batch()
-    u, domain = built(given)
+def test_each_column_is_a_point_with_its_map() -> None:
+    built, inputs = encoder(), batch()
+    u, domain = built(inputs)
     assert (u.shape, domain.pos.tolist()) == ((3, 4, 5), [[0.0]] * 4)
     assert built.frequencies is not None
     assert built.number_weight is not None
@@ -37,11 +37,11 @@ def test_each_column_is_a_point_of_its_own_map() -> None:
     assert torch.equal(u[0, 3], built.category_weight[3 + 1])
 
 
-def test_what_is_missing_is_no_point_and_passes_on_nothing() -> None:
-    built, given = encoder(), batch()
-    assert given.numbers is not None
-    numbers = given.numbers.requires_grad_()
-    u, domain = built(given)
+def test_missing_values_are_masked_and_have_no_effect() -> None:
+    built, inputs = encoder(), batch()
+    assert inputs.numbers is not None
+    numbers = inputs.numbers.requires_grad_()
+    u, domain = built(inputs)
     assert domain.mask is not None
     assert domain.mask.tolist() == [[True] * 4, [False, True, True, False], [False] * 4]
     torch.testing.assert_close(domain.weights[1], torch.tensor([0, 0.5, 0.5, 0], dtype=torch.float64))
@@ -53,13 +53,13 @@ def test_what_is_missing_is_no_point_and_passes_on_nothing() -> None:
 
 
 @pytest.mark.parametrize(("numbers", "categories"), [(2, ()), (0, (3, 2))])
-def test_columns_of_one_kind_alone(numbers: int, categories: tuple[int, ...]) -> None:
+def test_columns_of_only_one_kind(numbers: int, categories: tuple[int, ...]) -> None:
     more = {} if numbers else {"num_frequencies": 8}
-    built, given = encoder(numbers, categories, **more), batch()
-    alone = TableRowBatch(given.numbers, None) if numbers else TableRowBatch(None, given.categories)
+    built, inputs = encoder(numbers, categories, **more), batch()
+    alone = TableRowBatch(inputs.numbers, None) if numbers else TableRowBatch(None, inputs.categories)
     assert built(alone)[0].shape == (3, 2, 5)
     with refused(ValueError, "expected no categories" if numbers else "expected no numbers"):
-        built(given)
+        built(inputs)
 
 
 def test_without_frequencies_maps_of_numbers_are_linear() -> None:
@@ -69,14 +69,14 @@ def test_without_frequencies_maps_of_numbers_are_linear() -> None:
     torch.testing.assert_close(u.diff(dim=0), u.diff(dim=0)[:1].expand(4, -1))
 
 
-def test_the_signal_starts_of_order_one() -> None:
+def test_the_initial_signal_is_of_order_one() -> None:
     built = TableRow(40, (7,) * 40, 64, num_frequencies=16)
     u = built(TableRowBatch(torch.randn(50, 40), torch.randint(7, (50, 40))))[0]
     assert u[:, :40].std().item() == pytest.approx(2**0.5, rel=0.1)
     assert u[:, 40:].std().item() == pytest.approx(1.0, rel=0.1)
 
 
-def test_what_is_refused() -> None:
+def test_bad_inputs_are_refused() -> None:
     with refused(ValueError, "num_numbers is 0 and num_categories is empty"):
         TableRow(0, (), 4)
     with refused(ValueError, "num_categories[1] must be at least 1; got 0"):
@@ -85,22 +85,22 @@ def test_what_is_refused() -> None:
         TableRow(0, (2,), 4, sigma=1.0)
     with refused(ValueError, "sigma=1.0 has no effect with num_frequencies=0"):
         TableRow(2, (2,), 4, num_frequencies=0, sigma=1.0)
-    built, given = encoder(), batch()
+    built, inputs = encoder(), batch()
     with refused(TypeError, "expected a TableRowBatch; got Tensor"):
-        built(given.numbers)
+        built(inputs.numbers)
     with refused(ValueError, "expected numbers of shape (rows, 2); got none"):
-        built(given._replace(numbers=None))
+        built(inputs._replace(numbers=None))
     with refused(ValueError, "numbers of shape (rows, 2)", "(3, 3)"):
-        built(given._replace(numbers=torch.zeros(3, 3)))
+        built(inputs._replace(numbers=torch.zeros(3, 3)))
     with refused(ValueError, "numbers must be floats; got torch.int64"):
-        built(given._replace(numbers=torch.zeros(3, 2, dtype=torch.int64)))
+        built(inputs._replace(numbers=torch.zeros(3, 2, dtype=torch.int64)))
     with refused(ValueError, "infinite", "put NaN"):
-        built(given._replace(numbers=torch.full((3, 2), math.inf)))
+        built(inputs._replace(numbers=torch.full((3, 2), math.inf)))
     with refused(ValueError, "categories must be int64"):
-        built(given._replace(categories=torch.zeros(3, 2)))
+        built(inputs._replace(categories=torch.zeros(3, 2)))
     with refused(ValueError, "3, 2 categories", "got 0 to 2"):
-        built(given._replace(categories=torch.tensor([[0, 2]] * 3)))
+        built(inputs._replace(categories=torch.tensor([[0, 2]] * 3)))
     with refused(ValueError, "got -2 to 0"):
-        built(given._replace(categories=torch.tensor([[0, -2]] * 3)))
+        built(inputs._replace(categories=torch.tensor([[0, -2]] * 3)))
     with refused(ValueError, "of 3 and 2 rows"):
-        built(given._replace(categories=torch.zeros(2, 2, dtype=torch.int64)))
+        built(inputs._replace(categories=torch.zeros(2, 2, dtype=torch.int64)))

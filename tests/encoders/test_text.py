@@ -6,7 +6,7 @@ from fredholm.encoders.text import Text
 from tests.refusals import refused
 
 
-def test_every_token_has_its_vector_on_a_sequence() -> None:
+def test_tokens_are_mapped_to_vectors_on_a_sequence() -> None:
     encoder, tokens = Text(7, 5), torch.randint(7, (3, 11))
     signal, domain = encoder(tokens)
     assert isinstance(domain, Sequence)
@@ -22,7 +22,7 @@ def test_every_token_has_its_vector_on_a_sequence() -> None:
 
 
 @pytest.mark.parametrize("std", [0.02, 0.5])
-def test_vectors_start_normal(std: float) -> None:
+def test_initial_vectors_are_normal(std: float) -> None:
     assert Text(500, 40, std=std).weight.std().item() == pytest.approx(std, rel=0.03)
 
 
@@ -32,7 +32,7 @@ def test_no_tokens() -> None:
     assert domain.num_points == 0
 
 
-def test_bad_input() -> None:
+def test_bad_input_is_refused() -> None:
     with refused(ValueError, "vocab_size must be at least 1", "got 0"):
         Text(0, 3)
     with refused(ValueError, "embed_dim must be at least 1", "got 0"):
@@ -44,7 +44,7 @@ def test_bad_input() -> None:
 
 
 @pytest.mark.parametrize("token", [-1, 7])
-def test_tokens_that_are_none(token: int) -> None:
+def test_unknown_tokens_are_refused(token: int) -> None:
     with refused(ValueError, f"encoders.Text: there are tokens 0 to 6; got {token}"):
         Text(7, 5)(torch.tensor([[0, 6, token]]))
     assert Text(7, 5)(torch.tensor([[0, 6]]))[0].shape == (1, 2, 5)

@@ -1,4 +1,4 @@
-"""What `Operator` makes of a declaration."""
+"""Custom operators that `Operator` builds from a declaration."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from fredholm.evaluation.triton.feature_sum import feature_sums_triton
 
 
 class Factors(NamedTuple):
-    """What is multiplied."""
+    """Inputs of the products."""
 
     x: Tensor
     y: Tensor
@@ -33,7 +33,7 @@ class Products(NamedTuple):
 
 
 CALLS = []
-"""What backwards were given."""
+"""Arguments of all backward calls."""
 
 
 def _forward(inputs: Factors, factor: float) -> Products:
@@ -76,7 +76,7 @@ products = Operator(
 
 
 class Number(NamedTuple):
-    """One tensor, in or out."""
+    """A single input or output tensor."""
 
     x: Tensor
 
@@ -104,7 +104,7 @@ def halved(x: Tensor) -> Tensor:
     return halves(Number(x)).x
 
 
-def test_tensors_come_and_go_by_name_and_may_be_absent() -> None:
+def test_inputs_and_outputs_have_names_and_may_be_absent() -> None:
     alone, both = products(Factors(X, Y), 2.0), products(Factors(X, Y, X), 2.0)
     assert alone.shifted is None
     assert both.shifted is not None
@@ -112,7 +112,7 @@ def test_tensors_come_and_go_by_name_and_may_be_absent() -> None:
     torch.testing.assert_close(torch.stack([both.product, both.shifted]), torch.stack([X * Y + X, 2 * X]))
 
 
-def test_a_backward_is_given_what_it_asked_for_and_gives_what_is_wanted() -> None:
+def test_a_backward_gets_the_declared_tensors_and_returns_the_requested_gradients() -> None:
     CALLS.clear()
     x, y = X.clone().requires_grad_(), Y.float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
@@ -120,8 +120,8 @@ def test_a_backward_is_given_what_it_asked_for_and_gives_what_is_wanted() -> Non
     assert (of_x.cube.requires_grad, of_x.square.requires_grad) == (True, False)
     torch.testing.assert_close(torch.autograd.grad(of_x.cube.sum(), x), (6 * X**2,))
     torch.testing.assert_close(torch.autograd.grad(of_y.product.sum(), y), (X.float(),))
-    (inputs, outputs, grads, wanted), (*_, other) = CALLS
-    assert (wanted, other) == ({"x"}, {"y"})
+    (inputs, outputs, grads, wanted_first), (*_, wanted_second) = CALLS
+    assert (wanted_first, wanted_second) == ({"x"}, {"y"})
     assert inputs.shift is not None
     assert [t is None for t in outputs] == [True, True, False, True]
     assert [t is None for t in grads] == [False, False, True, True]
@@ -135,14 +135,16 @@ def test_a_gradient_that_is_left_out_is_zero() -> None:
 
 
 def test_gradients_have_the_dtypes_and_shapes_of_the_inputs() -> None:
-    given = [X, Y, None, None, None, X**2, None, X, X, None, None]
+    arguments = [X, Y, None, None, None, X**2, None, X, X, None, None]
     backward = torch.ops.fredholm.test_products_backward.default
-    torch.library.opcheck(backward, (given, [True, True, False], 2.0), test_utils=("test_schema", "test_faketensor"))
-    to_x, to_y = backward(given, [True, True, False], 2.0)
+    torch.library.opcheck(
+        backward, (arguments, [True, True, False], 2.0), test_utils=("test_schema", "test_faketensor")
+    )
+    to_x, to_y = backward(arguments, [True, True, False], 2.0)
     assert (to_x.dtype, to_y.dtype, to_y.shape) == (torch.float64, torch.float64, (2,))
 
 
-def test_what_is_forgotten_takes_no_memory() -> None:
+def test_undeclared_inputs_are_not_saved_for_backward() -> None:
     CALLS.clear()
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
@@ -152,7 +154,7 @@ def test_what_is_forgotten_takes_no_memory() -> None:
     assert CALLS[0][0].x.shape == (50, 3)
 
 
-def test_results_have_memory_of_their_own() -> None:
+def test_results_do_not_share_memory() -> None:
     operator = Operator(
         "test_parts",
         Factors,
@@ -184,7 +186,7 @@ def test_derivatives_of_all_orders_from_the_plain_form() -> None:
         )
 
 
-def test_one_graph_with_the_same_numbers() -> None:
+def test_compiles_in_one_graph_with_the_same_results() -> None:
     def total(x: Tensor) -> Tensor:
         found = products(Factors(x, Y), 2.0)
         assert found.shifted is None
@@ -208,7 +210,7 @@ def test_vmap_takes_entries_along_any_dimension(in_dims: tuple[int | None, int |
     torch.testing.assert_close(got, expected)
 
 
-def test_an_operator_without_a_plain_form_says_so() -> None:
+def test_an_operator_without_a_plain_form_refuses_further_derivatives() -> None:
     torch.testing.assert_close(grad(lambda x: halved(x).sum())(X), X.new_full((2,), 0.5))
     torch.testing.assert_close(vmap(grad(halved))(X), X.new_full((2,), 0.5))
     with pytest.raises(NotImplementedError, match=r"^fredholm::test_halves has no forward-mode .*: halve it yourself"):
@@ -219,7 +221,7 @@ def test_an_operator_without_a_plain_form_says_so() -> None:
         jvp(grad(lambda x: halved(x).square().sum()), (X,), (X,))
 
 
-def test_vmap_over_nothing_is_refused() -> None:
+def test_vmap_over_an_empty_axis_is_refused() -> None:
     with pytest.raises(ValueError, match="fredholm::test_halves: vmap needs at least one entry"):
         vmap(halved)(torch.zeros(0, 3))
 
@@ -232,11 +234,11 @@ def test_a_fused_operator_with_a_plain_form_needs_no_gpu_for_tangents() -> None:
         return feature_sums_triton(inputs._replace(weights=weights), "gelu", torch.float32).out
 
     found = jvp(sums, (inputs.weights,), (inputs.weights,))
-    torch.testing.assert_close(found[1], found[0])  # it is linear in ω
+    torch.testing.assert_close(found[1], found[0])  # the sums are linear in ω
 
 
 @pytest.mark.parametrize("name", ["diagonal", "matrix"])
-def test_second_derivatives_over_no_point(name: str) -> None:
+def test_second_derivatives_on_an_empty_sequence(name: str) -> None:
     start = torch.randn(1, 2, 3, dtype=torch.float64, requires_grad=True)
 
     def final(start: Tensor) -> Tensor:

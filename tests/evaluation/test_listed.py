@@ -1,4 +1,4 @@
-"""Integrals over listed pairs, where chunks are computed twice: what is drawn in one is drawn again."""
+"""Integrals over listed pairs, whose chunks are recomputed in the backward pass with the same random draws."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ NO_PAIRS = {
 
 @pytest.mark.parametrize("pairs", NO_PAIRS.values(), ids=NO_PAIRS.keys())
 @pytest.mark.parametrize("name", [*LINEAR_IN_WEIGHTS, *HIDING])
-def test_without_pairs_the_integral_is_zero_and_so_are_its_gradients(name: str, pairs: PairList) -> None:
+def test_without_pairs_the_integral_and_its_gradients_are_zero(name: str, pairs: PairList) -> None:
     kernel = {**LINEAR_IN_WEIGHTS, **HIDING}[name].double()
     where = Points(torch.rand(4, 2, dtype=torch.float64)).list_pairs(pairs)
     for route in (AUTO, *(route for route in ROUTES if route.lists_pairs and route.is_made_for(kernel))):
@@ -84,7 +84,7 @@ def test_a_listed_weight_of_zero_has_one_gradient_by_every_route(name: str) -> N
     weights = torch.rand(1, 4, 4, dtype=torch.float64) + 0.2
     weights[0, 3, 1] = weights[0, 0, 0] = 0
     expected = gradient_of_weights(kernel, Dense(), weights)
-    # without a row to divide by, all is linear in the weights, and has one slope
+    # without normalisation the integral is linear in the weights, with a constant gradient
     hides = name in HIDING
     if not hides:
         torch.testing.assert_close(expected, gradient_of_weights(kernel, Dense(), weights + 0.1))

@@ -19,8 +19,10 @@ pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
 
 def make(domain: Domain, batch: int = 2, dtype: torch.dtype = torch.float64, **options) -> Integral:
-    given: dict[str, Any] = {"num_heads": 3} | small_perceptron(**options)
-    kernel = randomise(MLP(2 * given.pop("num_heads"), given.pop("heads", 3), domain.pos_dim, **given).to(dtype))
+    settings: dict[str, Any] = {"num_heads": 3} | small_perceptron(**options)
+    kernel = randomise(
+        MLP(2 * settings.pop("num_heads"), settings.pop("heads", 3), domain.pos_dim, **settings).to(dtype)
+    )
     u = torch.randn(batch, domain.num_points, kernel.in_dim, dtype=dtype)
     if domain.mask is not None:
         u = torch.where(domain.mask[..., None], u, 0.0)
@@ -85,7 +87,7 @@ def test_toeplitz_equals_dense(name, elements, is_causal):
     ids=repr,
 )
 def test_keys_that_fill_more_than_one_tile(domain, is_causal):
-    """A tile holds at least 256 keys, so that smaller problems never split them."""
+    """A tile holds at least 256 keys, so that smaller problems never split their keys."""
     problem = make(domain, batch=1, num_heads=1, heads=1, width=3, num_frequencies=2, is_causal=is_causal)
     for route in (Toeplitz(SMALL_TILES), Tiled(SMALL_TILES)):
         check_route(route, problem)
@@ -221,12 +223,12 @@ def test_saves_no_more_than_the_inputs(route, size):
     def saved(n: int) -> int:
         domain = Points(uniform(n * n, 2)) if size == 1 else Grid(n, n)
         problem = make(domain, batch=1, width=32)
-        own = {p.untyped_storage().data_ptr() for p in problem.kernel.parameters()}
+        of_parameters = {p.untyped_storage().data_ptr() for p in problem.kernel.parameters()}
         total = 0
 
         def count(tensor: torch.Tensor) -> torch.Tensor:
             nonlocal total
-            if tensor.untyped_storage().data_ptr() not in own:
+            if tensor.untyped_storage().data_ptr() not in of_parameters:
                 total += tensor.numel()
             return tensor
 
@@ -248,7 +250,7 @@ def test_two_runs_are_identical(route, domain):
 @pytest.mark.parametrize(
     ("kind", "options"), [(kernels.MLP, {}), (kernels.LowRankMLP, {"rank": 2}), (kernels.SeparableMLP, {})]
 )
-def test_positions_in_fewer_digits_than_the_parameters_lose_none_of_them(kind, options, is_periodic) -> None:
+def test_positions_of_lower_precision_than_the_parameters_are_converted_exactly(kind, options, is_periodic) -> None:
     torch.manual_seed(0)
     kernel = kind(4, 2, 2, width=6, num_frequencies=8, sigma=10.0, **options).double()
     u = torch.randn(1, 7, 4, dtype=torch.float64)

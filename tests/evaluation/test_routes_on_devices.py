@@ -1,4 +1,4 @@
-"""Every route on every device, in float32 and under autocast of 16 bits, against κ in full in float64 on a CPU."""
+"""Every route on every device, in float32 and under 16-bit autocast, compared with the float64 oracle on the CPU."""
 
 import copy
 from contextlib import nullcontext
@@ -33,7 +33,7 @@ PERCEPTRON = {"width": 16, "num_frequencies": 4, "sigma": 1.0}
 
 
 def cases() -> dict[str, tuple[Kernel, Domain]]:
-    """Kernels of every family with fast routes, each where those fit; sizes that fill no tile."""
+    """Kernels of every family with fast routes, on domains that these accept; sizes that do not fill a tile."""
     drawn = torch.rand(13, 2, generator=torch.Generator().manual_seed(1))
     scattered, timed = Points(drawn), Sequence(times=drawn[:, 0].sort().values)
     return {
@@ -59,22 +59,22 @@ def cases() -> dict[str, tuple[Kernel, Domain]]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("name", cases())
-def test_every_route_keeps_its_number(name: str, dtype: torch.dtype, device: str) -> None:
+def test_every_route_is_close_to_the_oracle(name: str, dtype: torch.dtype, device: str) -> None:
     (kernel, domain), is_short = cases()[name], dtype != torch.float32
     randomise(kernel, 0.3)
     u = torch.randn(2, domain.num_points, 12)
     oracle = Integral(copy.deepcopy(kernel).double(), u.double(), domain)
-    # rounded positions have other gradients, and that of a constant in all scores is nothing but rounding
+    # rounded positions have other gradients, and the gradient of a constant in all scores is only rounding
     left_out = ("pos", "key_bias")
-    expected = {what: value for what, value in results(Dense(), oracle).items() if not what.endswith(left_out)}
-    there = "cuda" if device == "pretended" else device
+    expected = {name: value for name, value in results(Dense(), oracle).items() if not name.endswith(left_out)}
+    target = "cuda" if device == "pretended" else device
     found = {}
-    # routes depend on the precision that autocast gives
-    with pretending() if device == "pretended" else nullcontext(), torch.autocast(there, dtype, enabled=is_short):
-        problem = Integral(kernel.to(there), u.to(there), domain.to(there))
+    # the accepted routes depend on the dtype of autocast
+    with pretending() if device == "pretended" else nullcontext(), torch.autocast(target, dtype, enabled=is_short):
+        problem = Integral(kernel.to(target), u.to(target), domain.to(target))
         for route in ROUTES:
             if not isinstance(route, Dense) and not route.unsupported_reasons(problem):
                 found[route.name] = results(route, problem)
     assert found
     for each in found.values():
-        compare({what: each[what].cpu() for what in expected}, expected, 5 * TOLERANCE[dtype])
+        compare({name: each[name].cpu() for name in expected}, expected, 5 * TOLERANCE[dtype])

@@ -45,7 +45,7 @@ def test_the_fastest_route_that_fits_is_taken(kernel, domain, route):
     assert all(name in str(choice) for name in choice.refusals)
 
 
-def test_queries_off_a_periodic_grid_go_through_tiles():
+def test_queries_off_a_periodic_grid_are_computed_in_tiles():
     choice = AUTO.choose(
         Integral(mlp(), torch.randn(1, 9, 4), Grid(3, 3, periodic=True), torch.randn(1, 2, 4), Points(torch.rand(2, 2)))
     )
@@ -53,13 +53,13 @@ def test_queries_off_a_periodic_grid_go_through_tiles():
     assert choice.refusals["Toeplitz"] == ["queries and keys do not hold the same regular grid"]
 
 
-def test_refuses_when_no_route_fits_and_says_why():
+def test_refuses_with_reasons_when_no_route_fits():
     u = torch.empty(1, 40_000, 4, device="meta")
     with pytest.raises(ValueError, match=r"no route can integrate Mean on .*Dense: κ would need 95\.4 GiB"):
         AUTO.choose(Integral(Mean(4), u, Grid(200, 200)))
 
 
-def test_tells_only_of_routes_that_are_made_for_the_kernel():
+def test_lists_only_refusals_of_routes_made_for_the_kernel():
     u = torch.randn(1, 9, 4)
     assert set(AUTO.choose(Integral(mlp(1), u, Sequence(times=torch.rand(9).sort().values))).refusals) == {
         "TritonTiled",

@@ -1,4 +1,4 @@
-"""``python -m tests.faults [--quick]``: every driver, two side by side, and the table of docs/reliability.md."""
+"""``python -m tests.faults [--quick]`` runs every driver, two at a time, and prints a table for docs/reliability.md."""
 
 import argparse
 import multiprocessing
@@ -10,7 +10,7 @@ from tests.faults.outcome import table
 
 
 def main() -> int:
-    """Prints the table, then what broke; 1 if anything did."""
+    """Prints the table, then the faults that did not end as promised; returns 1 if there were any."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few faults of each kind")
     names = [each.module for each in DRIVERS]
@@ -19,7 +19,7 @@ def main() -> int:
     if unknown := set(arguments.drivers) - set(names):
         parser.error(f"no driver {min(unknown)!r}; expected some of {', '.join(names)}")
     chosen = [each for each in DRIVERS if not arguments.drivers or each.module in arguments.drivers]
-    # spawned, so that each driver starts with one thread and may fork
+    # spawned, so that each driver starts with one thread and can fork
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         waiting = [pool.submit(run, each, each.quick if arguments.quick else each.full) for each in chosen]
         outcomes = [outcome for each in waiting for outcome in each.result()]

@@ -1,4 +1,4 @@
-"""Readers at work on bad files, in processes of their own that may not take more than the stated memory or time."""
+"""Runs readers on bad files in subprocesses limited to the documented memory and time."""
 
 import os
 import re
@@ -16,26 +16,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MEMORY = 2 << 30
-"""Bytes that a reader may take beyond what the process had, as docs/reliability.md states it for small files."""
+"""Bytes that a reader may use beyond what the process already had, as docs/reliability.md states for small files."""
 SECONDS = 20
-"""Of a processor, that a reader may take; `_WALL_SECONDS` catch one that waits."""
+"""CPU time that a reader may use; `_WALL_SECONDS` limits one that waits."""
 _WALL_SECONDS = 120
 BATCH = 500
 _LONGEST = 500
-_ORDERS, _JOINERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, {"\u200c", "\u200d"}
-"""Categories of characters that a terminal may act on, and those of them that belong to the spelling of words."""
+_CONTROL, _JOINERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, {"\u200c", "\u200d"}
+"""Unicode categories that may control a terminal, and characters of these categories that occur in words."""
 _HELD, _BROKEN = b"+", b"-"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A bad source and who reads it.
+    """A bad source and its reader.
 
     Args:
-        name: by which it can be made again.
+        name: identifies the case, so that it can be reproduced.
         make: writes the source into an empty folder.
         read: reads it from there to its last byte.
-        must_fail: whether an error alone is right.
+        must_fail: whether an error is the only correct outcome.
     """
 
     name: str
@@ -45,10 +45,10 @@ class Case:
 
 
 def broken_cases(count: int, case_of: Callable[[int], Case]) -> Iterator[tuple[int, str]]:
-    """The numbers of the cases that did not end as promised, and how each ended.
+    """Yields the number of each case that did not end as promised, and how it ended.
 
-    A case has to be read, or to end in a ValueError or OSError of one printable line of less than 500 characters that
-    names a file of the source.
+    A case must be read, or end in a ValueError or OSError of one printable line of less than 500 characters that names
+    a file of the source.
     """
     done = 0
     while done < count:
@@ -57,7 +57,7 @@ def broken_cases(count: int, case_of: Callable[[int], Case]) -> Iterator[tuple[i
         try:
             read_from, write_to = os.pipe()
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+                warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads
                 child = os.fork()
             if child == 0:
                 os.close(read_from)
@@ -66,9 +66,9 @@ def broken_cases(count: int, case_of: Callable[[int], Case]) -> Iterator[tuple[i
             with os.fdopen(read_from, "rb") as found:
                 while record := found.read(5):
                     verdict, length = record[:1], struct.unpack("<I", record[1:])[0]
-                    told_of_it = found.read(length).decode("utf-8", "replace")
+                    message = found.read(length).decode("utf-8", "replace")
                     if verdict == _BROKEN:
-                        yield done, told_of_it
+                        yield done, message
                     done += 1
             status = os.waitpid(child, 0)[1]
         finally:
@@ -85,7 +85,7 @@ def _fast_folder() -> str | None:
 
 
 def _remove(folder: Path) -> None:
-    """Removes a folder, be it so deep that Python's own function recurses too far."""
+    """Removes a folder, even one too deep for the recursion of `shutil.rmtree`."""
     try:
         shutil.rmtree(folder)
     except (OSError, RecursionError):
@@ -93,7 +93,7 @@ def _remove(folder: Path) -> None:
 
 
 def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, write_to: int) -> None:
-    """Never returns."""
+    """Runs the cases and reports them to the pipe; never returns."""
     try:
         import faulthandler
 
@@ -101,7 +101,7 @@ def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, 
 
         faulthandler.disable()
 
-        torch.set_num_threads(1)  # the threads of the parent are not in this process
+        torch.set_num_threads(1)  # the parent's threads do not exist in this process
         warnings.simplefilter("ignore")
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -114,7 +114,7 @@ def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, 
             folder = scratch / str(number)
             folder.mkdir()
             try:
-                found = _judged(case_of(number), folder)
+                found = _failure(case_of(number), folder)
             except Exception as error:
                 found = f"the driver itself: {error!r} {traceback.extract_tb(error.__traceback__)[-1]}".encode()
             os.write(write_to, (_BROKEN if found else _HELD) + struct.pack("<I", len(found)) + found)
@@ -124,15 +124,15 @@ def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, 
 
 
 def _data_bytes() -> int:
-    """What the process takes of the memory that is limited."""
+    """Bytes of the limited kind of memory that the process uses."""
     status = Path("/proc/self/status").read_text()
     found = re.search(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)
     assert found is not None
     return int(found[1]) << 10
 
 
-def _judged(case: Case, folder: Path) -> bytes:
-    """What is wrong with how a case ended; nothing where it ended as promised."""
+def _failure(case: Case, folder: Path) -> bytes:
+    """Runs a case and describes how it failed; empty if it ended as promised."""
     case.make(folder)
     names = {path.name for pattern in ("*", "*/*") for path in folder.glob(pattern)}
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -146,7 +146,7 @@ def _judged(case: Case, folder: Path) -> bytes:
         message = str(error)
         if not any(name in message for name in (*names, folder.name)):
             fragment = f"names no file: {message}"
-        elif len(message) >= _LONGEST or _ORDERS & set(map(unicodedata.category, set(message) - _JOINERS)):
+        elif len(message) >= _LONGEST or _CONTROL & set(map(unicodedata.category, set(message) - _JOINERS)):
             fragment = f"no short printable line: {message!r}"
         elif "does not fit into memory" in message:
             fragment = f"takes more than {MEMORY >> 20} MiB: {message}"

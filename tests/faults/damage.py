@@ -1,4 +1,4 @@
-"""Run folders that were damaged: each is refused in one line that names a damaged file, or is read bit for bit."""
+"""Damaged run folders: each must be refused in one line that names a damaged file, or be read bit for bit."""
 
 import contextlib
 import dataclasses
@@ -35,33 +35,33 @@ ALL_TASKS = (*TASKS, ToyTask)
 
 
 class Damage(NamedTuple):
-    """What was done to a folder."""
+    """The damage done to a folder."""
 
-    told: str
+    description: str
     files: tuple[str, ...]
-    """A refusal names one of them."""
+    """Damaged files, one of which an error must name."""
 
 
 class Case(NamedTuple):
-    """A sound run, beside one of another seed."""
+    """An undamaged run, and one of another seed."""
 
     name: str
     run: Path
     other: Path
-    wanted: str
-    """What `read` makes of it."""
+    expected: str
+    """The digest of the undamaged run."""
 
 
 def damage_folders(count: int, seed: int) -> list[Outcome]:
     """Damages ``count`` copies of run folders of three tasks, and reads them.
 
     Args:
-        count: how many, of all kinds in turn.
-        seed: of what is damaged, and where.
+        count: number of faults; the kinds take turns.
+        seed: of the random choice of what is damaged, and where.
     """
     tried: Counter[str] = Counter()
     broken: dict[str, list[str]] = {}
-    # how the settings of runs are read depends on nobody's data
+    # an empty working directory, so that no data there affects how settings are read
     with tempfile.TemporaryDirectory(prefix="fredholm-damage-") as name, contextlib.chdir(name):
         folder = Path(name)
         finished, going_on = _cases(folder / "runs")
@@ -75,16 +75,18 @@ def damage_folders(count: int, seed: int) -> list[Outcome]:
             shutil.copytree(case.run, copied, symlinks=True)
             damage = kind(copied, case.other, draw)
             tried[row] += 1
-            if wrong := _wrong(copied, case.wanted, damage, reading):
-                broken.setdefault(row, []).append(f"fault {number} of seed {seed}, {case.name}: {damage.told}: {wrong}")
+            if wrong := _failure(copied, case.expected, damage, reading):
+                broken.setdefault(row, []).append(
+                    f"fault {number} of seed {seed}, {case.name}: {damage.description}: {wrong}"
+                )
             shutil.rmtree(copied)
     return [
         Outcome(row, tried[row], tried[row] - len(broken.get(row, ())), tuple(broken.get(row, ()))) for row in tried
     ]
 
 
-def _wrong(folder: Path, wanted: str, damage: Damage, reading: Callable[[Path], str]) -> str:
-    """What is wrong with how a damaged folder was read; empty where nothing is."""
+def _failure(folder: Path, expected: str, damage: Damage, reading: Callable[[Path], str]) -> str:
+    """Describes how reading a damaged folder failed; empty if it was refused properly or read correctly."""
     got = io.StringIO()
     try:
         with contextlib.redirect_stdout(got):
@@ -98,13 +100,13 @@ def _wrong(folder: Path, wanted: str, damage: Damage, reading: Callable[[Path], 
         return ""
     except Exception as error:
         return f"{type(error).__name__}: {error!s:.300}"
-    if found == wanted or "metrics.jsonl is missing: a new one begins" in got.getvalue():
+    if found == expected or "metrics.jsonl is missing: a new one begins" in got.getvalue():
         return ""
     return "silently read as something else"
 
 
 def _cases(folder: Path) -> tuple[list[Case], list[Case]]:
-    """Runs that have ended, and one that was killed."""
+    """Finished runs, and one that was killed."""
     rows = [f"{'good' if i % 2 else 'bad'} film number {i % 7},{'so' if i % 3 else 'not so'}" for i in range(60)]
     folder.mkdir()
     (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]))
@@ -112,7 +114,7 @@ def _cases(folder: Path) -> tuple[list[Case], list[Case]]:
     kernel = MLPConfig(width=4, num_frequencies=2, sigma=1.0)
     model = ITNet.Config(embed_dim=8, depth=1, num_heads=2, kernel=kernel, pool="mean")
     toy = toy_run(epochs=8)
-    # far too large a rate: the last checkpoint is not the best one
+    # a far too large learning rate, so that the last checkpoint is not the best one
     rates = {"learning_rate": 3.0, "decay": "linear", "warmup_fraction": 0.9}
     configs = {
         "toy": dataclasses.replace(toy, training=dataclasses.replace(toy.training, **rates)),
@@ -136,7 +138,7 @@ def _cases(folder: Path) -> tuple[list[Case], list[Case]]:
 
 
 def _kill(config: Run.Config, path: Path) -> None:
-    """A run that ends in the midst of an epoch, some lines of its log after the last checkpoint."""
+    """A run interrupted in the middle of an epoch, with lines in its log after the last checkpoint."""
     made, train_batch = [0], ToyTask.train_batch
 
     def until(self: ToyTask, indices: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
@@ -150,7 +152,7 @@ def _kill(config: Run.Config, path: Path) -> None:
 
 
 def read(path: Path) -> str:
-    """A digest of all that can be read of a run: config, facts, both models, and the state it goes on from."""
+    """A digest of everything that can be read from a run: config, facts, both models, and the state it resumes from."""
     run, other = Run(path, tasks=ALL_TASKS, device="cpu"), read_trained(path, ALL_TASKS)
     digest = hashlib.sha256()
 
@@ -168,12 +170,12 @@ def read(path: Path) -> str:
 
 
 def resume(path: Path) -> str:
-    """A digest of a run that goes on to its end, with its log."""
+    """Resumes a run to its end, and returns a digest of it and its log."""
     train(Run(path, tasks=ALL_TASKS, device="cpu").config, path, resume=True, tasks=ALL_TASKS)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    of_time = ("examples_per_second", "unix_time")
-    log = [{name: value for name, value in line.items() if name not in of_time} for line in lines]
-    # what its checkpoints hold of the log is how long it took
+    timing = ("examples_per_second", "unix_time")
+    log = [{name: value for name, value in line.items() if name not in timing} for line in lines]
+    # only tensors: the other files of checkpoints hold timings
     files = {file.name: file.read_bytes() for file in sorted((path / "checkpoints").rglob("*.safetensors"))}
     return hashlib.sha256(repr((log, files)).encode()).hexdigest()
 
@@ -185,7 +187,7 @@ def _tensors(tensors: dict[str, torch.Tensor]) -> list[tuple[str, str, bytes]]:
 
 
 def _files(path: Path) -> list[Path]:
-    """All that a run reads back."""
+    """All files that a run reads back."""
     files = [file for file in path.rglob("*") if file.is_file() and "tensorboard" not in file.parts]
     return sorted(file for file in files if file.name != "metrics.jsonl")
 
@@ -259,7 +261,7 @@ def exchange_names(path: Path, other: Path, draw: random.Random) -> Damage:
 def exchange_steps(path: Path, other: Path, draw: random.Random) -> Damage:
     """Files, or folders, of two steps exchanged."""
     first, second = (_steps(path) * 2)[:2]
-    if first == second:  # there is one checkpoint: it becomes another step's
+    if first == second:  # with only one checkpoint, it is renamed to another step
         first.rename(first.with_name("step-00000099"))
         return Damage(f"{first.name} called step-00000099", ("manifest.json",))
     name = draw.choice((WEIGHTS, AVERAGE, OPTIMIZER, "manifest.json", ""))
@@ -317,8 +319,8 @@ def replace(path: Path, other: Path, draw: random.Random) -> Damage:
     """A folder, a pipe or a dangling link in place of a file."""
     file = draw.choice(_files(path))
     file.unlink()
-    what = draw.choice((Path.mkdir, os.mkfifo, lambda place: place.symlink_to("nowhere")))
-    what(file)
+    make = draw.choice((Path.mkdir, os.mkfifo, lambda place: place.symlink_to("nowhere")))
+    make(file)
     return Damage(f"{file.relative_to(path)}", (file.name,))
 
 
@@ -344,7 +346,7 @@ def damage_log(path: Path, other: Path, draw: random.Random) -> Damage:
     log = path / "metrics.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     at = draw.randrange(len(lines))
-    ways: dict[str, Callable[[], list[bytes]]] = {
+    variants: dict[str, Callable[[], list[bytes]]] = {
         "a cut line": lambda: [*lines[:at], lines[at][: draw.randrange(len(lines[at]))], *lines[at + 1 :]],
         "a line twice": lambda: [*lines[: at + 1], *lines[at:]],
         "a line gone": lambda: [*lines[:at], *lines[at + 1 :]],
@@ -353,11 +355,11 @@ def damage_log(path: Path, other: Path, draw: random.Random) -> Damage:
         "another's": lambda: (other / "metrics.jsonl").read_bytes().splitlines(keepends=True),
         "gone": list,
     }
-    way = draw.choice(list(ways))
-    log.write_bytes(b"".join(ways[way]()))
-    if way == "gone":
+    variant = draw.choice(list(variants))
+    log.write_bytes(b"".join(variants[variant]()))
+    if variant == "gone":
         log.unlink()
-    return Damage(f"{way}, at line {at}", (log.name,))
+    return Damage(f"{variant}, at line {at}", (log.name,))
 
 
 def remove_last(path: Path, other: Path, draw: random.Random) -> Damage:

@@ -1,4 +1,4 @@
-"""Every driver, with how many faults it tries."""
+"""Every driver, with the number of faults it tries."""
 
 import importlib
 import multiprocessing
@@ -12,7 +12,7 @@ SEED = 20261124
 
 
 class Driver(NamedTuple):
-    """A function of this package that tries faults."""
+    """A function of this package that injects faults."""
 
     module: str
     function: str
@@ -29,12 +29,12 @@ DRIVERS = (
     Driver("damage", "damage_folders", full=600, quick=40),
     Driver("hostile", "hostile_files", full=150, quick=150),
 )
-"""Those that take longest come first."""
+"""The slowest come first."""
 
 
 def run(driver: Driver, count: int) -> list[Outcome]:
-    """A driver's rows; told on stderr when it is done."""
-    multiprocessing.set_start_method("fork", force=True)  # this process was spawned, and would spawn its own too
+    """Runs a driver and returns its rows; reports on stderr when it is done."""
+    multiprocessing.set_start_method("fork", force=True)  # this process was spawned, so its default is to spawn
     start = time.perf_counter()
     outcomes = getattr(importlib.import_module(f"tests.faults.{driver.module}"), driver.function)(count, SEED)
     print(f"{driver.module}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)

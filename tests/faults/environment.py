@@ -1,7 +1,7 @@
-"""Hostile surroundings: full disks, missing permissions, little memory, lost streams, a bare environment.
+"""Hostile environments: full disks, missing permissions, little memory, lost streams, few environment variables.
 
-A run meets the fault, some of them after they were killed on their way. It ends well or with one line on stderr. Then
-the fault is lifted, it is resumed to its end, and it is the run that met nothing.
+Each run meets a fault, some after having been killed midway. It must succeed, or fail with one line on stderr. Then the
+fault is removed and the run resumed to its end, where it must equal a run without faults.
 """
 
 import os
@@ -23,16 +23,16 @@ from tests.faults.kills import Kill, Whole, content, last_step, toy_case
 from tests.faults.outcome import Outcome
 
 OF_TORCH = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ ")
-"""How a line of torch's own log begins, which tells of its parts that found no memory."""
+"""The start of a line of torch's own log, which reports parts of torch that failed for lack of memory."""
 
 NOBODY = 65534
 
 
 class Fault(ABC):
-    """Something that a process lacks.
+    """A missing resource of a process.
 
     Args:
-        drawn: by which its size is drawn.
+        drawn: random numbers that determine its size.
     """
 
     kind: ClassVar[str]
@@ -43,21 +43,21 @@ class Fault(ABC):
 
     @staticmethod
     def is_possible() -> bool:
-        """Whether this machine can be made to have it."""
+        """Whether the fault can be produced on this machine."""
         return True
 
     def prepare(self, place: Path) -> None:
-        """Makes the folder in which the run's is to be."""
+        """Creates the folder that will hold the run folder."""
         place.mkdir()
 
     def begin(self, place: Path) -> None:  # noqa: B027 - most need none
-        """Brings it about, for all processes."""
+        """Starts the fault for all processes."""
 
     def enter(self) -> None:  # noqa: B027 - most need none
-        """Brings it about for this process."""
+        """Starts the fault for this process."""
 
     def lift(self, place: Path) -> None:  # noqa: B027 - most need none
-        """Ends it."""
+        """Ends the fault."""
 
     def clear(self, place: Path) -> None:
         """Removes the folder."""
@@ -66,7 +66,7 @@ class Fault(ABC):
 
 @final
 class FileLimit(Fault):
-    """Files may have so many bytes."""
+    """A limit on the bytes of a file."""
 
     kind = "full disks"
 
@@ -79,7 +79,7 @@ class FileLimit(Fault):
 
 
 class _Mounted(Fault):
-    """A file system of its own."""
+    """A separate file system."""
 
     options: str = "size=64m"
 
@@ -115,7 +115,7 @@ class FullDisk(_Mounted):
         self.detail = self.options
 
     def begin(self, place: Path) -> None:
-        # one that holds more than it may is not made smaller
+        # a file system cannot be shrunk below what it holds
         used = sum(4096 * -(-file.stat().st_size // 4096) for file in place.rglob("*") if file.is_file())
         self.options = f"size={used + 4096 * int(self.detail.removeprefix('size=')[:-1]) // 4}"
         super().begin(place)
@@ -123,7 +123,7 @@ class FullDisk(_Mounted):
 
 @final
 class ReadOnly(_Mounted):
-    """A file system that cannot be written."""
+    """A read-only file system."""
 
     kind = "missing permissions"
     detail = options = "ro"
@@ -133,7 +133,7 @@ class ReadOnly(_Mounted):
 
 @final
 class Unwritable(Fault):
-    """Folders that may be read only."""
+    """Folders without write permission."""
 
     kind = "missing permissions"
     detail = "unwritable"
@@ -145,7 +145,7 @@ class Unwritable(Fault):
             path.chmod(0o555)
 
     def enter(self) -> None:
-        if os.geteuid() == 0:  # who may write anywhere
+        if os.geteuid() == 0:  # root may write anywhere
             os.setgid(NOBODY)
             os.setuid(NOBODY)
 
@@ -156,7 +156,7 @@ class Unwritable(Fault):
 
 @final
 class LittleMemory(Fault):
-    """So much memory beyond what the process has before it begins."""
+    """A limit on memory beyond what the process uses before it begins."""
 
     kind = "memory limits"
 
@@ -172,7 +172,7 @@ class LittleMemory(Fault):
 
 @final
 class FewDescriptors(Fault):
-    """So many files may be open."""
+    """A limit on open files."""
 
     kind = "few open files"
 
@@ -225,15 +225,15 @@ BARE: tuple[dict[str, str], ...] = (
     {"HOME": "/proc", "TMPDIR": "/nonexistent", "COLUMNS": "1", "LINES": "1"},
     {"HOME": "", "TERM": "", "LANG": "tr_TR.UTF-8", "TZ": "nowhere"},
 )
-"""Whole environments, but for the paths of programs."""
+"""Complete environments, except for the paths of programs."""
 
 
 def environment_faults(count: int, seed: int) -> list[Outcome]:
-    """Runs that meet a fault each, and for every 25 of them a command in a bare environment.
+    """Runs with one fault each, and for every 25 of them a command in a nearly empty environment.
 
     Args:
-        count: runs.
-        seed: of what is drawn.
+        count: number of runs.
+        seed: of the random choices.
     """
     drawn = random.Random(seed)
     kinds = [kind for kind in FAULTS if kind.is_possible()]
@@ -248,19 +248,21 @@ def environment_faults(count: int, seed: int) -> list[Outcome]:
         for number in range(count):
             fault = kinds[number % len(kinds)](drawn)
             killed_at = drawn.randrange(whole.operations) if drawn.random() < 0.7 else None
-            wrong = _meet(fault, whole, killed_at, place, log)
+            wrong = _check_fault(fault, whole, killed_at, place, log)
             found = f"{fault.detail}, killed before at {killed_at}: {wrong}" if wrong else ""
             results.setdefault(fault.kind, []).append(found)
         if count >= 25:
-            results["bare environments"] = [_live_bare(BARE[n % len(BARE)], place) for n in range(count // 25)]
+            results["bare environments"] = [
+                _check_bare_environment(BARE[n % len(BARE)], place) for n in range(count // 25)
+            ]
     return [
         Outcome(kind, len(each), each.count(""), tuple(wrong for wrong in each if wrong))
         for kind, each in results.items()
     ]
 
 
-def _meet(fault: Fault, whole: Whole, killed_at: int | None, place: Path, log: Path) -> str:
-    """What is wrong with a run that meets a fault; empty if nothing is."""
+def _check_fault(fault: Fault, whole: Whole, killed_at: int | None, place: Path, log: Path) -> str:
+    """Describes how a run with a fault failed its promise; empty if it did not."""
     fault.prepare(place)
     try:
         path = place / "run"
@@ -270,7 +272,7 @@ def _meet(fault: Fault, whole: Whole, killed_at: int | None, place: Path, log: P
         fault.begin(place)
         ended = whole.case.train(path, log, enter=fault.enter)
         fault.lift(place)
-        if wrong := _is_no_line(ended):
+        if wrong := _bad_ending(ended):
             return wrong
         if before and (last_step(path) or 0) < before:
             return f"the checkpoint of step {before} is gone"
@@ -283,8 +285,8 @@ def _meet(fault: Fault, whole: Whole, killed_at: int | None, place: Path, log: P
         fault.clear(place)
 
 
-def _is_no_line(ended: Ended) -> str:
-    """What is wrong with how a process ended: it is to end well, or with one line; empty if nothing is."""
+def _bad_ending(ended: Ended) -> str:
+    """Describes a wrong ending of a process; empty if it succeeded or failed with one line."""
     lines = [line for line in ended.err.splitlines() if not line.startswith("warning: ") and not OF_TORCH.match(line)]
     if ended.code == 0 and not lines:
         return ""
@@ -292,15 +294,15 @@ def _is_no_line(ended: Ended) -> str:
     return "" if ended.code in (1, 2) and (is_line or not ended.err) else f"exit code {ended.code}: {ended.err}"
 
 
-def _live_bare(environment: dict[str, str], place: Path) -> str:
-    """What is wrong with a command in an environment; empty if nothing is."""
+def _check_bare_environment(environment: dict[str, str], place: Path) -> str:
+    """Describes how a command in an environment failed; empty if it succeeded."""
     kept: Sequence[str] = ("PATH", "PYTHONPATH", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
     whole = {name: os.environ[name] for name in kept if name in os.environ} | environment
     place.mkdir()
     try:
         command = [sys.executable, "-m", "fredholm", "train", "digits", "--run-dir", str(place / "run"), *TINY]
         done = subprocess.run(command, cwd=place, env=whole, capture_output=True, text=True, check=False)
-        # matplotlib, which torchmetrics imports, tells where it keeps its fonts without a home
+        # without a home directory, matplotlib (imported by torchmetrics) reports where it keeps its fonts
         printed = [line for line in done.stderr.splitlines() if line and "matplotlib" not in line]
         is_well = done.returncode == 0 and not printed and last_step(place / "run") == 12
         return "" if is_well else f"{environment}: exit code {done.returncode}: {done.stderr}"

@@ -1,4 +1,4 @@
-"""Processes that begin where imports have ended: a run in one of its own takes a fraction of a second.
+"""Forked processes that start with everything imported, so that a run in a subprocess takes a fraction of a second.
 
 The parent must have one thread, so it never computes with torch itself.
 """
@@ -14,37 +14,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import torch._dynamo  # noqa: F401 - the first optimiser of a process would import it, for seconds
+import torch._dynamo  # noqa: F401 - otherwise the first optimiser of each process imports it, which takes seconds
 
 from fredholm._progress import set_lock
 
 LIMIT = 120.0
-"""Seconds after which a process hangs."""
+"""Seconds after which a process counts as hanging."""
 
 
 class Ended(NamedTuple):
     """How a process ended."""
 
     code: int
-    """Its exit code, or the signal that ended it, negative."""
+    """Its exit code, or the negative number of the signal that ended it."""
     out: str
     err: str
 
 
 def forked(call: Callable[[], int], log: Path, *, kill_after: float | None = None) -> Ended:
-    """Calls in a process of its own, the first of its group.
+    """Calls a function in a forked process, the leader of a new process group.
 
     Args:
-        call: gives the exit code; what it raises is a traceback on stderr, as in any program.
-        log: a folder for what it prints.
+        call: returns the exit code; an exception becomes a traceback on stderr, as in any program.
+        log: folder for the output of the process.
         kill_after: seconds after which the process and all that it started are killed.
 
     Raises:
-        TimeoutError: it hangs.
+        TimeoutError: the process hangs.
     """
     out, err = log / "out", log / "err"
     for path in (out, err):
-        path.write_bytes(b"")  # it may be killed before it has opened them
+        path.write_bytes(b"")  # the process may be killed before it opens them
     pid = os.fork()
     if pid == 0:
         _become(call, out, err)
@@ -62,16 +62,16 @@ def forked(call: Callable[[], int], log: Path, *, kill_after: float | None = Non
             raise TimeoutError(f"a process hung for {LIMIT:.0f} s")
         time.sleep(0 if done else 0.002)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # workers that have not yet seen that it is gone
+        os.killpg(pid, signal.SIGKILL)  # workers that have not yet noticed that it ended
     return Ended(code, out.read_text(errors="replace"), err.read_text(errors="replace"))
 
 
 def _become(call: Callable[[], int], out: Path, err: Path) -> None:
-    """Turns this process into a program that calls, and ends."""
+    """Runs the call in this process as a program would, and exits."""
     code = 70
     try:
         os.setsid()
-        set_lock(threading.RLock())  # another, killed while it printed, would keep the one that all share
+        set_lock(threading.RLock())  # a process killed while printing would never release a shared lock
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         for path, stream in ((out, sys.stdout), (err, sys.stderr)):

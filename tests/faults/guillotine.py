@@ -1,4 +1,4 @@
-"""A process that ends itself at one of its operations on files, as kill -9 or a crash would."""
+"""Kills the current process at a chosen file operation, as kill -9 or a crash would."""
 
 import builtins
 import io
@@ -14,13 +14,13 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 @final
 class Guillotine:
-    """Counts what this process changes below a folder, and kills it at one of these operations.
+    """Counts the changes this process makes below a folder, and kills the process at one of them.
 
-    Counted are opening to write, each write, syncing, renaming, removing, making folders and cutting. The process dies
-    before the operation; in the midst of it where it is a write, half of which is done. Once installed it stays.
+    Counted are opening to write, each write, syncing, renaming, removing, making folders and truncating. The process
+    dies before the operation; at a write, it dies after writing half of the data. It cannot be uninstalled.
 
     Args:
-        folder: the absolute path.
+        folder: absolute path.
         at: number of the operation, counted from 1; None: only count.
     """
 
@@ -29,54 +29,54 @@ class Guillotine:
         self._root, self._at, self._process = str(folder), at, os.getpid()
 
     def install(self) -> None:
-        """Watches from here on."""
+        """Starts counting."""
         opened, synced = io.open, os.fsync
 
         def fsync(descriptor: int) -> None:
             if self._is_due():
-                self._fall()
+                self._kill()
             synced(descriptor)
 
         def open_torn(file: Any, mode: str = "r", *others: Any, **settings: Any) -> Any:
             if not set(mode) & set("wax+") or not self._is_inside(file):
                 return opened(file, mode, *others, **settings)
-            raw = _Torn(file, mode.replace("b", "").replace("t", ""), self)
+            raw = _TornFile(file, mode.replace("b", "").replace("t", ""), self)
             buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
             return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding=settings.get("encoding"))
 
         os.fsync = fsync
         io.open = builtins.open = open_torn
-        sys.addaudithook(self._see)
+        sys.addaudithook(self._on_event)
 
     def write(self, raw: io.FileIO, data: Any) -> int | None:
-        """Writes, and dies in the midst of it."""
+        """Writes; if the kill is due, writes half and dies."""
         if self._is_due():
             io.FileIO.write(raw, memoryview(data)[: len(data) // 2])
-            self._fall()
+            self._kill()
         return io.FileIO.write(raw, data)
 
-    def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         opens = event == "open" and arguments[2] & _WRITING
         if (opens or event in _CHANGES) and self._is_inside(arguments[0]) and self._is_due():
-            self._fall()
+            self._kill()
 
     def _is_inside(self, path: Any) -> bool:
-        # a name of its own is one in a folder that is being removed, by that folder's descriptor
+        # a relative name is an entry of a folder that is being removed by its descriptor
         if not isinstance(path, str | bytes | os.PathLike):
             return False
         name = os.fsdecode(path)
         return name.startswith(self._root) or not name.startswith("/")
 
     def _is_due(self) -> bool:
-        self.count += os.getpid() == self._process  # a worker that was forked is another one
+        self.count += os.getpid() == self._process  # not in forked workers
         return self.count == self._at and os.getpid() == self._process
 
-    def _fall(self) -> None:
+    def _kill(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 @final
-class _Torn(io.FileIO):
+class _TornFile(io.FileIO):
     def __init__(self, file: Any, mode: str, guillotine: Guillotine) -> None:
         super().__init__(file, mode)
         self._guillotine = guillotine

@@ -1,6 +1,6 @@
-"""Training processes that are killed: at every operation on a file, in the midst of writes, and at random moments.
+"""Training processes killed at every file operation, in the middle of writes, and at random moments.
 
-Each run is killed once or several times, resumed until it ends, and compared with one that nobody killed.
+Each run is killed once or several times, resumed until it ends, and compared with an uninterrupted one.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ from tests.faults.guillotine import Guillotine
 from tests.faults.outcome import Outcome
 from tests.training.toy_task import ToyTask
 
-OF_TIME = {"examples_per_second", "unix_time", "sha256", "bytes"}
-"""Entries of JSON that differ from run to run: the speed, and what follows from lines that tell it."""
+TIMING = {"examples_per_second", "unix_time", "sha256", "bytes"}
+"""JSON entries that differ between runs: the speed, and digests and sizes of files that contain it."""
 
 
 class Kill(NamedTuple):
-    """When a process is killed: before or amid its operation on files of a number, or after so many seconds."""
+    """When a process is killed: at its file operation of this number, or after a number of seconds."""
 
     operation: int | None = None
     seconds: float | None = None
@@ -45,8 +45,8 @@ class Case:
     """A run.
 
     Args:
-        name: by which a broken one is told.
-        config: the run's.
+        name: identifies it in reports.
+        config: config of the run.
         compiled: whether its model is compiled.
     """
 
@@ -55,13 +55,13 @@ class Case:
     compiled: bool = False
 
     def train(self, path: Path, log: Path, kill: Kill | None = None, enter: Callable[[], None] | None = None) -> Ended:
-        """Trains in a process of its own, or goes on; when it ends it prints how many operations there were.
+        """Trains or resumes in a subprocess, which at its end prints the number of its file operations.
 
         Args:
-            path: the run folder.
-            log: a folder for what it prints.
+            path: run folder.
+            log: folder for the output of the process.
             kill: when the process is killed.
-            enter: is called in the process first, and may take from it what it needs.
+            enter: called first in the process; may take resources away from it.
         """
 
         def run() -> int:
@@ -84,13 +84,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Whole:
-    """A case that nobody killed.
+    """A case trained without being killed.
 
     Args:
-        case: what was trained.
-        content: what it left, by `content`.
-        operations: on files.
-        seconds: that it took.
+        case: the case.
+        content: the result of `content` for its run folder.
+        operations: number of its file operations.
+        seconds: its duration.
     """
 
     case: Case
@@ -100,7 +100,7 @@ class Whole:
 
     @classmethod
     def of(cls, case: Case, place: Path) -> "Whole":
-        """Trains it in an empty folder."""
+        """Trains a case in an empty folder."""
         start = time.perf_counter()
         ended = case.train(place / "run", place)
         if ended.code:
@@ -109,24 +109,24 @@ class Whole:
 
 
 def kill_runs(count: int, seed: int) -> list[Outcome]:
-    """Kills so many times: at every operation of one run first, then over all tasks, with workers, perhaps compiled.
+    """Kills `count` times: at every operation of one run, then runs of all tasks, with workers, and compiled models.
 
     Args:
-        count: kills.
-        seed: of what is drawn.
+        count: number of kills.
+        seed: of the random choices.
     """
     drawn = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
 
         def whole(case: Case) -> Whole:
-            return Whole.of(case, _emptied(place / "whole"))
+            return Whole.of(case, _empty_folder(place / "whole"))
 
         toy = whole(toy_case())
         operations = list(range(1, toy.operations + 1))
         swept = operations if count >= 2 * len(operations) else sorted(drawn.sample(operations, -(-count // 3)))
         rest = count - len(swept)
-        tasks = [Case(type(task).__qualname__.split(".")[0], _numbered(task)) for task in small_tasks(place / "data")]
+        tasks = [Case(type(task).__qualname__.split(".")[0], _short_run(task)) for task in small_tasks(place / "data")]
         tasks = [whole(case) for case in drawn.sample(tasks, min(len(tasks), -(-rest // 3)))]
         working = whole(dataclasses.replace(toy.case, name="workers", config=_with_workers(toy.case.config)))
         num_working, num_compiled = max(1, rest // 8), rest // 20
@@ -146,30 +146,30 @@ def kill_runs(count: int, seed: int) -> list[Outcome]:
 
 
 def toy_case() -> Case:
-    """A run of six steps, four checkpoints and everything that a resumed one could get wrong."""
-    return Case("toy", _numbered(ToyTask.Config(num_examples=24), checkpoint_every=2))
+    """A run of six steps and four checkpoints, with every kind of state that resuming must restore."""
+    return Case("toy", _short_run(ToyTask.Config(num_examples=24), checkpoint_every=2))
 
 
 def content(path: Path) -> dict[str, Any]:
-    """What a run folder holds, by file: bytes, or of JSON the values that do not depend on the time."""
+    """The content of a run folder by file: bytes, or for JSON the values that do not depend on timing."""
     found: dict[str, Any] = {}
     for file in sorted(path.rglob("*")):
         name, data = str(file.relative_to(path)), b"" if file.is_dir() else file.read_bytes()
         if file.suffix == ".jsonl":
-            found[name] = [_timeless(json.loads(line)) for line in data.splitlines()]
+            found[name] = [_without_timing(json.loads(line)) for line in data.splitlines()]
         else:
-            found[name] = _timeless(json.loads(data)) if file.suffix == ".json" else data
+            found[name] = _without_timing(json.loads(data)) if file.suffix == ".json" else data
     return found
 
 
-def _timeless(value: Any) -> Any:
+def _without_timing(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _timeless(each) for name, each in value.items() if name not in OF_TIME}
-    return [_timeless(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_timing(each) for name, each in value.items() if name not in TIMING}
+    return [_without_timing(each) for each in value] if isinstance(value, list) else value
 
 
 def _plans(wholes: list[Whole], drawn: random.Random, *, at_operations: bool) -> Iterator[tuple[Whole, list[Kill]]]:
-    """Runs in turn without end, each to be killed up to three times."""
+    """Cycles through the runs for ever, each with one to three kills."""
     for whole in itertools.cycle(wholes):
         moments = [drawn.random() for _ in range(drawn.randint(1, 3))]
         if at_operations:
@@ -179,10 +179,10 @@ def _plans(wholes: list[Whole], drawn: random.Random, *, at_operations: bool) ->
 
 
 def _outcome(fault: str, count: int, plans: Iterator[tuple[Whole, list[Kill]]], place: Path) -> Outcome:
-    """What became of at least so many kills, or of all that are planned."""
+    """The outcome of at least `count` kills, or of all planned ones."""
     tried, held, broken = 0, 0, list[str]()
     for whole, kills in plans:
-        number, wrong = _survive(whole, kills[: count - tried], _emptied(place))
+        number, wrong = _check_resumed(whole, kills[: count - tried], _empty_folder(place))
         tried += max(number, 1) if wrong else number
         held += 0 if wrong else number
         if wrong:
@@ -192,8 +192,8 @@ def _outcome(fault: str, count: int, plans: Iterator[tuple[Whole, list[Kill]]], 
     return Outcome(fault, tried, held, tuple(broken))
 
 
-def _survive(whole: Whole, kills: list[Kill], place: Path) -> tuple[int, str]:
-    """How many kills there were, and what is wrong with the run that was then resumed; empty if nothing is."""
+def _check_resumed(whole: Whole, kills: list[Kill], place: Path) -> tuple[int, str]:
+    """The number of kills, and a description of how the resumed run is wrong; empty if it is right."""
     path = place / "run"
     number, last = 0, None
     for kill in (*kills, None):
@@ -219,15 +219,15 @@ def _survive(whole: Whole, kills: list[Kill], place: Path) -> tuple[int, str]:
 
 
 def last_step(path: Path) -> int | None:
-    """The newest checkpoint's; None where there is none."""
+    """Step of the newest checkpoint; None if there is none."""
     try:
         return RunFolder(path).checkpoints.last_step()
-    except ValueError:  # it had not begun
+    except ValueError:  # the run had not begun
         return None
 
 
-def _numbered(task: Task.Config, **training: Any) -> Run.Config:
-    """A run of two epochs; of none, where the model is fitted in closed form."""
+def _short_run(task: Task.Config, **training: Any) -> Run.Config:
+    """A run of two epochs, or without steps where the model is fitted in closed form."""
     numbers = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
     settings = TrainingConfig(**numbers | {"tensorboard": False, "checkpoint_every": 1, **training})
     return Run.Config(
@@ -240,7 +240,7 @@ def _with_workers(config: Run.Config) -> Run.Config:
 
 
 def _compile_models() -> None:
-    """Has the toy task compile its models, without the processes that compilation would start."""
+    """Makes the toy task compile its models, without starting compilation processes."""
     import torch._inductor.config as inductor
 
     inductor.compile_threads = 1
@@ -248,13 +248,13 @@ def _compile_models() -> None:
 
     def model(self: ToyTask) -> nn.Module:
         made = original(self)
-        made.compile(dynamic=False)  # else what is compiled depends on which sizes came before
+        made.compile(dynamic=False)  # otherwise the compiled code depends on earlier sizes
         return made
 
     ToyTask.model = model
 
 
-def _emptied(folder: Path) -> Path:
+def _empty_folder(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

@@ -1,22 +1,22 @@
 """Operators at random settings: every kernel, route, quadrature, kind of domain, dtype, size and scale of the signal.
 
-A `Setting` names all of it; it goes through `IntegralOperator`, once by the automatic route and once by each route that
-does not refuse. Each such call, forward and backward, must give the numbers of the literal integral in float64, or end
-in an error of this library's own.
+A `Setting` specifies all of these. It is evaluated by `IntegralOperator`, once by the automatic route and once by each
+route that accepts it. Each such call, forward and backward, must agree with the dense oracle in float64, or end in an
+error that this library raises deliberately.
 
-How near: `TOLERANCE` of the dtype times the largest value of the exact result, or of the exact gradient; or, where a
-problem is ill conditioned or large numbers cancel, `LAST_DIGITS` times as far as the exact one moves when every number
-that is computed on the way, forward and backward, changes by its last digit. For that it is computed in float64 with a
-part of `NOISE`, or of a last digit of 16 bits, more or less of every number, `DISTURBANCES` times over, and the largest
-change counts, in units of the noise. Of a difference that is exactly 0 there, and one of larger numbers elsewhere, no
-noise tells; so a gradient of a leaf l may miss as much of the result, or of |g'| |l'| of the leaf where that is
-largest, over |l|. What vanishes in a dtype is missed wherever it goes: an answer may miss its least normal number times
-the largest number that comes in. A number that is itself next to the end of the range of the dtype, or beyond, is not
-compared. Beyond the range that a kernel states (`Kernel.signal_range`) nothing is, but an error is an own one there
-too.
+The allowed error is `TOLERANCE` of the dtype times the largest value of the exact result, or of the exact gradient.
+Where a problem is ill conditioned or large numbers cancel, it is `LAST_DIGITS` times the change of the exact value when
+every intermediate number, forward and backward, changes by its last digit. To measure that change, the value is
+computed in float64 with every number perturbed up or down by a relative `NOISE` (or by a last digit of 16 bits),
+`DISTURBANCES` times, and the largest change counts, in units of the noise. The perturbation cannot show the error of a
+difference that is exactly 0 in float64 but is one of larger numbers elsewhere. A gradient with respect to a leaf l may
+therefore err by as much as the result, or as |g'| |l'| of the leaf where that is largest, divided by |l|. Underflow in
+a dtype may propagate: a value may err by the dtype's smallest normal number times the largest input. Numbers close to
+or beyond the end of the dtype's range are not compared. Nothing is compared outside the range that a kernel states
+(`Kernel.signal_range`), but errors must be deliberate there too.
 
-    python -m tests.faults.operators COUNT SEED    as the table has it
-    python -m tests.faults.operators SETTING       what is wrong with one, as the driver prints it
+    python -m tests.faults.operators COUNT SEED    runs the driver
+    python -m tests.faults.operators SETTING       prints the errors of one setting, as printed by the driver
 """
 
 import copy
@@ -49,9 +49,9 @@ from tests.contracts.instances import (
     ROWS,
     Case,
     Results,
+    nan_where_absent,
     size,
     table_kernel,
-    without_meaning,
 )
 from tests.contracts.places import KINDS, LISTED, MASKS, PAIRS, WEIGHTS, Place, Shape, normal, place_of
 from tests.contracts.routes import randomise
@@ -59,7 +59,7 @@ from tests.faults.outcome import Outcome
 
 LIBRARY = Path(fredholm.__file__).parent
 LENGTHS = (0, 1, 1, 2, 3, 5, 7, 7, 11, 13, 17, 67)
-"""Points of a line: none, one, primes, and one more than fits a chunk."""
+"""Points on a line: zero, one, primes, and more than fit in a chunk."""
 SIDES = (1, 2, 3, 3, 4, 5)
 BATCHES = (0, 1, 1, 2, 2, 3)
 SCALES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 1.0, 1.0, 10.0, 30.0, 100.0, 1e3, 1e4)
@@ -74,11 +74,11 @@ EXACT = {
     "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "rand", "randn", "repeat", "round",
     "scalar_tensor", "scatter", "sign", "sort", "stack", "tril", "triu", "trunc", "where", "zeros", "zeros_like",
 }  # fmt: skip
-"""Operations whose results are numbers that were there."""
+"""Operations whose results are copies or constants, and so have no rounding error."""
 
 
 class Precision(NamedTuple):
-    """Dtype of the operator, of the signal, and of autocast if it is on."""
+    """Dtypes of the operator, of the signal, and of autocast if it is on."""
 
     operator: torch.dtype
     signal: torch.dtype
@@ -86,7 +86,7 @@ class Precision(NamedTuple):
 
     @property
     def result(self) -> torch.dtype:
-        """What the result has."""
+        """Dtype of the result."""
         return self.signal if self.autocast is None or self.signal == torch.float64 else self.autocast
 
 
@@ -133,7 +133,7 @@ class Setting:
     batch: int
     shape: Shape
     is_plain: bool
-    """Whether the operator is the integral alone."""
+    """Whether the operator consists of the integral only."""
     seed: int
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class Setting:
 
     @classmethod
     def parse(cls, text: str) -> "Setting":
-        """The setting that `str` printed."""
+        """The setting printed by `str`."""
         *names, scale, batch, shape, is_plain, seed = (part.strip() for part in text.split(" / "))
         sizes = tuple(map(int, shape.split("x")))
         levels = dict(zip((field.name for field in dataclasses.fields(cls)), names, strict=False))
@@ -152,7 +152,7 @@ class Setting:
 
 
 def draw(rng: random.Random) -> Setting:
-    """A setting whose kernel reads such positions as the domain has; all else may be refused."""
+    """A random setting whose kernel accepts the domain's positions; anything else in it may be refused."""
     while True:
         kernel = rng.choice(list(ROWS))
         variant = rng.choice(list(ROWS[kernel].variants))
@@ -187,12 +187,12 @@ def draw(rng: random.Random) -> Setting:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is asked.
+# Problems.
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """An operator and what it is called on."""
+    """An operator and its inputs."""
 
     setting: Setting
     operator: IntegralOperator
@@ -200,15 +200,15 @@ class Problem:
     autocast: torch.dtype | None
 
     def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
-        """What the operator takes."""
+        """Arguments of the operator."""
         case, domain = self.case, self.case.place.domain()
         return case.u, domain, case.u if case.signal == "u" else case.query, case.query_domain(domain)
 
     def by(self, evaluation: Evaluation) -> Results:
-        """The result, and the gradient of a fixed functional of it in each number that comes in."""
-        kernels_own = dict(self.case.kernel.named_parameters())
-        given = {name: leaf for name, leaf in self.case.leaves().items() if name not in kernels_own}
-        leaves = given | dict(self.operator.named_parameters())
+        """The result by a route, and gradients of a fixed functional of it in all inputs and parameters."""
+        kernel_parameters = dict(self.case.kernel.named_parameters())
+        inputs = {name: leaf for name, leaf in self.case.leaves().items() if name not in kernel_parameters}
+        leaves = inputs | dict(self.operator.named_parameters())
         for leaf in leaves.values():
             leaf.requires_grad_()
         operator = self.operator.with_quadrature(self.operator.quadrature)
@@ -217,23 +217,23 @@ class Problem:
         torch.manual_seed(self.setting.seed)
         with self.casting():
             out = operator(u, domain, query=query, query_domain=query_domain)
-        # numbers that every dtype has
+        # numbers that are exact in every dtype
         cotangent = normal(Generator().manual_seed(5), *out.shape).bfloat16().to(out.dtype)
         grads = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True, materialize_grads=True)
         return {"result": out.detach()} | {f"d/d {name}": grad for name, grad in zip(leaves, grads, strict=True)}
 
     def casting(self) -> torch.autocast:
-        """Autocast, if it is on."""
+        """The autocast context, disabled if the setting has none."""
         return torch.autocast("cpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
     def accepting(self) -> list[Evaluation]:
-        """The routes that do not refuse."""
+        """Routes that accept the problem."""
         with self.casting():
             integral = self.operator.prepare(*self.arguments())
             return [route for route in ALL_ROUTES if not route.unsupported_reasons(integral)]
 
     def nodes(self) -> list[Tensor]:
-        """Which points a quadrature takes."""
+        """Indices of the points chosen by the quadrature."""
         if self.operator.quadrature is None:
             return []
         torch.manual_seed(self.setting.seed)
@@ -244,11 +244,11 @@ class Problem:
     def mapped(
         self, number: Callable[[Tensor], Tensor], place: Callable[[Tensor], Tensor], dtype: torch.dtype = torch.float64
     ) -> "Problem":
-        """The same in another dtype, with other numbers, and with others that say where and how much points are."""
+        """The problem in another dtype, with `number` applied to values and `place` to positions and masses."""
         case, operator = self.case, copy.deepcopy(self.operator).to(dtype)
         with torch.no_grad():
-            for own, given in zip(operator.parameters(), self.operator.parameters(), strict=True):
-                own.copy_(number(given))
+            for parameter, original in zip(operator.parameters(), self.operator.parameters(), strict=True):
+                parameter.copy_(number(original))
 
         def at(where: Place) -> Place:
             return where.mapped(place, but_times=True).mapped(lambda t: t.detach().to(dtype))
@@ -269,7 +269,7 @@ def _exact(t: Tensor) -> Tensor:
 
 
 def problem_of(setting: Setting) -> Problem:
-    """The operator and the tensors of a setting; the signal is NaN at points that do not exist."""
+    """The operator and tensors of a setting; the signal is NaN at masked points."""
     generator, precision = Generator().manual_seed(setting.seed), PRECISIONS[setting.precision]
     kernel = copy.deepcopy(table_kernel(setting.kernel, setting.variant, KINDS[setting.domain].pos_dim))
     plain = setting.is_plain or kernel.in_dim != kernel.out_dim
@@ -291,20 +291,20 @@ def problem_of(setting: Setting) -> Problem:
     if torch.float64 not in (precision.operator, precision.signal):
         place, at = place.mapped(Tensor.float), at.mapped(Tensor.float) if isinstance(at, Place) else at
     u = setting.scale * normal(generator, batch, points, kernel.in_dim)
-    u = without_meaning(u, place.mask).to(precision.signal)
+    u = nan_where_absent(u, place.mask).to(precision.signal)
     v = None
     if query.signal == "other":
         v = setting.scale * normal(generator, batch, queries, kernel.query_dim)
-        v = without_meaning(v, None if isinstance(at, Place) else place.mask).to(precision.signal)
+        v = nan_where_absent(v, None if isinstance(at, Place) else place.mask).to(precision.signal)
     return Problem(setting, operator, Case(operator.kernel, u, place, v, query.signal, at), precision.autocast)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whether it is right.
+# Checks.
 
 
 class _Noise(TorchDispatchMode):
-    """Changes every number that is computed, forward and backward, by a part of itself, up or down."""
+    """Multiplies every computed number, forward and backward, by 1 + part or 1 - part at random."""
 
     def __init__(self, part: float, seed: int) -> None:
         super().__init__()
@@ -324,36 +324,36 @@ class _Noise(TorchDispatchMode):
 
 
 class Expected:
-    """The numbers of a problem, in float64, and how far from them an answer may be.
+    """The exact values of a problem, in float64, and the allowed errors.
 
     Attributes:
-        values: these, or the error that the definition ends in.
+        values: exact values, or the error that the dense oracle raises.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.dtype = problem, PRECISIONS[problem.setting.precision].result
-        # autocast casts what it multiplies
+        # the dtype of the result, since autocast casts the factors of products
         self.eps = torch.finfo(self.dtype).eps
         self.exact = problem.mapped(_exact, _exact)
         self.values = _attempt(lambda: self.exact.by(Dense()))
 
     @functools.cached_property
     def comparable(self) -> bool:
-        """Whether a quadrature takes the same points in float64, where another may be as near."""
+        """Whether the quadrature chooses the same points in float64, where ties may break differently."""
         ours, exact = self.problem.nodes(), self.exact.nodes()
         return all(a.shape == b.shape and bool((a == b).all()) for a, b in zip(ours, exact, strict=True))
 
     @functools.cached_property
     def amplified(self) -> dict[str, float]:
-        """How many units of noise each entry moves by; see the top of the file."""
+        """The largest change of each value in units of noise; see the top of the file."""
         assert isinstance(self.values, dict)
         most = dict.fromkeys(self.values, 0.0)
-        # what 16 bits miss is not small, and changes by more than in proportion
+        # rounding to 16 bits is not a small perturbation, and its effect is more than proportional
         part = max(NOISE, self.eps if self.dtype.itemsize == 2 else 0.0)
         for seed in range(DISTURBANCES):
             with _Noise(part, seed):
                 changed = _attempt(lambda: self.exact.by(Dense()))
-            if isinstance(changed, Exception):  # noise put times out of order
+            if isinstance(changed, Exception):  # noise changed the order of times
                 continue
             for name, value in self.values.items():
                 most[name] = max(most[name], size(changed[name] - value) / part)
@@ -361,25 +361,25 @@ class Expected:
 
     @functools.cached_property
     def sizes(self) -> dict[str, float]:
-        """The largest entry of each leaf, by the name of its gradient."""
+        """The largest absolute entry of each leaf, by the name of its gradient."""
         leaves = self.exact.case.leaves() | dict(self.exact.operator.named_parameters())
         return {f"d/d {name}": size(leaf.nan_to_num(0.0, 0.0, 0.0)) for name, leaf in leaves.items()}
 
     @property
     def factor(self) -> float:
-        """What multiplies a number that vanished: the largest that comes in, at least 1."""
+        """Factor by which underflow may be amplified: the largest input, at least 1."""
         return max(1.0, *self.sizes.values())
 
     @functools.cached_property
     def cancelling(self) -> dict[str, float]:
-        """What each gradient would be if nothing cancelled; see the top of the file."""
+        """The size of each gradient without cancellation; see the top of the file."""
         assert isinstance(self.values, dict)
         sizes = self.sizes
         most = max(size(self.values[name]) * sizes.get(name, 1.0) for name in self.values)
         return {name: most / max(sizes.get(name, 1.0), 1e-30) for name in self.values if name != "result"}
 
-    def missed_by(self, got: Results) -> str:
-        """What is wrong with an answer; empty when nothing is."""
+    def mismatch(self, got: Results) -> str:
+        """Describes how a result differs from the exact one; empty if it is within the allowed error."""
         assert isinstance(self.values, dict)
         for name, value in self.values.items():
             if got[name].shape != value.shape:
@@ -391,8 +391,8 @@ class Expected:
             return ""
         found = []
         for name, value in self.values.items():
-            largest, own = size(value), torch.finfo(got[name].dtype)
-            if not largest < own.max**0.98:
+            largest, dtype = size(value), torch.finfo(got[name].dtype)
+            if not largest < dtype.max**0.98:
                 if name == "result":
                     return ""
                 continue
@@ -400,7 +400,7 @@ class Expected:
                 found.append(f"{name} is not finite, where {largest:.1e} is right")
                 continue
             error, tolerance = size(got[name].double() - value), TOLERANCE[self.dtype]
-            allowed = tolerance * largest + max(own.tiny, torch.finfo(self.dtype).tiny) * self.factor
+            allowed = tolerance * largest + max(dtype.tiny, torch.finfo(self.dtype).tiny) * self.factor
             if error <= allowed or not self.comparable:
                 continue
             natural = max(self.amplified[name], self.cancelling.get(name, 0.0))
@@ -417,42 +417,42 @@ def _attempt(compute: Callable[[], Results]) -> Results | Exception:
         return error
 
 
-def is_own(error: Exception) -> bool:
-    """Whether this library raised an error, on purpose and for users to read."""
+def is_library_error(error: Exception) -> bool:
+    """Whether this library raised an error deliberately, with a message of one line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     line = linecache.getline(frame.filename, frame.lineno or 0).strip()
     is_ours = Path(frame.filename).is_relative_to(LIBRARY) and line.startswith("raise ")
     return type(error) in (ValueError, TypeError) and is_ours and "\n" not in str(error)
 
 
-def told_of(error: Exception) -> str:
-    """An error in a line, with the place where it was raised."""
+def describe(error: Exception) -> str:
+    """An error in one line, with the place where it was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {' '.join(str(error).split())[:200]}"
 
 
-def calls(setting: Setting) -> Iterator[str]:
-    """What is wrong with each call of a setting, by the automatic route and by each that takes it; empty: nothing."""
+def check_calls(setting: Setting) -> Iterator[str]:
+    """Yields what is wrong with each call, empty if nothing, for the automatic and every accepting route."""
     problem = problem_of(setting)
     expected = Expected(problem)
-    if isinstance(expected.values, Exception) and not is_own(expected.values):
-        yield f"Dense in float64: {told_of(expected.values)}"
+    if isinstance(expected.values, Exception) and not is_library_error(expected.values):
+        yield f"Dense in float64: {describe(expected.values)}"
         return
     by_auto = _attempt(lambda: problem.by(AUTO))
-    yield _judged("Auto", by_auto, expected)
+    yield _failure("Auto", by_auto, expected)
     if isinstance(by_auto, Exception):
         return
     for route in problem.accepting():
         name = f"{route.name} (eager)" if route in EAGER else route.name
-        yield _judged(name, _attempt(functools.partial(problem.by, route)), expected)
+        yield _failure(name, _attempt(functools.partial(problem.by, route)), expected)
 
 
-def _judged(name: str, got: Results | Exception, expected: Expected) -> str:
+def _failure(name: str, got: Results | Exception, expected: Expected) -> str:
     if isinstance(got, Exception):
-        return "" if is_own(got) else f"{name}: {told_of(got)}"
+        return "" if is_library_error(got) else f"{name}: {describe(got)}"
     if isinstance(expected.values, Exception):
         return ""
-    wrong = expected.missed_by(got)
+    wrong = expected.mismatch(got)
     return wrong and f"{name}: {wrong}"
 
 
@@ -461,23 +461,23 @@ def fuzz_operators(count: int, seed: int) -> list[Outcome]:
     rng, tried, broken = random.Random(seed), 0, []
     while tried < count:
         setting = draw(rng)
-        for wrong in quietly(setting):
+        for wrong in check_calls_quietly(setting):
             tried += 1
             if wrong:
                 broken.append(f"{setting} : {wrong}")
     return [Outcome("operators at random settings", tried, tried - len(broken), tuple(broken))]
 
 
-def quietly(setting: Setting) -> list[str]:
-    """`calls`, without the warnings."""
+def check_calls_quietly(setting: Setting) -> list[str]:
+    """`check_calls` without warnings."""
     with warnings.catch_warnings(action="ignore"), torch.random.fork_rng():
-        return list(calls(setting))
+        return list(check_calls(setting))
 
 
 def main(arguments: list[str]) -> None:
-    """Prints what is broken; see the top of the file."""
+    """Prints the failures; see the top of the file."""
     if len(arguments) == 1:
-        print(*filter(None, quietly(Setting.parse(arguments[0].split(" : ")[0]))), sep="\n")
+        print(*filter(None, check_calls_quietly(Setting.parse(arguments[0].split(" : ")[0]))), sep="\n")
         return
     start = time.perf_counter()
     (outcome,) = fuzz_operators(*map(int, arguments))

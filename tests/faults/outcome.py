@@ -1,4 +1,4 @@
-"""What became of all faults of one kind: a row of the table in docs/reliability.md."""
+"""The outcome of all faults of one kind: a row of the table in docs/reliability.md."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ class Outcome:
     """How many faults of a kind were tried, and how many ended as promised.
 
     Args:
-        fault: the kind, as the table names it.
-        tried: faults tried.
-        held: those that ended as promised.
-        broken: one line for each of the others, by which it can be tried again.
+        fault: kind of fault, as the table names it.
+        tried: number of faults tried.
+        held: number of those that ended as promised.
+        broken: one line for each of the others, from which it can be reproduced.
     """
 
     fault: str

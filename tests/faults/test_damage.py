@@ -1,4 +1,4 @@
-"""The quick part of the damages of run folders, and that the driver tells what is wrong."""
+"""A few damaged run folders, and a check that the driver detects silent damage."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from tests.faults.damage import KINDS, LOG_KINDS, damage_folders
 
 COUNT = 3 * (len(KINDS) + len(LOG_KINDS))
-"""Of every kind one for each task."""
+"""One fault of every kind for each task."""
 
 
 @pytest.mark.slow
@@ -18,7 +18,7 @@ def test_damaged_run_folders_are_refused_or_read_bit_for_bit() -> None:
 
 
 @pytest.mark.long
-def test_without_checksums_the_driver_finds_what_is_read_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_checksums_the_driver_finds_silent_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(path: Path, entry: object) -> None:
         pass
 

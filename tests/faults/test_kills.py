@@ -1,4 +1,4 @@
-"""A few kills and faults of the environment of every kind: the whole number is `make faults`."""
+"""A few kills and faults of the environment of every kind; `make faults` runs all of them."""
 
 from concurrent.futures import ProcessPoolExecutor
 
@@ -15,12 +15,12 @@ from tests.faults.drivers import DRIVERS, run
         ("kills", 10, 4),
         ("environment", 7, 5),
         pytest.param("kills", 36, 5, marks=pytest.mark.long),  # with a compiled model
-        pytest.param("environment", 25, 6, marks=pytest.mark.long),  # with a bare environment
+        pytest.param("environment", 25, 6, marks=pytest.mark.long),  # with a nearly empty environment
     ],
 )
 def test_a_few_faults_end_as_promised(module: str, count: int, least_kinds: int) -> None:
     (driver,) = (each for each in DRIVERS if each.module == module)
-    with ProcessPoolExecutor(1, mp_context=FORKS) as pool:  # that process has one thread, and may fork
+    with ProcessPoolExecutor(1, mp_context=FORKS) as pool:  # that process has one thread, so it can fork
         outcomes = pool.submit(run, driver, count).result()
     assert [line for outcome in outcomes for line in outcome.broken] == []
     assert all(outcome.tried > 0 for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""A few operators at random settings, and that the fuzz would notice what is wrong."""
+"""A few operators at random settings, and checks that the fuzzer detects errors."""
 
 import random
 
@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from fredholm.evaluation import AUTO, FusedAttention
-from tests.faults.operators import PRECISIONS, Setting, draw, fuzz_operators, is_own, problem_of, quietly
+from tests.faults.operators import (
+    PRECISIONS,
+    Setting,
+    check_calls_quietly,
+    draw,
+    fuzz_operators,
+    is_library_error,
+    problem_of,
+)
 
 PLAIN = Setting.parse(
     "Attention / causal / sequence / padding / even / all pairs / no query / float32"
@@ -14,7 +22,7 @@ PLAIN = Setting.parse(
 )
 
 
-def test_none_is_broken() -> None:
+def test_random_settings_give_correct_results_or_library_errors() -> None:
     (outcome,) = fuzz_operators(60, seed=0)
     assert outcome.broken == ()
     assert outcome.tried == outcome.held >= 60
@@ -58,39 +66,39 @@ def test_none_is_broken() -> None:
         " / pairs listed, a row empty / the domain / float32 / all points / 100.0 / 3 / 1x5 / True / 444726",
         "LinearAttention / softplus features / union / shared mask / even / all pairs / u / float32 / all points"
         " / 1000.0 / 2 / 7 / False / 567722",
-        # what lies at points that do not exist is next to infinite
+        # values at masked points are nearly infinite
         "FactorisedInfiniteAttention / causal, one kv head / times / shared mask / weights per entry, some 0"
         " / pairs weighed / u / float32 / all points / 1000.0 / 2 / 3 / False / 462612",
         "FactorisedInfiniteAttention / causal, one kv head / periodic grid / padding / weights"
         " / pairs listed per entry / u / float32 / all points / 100.0 / 2 / 2x2 / False / 633453",
-        # a feature that is tiny in all keys and large in a query
+        # a feature that is tiny in all keys and large in one query
         "FactorisedInfiniteAttention / rows / tied times / padding / even / all pairs / scattered points / float32"
         " / all points / 100.0 / 2 / 1 / False / 793734",
-        # scores of gelu that float32 makes 0
+        # scores of gelu that underflow in float32
         "InfiniteAttention / causal, gelu / points per entry / mask per entry / even / all pairs / no query / float32"
         " / all points / 10.0 / 2 / 11 / False / 769964",
-        # rows of scores that float64 makes 0, in routes that keep them
+        # rows of scores that underflow in float64, in routes that store them
         "FactorisedInfiniteAttention / causal, rows / periodic grid / mask per entry / weights"
         " / pairs weighed per head, a row empty / other values at the domain / float32 / all points / 1000.0 / 2 / 3x5"
         " / False / 496345",
-        # saturated softmax made anew in the backward pass
+        # saturated softmax, recomputed in the backward pass
         "Attention / causal / union / shared mask / even / all pairs / other values / float32 / all points / 100.0"
         " / 3 / 7 / True / 160137",
-        # an entry without points, whose last time is next to infinite: noise in it told of nothing
+        # an entry without points whose last time is nearly infinite: perturbing it showed no change
         "YatAttention / rotary / times per entry / an entry with nothing / weights per entry, some 0"
         " / pairs weighed per head, a row empty / other points / float32 / all points / 1.0 / 3 / 7 / True / 600136",
-        # a gradient of 1e-37, of numbers that vanished times 1000
+        # a gradient of 1e-37, a product of underflowed numbers and 1000
         "LSTM / plain / spaced sequence / all / even / pairs listed, a row empty / u / float32 / all points / 1000.0"
         " / 1 / 5 / True / 564247",
-        # saturated softmax: gradients that cancel to nothing
+        # saturated softmax: gradients that cancel to zero
         "Yat / softmax / graphs / an entry with nothing / even / all pairs / other values / float64 / Full / 30.0 / 3"
         " / 17 / True / 795539",
         "AdditiveAttention / steep / line of cells / an entry with nothing / even / all pairs / no query / float32"
         " / Full / 100.0 / 2 / 17 / True / 661996",
     ],
 )
-def test_what_was_broken_once_stays_right(found: str) -> None:
-    assert not any(quietly(Setting.parse(found)))
+def test_regressions(found: str) -> None:
+    assert not any(check_calls_quietly(Setting.parse(found)))
 
 
 def test_gradients_of_hops_in_float16_are_finite() -> None:
@@ -102,21 +110,21 @@ def test_gradients_of_hops_in_float16_are_finite() -> None:
     assert all(part.isfinite().all() for part in problem_of(setting).by(AUTO).values())
 
 
-def test_a_wrong_number_and_an_internal_error_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not any(quietly(PLAIN))
+def test_wrong_numbers_and_internal_errors_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(check_calls_quietly(PLAIN))
     compute = FusedAttention.compute
     monkeypatch.setattr(FusedAttention, "compute", lambda route, integral: compute(route, integral) * (1 + 1e-3))
-    assert any("FusedAttention: result is off by" in wrong for wrong in quietly(PLAIN))
+    assert any("FusedAttention: result is off by" in wrong for wrong in check_calls_quietly(PLAIN))
     monkeypatch.setattr(FusedAttention, "compute", lambda route, integral: integral.u * torch.nan)
-    assert any("FusedAttention: result is not finite" in wrong for wrong in quietly(PLAIN))
+    assert any("FusedAttention: result is not finite" in wrong for wrong in check_calls_quietly(PLAIN))
     monkeypatch.setattr(FusedAttention, "compute", lambda route, integral: torch.zeros(2) @ torch.zeros(3))
-    assert any("RuntimeError" in wrong for wrong in quietly(PLAIN))
+    assert any("RuntimeError" in wrong for wrong in check_calls_quietly(PLAIN))
 
 
-def test_only_errors_that_the_library_raises_on_purpose_are_its_own() -> None:
-    assert not is_own(_raised(lambda: torch.zeros(2) @ torch.zeros(3)))
-    assert not is_own(_raised(lambda: torch.nn.Linear(2, 3)(torch.zeros(1, 5))))
-    assert is_own(_raised(lambda: __import__("fredholm").kernels.MLP(0)))
+def test_only_deliberate_errors_count_as_library_errors() -> None:
+    assert not is_library_error(_raised(lambda: torch.zeros(2) @ torch.zeros(3)))
+    assert not is_library_error(_raised(lambda: torch.nn.Linear(2, 3)(torch.zeros(1, 5))))
+    assert is_library_error(_raised(lambda: __import__("fredholm").kernels.MLP(0)))
 
 
 def _raised(act) -> Exception:
@@ -127,7 +135,7 @@ def _raised(act) -> Exception:
     raise AssertionError("nothing was raised")
 
 
-def test_a_setting_is_what_it_is_printed_as() -> None:
+def test_a_printed_setting_is_parsed_back() -> None:
     rng = random.Random(1)
     for _ in range(20):
         setting = draw(rng)

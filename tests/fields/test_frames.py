@@ -16,8 +16,8 @@ FEW = settings(max_examples=8, suppress_health_check=[HealthCheck.filter_too_muc
 
 def cloud(generator: torch.Generator, dim: int, n: int = 11) -> Tensor:
     """Two skewed sets of samples, `(2, n, dim)`."""
-    noise = torch.rand(2, n, dim, generator=generator, dtype=torch.float64) ** 3
-    return noise * torch.arange(1, dim + 1, dtype=torch.float64) + 0.1
+    skewed = torch.rand(2, n, dim, generator=generator, dtype=torch.float64) ** 3
+    return skewed * torch.arange(1, dim + 1, dtype=torch.float64) + 0.1
 
 
 def orthogonal(generator: torch.Generator, dim: int, *, proper: bool) -> Tensor:
@@ -28,7 +28,7 @@ def orthogonal(generator: torch.Generator, dim: int, *, proper: bool) -> Tensor:
 
 
 def matrix_of(group: str, generator: torch.Generator, dim: int) -> Tensor:
-    """An element of the group that a frame covers."""
+    """A random element of a group under which a frame is equivariant."""
     identity = torch.eye(dim, dtype=torch.float64)
     sizes = torch.rand(dim, generator=generator, dtype=torch.float64) * 2 + 0.5
     match group:
@@ -46,8 +46,8 @@ def matrix_of(group: str, generator: torch.Generator, dim: int) -> Tensor:
     return turned @ torch.diag(sizes) @ orthogonal(generator, dim, proper=True)
 
 
-def quiet(frame: fields.Frame, domain: Points) -> fields.Coordinates:
-    """The coordinates of sets without a stated trouble; hypothesis tries another set where there is one."""
+def coordinates_without_warning(frame: fields.Frame, domain: Points) -> fields.Coordinates:
+    """The coordinates of sets that cause no warning; hypothesis tries another set where one is raised."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = frame.coordinates(domain)
@@ -55,7 +55,7 @@ def quiet(frame: fields.Frame, domain: Points) -> fields.Coordinates:
     return found
 
 
-# a gap and a skewness that leave 12 digits
+# gap and skewness at which frames are precise to 12 digits
 CLEAR = 0.01
 COVERED = [
     (fields.Isotropic(), "scalings"),
@@ -71,14 +71,16 @@ COVERED = [
 @pytest.mark.parametrize(("frame", "group"), COVERED, ids=[f"{f} {g}" for f, g in COVERED])
 @FEW
 @given(seed=SEEDS)
-def test_what_a_frame_covers_leaves_its_coordinates_alone(frame: fields.Frame, group: str, dim: int, seed: int) -> None:
+def test_coordinates_are_invariant_under_the_covered_group(
+    frame: fields.Frame, group: str, dim: int, seed: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, A = cloud(generator, dim), matrix_of(group, generator, dim)
     b = torch.randn(dim, generator=generator, dtype=torch.float64)
     weights = torch.rand(2, 11, generator=generator, dtype=torch.float64)
     mask = torch.rand(2, 11, generator=generator) > 0.2
-    before = quiet(frame, Points(x, weights, mask))
-    after = quiet(frame, Points(x @ A.T + b, weights, mask))
+    before = coordinates_without_warning(frame, Points(x, weights, mask))
+    after = coordinates_without_warning(frame, Points(x @ A.T + b, weights, mask))
     z, moved = before.normalise(x), after.normalise(x @ A.T + b)
     torch.testing.assert_close(moved, z, rtol=1e-12, atol=1e-12)
     # ρ(g)(μ, M) = (A μ + b, A M), theorem 7
@@ -89,11 +91,14 @@ def test_what_a_frame_covers_leaves_its_coordinates_alone(frame: fields.Frame, g
 
 @FEW
 @given(seed=SEEDS)
-def test_a_torus_is_covered_by_its_translations(seed: int) -> None:
+def test_translations_of_a_torus_leave_coordinates_unchanged(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = cloud(generator, 2) / 3
     b = torch.randn(2, generator=generator, dtype=torch.float64)
-    before, after = (quiet(fields.Periodic(tolerance=CLEAR), Points(p, periodic=True)) for p in (x, (x + b) % 1))
+    before, after = (
+        coordinates_without_warning(fields.Periodic(tolerance=CLEAR), Points(p, periodic=True))
+        for p in (x, (x + b) % 1)
+    )
     torch.testing.assert_close(after.normalise((x + b) % 1), before.normalise(x), rtol=1e-11, atol=1e-11)
 
 
@@ -101,14 +106,14 @@ def test_a_torus_is_covered_by_its_translations(seed: int) -> None:
 @pytest.mark.parametrize("kind", [fields.Rotational, fields.Affine])
 @FEW
 @given(seed=SEEDS)
-def test_averaged_frames_are_permuted(kind: type, dim: int, proper: bool, seed: int) -> None:
+def test_averaged_frames_are_permuted_by_group_elements(kind: type, dim: int, proper: bool, seed: int) -> None:
     """The set of all frames moves with the samples, whether or not these are symmetric."""
     frame = kind(average=True, proper=proper, tolerance=CLEAR)
     generator = torch.Generator().manual_seed(seed)
     half = cloud(generator, dim)
     x = torch.cat([half, -half], dim=1)
     R = orthogonal(generator, dim, proper=proper)
-    before, after = quiet(frame, Points(x)), quiet(frame, Points(x @ R.T))
+    before, after = coordinates_without_warning(frame, Points(x)), coordinates_without_warning(frame, Points(x @ R.T))
     z, moved = before.normalise(x), after.normalise(x @ R.T)
     assert z.shape[1] == 2 ** (dim - 1 if proper else dim)
     if proper:
@@ -132,7 +137,7 @@ FRAMES = [
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=str)
-def test_order_masks_and_weights(frame: fields.Frame) -> None:
+def test_permutations_masks_and_weights(frame: fields.Frame) -> None:
     x = cloud(torch.Generator().manual_seed(0), 2, n=9) / 2
     weights = torch.rand(2, 9, dtype=torch.float64)
     queries = torch.rand(2, 4, 2, dtype=torch.float64)
@@ -149,7 +154,7 @@ def test_order_masks_and_weights(frame: fields.Frame) -> None:
     torch.testing.assert_close(light.normalise(queries), expected, rtol=1e-11, atol=1e-11)
     single = frame.coordinates(Points(x[1], weights[1]))
     torch.testing.assert_close(single.normalise(queries[1:]), expected[1:], rtol=1e-11, atol=1e-11)
-    # a weight of two is a sample given twice
+    # a weight of two is the same as the sample repeated
     doubled = frame.coordinates(Points(torch.cat([x, x[:, :1]], 1), torch.cat([weights, weights[:, :1]], 1)))
     more = weights.clone()
     more[:, 0] *= 2
@@ -158,7 +163,7 @@ def test_order_masks_and_weights(frame: fields.Frame) -> None:
     )
 
 
-def test_the_formulas() -> None:
+def test_means_and_frames_equal_their_formulas() -> None:
     x = cloud(torch.Generator().manual_seed(0), 2)
     centred = x - x.mean(1, keepdim=True)
     isotropic = fields.Isotropic().coordinates(Points(x)).normalise(x)[:, 0]
@@ -198,7 +203,7 @@ DEGENERATE = [
 
 
 @pytest.mark.parametrize(("frame", "x", "fragment"), DEGENERATE, ids=[f"{f} {t}" for f, _, t in DEGENERATE])
-def test_degenerate_sets_have_a_fallback_and_one_warning(frame: fields.Frame, x: Tensor, fragment: str) -> None:
+def test_degenerate_sets_use_a_fallback_with_one_warning(frame: fields.Frame, x: Tensor, fragment: str) -> None:
     x = x.double().requires_grad_()
     with pytest.warns(RuntimeWarning, match="fields.") as caught:
         found = frame.coordinates(Points(x))
@@ -214,7 +219,7 @@ def test_degenerate_sets_have_a_fallback_and_one_warning(frame: fields.Frame, x:
     assert float((found.matrix @ found.inverse - eye).detach().abs().max()) < 1e-12
 
 
-def test_troubles_are_counted_in_one_warning() -> None:
+def test_degenerate_sets_are_counted_in_one_warning() -> None:
     sets = torch.stack([cloud(torch.Generator().manual_seed(0), 2, n=4)[0], CORNERS, torch.ones(4, 2).double()])
     with pytest.warns(RuntimeWarning) as caught:
         found = fields.Rotational().coordinates(Points(sets))
@@ -225,7 +230,7 @@ def test_troubles_are_counted_in_one_warning() -> None:
     torch.testing.assert_close(found.matrix[2, 0], torch.eye(2).double())
 
 
-def test_fallbacks_still_cover_what_they_say() -> None:
+def test_fallbacks_are_invariant_under_their_group() -> None:
     turn = orthogonal(torch.Generator().manual_seed(1), 2, proper=True)
     line = LINE - 0.2
     with pytest.warns(RuntimeWarning, match="ambiguous signs"):
@@ -250,14 +255,14 @@ def test_gradients_flow_through_the_frame(frame: fields.Frame) -> None:
     assert torch.autograd.gradcheck(normalised, (x, weights, queries), fast_mode=True)
 
 
-def test_weights_break_the_symmetry_of_a_grid() -> None:
-    """What an image shows turns its square grid, whose positions alone have no axes."""
+def test_weights_give_a_symmetric_grid_a_frame() -> None:
+    """Weights such as an image's values orient its square grid, whose positions alone have no principal axes."""
     grid = torch.cartesian_prod(*(torch.linspace(-1, 1, 5, dtype=torch.float64),) * 2)
-    shown = torch.rand(25, dtype=torch.float64)
+    weights = torch.rand(25, dtype=torch.float64)
     with pytest.warns(RuntimeWarning, match="equal principal variances"):
         fields.Rotational().coordinates(Points(grid))
     quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
-    before, after = (fields.Rotational().coordinates(Points(p, shown)) for p in (grid, grid @ quarter.T))
+    before, after = (fields.Rotational().coordinates(Points(p, weights)) for p in (grid, grid @ quarter.T))
     torch.testing.assert_close(after.normalise((grid @ quarter.T)[None]), before.normalise(grid[None]))
 
 

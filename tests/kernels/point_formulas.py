@@ -1,4 +1,4 @@
-"""The features of one point, written out, and kernels entry by entry."""
+"""Reference formulas: features of a single point, and kernels entry by entry."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def literal_features(pair: FeaturePair, side: PointFeatures, head: int, x: list[
 
 
 def check_entries(kernel: Any, entry: Callable[..., Tensor]) -> None:
-    """Asserts that a kernel of 3 heads with 2 channels each is `entry(kernel, head, x, y, u_x, u_y)` at every pair."""
+    """Asserts that a kernel of 3 heads of 2 channels equals `entry(kernel, head, x, y, u_x, u_y)` at every pair."""
     u, query = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
     domain, query_domain = Points(torch.rand(4, 2).double()), Points(torch.rand(2, 3, 2).double())
     kappa = kernel.matrix(u, domain, query, query_domain)

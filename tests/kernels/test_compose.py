@@ -49,7 +49,7 @@ def test_a_sum_is_the_sum_of_the_integrals(domain, is_causal):
     assert isinstance(AUTO.choose(Integral(kernel, u, domain)).route, TermByTerm)
 
 
-def test_terms_that_answer_at_other_points_are_refused():
+def test_terms_with_other_output_domains_are_refused():
     grid = Grid(8, spacing=(0.1,))
     narrow, wide = Convolution(4, 4, 3, stride=2, padding=1), Convolution(4, 4, 5, stride=2, padding=2)
     assert torch.equal((narrow + wide).output_domain(grid).pos, narrow.output_domain(grid).pos)
@@ -105,7 +105,7 @@ def test_causal_only_where_all_terms_are():
     assert IntegralOperator(Attention(4) + mlp()).explain(torch.randn(1, 4, 4), Grid(4)).startswith("TermByTerm")
 
 
-def test_a_sum_remembers_what_any_term_does():
+def test_a_sum_has_the_requirements_of_any_of_its_terms():
     small, cache = LSTM(4, 4), Attention(4, 2, is_causal=True)
     timed, early = mlp(is_causal=True), mlp(is_causal=True, causal_measure="total")
     for kernel, growing, simultaneous, time in (
@@ -123,7 +123,7 @@ def test_a_sum_remembers_what_any_term_does():
         assert len(kernel.unsteppable(Sequence(3))) == 1
 
 
-def test_the_state_of_a_sum_is_that_of_its_terms_in_a_row():
+def test_the_state_of_a_sum_joins_those_of_its_terms():
     terms = [LSTM(4, 4), 2.0 * mlp(is_causal=True), GRU(4, 4), Attention(4, 2, is_causal=True)]
     kernel = Sum(terms)
     parts = kernel.states_of_terms(kernel.initial_state(3))

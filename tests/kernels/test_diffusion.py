@@ -1,4 +1,4 @@
-"""Diffusion along edges: its series, what it tends to, and what bad graphs are told."""
+"""Diffusion along edges: its series, its limit, and errors on bad graphs."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from fredholm.encoders import GraphBatch
 from fredholm.models import ConstantConfig, ITNet, OnEdgesConfig
 
 N = 7
-EDGES = undirected(torch.tensor([[0, 0, 1, 2, 3, 4], [1, 2, 2, 3, 4, 0]]))  # node 5 and 6 have none
+EDGES = undirected(torch.tensor([[0, 0, 1, 2, 3, 4], [1, 2, 2, 3, 4, 0]]))  # nodes 5 and 6 have no edges
 GRAPH = Graph(EDGES, N, pos=torch.rand(N, 1, dtype=torch.float64))
 
 
@@ -22,7 +22,7 @@ def operator(**options: float) -> IntegralOperator:
 
 
 def random_walk() -> torch.Tensor:
-    """P, written out: from a node to itself or to a neighbour, all alike."""
+    """P entry by entry: from a node to itself or to a neighbour, with equal probabilities."""
     adjacency = torch.eye(N, dtype=torch.float64)
     adjacency[EDGES[1], EDGES[0]] = 1
     return adjacency / adjacency.sum(1, keepdim=True)
@@ -33,14 +33,14 @@ def signal() -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("gamma", "steps"), [(0.9, 1), (0.5, 4), (0.9, 10)])
-def test_is_its_series(gamma: float, steps: int) -> None:
+def test_equals_its_series(gamma: float, steps: int) -> None:
     walk = random_walk()
     powers = [torch.linalg.matrix_power(walk, k) for k in range(steps + 1)]
     series = (1 - gamma) * sum(gamma**k * powers[k] for k in range(steps)) + gamma**steps * powers[steps]
     torch.testing.assert_close(operator(gamma=gamma, num_steps=steps)(signal(), GRAPH), series @ signal())
 
 
-def test_many_steps_are_personalised_pagerank_within_what_is_cut_off() -> None:
+def test_many_steps_are_personalised_pagerank_up_to_the_truncation() -> None:
     exact = 0.2 * torch.linalg.inv(torch.eye(N, dtype=torch.float64) - 0.8 * random_walk()) @ signal()
     for steps in (5, 20, 60):
         error = (operator(gamma=0.8, num_steps=steps)(signal(), GRAPH) - exact).abs().max()
@@ -48,19 +48,19 @@ def test_many_steps_are_personalised_pagerank_within_what_is_cut_off() -> None:
     assert error < 1e-5
 
 
-def test_a_constant_and_a_lonely_node_stay_as_they_are() -> None:
+def test_a_constant_and_an_isolated_node_do_not_change() -> None:
     op, u = operator(), signal()
     torch.testing.assert_close(op(torch.ones_like(u), GRAPH), torch.ones_like(u))
     torch.testing.assert_close(op(u, GRAPH)[:, 5:], u[:, 5:])
 
 
 @pytest.mark.parametrize("route", [evaluation.Walk(), evaluation.Dense()])
-def test_a_node_without_mass_takes_what_its_neighbours_have(route: evaluation.Evaluation) -> None:
+def test_a_node_without_mass_takes_the_mean_of_its_neighbours(route: evaluation.Evaluation) -> None:
     weights = torch.tensor([1.0, 0.0, 2.0, 1.0, 3.0, 1.0, 0.0], dtype=torch.float64)
     graph, op = Graph(EDGES, N, pos=GRAPH.pos, weights=weights), operator(gamma=0.9, num_steps=6)
     op.evaluation, u = route, signal()
     expected = torch.ones_like(u)
-    expected[:, 6] = 0  # no neighbour, so that it is a row without anything to sum over
+    expected[:, 6] = 0  # no neighbour, so that its row has no terms
     torch.testing.assert_close(op(torch.ones_like(u), graph), expected)
     other = u.clone()
     other[:, 1] = 7.0

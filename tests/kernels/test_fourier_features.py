@@ -30,17 +30,17 @@ def lifting(kind: str, pos_dim: int = 2, num_frequencies: int = 3) -> Lifting:
 
 
 @pytest.mark.parametrize("kind", ["MLP", "low rank"])
-def test_many_points_are_lifted_as_few_are(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = lifting(kind, 1)
+def test_many_points_are_lifted_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = lifting(kind, 1)
     pos = torch.rand(2, 21, 1, dtype=torch.float64)
     sizes, found = [], fourier_features
-    monkeypatch.setattr(module, "PIECE_BYTES", 8 * 8 * own.num_frequencies)
+    monkeypatch.setattr(module, "PIECE_BYTES", 8 * 8 * kernel.num_frequencies)
     monkeypatch.setattr(
         module, "fourier_features", lambda pos, *rest: (sizes.append(pos.shape[-2]), found(pos, *rest))[1]
     )
-    expected = fourier_features(pos, own.frequencies).float()
-    assert torch.equal(own.lift(Points(pos)), expected)
-    assert torch.equal(own.lift(Points(pos[0])), expected[:1])
+    expected = fourier_features(pos, kernel.frequencies).float()
+    assert torch.equal(kernel.lift(Points(pos)), expected)
+    assert torch.equal(kernel.lift(Points(pos[0])), expected[:1])
     assert sizes == 2 * [8, 8, 5]
 
 
@@ -61,8 +61,8 @@ def test_an_exported_graph_holds_for_few_points_and_for_many(kind: Any, monkeypa
 
     graph = torch.export.export(OnPoints(), (signal, pos), dynamic_shapes=(sizes, sizes)).module()
     for n in (3, 50):
-        given = torch.rand(1, n, 4), torch.rand(1, n, 2)
-        torch.testing.assert_close(graph(*given), OnPoints()(*given))
+        inputs = torch.rand(1, n, 4), torch.rand(1, n, 2)
+        torch.testing.assert_close(graph(*inputs), OnPoints()(*inputs))
 
 
 def test_positions_are_lifted_for_several_kernels_at_once() -> None:
@@ -78,7 +78,7 @@ def test_positions_are_lifted_for_several_kernels_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["MLP", "low rank"])
-def test_many_points_are_lifted_kernel_by_kernel_and_not_kept(kind: str) -> None:
+def test_many_points_are_lifted_kernel_by_kernel_and_not_cached(kind: str) -> None:
     kernel, domain = lifting(kind, 1), Sequence(SHARED_POINTS + 1).with_cache()
     lift_together([kernel], domain)
     kernel.lift(domain)

@@ -1,4 +1,4 @@
-"""The exponential of matrices against its Taylor series, and its gradient where torch loses it."""
+"""The matrix exponential compared with its Taylor series, and its gradient where PyTorch's is inaccurate."""
 
 import pytest
 import torch
@@ -31,13 +31,13 @@ def gradient(of, matrices: Tensor, grad: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(3, 3), (1, 3, 3), (2, 4, 3, 3), (0, 3, 3), (1, 1)])
 @pytest.mark.parametrize("size", [1e-6, 0.02, 0.5, 5.0])
-def test_it_is_the_series(shape: tuple[int, ...], size: float) -> None:
+def test_the_matrix_exponential_equals_its_series(shape: tuple[int, ...], size: float) -> None:
     matrices = size * torch.randn(*shape, dtype=torch.float64)
     torch.testing.assert_close(matrix_exponential(matrices), by_series(matrices), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize(("dtype", "angle", "error"), [(torch.float32, 0.5, 3e-7), (torch.float64, 0.04, 1e-15)])
-def test_one_matrix_has_the_digits_of_several(dtype: torch.dtype, angle: float, error: float) -> None:
+def test_one_matrix_is_as_precise_as_several(dtype: torch.dtype, angle: float, error: float) -> None:
     turned = matrix_exponential(torch.tensor([[0.0, -angle], [angle, 0.0]], dtype=dtype)).double()
     exact = torch.tensor(angle, dtype=dtype).double()
     expected = torch.stack([exact.cos(), -exact.sin(), exact.sin(), exact.cos()]).view(2, 2)
@@ -45,7 +45,7 @@ def test_one_matrix_has_the_digits_of_several(dtype: torch.dtype, angle: float, 
 
 
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e6, 1e12, 1e200])
-def test_a_gradient_of_any_size_keeps_its_digits(size: float) -> None:
+def test_a_gradient_of_any_size_stays_precise(size: float) -> None:
     matrices, grad = torch.randn(2, 3, 3, dtype=torch.float64), torch.randn(2, 3, 3, dtype=torch.float64)
     grad = grad * torch.tensor([size, 1.0], dtype=torch.float64)[:, None, None]
     expected = gradient(by_series, matrices, grad)
@@ -54,11 +54,11 @@ def test_a_gradient_of_any_size_keeps_its_digits(size: float) -> None:
         assert (one - other).abs().max() <= 1e-12 * other.abs().max()
 
 
-def test_no_gradient_is_zero() -> None:
+def test_a_zero_cotangent_gives_a_zero_gradient() -> None:
     assert not gradient(matrix_exponential, torch.randn(3, 3), torch.zeros(3, 3)).any()
 
 
-def test_it_has_all_derivatives() -> None:
+def test_the_matrix_exponential_has_all_derivatives() -> None:
     matrices = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(matrix_exponential, matrices, check_forward_ad=True, check_batched_grad=True)
     assert torch.autograd.gradgradcheck(matrix_exponential, matrices)
@@ -74,7 +74,7 @@ def test_it_has_all_derivatives() -> None:
 
 
 @pytest.mark.parametrize("route", [Scan(), StepLoop(), Dense()], ids=lambda route: route.name)
-def test_gradients_of_a_linear_system_that_grows_keep_their_digits(route: Evaluation) -> None:
+def test_gradients_of_a_growing_linear_system_stay_precise(route: Evaluation) -> None:
     kernel = LinearSystem(1, 3).double()
     kernel.rates.data = torch.eye(3, dtype=torch.float64) + 0.3 * torch.randn(3, 3, dtype=torch.float64)
     u, leaves = torch.randn(1, 30, 1, dtype=torch.float64), list(kernel.parameters())
@@ -88,11 +88,11 @@ def test_gradients_of_a_linear_system_that_grows_keep_their_digits(route: Evalua
     expected = torch.stack(outs).view(1, 30, 1)
     assert expected.abs().max() > 1e12
     pairs = [(out, expected), *zip(*(torch.autograd.grad(y.sum(), leaves) for y in (out, expected)), strict=True)]
-    for got, wanted in pairs:
-        assert (got - wanted).abs().max() <= 1e-11 * wanted.abs().max()
+    for got, expected in pairs:
+        assert (got - expected).abs().max() <= 1e-11 * expected.abs().max()
 
 
-def test_a_large_input_weight_takes_no_digits() -> None:
+def test_a_large_input_weight_costs_no_precision() -> None:
     a, b = torch.randn(3, 3), torch.randn(3, 2)
     few, many = (discretise(a, size * b, torch.tensor([0.3]), "zoh") for size in (1.0, 1e5))
     torch.testing.assert_close(many[0], few[0], rtol=1e-6, atol=1e-7)

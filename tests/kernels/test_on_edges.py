@@ -1,4 +1,4 @@
-"""Kernels on the edges of a graph: their formula, what an edge weighs, and what bad graphs are told."""
+"""Kernels on the edges of a graph: formula, edge masses, and errors on bad graphs."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def operator(kernel: Kernel, **options: Any) -> IntegralOperator:
 
 
 def edge_masses(kind: str, node_mass: Tensor, counts: Tensor) -> Tensor:
-    """a of every edge, written out."""
+    """The mass a of every edge, by its formula."""
     degree = torch.zeros(N, dtype=torch.float64)
     for (y, x), w in zip(EDGES.T.tolist(), WEIGHTS.tolist(), strict=True):
         degree[x] += w * counts[y]
@@ -51,10 +51,10 @@ def edge_masses(kind: str, node_mass: Tensor, counts: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["mean", "sum", "symmetric", "measure"])
-@pytest.mark.parametrize("given", ["even", "masked", "weighted"])
-def test_is_a_sum_over_edges_and_a_share_of_all_pairs(kind: EdgeMass, given: str) -> None:
-    mask = torch.tensor([True, True, True, True, False, False]) if given == "masked" else None
-    mass = torch.rand(N, dtype=torch.float64) + 0.2 if given == "weighted" else None
+@pytest.mark.parametrize("measure", ["even", "masked", "weighted"])
+def test_equals_a_sum_over_edges_plus_lambda_times_the_sum_over_all_pairs(kind: EdgeMass, measure: str) -> None:
+    mask = torch.tensor([True, True, True, True, False, False]) if measure == "masked" else None
+    mass = torch.rand(N, dtype=torch.float64) + 0.2 if measure == "weighted" else None
     graph = Graph(EDGES, N, pos=POS, edge_weights=WEIGHTS, weights=mass, mask=mask)
     inner, u = mlp(), signal()
     u = u if mask is None else torch.where(mask[:, None], u, 0.0)
@@ -65,10 +65,11 @@ def test_is_a_sum_over_edges_and_a_share_of_all_pairs(kind: EdgeMass, given: str
         expected[:, x] += a * torch.einsum("boi,bi->bo", kappa[:, x, y], u[:, y])
     if mask is not None:
         expected = torch.where(mask[:, None], expected, 0.0)
-    torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)  # λ is float32 until the operator is double
+    # λ was rounded to float32 before the operator became double
+    torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_eq_263_is_edges_that_weigh_their_measure() -> None:
+def test_eq_263_has_edges_with_the_mass_of_the_measure() -> None:
     """(1[(x, y) ∈ E] + λ) κ on a graph without weights."""
     edges = EDGES[:, [0, 1, 2, 3, 6, 8]]
     graph, inner, u = Graph(edges, N, pos=POS), mlp(), signal()
@@ -95,9 +96,9 @@ def test_features_of_edges_are_read_edge_by_edge() -> None:
     inner, graph, u = mlp(edge_dim=2, depth=3), Graph(EDGES, N, pos=POS, edge_features=features), signal()
     out = operator(kernels.OnEdges(inner, long_range=None, edge_mass="sum"))(u, graph)
     expected = torch.zeros_like(out)
-    for (y, x), wanted in zip(EDGES.T.tolist(), features, strict=True):
+    for (y, x), feature in zip(EDGES.T.tolist(), features, strict=True):
         source = Points(POS[y : y + 1])
-        source.features = wanted.expand(2, 1, -1)
+        source.features = feature.expand(2, 1, -1)
         kappa = inner.matrix(u[:, y : y + 1], source, u[:, x : x + 1], Points(POS[x : x + 1]))
         expected[:, x] += torch.einsum("boi,bi->bo", kappa[:, 0, 0], u[:, y])
     torch.testing.assert_close(out, expected)
@@ -113,10 +114,10 @@ def test_the_order_of_nodes_and_edges_and_padding_change_nothing(inner: Any) -> 
     (grad,) = grads(out.square().sum(), u)
     nodes, edges = torch.randperm(N), torch.randperm(EDGES.shape[1])
     moved = nodes.argsort()[EDGES[:, edges]]
-    other = u.detach()[:, nodes].requires_grad_()
-    found = op(other, Graph(moved, N, pos=POS[nodes], edge_weights=WEIGHTS[edges]))
+    permuted = u.detach()[:, nodes].requires_grad_()
+    found = op(permuted, Graph(moved, N, pos=POS[nodes], edge_weights=WEIGHTS[edges]))
     torch.testing.assert_close(found, out[:, nodes], rtol=0, atol=1e-10)
-    torch.testing.assert_close(grads(found.square().sum(), other)[0], grad[:, nodes], rtol=0, atol=1e-9)
+    torch.testing.assert_close(grads(found.square().sum(), permuted)[0], grad[:, nodes], rtol=0, atol=1e-9)
 
     padded = torch.nn.functional.pad(u.detach(), (0, 0, 0, 2), value=7.0).requires_grad_()
     mask, pos = torch.arange(N + 2) < N, torch.nn.functional.pad(POS, (0, 0, 0, 2))
@@ -130,7 +131,7 @@ def test_the_order_of_nodes_and_edges_and_padding_change_nothing(inner: Any) -> 
 
 
 @pytest.mark.parametrize("start", [1e-6, 0.1, 1e3])
-def test_lambda_starts_where_it_is_asked_to(start: float) -> None:
+def test_lambda_starts_at_the_given_value(start: float) -> None:
     found = kernels.OnEdges(mlp(), long_range=start).long_range
     assert found is not None
     assert found.item() == pytest.approx(start, rel=1e-5)
@@ -148,7 +149,7 @@ def test_lambda_learns_and_stays_positive() -> None:
     assert 0 < kernel.long_range.item() < 1e-12
 
 
-def test_explain_tells_both_parts_and_what_all_pairs_cost() -> None:
+def test_explain_shows_both_parts_and_the_cost_of_all_pairs() -> None:
     predicted = operator(kernels.OnEdges(mlp())).explain(signal(), Graph(EDGES, N, pos=POS))
     assert "edges, " in predicted
     assert "ListedPerceptron" in predicted
@@ -202,9 +203,9 @@ def test_a_graph_without_edges_has_gradients_that_are_zero() -> None:
 
 
 @pytest.mark.parametrize("kind", ["mean", "symmetric"])
-def test_what_an_edge_weighs_does_not_depend_on_the_unit_of_masses(kind: EdgeMass) -> None:
+def test_edge_masses_do_not_depend_on_the_unit_of_node_masses(kind: EdgeMass) -> None:
     op = IntegralOperator(kernels.OnEdges(kernels.Constant(4, 4), long_range=None, edge_mass=kind), residual=False)
     masses, u = torch.rand(N) + 0.1, signal().float()
-    at_one, *others = (op(u, Graph(EDGES, N, pos=POS, weights=masses * unit)) for unit in (1.0, 2.0**-80, 2.0**80))
-    for other in others:
-        torch.testing.assert_close(other, at_one)
+    expected, *scaled = (op(u, Graph(EDGES, N, pos=POS, weights=masses * unit)) for unit in (1.0, 2.0**-80, 2.0**80))
+    for out in scaled:
+        torch.testing.assert_close(out, expected)

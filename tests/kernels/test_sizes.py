@@ -1,4 +1,4 @@
-"""Sizes that are no whole numbers, and numbers that are none, are refused by every kernel, in its name."""
+"""Every kernel refuses sizes that are no whole numbers and settings that are no numbers, and names itself."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from fredholm import kernels, quadrature
 from tests.refusals import refused
 
-# how each kernel is built with a number in place of one of its sizes
+# kernels with their sizes, each of which the tests replace
 KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "Attention": (kernels.Attention, {"embed_dim": 4, "num_heads": 2, "kdim": 4, "vdim": 4}),
     "AdditiveAttention": (kernels.AdditiveAttention, {"embed_dim": 4, "num_heads": 2}),
@@ -55,38 +55,38 @@ SIZES = [(name, size) for name, (_, sizes) in KERNELS.items() for size in sizes]
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES, ids=map(str, SIZES))
-def test_a_size_that_is_no_whole_number(name: str, size: str) -> None:
+def test_a_size_that_is_no_whole_number_is_refused(name: str, size: str) -> None:
     build, sizes = KERNELS[name]
     build(**sizes)
-    for given in (float(sizes[size]), str(sizes[size]), True, np.int64(sizes[size])):
-        with refused(TypeError, f"{size} must be a whole number; got {given!r}"):
-            build(**sizes | {size: given})
+    for value in (float(sizes[size]), str(sizes[size]), True, np.int64(sizes[size])):
+        with refused(TypeError, f"{size} must be a whole number; got {value!r}"):
+            build(**sizes | {size: value})
 
 
-def test_a_size_of_numpy_is_told_what_makes_it_one_of_python() -> None:
+def test_the_error_for_a_numpy_size_names_the_conversion() -> None:
     with refused(TypeError, "kernels.Constant: in_dim", "got np.int64(3); int(...) gives the whole number 3"):
         kernels.Constant(np.int64(3), 2)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(("build", "name"), NUMBERS, ids=[f"{i}-{name}" for i, (_, name) in enumerate(NUMBERS)])
-def test_a_number_that_is_none(build: Any, name: str) -> None:
+def test_a_setting_that_is_no_number_is_refused(build: Any, name: str) -> None:
     build(np.float32(1.5) if name not in ("weight_dropout", "gamma") else np.float32(0.5))
-    for given in ("1", True, [1.0]):
-        with refused(TypeError, "kernels.", f"{name} must be a number; got {given!r}"):
-            build(given)
-    for given in (math.nan, math.inf):
+    for value in ("1", True, [1.0]):
+        with refused(TypeError, "kernels.", f"{name} must be a number; got {value!r}"):
+            build(value)
+    for value in (math.nan, math.inf):
         with pytest.raises(ValueError, match="kernels"):
-            build(given)
+            build(value)
 
 
-def test_a_number_of_axes_that_is_true_is_none() -> None:
+def test_true_as_a_number_of_axes_is_refused() -> None:
     with refused(ValueError, "kernels.Convolution: pos_dim must be 1, 2 or 3; got True"):
         kernels.Convolution(2, 2, 3, True)
     with refused(ValueError, "kernels.ContinuousConvolution: pos_dim must be 1, 2 or 3; got True"):
         kernels.ContinuousConvolution(2, 2, True)
 
 
-def test_harmonics_of_a_proposal() -> None:
+def test_bad_harmonics_of_a_proposal_are_refused() -> None:
     for build in (quadrature.KeyProposal, quadrature.PairProposal):
         with refused(TypeError, f"quadrature.{build.__name__}: harmonics must be a whole number; got 2.5"):
             build(4, 1, harmonics=2.5)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""What a conversion keeps: shared weights, hooks, attributes, the random state; what it cannot keep, it names."""
+"""Conversion keeps shared weights, hooks, attributes and the random state, or names what it cannot keep."""
 
 import copy
 import types
@@ -15,7 +15,7 @@ from fredholm.layers.torch_layers.attention import AttentionLayer
 from fredholm.layers.torch_layers.linear import LinearLayer
 from tests.refusals import refused
 
-# what they return is used by names that only the model knows
+# typed as Any: tests use attributes of the model that type checkers do not know
 from_torch: Any = layers.from_torch
 to_torch: Any = layers.to_torch
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated:Fut
 
 
 class TiedModel(nn.Module):
-    """Tokens to logits, the head being the embedding."""
+    """A model from tokens to logits whose head shares the weight of the embedding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def shared_attention() -> nn.Module:
 
 
 @pytest.mark.parametrize("build", [shared_linears, shared_convolutions, shared_recurrences, shared_attention])
-def test_layers_that_share_a_parameter_go_on_sharing_it(build: Callable[[], nn.Module]):
+def test_layers_that_share_a_parameter_still_share_it(build: Callable[[], nn.Module]):
     torch.manual_seed(0)
     theirs, x = build().double(), torch.randn(3, 2, 4, dtype=torch.float64)
     ours = from_torch(theirs)
@@ -112,7 +112,7 @@ def test_layers_that_share_a_parameter_go_on_sharing_it(build: Callable[[], nn.M
     torch.testing.assert_close(trained(back, x), trained(theirs, x), atol=1e-9, rtol=0)
 
 
-def test_a_packed_weight_that_something_else_needs_whole_is_refused():
+def test_a_packed_weight_that_another_module_uses_whole_is_refused():
     class Reader(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -123,7 +123,7 @@ def test_a_packed_weight_that_something_else_needs_whole_is_refused():
         from_torch(Reader())
 
 
-def test_a_layer_in_a_plain_list_is_the_converted_one():
+def test_a_layer_in_a_plain_list_is_converted():
     class Listed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -191,9 +191,9 @@ def test_hooks_run_as_before(name, nested):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
         out = call(layer, x, name)
         out.sum().backward()
-        results.append((out, x.grad, [(what, more) for what, _, more in found]))
+        results.append((out, x.grad, [(hook, more) for hook, _, more in found]))
         assert all(kind is type(layer) for _, kind, _ in found)
-        assert [what for what, *_ in found] == ["before", "after", "backward"]
+        assert [hook for hook, *_ in found] == ["before", "after", "backward"]
     for out, grad, calls in results[1:]:
         torch.testing.assert_close(out, results[0][0], atol=1e-12, rtol=0)
         torch.testing.assert_close(grad, results[0][1], atol=1e-10, rtol=0)
@@ -201,7 +201,7 @@ def test_hooks_run_as_before(name, nested):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_what_was_put_on_a_parameter_stays_on_it(frozen):
+def test_attributes_and_hooks_of_a_parameter_are_kept(frozen):
     theirs: Any = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.MultiheadAttention(3, 1))
     theirs[0].weight.no_weight_decay = True
     theirs[1].weight.role = "scale"
@@ -234,7 +234,7 @@ def test_what_was_put_on_a_parameter_stays_on_it(frozen):
         assert not layer.weight.grad.any()
 
 
-def test_a_hook_that_always_runs_still_does():
+def test_a_hook_registered_with_always_call_still_runs():
     found = []
     theirs = nn.Linear(3, 3)
     theirs.register_forward_hook(lambda *_: found.append(1), always_call=True)
@@ -244,7 +244,7 @@ def test_a_hook_that_always_runs_still_does():
 
 
 @pytest.mark.filterwarnings("ignore:Using non-full backward hooks")
-def test_hooks_without_the_same_meaning_are_named():
+def test_hooks_without_the_same_meaning_are_refused():
     def state(module, *_):
         return None
 
@@ -276,7 +276,7 @@ PARAMETRISED: dict[str, tuple[Callable[[nn.Module], object], str]] = {
 @pytest.mark.parametrize("kind", ["linear", "convolution"])
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("name", PARAMETRISED)
-def test_a_weight_that_is_computed_is_named_with_its_path(name, kind, frozen):
+def test_a_parametrised_weight_is_refused_with_its_path(name, kind, frozen):
     change, advice = PARAMETRISED[name]
     layer = KINDS[kind][0]().requires_grad_(not frozen)
     model: Any = nn.ModuleDict({"fine": nn.Linear(2, 2), "block": nn.Sequential(layer)})
@@ -287,7 +287,7 @@ def test_a_weight_that_is_computed_is_named_with_its_path(name, kind, frozen):
         from_torch(model["block"][0])
 
 
-def test_a_weight_that_is_computed_in_attention_recurrence_or_elsewhere_is_named():
+def test_parametrised_weights_of_attention_recurrence_and_others_are_refused():
     model: Any = nn.ModuleList([nn.Linear(2, 2), nn.MultiheadAttention(4, 2)])
     parametrizations.weight_norm(model[1].out_proj)
     with refused(ValueError, "1 (", "out_proj", "remove_parametrizations"):
@@ -302,7 +302,7 @@ def test_a_weight_that_is_computed_in_attention_recurrence_or_elsewhere_is_named
     model[1] = nn.utils.weight_norm(nn.Embedding(4, 2))
     with refused(ValueError, "1 (", "remove_weight_norm"):
         from_torch(model)
-    model[1] = parametrizations.weight_norm(nn.Embedding(4, 2))  # stays torch's, as it is
+    model[1] = parametrizations.weight_norm(nn.Embedding(4, 2))  # is not converted
     ours = from_torch(model)
     tokens = torch.arange(4)
     assert torch.equal(ours[1](tokens), model[1](tokens))
@@ -318,14 +318,14 @@ def test_a_weight_that_is_computed_in_attention_recurrence_or_elsewhere_is_named
     ],
     ids=lambda module: type(module).__name__,
 )
-def test_complex_layers_are_named(module):
+def test_complex_layers_are_refused(module):
     with refused(ValueError, "inner.0 (", "weights must be real", "complex"):
         from_torch(nn.ModuleDict({"inner": nn.Sequential(module)}))
     with refused(TypeError, "weights must be real", "complex"):
         from_torch(module)
 
 
-def test_what_was_added_to_a_layer_is_carried_or_named():
+def test_additions_to_a_layer_are_kept_or_refused():
     model: Any = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     model[0].note, model[0]._mark = "kept", [1, 2]
     ours = from_torch(model)
@@ -346,7 +346,7 @@ def test_what_was_added_to_a_layer_is_carried_or_named():
             from_torch(changed)
 
 
-def test_a_compiled_layer_is_named_and_a_compiled_model_converted():
+def test_a_compiled_layer_is_refused_and_a_compiled_model_converted():
     layer: Any = nn.Linear(2, 2)
     inside: Any = torch.compile(layer)
     for compiled, path in ((inside, "OptimizedModule"), (nn.Sequential(inside), "0")):
@@ -359,7 +359,7 @@ def test_a_compiled_layer_is_named_and_a_compiled_model_converted():
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_what_torch_jit_made_is_named():
+def test_modules_of_torch_jit_are_refused():
     made = torch.jit.script(nn.Linear(2, 2))
     with refused(ValueError, "RecursiveScriptModule (is made by torch.jit", "module that it was made from"):
         from_torch(made)
@@ -367,7 +367,7 @@ def test_what_torch_jit_made_is_named():
         from_torch(nn.Sequential(nn.Linear(2, 2), made))
 
 
-def test_names_what_no_operator_here_does():
+def test_layers_without_an_operator_are_refused():
     model = nn.ModuleDict(
         {
             "bilinear": nn.Bilinear(2, 2, 2),
@@ -395,7 +395,7 @@ def test_names_what_no_operator_here_does():
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_no_random_number_is_drawn_and_mixed_dtypes_flags_and_modes_are_kept(name):
+def test_conversion_draws_no_random_number_and_keeps_dtypes_flags_and_modes(name):
     theirs: Any = KINDS[name][0]().eval()
     for index, parameter in enumerate(theirs.parameters()):
         parameter.requires_grad_(index % 2 == 0)
@@ -416,7 +416,7 @@ def test_no_random_number_is_drawn_and_mixed_dtypes_flags_and_modes_are_kept(nam
     assert all(p.is_meta for p in meta.parameters())
 
 
-def test_attention_frozen_in_part_does_not_fit_torchs_packed_weight():
+def test_partly_frozen_attention_does_not_fit_torchs_packed_weight():
     layer = from_torch(nn.MultiheadAttention(4, 2))
     assert isinstance(layer, AttentionLayer)
     layer.q_proj_weight.requires_grad_(False)
@@ -424,7 +424,7 @@ def test_attention_frozen_in_part_does_not_fit_torchs_packed_weight():
         to_torch(layer)
 
 
-def test_attention_tied_in_part_does_not_fit_torchs_packed_weight():
+def test_partly_tied_attention_does_not_fit_torchs_packed_weight():
     pair = from_torch(nn.ModuleList([nn.MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2)]))
     pair[1].q_proj_weight = pair[0].q_proj_weight
     with refused(ValueError, "1 (", "a part of in_proj_weight is shared"):
@@ -435,7 +435,7 @@ def test_attention_tied_in_part_does_not_fit_torchs_packed_weight():
         to_torch(alone)
 
 
-def test_a_tie_made_after_the_conversion_holds():
+def test_weights_can_be_tied_after_the_conversion():
     ours = from_torch(nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5)))
     head = ours[1]
     assert type(head) is LinearLayer
@@ -450,7 +450,7 @@ def test_a_tie_made_after_the_conversion_holds():
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
-def test_whole_transformers_with_dropout_of_attention_train_like_torchs():
+def test_transformers_with_attention_dropout_train_like_torchs():
     torch.manual_seed(0)
     theirs = nn.Transformer(8, 2, 1, 2, 16, dropout=0.3).double()
     ours = from_torch(theirs)
@@ -474,7 +474,7 @@ def test_whole_transformers_with_dropout_of_attention_train_like_torchs():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
-def test_an_encoder_returns_with_its_shortcuts():
+def test_an_encoder_is_converted_back_with_its_fast_paths():
     theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
     assert theirs.use_nested_tensor
     ours = from_torch(theirs)

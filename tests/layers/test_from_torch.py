@@ -1,4 +1,4 @@
-"""Whole modules of torch.nn, converted: the same outputs, gradients and training steps."""
+"""Whole modules of torch.nn after conversion: the same outputs, gradients and training steps."""
 
 import copy
 
@@ -94,7 +94,7 @@ def test_same_outputs_and_gradients(name, training):
     if x.is_floating_point():
         torch.testing.assert_close(inputs[1].grad, inputs[0].grad, atol=1e-10, rtol=0)
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
-    # torch's names for the gradients: they travel back as if they were the parameters
+    # gradients by torch's names: converted back as if they were the parameters
     for parameter in ours.parameters():
         assert parameter.grad is not None
         parameter.data.copy_(parameter.grad)
@@ -104,7 +104,7 @@ def test_same_outputs_and_gradients(name, training):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_round_trip_returns_every_number(name):
+def test_a_round_trip_returns_every_value(name):
     theirs, ours, x = made(name)
     back = to_torch(ours)
     assert type(back) is type(theirs)
@@ -114,7 +114,7 @@ def test_a_round_trip_returns_every_number(name):
     torch.testing.assert_close(back.eval()(x), theirs.eval()(x), atol=1e-12, rtol=0)
 
 
-def test_every_layer_is_an_operator_and_the_original_is_left_alone():
+def test_every_layer_is_an_operator_and_the_original_is_unchanged():
     theirs, ours, _ = made("transformer encoder")
     before = copy.deepcopy(theirs.state_dict())
     native = (nn.Linear, nn.MultiheadAttention)
@@ -127,7 +127,7 @@ def test_every_layer_is_an_operator_and_the_original_is_left_alone():
     assert all(torch.equal(before[key], value) for key, value in theirs.state_dict().items())
 
 
-def test_padding_and_causal_masks_pass_through_an_encoder():
+def test_an_encoder_applies_padding_and_causal_masks():
     theirs, ours, x = made("transformer encoder")
     padding = torch.tensor([[False] * 5, [False, False, False, True, True]])
     causal = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
@@ -169,14 +169,14 @@ def test_linear_on_any_shape(shape):
     torch.testing.assert_close(from_torch(theirs)(x), theirs(x), atol=1e-15, rtol=0)
 
 
-def test_a_layer_that_occurs_twice_stays_one():
+def test_a_layer_that_occurs_twice_stays_shared():
     linear = nn.Linear(4, 4)
     ours = from_torch(nn.Sequential(linear, nn.ReLU(), linear))
     assert isinstance(ours, nn.Sequential)
     assert ours[0] is ours[2]
 
 
-def test_names_all_that_it_cannot_convert():
+def test_all_layers_that_cannot_be_converted_are_named():
     class Special(nn.Conv1d):
         pass
 

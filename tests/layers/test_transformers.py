@@ -1,4 +1,4 @@
-"""Small models of `transformers` with random weights, converted: the same logits, losses and gradients."""
+"""Small models of `transformers` with random weights after conversion: the same logits, losses and gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from fredholm import layers
 from fredholm.layers.torch_layers.convolution import ConvolutionLayer
 from fredholm.layers.torch_layers.linear import LinearLayer
 
-# what they return is used by names that only the model knows
+# typed as Any: tests use attributes of the model that type checkers do not know
 from_torch: Any = layers.from_torch
 to_torch: Any = layers.to_torch
 
@@ -65,7 +65,7 @@ def tokens() -> Tensor:
     return torch.randint(3, 19, (2, 7))
 
 
-# what is called, with which arguments, and which outputs are compared
+# the model, its arguments, and the outputs that are compared
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Tensor]], tuple[str, ...]]] = {
     "ViT": (vit, lambda: {"pixel_values": images()}, ("logits",)),
     "CLIP": (
@@ -86,7 +86,7 @@ BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 def results(model: nn.Module, arguments: dict[str, Tensor], outputs: tuple[str, ...]) -> list[Tensor]:
-    """The outputs, after a backward pass from random numbers of their shapes; the same seed draws the same dropout."""
+    """The outputs, after a backward pass with random cotangents; the fixed seed gives the same dropout."""
     torch.manual_seed(11)
     returned = model(**arguments)
     found = [getattr(returned, name) for name in outputs]
@@ -116,7 +116,7 @@ def test_same_logits_and_gradients(name, dtype, training):
     expected, got = results(theirs, arguments, outputs), results(ours, arguments, outputs)
     for mine, other in zip(got, expected, strict=True):
         assert_near(mine, other, BOUNDS[dtype])
-    # a copy that holds gradients as its numbers gives them torch's names on the way back
+    # a copy whose parameters hold the gradients is converted back, which gives these torch's names
     assert len(list(ours.parameters())) == len(list(theirs.parameters()))
     for parameter in ours.parameters():
         assert parameter.grad is not None
@@ -148,14 +148,14 @@ def test_weights_that_were_tied_stay_tied(name):
         tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
         assert tied == theirs.config.tie_word_embeddings
     ours.get_input_embeddings().weight = nn.Parameter(torch.randn_like(ours.get_input_embeddings().weight))
-    if name == "BERT":  # whose tie_weights looks for the name of a parameter in the state_dict
+    if name == "BERT":  # its tie_weights looks for the name of a parameter in the state_dict
         ours.get_output_embeddings().weight = ours.get_input_embeddings().weight
     else:
         ours.tie_weights()
     assert ours.get_output_embeddings().weight is ours.get_input_embeddings().weight
 
 
-def test_the_linear_layer_of_gpt2_is_an_operator_too():
+def test_the_linear_layer_of_gpt2_is_converted_to_an_operator():
     from transformers.pytorch_utils import Conv1D
 
     theirs = Conv1D(5, 3).double()

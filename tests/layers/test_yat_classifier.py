@@ -20,14 +20,14 @@ def test_is_the_response_to_every_prototype(shape, lead, bias):
     torch.testing.assert_close(model(x), model.units.scale() * flat)
 
 
-def test_a_prototype_is_what_its_class_answers_to():
+def test_a_prototype_is_classified_as_its_class():
     model = YatClassifier((4, 4), 5)
     assert model(model.prototypes).argmax(-1).tolist() == [0, 1, 2, 3, 4]
     model(torch.randn(3, 4, 4)).sum().backward()
     assert model.units.weight.grad is not None
 
 
-def test_inverted_answers_to_the_negative():
+def test_inverted_prototypes_respond_to_the_negative():
     model, x = YatClassifier((2, 3), 4), torch.randn(5, 2, 3)
     before = model.prototypes.detach().clone()
     other = model.inverted()
@@ -37,7 +37,7 @@ def test_inverted_answers_to_the_negative():
     assert not torch.allclose(other(x), model(x))
 
 
-def test_mistakes():
+def test_mistakes_are_refused():
     with refused(ValueError, "(2, 3)", "(5, 3, 2)"):
         YatClassifier((2, 3), 4)(torch.randn(5, 3, 2))
     with refused(ValueError, "(2, 3)", "(3,)"):
@@ -48,7 +48,7 @@ def test_mistakes():
         YatClassifier((), 3)
 
 
-def test_what_is_no_shape_and_no_tensor() -> None:
+def test_bad_shapes_and_inputs_that_are_no_tensors_are_refused() -> None:
     for wrong in ("3", 2.5, True, None):
         with refused(TypeError, "YatClassifier: in_features must be a whole number"):
             YatClassifier(wrong, 2)  # pyright: ignore[reportArgumentType]

@@ -19,7 +19,7 @@ def randomise(layer):
 
 
 def patches(x, size, stride, pads, dilation):
-    """Every patch of `(B, C, *n)` written out: `(B, C, *places, cells)`."""
+    """All patches of an image `(B, C, *n)`, by explicit indexing: `(B, C, *places, cells)`."""
     x = F.pad(x, [cells for pair in reversed(pads) for cells in pair])
     for axis, (k, s, d) in enumerate(zip(size, stride, dilation, strict=True)):
         x = x.unfold(2 + axis, d * (k - 1) + 1, s)[..., ::d]
@@ -27,7 +27,7 @@ def patches(x, size, stride, pads, dilation):
 
 
 def literal(layer: YatConvolution, x):
-    """Patches against filters, group by group, by `kernels.yat`."""
+    """Responses of filters to patches, group by group, by `kernels.yat`."""
     if layer.padding == "same":
         reach = [d * (k - 1) for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
         pads = [(r // 2, r - r // 2) for r in reach]
@@ -57,14 +57,14 @@ CASES = [
 
 @pytest.mark.parametrize(("layer", "shape"), CASES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
-def test_is_patches_against_filters_in_value_and_every_gradient(layer, shape, dtype, tolerance):
+def test_equals_yat_of_patches_and_filters_in_value_and_every_gradient(layer, shape, dtype, tolerance):
     layer = randomise(copy.deepcopy(layer).to(dtype))
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
     leaves = [x, *layer.parameters()]
     out, expected = layer(x), literal(layer, x)
     grad = torch.randn_like(expected)
-    found, wanted = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
-    torch.testing.assert_close((out, *found), (expected, *wanted), rtol=tolerance, atol=tolerance)
+    found, reference = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
+    torch.testing.assert_close((out, *found), (expected, *reference), rtol=tolerance, atol=tolerance)
 
 
 def test_an_image_without_a_batch():
@@ -72,7 +72,7 @@ def test_an_image_without_a_batch():
     torch.testing.assert_close(layer(x), layer(x[None])[0])
 
 
-def test_half_the_width_and_autocast():
+def test_16_bits_and_autocast():
     layer, x = randomise(YatConv2d(5, 7, 3, padding=1)), torch.randn(2, 5, 6, 7)
     exact = copy.deepcopy(layer).bfloat16().double()(x.bfloat16().double())
     with torch.autocast("cpu", torch.bfloat16):
@@ -82,7 +82,7 @@ def test_half_the_width_and_autocast():
         assert (out - exact).abs().max() <= 2e-2 * exact.abs().max()
 
 
-def test_long_entries_in_half_the_width_stay_finite():
+def test_large_entries_in_16_bits_stay_finite():
     layer = YatConv2d(16, 8, 3, padding=1).bfloat16()
     x = (1e4 * torch.sign(torch.randn(2, 16, 5, 5))).bfloat16().requires_grad_()
     out = layer(x)
@@ -93,7 +93,7 @@ def test_long_entries_in_half_the_width_stay_finite():
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 1e20])
-def test_what_is_not_finite_shows_in_its_patches(bad):
+def test_non_finite_inputs_affect_only_their_patches(bad):
     layer, x = YatConv1d(2, 3, 3), torch.randn(1, 2, 12)
     x[0, 1, 5] = bad
     out = layer(x)
@@ -108,14 +108,14 @@ def test_responses_start_of_order_one(groups):
     assert layer(x).mean().item() == pytest.approx(1, rel=0.25)
 
 
-def test_compiles_whole():
+def test_compiles_in_one_graph():
     layer, x = YatConv2d(4, 6, 3, groups=2, padding="same"), torch.randn(2, 4, 5, 6, requires_grad=True)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     grads = [torch.autograd.grad(f(x).square().sum(), [x, *layer.parameters()]) for f in (layer, compiled)]
     torch.testing.assert_close(*grads)
 
 
-def test_mistakes():
+def test_mistakes_are_refused():
     with refused(ValueError, "groups", "5"):
         YatConv1d(4, 6, 3, groups=5)
     with refused(ValueError, "kernel_size", "(3, 3)"):
@@ -132,7 +132,7 @@ def test_mistakes():
         YatConv1d(4, 6, 3).half()(torch.randn(2, 4, 5).half())
 
 
-def test_an_image_smaller_than_a_patch() -> None:
+def test_an_image_smaller_than_a_patch_is_refused() -> None:
     calls: list[tuple[dict[str, Any], tuple[int, ...]]] = [
         ({}, (1, 2, 2, 5)),
         ({"dilation": (1, 2)}, (2, 3, 4)),
@@ -144,7 +144,7 @@ def test_an_image_smaller_than_a_patch() -> None:
     assert YatConv2d(2, 3, 3, padding="same")(torch.randn(1, 2, 1, 1)).shape == (1, 3, 1, 1)
 
 
-def test_what_is_no_number_of_channels_or_cells() -> None:
+def test_bad_numbers_of_channels_or_cells_are_refused() -> None:
     with refused(TypeError, "YatConv1d: in_channels must be a whole number; got '2'"):
         YatConv1d("2", 2, 3)  # pyright: ignore[reportArgumentType]
     for name in ("kernel_size", "stride", "padding", "dilation"):

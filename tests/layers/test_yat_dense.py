@@ -13,7 +13,7 @@ from tests.refusals import refused
 
 
 def randomise(layer: YatDense) -> YatDense:
-    """Parameters away from where they start, ε and α included."""
+    """Moves all parameters away from their initial values, including ε and α."""
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -30,21 +30,21 @@ def formula(layer: YatDense, x):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("learn_epsilon", [False, True])
 @pytest.mark.parametrize("scale", [False, True])
-def test_is_the_formula_in_value_and_every_gradient(shape, bias, learn_epsilon, scale):
+def test_equals_the_formula_in_value_and_every_gradient(shape, bias, learn_epsilon, scale):
     layer = YatDense(5, 11, bias=bias, epsilon=0.2, learn_epsilon=learn_epsilon, scale=scale).double()
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     leaves = [x, *randomise(layer).parameters()]
     assert len(leaves) == 2 + bias + learn_epsilon + scale
     out, expected = layer(x), formula(layer, x)
     grad = torch.randn_like(expected)
-    found, wanted = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
-    torch.testing.assert_close((out, *found), (expected, *wanted), rtol=1e-10, atol=1e-10)
+    found, reference = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
+    torch.testing.assert_close((out, *found), (expected, *reference), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("scale", [False, True])
-def test_is_the_integral_of_the_yat_kernel_over_prototypes(bias, scale):
-    """Each prototype a point of the domain that contributes its own unit vector; forward and in every gradient."""
+def test_equals_the_integral_of_the_yat_kernel_over_prototypes(bias, scale):
+    """Each prototype is a point of the domain with its own unit vector as signal; forward and in every gradient."""
     layer = randomise(YatDense(5, 7, bias=bias, epsilon=0.2, scale=scale).double())
     kernel = kernels.Yat(5, 7, reads_bias=bias, num_units=7 if scale else None, epsilon=0.2).double()
     if layer.scale is not None:
@@ -57,8 +57,8 @@ def test_is_the_integral_of_the_yat_kernel_over_prototypes(bias, scale):
         torch.cat(parts, dim=-1)[None], domains.Sequence(7), query=x[None], query_domain=domains.Sequence(11)
     )
     leaves, grad = [x, *layer.parameters()], torch.randn(11, 7, dtype=torch.float64)
-    found, wanted = (torch.autograd.grad(value, leaves, grad) for value in (layer(x), integral[0]))
-    torch.testing.assert_close((layer(x), *found), (integral[0], *wanted), rtol=1e-10, atol=1e-10)
+    found, reference = (torch.autograd.grad(value, leaves, grad) for value in (layer(x), integral[0]))
+    torch.testing.assert_close((layer(x), *found), (integral[0], *reference), rtol=1e-10, atol=1e-10)
 
 
 def test_reads_signals_in_any_layout():
@@ -67,7 +67,7 @@ def test_reads_signals_in_any_layout():
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_half_the_width(autocast):
+def test_16_bits(autocast):
     layer, x = randomise(YatDense(33, 17, learn_epsilon=True)), torch.randn(19, 33)
     rounded = copy.deepcopy(layer).bfloat16()
     exact = rounded.double()(x.bfloat16().double())
@@ -82,7 +82,7 @@ def test_half_the_width(autocast):
 
 
 def test_products_are_not_rounded_before_the_distance():
-    """Points a hundredth of their length from a prototype: a product rounded to bfloat16 says nothing of them."""
+    """Points at 1 % of their length from a prototype: products rounded to bfloat16 would lose their distance."""
     w = torch.randn(1, 64).bfloat16()
     x = (w + 0.01 * torch.randn(50, 64)).bfloat16()
     layer = YatDense(64, 1, bias=False, scale=False).bfloat16()
@@ -93,7 +93,7 @@ def test_products_are_not_rounded_before_the_distance():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_long_entries_in_half_the_width_stay_finite(bias):
+def test_large_entries_in_16_bits_stay_finite(bias):
     layer = YatDense(768, 64, bias=bias).bfloat16()
     x = (1e4 * torch.sign(torch.randn(8, 768))).bfloat16()
     with torch.no_grad():
@@ -107,7 +107,7 @@ def test_long_entries_in_half_the_width_stay_finite(bias):
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
-def test_what_is_not_finite_shows_in_its_row_only(bad):
+def test_non_finite_inputs_affect_only_their_row(bad):
     layer, x = YatDense(5, 3), torch.randn(3, 5)
     x[1, 2] = bad
     out = layer(x)
@@ -139,7 +139,7 @@ def test_responses_start_of_order_one(dim, units, scale):
     assert 0.7 * min(1.0, s / dim) * min(dim / max(s - 1, 1), 1) / 2 < unit < 1.5
 
 
-def test_signals_and_gradients_keep_their_size_through_depth():
+def test_signals_and_gradients_keep_their_scale_over_depth():
     layers: list[nn.Module] = []
     for _ in range(12):
         layers += [YatDense(64, 256), nn.Linear(256, 64)]
@@ -151,7 +151,7 @@ def test_signals_and_gradients_keep_their_size_through_depth():
     assert 0.5 < size < 2
     (grad,) = torch.autograd.grad(signals[-1], x, torch.randn_like(x))
     assert 1 < grad.square().mean().sqrt() < 1.5 * (2 / 3**0.5) ** 12
-    # neither all alike nor each for itself
+    # activations of different inputs are neither equal nor unrelated
     unit = nn.functional.normalize(signals[-1].detach(), dim=-1)
     correlation = (unit @ unit.T).fill_diagonal_(0).sum() / (200 * 199)
     assert 0.3 < correlation < 0.7
@@ -164,7 +164,7 @@ def test_golden_parameter_shapes():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_compiles_whole(bias):
+def test_compiles_in_one_graph(bias):
     layer, x = YatDense(6, 4, bias=bias, learn_epsilon=True), torch.randn(5, 6, requires_grad=True)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     grads = [torch.autograd.grad(f(x).square().sum(), [x, *layer.parameters()]) for f in (layer, compiled)]
@@ -173,7 +173,7 @@ def test_compiles_whole(bias):
         torch.testing.assert_close(compiled(x), layer(x))
 
 
-def test_mistakes():
+def test_mistakes_are_refused():
     layer = YatDense(5, 3)
     with refused(ValueError, "(..., 5)", "(2, 4)"):
         layer(torch.randn(2, 4))

@@ -12,8 +12,8 @@ def inputs(m, n, d, dtype, *, has_bias, has_scale) -> list[Any]:
     b = torch.randn(n, dtype=dtype) if has_bias else None
     scale = torch.tensor(1.7, dtype=torch.promote_types(dtype, torch.float32)) if has_scale else None
     epsilon = torch.tensor(0.3, dtype=torch.promote_types(dtype, torch.float32))
-    given = [torch.randn(m, d, dtype=dtype), torch.randn(n, d, dtype=dtype), b, epsilon, scale]
-    return [None if term is None else term.requires_grad_() for term in given]
+    tensors = [torch.randn(m, d, dtype=dtype), torch.randn(n, d, dtype=dtype), b, epsilon, scale]
+    return [None if term is None else term.requires_grad_() for term in tensors]
 
 
 def formula(x, w, b, epsilon, scale):
@@ -21,17 +21,17 @@ def formula(x, w, b, epsilon, scale):
     return out if scale is None else out * scale
 
 
-def compare(given, tolerance):
-    leaves = [term for term in given if term is not None]
-    # the oracle in float64, from the same rounded numbers
-    exact: list[Any] = [None if term is None else term.detach().double().requires_grad_() for term in given]
-    out, expected = yat_dense(DenseInputs(*given), True)[0], formula(*exact)
-    assert out.dtype == given[0].dtype
-    # positive, so that the gradients of the two numbers do not cancel
+def compare(tensors, tolerance):
+    leaves = [term for term in tensors if term is not None]
+    # the float64 oracle, from the same rounded inputs
+    exact: list[Any] = [None if term is None else term.detach().double().requires_grad_() for term in tensors]
+    out, expected = yat_dense(DenseInputs(*tensors), True)[0], formula(*exact)
+    assert out.dtype == tensors[0].dtype
+    # positive, so that terms in the gradients of the two scalars do not cancel
     grad = torch.rand_like(out)
     found = torch.autograd.grad(out, leaves, grad)
-    wanted = torch.autograd.grad(expected, [term for term in exact if term is not None], grad.double())
-    for ours, theirs in zip((out, *found), (expected, *wanted), strict=True):
+    reference = torch.autograd.grad(expected, [term for term in exact if term is not None], grad.double())
+    for ours, theirs in zip((out, *found), (expected, *reference), strict=True):
         assert ours.isfinite().all()
         if theirs.numel():
             assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max().clamp_min(1e-300)
@@ -42,7 +42,7 @@ def compare(given, tolerance):
 @pytest.mark.parametrize("has_scale", [False, True])
 @pytest.mark.parametrize(("m", "n", "d"), [(23, 7, 5), (1, 1, 2), (29, 1, 3), (0, 7, 5), (4, 3, 0)])
 @pytest.mark.usefixtures("poisoned_memory")
-def test_is_the_formula_in_value_and_every_gradient(monkeypatch, m, n, d, has_bias, has_scale):
+def test_equals_the_formula_in_value_and_every_gradient(monkeypatch, m, n, d, has_bias, has_scale):
     for product, block in ((1, 1), (60, 20), (10_000, 30), (10_000, 10_000)):
         monkeypatch.setattr(module, "PRODUCT_ELEMENTS", product)
         monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
@@ -59,8 +59,8 @@ def test_equals_the_formula_to_a_millionth_at_a_layers_size():
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_long_vectors_in_half_the_width_stay_finite(has_bias):
-    """Entries up to 1e4, and every second point so near a prototype that the distance is all rounding."""
+def test_long_vectors_in_16_bits_stay_finite(has_bias):
+    """Entries up to 1e4, and half of the points so close to a prototype that the distance is only rounding."""
     w = (1e4 * (2 * torch.rand(8, 768) - 1)).bfloat16()
     x = torch.cat([w, (1e4 * (2 * torch.rand(8, 768) - 1)).bfloat16()])
     b = torch.randn(8).bfloat16().requires_grad_() if has_bias else None
@@ -72,37 +72,37 @@ def test_long_vectors_in_half_the_width_stay_finite(has_bias):
         assert grad.isfinite().all()
 
 
-def test_a_point_without_gradient_costs_none():
-    given = inputs(6, 3, 4, torch.float64, has_bias=False, has_scale=False)
-    whole = torch.autograd.grad(yat_dense(DenseInputs(*given), True)[0].square().sum(), given[1])
-    x = given[0].detach()
-    part = torch.autograd.grad(yat_dense(DenseInputs(x, *given[1:]), True)[0].square().sum(), given[1])
+def test_inputs_without_gradient_do_not_change_the_others():
+    tensors = inputs(6, 3, 4, torch.float64, has_bias=False, has_scale=False)
+    whole = torch.autograd.grad(yat_dense(DenseInputs(*tensors), True)[0].square().sum(), tensors[1])
+    x = tensors[0].detach()
+    part = torch.autograd.grad(yat_dense(DenseInputs(x, *tensors[1:]), True)[0].square().sum(), tensors[1])
     torch.testing.assert_close(whole, part)
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("has_scale", [False, True])
 def test_passes_gradcheck_and_registration(has_bias, has_scale):
-    given = inputs(5, 3, 4, torch.float64, has_bias=has_bias, has_scale=has_scale)
-    assert torch.autograd.gradcheck(lambda *terms: yat_dense(DenseInputs(*terms), True)[0], given)
-    report = torch.library.opcheck(torch.ops.fredholm.yat_dense.default, (given, True))
+    tensors = inputs(5, 3, 4, torch.float64, has_bias=has_bias, has_scale=has_scale)
+    assert torch.autograd.gradcheck(lambda *terms: yat_dense(DenseInputs(*terms), True)[0], tensors)
+    report = torch.library.opcheck(torch.ops.fredholm.yat_dense.default, (tensors, True))
     assert set(report.values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("has_scale", [False, True])
 def test_forward_mode_and_second_derivatives(has_bias, has_scale):
-    given = inputs(3, 2, 4, torch.float64, has_bias=has_bias, has_scale=has_scale)
+    tensors = inputs(3, 2, 4, torch.float64, has_bias=has_bias, has_scale=has_scale)
 
     def respond(*terms):
         return yat_dense(DenseInputs(*terms), True)[0]
 
-    assert torch.autograd.gradcheck(respond, given, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(respond, given, check_fwd_over_rev=True)
+    assert torch.autograd.gradcheck(respond, tensors, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(respond, tensors, check_fwd_over_rev=True)
 
 
 @pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan, 1e20])
-def test_what_is_not_finite_shows_in_its_row_only(bad):
+def test_non_finite_inputs_affect_only_their_row(bad):
     x, w = torch.randn(3, 4), torch.randn(2, 4)
     x[1, 2] = bad
     out, _ = yat_dense(DenseInputs(x, w, None, torch.tensor(1e-3), None), True)
@@ -111,8 +111,8 @@ def test_what_is_not_finite_shows_in_its_row_only(bad):
 
 
 @pytest.mark.parametrize(("has_bias", "planes"), [(False, 1), (True, 4)])
-def test_stores_a_byte_an_entry_besides_its_inputs_and_output(has_bias, planes):
-    given = inputs(19, 13, 6, torch.float32, has_bias=has_bias, has_scale=True)
+def test_stores_one_or_four_bytes_per_entry_besides_inputs_and_output(has_bias, planes):
+    tensors = inputs(19, 13, 6, torch.float32, has_bias=has_bias, has_scale=True)
     saved = {}
 
     def note(tensor):
@@ -120,6 +120,6 @@ def test_stores_a_byte_an_entry_besides_its_inputs_and_output(has_bias, planes):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        out, _ = yat_dense(DenseInputs(*given), True)
-    own = {term.untyped_storage().data_ptr() for term in (*given, out) if term is not None}
-    assert sum(size for place, size in saved.items() if place not in own) == planes * out.numel()
+        out, _ = yat_dense(DenseInputs(*tensors), True)
+    known = {term.untyped_storage().data_ptr() for term in (*tensors, out) if term is not None}
+    assert sum(size for place, size in saved.items() if place not in known) == planes * out.numel()

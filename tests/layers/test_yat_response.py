@@ -10,14 +10,14 @@ NUMBER = torch.tensor
 
 
 def formula(dot, query_square, key_square, b, epsilon, scale):
-    """Every entry as the package's legend says, by autograd."""
+    """The response by its formula, differentiable by autograd."""
     distance = (query_square + key_square - 2 * dot).clamp_min(0)
     numerator = dot if b is None else dot + b
     return numerator.square() / (distance + epsilon) * (1 if scale is None else scale)
 
 
 def inputs(shape, dtype, *, has_bias, has_scale, near=False) -> list[Any]:
-    """S of real vectors in five dimensions, or, `near`, of vectors that differ by their rounding only."""
+    """Products and squared norms of random vectors in five dimensions; `near`: of vectors that differ by rounding."""
     n, groups, units, points = shape
     x, w = torch.randn(n, groups, points, 5, dtype=dtype), torch.randn(1, groups, units, 5, dtype=dtype)
     if near:
@@ -30,14 +30,14 @@ def inputs(shape, dtype, *, has_bias, has_scale, near=False) -> list[Any]:
     return [None if term is None else term.requires_grad_() for term in terms]
 
 
-def compare(given, tolerance):
-    leaves = [term for term in given if term is not None]
-    out, _ = yat_response(ResponseInputs(*given), given[0].dtype, True)
-    expected = formula(*given)
+def compare(tensors, tolerance):
+    leaves = [term for term in tensors if term is not None]
+    out, _ = yat_response(ResponseInputs(*tensors), tensors[0].dtype, True)
+    expected = formula(*tensors)
     torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
     grad = torch.randn_like(out)
-    found, wanted = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
-    for ours, theirs in zip(found, wanted, strict=True):
+    found, reference = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
+    for ours, theirs in zip(found, reference, strict=True):
         error = (ours - theirs).abs().max() if ours.numel() else 0.0
         assert error <= tolerance * (theirs.abs().max() if theirs.numel() else 1.0)
 
@@ -50,46 +50,46 @@ SHAPES = [(3, 1, 7, 1), (2, 3, 5, 11), (1, 1, 1, 1), (3, 4, 1, 13), (0, 1, 3, 2)
 @pytest.mark.parametrize("has_scale", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.usefixtures("poisoned_memory")
-def test_is_the_formula_in_value_and_every_gradient(monkeypatch, shape, has_bias, has_scale):
+def test_equals_the_formula_in_value_and_every_gradient(monkeypatch, shape, has_bias, has_scale):
     for elements in (1, 6, 30, 10_000):
         monkeypatch.setattr(module, "BLOCK_ELEMENTS", elements)
-        given = inputs(shape, torch.float64, has_bias=has_bias, has_scale=has_scale)
-        compare(given, 1e-10)
+        tensors = inputs(shape, torch.float64, has_bias=has_bias, has_scale=has_scale)
+        compare(tensors, 1e-10)
     compare(inputs(shape, torch.float32, has_bias=has_bias, has_scale=has_scale), 1e-5)
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_distances_that_round_below_zero_have_no_gradient(dtype, has_bias):
-    given = inputs((50, 1, 4, 3), dtype, has_bias=has_bias, has_scale=True, near=True)
-    dot, query_square, key_square, *_ = given
+    tensors = inputs((50, 1, 4, 3), dtype, has_bias=has_bias, has_scale=True, near=True)
+    dot, query_square, key_square, *_ = tensors
     below = query_square + key_square - 2 * dot < 0
     assert below.any()
     assert not below.all()
-    compare(given, 1e-4 if dtype == torch.float32 else 1e-10)
-    # among such entries alone nothing of |x|² and |w|² is left
+    compare(tensors, 1e-4 if dtype == torch.float32 else 1e-10)
+    # with such entries only, |x|² and |w|² have no effect
     only = torch.where(below, 1.0, 0.0).to(dtype)
-    out, _ = yat_response(ResponseInputs(*given), dtype, True)
+    out, _ = yat_response(ResponseInputs(*tensors), dtype, True)
     for ours in torch.autograd.grad(out, [query_square, key_square], only):
         assert not ours.any()
 
 
 def test_zeros_have_no_gradient_and_no_nan():
-    given = inputs((2, 1, 3, 4), torch.float32, has_bias=False, has_scale=True)
+    tensors = inputs((2, 1, 3, 4), torch.float32, has_bias=False, has_scale=True)
     with torch.no_grad():
-        for term in given[:3]:
+        for term in tensors[:3]:
             term.zero_()
     # ε and s so small that their product is 0 in float32
-    given[4] = NUMBER(2e-38, dtype=torch.float64, requires_grad=True)
-    given[5] = NUMBER(1e-10, requires_grad=True)
-    out, _ = yat_response(ResponseInputs(*given), torch.float32, True)
-    found = torch.autograd.grad(out, [term for term in given if term is not None], torch.ones_like(out))
+    tensors[4] = NUMBER(2e-38, dtype=torch.float64, requires_grad=True)
+    tensors[5] = NUMBER(1e-10, requires_grad=True)
+    out, _ = yat_response(ResponseInputs(*tensors), torch.float32, True)
+    found = torch.autograd.grad(out, [term for term in tensors if term is not None], torch.ones_like(out))
     for value in (out, *found):
         assert not value.any()
 
 
-def test_an_inverse_near_the_floor_of_the_float_is_no_nan():
-    # S so small that Y underflows: r comes back as 0 in place of 1e-30
+def test_an_inverse_close_to_underflow_is_no_nan():
+    # S is so small that Y underflows: r is recomputed as 0 in place of 1e-30
     dot = NUMBER(1e-30).view(1, 1, 1, 1).requires_grad_()
     one = torch.ones(1, 1, 1, 1)
     out, _ = yat_response(ResponseInputs(dot, one, one, None, NUMBER(1e-3), None), torch.float32, True)
@@ -99,45 +99,49 @@ def test_an_inverse_near_the_floor_of_the_float_is_no_nan():
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_half_the_width_rounds_the_output_only(has_bias):
-    given = inputs((3, 2, 5, 7), torch.float32, has_bias=has_bias, has_scale=True)
-    out, kept = yat_response(ResponseInputs(*given), torch.bfloat16, True)
+def test_16_bits_round_only_the_output(has_bias):
+    tensors = inputs((3, 2, 5, 7), torch.float32, has_bias=has_bias, has_scale=True)
+    out, kept = yat_response(ResponseInputs(*tensors), torch.bfloat16, True)
     assert out.dtype == torch.bfloat16
     assert kept is not None
     assert kept.dtype == (torch.bfloat16 if has_bias else torch.int8)
-    expected = formula(*given)
+    expected = formula(*tensors)
     torch.testing.assert_close(out.float(), expected, rtol=4e-3, atol=0)
-    leaves, grad = [term for term in given if term is not None], torch.randn_like(expected)
+    leaves, grad = [term for term in tensors if term is not None], torch.randn_like(expected)
     found = torch.autograd.grad(out, leaves, grad.bfloat16())
-    wanted = torch.autograd.grad(expected, leaves, grad.bfloat16().float())
-    for ours, theirs in zip(found, wanted, strict=True):
+    reference = torch.autograd.grad(expected, leaves, grad.bfloat16().float())
+    for ours, theirs in zip(found, reference, strict=True):
         assert (ours - theirs).abs().max() <= 2e-2 * theirs.abs().max()
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("has_scale", [False, True])
 def test_passes_gradcheck_and_registration(has_bias, has_scale):
-    given = inputs((2, 2, 3, 2), torch.float64, has_bias=has_bias, has_scale=has_scale)
-    given: list[Any] = [None if term is None else term.detach().requires_grad_() for term in given]
-    assert torch.autograd.gradcheck(lambda *terms: yat_response(ResponseInputs(*terms), torch.float64, True)[0], given)
-    report = torch.library.opcheck(torch.ops.fredholm.yat_response.default, (given, torch.float64, True))
+    drawn = inputs((2, 2, 3, 2), torch.float64, has_bias=has_bias, has_scale=has_scale)
+    tensors: list[Any] = [None if term is None else term.detach().requires_grad_() for term in drawn]
+
+    def respond(*terms):
+        return yat_response(ResponseInputs(*terms), torch.float64, True)[0]
+
+    assert torch.autograd.gradcheck(respond, tensors)
+    report = torch.library.opcheck(torch.ops.fredholm.yat_response.default, (tensors, torch.float64, True))
     assert set(report.values()) == {"SUCCESS"}
 
 
-def test_a_second_derivative_is_refused_not_wrong():
-    given = inputs((2, 1, 3, 2), torch.float64, has_bias=False, has_scale=False)
-    out, _ = yat_response(ResponseInputs(*given), torch.float64, True)
-    (grad,) = torch.autograd.grad(out.sum(), given[0], create_graph=True)
+def test_second_derivatives_are_refused():
+    tensors = inputs((2, 1, 3, 2), torch.float64, has_bias=False, has_scale=False)
+    out, _ = yat_response(ResponseInputs(*tensors), torch.float64, True)
+    (grad,) = torch.autograd.grad(out.sum(), tensors[0], create_graph=True)
     with pytest.raises(NotImplementedError, match=r"yat_response has no second derivative.*kernels\.yat"):
         grad.sum().backward()
     assert torch.autograd.gradcheck(
-        lambda *terms: yat_response(ResponseInputs(*terms), torch.float64, True)[0], given, check_forward_ad=True
+        lambda *terms: yat_response(ResponseInputs(*terms), torch.float64, True)[0], tensors, check_forward_ad=True
     )
 
 
-def test_nothing_is_kept_where_no_backward_comes():
-    given = inputs((2, 1, 3, 2), torch.float64, has_bias=True, has_scale=False)
-    _, kept = yat_response(ResponseInputs(*given), torch.float64, False)
+def test_nothing_is_saved_without_a_backward_pass():
+    tensors = inputs((2, 1, 3, 2), torch.float64, has_bias=True, has_scale=False)
+    _, kept = yat_response(ResponseInputs(*tensors), torch.float64, False)
     assert kept is None
 
 

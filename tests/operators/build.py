@@ -1,4 +1,4 @@
-"""Small operators for tests, and what they must compute."""
+"""Small operators for tests, and their formula."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def operator(
     bias: bool = True,
     **kernel: Any,
 ) -> IntegralOperator:
-    """Six channels in two heads; every parameter is noise, so that nothing hides behind an initial zero."""
+    """An operator of six channels in two heads with random parameters: initial zeros would hide mistakes."""
     settings = small_perceptron(**kernel)
     op = IntegralOperator(
         kernels.MLP(6, 2, pos_dim, **settings), evaluation=evaluation, residual=residual, bias=bias
@@ -31,13 +31,13 @@ def operator(
         for parameter in op.parameters():
             parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator))
         frequencies = op.kernel.get_buffer("frequencies")
-        # quarters, which every precision holds exactly
+        # multiples of 1/4, which are exact in every dtype
         frequencies.copy_((4 * torch.randn(frequencies.shape, generator=generator)).round() / 4)
     return op
 
 
 def signal(n: int, batch: int = 2, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
-    """`(batch, n, 6)` of noise."""
+    """A random signal `(batch, n, 6)`."""
     return torch.randn(batch, n, 6, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
@@ -59,6 +59,6 @@ def formula(
 
 
 def gradients(op: IntegralOperator, *leaves: Tensor) -> dict[str, Tensor]:
-    """Gradients that `backward` left on the parameters and on `leaves`; absent ones are zero."""
+    """Gradients of the parameters and of `leaves` after `backward`; zero where there is none."""
     named = dict(op.named_parameters()) | {f"input {i}": leaf for i, leaf in enumerate(leaves)}
     return {name: torch.zeros_like(t) if t.grad is None else t.grad for name, t in named.items()}

@@ -1,4 +1,4 @@
-"""compare_routes: its rows are what each route computes, its reference is the plainest, and nothing is left behind."""
+"""compare_routes: a row for each route, errors relative to the plainest route, and no side effects."""
 
 from typing import final
 
@@ -21,7 +21,7 @@ N = 15
 
 @final
 class OnlyDense(Kernel):
-    """The identity between any two points, which no route is made for."""
+    """The identity between any two points, for which there is no specialised route."""
 
     is_causal = reads_query = False
     pos_dim = None
@@ -65,7 +65,7 @@ def test_every_route_of_the_kernel_has_a_row_and_exact_ones_agree(gradients: boo
     assert found.rows[-1].error == 0
 
 
-def test_a_route_that_refuses_says_why_and_is_not_run() -> None:
+def test_a_route_that_refuses_is_shown_with_its_reason_and_not_run() -> None:
     found = compare_routes(operator(), signal(7), domains.Points(torch.rand(7, 2)), repeats=1)
     toeplitz = found.rows[1]
     assert toeplitz.refusals == ("queries and keys do not hold the same regular grid",)
@@ -73,26 +73,26 @@ def test_a_route_that_refuses_says_why_and_is_not_run() -> None:
     assert "Toeplitz refuses: queries and keys do not hold the same regular grid" in str(found)
 
 
-def test_where_the_kernel_in_full_is_too_large_the_plainest_other_route_is_the_reference() -> None:
+def test_the_plainest_other_route_is_the_reference_where_dense_is_too_large() -> None:
     found = compare_routes(operator(), signal(N), GRID, dense_bytes=1000, repeats=1)
     assert found.reference == "Tiled"
     assert found.rows[2].error == 0
     assert "above max_bytes" in found.rows[-1].refusals[0]
 
 
-def test_without_any_reference_costs_are_told_without_errors() -> None:
+def test_without_a_reference_costs_are_reported_without_errors() -> None:
     op = fredholm.IntegralOperator(OnlyDense(6)).double()
     found = compare_routes(op, signal(N), GRID, dense_bytes=0, repeats=1)
     assert found.reference is None
     assert [(row.route, row.error) for row in found.rows] == [("Dense", None)]
 
 
-def test_a_wrong_route_shows_however_large_the_residual_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_route_shows_even_beside_a_large_residual(monkeypatch: pytest.MonkeyPatch) -> None:
     op, right = operator(), Toeplitz.compute
     assert op.residual_weight is not None
     with torch.no_grad():
         op.residual_weight.mul_(1e6)
-    monkeypatch.setattr(Toeplitz, "compute", lambda *given: 1.01 * right(*given))
+    monkeypatch.setattr(Toeplitz, "compute", lambda *args: 1.01 * right(*args))
     found = compare_routes(op, signal(N), GRID, repeats=1)
     assert found.rows[1].error == pytest.approx(0.01, rel=1e-4)
 
@@ -109,22 +109,22 @@ def test_a_wrong_gradient_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert error(compare_routes(operator(), signal(N), GRID, repeats=1, gradients=True), 1) >= 0.1
 
 
-def test_not_a_number_is_an_infinite_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_is_an_infinite_error(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Toeplitz.compute
-    monkeypatch.setattr(Toeplitz, "compute", lambda *given: right(*given) * float("nan"))
+    monkeypatch.setattr(Toeplitz, "compute", lambda *args: right(*args) * float("nan"))
     assert compare_routes(operator(), signal(N), GRID, repeats=1).rows[1].error == float("inf")
 
 
-def test_quadratures_stand_with_their_nodes_and_their_error() -> None:
+def test_quadratures_are_shown_with_their_nodes_and_error() -> None:
     op, u = operator(), signal(N)
-    given = [quadrature.Anchors(4), quadrature.Neighbourhood(num_neighbours=N), quadrature.Full()]
-    found = compare_routes(op, u, GRID, quadratures=given, repeats=1)
+    quadratures = [quadrature.Anchors(4), quadrature.Neighbourhood(num_neighbours=N), quadrature.Full()]
+    found = compare_routes(op, u, GRID, quadratures=quadratures, repeats=1)
     anchors = found.rows[-3]
     assert [row.route for row in found.rows[-3:]] == ["Anchors", "Neighbourhood", "Full"]
     assert anchors.nodes == "4 anchors, means of clusters of 15 points"
     with torch.no_grad():
         exact, nothing = op(u, GRID), op.around(torch.zeros_like(u), u)
-        difference = (op.with_quadrature(given[0])(u, GRID) - exact).abs().max()
+        difference = (op.with_quadrature(quadratures[0])(u, GRID) - exact).abs().max()
     assert anchors.error == pytest.approx((difference / (exact - nothing).abs().max()).item(), rel=1e-6)
     assert error(found, -3) > 1e-3
     assert error(found, -2) <= 1e-10
@@ -132,7 +132,7 @@ def test_quadratures_stand_with_their_nodes_and_their_error() -> None:
     assert found.reference == "Dense"
 
 
-def test_quadratures_that_refuse_say_why() -> None:
+def test_quadratures_that_refuse_are_shown_with_their_reason() -> None:
     causal = operator(1, is_causal=True)
     row = compare_routes(causal, signal(9), quadratures=[quadrature.Anchors(4)], repeats=1).rows[-1]
     assert "look ahead" in row.refusals[0]
@@ -141,9 +141,9 @@ def test_quadratures_that_refuse_say_why() -> None:
     assert "not a function of two points alone" in row.refusals[0]
 
 
-def test_the_operators_own_route_and_nodes_are_measured_too() -> None:
-    own = evaluation.Tiled(tile_elements=64)
-    op = operator(evaluation=own).with_quadrature(quadrature.Anchors(4))
+def test_the_route_and_nodes_of_the_operator_are_measured_too() -> None:
+    route = evaluation.Tiled(tile_elements=64)
+    op = operator(evaluation=route).with_quadrature(quadrature.Anchors(4))
     routes = [row.route for row in compare_routes(op, signal(N), GRID, repeats=1).rows]
     assert routes == ["Tiled", "TritonTiled", "Toeplitz", "Tiled", "StepLoop", "Dense", "Anchors"]
 
@@ -165,7 +165,7 @@ def test_masks_and_other_queries_reach_every_route(monkeypatch: pytest.MonkeyPat
     assert largest_error(found) <= 1e-10
 
 
-def test_one_point_and_none() -> None:
+def test_one_point_and_no_point() -> None:
     for n in (0, 1):
         found = compare_routes(
             operator(), signal(n), domains.Points(torch.rand(n, 2, dtype=torch.float64)), gradients=True, repeats=1
@@ -173,7 +173,7 @@ def test_one_point_and_none() -> None:
         assert largest_error(found) <= 1e-10
 
 
-def test_nothing_is_left_behind() -> None:
+def test_the_operator_is_left_unchanged() -> None:
     op, u, ran = operator(), signal(N).requires_grad_(), []
     op.register_forward_hook(lambda *_: ran.append(1))
     before = {name: value.clone() for name, value in op.state_dict().items()}
@@ -185,12 +185,14 @@ def test_nothing_is_left_behind() -> None:
     assert (op.evaluation, op.quadrature, ran, u.requires_grad, op.training) == (AUTO, None, [], True, True)
 
 
-def test_gradients_that_are_only_rounding_are_no_error() -> None:
-    attention = fredholm.IntegralOperator(kernels.Attention(6, 2)).double()  # whose key bias moves all scores alike
+def test_gradients_that_are_only_rounding_count_as_zero() -> None:
+    attention = fredholm.IntegralOperator(
+        kernels.Attention(6, 2)
+    ).double()  # the key bias shifts all scores by the same amount
     assert largest_error(compare_routes(attention, signal(9), gradients=True, repeats=1)) <= 1e-7
 
 
-def test_frozen_parameters_are_no_mistake() -> None:
+def test_frozen_parameters_are_allowed() -> None:
     op = operator().requires_grad_(False)
     found = compare_routes(op, signal(N), GRID, gradients=True, repeats=1)
     assert error(found, 1) <= 1e-10
@@ -202,16 +204,16 @@ def test_a_pass_that_fills_the_budget_is_measured_once(
 ) -> None:
     right, ran = Toeplitz.compute, []
 
-    def counted(*given):
+    def counted(*args):
         ran.append(1)
-        return right(*given)
+        return right(*args)
 
     monkeypatch.setattr(Toeplitz, "compute", counted)
     compare_routes(operator(), signal(N), GRID, budget_s=budget_s)
     assert len(ran) == passes
 
 
-def test_printed_it_is_a_table() -> None:
+def test_it_prints_as_a_table() -> None:
     lines = str(compare_routes(operator(), signal(N), GRID, repeats=1)).splitlines()
     assert lines[0] == "MLP on 15 points, batch 2, forward, cpu"
     assert lines[1].split() == ["route", "error", "seconds", "peak", "MB", "nodes"]
@@ -234,7 +236,7 @@ def test_bad_input_is_named() -> None:
         compare_routes(operator(), u, domains.Grid(3, 3))
 
 
-def test_a_route_that_refuses_only_once_it_runs_has_its_reason_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_route_that_refuses_while_it_runs_has_its_reason_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise ValueError("the points have no times")
 

@@ -1,4 +1,4 @@
-"""`torch.compile(fullgraph=True)`: one graph, the same numbers, forward and backward."""
+"""`torch.compile(fullgraph=True)`: one graph with the same results, forward and backward."""
 
 from typing import Any
 
@@ -48,13 +48,13 @@ CASES = {
 
 
 AT_LENGTH = ("points of each entry, padded", "torus", "periodic points")
-"""Domains of which each kernel's compiled call is told of one that is much like them."""
+"""Domains similar to others, which only the long tests compile."""
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in AT_LENGTH else []) for name in CASES]
 )
-def test_one_graph_with_the_same_numbers(name: str) -> None:
+def test_compiles_in_one_graph_with_the_same_results(name: str) -> None:
     domain, more = CASES[name]
     compare(operator(), signal(6), domain, **more)
 
@@ -125,7 +125,7 @@ SUMS: dict[str, tuple[kernels.Kernel, Domain | None]] = {
 
 
 class OnDomain(torch.nn.Module):
-    """An operator on a fixed domain, as an exporter takes it."""
+    """An operator on a fixed domain, as a module for exporters."""
 
     def __init__(self, op: IntegralOperator, domain: Domain | None) -> None:
         super().__init__()
@@ -143,52 +143,53 @@ FILTERS: dict[str, tuple[kernels.Kernel, Domain]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["waves", pytest.param("smoothed", marks=pytest.mark.long)])
-def test_filters_on_a_grid_of_a_size_that_is_known(name: str) -> None:
-    """A continuous convolution on a line is compiled by its own tests too: smoothed in the long suite."""
+def test_filters_on_a_grid_of_fixed_size(name: str) -> None:
+    """The smoothed one runs in the long tests, since the tests of the continuous convolution compile it on a line."""
     kernel, domain = FILTERS[name]
     compare(IntegralOperator(kernel).double(), signal(domain.num_points), domain)
 
 
 @pytest.mark.slow
-def test_a_convolution_without_padding_at_open_sizes() -> None:
+def test_a_convolution_without_padding_at_dynamic_sizes() -> None:
     op = IntegralOperator(kernels.Convolution(6, 6, 3), residual=False).double()
 
     def call(u: Tensor) -> Tensor:
         return op(u, Grid(u.shape[1]))
 
     compiled = torch.compile(call, fullgraph=True, backend="eager", dynamic=True)
-    for size in (5, 6):  # 1 - n (1 / n) is not 0 as the compiler's guard reckons it, at some
+    for size in (5, 6):  # at some sizes n the compiler's guard computes 1 - n (1 / n) as nonzero
         torch.testing.assert_close(compiled(signal(size)), call(signal(size)))
 
 
-def test_open_sizes_with_listed_pairs_that_a_model_keeps() -> None:
+def test_dynamic_sizes_with_listed_pairs_in_the_model() -> None:
     pairs = PairList.of_index(torch.arange(5).expand(1, 5, 5), torch.rand(1, 5, 5), 5)
     model = OnDomain(operator(), Points(POS[:, :5]).list_pairs(pairs))
     compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
     torch.testing.assert_close(compiled(signal(5)), model(signal(5)))
 
 
-class Asked(torch.nn.Module):
-    """An operator on points, asked at others."""
+class AtQueries(torch.nn.Module):
+    """An operator on points, evaluated at other points."""
 
     def __init__(self, operator: IntegralOperator) -> None:
         super().__init__()
         self.operator = operator
 
-    def forward(self, u: Tensor, pos: Tensor, asked: Tensor) -> Tensor:
-        return self.operator(u, Points(pos), query=u[:, :1].expand(-1, asked.shape[0], -1), query_domain=Points(asked))
+    def forward(self, u: Tensor, pos: Tensor, query_pos: Tensor) -> Tensor:
+        query = u[:, :1].expand(-1, query_pos.shape[0], -1)
+        return self.operator(u, Points(pos), query=query, query_domain=Points(query_pos))
 
 
 def test_a_graph_takes_more_queries_than_points_and_fewer() -> None:
-    open_size, model = torch.export.Dim.DYNAMIC, Asked(operator())
+    open_size, model = torch.export.Dim.DYNAMIC, AtQueries(operator())
     shapes = ({0: open_size, 1: open_size}, {0: open_size}, {0: open_size})
     graph = torch.export.export(model, (signal(6), POS[0, :6], POS[0, :4]), dynamic_shapes=shapes).module()
     for points, queries in ((3, 5), (5, 3)):
-        given = signal(points), POS[0, :points], POS[0, :queries]
-        torch.testing.assert_close(graph(*given), model(*given))
+        inputs = signal(points), POS[0, :points], POS[0, :queries]
+        torch.testing.assert_close(graph(*inputs), model(*inputs))
 
 
-def test_a_graph_answers_at_the_last_points_of_any_number() -> None:
+def test_a_graph_takes_queries_at_the_last_of_any_number_of_points() -> None:
     op, open_size = IntegralOperator(kernels.Attention(4, 2, is_causal=True)).double(), torch.export.Dim.DYNAMIC
 
     class AtTheEnd(torch.nn.Module):
@@ -260,5 +261,5 @@ def test_autocast() -> None:
 def test_with_code_generation() -> None:
     op, u = operator(), signal(6)
     compiled = torch.compile(op, fullgraph=True)
-    with torch.no_grad(), inductor.patch(compile_threads=1):  # else processes are started that import torch
+    with torch.no_grad(), inductor.patch(compile_threads=1):  # otherwise it starts processes that import torch
         torch.testing.assert_close(compiled(u, Grid(2, 3), key_padding_mask=MASK), op(u, Grid(2, 3, mask=MASK)))

@@ -1,4 +1,4 @@
-"""What a computation costs: the peak of memory between two moments, in a process whose earlier peak is higher."""
+"""Peak memory of a computation, measured in a process with a higher earlier peak."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def megabytes(count: int) -> torch.Tensor:
     return torch.ones(count * 1_000_000 // 4)
 
 
-def test_peak_memory_counts_what_was_freed_again_but_not_what_was_there_before() -> None:
+def test_peak_memory_includes_freed_memory_and_excludes_earlier_memory() -> None:
     megabytes(400).sum()
     held = megabytes(40)
     with PeakMemory(CPU) as peak:
@@ -21,7 +21,7 @@ def test_peak_memory_counts_what_was_freed_again_but_not_what_was_there_before()
     assert 118 <= peak.megabytes <= 135
 
 
-def test_what_needs_nothing_needs_nearly_nothing() -> None:
+def test_a_computation_without_allocations_has_a_peak_near_zero() -> None:
     held = megabytes(40)
     with PeakMemory(CPU) as peak:
         total = held.sum()
@@ -30,7 +30,7 @@ def test_what_needs_nothing_needs_nearly_nothing() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_cuda_the_allocator_is_asked() -> None:
+def test_on_cuda_the_peak_comes_from_the_allocator() -> None:
     device = torch.device("cuda")
     with PeakMemory(device) as peak:
         torch.ones(30_000_000, device=device).sum()

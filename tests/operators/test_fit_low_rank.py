@@ -19,7 +19,7 @@ def only(*names: str) -> kernels.KernelInputs:
 
 
 def trained(inputs: kernels.KernelInputs | None = None, pos_dim: int = 2, **options) -> IntegralOperator:
-    """An operator whose kernel is far from its start, where it would be nearly constant."""
+    """An operator whose kernel is far from its nearly constant initialisation."""
     torch.manual_seed(0)
     settings = small_perceptron(**{"width": 6, "sigma": 0.5, "epsilon": 1.0, "inputs": inputs} | options)
     op = IntegralOperator(kernels.MLP(4, 2, pos_dim, **settings))
@@ -39,8 +39,8 @@ def errors_and_bounds(fit: LowRankFit, which: str) -> list[tuple[float, float]]:
 
 
 @pytest.mark.slow
-def test_a_kernel_of_this_rank_is_found():
-    """κ of y alone is Φᵀ Ψ with a constant Φ: rank d = 2, and the exact features are within reach."""
+def test_a_kernel_of_the_requested_rank_is_fitted():
+    """A κ that depends on y alone is Φᵀ Ψ with constant Φ, of rank d = 2, so that exact features exist."""
     op = trained(only("key_content"))
     fitted, report = fit_low_rank(op, signals(60), rank=2, steps=600, width=12, learning_rate=3e-2)
     assert max(report.kernel_error) < 0.03
@@ -52,7 +52,7 @@ def test_a_kernel_of_this_rank_is_found():
 
 
 @pytest.mark.parametrize("constant", [True, False])
-def test_no_fit_beats_what_its_form_allows(constant):
+def test_no_fit_is_better_than_its_bound(constant):
     op = trained()
     _, report = fit_low_rank(op, signals(n=8), rank=2, steps=60, width=16, constant=constant)
     for error, bound in errors_and_bounds(report, "bound"):
@@ -74,7 +74,7 @@ def test_more_rank_and_more_steps_are_better():
 
 
 def test_the_bound_is_that_of_the_sampled_matrix():
-    """Of the one signal four points of sixteen are kept apart, and every draw takes all four."""
+    """Four of the signal's sixteen points are held out, and every draw takes all four."""
     op, data = trained(), [(torch.randn(1, 16, 4), Grid(4, 4))]
     _, report = fit_low_rank(op, data, rank=1, steps=0, constant=False)
     u, grid = data[0]
@@ -89,7 +89,7 @@ def test_the_bound_is_that_of_the_sampled_matrix():
     assert tuple(round(x, 5) for x in report.bound) in found
 
 
-def test_what_is_round_the_integral_is_copied_and_the_original_left_alone():
+def test_output_residual_and_bias_are_copied_and_the_original_is_unchanged():
     op = trained().double()
     before = {name: value.clone() for name, value in op.state_dict().items()}
     data = [(u.double(), grid) for u, grid in signals(3)]
@@ -108,21 +108,21 @@ def test_what_is_round_the_integral_is_copied_and_the_original_left_alone():
     assert fitted.output_weight is fitted.residual_weight is fitted.bias is None
 
 
-def test_a_seed_decides():
+def test_the_result_depends_on_the_seed():
     op, data = trained(), signals(4)
     fits = [fit_low_rank(op, data, 2, steps=5, generator=torch.Generator().manual_seed(7)) for _ in range(2)]
     torch.manual_seed(3)
     fits += [fit_low_rank(op, data, 2, steps=5)]
     torch.manual_seed(3)
     fits += [fit_low_rank(op, data, 2, steps=5)]
-    for (one, report), (other, same) in (fits[:2], fits[2:]):
+    for (first, report), (second, same) in (fits[:2], fits[2:]):
         assert report == same
-        for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        for a, b in zip(first.parameters(), second.parameters(), strict=True):
             assert torch.equal(a, b)
     assert fits[0][1] != fits[2][1]
 
 
-def test_a_generator_leaves_the_global_seed_alone():
+def test_a_generator_leaves_the_global_random_state_unchanged():
     op, data = trained(), signals(2)
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -195,7 +195,7 @@ def untrained(pos_dim: int = 1) -> IntegralOperator:
     return IntegralOperator(kernels.MLP(2, 1, pos_dim, width=3, num_frequencies=2))
 
 
-def test_every_signal_comes_with_its_own_points():
+def test_every_signal_keeps_its_own_points():
     u, pos, weights = torch.randn(3, 4, 2), torch.rand(3, 4, 1), torch.rand(3, 4)
     mask = torch.tensor([[True] * 4, [False] * 4, [True, False, False, True]])
     first, last = signals_of("test", untrained(), [(u, Points(pos, weights, mask))])
@@ -208,25 +208,25 @@ def test_every_signal_comes_with_its_own_points():
     assert not last.u[:, 1:3].any()
 
 
-def test_a_torus_stays_one():
+def test_a_periodic_domain_stays_periodic():
     (signal,) = signals_of("test", untrained(2), [(torch.randn(1, 4, 2), Grid(2, 2, periodic=True))])
     assert signal.domain.is_periodic
     assert draw([signal], 2, 3, None)[1].is_periodic
 
 
-def test_what_is_kept_apart_is_not_learned_from():
+def test_held_out_points_are_not_trained_on():
     many = signals_of("test", untrained(), [torch.randn(11, 3, 2)])
     train, test = split(many, None)
     assert (len(train), len(test)) == (9, 2)
     assert {id(s.u) for s in train}.isdisjoint(id(s.u) for s in test)
-    ((one,), (other,)) = split(many[:1], None)
-    assert sorted(one.drawn.tolist() + other.drawn.tolist()) == [0, 1, 2]
-    assert len(other.drawn) == 1
-    ((one,), (other,)) = split(signals_of("test", untrained(), [torch.randn(1, 1, 2)]), None)
-    assert one.drawn.tolist() == other.drawn.tolist() == [0]
+    ((train_part,), (test_part,)) = split(many[:1], None)
+    assert sorted(train_part.drawn.tolist() + test_part.drawn.tolist()) == [0, 1, 2]
+    assert len(test_part.drawn) == 1
+    ((train_part,), (test_part,)) = split(signals_of("test", untrained(), [torch.randn(1, 1, 2)]), None)
+    assert train_part.drawn.tolist() == test_part.drawn.tolist() == [0]
 
 
-def test_a_draw_takes_different_points_with_what_lies_there():
+def test_a_draw_takes_different_points_with_their_signals():
     signals = signals_of(
         "test", untrained(), [torch.arange(12.0).reshape(1, 6, 2), (torch.zeros(1, 4, 2), Sequence(4))]
     )
@@ -235,17 +235,17 @@ def test_a_draw_takes_different_points_with_what_lies_there():
     for entry, pos in zip(u[..., 0] / 2, domain.pos[..., 0], strict=True):
         assert len(set(entry.tolist())) == 4
         torch.testing.assert_close(pos.float(), entry / 256)
-    assert draw(signals, 20, 9, None)[0].shape == (20, 4, 2)  # as many points as the smaller has
+    assert draw(signals, 20, 9, None)[0].shape == (20, 4, 2)  # the number of points of the smaller signal
 
 
-def test_one_signal_that_is_in_no_list() -> None:
+def test_data_that_are_no_list_are_refused() -> None:
     op, u = IntegralOperator(kernels.MLP(4, 2, 2, width=3)), torch.randn(2, 6, 4)
     for data in (u, (u, Grid(2, 3))):
         with refused(TypeError, "fit_low_rank: data is a list of signals, or of pairs (signal, domain)"):
             fit_low_rank(op, data, 2)  # pyright: ignore[reportArgumentType]
 
 
-def test_numbers_that_are_none() -> None:
+def test_settings_that_are_no_numbers_are_refused() -> None:
     op, data = untrained(), [torch.randn(1, 3, 2)]
     for name, wrong in (("rank", "2"), ("width", 2.0), ("steps", None), ("points", True)):
         with refused(TypeError, f"{name} must be a whole number; got {wrong!r}"):
@@ -260,7 +260,7 @@ def test_numbers_that_are_none() -> None:
         fit_low_rank(op, [(*data, Sequence(3), 1)], 2)  # pyright: ignore[reportArgumentType]
 
 
-def test_values_that_are_not_finite() -> None:
+def test_values_that_are_not_finite_are_refused() -> None:
     op, u = untrained(), torch.randn(2, 3, 2)
     u[1, 2] = math.nan
     with refused(ValueError, "fit_low_rank: data holds a signal with NaN or infinite values", "mask them"):

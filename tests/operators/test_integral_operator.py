@@ -50,7 +50,7 @@ def test_residual_and_bias_can_be_left_out(residual: bool, bias: bool) -> None:
     torch.testing.assert_close(op(u, Grid(2, 3)), formula(op, u, Grid(2, 3)))
 
 
-def test_starts_as_the_identity_beside_the_mean() -> None:
+def test_starts_as_the_identity_plus_the_mean() -> None:
     op = fredholm.IntegralOperator(kernels.MLP(48, 4, 2, epsilon=0.0))
     assert op.residual_weight is not None
     assert op.bias is not None
@@ -88,16 +88,16 @@ def test_without_a_domain_the_points_are_a_sequence() -> None:
 
 
 @pytest.mark.parametrize("key", ["points", "grid", "token and grid", "batched points", "weighted points"])
-@pytest.mark.parametrize("asked", [Points(points(4)), Points(points(4, batch=2)), Grid(2, 2)])
-def test_evaluates_on_another_domain(key: str, asked: Domain) -> None:
+@pytest.mark.parametrize("queries", [Points(points(4)), Points(points(4, batch=2)), Grid(2, 2)])
+def test_evaluates_on_another_domain(key: str, queries: Domain) -> None:
     op, domain = operator(), DOMAINS[key]
     u, v = signal(domain.num_points), signal(4, seed=1)
-    out = op(u, domain, query=v, query_domain=asked)
+    out = op(u, domain, query=v, query_domain=queries)
     assert out.shape == (2, 4, 6)
-    torch.testing.assert_close(out, formula(op, u, domain, v, asked))
+    torch.testing.assert_close(out, formula(op, u, domain, v, queries))
 
 
-def test_a_query_of_as_many_points_lives_on_the_domain() -> None:
+def test_a_query_of_as_many_points_lies_on_the_domain() -> None:
     op, u, v = operator(), signal(6), signal(6, seed=1)
     out = op(u, Grid(2, 3), query=v)
     torch.testing.assert_close(out, formula(op, u, Grid(2, 3), v, Grid(2, 3)))
@@ -105,12 +105,14 @@ def test_a_query_of_as_many_points_lives_on_the_domain() -> None:
     assert torch.equal(op(u, Grid(2, 3), query=u), op(u, Grid(2, 3), query=u, query_domain=Grid(2, 3)))
 
 
-def test_no_query_is_needed_where_nothing_reads_it() -> None:
-    op, u, asked = operator(residual=False, inputs=CONTENT_FREE), signal(6), Points(points(4))
+def test_a_query_that_nothing_reads_can_be_left_out() -> None:
+    op, u, queries = operator(residual=False, inputs=CONTENT_FREE), signal(6), Points(points(4))
     torch.testing.assert_close(
-        op(u, Grid(2, 3), query_domain=asked), formula(op, u, Grid(2, 3), signal(4, seed=1), asked)
+        op(u, Grid(2, 3), query_domain=queries), formula(op, u, Grid(2, 3), signal(4, seed=1), queries)
     )
-    assert torch.equal(op(u, Grid(2, 3), query_domain=asked), op(u, Grid(2, 3), query=signal(4), query_domain=asked))
+    assert torch.equal(
+        op(u, Grid(2, 3), query_domain=queries), op(u, Grid(2, 3), query=signal(4), query_domain=queries)
+    )
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -119,7 +121,7 @@ def test_a_part_of_the_queries_gives_a_part_of_the_result(is_causal: bool) -> No
     domain, v = Points(points(20)), signal(20, seed=1)
     whole = op(u, domain, query=v, query_domain=Points(points(9).repeat(3, 1)[:20]))
     tail = op(u, domain, query=v[:, 15:], query_domain=Points(points(9).repeat(3, 1)[15:20]))
-    torch.testing.assert_close(tail, whole[:, 15:])  # of a causal kernel the last queries are the last in order
+    torch.testing.assert_close(tail, whole[:, 15:])  # fewer queries of a causal kernel lie at the last points
 
 
 ROUTES = [
@@ -134,13 +136,13 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize(("domain", "asked", "route", "expected"), ROUTES)
+@pytest.mark.parametrize(("domain", "chosen", "route", "expected"), ROUTES)
 def test_explain_names_the_route_that_is_taken(
-    monkeypatch: pytest.MonkeyPatch, domain: Domain, asked: Evaluation, route: str, expected: list[str]
+    monkeypatch: pytest.MonkeyPatch, domain: Domain, chosen: Evaluation, route: str, expected: list[str]
 ) -> None:
-    op, u, taken = operator(domain.pos_dim, evaluation=asked), signal(domain.num_points), []
+    op, u, taken = operator(domain.pos_dim, evaluation=chosen), signal(domain.num_points), []
     explained = op.explain(u, domain)
-    assert explained.startswith(f"{route}:" if asked == AUTO else f"{route}")
+    assert explained.startswith(f"{route}:" if chosen == AUTO else f"{route}")
     assert all(fragment in explained for fragment in expected)
     refusals = [line for line in explained.split("\n") if line.startswith("  not ") and "TritonTiled" not in line]
     assert bool(refusals) == any(fragment.startswith("not ") for fragment in expected)
@@ -156,14 +158,14 @@ def test_explain_names_the_route_that_is_taken(
     assert taken == [route]
 
 
-def test_explain_says_why_other_queries_change_the_route() -> None:
+def test_explain_gives_the_reason_why_other_queries_change_the_route() -> None:
     op, torus = operator(), Grid(2, 3, periodic=True)
     explained = op.explain(signal(6), torus, query=signal(4), query_domain=Points(points(4)))
     assert explained.startswith("Tiled:")
     assert "not Toeplitz: queries and keys do not hold the same regular grid" in explained
 
 
-def test_explain_tells_the_refusal_of_a_route_that_was_asked_for() -> None:
+def test_explain_shows_the_refusal_of_a_chosen_route() -> None:
     op, scattered = operator(evaluation=Toeplitz()), Points(points(6))
     assert op.explain(signal(6), scattered).startswith("Toeplitz, as asked, refuses: queries and keys do not hold")
     with pytest.raises(ValueError, match="Toeplitz refuses this integral: queries and keys do not hold"):
@@ -180,7 +182,7 @@ def test_empty_domains(domain: Domain) -> None:
     out = op(u, domain, query=v, query_domain=Points(points(3, domain.pos_dim)))
     assert op.residual_weight is not None
     assert op.bias is not None
-    torch.testing.assert_close(out, v @ op.residual_weight.T + op.bias)  # the integral over nothing is 0
+    torch.testing.assert_close(out, v @ op.residual_weight.T + op.bias)  # the integral over no point is 0
     op.zero_grad()
     out.sum().backward()
     found = gradients(op, v)
@@ -217,7 +219,7 @@ def test_autocast(domain: Domain) -> None:
     exact = op(u, domain)
     with torch.autocast("cpu", torch.bfloat16):
         out = op(u, domain)
-        narrow = op(u.bfloat16(), domain)  # what a layer before it may hand over
+        narrow = op(u.bfloat16(), domain)  # as the output of an earlier layer under autocast
     for result in (out, narrow):
         assert ((result.float() - exact).abs().max() / exact.abs().max()).item() < 3e-2
     out.sum().backward()
@@ -225,7 +227,7 @@ def test_autocast(domain: Domain) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in op.parameters())
 
 
-def test_state_travels(tmp_path: Path) -> None:
+def test_a_checkpoint_is_loaded(tmp_path: Path) -> None:
     op, u = operator(dtype=torch.float32), signal(6, dtype=torch.float32)
     file = tmp_path / "op.safetensors"
     safetensors.torch.save_file(op.state_dict(), file)

@@ -1,4 +1,4 @@
-"""What an operator answers must not depend on how it is asked: by which queries, and with what after or beside."""
+"""Results at a query do not depend on the other queries, on later points, or on the form of the query domain."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ CAUSAL: dict[str, Kernel] = {
 
 
 def alone(kernel: Kernel, evaluation: Evaluation = AUTO) -> IntegralOperator:
-    """The integral, and nothing round it."""
+    """The integral without residual, bias and output projection."""
     plain = randomise(kernel.double())
     return IntegralOperator(plain, evaluation=evaluation, residual=False, bias=False, output_projection=False)
 
@@ -46,7 +46,7 @@ def signal(n: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_what_comes_later_changes_nothing(name: str) -> None:
+def test_later_points_change_nothing(name: str) -> None:
     op, u = alone(CAUSAL[name]), signal(12)
     torch.testing.assert_close(op(u)[:, :7], op(u[:, :7]), rtol=1e-10, atol=1e-12)
 
@@ -67,10 +67,10 @@ def test_a_mean_over_the_past_of_a_constant_is_that_constant() -> None:
         torch.testing.assert_close(op(u, domain), u)
     weighed = Sequence(6, weights=torch.tensor([0.0, 0.0, 0.3, 0.0, 2.0, 1.0]))
     torch.testing.assert_close(op(u, weighed)[:, 2:], u[:, 2:])
-    assert not op(u, weighed)[:, :2].any()  # nothing to take a mean of
+    assert not op(u, weighed)[:, :2].any()  # no mass to take a mean of
 
 
-def test_the_whole_measure_is_taken_by_name() -> None:
+def test_the_total_measure_is_an_option() -> None:
     kernel = kernels.MLP(4, 2, width=3, is_causal=True, causal_measure="total", epsilon=0.0)
     op = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
     torch.testing.assert_close(op(torch.ones(1, 4, 4))[0, :, 0], torch.tensor([0.25, 0.5, 0.75, 1.0]))
@@ -83,12 +83,12 @@ def test_the_whole_measure_is_taken_by_name() -> None:
 @pytest.mark.parametrize(
     "name", ["perceptron", "low rank", "separable", "attention", "unnormalised", "factorised infinite"]
 )
-@pytest.mark.parametrize("given", ["no domain", "the same domain", "an equal domain"])
-def test_queries_with_a_signal_of_their_own_are_read(name: str, given: str) -> None:
+@pytest.mark.parametrize("choice", ["no domain", "the same domain", "an equal domain"])
+def test_a_separate_query_signal_is_read(name: str, choice: str) -> None:
     op, u, v = alone(CAUSAL[name]), signal(6), signal(6, seed=1)
     domain = Sequence(6)
-    asked = {"no domain": None, "the same domain": domain, "an equal domain": Sequence(6)}[given]
-    out = op(u, domain, query=v, query_domain=asked)
+    queries = {"no domain": None, "the same domain": domain, "an equal domain": Sequence(6)}[choice]
+    out = op(u, domain, query=v, query_domain=queries)
     kappa = op.kernel.matrix(u, domain, v)
     mass = op.kernel.measure(domain)
     torch.testing.assert_close(
@@ -98,7 +98,7 @@ def test_queries_with_a_signal_of_their_own_are_read(name: str, given: str) -> N
 
 
 @pytest.mark.parametrize("name", ["attention", "unnormalised", "factorised infinite", "low rank"])
-def test_the_step_loop_refuses_queries_of_their_own(name: str) -> None:
+def test_the_step_loop_refuses_separate_queries(name: str) -> None:
     op, u = alone(CAUSAL[name], StepLoop()), signal(6)
     with refused(ValueError, "StepLoop refuses this integral", "the queries have a signal of their own"):
         op(u, query=signal(6, seed=1))
@@ -106,20 +106,20 @@ def test_the_step_loop_refuses_queries_of_their_own(name: str) -> None:
 
 @pytest.mark.parametrize("options", [{"stride": 2, "padding": 1}, {}])
 @pytest.mark.parametrize("domain", [Sequence(8), Grid(8)])
-def test_the_points_are_asked_for_by_any_equal_domain(options: dict[str, Any], domain: Grid | Sequence) -> None:
+def test_an_equal_query_domain_means_the_points(options: dict[str, Any], domain: Grid | Sequence) -> None:
     op, u = alone(kernels.Convolution(4, 4, 3, **options)), signal(8)
     equal = Grid(8) if isinstance(domain, Grid) else Sequence(8)
     at_points = op(u, domain, query_domain=domain)
     assert at_points.shape == (2, 8, 4)
     torch.testing.assert_close(at_points, op(u, domain, query_domain=equal))
-    assert op(u, domain).shape[1] < 8  # where the kernel's own results live
+    assert op(u, domain).shape[1] < 8  # the kernel's own output domain
 
 
-def test_queries_at_the_points_need_no_signal_of_their_own() -> None:
+def test_queries_at_the_points_need_no_separate_signal() -> None:
     op, u = IntegralOperator(kernels.Attention(4, 2)), torch.randn(2, 5, 4)
     torch.testing.assert_close(op(u, Grid(5), query_domain=Grid(5)), op(u, Grid(5)))
     keep = torch.tensor([True, True, False, True, True])
-    every = op(u, Grid(5), query_domain=Grid(5), key_padding_mask=keep)  # the mask is of the keys
+    every = op(u, Grid(5), query_domain=Grid(5), key_padding_mask=keep)  # the mask applies to the keys
     torch.testing.assert_close(every, op(u, Grid(5), query=u, query_domain=Grid(5), key_padding_mask=keep))
     assert every[:, 2].any()
 
@@ -146,22 +146,22 @@ ROTARY = {
 
 @pytest.mark.parametrize("domain", ORDERED)
 @pytest.mark.parametrize("name", [*CAUSAL, *ROTARY])
-def test_fewer_queries_lie_where_the_last_points_do(name: str, domain: str) -> None:
+def test_fewer_queries_lie_at_the_last_points(name: str, domain: str) -> None:
     where, u = ORDERED[domain], signal(9)
     op = alone({**CAUSAL, **ROTARY}[name])
     torch.testing.assert_close(op(u, where, query=u[:, 6:]), op(u, where)[:, 6:], rtol=1e-9, atol=1e-11)
     assert op(u, where, query=u[:, :0]).shape == (2, 0, 4)
 
 
-def test_more_queries_than_points_go_back_along_a_line() -> None:
+def test_more_queries_than_points_extend_to_earlier_positions() -> None:
     op, u = alone(CAUSAL["perceptron"]), signal(5)
     query = signal(7)
-    for where, asked in (
+    for where, queries in (
         (Sequence(5, first=4), Sequence(7, first=2)),
         (Sequence(5, spacing=0.25), Sequence(7, spacing=0.25, start=-0.5)),
         (Grid(5), Grid(7, spacing=(0.2,), origin=(-0.3,))),
     ):
-        torch.testing.assert_close(op(u, where, query=query), op(u, where, query=query, query_domain=asked))
+        torch.testing.assert_close(op(u, where, query=query), op(u, where, query=query, query_domain=queries))
     unplaced = alone(CAUSAL["attention"])
     times = Sequence(times=torch.rand(5, dtype=torch.float64).sort().values)
     torch.testing.assert_close(unplaced(u, times, query=query), unplaced(u, query=query))
@@ -169,7 +169,7 @@ def test_more_queries_than_points_go_back_along_a_line() -> None:
         op(u, Sequence(times=torch.rand(5, dtype=torch.float64).sort().values), query=query)
 
 
-def test_fewer_queries_of_points_of_which_some_are_missing_are_refused() -> None:
+def test_fewer_queries_than_points_are_refused_where_points_are_missing() -> None:
     op, u, keep = alone(CAUSAL["perceptron"]), signal(5), torch.tensor([True] * 4 + [False])
     times = Sequence(times=torch.arange(5.0, dtype=torch.float64))
     for where in (times, Sequence(5), Sequence(5, spacing=0.5)):
@@ -180,7 +180,7 @@ def test_fewer_queries_of_points_of_which_some_are_missing_are_refused() -> None
 
 
 @pytest.mark.parametrize("name", [name for name in CAUSAL if name not in ("perceptron", "attention")])
-def test_points_that_do_not_exist_share_no_time(name: str) -> None:
+def test_points_that_do_not_exist_do_not_count_as_equal_times(name: str) -> None:
     times = torch.tensor([0.0, 0.5, 0.7, 0.9, 1.5, 2.0], dtype=torch.float64)
     mask = torch.tensor([[False, True, False, True, True, False], [True, True, True, True, False, False]])
     where, u = Sequence(times=times, mask=mask), signal(6)
@@ -203,25 +203,25 @@ def test_a_scan_refuses_points_that_share_a_time(name: str) -> None:
 
 @pytest.mark.parametrize("evaluation", [AUTO, Dense()], ids=["auto", "dense"])
 @pytest.mark.parametrize("name", [name for name, kernel in CAUSAL.items() if not kernel.reads_past_by_position])
-def test_fewer_queries_than_points_of_which_some_do_not_exist_have_no_order(name: str, evaluation: Evaluation) -> None:
+def test_fewer_queries_than_points_with_a_mask_have_no_order(name: str, evaluation: Evaluation) -> None:
     padded = Sequence(5, mask=torch.tensor([True, False, True, True, True]))
-    asked = Points(torch.rand(3, 1, dtype=torch.float64))
+    queries = Points(torch.rand(3, 1, dtype=torch.float64))
     with refused(ValueError, "3 queries and 5 points", "the points before a query cannot be inferred"):
-        alone(CAUSAL[name], evaluation)(signal(5), padded, query=signal(3), query_domain=asked)
+        alone(CAUSAL[name], evaluation)(signal(5), padded, query=signal(3), query_domain=queries)
 
 
 @pytest.mark.parametrize("kind", [kernels.Attention, kernels.LinearAttention, kernels.YatAttention])
 def test_rotary_positions_need_an_order_by_every_route(kind: Any) -> None:
     kernel, scattered = kind(4, 2, is_causal=True, rotary=kernels.Rotary()), Points(torch.rand(5, 1))
-    asked = 0
+    num_tested = 0
     for route in (AUTO, *ROUTES):
         if isinstance(route, Route) and (not route.is_made_for(kernel) or route.needs_processes or route.needs_list):
             continue
-        op, asked = alone(kernel, route), asked + 1
+        op, num_tested = alone(kernel, route), num_tested + 1
         for answer in (op, op.scan) if isinstance(route, StatefulEvaluation) else (op,):
             with pytest.raises(ValueError, match=r"has neither|has no order|order of the points is lost|is on cpu"):
                 answer(signal(5), scattered)
-    assert asked >= 5
+    assert num_tested >= 5
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_rotary_positions_need_an_order_by_every_route(kind: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("hides", ["weights", "pairs", "masks"])
-def test_a_named_route_is_asked_before_it_scans(name: str, route: Evaluation, hides: str) -> None:
+def test_a_named_route_checks_the_domain_before_it_scans(name: str, route: Evaluation, hides: str) -> None:
     op, u = alone(CAUSAL[name], route), signal(5)
     domain = {
         "weights": Sequence(5, weights=torch.rand(5, dtype=torch.float64)),
@@ -253,10 +253,10 @@ def test_a_named_route_is_asked_before_it_scans(name: str, route: Evaluation, hi
 
 
 def test_times_decide_even_where_positions_are_derived() -> None:
-    """Queries anywhere on a line with times see what does not come after them."""
+    """Queries anywhere on a line with times see the points that are not later."""
     op, u = alone(CAUSAL["perceptron"]), signal(5)
     times = torch.tensor([0.0, 0.2, 0.4, 0.6, 0.8], dtype=torch.float64)
-    asked = Sequence(times=torch.tensor([0.5], dtype=torch.float64))
-    out = op(u, Sequence(times=times), query=u[:, :1], query_domain=asked)
-    torch.testing.assert_close(out, op(u[:, :3], Sequence(times=times[:3]), query=u[:, :1], query_domain=asked))
+    queries = Sequence(times=torch.tensor([0.5], dtype=torch.float64))
+    out = op(u, Sequence(times=times), query=u[:, :1], query_domain=queries)
+    torch.testing.assert_close(out, op(u[:, :3], Sequence(times=times[:3]), query=u[:, :1], query_domain=queries))
     assert Points(times[:, None]).times is None

@@ -1,4 +1,4 @@
-"""The sum stands for an integral: how fast it converges as the grid is refined."""
+"""The sum converges to the integral as the grid is refined, at the expected order."""
 
 import itertools
 import math
@@ -48,25 +48,25 @@ def test_on_a_grid_the_order_is_the_midpoint_rules(settings: dict[str, Any]) -> 
     op = operator(**settings)
     reference = at(op, Grid(128, 128), smooth)
     errors = [(at(op, Grid(n, n), smooth) - reference).abs().max().item() for n in SIZES]
-    assert errors[0] > 1e-4  # a kernel and a signal for which it matters
+    assert errors[0] > 1e-4  # the error is large enough to measure
     slope = torch.tensor(errors).log2().diff().mean().item()
     assert 1.8 < -slope < 2.2
     assert all(1.7 < order < 2.3 for order in orders(errors)), errors
 
 
-def test_on_the_grids_own_cells_too() -> None:
+def test_convergence_at_the_cells_of_the_grid() -> None:
     """Centres of a coarse grid are centres of one with three times as many cells."""
     op = operator(num_frequencies=0)
     coarse = Grid(4, 4)
     found = {n: at(op, Grid(n, n), smooth, coarse) for n in (4, 12, 36, 108)}
-    shared = op(smooth(coarse.pos), coarse)  # by the table of the grid itself
+    shared = op(smooth(coarse.pos), coarse)  # by the route with a table of displacements
     torch.testing.assert_close(shared, found[4])
     coarser, finer = ((found[n] - found[108]).abs().max().item() for n in (12, 36))
     assert 1.8 < math.log(coarser / finer, 3) < 2.4
 
 
-def test_queries_do_not_know_of_each_other() -> None:
-    """One value at a point, whichever points are asked for with it: coarse, fine, alone."""
+def test_queries_do_not_affect_each_other() -> None:
+    """The result at a point is the same among coarse, fine or no other queries."""
     op, domain = operator(num_frequencies=0), Grid(6, 6)
     fine, coarse = Grid(12, 12), Grid(4, 4)
     middle = [(3 * i + 1) * 12 + 3 * j + 1 for i in range(4) for j in range(4)]
@@ -77,7 +77,7 @@ def test_queries_do_not_know_of_each_other() -> None:
     torch.testing.assert_close(at(op, domain, smooth, domain), op(smooth(domain.pos), domain))
 
 
-def test_on_the_torus_it_converges_far_faster() -> None:
+def test_convergence_on_the_torus_is_much_faster() -> None:
     op = operator(inputs=SMOOTH)
     with torch.no_grad():  # a kernel that is smooth and of period 1: whole frequencies
         op.kernel.get_buffer("frequencies").copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, -1.0]]))
@@ -92,16 +92,16 @@ def test_on_the_torus_it_converges_far_faster() -> None:
 
 
 def test_irregular_times_converge_with_trapezoid_weights_only() -> None:
-    op, asked = operator(1, num_frequencies=0), Points(torch.tensor([[0.2], [0.7]], dtype=torch.float64))
+    op, queries = operator(1, num_frequencies=0), Points(torch.tensor([[0.2], [0.7]], dtype=torch.float64))
 
     def times(n: int) -> Tensor:
         return torch.linspace(0, 1, n, dtype=torch.float64).square()  # crowded near 0
 
-    reference = at(op, Grid(4000), smooth, asked)
+    reference = at(op, Grid(4000), smooth, queries)
     weighted = [
-        (at(op, Sequence(times=t, weights=trapezoid_weights(t)), smooth, asked) - reference).abs().max().item()
+        (at(op, Sequence(times=t, weights=trapezoid_weights(t)), smooth, queries) - reference).abs().max().item()
         for t in map(times, (64, 128, 256))
     ]
     assert all(1.7 < order < 2.4 for order in orders(weighted)), weighted
-    uniform = (at(op, Sequence(times=times(256)), smooth, asked) - reference).abs().max().item()
+    uniform = (at(op, Sequence(times=times(256)), smooth, queries) - reference).abs().max().item()
     assert uniform > 50 * weighted[-1]

@@ -1,4 +1,4 @@
-"""States of operators: step, scan, what they hand on and what they refuse."""
+"""States of operators: step and scan, their results, and their refusals."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ KERNELS = {
     "sum with caches": lambda: kernels.LSTM(4, 4) + (KERNELS["attention"]() + 3.0 * KERNELS["MLP"]()),
 }
 CACHES = ("MLP", "attention", "sum with caches")
-"""Kernels whose state holds every point, so that it is never cleared and passes over no point."""
+"""Kernels whose state holds every point, so that it supports no resets and no masks."""
 
 
 def operator(name: str, **options) -> IntegralOperator:
@@ -45,7 +45,7 @@ def operator(name: str, **options) -> IntegralOperator:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_step_by_step_equals_the_whole_sequence_with_all_channel_maps(name):
+def test_steps_equal_the_whole_sequence_with_all_channel_maps(name):
     op, u = operator(name), torch.randn(2, 6, 4, dtype=torch.float64)
     whole = op(u)
     state, rows = op.initial_state(2), []
@@ -85,7 +85,7 @@ IN_TIME = {
 
 
 @pytest.mark.parametrize("name", [*KERNELS, *(f"{name} in time" for name in IN_TIME)])
-def test_without_batch_entries_a_state_has_the_sizes_that_it_has_with_some(name):
+def test_states_of_an_empty_batch_have_the_usual_sizes(name):
     torch.manual_seed(0)
     make = KERNELS.get(name) or IN_TIME[name.removesuffix(" in time")]
     op = IntegralOperator(make()).double()
@@ -131,7 +131,7 @@ def test_a_reset_starts_a_new_sequence(name, route):
 
 @pytest.mark.parametrize("route", [AUTO, StepLoop()], ids=["auto", "loop"])
 @pytest.mark.parametrize("name", [name for name in KERNELS if name not in (*CACHES, COUNTED)])
-def test_points_that_do_not_exist_leave_the_state_as_it_is(name, route):
+def test_points_that_do_not_exist_do_not_change_the_state(name, route):
     op, u = operator(name, evaluation=route), torch.randn(1, 6, 4, dtype=torch.float64)
     kept = torch.tensor([True, False, True, True, False, False])
     out, end = op.scan(u, Sequence(6, mask=kept))
@@ -142,15 +142,15 @@ def test_points_that_do_not_exist_leave_the_state_as_it_is(name, route):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
 
 
-def test_places_count_points_that_do_not_exist() -> None:
+def test_indices_of_rotary_positions_count_points_that_do_not_exist() -> None:
     op, u = operator(COUNTED), torch.randn(1, 6, 4, dtype=torch.float64)
     kept = torch.tensor([True, False, True, True, False, True])
     out, end = op.scan(u, Sequence(6, mask=kept))
     torch.testing.assert_close(out, op(u, Sequence(6, mask=kept)), atol=1e-12, rtol=0)
     first, state = op.scan(u[:, :2], Sequence(2, mask=kept[:2]))
-    second, other_end = op.scan(u[:, 2:], Sequence(4, mask=kept[2:]), state=state)
+    second, end_of_chunks = op.scan(u[:, 2:], Sequence(4, mask=kept[2:]), state=state)
     torch.testing.assert_close(torch.cat([first, second], 1), out, atol=1e-12, rtol=0)
-    for one, other in zip(end, other_end, strict=True):
+    for one, other in zip(end, end_of_chunks, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
     with refused(ValueError, "rotary positions by index count points that do not exist"):
         operator(COUNTED, evaluation=StepLoop())(u, Sequence(6, mask=kept))
@@ -180,7 +180,7 @@ def test_refuses_states_that_do_not_fit():
         (torch.tensor([1, 2]), "(2,) torch.int64"),
     ],
 )
-def test_refuses_times_that_are_no_time_for_each_entry(time, message):
+def test_refuses_times_that_are_not_one_per_entry(time, message):
     op, u = IntegralOperator(kernels.LinearRNN(4, 4)), torch.randn(2, 4)
     with refused(ValueError, "time must be a float tensor (2,)", f"got {message}"):
         op.step(u, op.initial_state(2), time)
@@ -218,7 +218,7 @@ def test_refuses_kernels_that_carry_no_state():
 
 
 @pytest.mark.parametrize("name", ["linear RNN", "S4D", "Mamba", "LSTM"])
-def test_a_recurrence_refuses_what_has_no_order_and_other_queries(name):
+def test_a_recurrence_refuses_domains_without_order_and_other_queries(name):
     op = operator(name, residual=False)
     u = torch.randn(1, 4, 4, dtype=torch.float64)
     with refused(ValueError, "Grid(2, 2)"):
@@ -227,7 +227,7 @@ def test_a_recurrence_refuses_what_has_no_order_and_other_queries(name):
         op(u, Sequence(4), query_domain=Sequence(3))
 
 
-def test_the_loop_refuses_what_a_step_cannot_see():
+def test_the_loop_refuses_points_that_share_a_time():
     u = torch.randn(1, 3, 4)
     loop = StepLoop()
     causal = kernels.LinearAttention(4, is_causal=True)

@@ -30,7 +30,7 @@ def sampled() -> dict[str, Quadrature]:
     }
 
 
-def test_both_operators_have_one_set_of_weights() -> None:
+def test_both_operators_share_one_set_of_weights() -> None:
     op = operator()
     other = op.with_quadrature(Neighbourhood(num_neighbours=12))
     assert all(a is b for a, b in zip(op.parameters(), other.parameters(), strict=True))
@@ -48,7 +48,7 @@ def test_both_operators_have_one_set_of_weights() -> None:
     assert other.quadrature is not None
 
 
-def test_what_one_is_given_later_the_other_is_not() -> None:
+def test_later_changes_of_one_operator_do_not_affect_the_other() -> None:
     op, u, calls = operator(), signal(12), []
     other = op.with_quadrature(Full())
     other.register_forward_hook(lambda *_: calls.append("other"))
@@ -61,7 +61,7 @@ def test_what_one_is_given_later_the_other_is_not() -> None:
     assert op.quadrature is None
 
 
-def test_the_quadrature_is_part_of_the_operator() -> None:
+def test_the_quadrature_is_a_submodule_of_the_operator() -> None:
     op = operator().with_quadrature(sampled()["shared, learned"])
     assert any(name.startswith("quadrature.proposal.") for name, _ in op.named_parameters())
     assert any(name.startswith("quadrature.proposal.") for name in op.state_dict())
@@ -87,7 +87,7 @@ def test_explain_names_the_nodes_and_the_route_and_draws_nothing() -> None:
     assert "all 12 points" in operator().with_quadrature(Full()).explain(u, GRID)
 
 
-def test_a_route_that_was_asked_for_must_fit_the_nodes() -> None:
+def test_a_chosen_route_must_fit_the_nodes() -> None:
     op, u = operator(evaluation=Toeplitz()), signal(12)
     op(u, GRID)
     with pytest.raises(ValueError, match="Toeplitz refuses this integral: queries and keys do not hold the same"):
@@ -98,7 +98,7 @@ def test_a_route_that_was_asked_for_must_fit_the_nodes() -> None:
     torch.testing.assert_close(operator(evaluation=Dense()).with_quadrature(MonteCarlo(5))(u, GRID), tiled)
 
 
-def test_what_cannot_be_sampled_is_named() -> None:
+def test_integrals_that_cannot_be_sampled_are_refused() -> None:
     for kernel in (kernels.Convolution(6, 6, 3, 1, padding=1), kernels.LinearRNN(6, 4), kernels.Pointwise(6, 6)):
         with pytest.raises(ValueError, match=f"{type(kernel).__name__} is not a function of two points alone"):
             IntegralOperator(kernel, quadrature=MonteCarlo(5))
@@ -118,7 +118,9 @@ def test_what_cannot_be_sampled_is_named() -> None:
 @pytest.mark.parametrize("name", ["anchors", "nearest", "within"])
 def test_fixed_nodes_in_lower_precision(name: str) -> None:
     chosen = (sampled() | {"within": Neighbourhood(radius=0.4)})[name]
-    pos = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))  # no two distances tie, as on a grid
+    pos = torch.rand(
+        12, 2, generator=torch.Generator().manual_seed(0)
+    )  # random, so that no two distances tie as on a grid
     exact = operator().with_quadrature(chosen)(signal(12), Points(pos.double()))
     single, cloud = operator(dtype=torch.float32).with_quadrature(chosen), Points(pos)
     got = single(signal(12).float(), cloud)
@@ -134,9 +136,9 @@ def test_signals_that_are_views_of_others() -> None:
     for quadrature in sampled().values():
         op = operator().with_quadrature(quadrature)
         found = []
-        for given in (u, u.contiguous()):
+        for each in (u, u.contiguous()):
             torch.manual_seed(0)
-            found.append(op(given, GRID))
+            found.append(op(each, GRID))
         torch.testing.assert_close(*found)
 
 
@@ -145,7 +147,7 @@ def test_signals_that_are_views_of_others() -> None:
     "name",
     [pytest.param(name, marks=[] if name == "per query, learned" else pytest.mark.long) for name in sampled()],
 )
-def test_one_graph_with_the_same_numbers_and_losses(name: str) -> None:
+def test_compiles_in_one_graph_with_the_same_results_and_losses(name: str) -> None:
     nodes = sampled() | {"shared, learned": MonteCarlo(5, KeyProposal(6, 2).double(), draw="stratified")}
     attention = IntegralOperator(kernels.Attention(6, 2)).double()  # has one measure for all heads
     op, u = attention.with_quadrature(nodes[name]), signal(12)
@@ -192,7 +194,7 @@ def test_each_thread_collects_its_own() -> None:
     for thread in threads:
         thread.start()
     begun.wait(timeout=60)
-    op(u, GRID)  # nobody collects here
+    op(u, GRID)  # outside of any collector
     begun.wait(timeout=60)
     for thread in threads:
         thread.join()

@@ -1,4 +1,4 @@
-"""Small sampled integrals for tests, and the literal sums that they must equal."""
+"""Small sampled integrals for tests, and reference sums that they must equal."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +16,12 @@ from tests.contracts.small_perceptron import small_perceptron
 
 
 def mlp(pos_dim: int = 2, **settings: Any) -> kernels.MLP:
-    """Six channels in two heads, every parameter noise."""
+    """A kernel of six channels in two heads with random parameters."""
     return randomise(kernels.MLP(6, 2, pos_dim, **small_perceptron(**settings)).double())
 
 
 def plain(kernel: Kernel, quadrature: Quadrature | None = None) -> IntegralOperator:
-    """The integral alone."""
+    """The integral without residual, bias and output projection."""
     return IntegralOperator(kernel, quadrature=quadrature, residual=False, bias=False, output_projection=False)
 
 
@@ -33,7 +33,7 @@ def literal_sum(
     query: Tensor | None = None,
     query_domain: Domain | None = None,
 ) -> Tensor:
-    """Σ_m w_m κ(x_i, y_{j_m}) u(y_{j_m}), node by node, from κ at all pairs."""
+    """Σ_m w_m κ(x_i, y_{j_m}) u(y_{j_m}), node by node, with κ from the full matrix."""
     kappa = kernel.matrix(u, domain, query, query_domain)
     out = kappa.new_zeros(*kappa.shape[:2], kappa.shape[3])
     values = torch.einsum("bqkoi,bki->bqko", kappa, u)
@@ -51,18 +51,18 @@ def literal_sum(
 
 
 def scattered(n: int, batch: int | None = None, dims: int = 2, seed: int = 0, **more: Any) -> Points:
-    """Points anywhere in the unit box."""
+    """Random points in the unit box."""
     shape = (n, dims) if batch is None else (batch, n, dims)
     return Points(torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), **more)
 
 
 def signal(n: int, batch: int = 2, seed: int = 0, channels: int = 6) -> Tensor:
-    """`(batch, n, channels)` of noise."""
+    """A random signal `(batch, n, channels)`."""
     return torch.randn(batch, n, channels, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def check_gradients(got: Tensor, expected: Tensor, leaves: Sequence[Tensor]) -> None:
-    """Asserts that two integrals agree, and so their gradients against one cotangent."""
+    """Asserts that two integrals and their gradients for one cotangent agree."""
     torch.testing.assert_close(got, expected)
     cotangent = signal(got.shape[1], seed=5)
     ours, theirs = (torch.autograd.grad(out, leaves, cotangent) for out in (got, expected))

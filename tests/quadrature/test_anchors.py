@@ -26,7 +26,7 @@ DOMAINS: dict[str, Domain] = {
 
 
 def literal(quadrature: Anchors, u: Tensor, domain: Domain, kernel: Any, **queries: Any) -> Tensor:
-    """The kernel summed over the means of the clusters, cluster by cluster."""
+    """The integral as a sum over the means of clusters, cluster by cluster."""
     pos, mass = (x if x.ndim == n else x[None] for x, n in ((domain.pos, 3), (domain.weights, 2)))
     batch = len(u)
     pos, mass = pos.expand(batch, -1, -1), mass.expand(batch, -1)
@@ -50,7 +50,7 @@ def literal(quadrature: Anchors, u: Tensor, domain: Domain, kernel: Any, **queri
 
 @pytest.mark.parametrize("where", DOMAINS)
 @pytest.mark.parametrize("others", [False, True], ids=["own points", "other queries"])
-def test_the_sum_is_the_one_over_means_with_their_gradients(where: str, others: bool) -> None:
+def test_the_sum_and_its_gradients_are_those_over_cluster_means(where: str, others: bool) -> None:
     kernel, domain, quadrature = mlp(), DOMAINS[where], Anchors(4)
     u = signal(N)
     u = (u if domain.mask is None else torch.where(domain.mask[..., None], u, 0.0)).requires_grad_()
@@ -70,7 +70,7 @@ def test_gradients_reach_positions_and_masses() -> None:
 
 
 @pytest.mark.parametrize("periodic", [False, True])
-def test_no_step_of_k_means_makes_clusters_worse(periodic: bool) -> None:
+def test_no_iteration_of_k_means_makes_clusters_worse(periodic: bool) -> None:
     domain = scattered(200, periodic=periodic)
     pos, mass = domain.pos[None], torch.rand(1, 200, dtype=torch.float64)
     costs = []
@@ -88,7 +88,7 @@ def test_no_step_of_k_means_makes_clusters_worse(periodic: bool) -> None:
     assert costs[-1] < 0.9 * costs[0]
 
 
-def test_separate_heaps_are_found_and_one_across_the_seam_stays_whole() -> None:
+def test_separate_clusters_are_found_also_across_a_periodic_boundary() -> None:
     generator = torch.Generator().manual_seed(0)
     heaps = torch.tensor([[0.0, 0.5], [0.5, 0.0], [0.5, 0.5]], dtype=torch.float64)
     pos = (heaps.repeat_interleave(10, 0) + 0.02 * torch.randn(30, 2, generator=generator, dtype=torch.float64)) % 1
@@ -116,10 +116,10 @@ def test_the_error_falls_as_m_to_the_minus_two_over_s() -> None:
     exact = plain(kernel)(u, grid, **queries)
     errors = [float((plain(kernel, Anchors(m))(u, grid, **queries) - exact).norm()) for m in (4, 16, 64)]
     rates = [a / b for a, b in itertools.pairwise(errors)]
-    assert all(rate > 2.5 for rate in rates), errors  # 4 = 4^(2/2), for clusters that are squares
+    assert all(rate > 2.5 for rate in rates), errors  # the rate is 4 = 4^(2/2) for square clusters
 
 
-def test_few_points_are_summed_whole_and_coinciding_ones_share_a_cluster() -> None:
+def test_few_points_are_summed_exactly_and_coinciding_ones_share_a_cluster() -> None:
     kernel, u, domain = mlp(), signal(N), scattered(N)
     for m in (N, 3 * N):
         op = plain(kernel, Anchors(m))
@@ -133,7 +133,7 @@ def test_few_points_are_summed_whole_and_coinciding_ones_share_a_cluster() -> No
     torch.testing.assert_close(out, alone)
 
 
-def test_nothing_there_gives_zero() -> None:
+def test_no_existing_points_give_zero() -> None:
     u = signal(N).requires_grad_()
     out = plain(mlp(), Anchors(4))(u, scattered(N, mask=torch.zeros(N, dtype=torch.bool)))
     out.sum().backward()

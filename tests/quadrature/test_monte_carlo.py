@@ -28,7 +28,7 @@ N = 11
 
 
 def proposals(heads: int = 2, dims: int = 2) -> dict[str, dict[str, Any]]:
-    """Every kind of draw; learned distributions far from their start."""
+    """Settings for every kind of draw; learned distributions are far from their initialisation."""
     key, pair = KeyProposal(6, dims, heads).double(), PairProposal(6, dims).double()
     for proposal in (key, pair):
         with torch.no_grad():
@@ -48,7 +48,7 @@ def proposals(heads: int = 2, dims: int = 2) -> dict[str, dict[str, Any]]:
 
 
 def places() -> dict[str, tuple[Domain, Domain | None]]:
-    """Where a signal lives, and perhaps other queries."""
+    """Domains of a signal, some with other queries."""
     return {
         "points": (scattered(N), None),
         "points of each entry": (scattered(N, batch=2), None),
@@ -70,13 +70,13 @@ def case(name: str) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
 
 
 def existing(out: Tensor, query_domain: Domain) -> Tensor:
-    """0 at queries that do not exist."""
+    """The result, 0 at queries that do not exist."""
     return out if query_domain.mask is None else torch.where(query_domain.mask[..., None], out, 0.0)
 
 
 @pytest.mark.parametrize("kind", proposals())
 @pytest.mark.parametrize("where", places())
-def test_the_sum_over_the_nodes_is_the_literal_one(kind: str, where: str) -> None:
+def test_the_sum_over_the_nodes_equals_the_literal_sum(kind: str, where: str) -> None:
     kernel, (u, domain, query, query_domain) = mlp(), case(where)
     quadrature = MonteCarlo(5, **proposals()[kind])
     torch.manual_seed(3)
@@ -85,14 +85,14 @@ def test_the_sum_over_the_nodes_is_the_literal_one(kind: str, where: str) -> Non
     torch.manual_seed(3)
     got = plain(kernel, quadrature)(u, domain, query=query, query_domain=query_domain)
     expected = existing(literal_sum(kernel, nodes, u, domain, query, query_domain), query_domain or domain)
-    # a grid's positions are in float32, in which the literal sum takes the phases of displacements
+    # positions of a grid are in float32, and with them the phases of displacements in the literal sum
     tolerance = 1e-5 if where == "torus" else None
     torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("kind", proposals())
 @pytest.mark.parametrize("where", ["points of each entry", "masked apart", "weighted", "other queries"])
-def test_every_gradient_takes_nodes_and_weights_as_constants(kind: str, where: str) -> None:
+def test_gradients_treat_nodes_and_weights_as_constants(kind: str, where: str) -> None:
     kernel, (u, domain, query, query_domain) = mlp(), case(where)
     quadrature = MonteCarlo(5, **proposals()[kind])
     leaves = [u.requires_grad_(), domain.pos.requires_grad_(), *(p for p in kernel.parameters() if p.numel())]
@@ -114,7 +114,7 @@ def test_every_gradient_takes_nodes_and_weights_as_constants(kind: str, where: s
 
 
 def assert_unbiased(op: IntegralOperator, u: Tensor, domain: Domain, **queries: Any) -> None:
-    """10⁴ draws of one signal: their mean is the exact value within 3 standard errors along a fixed direction."""
+    """Asserts that the mean of 10⁴ draws is within 3 standard errors of the exact value, along a fixed direction."""
     copies = u.expand(10_000, -1, -1)
     queries |= {"query": queries["query"].expand(10_000, -1, -1)} if "query" in queries else {}
     with torch.no_grad(), warnings.catch_warnings(action="error"):
@@ -127,7 +127,9 @@ def assert_unbiased(op: IntegralOperator, u: Tensor, domain: Domain, **queries: 
     assert along.std() > 1e-2
     assert along.mean().abs() < 3 * along.std() / 100
     spread = draws.std(0)
-    assert ((draws.mean(0) - exact[0]).abs() <= 4.5 * spread / 100 + 1e-12).all()  # dozens of entries
+    assert (
+        (draws.mean(0) - exact[0]).abs() <= 4.5 * spread / 100 + 1e-12
+    ).all()  # a wider limit, since there are dozens of entries
 
 
 @pytest.mark.parametrize("kind", proposals())
@@ -139,7 +141,7 @@ def test_the_mean_of_ten_thousand_draws_is_within_three_standard_errors(kind: st
 
 @pytest.mark.parametrize("kind", ["shared", "per query", "shared, learned", "per query, learned", "shared, stratified"])
 @pytest.mark.parametrize("times", [False, True], ids=["indices", "times"])
-def test_causal_sums_are_unbiased_and_blind_to_the_future(kind: str, times: bool) -> None:
+def test_causal_sums_are_unbiased_and_do_not_see_later_points(kind: str, times: bool) -> None:
     kernel = mlp(1, is_causal=True)
     domain = Sequence(times=torch.linspace(0, 1, 5, dtype=torch.float64).sqrt()) if times else Sequence(5)
     op, u = plain(kernel, MonteCarlo(3, **proposals(dims=1)[kind])), signal(5, 1)
@@ -171,7 +173,7 @@ def test_queries_before_every_point_get_zero(kind: str) -> None:
     assert out.isfinite().all()
 
 
-def test_the_loss_has_its_minimum_at_the_target_and_the_papers_does_not() -> None:
+def test_the_loss_is_minimal_at_the_target_and_the_papers_loss_is_not() -> None:
     target = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
     logits = target.log().requires_grad_()
     drawn = torch.multinomial(target, 400_000, replacement=True).view(4000, 100)
@@ -180,12 +182,12 @@ def test_the_loss_has_its_minimum_at_the_target_and_the_papers_does_not() -> Non
     (collapsing,) = torch.autograd.grad(
         -(target[drawn] / target[drawn].sum(-1, keepdim=True) * logits.log_softmax(0)[drawn]).sum(-1).mean(), logits
     )
-    assert collapsing.argmin() == 3  # a step against it makes the likeliest point likelier still
+    assert collapsing.argmin() == 3  # minimising it makes the most likely point even more likely
     assert collapsing.abs().max() > 0.1
 
 
 class Bump(Kernel):
-    """κ = exp(-‖x - y‖² / 2ℓ²) I in space, times a factor that is large near one place."""
+    """κ = exp(-‖x - y‖² / 2ℓ²) I, times a factor that is large near one position."""
 
     pos_dim, is_causal, reads_query = 2, False, False
 
@@ -197,8 +199,8 @@ class Bump(Kernel):
     def matrix(
         self, u: Tensor, domain: Domain, query: Tensor | None = None, query_domain: Domain | None = None
     ) -> Tensor:
-        asked = domain if query_domain is None else query_domain
-        scale = torch.exp(-domain.displacement(asked.pos).square().sum(-1) / (2 * self.length**2))
+        queries = domain if query_domain is None else query_domain
+        scale = torch.exp(-domain.displacement(queries.pos).square().sum(-1) / (2 * self.length**2))
         if self.place is not None:
             scale = scale * torch.exp(-(domain.pos - self.place).square().sum(-1) / 0.01)[..., None, :]
         scale = scale if scale.ndim == 3 else scale[None]
@@ -206,7 +208,7 @@ class Bump(Kernel):
 
 
 def variance(kernel: Kernel, quadrature: Quadrature, u: Tensor, domain: Domain, repeats: int = 250) -> float:
-    """Of the sum, over all queries and channels."""
+    """Variance of the sum, added over all queries and channels."""
     op = plain(kernel, quadrature)
     with torch.no_grad():
         draws = op(u.expand(repeats, -1, -1), domain)
@@ -214,7 +216,7 @@ def variance(kernel: Kernel, quadrature: Quadrature, u: Tensor, domain: Domain, 
 
 
 @pytest.mark.parametrize("per_query", [False, True])
-def test_the_variance_is_the_stated_one_and_falls_as_one_over_m(per_query: bool) -> None:
+def test_the_variance_equals_its_formula_and_falls_as_one_over_m(per_query: bool) -> None:
     kernel, domain = Bump(0.3), scattered(20, weights=torch.rand(20, dtype=torch.float64) / 20)
     u = signal(20, 1, channels=2)
     values = torch.einsum("bqkoi,bki->bqko", kernel.matrix(u, domain), u)
@@ -227,7 +229,7 @@ def test_the_variance_is_the_stated_one_and_falls_as_one_over_m(per_query: bool)
 
 
 @pytest.mark.parametrize("per_query", [False, True])
-def test_spread_draws_of_a_smooth_integrand_vary_less(per_query: bool) -> None:
+def test_stratified_draws_of_a_smooth_integrand_vary_less(per_query: bool) -> None:
     kernel, domain = Bump(0.4), Grid(12, 12)
     u = torch.ones(1, 144, 2, dtype=torch.float64)
     free, strata, lattice = (
@@ -239,7 +241,7 @@ def test_spread_draws_of_a_smooth_integrand_vary_less(per_query: bool) -> None:
 
 
 def trained(quadrature: MonteCarlo, kernel: Kernel, u: Tensor, domain: Domain, steps: int = 150) -> MonteCarlo:
-    """The quadrature after its proposal has learned from the collected loss."""
+    """The quadrature after training its proposal on the collected loss."""
     op = plain(kernel, quadrature)
     optimizer = torch.optim.Adam(quadrature.parameters(), lr=4e-2)
     for _ in range(steps):
@@ -259,7 +261,7 @@ def test_a_learned_proposal_of_each_query_halves_the_variance_of_a_local_kernel(
     assert variance(kernel, learned, u, domain) < 0.5 * uniform
 
 
-def test_a_learned_shared_proposal_halves_the_variance_of_a_kernel_that_looks_at_one_place() -> None:
+def test_a_learned_shared_proposal_halves_the_variance_of_a_kernel_concentrated_at_one_position() -> None:
     kernel, domain = Bump(0.5, place=0.3), Grid(10, 10)
     u = signal(100, 1, channels=2).abs()
     uniform = variance(kernel, MonteCarlo(8), u, domain)
@@ -268,22 +270,24 @@ def test_a_learned_shared_proposal_halves_the_variance_of_a_kernel_that_looks_at
 
 
 @pytest.mark.parametrize("kind", ["shared, learned", "per query, learned"])
-def test_the_loss_beside_reaches_the_proposal_and_nothing_else(kind: str) -> None:
+def test_the_auxiliary_loss_has_gradients_only_for_the_proposal(kind: str) -> None:
     kernel, u, domain = mlp(), signal(N).requires_grad_(), scattered(N)
     quadrature = MonteCarlo(5, **proposals()[kind])
     op = plain(kernel, quadrature)
     with collect_auxiliary_losses() as losses:
         op(u, domain)
     assert len(losses) == 1
-    own, others = list(quadrature.parameters()), [u, *kernel.parameters()]
+    of_proposal, others = list(quadrature.parameters()), [u, *kernel.parameters()]
     assert all(g is None for g in torch.autograd.grad(losses[0], others, allow_unused=True, retain_graph=True))
-    assert any(g.abs().max() > 0 for g in torch.autograd.grad(losses[0], own, allow_unused=True) if g is not None)
+    assert any(
+        g.abs().max() > 0 for g in torch.autograd.grad(losses[0], of_proposal, allow_unused=True) if g is not None
+    )
     task = op(u, domain).square().sum()
-    assert all(g is None for g in torch.autograd.grad(task, own, allow_unused=True))
+    assert all(g is None for g in torch.autograd.grad(task, of_proposal, allow_unused=True))
 
 
 @pytest.mark.parametrize("kind", ["shared, learned", "per query, learned"])
-def test_collecting_leaves_the_gradient_of_the_task_as_it_is_to_the_bit(kind: str) -> None:
+def test_collecting_losses_does_not_change_the_gradient_of_the_task(kind: str) -> None:
     kernel, u, domain = mlp(), signal(N), scattered(N)
     op = plain(kernel, MonteCarlo(5, **proposals()[kind]))
     found = []
@@ -301,7 +305,7 @@ def test_collecting_leaves_the_gradient_of_the_task_as_it_is_to_the_bit(kind: st
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-def test_nothing_is_offered_in_eval_mode_or_without_a_proposal() -> None:
+def test_there_is_no_auxiliary_loss_in_eval_mode_or_without_a_proposal() -> None:
     kernel, u, domain = mlp(), signal(N), scattered(N)
     with collect_auxiliary_losses() as losses:
         plain(kernel, MonteCarlo(5))(u, domain)
@@ -312,7 +316,7 @@ def test_nothing_is_offered_in_eval_mode_or_without_a_proposal() -> None:
 
 
 @pytest.mark.parametrize("samples", [N, 5 * N])
-def test_as_many_samples_as_points_fall_back_to_the_exact_sum_and_say_so(samples: int) -> None:
+def test_as_many_samples_as_points_fall_back_to_the_exact_sum_with_a_warning(samples: int) -> None:
     kernel, u, domain = mlp(), signal(N), scattered(N)
     op = plain(kernel, MonteCarlo(samples))
     with pytest.warns(UserWarning, match=f"{samples} samples of a domain of {N} points"):
@@ -320,7 +324,7 @@ def test_as_many_samples_as_points_fall_back_to_the_exact_sum_and_say_so(samples
     assert "no fewer" in op.explain(u, domain)
 
 
-def test_eval_mode_sums_at_anchors_unless_told_otherwise() -> None:
+def test_eval_mode_sums_at_anchors_by_default() -> None:
     kernel, u, domain = mlp(), signal(N), scattered(N)
 
     def in_eval(**options: Any) -> Tensor:
@@ -398,11 +402,11 @@ def test_single_precision_and_autocast(kind: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         low = op(u, domain)
     assert low.isfinite().all()
-    if "proposal" not in settings:  # else rounded probabilities draw other points
+    if "proposal" not in settings:  # otherwise rounded probabilities lead to other points
         assert (low.float() - full).norm() < 2e-2 * full.norm()
 
 
-def test_attention_and_sums_are_summed_at_nodes_too() -> None:
+def test_attention_and_sums_of_kernels_are_summed_at_nodes() -> None:
     u, domain = signal(N), scattered(N)
     attention = randomise(kernels.Attention(6, 2).double())
     for kernel in (attention, attention + mlp(), kernels.Scaled(mlp(), 0.5).double()):
@@ -410,7 +414,9 @@ def test_attention_and_sums_are_summed_at_nodes_too() -> None:
         with torch.no_grad():
             draws = torch.stack([op(u, domain) for _ in range(100)])
         exact = plain(kernel)(u, domain)
-        assert (draws.mean(0) - exact).norm() < 0.4 * exact.norm()  # consistent; a quotient has a bias of order 1 / M
+        assert (
+            draws.mean(0) - exact
+        ).norm() < 0.4 * exact.norm()  # consistent but biased: a quotient has a bias of order 1 / M
 
 
 def test_bad_options_are_named() -> None:
@@ -449,8 +455,8 @@ def test_bad_options_are_named() -> None:
         PairProposal(6, 2, rank=0)
 
 
-def test_nodes_of_each_query_read_the_parameters_of_now_backward() -> None:
-    """Chunks are gathered again in the backward pass, when `functional_call` has given the parameters back."""
+def test_recomputed_nodes_use_the_parameters_of_functional_call() -> None:
+    """Chunks are recomputed in the backward pass, after `functional_call` has restored the module's parameters."""
     op, u, domain = plain(mlp(), Neighbourhood(num_neighbours=3)), signal(9), scattered(9)
     state = {name: 1.5 * value.detach() for name, value in op.named_parameters()}
     leaves = {name: value.clone().requires_grad_() for name, value in state.items()}
@@ -478,7 +484,7 @@ def test_levels_are_ascending_and_have_uniform_density(draw: Draw) -> None:
     torch.testing.assert_close(counts, torch.full_like(counts, 0.1), atol=4e-3, rtol=0)
 
 
-def test_one_level_in_each_stratum() -> None:
+def test_each_stratum_has_one_level() -> None:
     level = levels(100, num_samples=7, draw="stratified", device=torch.device("cpu"))
     torch.testing.assert_close((level * 7).floor(), torch.arange(7.0, dtype=torch.float64).expand(100, -1))
     lattice = levels(100, num_samples=7, draw="quasi_random", device=torch.device("cpu"))
@@ -487,7 +493,7 @@ def test_one_level_in_each_stratum() -> None:
 
 
 @pytest.mark.parametrize("draw", DRAWS)
-def test_points_come_as_often_as_their_mass_says(draw: Draw) -> None:
+def test_points_are_drawn_in_proportion_to_their_mass(draw: Draw) -> None:
     mass = torch.tensor([0.0, 0.5, 0.0, 2.0, 1.0, 0.0, 0.25, 0.0], dtype=torch.float64)
     running = mass.cumsum(0).expand(20000, -1)
     level = levels(20000, num_samples=3, draw=draw, device=torch.device("cpu"))
@@ -498,7 +504,7 @@ def test_points_come_as_often_as_their_mass_says(draw: Draw) -> None:
 
 
 @given(st.lists(st.sampled_from([0.0, 1e-300, 1e-9, 1.0, 1e9]), min_size=1, max_size=9), st.integers(0, 2**32))
-def test_no_level_reaches_a_point_without_mass(masses: list[float], seed: int) -> None:
+def test_points_without_mass_are_never_drawn(masses: list[float], seed: int) -> None:
     mass = torch.tensor(masses, dtype=torch.float64)
     if mass.sum() == 0:
         return
@@ -508,7 +514,7 @@ def test_no_level_reaches_a_point_without_mass(masses: list[float], seed: int) -
     assert (mass[invert(running, level, running[-1:])] > 0).all()
 
 
-def test_a_smaller_total_stops_before_later_points() -> None:
+def test_a_smaller_total_excludes_later_points() -> None:
     mass = torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64)
     running = mass.cumsum(0)[None]
     level = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)[None, None].expand(1, 2, 3)
@@ -521,7 +527,7 @@ def test_the_curve_keeps_neighbours_together() -> None:
     pos = torch.stack(torch.meshgrid(side, side, indexing="ij"), -1).view(1, 64, 2)
     order = curve_order(pos)
     assert sorted(order[0].tolist()) == list(range(64))
-    quarters = pos[0, order[0]].view(4, 16, 2)  # a Morton curve goes through one quarter of the square after the other
+    quarters = pos[0, order[0]].view(4, 16, 2)  # a Morton curve visits the quarters of the square one after another
     assert (quarters.amax(1) - quarters.amin(1) == 3).all()
 
 
@@ -546,23 +552,23 @@ def test_the_curve_orders_any_dimension_and_coinciding_points(dims: int) -> None
     ],
     ids=["nearest", "local mean", "drawn", "drawn, learned"],
 )
-def test_the_past_of_a_filter_is_one_of_positions(quadrature: Quadrature) -> None:
-    """Its points may come in any order, in a union for one, and queries may lie between those that exist."""
+def test_the_past_of_a_filter_is_decided_by_positions(quadrature: Quadrature) -> None:
+    """Points may have any order, for example in a union, and queries may lie between existing points."""
     kernel = randomise(kernels.ContinuousConvolution(6, 3, width=5, is_causal=True).double())
     pos, order = torch.rand(N, 1, dtype=torch.float64), torch.randperm(N)
-    pos, u, asked = pos.sort(0).values, signal(N), scattered(4, dims=1)
+    pos, u, queries = pos.sort(0).values, signal(N), scattered(4, dims=1)
     found = []
     for index in (torch.arange(N), order):
         domain = Points(pos[index], weights=WEIGHTS[index], mask=MASK[index])
         torch.manual_seed(2)
-        found.append(plain(kernel, quadrature)(u[:, index], domain, query=signal(4), query_domain=asked))
+        found.append(plain(kernel, quadrature)(u[:, index], domain, query=signal(4), query_domain=queries))
     torch.testing.assert_close(found[0], found[1])
     at_points = plain(kernel, Neighbourhood(radius=2.0))(u[:, order], Points(pos[order]))
     torch.testing.assert_close(at_points, plain(kernel)(u[:, order], Points(pos[order])))
 
 
 @pytest.mark.parametrize("per_query", [False, True])
-def test_nodes_of_a_sequence_keep_their_places(per_query: bool) -> None:
+def test_nodes_of_a_sequence_keep_their_indices(per_query: bool) -> None:
     kernel = randomise(kernels.Attention(6, 1, rotary=kernels.Rotary(10.0)).double())
     quadrature, u = MonteCarlo(4, per_query=per_query), signal(N)
     nodes = quadrature.nodes(integral := Integral(kernel, u, Sequence(N)))

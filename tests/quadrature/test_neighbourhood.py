@@ -38,14 +38,14 @@ def places() -> dict[str, tuple[Domain, Domain | None]]:
 
 
 def oracle(quadrature: Neighbourhood, kernel: Kernel, u: Tensor, domain: Domain, **queries: Any) -> Tensor:
-    """All pairs by the dense route, each with its weight: 0 unless a search over all pairs finds a neighbour."""
-    asked = queries.get("query_domain") or domain
-    distance = domain.displacement(asked.pos if asked.pos.ndim == 3 else asked.pos[None]).norm(dim=-1)
+    """The dense route with pair weights that are 0 except for neighbours by a search over all pairs."""
+    targets = queries.get("query_domain") or domain
+    distance = domain.displacement(targets.pos if targets.pos.ndim == 3 else targets.pos[None]).norm(dim=-1)
     distance = distance.expand(len(u), -1, -1).detach().clone()
     mass = torch.atleast_2d(domain.weights).expand(len(u), -1).detach()
     distance[(mass == 0)[:, None].expand_as(distance)] = torch.inf
     if kernel.is_causal:
-        seen = preceding_counts(asked, domain)[..., None]
+        seen = preceding_counts(targets, domain)[..., None]
         distance[(torch.arange(domain.num_points) >= seen).expand_as(distance)] = torch.inf
     near = distance < torch.inf
     if quadrature.radius is not None:
@@ -77,7 +77,7 @@ def compare(quadrature: Neighbourhood, kernel: Kernel, where: tuple[Domain, Doma
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", places())
-def test_it_is_the_exact_operator_cut_off_at_the_edge(kind: str, where: str) -> None:
+def test_it_equals_the_exact_operator_restricted_to_neighbours(kind: str, where: str) -> None:
     compare(Neighbourhood(**KINDS[kind]), mlp(), places()[where])
 
 
@@ -95,12 +95,12 @@ def test_small_blocks_of_queries_change_nothing(kind: str, cells: bool, monkeypa
 
 
 @pytest.mark.parametrize("settings", [{"num_neighbours": 7}, {"radius": 0.09}, {"num_neighbours": 3, "radius": 0.05}])
-def test_cells_find_what_all_pairs_find(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_find_the_same_neighbours_as_all_pairs(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 0)
-    kernel, domain, asked = mlp(), scattered(300), scattered(83, seed=8)
-    nodes = Neighbourhood(**settings).nodes(Integral(kernel, signal(300), domain, signal(83), asked))
+    kernel, domain, targets = mlp(), scattered(300), scattered(83, seed=8)
+    nodes = Neighbourhood(**settings).nodes(Integral(kernel, signal(300), domain, signal(83), targets))
     assert isinstance(nodes, NodesPerQuery)
-    distance = domain.displacement(asked.pos).norm(dim=-1)
+    distance = domain.displacement(targets.pos).norm(dim=-1)
     near = distance <= settings.get("radius", torch.inf)
     near &= distance.argsort(-1).argsort(-1) < settings.get("num_neighbours", 300)
     found = torch.zeros_like(near)
@@ -117,11 +117,11 @@ def test_causal_kernels_have_neighbours_in_the_past(kind: str, times: bool) -> N
 
 
 def causal(kind: str) -> Kernel:
-    """A local mean is a mean already: κ is then not divided by the mass of all that comes before."""
+    """A causal kernel that is not divided by the mass of the past, since a local sum is already a mean."""
     return mlp(1, is_causal=True, causal_measure="total" if KINDS[kind].get("normalise") else "past")
 
 
-def test_a_local_mean_is_that_of_the_past_whatever_the_causal_measure() -> None:
+def test_a_local_mean_is_that_of_the_past_for_any_causal_measure() -> None:
     u, domain = signal(N), Grid(N)
     results = []
     for measure in ("past", "total"):
@@ -167,7 +167,7 @@ def test_attention_is_normalised_over_the_neighbours(kernel: Kernel) -> None:
 
 
 class Counting(Kernel):
-    """κ = I, summed over points, however many there are."""
+    """κ = I, summed over points without normalisation."""
 
     pos_dim, is_causal, reads_query, counts_points = None, False, False, True
     in_dim = out_dim = 6
@@ -179,7 +179,7 @@ class Counting(Kernel):
         return torch.eye(6, dtype=u.dtype).expand(*pairs, 6, 6)
 
 
-def test_kernels_that_count_points_count_those_that_the_nodes_stand_for() -> None:
+def test_sums_without_normalisation_count_the_points_that_nodes_represent() -> None:
     kernel, everything = Counting(), Neighbourhood(num_neighbours=N)
     for domain in (scattered(N), scattered(N, mask=MASK), scattered(N, weights=WEIGHTS)):
         u = signal(N) if domain.mask is None else torch.where(domain.mask[..., None], signal(N), 0.0)
@@ -190,7 +190,7 @@ def test_a_point_at_the_radius_is_a_neighbour() -> None:
     grid = Grid(7, 7, periodic=True)
     op = plain(kernels.MLP(1, pos_dim=2, width=2, epsilon=0.0).double(), Neighbourhood(radius=2 / 7))
     ones = torch.ones(1, 49, 1, dtype=torch.float64)
-    torch.testing.assert_close(op(ones, grid), 13 / 49 * ones)  # a disc of 13 cells; κ = 1
+    torch.testing.assert_close(op(ones, grid), 13 / 49 * ones)  # a disc of 13 cells, and κ = 1
 
 
 def test_a_query_without_neighbours_gets_zero_with_zero_gradient() -> None:

@@ -1,4 +1,4 @@
-"""Routes of normalised kernels equal the dense oracle, whatever hides or weighs pairs."""
+"""Routes of normalised kernels equal the dense oracle under all masks, weights and pair weights."""
 
 import pytest
 import torch
@@ -113,14 +113,14 @@ def test_autocast_takes_signals_of_either_precision(kernel_class):
 
 @pytest.mark.parametrize("kernel_class", ROUTES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_step_by_step_and_chunk_by_chunk_equal_the_whole(kernel_class, dtype):
+def test_steps_and_chunks_equal_the_whole_sequence(kernel_class, dtype):
     kernel = randomise(kernel_class(8, 4, num_kv_heads=2, is_causal=True).to(dtype))
     u, route = torch.randn(2, 7, 8, dtype=dtype), ROUTES[kernel_class]
     tolerance = 1e-6 if dtype == torch.float32 else 1e-12
     check_chunks(route, kernel, u, tolerance)
 
 
-def test_a_state_hands_gradients_on():
+def test_gradients_flow_through_a_state():
     kernel = randomise(LinearAttention(4, 2, is_causal=True).double())
     u = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
     whole = FeatureMapSum(2).integrate(Integral(kernel, u, Sequence(5)))
@@ -131,7 +131,7 @@ def test_a_state_hands_gradients_on():
     torch.testing.assert_close(torch.autograd.grad(second.square().sum(), u)[0], expected)
 
 
-def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient():
+def test_a_query_without_mass_has_result_zero_and_zero_gradient():
     made = problem(Attention, {}, Sequence(3).weigh_pairs(torch.tensor([[True] * 3, [False] * 3, [True] * 3])))
     made.u.requires_grad_()
     for route in (FusedAttention(), Dense()):
@@ -151,8 +151,8 @@ def test_large_scores_do_not_overflow():
 
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=["full", "causal"])
-def test_gradients_of_rows_that_are_all_on_one_point_keep_their_digits(options):
-    """Scores of 1e4, of which a row that is made anew as exp(s - log Σ exp s) in float32 leaves three digits."""
+def test_gradients_of_rows_dominated_by_one_point_stay_precise(options):
+    """Scores of 1e4: recomputing a row as exp(s - log Σ exp s) in float32 would leave three digits."""
     made = problem(Attention, options, Sequence(17), torch.float32)
     made = Integral(made.kernel, 100.0 * made.u, made.domain)
     got = results(FusedAttention(), made)
@@ -194,7 +194,7 @@ def test_a_query_that_is_nan_stays_nan(kernel_class):
 
 @pytest.mark.parametrize("where", [Sequence(9, mask=torch.arange(9) % 3 > 0), Sequence(9)], ids=["masked", "causal"])
 def test_tiles_of_scores_that_are_all_far_below_0(where: Domain) -> None:
-    """A hidden pair has a score below these: e to any other less the largest of them leaves the range of float32."""
+    """The reference must be one of these scores: relative to another, their exponentials underflow in float32."""
     kernel = Attention(1, bias=False, is_causal=where.mask is None)
     with torch.no_grad():
         for weight, value in zip(kernel.parameters(), (1.0, -1.0, 0.5), strict=True):

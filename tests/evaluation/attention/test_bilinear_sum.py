@@ -1,4 +1,4 @@
-"""Attention without a normaliser: its route equals the dense oracle, and its kernel the formula."""
+"""Attention without a normaliser: the route equals the dense oracle, and the kernel equals its formula."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_bilinear_sum_equals_dense(options, name):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_pair_weights_go_to_tiles_of_queries(name):
+def test_pair_weights_are_computed_in_tiles_of_queries(name):
     made = problem({}, domain(name))
     assert isinstance(AUTO.choose(made).route, Weighted)
     check_route(Weighted(tile_elements=50), made)
@@ -69,7 +69,7 @@ def test_low_precision(dtype):
     compare({"integral": got["integral"]}, {"integral": expected["integral"]}, 2 * TOLERANCE[dtype])
 
 
-def test_step_by_step_and_chunk_by_chunk_equal_the_whole():
+def test_steps_and_chunks_equal_the_whole_sequence():
     kernel = randomise(UnnormalisedAttention(8, 4, is_causal=True, value_head_dim=3).double())
     u, route = torch.randn(2, 7, 8, dtype=torch.float64), BilinearSum(chunk=3)
     check_chunks(route, kernel, u, 1e-12)
@@ -77,7 +77,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole():
         route.run(Integral(kernel, u, Sequence(7)), reset=torch.ones(2, 7, dtype=torch.bool))
 
 
-def test_matrix_is_the_formula():
+def test_matrix_equals_the_formula():
     kernel, u = UnnormalisedAttention(6, 2).double(), torch.randn(1, 3, 6, dtype=torch.float64)
     kappa = kernel.matrix(u, Sequence(3))
     for head, rows in enumerate((slice(0, 3), slice(3, 6))):
@@ -86,7 +86,7 @@ def test_matrix_is_the_formula():
 
 
 def test_selectors_give_the_negative_gradient():
-    """Theorem 3 on the operator itself: weighted loss, vector values, masked samples."""
+    """Theorem 3 for the operator: weighted loss, vector values, masked samples."""
     torch.manual_seed(0)
     features = torch.randn(2, 9, 5, dtype=torch.float64)
     c = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The content kernel of `docs/extending.md` goes through tiles with nothing but its score."""
+"""The content kernel of `docs/extending.md` is computed in tiles although it only defines its score."""
 
 import subprocess
 import sys
@@ -26,12 +26,12 @@ def kernel(embed_dim: int = 8, num_heads: int = 4) -> Any:
     return randomise(namespace["RationalQuadraticAttention"](embed_dim, num_heads)).double()
 
 
-def test_it_is_short() -> None:
+def test_the_kernel_is_short() -> None:
     assert SOURCE.count("\n") <= 60
 
 
 @pytest.mark.parametrize("name", DOMAINS + PAIRS)
-def test_it_equals_dense(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_tiles_equal_dense(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr("fredholm.evaluation.pair_tiles.PairTiles.ROWS", 3)
     where = domain(name)
     u = torch.randn(2, where.num_points, 8, dtype=torch.float64)
@@ -43,7 +43,7 @@ def test_it_equals_dense(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 @pytest.mark.parametrize("largest", [0.0, 1e12])
 def test_scores_of_any_sign_have_a_softmax(monkeypatch: pytest.MonkeyPatch, largest: float) -> None:
-    """Rows whose scores all lie far below 0 keep their shares."""
+    """Rows whose scores all lie far below 0 keep their softmax weights."""
     monkeypatch.setattr("fredholm.evaluation.attention.score_tiled.LARGEST", largest)
 
     class Below(Score):
@@ -53,23 +53,23 @@ def test_scores_of_any_sign_have_a_softmax(monkeypatch: pytest.MonkeyPatch, larg
             return 0.25 * dot - 900.0
 
     where = domain("masked")
-    own = kernel()
-    own.score, own.normaliser = Below(), Softmax()
+    scored = kernel()
+    scored.score, scored.normaliser = Below(), Softmax()
     u = torch.where(torch.as_tensor(where.mask)[..., None], torch.randn(2, where.num_points, 8).double(), 0.0)
-    made = Integral(own, u, where)
-    q, k, v = own.projections.queries(u), own.projections.keys(u), own.projections.values(u)
+    made = Integral(scored, u, where)
+    q, k, v = scored.projections.queries(u), scored.projections.keys(u), scored.projections.values(u)
     scores = torch.where(torch.as_tensor(where.mask)[..., None, None, :], 0.25 * q @ k.mT - 900.0, -torch.inf)
     expected = (torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2)
     for route in (ScoreTiled(tile_elements=6), Dense()):
         torch.testing.assert_close(route.integrate(made), expected)
-    own.normaliser = Softermax()
+    scored.normaliser = Softermax()
     with refused(ValueError, "Softermax takes scores >= 0", "is_nonnegative = True"):
         ScoreTiled().integrate(made)
 
 
 @pytest.mark.long
-def test_its_memory_grows_with_the_points() -> None:
-    """In a process of its own for each size: forward and backward, 96 channels in 6 heads, float32."""
+def test_memory_grows_linearly_with_the_points() -> None:
+    """Measured in a separate process for each size: forward and backward, 96 channels in 6 heads, float32."""
     program = (
         SOURCE[: SOURCE.index("op = ")]
         + """

@@ -1,4 +1,4 @@
-"""The tiled sum over Yat scores equals the dense oracle, whatever hides, weighs or normalises pairs."""
+"""The tiled sum over Yat scores equals the dense oracle under all masks, weights and normalisers."""
 
 import copy
 import dataclasses
@@ -60,7 +60,7 @@ def problem(options: dict, where: Domain, dtype: torch.dtype = torch.float64, em
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Tiles of three queries, and of 3 x 2 pairs with `SMALL`, so that small problems have many."""
+    """Tiles of three queries, and of 3 x 2 pairs with `SMALL`, so that small problems fill many tiles."""
     monkeypatch.setattr("fredholm.evaluation.pair_tiles.PairTiles.ROWS", 3)
 
 
@@ -88,15 +88,15 @@ def test_tiles_of_several_heads_equal_dense(name):
 @pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
 @pytest.mark.parametrize("normaliser", [Softmax(), Softermax(), Softermax(2.0, 1e-2)], ids=str)
 @pytest.mark.parametrize("largest", [0.0, 9.0])
-def test_rows_of_large_sums_have_a_reference(monkeypatch, largest, normaliser, name):
+def test_rows_of_large_sums_are_computed_relative_to_a_reference(monkeypatch, largest, normaliser, name):
     monkeypatch.setattr("fredholm.evaluation.attention.score_tiled.LARGEST", largest)
     check_route(SMALL, problem({"normaliser": normaliser, "is_causal": True}, domain(name)))
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_rows_of_tiny_scores_keep_their_shares():
+def test_rows_of_tiny_scores_keep_their_weights():
     made = problem({"normaliser": Softermax(4.0, 1e-37), "epsilon": 1.0}, Sequence(5), torch.float32)
-    made = changed(made, u=1e-3 * torch.randn(2, 5, 8))  # fourth powers of these scores vanish in float32
+    made = changed(made, u=1e-3 * torch.randn(2, 5, 8))  # fourth powers of these scores underflow in float32
     found, expected = (route.integrate(made) for route in (SMALL, Dense()))
     torch.testing.assert_close(found, expected, atol=0.0, rtol=1e-4)
     assert bool((expected != 0).any())
@@ -104,7 +104,7 @@ def test_rows_of_tiny_scores_keep_their_shares():
 
 @pytest.mark.parametrize("route", [ScoreTiled(), ScoreTiled(tile_elements=66)], ids=["one tile", "many"])
 @pytest.mark.parametrize("where", ["self", "causal", "masked"])
-def test_where_one_key_takes_all_gradients_are_as_exact_as_those_of_dense(where, route):
+def test_gradients_are_as_precise_as_those_of_dense_where_one_key_dominates(where, route):
     # slopes of scores are 10⁶ here, and g·v - δ is 0
     there = Sequence(33, mask=torch.arange(33) % 3 > 0 if where == "masked" else None)
     kernel = YatAttention(2, is_causal=where == "causal")
@@ -176,13 +176,13 @@ def test_autocast_computes_scores_in_float32():
 
 @pytest.mark.parametrize("options", [{}, {"rotary": Rotary(50.0)}, {"normaliser": Softermax(2.0)}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
+def test_steps_and_chunks_equal_the_whole_sequence(options, dtype):
     kernel = randomise(YatAttention(8, 4, num_kv_heads=2, is_causal=True, **options).to(dtype))
     u = torch.randn(2, 7, 8, dtype=dtype)
     check_chunks(SMALL, kernel, u, 2e-6 if dtype == torch.float32 else 1e-12)
 
 
-def test_chunks_at_their_times_equal_the_whole():
+def test_chunks_at_their_times_equal_the_whole_sequence():
     kernel = randomise(YatAttention(8, 2, rotary=Rotary(50.0), is_causal=True).double())
     u, times = torch.randn(2, 7, 8, dtype=torch.float64), uniform(7).sort().values
     check_chunks(SMALL, kernel, u, 1e-12, times)
@@ -210,7 +210,7 @@ def test_nan_stays_nan(normaliser):
     assert bool(stepped[:, 2:].isnan().all())
 
 
-def test_rotary_scores_depend_on_differences_of_places():
+def test_rotary_scores_depend_on_differences_of_positions():
     kernel = randomise(YatAttention(8, 2, rotary=Rotary(30.0)).double())
     u = torch.randn(1, 6, 8, dtype=torch.float64)
     times = torch.rand(6, dtype=torch.float64).sort().values
@@ -221,7 +221,7 @@ def test_rotary_scores_depend_on_differences_of_places():
 
 
 @pytest.mark.parametrize("normaliser", [Softmax(), Softermax()], ids=str)
-def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient(normaliser):
+def test_a_query_without_mass_has_result_zero_and_zero_gradient(normaliser):
     where = Sequence(3).weigh_pairs(torch.tensor([[True] * 3, [False] * 3, [True] * 3]))
     made = problem({"normaliser": normaliser}, where)
     made.u.requires_grad_()
@@ -232,10 +232,10 @@ def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient(normaliser):
         assert all(not grad.any() for grad in grads if grad is not None)
 
 
-def test_a_hidden_key_does_not_drown_the_others():
+def test_a_hidden_key_is_not_the_reference_of_a_row():
     made = problem({}, Sequence(4, mask=torch.tensor([True, True, True, False])), torch.float32)
     made = changed(made, u=torch.randn(2, 4, 8))
-    made.u[:, 3] = 1e3  # were its score the reference, all others would vanish
+    made.u[:, 3] = 1e3  # with its score as reference, all others would underflow
     check_route(SMALL, made, tolerance=1e-4)
 
 
@@ -271,21 +271,21 @@ class Applied(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_compiles_whole():
+def test_compiles_in_one_graph():
     operator = IntegralOperator(YatAttention(8, 2, is_causal=True, rotary=Rotary(100.0)))
     u = torch.randn(2, 5, 8)
     compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(u), operator(u))
 
 
-def test_is_what_an_operator_chooses():
+def test_an_operator_chooses_this_route():
     made = problem({}, Sequence(6))
     assert isinstance(AUTO.choose(made).route, ScoreTiled)
 
 
 @dataclasses.dataclass(frozen=True)
 class Part(Elementwise):
-    """A normaliser of one's own."""
+    """A user-defined normaliser."""
 
     share: float | torch.Tensor
 
@@ -298,13 +298,13 @@ class Part(Elementwise):
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("name", ["sequence", "masked", "pairs weighed per head"])
-def test_a_normaliser_of_ones_own_goes_through_tiles(name):
+def test_a_user_defined_normaliser_is_computed_in_tiles(name):
     made = problem({"normaliser": Part(0.3)}, domain(name))
     assert isinstance(AUTO.choose(made).route, ScoreTiled)
     check_route(SMALL, made)
 
 
-def test_a_normaliser_that_is_not_made_of_numbers_goes_through_tiles_of_queries():
+def test_a_normaliser_with_other_settings_than_numbers_is_computed_in_tiles_of_queries():
     class Named(Elementwise):
         def __init__(self, name):
             self.name = name
@@ -331,7 +331,7 @@ def test_refuses_float16_and_pair_weights_for_other_heads():
             route.integrate(made)
 
 
-def test_a_cache_refuses_what_it_cannot_remember():
+def test_a_cache_refuses_resets_and_masks():
     kernel = YatAttention(8, 4, is_causal=True)
     with refused(ValueError, "keeps neither resets nor masks"):
         ScoreTiled().run(Integral(kernel, torch.randn(1, 3, 8), Sequence(3, mask=torch.tensor([True, False, True]))))

@@ -1,4 +1,4 @@
-"""Small kernels in a basis, with everything that the marker leaves open."""
+"""Small kernels in a basis that use all freedom of `BasisFilter`."""
 
 from typing import final
 
@@ -12,7 +12,7 @@ from fredholm.kernels import BasisFilter
 class Waves(BasisFilter):
     """κ(x, y) = Σ_k M_k cos(a_k·(x - y) + b_k), cut to the horizon and to the past.
 
-    Not smooth at 0 and with no symmetry, so that a filter that is flipped or shifted shows.
+    Not smooth at 0 and without symmetry, so that a flipped or shifted filter gives wrong results.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Filters in a basis, by transforms of the basis alone, against κ itself."""
+"""`BasisFFT`, which transforms only the basis of a filter, equals the dense oracle."""
 
 import re
 
@@ -92,7 +92,7 @@ def test_queries_coarser_along_one_axis():
 
 
 def as_tensors(problem: Integral) -> tuple[list[torch.Tensor], Plan]:
-    """The signal as an image, basis and matrices, all leaves, and how the route cuts the signal."""
+    """The signal as an image, the basis and the matrices, all leaves, and the route's plan of blocks."""
     kernel = problem.kernel
     assert isinstance(kernel, Waves)
     found = as_filtering(problem)
@@ -117,7 +117,7 @@ def as_tensors(problem: Integral) -> tuple[list[torch.Tensor], Plan]:
     ],
 )
 @pytest.mark.parametrize("shift", [0.0, 0.2, -0.4])
-def test_blocks_give_the_numbers_of_the_whole(domain, horizon, lengths, shift):
+def test_blocks_give_the_result_of_the_whole(domain, horizon, lengths, shift):
     problem = make(domain, groups=2, horizon=horizon)
     (keys,) = domain.grid_blocks
     problem = changed(
@@ -127,7 +127,7 @@ def test_blocks_give_the_numbers_of_the_whole(domain, horizon, lengths, shift):
     plan = plan._replace(blocks=plan.axes)
     blocks = tuple(axis.block(length) if length else axis for axis, length in zip(plan.axes, lengths, strict=True))
     image, basis, weight = tensors
-    whole, cut = (filtered(image, basis, weight, way, 50) for way in (plan, plan._replace(blocks=blocks)))
+    whole, cut = (filtered(image, basis, weight, each, 50) for each in (plan, plan._replace(blocks=blocks)))
     torch.testing.assert_close(cut, whole)
     cotangent = torch.randn_like(whole)
     for a, b in zip(*(torch.autograd.grad(out, tensors, cotangent) for out in (cut, whole)), strict=True):
@@ -135,13 +135,13 @@ def test_blocks_give_the_numbers_of_the_whole(domain, horizon, lengths, shift):
 
 
 @pytest.mark.parametrize(("horizon", "is_cut"), [(40.0, True), (2000.0, False), (None, False)])
-def test_long_signals_with_a_short_filter_go_in_blocks(horizon, is_cut):
+def test_long_signals_with_a_short_filter_are_computed_in_blocks(horizon, is_cut):
     problem = make(Sequence(3001, spacing=1.0), batch=1, horizon=horizon, is_causal=True)
     assert as_tensors(problem)[1].is_cut == is_cut
     compare(results(BasisFFT(), problem), results(NativeConvolution(), problem), 1e-10)
 
 
-def test_a_plan_costs_what_its_transforms_and_products_do():
+def test_the_cost_of_a_plan_is_that_of_its_transforms_and_products():
     axis = Axis(signal=100, taps=20, first=-19, results=100)
     whole = Plan(2, 3, 5, 1, 4, (axis,), (axis,))
     assert axis.length == 120
@@ -155,7 +155,7 @@ def test_a_plan_costs_what_its_transforms_and_products_do():
     n=st.integers(1, 23), taps=st.integers(1, 9), first=st.integers(-12, 25), count=st.integers(1, 30),
     groups=st.sampled_from([1, 2, 4]), elements=st.sampled_from([1, 40, 10_000]),
 )  # fmt: skip
-def test_any_window_is_the_sum(n, taps, first, count, groups, elements):
+def test_any_window_equals_the_direct_sum(n, taps, first, count, groups, elements):
     u, phi = torch.randn(2, 4, n, dtype=torch.float64), torch.randn(3, taps, dtype=torch.float64)
     weight = torch.randn(3, 8, 4 // groups, dtype=torch.float64)
     axis = Axis(n, taps, first, count)
@@ -174,14 +174,14 @@ def test_gradcheck(groups, wanted):
         for shape, wants in zip(shapes, wanted, strict=True)
     ]
 
-    def convolve(*given):
-        return basis_convolution(FilterInputs(*given), [-1], [3], [5], 3).out
+    def convolve(*tensors):
+        return basis_convolution(FilterInputs(*tensors), [-1], [3], [5], 3).out
 
     assert torch.autograd.gradcheck(convolve, tensors, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(convolve, tensors, check_fwd_over_rev=True)
 
 
-def test_the_operator_is_one_for_torch():
+def test_the_operator_passes_opcheck():
     u, phi, weight = (torch.randn(s).requires_grad_() for s in ((2, 4, 5), (3, 4), (3, 6, 4)))
     torch.library.opcheck(torch.ops.fredholm.basis_convolution.default, ([u, phi, weight], [-3], [7], [9], 20))
 
@@ -207,7 +207,7 @@ def test_low_precision_stays_near_the_float64_oracle(options):
     problem = changed(problem, u=problem.u.detach().float())
     compare(results(BasisFFT(), problem), expected, 1e-5)
     with torch.autocast("cpu", torch.bfloat16):
-        # computed in float32: the result, and what comes back to it, are rounded to 16 bits by at most 2^-8
+        # computed in float32: only the result and its gradient are rounded to 16 bits, by at most 2^-8
         compare(results(BasisFFT(), problem), expected, 2**-7)
 
 
@@ -234,7 +234,7 @@ def test_equals_direct_convolution_on_a_long_sequence():
     compare(results(BasisFFT(), problem), results(NativeConvolution(), problem), 1e-5)
 
 
-def test_float32_keeps_to_the_direct_sum_over_16_000_samples():
+def test_float32_is_close_to_the_direct_sum_over_16_000_samples():
     n, channels, places = 16_000, 30, [0, 1, 997, 8191, 15_999]
     kernel = ContinuousConvolution(channels, channels, omega_0=30.0, scale=n - 1.0, spacing=1.0)
     u = torch.randn(1, n, channels)
@@ -263,7 +263,7 @@ def test_compiles_in_one_graph_for_any_length():
     compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
     for length in (5, 9):
         u = torch.randn(2, length, 4, requires_grad=True)
-        outputs = [way(u) for way in (compiled, operator)]
+        outputs = [call(u) for call in (compiled, operator)]
         grads = [torch.autograd.grad(out.square().sum(), [u, *operator.parameters()]) for out in outputs]
         for a, b in zip((outputs[0], *grads[0]), (outputs[1], *grads[1]), strict=True):
             torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)

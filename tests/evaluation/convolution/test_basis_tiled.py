@@ -1,4 +1,4 @@
-"""Kernels in a basis, on any points, in strips of queries, against κ itself."""
+"""`BasisTiled`, which sums kernels in a basis over strips of queries on any points, equals the dense oracle."""
 
 import pytest
 import torch
@@ -90,20 +90,20 @@ def test_nothing_to_integrate_gives_exactly_zero():
     assert not any(value.any() for value in found.values())
 
 
-def met(kernel: Waves, points: Domain, queries: Domain, elements: int) -> list[Strip]:
+def strips_of(kernel: Waves, points: Domain, queries: Domain, elements: int) -> list[Strip]:
     reach = reach_of(kernel, points, queries)
     return list(strips(queries.num_points, points.num_points, reach, 3, 1, elements))
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_keys_out_of_reach_are_passed_over(shuffled):
+def test_keys_out_of_reach_are_skipped(shuffled):
     n = 200
     times = uniform(n).sort().values
     points = Points(times[torch.randperm(n)][:, None]) if shuffled else Sequence(times=times)
-    everything = met(Waves(2, 2), points, points, 600)
+    everything = strips_of(Waves(2, 2), points, points, 600)
     assert [len(range(n)[strip.keys]) for strip in everything] == [n] * n
-    causal = met(Waves(2, 2, is_causal=True), points, points, 600)
-    short = met(Waves(2, 2, is_causal=True, horizon=0.1), points, points, 600)
+    causal = strips_of(Waves(2, 2, is_causal=True), points, points, 600)
+    short = strips_of(Waves(2, 2, is_causal=True, horizon=0.1), points, points, 600)
     pairs = [sum(len(range(n)[s.queries]) * len(range(n)[s.keys]) for s in found) for found in (causal, short)]
     assert pairs[0] < 0.55 * n * n
     assert pairs[1] < 0.15 * n * n
@@ -113,14 +113,14 @@ def test_keys_out_of_reach_are_passed_over(shuffled):
 
 
 @pytest.mark.parametrize(("num_queries", "num_keys"), [(0, 5), (5, 0), (0, 0), (7, 3)])
-def test_there_is_always_a_strip(num_queries, num_keys):
+def test_there_is_always_at_least_one_strip(num_queries, num_keys):
     found = list(strips(num_queries, num_keys, None, 3, 1, 10))
     assert [query for strip in found for query in range(num_queries)[strip.queries]] == list(range(num_queries))
     assert found
     assert all(strip.keys == slice(0, num_keys) for strip in found)
 
 
-def test_only_inputs_are_kept_for_the_backward_pass():
+def test_only_inputs_are_saved_for_the_backward_pass():
     problem, saved = make(Sequence(times=uniform(60).sort().values)), {}
     problem.u.requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(
@@ -141,7 +141,7 @@ def test_low_precision_stays_near_the_float64_oracle(options):
     with torch.autocast("cpu", torch.bfloat16):
         compare(results(BasisTiled(5000), problem), expected, 2e-2)
         out = BasisTiled(5000).integrate(Integral(problem.kernel, problem.u, times))
-    # computed in float32: the one rounding to 16 bits, of at most 2^-8, is that of the result
+    # computed in float32: only the result is rounded to 16 bits, by at most 2^-8
     torch.testing.assert_close(out.double(), expected["integral"], rtol=2**-8, atol=1e-4)
     problem.kernel.bfloat16()
     problem = changed(problem, u=problem.u.detach().bfloat16())
@@ -160,27 +160,27 @@ def test_compiles_in_one_graph(elements):
     compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
     times = Sequence(times=uniform(2, 7).sort().values)
     u = torch.randn(2, 7, 4, requires_grad=True)
-    outputs = [way(u, times) for way in (compiled, operator)]
+    outputs = [call(u, times) for call in (compiled, operator)]
     grads = [torch.autograd.grad(out.square().sum(), [u, *operator.parameters()]) for out in outputs]
     for a, b in zip((outputs[0], *grads[0]), (outputs[1], *grads[1]), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
-def test_what_it_refuses():
+def test_refusals():
     u, route = torch.randn(2, 7, 4), BasisTiled()
     assert route.unsupported_reasons(Integral(MLP(4), u, Sequence(7))) == ["MLP is not marked BasisFilter"]
     (reason,) = route.unsupported_reasons(Integral(Waves(4, 4), u, domain("pairs weighed per head")))
     assert "from head to head" in reason
 
 
-def test_is_the_route_of_what_is_no_grid():
+def test_is_the_chosen_route_where_points_are_no_grid():
     kernel, u = ContinuousConvolution(4, 4), torch.randn(2, 7, 4)
     for points in (Sequence(times=uniform(7).sort().values), domain("pairs kept")):
         assert isinstance(AUTO.choose(Integral(kernel, u, points)).route, BasisTiled)
     assert isinstance(AUTO.choose(Integral(kernel, u, Sequence(7), None, Grid(14))).route, BasisTiled)
 
 
-def test_equals_one_step_after_the_other():
+def test_equals_single_steps():
     kernel = randomise(ContinuousConvolution(3, 4, width=5).double(), 0.3)
     problem = Integral(kernel, torch.randn(2, 13, 3, dtype=torch.float64), Sequence(times=uniform(2, 13).sort().values))
     compare(results(BasisTiled(), problem), results(StepLoop(), problem), 1e-10)
@@ -192,7 +192,7 @@ def wave(times: torch.Tensor) -> torch.Tensor:
 
 
 def irregular(n: int, generator: torch.Generator) -> torch.Tensor:
-    """n times from 0 to 1, neighbours 0.4 to 1.6 mean distances apart."""
+    """n times from 0 to 1 whose spacings are 0.4 to 1.6 times their mean."""
     steps = 0.4 + 1.2 * torch.rand(n - 1, dtype=torch.float64, generator=generator)
     return torch.nn.functional.pad(steps.cumsum(0) / steps.sum(), (1, 0))
 
@@ -209,7 +209,7 @@ def smooth_kernel() -> ContinuousConvolution:
     return ContinuousConvolution(3, 5, omega_0=5.0).double()
 
 
-def test_halved_distances_converge_with_the_order_of_the_trapezoid_rule():
+def test_halved_spacings_converge_at_the_order_of_the_trapezoid_rule():
     kernel, generator = smooth_kernel(), torch.Generator().manual_seed(0)
     with torch.no_grad():
         times = torch.linspace(0, 1, 20_001, dtype=torch.float64)
@@ -238,7 +238,7 @@ def test_dropped_samples_change_less_with_trapezoid_weights_than_without(dropped
             stay = torch.rand(n, generator=generator) >= dropped
             kept = times[stay]
             weights = {"trapezoid": (n - 1) * trapezoid_weights(kept, total=None), "counted": torch.ones_like(kept)}
-            # what is left counts as much as all did, the kindest reading of a sum without weights
+            # the remaining samples are rescaled to the total mass, which favours the sum without weights
             weights["rescaled"] = weights["counted"] * n / len(kept)
             for name, weight in weights.items():
                 difference = at_the_end(kernel, kept, weight) - whole.get(name, whole["counted"])

@@ -1,4 +1,4 @@
-"""Torch's convolution and the transform against κ itself: masks, weights, and queries on other grids."""
+"""PyTorch's convolution and the FFT equal the dense oracle: masks, weights, and queries on other grids."""
 
 import re
 
@@ -68,7 +68,7 @@ def test_the_torus(route, kernel_size, padding):
 
 
 @each_route
-def test_a_torus_is_never_left(route):
+def test_zero_padding_is_refused_on_a_torus(route):
     torus = Grid(5, periodic=True)
     problem = changed(make(torus, natural=False, padding=1), query_domain=Grid(5, periodic=True))
     (reason,) = route.unsupported_reasons(problem)
@@ -140,7 +140,7 @@ def test_any_convolution(n, kernel_size, stride, dilation, padding, transposed, 
 @each_route
 @pytest.mark.parametrize("out_dim", [1, 2])
 @pytest.mark.parametrize("shape", [(5,), (3, 4), (1, 5), (2, 3, 2)], ids=str)
-def test_a_drawn_filter_of_few_channels(route, shape, out_dim):
+def test_a_random_filter_of_few_channels(route, shape, out_dim):
     spacing = tuple(1 / n for n in shape)
     kernel = ContinuousConvolution(3, out_dim, len(shape), spacing=spacing, width=4).double()
     domain = Grid(*shape)
@@ -152,7 +152,7 @@ def test_the_gradient_of_given_weights(route):
     problem = make(Grid(4, 5, weights=uniform(20)), padding=1)
     weights = problem.domain.weights.requires_grad_()
     cotangent = torch.randn(2, 20, 6, dtype=torch.float64)
-    expected, found = (torch.autograd.grad(way.integrate(problem), weights, cotangent) for way in (Dense(), route))
+    expected, found = (torch.autograd.grad(each.integrate(problem), weights, cotangent) for each in (Dense(), route))
     torch.testing.assert_close(found, expected)
 
 
@@ -192,7 +192,7 @@ def test_the_signal_passes_to_torch_without_a_copy(options):
 
 
 class Everywhere(Stationary):
-    """κ = w(x - y) at every displacement of a line, with total mass 1: the marker without the class `Convolution`."""
+    """κ = w(x - y) at every displacement of a line, with total mass 1: `Stationary` without `Convolution`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class Everywhere(Stationary):
 
 @each_route
 @pytest.mark.parametrize("domain", [Sequence(7), Sequence(7, mask=keep(7)), Sequence(7, weights=uniform(7))])
-def test_routes_ask_for_the_marker_only(route, domain):
+def test_routes_take_every_stationary_kernel(route, domain):
     u = torch.randn(2, 7, 4, dtype=torch.float64)
     check_route(route, Integral(Everywhere(), u if domain.mask is None else u * domain.mask[:, None], domain))
 
@@ -268,7 +268,7 @@ def test_refuses_other_kernels_and_pair_weights(route):
         ({"kernel_size": 31, "transposed": True}, FFT),
     ],
 )
-def test_small_filters_are_summed_and_large_ones_transformed(options, fits):
+def test_small_filters_use_a_direct_sum_and_large_ones_the_fft(options, fits):
     kernel, grid = Convolution(32, 32, pos_dim=2, padding=1, **options), Grid(64, 64)
     choice = AUTO.choose(
         Integral(kernel, torch.empty(8, 64 * 64, 32, device="meta"), grid, None, kernel.output_domain(grid))
@@ -280,7 +280,7 @@ def test_small_filters_are_summed_and_large_ones_transformed(options, fits):
         assert re.fullmatch(r"the direct sum costs \d+, less than 8.0 times the \d+ of transforms", reason)
 
 
-def test_what_is_no_filter_between_grids_leaves_the_oracle():
+def test_integrals_without_a_filter_between_grids_go_to_dense():
     kernel = Convolution(4, 4, 3, 2, padding=1)
     u, grid = torch.randn(1, 16, 4), Grid(4, 4)
     assert isinstance(AUTO.choose(Integral(kernel, u, grid, None, Points(torch.rand(3, 2)))).route, Dense)

@@ -1,4 +1,4 @@
-"""Routes of kernels that factor through features of one point equal the dense oracle."""
+"""Routes of kernels that factor into features of single points equal the dense oracle."""
 
 from typing import Any
 
@@ -100,7 +100,7 @@ def test_the_sum_equals_dense(name, where):
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", ["low rank", "low rank, no constant, shared", "low rank, no positions"])
 def test_chunks_of_any_size_equal_dense(name, is_causal, where, elements):
-    """A point at a time, some points of an entry, and all points of some entries."""
+    """Chunks of single points, of some points of an entry, and of all points of some entries."""
     made = problem(name, domain(where), is_causal=is_causal)
     made = changed(
         made, u=torch.cat([made.u, made.u[:, :1].expand_as(made.u)])[: len(made.u) + (made.domain.batch_size is None)]
@@ -174,7 +174,7 @@ def test_autocast_takes_signals_of_either_precision(name, is_causal):
 
 
 def test_sums_keep_float32_under_autocast():
-    """A thousand and one terms of 1: bfloat16 would stop counting at 256."""
+    """A sum of 1,001 ones: in bfloat16 it would stop at 256."""
     kernel = LowRankMLP(4, 2, 1, rank=1, epsilon=0.0, **small_perceptron())
     with torch.autocast("cpu", torch.bfloat16):
         out = FeatureSum(50).integrate(
@@ -185,14 +185,14 @@ def test_sums_keep_float32_under_autocast():
 
 @pytest.mark.parametrize("name", ["low rank, no positions", "low rank", "separable"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_step_by_step_and_chunk_by_chunk_equal_the_whole(name, dtype):
+def test_steps_and_chunks_equal_the_whole_sequence(name, dtype):
     kernel = kernel_named(name, is_causal=True, dtype=dtype)
     u, route, times = torch.randn(2, 9, 8, dtype=dtype), SCANS[type(kernel)], torch.rand(9).sort().values.double()
 
     check_chunks(route, kernel, u, 1e-6 if dtype == torch.float32 else 1e-12, times)
 
 
-def test_a_long_sequence_step_by_step():
+def test_steps_of_a_long_sequence_equal_the_whole():
     kernel = kernel_named("low rank, no positions", is_causal=True, dtype=torch.float32)
     u = torch.randn(1, 500, 8)
     with torch.no_grad():
@@ -205,7 +205,7 @@ def test_a_long_sequence_step_by_step():
 
 
 @pytest.mark.parametrize("name", ["low rank, no positions", "separable"])
-def test_a_state_hands_gradients_on(name):
+def test_gradients_flow_through_a_state(name):
     kernel = kernel_named(name, is_causal=True)
     route, times = SCANS[type(kernel)], uniform(5).sort().values
     u = torch.randn(1, 5, 8, dtype=torch.float64, requires_grad=True)
@@ -267,7 +267,7 @@ PAIRS: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
 
 
 def pair_bias(pairs: str, queries: int, keys: int) -> Tensor:
-    """Pairs that are kept, or the logarithm of what they weigh; some are hidden, and all of the last query."""
+    """A mask or the logarithm of weights of pairs; some pairs are hidden, and all pairs of the last query."""
     leading, dtype = PAIRS[pairs]
     torch.manual_seed(2)
     keep = torch.rand(*leading, queries, keys) > 0.3
@@ -321,12 +321,12 @@ def test_pair_weights_of_queries_elsewhere(name, is_causal, pairs):
 
 
 @pytest.mark.parametrize("name", ["low rank", "separable"])
-def test_queries_that_stand_for_others_keep_the_mass_of_their_past(name):
+def test_derived_queries_keep_the_mass_of_their_past(name):
     made = problem(name, Sequence(times=uniform(6).sort().values), is_causal=True)
     times = uniform(2, 4).sort().values
-    asked = Points.derived(made.domain, times[..., None], torch.ones_like(times), times, uniform(2, 4))
+    queries = Points.derived(made.domain, times[..., None], torch.ones_like(times), times, uniform(2, 4))
     weighed = made.domain.weigh_pairs(pair_bias("weighed", 4, 6))
-    made = changed(made, domain=weighed, query=torch.randn(2, 4, 8, dtype=torch.float64), query_domain=asked)
+    made = changed(made, domain=weighed, query=torch.randn(2, 4, 8, dtype=torch.float64), query_domain=queries)
     check_route(WEIGHING[type(made.kernel)], made)
 
 
@@ -343,7 +343,7 @@ def test_pair_weights_in_low_precision(name, is_causal, dtype):
 
 
 @pytest.mark.parametrize("name", ["low rank", "separable"])
-def test_pair_weights_for_shares_that_are_no_heads_go_to_dense(name):
+def test_pair_weights_of_another_number_of_heads_go_to_dense(name):
     kernel, u = kernel_named(name), torch.randn(1, 3, 8, dtype=torch.float64)
     weighed = Integral(kernel, u, Sequence(3).weigh_pairs(torch.randn(1, 2, 3, 3)))
     choice = AUTO.choose(weighed)
@@ -353,7 +353,7 @@ def test_pair_weights_for_shares_that_are_no_heads_go_to_dense(name):
 
 
 @pytest.mark.parametrize("name", ["low rank", "separable"])
-def test_pair_weights_leave_no_other_numbers_of_pairs_for_the_backward_pass(name):
+def test_pair_weights_are_the_only_values_of_pairs_saved_for_the_backward_pass(name):
     n, kernel = 400, kernel_named(name, is_causal=True, dtype=torch.float32)
     bias = torch.randn(n, n, requires_grad=True)
     kept: dict[int, int] = {}
@@ -414,7 +414,7 @@ def test_forward_mode_and_second_derivatives(operator, activation):
 
 
 @pytest.mark.parametrize("name", ["low rank", "separable"])
-def test_a_step_that_must_be_told_the_time_asks_for_times(name: str) -> None:
+def test_steps_that_need_times_refuse_domains_without_them(name: str) -> None:
     kernel, u = kernel_named(name, is_causal=True), torch.randn(1, 5, 8, dtype=torch.float64)
     found = "a step needs the time of its point, and the domain has no times"
     assert found in StepLoop().unsupported_reasons(Integral(kernel, u, Sequence(5)))

@@ -1,4 +1,4 @@
-"""Linear-time routes of infinite attention equal κ in full, whatever hides or weighs points."""
+"""Linear-time routes of infinite attention equal the dense oracle under all masks and weights."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ def test_the_scan_equals_dense(options, name):
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_signals_of_any_size_in_float32(is_causal, normaliser, scale):
-    """Features are exponentials below 0, and a first row of tiny ones has as large a hop as any."""
+    """Features are exponentials below 0, and the hop of a first row of tiny features is as large as any other."""
     for seed in range(3):
         torch.manual_seed(seed)
         kernel = FactorisedInfiniteAttention(16, 2, is_causal=is_causal, normaliser=normaliser)
@@ -96,8 +96,8 @@ def test_central_pooling_equals_dense(options, name):
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_rows_whose_scores_no_float_holds_keep_their_hop(is_causal):
-    """Points that are all the same share alike, y = γ (v + y), though φ·ψ = exp(-900) is 0 in float64."""
+def test_rows_whose_scores_underflow_keep_their_hop(is_causal):
+    """Equal points have equal weights, y = γ (v + y), although φ·ψ = exp(-900) is 0 in float64."""
     kernel = FactorisedInfiniteAttention(2, bias=False, normaliser="rows", gamma=0.7, is_causal=is_causal).double()
     for parameter in kernel.parameters():
         torch.nn.init.eye_(parameter)
@@ -128,7 +128,7 @@ def test_queries_elsewhere(normaliser):
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_pair_weights_do_not_split(name, is_causal):
+def test_pair_weights_are_refused(name, is_causal):
     made = problem(FactorisedInfiniteAttention(8, 4, is_causal=is_causal), domain(name))
     route = NeumannScan() if is_causal else Woodbury()
     assert "the measure differs from query to query" in route.unsupported_reasons(made)
@@ -171,7 +171,7 @@ def test_autocast_takes_signals_of_either_precision(kind):
 
 @pytest.mark.parametrize("options", [{}, {"normaliser": "rows", "num_kv_heads": 2}], ids=["frobenius", "rows"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
+def test_steps_and_chunks_equal_the_whole_sequence(options, dtype):
     kernel = randomise(FactorisedInfiniteAttention(8, 4, is_causal=True, **options).to(dtype))
     u = torch.randn(2, 7, 8, dtype=dtype)
     check_chunks(NeumannScan(chunk=2), kernel, u, 1e-5 if dtype == torch.float32 else 1e-12)
@@ -200,7 +200,7 @@ def test_features_of_any_size_give_the_same_hop(size, is_causal, normaliser):
 
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_scores_that_are_all_zero_leave_nothing_with_no_gradient(is_causal, normaliser):
+def test_scores_that_are_all_zero_give_zero_without_gradient(is_causal, normaliser):
     kernel = FactorisedInfiniteAttention(
         8, 2, feature_map=torch.relu, is_causal=is_causal, normaliser=normaliser, learn_gamma=True
     )
@@ -216,7 +216,7 @@ def test_scores_that_are_all_zero_leave_nothing_with_no_gradient(is_causal, norm
         assert not StepLoop().run(Integral(kernel, u, Sequence(7)))[0].any()
 
 
-def test_nearly_every_share_kept():
+def test_nearly_the_whole_signal_passed_on():
     made = problem(FactorisedInfiniteAttention(8, 4, gamma=1 - 1e-6), Sequence(7), torch.float32)
     exact = Integral(FactorisedInfiniteAttention(8, 4, gamma=1 - 1e-6).double(), made.u.double(), made.domain)
     exact.kernel.load_state_dict(made.kernel.state_dict())
@@ -227,14 +227,14 @@ def test_nearly_every_share_kept():
 @pytest.mark.slow
 def test_the_gradient_of_states():
     torch.manual_seed(0)
-    given = [torch.randn(1, *shape, dtype=torch.float64) for shape in ((3, 2, 2), (3, 2, 3), (2, 3))]
-    leaves = [part.requires_grad_() for part in given]
+    states = [torch.randn(1, *shape, dtype=torch.float64) for shape in ((3, 2, 2), (3, 2, 3), (2, 3))]
+    leaves = [part.requires_grad_() for part in states]
     assert torch.autograd.gradcheck(lambda *t: chunk_states(Chunks(*t)).states, leaves, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(lambda *t: chunk_states(Chunks(*t)).states, leaves, check_fwd_over_rev=True)
     torch.library.opcheck(torch.ops.fredholm.chunk_states.default, (leaves,))
 
 
-def test_no_reset_in_a_scan():
+def test_resets_in_a_scan_are_refused():
     kernel = FactorisedInfiniteAttention(8, 2, is_causal=True)
     with refused(ValueError, "NeumannScan refuses this integral: running sums support no reset", "StepLoop"):
         NeumannScan().run(
@@ -245,7 +245,7 @@ def test_no_reset_in_a_scan():
         NeumannScan().run(Integral(kernel, torch.randn(2, 3, 8), tied))
 
 
-def test_the_selector_takes_them():
+def test_the_automatic_choice_takes_these_routes():
     u, where = torch.randn(2, 5, 8), Points(uniform(5, 2).float())
     for kind, expected in ((FactorisedInfiniteAttention, Woodbury), (LinearInfiniteAttention, CentralPooling)):
         assert isinstance(AUTO.choose(Integral(kind(8), u, where)).route, expected)

@@ -1,4 +1,4 @@
-"""Routes of hops and of series of hops equal the dense oracle, whatever hides, weighs or orders points."""
+"""Routes of hops and of series of hops equal the dense oracle under all masks, weights and orders of points."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 ROWS, SMALL = 200, 6
-"""Elements of tiles with three queries of all heads, and with three queries of one head and two points."""
+"""Numbers of elements for tiles of three queries of all heads, and of three queries of one head and two points."""
 SERIES: dict[str, dict[str, Any]] = {
     "frobenius": {},
     "rows, gelu": {"normaliser": "rows", "activation": "gelu", "learn_gamma": True},
@@ -61,13 +61,13 @@ def problem(options: dict[str, Any], where: Domain, dtype: torch.dtype = torch.f
 
 
 def by(route: Evaluation, solver: type[Solver]) -> bool:
-    """Whether a route is the series by a solver."""
+    """Whether a route computes the series by a type of solver."""
     return isinstance(route, HopSeries) and isinstance(route.solver, solver)
 
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    """Tiles of three queries, and triangles of two, so that small problems have many."""
+    """Tiles of three queries, and triangles of two, so that small problems fill many."""
     monkeypatch.setattr("fredholm.evaluation.pair_tiles.PairTiles.ROWS", 3)
     monkeypatch.setattr("fredholm.evaluation.neumann.solvers.Substitution.BLOCK", 2)
 
@@ -88,7 +88,7 @@ def test_series_equal_dense(options, name):
             assert not options.get("is_causal") or name == "times that coincide"
             continue
         assert not reasons
-        # a single point takes all of its own flow: gradients of scores vanish but for what rounding leaves
+        # a single point attends only to itself: gradients of scores are 0 up to rounding
         compare(results(route, made), expected, 1e-9 if name == "one point" else 1e-10)
 
 
@@ -115,8 +115,8 @@ def test_one_hop_equals_dense(options, name):
 def routes_for(options: dict[str, Any]) -> list[Evaluation]:
     if options.get("form") == "hop":
         return [HopTiled(ROWS)]
-    others: list[Evaluation] = [HopSeries(Substitution(), ROWS)] if options.get("is_causal") else []
-    return [HopSeries(Factorisation(), tile_elements=ROWS), HopSeries(Iteration(1e-13)), *others]
+    causal_only: list[Evaluation] = [HopSeries(Substitution(), ROWS)] if options.get("is_causal") else []
+    return [HopSeries(Factorisation(), tile_elements=ROWS), HopSeries(Iteration(1e-13)), *causal_only]
 
 
 EVERY = {**{f"series, {k}": v for k, v in SERIES.items()}, **{f"hop, {k}": v for k, v in HOPS.items()}}
@@ -187,7 +187,7 @@ def test_autocast_solves_in_float32(route):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("options", [v for v in EVERY.values() if v.get("is_causal")], ids=str)
-def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
+def test_steps_and_chunks_equal_the_whole_sequence(options, dtype):
     made = problem(options, Sequence(7), dtype)
     route = routes_for(options)[-1]
     assert isinstance(route, HopTiled | HopSeries)
@@ -195,7 +195,7 @@ def test_step_by_step_and_chunk_by_chunk_equal_the_whole(options, dtype):
 
 
 @pytest.mark.parametrize("options", [v for v in EVERY.values() if v.get("is_causal")], ids=str)
-def test_a_state_hands_gradients_on(options):
+def test_gradients_flow_through_a_state(options):
     made, route = problem(options, Sequence(7)), routes_for(options)[-1]
     assert isinstance(route, HopTiled | HopSeries)
     leaves = [made.u.requires_grad_(), *made.kernel.parameters()]
@@ -210,7 +210,7 @@ def test_a_state_hands_gradients_on(options):
 
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
 @pytest.mark.parametrize("gamma", [0.3, 0.7, 0.95])
-def test_the_remainder_of_a_cut_series_is_within_its_bound(gamma, normaliser):
+def test_the_remainder_of_a_truncated_series_is_within_its_bound(gamma, normaliser):
     for name in ("sequence", "weights", "pairs weighed per head", "one point"):
         made = problem({"gamma": gamma, "normaliser": normaliser}, domain(name))
         kernel = made.kernel
@@ -247,7 +247,7 @@ def test_iteration_reaches_its_tolerance(normaliser, gamma):
     u = torch.randn(1, 60, 16)
     exact = Dense().integrate(Integral(kernel.double(), u.double(), Sequence(60)))
     found = HopSeries(Iteration(restart=4)).integrate(Integral(kernel.float(), u, Sequence(60)))
-    # what is left may be 1 / (1 - γ) times the residual
+    # the error may be 1 / (1 - γ) times the residual
     assert (found - exact).abs().max() <= max(1e-5, 2e-6 / (1 - gamma)) * exact.abs().max()
     rough = HopSeries(Iteration(1e-2)).integrate(Integral(kernel, u, Sequence(60)))
     error = (rough - exact).norm() / exact.norm()
@@ -255,8 +255,8 @@ def test_iteration_reaches_its_tolerance(normaliser, gamma):
 
 
 @pytest.mark.parametrize("options", [{}, {"normaliser": "rows"}, {"is_causal": True}], ids=str)
-def test_iteration_where_heads_need_unlike_numbers_of_hops(options):
-    """Two points are solved at once, sixty-four are not; the first head then waits for the others as it is."""
+def test_iteration_where_entries_need_different_numbers_of_hops(options):
+    """Two points are solved after few hops, 64 points are not; the first entry then stays unchanged."""
     for seed in range(3):
         torch.manual_seed(seed)
         kernel = InfiniteAttention(16, 2, gamma=0.95, **options)
@@ -273,8 +273,8 @@ def test_iteration_where_heads_need_unlike_numbers_of_hops(options):
         torch.testing.assert_close(out.double(), exact, atol=2e-5 * exact.abs().max().item(), rtol=0)
 
 
-def test_points_without_mass_take_no_part_in_directions():
-    """Two of 64 points exist; directions go on being taken from what rounding leaves of their residual."""
+def test_points_without_mass_do_not_affect_search_directions():
+    """Two of 64 points exist; later search directions come from the rounding errors of their residual."""
     mask = torch.arange(64) < 2
     for seed in range(6):
         torch.manual_seed(seed)
@@ -302,7 +302,7 @@ def test_the_size_of_a_point_without_mass_changes_nothing(options, size):
         torch.testing.assert_close(large[:, kept], small[:, kept], atol=1e-5, rtol=1e-5)
 
 
-def test_an_iteration_that_stops_short_says_so():
+def test_an_iteration_that_does_not_converge_is_an_error():
     made = problem({"gamma": 0.99}, Sequence(7))
     with refused(ValueError, "Iteration: after 3 hops a relative residual of", "above tolerance = 1e-12"):
         HopSeries(Iteration(max_hops=3, restart=1)).integrate(made)
@@ -320,7 +320,7 @@ def test_zero_scores_everywhere(options):
 
 
 @pytest.mark.parametrize("options", EVERY.values(), ids=EVERY.keys())
-def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient(options):
+def test_a_query_without_mass_has_result_zero_and_zero_gradient(options):
     where = Sequence(3).weigh_pairs(torch.tensor([[True] * 3, [False] * 3, [True] * 3]))
     made = problem(options, where)
     made.u.requires_grad_()
@@ -334,7 +334,7 @@ def test_a_row_with_nothing_to_see_is_zero_with_zero_gradient(options):
 @pytest.mark.parametrize("size", [1e-13, 1e10])
 @pytest.mark.parametrize("options", [{}, {"normaliser": "rows"}, {"is_causal": True}, {"form": "hop"}], ids=str)
 def test_scores_of_any_size(options, size):
-    """A hop does not know the size of its scores, though their squares leave what float32 can hold."""
+    """A hop does not depend on the scale of its scores, even if their squares leave the range of float32."""
     made = problem(options | {"bias": False}, Sequence(6), torch.float32)
     expected = Dense().integrate(made)
     for route in (Dense(), *routes_for(options)):
@@ -378,7 +378,7 @@ def test_gradcheck(options):
 
 
 @pytest.mark.parametrize("route", [HopSeries(Factorisation()), HopTiled()], ids=lambda route: route.name)
-def test_compiles_whole(route):
+def test_compiles_in_one_graph(route):
     torch.compiler.reset()
     options: dict[str, Any] = {"form": "hop"} if isinstance(route, HopTiled) else {"learn_gamma": True}
     operator = IntegralOperator(InfiniteAttention(8, 2, **options), evaluation=route).double()
@@ -413,7 +413,7 @@ def test_the_choice_and_its_reasons():
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_serves_kernels_of_features_where_pairs_are_weighed(is_causal):
+def test_takes_factorised_kernels_with_pair_weights(is_causal):
     torch.manual_seed(1)
     kernel = randomise(FactorisedInfiniteAttention(8, 4, is_causal=is_causal).double())
     made = Integral(kernel, torch.randn(2, 7, 8, dtype=torch.float64), domain("pairs weighed"))
@@ -453,8 +453,8 @@ def test_refusals():
         )
 
 
-def test_the_order_of_points_is_read_once_a_call(monkeypatch):
-    """A host that asks a device for every block of rows waits for it every time."""
+def test_the_order_of_points_is_read_once_per_call(monkeypatch):
+    """Reading it for every block of rows would synchronise with the device every time."""
     q, k = torch.randn(2, 2, 4, 12, 2)
     inputs = TileInputs(q, k, seen=torch.arange(1, 13).expand(2, -1))
     read = []
@@ -467,15 +467,15 @@ def test_the_order_of_points_is_read_once_a_call(monkeypatch):
     assert read == [(2, 12)]
 
 
-@pytest.mark.parametrize("given", [torch.float32, torch.float64])
-@pytest.mark.parametrize("wanted", [torch.float32, torch.float64])
-def test_nothing_is_divided_by_next_to_nothing(given, wanted):
-    """1e-40 has no reciprocal in float32; 0 has none anywhere."""
-    norm = torch.tensor([0.0, 2.0, torch.nan], dtype=given)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("out_dtype", [torch.float32, torch.float64])
+def test_reciprocals_outside_the_range_of_the_dtype_are_zero(dtype, out_dtype):
+    """1e-40 has no reciprocal in float32, and 0 has none in any dtype."""
+    norm = torch.tensor([0.0, 2.0, torch.nan], dtype=dtype)
     torch.testing.assert_close(
-        reciprocal(norm, wanted), torch.tensor([0.0, 0.5, torch.nan], dtype=wanted), equal_nan=True
+        reciprocal(norm, out_dtype), torch.tensor([0.0, 0.5, torch.nan], dtype=out_dtype), equal_nan=True
     )
-    assert reciprocal(torch.tensor(1e-40, dtype=given), torch.float32) == 0
+    assert reciprocal(torch.tensor(1e-40, dtype=dtype), torch.float32) == 0
 
 
 @pytest.mark.parametrize(
@@ -488,15 +488,15 @@ def test_masses_count_in_any_unit(options: dict[str, Any]) -> None:
         u = integral.u.requires_grad_()
         out = AUTO.integrate(integral)
         found.append((out, torch.autograd.grad(out.square().sum(), u)[0]))
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-4)
+    for scaled in found[1:]:
+        torch.testing.assert_close(scaled, found[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     "options", [*SERIES.values(), *HOPS.values()], ids=[*SERIES, *(f"hop {name}" for name in HOPS)]
 )
 def test_masses_may_be_far_apart_in_float32(options: dict[str, Any]) -> None:
-    """Of a causal row that sees the first point alone, a gradient is divided by the square of its mass."""
+    """The gradient of a causal row that sees only the first point is divided by the square of that point's mass."""
     found = []
     for route, dtype in ((AUTO, torch.float32), (Dense(), torch.float64)):
         weights = torch.tensor([1e-15, 2e8, 1.0, 3e15, 5e-14]).to(dtype).requires_grad_()

@@ -1,4 +1,4 @@
-"""What lies between points without a table, whichever side is turned towards the other."""
+"""Fourier features of displacements without a table, rotated on the side of the queries or of the keys."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ def test_both_sides_give_the_formula_and_its_gradients(
 
     s, c = drawn(kernels, width, frequencies), drawn(kernels, width, frequencies)
     angles, others = drawn(batch, queries, frequencies), drawn(batch, keys, frequencies)
-    given: Any = SimpleNamespace(
+    inputs: Any = SimpleNamespace(
         query=torch.empty(0, dtype=torch.float64),
         query_phase=torch.cat([angles.sin(), angles.cos()], dim=-1),
         key_phase=torch.cat([others.sin(), others.cos()], dim=-1),
@@ -30,12 +30,12 @@ def test_both_sides_give_the_formula_and_its_gradients(
         cos_weight=c,
         **dict.fromkeys(("distance_weight", "wrapped_weight", "frequencies")),
     )
-    turned, right = [], all_pairs._turned
+    turned, original = [], all_pairs._turned
     monkeypatch.setattr(
-        all_pairs, "_turned", lambda phase, *rest: (turned.append(phase.shape[1]), right(phase, *rest))[1]
+        all_pairs, "_turned", lambda phase, *rest: (turned.append(phase.shape[1]), original(phase, *rest))[1]
     )
-    found = all_pairs.by_parts(given)
-    assert turned == [min(queries, keys)]  # the other has so many times the numbers
+    found = all_pairs.by_parts(inputs)
+    assert turned == [min(queries, keys)]  # rotating the larger side would take more memory
     between = (angles[:, :, None] - others[:, None])[:, None, :, :, None]  # (B, 1, Nq, N, 1, L)
     expected = (s[:, None, None] * between.sin() + c[:, None, None] * between.cos()).sum(-1)
     torch.testing.assert_close(found, expected)

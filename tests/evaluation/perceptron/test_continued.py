@@ -1,4 +1,4 @@
-"""Perceptron kernels along a sequence, from a state that holds every point: the numbers of the whole sequence."""
+"""Chunks and steps of perceptron kernels, whose state holds every point, equal the whole sequence."""
 
 import functools
 import itertools
@@ -39,7 +39,7 @@ def make(form: str, heads: int = 2, dtype: torch.dtype = torch.float64) -> MLP:
 @pytest.mark.parametrize("elements", [7, 100, None])
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("form", FORMS)
-def test_chunks_and_steps_are_the_whole(form: str, heads: int, elements: int | None) -> None:
+def test_chunks_and_steps_equal_the_whole_sequence(form: str, heads: int, elements: int | None) -> None:
     kernel, u = make(form, heads), torch.randn(2, 7, 2 * heads, dtype=torch.float64)
     check_chunks(Tiled(elements), kernel, u, 1e-10, uniform(7).sort().values)
     if not kernel.reads_time:
@@ -47,7 +47,7 @@ def test_chunks_and_steps_are_the_whole(form: str, heads: int, elements: int | N
 
 
 def scanned(route: StatefulEvaluation, kernel: Stateful, u: Tensor, times: Tensor, cuts: Cuts[int]) -> Tensor:
-    """The integral in chunks that end at `cuts`."""
+    """The integral computed in chunks that end at `cuts`."""
     state, outs = None, []
     for first, stop in itertools.pairwise([0, *cuts, u.shape[1]]):
         chunk = Integral(kernel, u[:, first:stop], Sequence(times=times[..., first:stop]))
@@ -64,13 +64,13 @@ def found(out: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.sampled
 @pytest.mark.parametrize("per_entry", [False, True], ids=["one set of times", "times per entry"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_state_hands_on_every_gradient(form: str, per_entry: bool) -> None:
+def test_every_gradient_flows_through_a_state(form: str, per_entry: bool) -> None:
     kernel, u = make(form), torch.randn(2, 9, 4, dtype=torch.float64)
     times = uniform(2, 9).sort(-1).values if per_entry else uniform(9).sort().values
     leaves = {"u": u.requires_grad_(), "times": times.requires_grad_(), **dict(kernel.named_parameters())}
-    wanted = found(Dense().integrate(Integral(kernel, u, Sequence(times=times))), leaves)
+    expected = found(Dense().integrate(Integral(kernel, u, Sequence(times=times))), leaves)
     for cuts in ((), (4,), (0, 1, 6, 6), range(1, 9)):
-        compare(found(scanned(Tiled(60), kernel, u, times, cuts), leaves), wanted, 1e-10)
+        compare(found(scanned(Tiled(60), kernel, u, times, cuts), leaves), expected, 1e-10)
 
 
 @pytest.mark.slow
@@ -99,15 +99,15 @@ def test_low_precision_stays_near_the_float64_oracle(dtype: torch.dtype) -> None
     assert (out.dtype, signal.dtype, at.dtype) == (dtype, dtype, torch.float64)
 
 
-def test_far_times_keep_their_digits() -> None:
-    """A state holds times in float64, wherever a sequence is."""
+def test_large_times_stay_precise() -> None:
+    """A state always holds times in float64."""
     kernel, u = make("all inputs").float(), torch.randn(1, 6, 4)
     times = 1e5 + torch.arange(6, dtype=torch.float64) / 256
     whole = Tiled().integrate(Integral(kernel, u, Sequence(times=times)))
     torch.testing.assert_close(scanned(Tiled(), kernel, u, times, (2, 3)), whole, atol=1e-5, rtol=1e-5)
 
 
-def test_a_prompt_on_a_grid_is_read_by_its_table_and_gone_on_from() -> None:
+def test_a_prompt_on_a_grid_uses_the_table_and_can_be_continued() -> None:
     kernel, u = make("all inputs"), torch.randn(2, 9, 4, dtype=torch.float64)
 
     def place(first: int, stop: int) -> Domain:
@@ -127,7 +127,7 @@ def test_a_prompt_on_a_grid_is_read_by_its_table_and_gone_on_from() -> None:
         torch.testing.assert_close(times[1, :, 0], place(0, 9).times)
 
 
-def test_what_a_state_does_not_tell_is_refused() -> None:
+def test_chunks_that_do_not_follow_the_state_are_refused() -> None:
     kernel, u = make("all inputs"), torch.randn(1, 3, 4, dtype=torch.float64)
     route, times = Tiled(), torch.tensor([0.0, 0.5, 0.75], dtype=torch.float64)
     _, state = route.run(Integral(kernel, u, Sequence(times=times)))
@@ -139,9 +139,9 @@ def test_what_a_state_does_not_tell_is_refused() -> None:
     with refused(ValueError, "comes 0 after the last", "must come later"):
         route.run(Integral(kernel, u, Sequence(times=0.75 + times)), state)
     tied = Sequence(times=torch.tensor([1.0, 2.0, 2.0], dtype=torch.float64))
-    for blind in (kernel, make("content")):
+    for tied_kernel in (kernel, make("content")):
         with refused(ValueError, "points that share a time see each other"):
-            route.run(Integral(blind, u, tied))
+            route.run(Integral(tied_kernel, u, tied))
     for where in (Sequence(3, mask=times < 0.6), Sequence(3, weights=times)):
         with refused(ValueError, "keeps neither resets nor masks and weights"):
             route.run(Integral(kernel, u, where))
@@ -149,7 +149,7 @@ def test_what_a_state_does_not_tell_is_refused() -> None:
         route.run(Integral(kernel, u, Sequence(3)), None, torch.zeros(1, 3, dtype=torch.bool))
 
 
-def test_a_whole_measure_is_refused() -> None:
+def test_the_total_measure_is_refused() -> None:
     total = MLP(4, 2, is_causal=True, causal_measure="total")
     u, message = torch.randn(1, 3, 4), ("share of the whole measure", "causal_measure='past'")
     for route in (Tiled(), Toeplitz()):
@@ -167,7 +167,7 @@ def test_a_whole_measure_is_refused() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("form", ["all inputs", "content"])
 @pytest.mark.usefixtures("fresh_compiler")
-def test_steps_and_chunks_compile_whole(form: str) -> None:
+def test_steps_and_chunks_compile_in_one_graph(form: str) -> None:
     operator = IntegralOperator(make(form)).double()
     u, times = torch.randn(2, 5, 4, dtype=torch.float64), torch.arange(5, dtype=torch.float64) / 8
     step = torch.compile(operator.step, fullgraph=True, backend="aot_eager")
@@ -182,7 +182,7 @@ def test_steps_and_chunks_compile_whole(form: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["exact", "low rank"])
-def test_chunks_of_a_sequence_that_say_their_place(kind: str) -> None:
+def test_chunks_of_a_sequence_give_their_first_index(kind: str) -> None:
     build = MLP if kind == "exact" else functools.partial(LowRankMLP, rank=3)
     op = IntegralOperator(randomise(build(4, 2, 1, is_causal=True, **small_perceptron()))).double()
     u = torch.randn(2, 7, 4, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""A perceptron kernel far from the origin, as at seconds since 1970: differences keep their digits in float32."""
+"""Perceptron kernels far from the origin, such as at seconds since 1970: differences stay precise in float32."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def problem(options: dict[str, object], domain: Domain, queries: Domain | None =
 
 
 @pytest.mark.parametrize("options", KERNELS)
-def test_differences_keep_their_digits(options: str) -> None:
+def test_differences_stay_precise(options: str) -> None:
     torch.manual_seed(0)
     mask = torch.tensor([[True] * 4 + [False] * 3, [False] * 2 + [True] * 5])
     times = Sequence(times=OFFSET + torch.rand(7, dtype=torch.float64).sort().values)
@@ -54,7 +54,7 @@ def test_differences_keep_their_digits(options: str) -> None:
 
 
 @pytest.mark.parametrize("options", KERNELS)
-def test_the_nodes_of_a_neighbourhood_too(options: str) -> None:
+def test_differences_to_nodes_of_a_neighbourhood_stay_precise(options: str) -> None:
     torch.manual_seed(0)
     kernel = randomise(MLP(4, 2, 2, **small_perceptron(**KERNELS[options])))
     u, domain = torch.randn(2, 7, 4), Points(far())
@@ -66,7 +66,7 @@ def test_the_nodes_of_a_neighbourhood_too(options: str) -> None:
     torch.testing.assert_close(op(u, domain), dense(u, domain), rtol=1e-5, atol=1e-5)
 
 
-def test_the_middle_of_what_exists() -> None:
+def test_the_centre_is_that_of_the_existing_points() -> None:
     pos = torch.tensor([[1.0, 2.0], [3.0, 6.0], [8.0, 1.0]], dtype=torch.float64)
     keep = torch.tensor([True, True, False])
     assert Points(pos).middle.tolist() == [[4.0, 3.0]]

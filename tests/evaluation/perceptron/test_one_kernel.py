@@ -1,4 +1,4 @@
-"""A perceptron that reads no content is one kernel for the whole batch, evaluated once."""
+"""A perceptron that reads no content is evaluated once for the whole batch."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def signal(domain: Domain, batch: int) -> torch.Tensor:
     ],
     ids=str,
 )
-def test_it_is_the_integral(route: StatefulRoute[MLP], batch: int, domain: Domain, options):
+def test_one_kernel_for_the_batch_equals_dense(route: StatefulRoute[MLP], batch: int, domain: Domain, options):
     check_route(route, Integral(perceptron(domain.pos_dim, **options), signal(domain, batch), domain), 1e-9)
 
 
@@ -53,19 +53,19 @@ def test_measures_may_differ_within_the_batch(route: StatefulRoute[MLP]):
 
 @pytest.mark.parametrize("elements", [None, 60])
 @pytest.mark.parametrize("batch", [2, 5])
-def test_positions_learn(elements: int | None, batch: int):
-    domain, asked = (Points(torch.rand(n, 2, dtype=torch.float64)) for n in (11, 4))
-    check_route(Tiled(elements), Integral(perceptron(2), signal(domain, batch), domain, None, asked), 1e-9)
+def test_positions_have_gradients(elements: int | None, batch: int):
+    domain, queries = (Points(torch.rand(n, 2, dtype=torch.float64)) for n in (11, 4))
+    check_route(Tiled(elements), Integral(perceptron(2), signal(domain, batch), domain, None, queries), 1e-9)
 
 
 @pytest.mark.parametrize(
     ("batch", "options", "is_before"), [(2, {}, False), (5, {}, True), (2, {"head_shared": True}, True)]
 )
-def test_the_last_layer_goes_where_it_is_cheaper(monkeypatch, batch, options, is_before):
+def test_the_last_layer_is_applied_before_or_after_the_sum_by_cost(monkeypatch, batch, options, is_before):
     opened = set()
     for kind in (sums.LastLayerAfterSum, sums.LastLayerBeforeSum):
         original = kind.open
-        monkeypatch.setattr(kind, "open", lambda self, *given, by=original: (opened.add(type(self)), by(self, *given)))
+        monkeypatch.setattr(kind, "open", lambda self, *args, by=original: (opened.add(type(self)), by(self, *args)))
     domain = Grid(3, 4)
     Tiled().integrate(Integral(perceptron(2, **options), signal(domain, batch), domain))
     assert opened == {sums.LastLayerBeforeSum if is_before else sums.LastLayerAfterSum}
@@ -81,7 +81,7 @@ def test_the_last_layer_goes_where_it_is_cheaper(monkeypatch, batch, options, is
     ],
     ids=["positions", "content", "other points for each", "other pairs for each"],
 )
-def test_it_is_evaluated_once_where_it_is_one(monkeypatch, domain, inputs, is_once):
+def test_a_kernel_shared_by_the_batch_is_evaluated_once(monkeypatch, domain, inputs, is_once):
     entries, original = 0, sums.activate_into
 
     def counted(p, out, activation):

@@ -1,4 +1,4 @@
-"""Pair weights, and displacements that wrap round, in the tiles of a perceptron kernel: the definition's numbers."""
+"""Tiles of a perceptron kernel equal the definition under pair weights and periodic displacements."""
 
 import pytest
 import torch
@@ -65,19 +65,19 @@ def test_pair_weights_of_other_heads_are_refused() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_displacements_that_wrap_round(options, batch, elements) -> None:
+def test_periodic_displacements(options, batch, elements) -> None:
     kernel = make(**options)
     here, there = (Points(torch.rand(*batch, n, 2, dtype=torch.float64), periodic=True) for n in (7, 5))
     check_route(Tiled(elements), Integral(kernel, signal(7), here, signal(5), there))
 
 
-def test_positions_of_periodic_points_keep_their_digits() -> None:
+def test_positions_of_periodic_points_stay_precise() -> None:
     kernel = make(sigma=3.0).float()
     pos = torch.rand(7, 2, dtype=torch.float64) + 1000
     check_route(Tiled(), Integral(kernel, signal(7).float(), Points(pos, periodic=True)))
 
 
-def test_equal_queries_are_lifted_once_and_positions_that_learn_apart_have_gradients_of_their_own(
+def test_equal_queries_are_lifted_once_and_separate_positions_have_separate_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernel, u, lifted = make(), signal(6), []

@@ -33,7 +33,7 @@ def test_equals_the_recurrence_on_a_long_sequence():
     compare(results(LongConvolution(), problem), results(Scan(), problem), 1e-10)
 
 
-def test_an_input_that_is_held_enters_with_its_gain():
+def test_a_held_input_enters_with_its_gain():
     rates, steps = -torch.rand(2, 3, dtype=torch.float64), torch.rand(3, dtype=torch.float64)
     ones = torch.ones_like(rates)
     form = DiagonalForm(rates, steps, None, ones, ones, None, holds_input=True)
@@ -51,7 +51,7 @@ def test_low_precision_stays_near_the_float64_oracle(dtype):
         compare(results(LongConvolution(), problem), expected, TOLERANCE[dtype])
 
 
-def test_what_it_refuses():
+def test_refusals():
     kernel, u, route = DiagonalStateSpace(3, 2), torch.randn(1, 6, 3), LongConvolution()
     masked = Sequence(6, mask=torch.tensor([True] * 5 + [False]))
     assert "not marked" in route.unsupported_reasons(Integral(LinearRNN(3, 2), u, Sequence(6)))[0]
@@ -61,7 +61,7 @@ def test_what_it_refuses():
     assert "order" in route.unsupported_reasons(Integral(kernel, u, Grid(2, 3)))[0]
 
 
-def test_is_the_route_of_a_whole_sequence_and_the_scan_of_the_rest():
+def test_is_chosen_for_whole_sequences_and_the_scan_for_the_rest():
     operator = IntegralOperator(DiagonalStateSpace(3, 2))
     u = torch.randn(2, 6, 3)
     assert operator.explain(u).startswith("LongConvolution:")

@@ -31,7 +31,7 @@ MASKS = {
 RESETS = {
     "never": None,
     "nowhere": torch.zeros(3, 7, dtype=torch.bool),
-    # at the first point, at one that does not exist, twice in a row, and at the last
+    # at the first point, at one that does not exist, at two adjacent ones, and at the last
     "resets": torch.tensor([[1, 0, 0, 1, 0, 1, 0], [0, 0, 1, 1, 0, 0, 1], [0, 1, 0, 0, 0, 1, 1]]).bool(),
 }
 
@@ -82,7 +82,7 @@ def test_equals_the_dense_oracle_where_points_are_missing(name, mask):
 @names
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
 @pytest.mark.parametrize("reset", RESETS.values(), ids=RESETS.keys())
-def test_the_operator_for_the_compiler_has_the_same_numbers(name, mask, reset):
+def test_the_custom_operator_gives_the_same_results(name, mask, reset):
     kernel, _ = pair(name, bias=mask is None)
     u, state = torch.randn(3, 7, 3, dtype=torch.float64).requires_grad_(), state_of(kernel, 3)
     leaves = [u, *state, *kernel.weights]
@@ -94,7 +94,7 @@ def test_the_operator_for_the_compiler_has_the_same_numbers(name, mask, reset):
     assert_near(gradients(got, leaves), gradients([out, *ends], leaves), 1e-12)
 
 
-def test_the_operator_keeps_its_promises():
+def test_the_custom_operator_passes_opcheck():
     kernel, _ = pair("lstm")
     u, mask = torch.randn(2, 4, 3, dtype=torch.float64).requires_grad_(), torch.tensor([[True, True, False, True]] * 2)
     arguments = (list(CellInputs.of(u, state_of(kernel, 2), kernel.weights, mask, None)), "lstm")
@@ -104,7 +104,7 @@ def test_the_operator_keeps_its_promises():
 
 @names
 @pytest.mark.parametrize("mask", [None, torch.zeros(2, 5, dtype=torch.bool)], ids=["no points", "none exist"])
-def test_nothing_to_integrate_gives_zero_and_the_state_back(name, mask):
+def test_nothing_to_integrate_gives_zero_and_returns_the_state(name, mask):
     kernel, _ = pair(name)
     u = torch.randn(2, 0 if mask is None else 5, 3, dtype=torch.float64).requires_grad_()
     state = state_of(kernel, 2)
@@ -122,7 +122,7 @@ def test_nothing_to_integrate_gives_zero_and_the_state_back(name, mask):
 
 @names
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
-def test_step_by_step_is_the_whole_sequence_at_every_split(name, dtype, tolerance):
+def test_steps_equal_the_whole_sequence_at_every_split(name, dtype, tolerance):
     kernel, _ = pair(name)
     op = operator(kernel.to(dtype))
     u = torch.randn(2, 8, 3, dtype=dtype)
@@ -186,10 +186,10 @@ def test_gradients_in_float32(name):
 
 @names
 @pytest.mark.parametrize("bias", [True, False])
-def test_on_a_gpu_weights_lie_in_one_piece(monkeypatch, name, bias):
+def test_on_a_gpu_weights_are_contiguous_in_one_buffer(monkeypatch, name, bias):
     kernel, _ = pair(name, bias=bias)
     seen, called = [], native._FUNCTIONS[kernel.mode]
-    monkeypatch.setitem(native._FUNCTIONS, kernel.mode, lambda *given: seen.append(given[2]) or called(*given))
+    monkeypatch.setitem(native._FUNCTIONS, kernel.mode, lambda *args: seen.append(args[2]) or called(*args))
     u, domain, found = torch.randn(2, 7, 3, dtype=torch.float64), Sequence(7), []
     with pretending():
         for device in ("cpu", DEVICE):
@@ -202,7 +202,7 @@ def test_on_a_gpu_weights_lie_in_one_piece(monkeypatch, name, bias):
     begin = together[0].untyped_storage().data_ptr()
     before = [sum(w.numel() for w in together[:i]) for i in range(len(together))]
     assert [w.data_ptr() - begin for w in together] == [8 * numbers for numbers in before]
-    # with room for two biases, which cuDNN counts on
+    # with room for the two biases that cuDNN expects
     rows = kernel.num_gates * kernel.state_dim
     assert together[0].untyped_storage().nbytes() == 8 * rows * (kernel.in_dim + kernel.state_dim + 2)
 
@@ -211,7 +211,7 @@ def test_on_a_gpu_weights_lie_in_one_piece(monkeypatch, name, bias):
 @names
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.filterwarnings("error")
-def test_cuda_does_not_warn_of_weights(name, bias):
+def test_cuda_does_not_warn_about_scattered_weights(name, bias):
     kernel, layer = pair(name, 5, 7, bias=bias)
     kernel.float().cuda()
     layer.float().cuda()

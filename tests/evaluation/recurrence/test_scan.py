@@ -1,4 +1,4 @@
-"""The scan of linear recurrences against κ in full and against one step after the other."""
+"""The scan of linear recurrences equals the dense oracle and single steps."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -31,7 +31,7 @@ LENGTH = 19
 
 
 def keep(*shape: int) -> Tensor:
-    """A random mask; where entries of a batch have their own, the second begins with two points that do not exist."""
+    """A random mask; with one mask per entry, the second begins with two points that do not exist."""
     mask = torch.rand(*shape, generator=torch.Generator().manual_seed(1)) > 0.4
     if len(shape) == 2:
         mask[1, :2] = False
@@ -80,7 +80,7 @@ def test_equals_dense_forward_and_in_every_gradient(name, domain, route):
 
 
 def carried(route: Scan | StepLoop, problem: Integral, state: tuple[Tensor, ...], reset: Tensor) -> dict[str, Tensor]:
-    """Result, final state and the gradients of a functional of both, with respect to all that they depend on."""
+    """Result, final state, and gradients of a functional of both by all inputs and parameters."""
     kernel = problem.kernel
     leaves = [part.detach().requires_grad_() for part in state]
     everything = [problem.u.requires_grad_(), leaves[0], *kernel.parameters()]
@@ -123,7 +123,7 @@ def test_equals_the_step_loop_between_states_with_resets(name, domain, resets):
     + [(name, "times" if name in IN_TIME else "regular") for name in KERNELS],
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
-def test_step_by_step_and_in_two_chunks_equals_the_whole_at_every_split(name, domain, dtype, tolerance):
+def test_steps_and_two_chunks_equal_the_whole_at_every_split(name, domain, dtype, tolerance):
     whole = make(name, DOMAINS[domain], dtype)
     kernel, u, n = whole.kernel, whole.u, LENGTH
     operator = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
@@ -173,7 +173,7 @@ def test_any_cut_of_any_length(name, length, batch, chunk, elements):
     ],
 )
 def test_gradcheck(name):
-    """A real, a complex and a dense transition; the other rules, which only make transitions, in the long suite."""
+    """A real, a complex and a dense transition; other discretisation rules are covered by the long tests."""
     problem = make(name, Sequence(5), batch=1)
     kernel = problem.kernel
     assert isinstance(kernel, Stateful)
@@ -195,7 +195,7 @@ OTHERS_TO_COMPILE = ("linear rnn, affine", "zoh", "s4d bilinear", "selective zoh
 
 
 @pytest.mark.parametrize("varies", [False, True])
-def test_the_operators_are_registered_as_pytorch_wants_it(varies):
+def test_the_operators_pass_opcheck(varies):
     T, B, n, d = 5, 2, 3, 4
     shapes = [(n, d), (B, T, d) if varies else (d,), (B, T, d), (B, T, n) if varies else (n, d)]
     shapes += [(B, T, n) if varies else (n, d), (B, n, d), (B, T)]
@@ -221,8 +221,8 @@ def test_compiles_in_one_graph_for_any_length_with_its_gradient(name):
         (expected, state), (got, final) = operator.scan(u, domain), compiled(u, domain)
         assert torch.allclose(got, expected, atol=1e-6)
         assert torch.allclose(final[0], state[0], atol=1e-6)
-        wanted, found = (torch.autograd.grad(out.square().sum(), u)[0] for out in (expected, got))
-        assert torch.allclose(found, wanted, atol=1e-5)
+        reference, found = (torch.autograd.grad(out.square().sum(), u)[0] for out in (expected, got))
+        assert torch.allclose(found, reference, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -260,7 +260,7 @@ def test_nothing_to_integrate_gives_exactly_zero(name):
 
 
 @pytest.mark.parametrize("name", ["mamba", "s4d zoh"])
-def test_saves_the_inputs_and_a_few_states_and_never_all(name):
+def test_saves_the_inputs_and_only_a_few_states(name):
     kernel: Kernel = SelectiveStateSpace(32, 64) if name == "mamba" else DiagonalStateSpace(32, 128)
 
     def saved(n: int) -> int:
@@ -295,7 +295,7 @@ def test_two_runs_are_identical():
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_what_it_refuses():
+def test_refusals():
     u = torch.randn(1, 6, 3)
     mlp, rnn = MLP(3, pos_dim=1), LinearRNN(3, 2)
     assert "not marked" in Scan().unsupported_reasons(Integral(mlp, u, Sequence(6)))[0]
@@ -307,7 +307,7 @@ def test_what_it_refuses():
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_is_the_route_of_these_kernels(name):
+def test_is_chosen_for_these_kernels(name):
     problem = make(name, DOMAINS["masked"], torch.float32)
     operator = IntegralOperator(problem.kernel, residual=False)
     assert operator.explain(problem.u, problem.domain).startswith("Scan:")

@@ -1,4 +1,4 @@
-"""The kernels compile for an H200 (sm_90) ahead of time, without a GPU, as they are really launched."""
+"""The kernels compile for an H200 (sm_90) ahead of time, without a GPU, with the arguments of real launches."""
 
 import functools
 import re
@@ -21,7 +21,7 @@ from tests.contracts.routes import results
 triton = pytest.importorskip("triton")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(machine.INTERPRETING, reason="the interpreter compiles nothing")]
 
-SHARED_OF = {80: 163 * 1024, 90: 227 * 1024}  # of one program, by compute capability
+SHARED_OF = {80: 163 * 1024, 90: 227 * 1024}  # shared memory of one program in bytes, by compute capability
 SHARED_BYTES = SHARED_OF[90]
 TYPES = {
     torch.float32: "*fp32",
@@ -39,7 +39,7 @@ TOKEN = Points(torch.full((1, 2), 0.5))
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, Any]]]:
-    """Records what would be launched: the kernel, its tile, and its arguments."""
+    """Records launches, which are not carried out: the kernel, its tile, and its arguments."""
     from fredholm.evaluation.triton import features, long_product, perceptron, yat
 
     recorded: list[tuple[Any, Any, dict[str, Any]]] = []
@@ -52,19 +52,19 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, dict[str, 
     for module in (features, long_product, perceptron, yat):
         monkeypatch.setattr(module, "launch", record)
     for route in (TritonTiled, TritonFeatureSum, TritonYat):
-        monkeypatch.setattr(route, "refusals", lambda *_: [])  # of a machine without a GPU
+        monkeypatch.setattr(route, "refusals", lambda *_: [])  # ignore that there is no GPU
         monkeypatch.setattr(route, "devices", None)
     return recorded
 
 
 def record_all(domain: Domain, dtype: torch.dtype, head_dim: int, **options: Any) -> None:
-    """Runs an integral and its gradients without the kernels' own work."""
+    """Runs an integral and its gradients, recording the launches of kernels."""
     kernel = MLP(head_dim, 1, domain.pos_dim, **options).to(dtype)
     results(TritonTiled(), Integral(kernel, torch.zeros(1, domain.num_points, head_dim, dtype=dtype), domain))
 
 
 def compiled(kernel: Any, tile: Any, arguments: dict[str, Any], capability: int = 90) -> Any:
-    """One launch, compiled; every argument of the kernel is given, and none that it does not have."""
+    """Compiles one launch; asserts that its arguments are exactly those of the kernel."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -98,7 +98,7 @@ def compiled(kernel: Any, tile: Any, arguments: dict[str, Any], capability: int 
 
 
 def disassembled(code: bytes, folder: Path, option: str) -> str:
-    """What Nvidia's cuobjdump tells of machine code."""
+    """Output of Nvidia's cuobjdump on machine code."""
     path = folder / "kernel.cubin"
     path.write_bytes(code)
     command = [triton.knobs.nvidia.cuobjdump.path, option, str(path)]
@@ -106,22 +106,22 @@ def disassembled(code: bytes, folder: Path, option: str) -> str:
 
 
 def unset_registers(sass: str) -> list[str]:
-    """Instructions that read a uniform register which none before them has set.
+    """Instructions that read a uniform register before it is set.
 
-    The assembler of CUDA 12.8 leaves such, where two tiles that share a place in shared memory lie there differently.
+    The assembler of CUDA 12.8 emits them where two tiles use the same shared memory with different layouts.
     """
     unset, known = list[str](), set[int]()
     for instruction in re.findall(r"^\s+/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+\s+)?(.*?);", sass, re.M):
         name, _, operands = instruction.partition(" ")
-        first, _, others = operands.partition(",")
+        first, _, sources = operands.partition(",")
         target = re.fullmatch(r"UR(\d+)", first.strip())
         pair = 2 if re.search(r"\.(64|WIDE)\b", name) else 1
         read = set[int]()
         for matrices in re.finditer(r"gdesc\[UR(\d+)\]", operands):
-            # the first half tells of a first matrix in shared memory; else it lies in registers, named before
+            # the first half describes a first matrix in shared memory; otherwise it lies in registers, named before
             in_registers = len(re.findall(r"\bR\d+", operands[: matrices.start()])) > 1
             read |= {int(matrices[1]) + k for k in ((2, 3) if in_registers else (0, 1, 2, 3))}
-        rest = re.sub(r"gdesc\[UR\d+\]", "", others if target else operands)
+        rest = re.sub(r"gdesc\[UR\d+\]", "", sources if target else operands)
         read |= {int(base[1]) + k for base in re.finditer(r"desc\[UR(\d+)\]", rest) for k in (0, 1)}
         is_pair = name.startswith("U") and name.endswith(".64")
         rest = re.sub(r"desc\[UR\d+\]", "", rest)
@@ -133,27 +133,27 @@ def unset_registers(sass: str) -> list[str]:
 
 
 def steps_of_a_tile(sass: str) -> list[str]:
-    """The instructions of the longest loop that holds no other, with products."""
+    """The instructions, including matrix products, of the longest innermost loop."""
     found = re.findall(r"^\s+/\*([0-9a-f]{4,5})\*/\s+(.*?);", sass, re.M)
     steps = [(int(place, 16), instruction) for place, instruction in found]
     loops = [(int(to[1], 16), at) for at, text in steps if (to := re.search(r"\bBRA\b.*?(0x[0-9a-f]+)", text))]
     loops = [(first, last) for first, last in loops if first < last]
-    inner = [(first, last) for first, last in loops if not any(first < other[1] < last for other in loops)]
+    inner = [(first, last) for first, last in loops if not any(first < inside[1] < last for inside in loops)]
     bodies = [[text for at, text in steps if first <= at <= last] for first, last in inner]
     return max((body for body in bodies if any("MMA" in text for text in body)), key=len)
 
 
 def stack_bytes(code: bytes, folder: Path) -> int:
-    """What each thread keeps in local memory, because registers ran out."""
+    """Bytes of local memory per thread, which holds spilled registers."""
     found = re.search(r"STACK:(\d+)", disassembled(code, folder, "-res-usage"))
     assert found is not None
     return int(found[1])
 
 
 def check_products(ttgir: str) -> None:
-    """What Triton 3.6 takes and computes wrongly: warps without rows, and products outside of loops.
+    """Checks for code that Triton 3.6 accepts but computes wrongly: warps without rows, and products outside of loops.
 
-    Of the latter no other is waited for, before what they read in shared memory is written anew.
+    Of several products outside of a loop, only one is awaited before the shared memory that they read is overwritten.
     """
     layouts = dict(re.findall(r"^(#\w+) = #ttg\.nvidia_mma<\{versionMajor = 3.*?warpsPerCTA = \[(\d+),", ttgir, re.M))
     for line in ttgir.splitlines():
@@ -164,7 +164,7 @@ def check_products(ttgir: str) -> None:
 
 
 def check_that_all_fit(launches: list[tuple[Any, Any, dict[str, Any]]], folder: Path, *, on_tensor_cores: bool) -> None:
-    """Compiles all launches; on Hopper's own tensor cores where the tiles and the dtype are made for them."""
+    """Compiles all launches and checks their limits; `on_tensor_cores`: all must use Hopper's tensor cores."""
     for kernel, tile, arguments in launches:
         code = compiled(kernel, tile, arguments)
         stack = stack_bytes(code.asm["cubin"], folder)
@@ -196,7 +196,7 @@ POINTS, GRID, BOTH = Points(torch.rand(3, 2)), Grid(2, 2), Union(TOKEN, Grid(2, 
     ],
 )
 def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype):
-    """What a grid launches is launched beside a token too: alone in the long suite."""
+    """A grid beside a token includes the launches of a grid alone, which only the long tests compile."""
     record_all(domain, dtype, is_causal=sizes is ODD, **sizes)
     # the gradient of R is that of the queries in the grid and beside it
     assert len(launches) == {POINTS: 3, GRID: 5, BOTH: 6}[domain]
@@ -206,8 +206,8 @@ def test_every_launch_compiles_and_fits(launches, tmp_path, domain, sizes, dtype
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("rest", [tuning.BEFORE, tuning.AFTER, tuning.PRODUCT])
 @pytest.mark.parametrize("dtype", [pytest.param(BF16, marks=pytest.mark.long), FP16], ids=str)
-def test_the_forward_pass_keeps_all_in_registers(launches, tmp_path, dtype, rest, capability):
-    """Whenever p receives R; and three programs share an H100's multiprocessor, by their registers."""
+def test_the_forward_pass_spills_no_registers(launches, tmp_path, dtype, rest, capability):
+    """In every variant of adding R to p; registers allow three programs on a multiprocessor of an H100."""
     record_all(BOTH, dtype, **PAPER)
     kernel, tile, arguments = launches[0]
     assert (kernel.fn.__name__, arguments["REST"]) == ("sums_kernel", tuning.AFTER)
@@ -221,7 +221,7 @@ def test_the_forward_pass_keeps_all_in_registers(launches, tmp_path, dtype, rest
         steps = steps_of_a_tile(sass)
         waits = sum("BAR.SYNC" in step for step in steps)
         print(f"{dtype}, {tile._replace(rest=rest).text}: {len(steps)} instructions, {waits} barriers a tile")
-        # R is laid out anew before the product, after it, or never
+        # R changes its layout before the product, after it, or never
         assert waits <= {tuning.BEFORE: 9, tuning.AFTER: 5, tuning.PRODUCT: 2}[rest]
 
 
@@ -242,7 +242,7 @@ KERNELS = (SeparableMLP, functools.partial(LowRankMLP, rank=3))
     ],
 )
 def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, dtype, made):
-    """Each kernel in one dtype, and each dtype with one kernel; in the long suite all."""
+    """Each kernel in one dtype, and each dtype with one kernel; the long tests cover all pairs."""
     head_dim, options = sizes["head_dim"], {name: sizes[name] for name in ("width", "num_frequencies")}
     for make in made:
         kernel = make(head_dim, 1, 2, **options).to(dtype)
@@ -256,7 +256,7 @@ def test_every_launch_of_features_compiles_and_fits(launches, tmp_path, sizes, d
 
 
 @pytest.mark.parametrize(("num_frequencies", "units"), [(20, 32), pytest.param(50, 64, marks=pytest.mark.long)])
-def test_tiles_of_features_that_share_a_place_lie_alike(launches, tmp_path, num_frequencies, units):
+def test_tiles_of_features_that_share_memory_have_the_same_layout(launches, tmp_path, num_frequencies, units):
     kernel = SeparableMLP(48, 2, 2, width=48, num_frequencies=num_frequencies)
     with torch.autocast("cpu", BF16):
         results(TritonFeatureSum(), Integral(kernel, torch.zeros(2, 91, 48), Grid(7, 13)))
@@ -280,7 +280,7 @@ def test_every_launch_of_yat_scores_compiles_and_fits(launches, tmp_path, normal
     kernel = YatAttention(head_dim, 1, normaliser=normaliser, is_causal=True).to(dtype)
     where = Sequence(5, mask=torch.ones(1, 5, dtype=torch.bool))
     results(TritonYat(), Integral(kernel, torch.zeros(1, 5, head_dim, dtype=dtype), where))
-    assert len(launches) == (6 if normaliser is None else 5)  # only slopes of softmax need a δ of their own
+    assert len(launches) == (6 if normaliser is None else 5)  # only gradients of softmax need a separate δ
     check_that_all_fit(launches, tmp_path, on_tensor_cores=head_dim in (64, 128) and dtype == BF16)
 
 
@@ -290,7 +290,7 @@ def test_every_launch_of_yat_scores_compiles_and_fits(launches, tmp_path, normal
 )
 def test_products_of_yat_scores_overlap_and_programs_share_a_multiprocessor(launches, tmp_path, head_dim, is_causal):
     kernel = YatAttention(2 * head_dim, 2, is_causal=is_causal).to(BF16)
-    # of many points on a GPU without multiprocessors of its own, so that tiles are those of large problems
+    # many points, so that tiles are those of large problems
     results(TritonYat(), Integral(kernel, torch.zeros(1, 512, 2 * head_dim, dtype=BF16), Sequence(512)))
     for kernel, tile, arguments in launches:
         if "PRECISION" not in kernel.arg_names:
@@ -299,7 +299,7 @@ def test_products_of_yat_scores_overlap_and_programs_share_a_multiprocessor(laun
         registers = re.search(r"REG:(\d+)", disassembled(code.asm["cubin"], tmp_path, "-res-usage"))
         steps = disassembled(code.asm["cubin"], tmp_path, "-sass")
         assert registers is not None
-        # where the assembler gives up, it waits after each product
+        # where the assembler cannot overlap products, it waits after each
         assert 2 * steps.count("WARPGROUP.ARRIVE") < steps.count("HGMMA")
         assert 2 * 32 * tile.warps * int(registers[1]) <= tuning.REGISTERS
         assert 2 * code.metadata.shared <= SHARED_BYTES
@@ -329,7 +329,7 @@ def test_the_short_gelu_costs_a_fifth_of_the_exact_one(launches, tmp_path):
 
 
 def test_tiles_on_trial_are_compiled_side_by_side(launches, monkeypatch, tmp_path):
-    """By Triton's own launcher, for a GPU that it takes for the current one."""
+    """Compiles by Triton's launcher, for a GPU that it takes for the current one."""
     from triton.backends.compiler import GPUTarget
 
     here = {"get_current_device": 99, "get_current_stream": 0, "get_current_target": GPUTarget("cuda", 90, 32)}
@@ -363,7 +363,7 @@ def test_tiles_on_trial_are_compiled_side_by_side(launches, monkeypatch, tmp_pat
 
 
 def test_sources_are_parsed_one_after_the_other(monkeypatch):
-    """Two threads in Python's parser at once end in a SystemError now and then."""
+    """Two threads in Python's parser at the same time sometimes raise a SystemError."""
     function, within, most = triton.runtime.jit.JITFunction, [], []
 
     def parse(_):
@@ -385,5 +385,5 @@ def test_every_activation_compiles(launches, activation):
     assert len(launches) == 3
     codes = [compiled(*launch).asm for launch in launches]
     assert all(code["cubin"] for code in codes)
-    # what is no number stays none
+    # NaN stays NaN
     assert ("max.NaN.f32" in codes[0]["ptx"]) == (activation == "relu")

@@ -1,6 +1,6 @@
-"""The kernels against the dense oracle, in Triton's interpreter.
+"""The kernels compared with the dense oracle in Triton's interpreter.
 
-The interpreter must be chosen before triton is imported, and is then chosen for the whole process.
+The interpreter is selected when triton is imported, for the whole process, so these tests run in a separate one.
 """
 
 import os

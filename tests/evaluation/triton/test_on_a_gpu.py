@@ -1,4 +1,4 @@
-"""The kernels on a GPU, against the dense oracle."""
+"""The kernels on a GPU, compared with the dense oracle."""
 
 from typing import Any
 
@@ -38,10 +38,10 @@ IDS = ["fp32", "bf16", "fp16"]
 
 
 def check(route: Evaluation, problem: Integral, *, autocast: torch.dtype | None = None) -> None:
-    """Compares with the oracle in float64, in what does not depend on how positions are rounded.
+    """Compares with the float64 oracle, except for results that depend on the rounding of positions.
 
-    Under autocast signals are rounded before any route sees them, and a steep kernel may make more of that than the
-    tolerance: then a route may be 1.5 times as far off as the one that would be taken without fused kernels.
+    Under autocast signals are rounded before any route reads them, and a steep kernel can amplify the error beyond the
+    tolerance. A route may then have 1.5 times the error of the route that is chosen without fused kernels.
     """
     with torch.autocast("cuda", autocast, enabled=autocast is not None):
         plain = next(
@@ -78,7 +78,7 @@ def test_float16_with_other_options(options):
 @pytest.mark.parametrize("rest", [AFTER, PRODUCT])
 @pytest.mark.parametrize("autocast", SHORT[1:], ids=IDS[1:])
 @pytest.mark.parametrize("name", ["points", "token and grid"])
-def test_every_way_of_r_into_p(name, autocast, rest, monkeypatch):
+def test_r_is_added_to_p_in_every_variant(name, autocast, rest, monkeypatch):
     kept = tuning.tuned_tile
 
     def with_rest(kernel: Any, room: Room, rule: Tile) -> Tile:
@@ -109,7 +109,7 @@ def test_sizes_and_options(options):
 @pytest.mark.parametrize("name", ["points", "grid"])
 def test_features(name, autocast):
     domain = DOMAINS[name].to("cuda")
-    # of so small numbers that no gradient leaves the range of float16
+    # values so small that no gradient leaves the range of float16
     kernel = randomise(SeparableMLP(48, 2, 2, width=48, num_frequencies=20, sigma=1.0), scale=0.25).cuda()
     problem = Integral(kernel, torch.randn(2, domain.num_points, 48).cuda(), domain)
     check(TritonFeatureSum(), problem, autocast=autocast)
@@ -137,7 +137,7 @@ def test_yat_scores(normaliser, is_causal, autocast):
     ids=str,
 )  # fmt: skip
 def test_yat_scores_of_many_tiles(normaliser, head_dim, num_points, is_causal):
-    """Where heads lie side by side in memory; by norm, against all pairs at once in float64."""
+    """Heads lie side by side in memory; errors are norms of the difference from the plain form in float64."""
     generator = torch.Generator().manual_seed(0)
     signal = torch.randn(2, num_points, 9 * head_dim, generator=generator).to("cuda", torch.bfloat16)
     seen = torch.arange(1, num_points + 1, device="cuda")[None] if is_causal else None
@@ -147,8 +147,8 @@ def test_yat_scores_of_many_tiles(normaliser, head_dim, num_points, is_causal):
         u = signal.to(dtype).requires_grad_()
         query, key, value = u.unflatten(-1, (3, 3, -1)).permute(2, 0, 3, 1, 4)
         softening = torch.full((), 0.5, dtype=torch.float64, device="cuda")
-        given = ScoreInputs(value, query, key, None, softening, None, None, None, seen)
-        out = sums(given, normaliser.encoded())[0].to(dtype)
+        inputs = ScoreInputs(value, query, key, None, softening, None, None, None, seen)
+        out = sums(inputs, normaliser.encoded())[0].to(dtype)
         (grad,) = torch.autograd.grad(out, u, cotangent.to(dtype))
         found.append([out, *grad.unflatten(-1, (3, -1)).unbind(-2)])
     for ours, expected in zip(*found, strict=True):
@@ -156,6 +156,6 @@ def test_yat_scores_of_many_tiles(normaliser, head_dim, num_points, is_causal):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=IDS)
-def test_it_is_the_first_choice(dtype):
+def test_the_fused_route_is_the_first_choice(dtype):
     problem = make(Grid(3, 3), dtype)
     assert isinstance(AUTO.choose(problem).route, TritonTiled)

@@ -1,4 +1,4 @@
-"""What the fused route says where it cannot run, without triton, a GPU, or an error on the way."""
+"""Reasons why fused routes refuse: no triton, no GPU, or unsupported kernels and domains; none raises an error."""
 
 import subprocess
 import sys
@@ -36,18 +36,18 @@ def reasons(kernel: MLP, dtype: torch.dtype = torch.float32, domain: Domain | No
 
 @pytest.fixture
 def interpreting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which nothing about the machine stands against the route."""
+    """Makes the machine one on which fused routes can run."""
     monkeypatch.setattr(machine, "INSTALLED", True)
     monkeypatch.setattr(machine, "INTERPRETING", True)
     monkeypatch.setattr(machine.FusedRoute, "devices", ("cuda", "cpu"))
 
 
-def test_a_refusal_looks_no_further_than_it_must(monkeypatch):
+def test_a_refusal_stops_at_the_first_reason(monkeypatch):
     monkeypatch.setattr(MLP, "reads_displacement", lambda *_: pytest.fail("looked at the kernel"))
     assert len(reasons(mlp())) == 1
 
 
-def test_on_a_cpu_the_choice_falls_on_another_route(monkeypatch):
+def test_on_a_cpu_another_route_is_chosen(monkeypatch):
     monkeypatch.setattr(machine, "INSTALLED", True)
     choice = AUTO.choose(Integral(mlp(), torch.zeros(1, 9, 4), Grid(3, 3)))
     assert isinstance(choice.route, Toeplitz)
@@ -75,12 +75,12 @@ def test_a_missing_triton_is_named(monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("interpreting")
-def test_what_is_not_fused_is_named(kernel, domain, more, expected):
+def test_unsupported_kernels_are_refused_with_a_reason(kernel, domain, more, expected):
     assert reasons(kernel, domain=domain, **more) == [expected]
 
 
 @pytest.mark.usefixtures("interpreting")
-def test_what_is_fused_is_not_refused():
+def test_supported_kernels_are_accepted():
     assert reasons(mlp()) == []
     assert reasons(mlp(), domain=Grid(3, 3, periodic=True)) == []
     assert reasons(mlp(), domain=Points(torch.rand(4, 2))) == []
@@ -96,7 +96,7 @@ def test_what_is_fused_is_not_refused():
     ],
 )
 @pytest.mark.usefixtures("interpreting")
-def test_what_features_are_not_fused_is_named(options, expected):
+def test_unsupported_features_are_refused_with_a_reason(options, expected):
     options = {"embed_dim": 4, "num_frequencies": 2} | options
     kernel = SeparableMLP(options.pop("embed_dim"), 2, 2, width=3, **options)
     u, domain = torch.zeros(1, 9, kernel.in_dim), Grid(3, 3)
@@ -105,7 +105,7 @@ def test_what_features_are_not_fused_is_named(options, expected):
     )
 
 
-def test_on_a_cpu_features_are_not_fused():
+def test_on_a_cpu_fused_features_are_refused():
     kernel, u = SeparableMLP(4, 2, 2, width=3, num_frequencies=2), torch.zeros(1, 9, 4)
     choice = AUTO.choose(Integral(kernel, u, Grid(3, 3)))
     assert isinstance(choice.route, FeatureSum)
@@ -113,7 +113,7 @@ def test_on_a_cpu_features_are_not_fused():
 
 
 @pytest.mark.usefixtures("interpreting")
-def test_the_interpreter_is_not_for_bfloat16():
+def test_the_interpreter_refuses_bfloat16():
     for dtype in (torch.float64, torch.bfloat16):
         found = [f"computes in float32 and float16, not in {str(dtype).removeprefix('torch.')}"]
         assert reasons(mlp(), dtype) == found
@@ -134,13 +134,13 @@ def test_the_interpreter_is_not_for_bfloat16():
         ((9, 0), "13.0", torch.float16, []),
     ],
 )
-def test_gpus(monkeypatch, capability, cuda, dtype, expected):
+def test_gpus_and_dtypes_are_checked(monkeypatch, capability, cuda, dtype, expected):
     monkeypatch.setattr(machine, "INSTALLED", True)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     found = SimpleNamespace(major=capability[0], minor=capability[1])
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    asked: Any = SimpleNamespace(u=SimpleNamespace(device=torch.device("cuda", 1)), working_dtype=dtype)
-    assert machine.machine_refusals(asked) == expected
+    integral: Any = SimpleNamespace(u=SimpleNamespace(device=torch.device("cuda", 1)), working_dtype=dtype)
+    assert machine.machine_refusals(integral) == expected
 
 
 @pytest.mark.slow
@@ -169,14 +169,14 @@ def test_neither_importing_nor_refusing_imports_triton():
     ids=["fused", "normaliser", "channels", "channels of values", "constants", "three signals in one", "likewise"],
 )
 @pytest.mark.usefixtures("interpreting")
-def test_what_is_not_fused_of_yat_scores_is_named(kernel, expected):
+def test_unsupported_yat_scores_are_refused_with_a_reason(kernel, expected):
     u, query = torch.zeros(1, 3, kernel.in_dim), torch.zeros(1, 3, kernel.query_dim)
     found = TritonYat().unsupported_reasons(Integral(kernel, u, Sequence(3), query))
     assert expected in found if expected else found == []
 
 
 @pytest.mark.usefixtures("interpreting")
-def test_pair_weights_of_yat_scores_go_to_tiles():
+def test_pair_weights_of_yat_scores_are_computed_in_tiles():
     where = Sequence(3).weigh_pairs(torch.zeros(3, 3))
     choice = AUTO.choose(Integral(YatAttention(4, 2), torch.zeros(1, 3, 4), where))
     assert isinstance(choice.route, ScoreTiled)

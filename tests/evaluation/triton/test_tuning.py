@@ -1,4 +1,4 @@
-"""The search for tiles and the file of them, on kernels of Python that move a clock of their own."""
+"""The search for tiles and the file of tuned tiles, tested on Python kernels that advance a simulated clock."""
 
 import json
 import math
@@ -37,7 +37,7 @@ BEST = (128, 32, 8, 3, 128, BEFORE)
 
 @pytest.fixture(autouse=True)
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where tiles are kept for one test."""
+    """The file of tuned tiles in a test."""
     monkeypatch.setenv("FREDHOLM_TILES", str(tmp_path / "caches" / "tiles.json"))
     tuning.forget_tiles()
     CLOCK.now = 0.0
@@ -106,13 +106,13 @@ def test_the_search_ends_at_the_fastest_tile_and_later_launches_take_it(path: Pa
     kernel.tiles.clear()
     step_of(kernel)()
     assert [tile.sizes for tile in kernel.tiles] == [BEST]
-    other = Kernel("other")  # of which nothing is known
+    other = Kernel("other")  # a kernel that was not tuned
     assert choose_tile(other, ROOM).sizes == RULE.sizes
     assert choose_tile(kernel, ROOM._replace(dtype=torch.float32)).sizes != BEST
 
 
 @pytest.mark.parametrize("processors", [1, 3])
-def test_tiles_are_compiled_a_group_ahead_of_being_timed(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_are_compiled_in_groups_before_they_are_timed(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "_PROCESSORS", processors)
     kernel, other = Kernel("one"), Kernel("other")
     groups = list[tuple[int, int]]()
@@ -122,7 +122,7 @@ def test_tiles_are_compiled_a_group_ahead_of_being_timed(processors: int, monkey
         return step_of(kernel, kernel, other)()
 
     (found, _) = tune(step)
-    assert len(kernel.compiled) == len({*kernel.compiled}) == found.num_tried - 1  # all but the rule's, each once
+    assert len(kernel.compiled) == len({*kernel.compiled}) == found.num_tried - 1  # all tiles but the rule's, each once
     assert {*kernel.tiles} == {RULE, *kernel.compiled}
     ahead = {compiled + 1 - timed for compiled, timed in groups}
     assert max(ahead) == processors
@@ -147,18 +147,18 @@ def test_a_tile_that_does_not_compile_does_not_count() -> None:
     assert found.tile.sizes == (*BEST[:3], 2, *BEST[4:])
 
 
-def test_the_longest_launches_come_first_and_a_spent_budget_leaves_the_rest() -> None:
+def test_the_longest_launches_are_tuned_first_until_the_budget_is_spent() -> None:
     kernels = Kernel("brief"), Kernel("long")
     step = step_of(kernels[0], kernels[1], kernels[1])
     assert [each.key.split()[0] for each in tune(step)] == ["long", "brief"]
     compiled = [[*kernel.compiled] for kernel in kernels]
-    found = tune(step, budget_s=0.005)  # the first steps take it
+    found = tune(step, budget_s=0.005)  # the first steps spend it
     assert [kernel.compiled for kernel in kernels] == compiled
     assert [each.num_tried for each in found] == [1, 1]
-    assert all(each.tile.sizes == BEST for each in found)  # as found before
+    assert all(each.tile.sizes == BEST for each in found)  # found by the first search
 
 
-def test_what_cannot_be_tuned_is_refused() -> None:
+def test_bad_steps_and_budgets_are_refused() -> None:
     with refused(ValueError, "tune: the step launches no fused kernel"):
         tune(lambda: [torch.zeros(1)])
     with refused(ValueError, "tune: expected a positive number of seconds; got 0"):
@@ -170,10 +170,10 @@ def test_what_cannot_be_tuned_is_refused() -> None:
 
     with refused(ValueError, "tune: another one is running in this process"):
         tune(twice)
-    tune(step_of(Kernel("one")), budget_s=1e-9)  # which is over after an error
+    tune(step_of(Kernel("one")), budget_s=1e-9)  # tuning is possible again after an error
 
 
-def test_a_step_that_does_not_repeat_itself_is_refused(path: Path) -> None:
+def test_a_step_that_is_not_reproducible_is_refused(path: Path) -> None:
     step = step_of(Kernel("one"))
     with refused(ValueError, "tune: the results of the step are not reproducible"):
         tune(lambda: [*step(), torch.randn(3)])
@@ -190,16 +190,16 @@ def test_results_may_differ_by_rounding(dtype: torch.dtype, changed: float, coun
     kernel = Kernel("one", lambda tile: 1.0 if tile.sizes == RULE.sizes else changed)
     step = step_of(kernel)
 
-    def with_nothing() -> list[Tensor]:
-        """Beside what is 0 on paper, of which rounding leaves something else for each tile."""
+    def with_rounding_noise() -> list[Tensor]:
+        """The results, and a value that is 0 in theory but has another rounding error for each tile."""
         (out,) = step()
         return [out, 1e-9 * out.new_tensor([float(kernel.tiles[-1].units), -float(kernel.tiles[-1].points)])]
 
-    (found,) = tune(with_nothing, dtype=dtype)
+    (found,) = tune(with_rounding_noise, dtype=dtype)
     assert (found.tile.sizes == BEST) == counts
 
 
-def test_tiles_that_another_process_kept_meanwhile_stay(path: Path) -> None:
+def test_tiles_that_another_process_wrote_meanwhile_stay(path: Path) -> None:
     step = step_of(Kernel("one"))
 
     def while_another_writes() -> list[Tensor]:
@@ -217,15 +217,15 @@ def test_numerics_name_the_tiles(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "cpu")
     gpu = torch.device("cuda", 0)
     assert describe_numerics(gpu)["device"] == "cpu"
-    kept(path)
+    write_best(path)
     found = describe_numerics(gpu)["device"]
     assert found.startswith("cpu, tiles ")
-    kept(path, kernels="of another version")
+    write_best(path, kernels="of another version")
     assert describe_numerics(gpu)["device"] == "cpu"
 
 
-def kept(path: Path, **changed: Any) -> None:
-    """A file with BEST for `Kernel("one")`, changed in the entry of this device."""
+def write_best(path: Path, **changed: Any) -> None:
+    """Writes a file with BEST for `Kernel("one")`, and changes the entry of this device."""
     kernel = Kernel("one")
     tune(step_of(kernel), budget_s=1e-9)
     content = json.loads(path.read_text())
@@ -236,24 +236,24 @@ def kept(path: Path, **changed: Any) -> None:
     tuning.forget_tiles()
 
 
-def test_tiles_of_other_kernels_are_left_and_describe(path: Path) -> None:
-    kept(path)
+def test_tiles_of_other_versions_of_kernels_are_ignored_and_reported(path: Path) -> None:
+    write_best(path)
     assert choose_tile(Kernel("one"), ROOM).sizes == BEST
     assert TileFile.read().describe("cpu").startswith("1 tiles measured 20")
-    kept(path, kernels="of another version")
+    write_best(path, kernels="of another version")
     assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes
     assert "are of other kernels, tune again" in TileFile.read().describe("cpu")
     assert TileFile.read().describe("a GPU of which nothing is known") == ""
 
 
 def test_tiles_of_other_gpus_stay_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(path)
+    write_best(path)
     monkeypatch.setattr(tuning, "_device_name", lambda device=None: "another")
     assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes
     tune(step_of(Kernel("two")), budget_s=1e-9)
     assert json.loads(path.read_text())["gpus"].keys() == {"cpu", "another"}
     monkeypatch.undo()
-    assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes  # the test's own file is no longer named
+    assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes  # the environment no longer names the file of this test
 
 
 @pytest.mark.parametrize(
@@ -266,15 +266,15 @@ def test_tiles_of_other_gpus_stay_in_the_file(path: Path, monkeypatch: pytest.Mo
         '{"gpus": {"cpu": {"kernels": "", "date": "", "tiles": {"one": [64, 64, 8, 2, 0, 3]}}}}',
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_told_of_and_changes_nothing(path: Path, content: str) -> None:
+def test_a_damaged_file_gives_a_warning_and_is_ignored(path: Path, content: str) -> None:
     path.parent.mkdir()
     path.write_text(content)
     with pytest.warns(UserWarning, match=r"tiles\.json is no file of tiles \(.*remove it, or run fredholm tune again"):
         assert choose_tile(Kernel("one"), ROOM).sizes == RULE.sizes
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        choose_tile(Kernel("one"), ROOM)  # told once
-    tune(step_of(Kernel("one")), budget_s=1e-9)  # which writes it anew
+        choose_tile(Kernel("one"), ROOM)  # warns only once
+    tune(step_of(Kernel("one")), budget_s=1e-9)  # replaces the file
     tuning.forget_tiles()
     assert TileFile.read().describe("cpu").startswith("1 tiles measured 20")
 
@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_written_is_an_error(path: Path) -> None:
         tune(step_of(Kernel("one")), budget_s=1e-9)
 
 
-def test_what_is_tried_has_room() -> None:
+def test_tiles_that_are_tried_fit_the_limits() -> None:
     for room in (ROOM, Room(5, 16, 32, torch.float32), Room(256, 512, 512, torch.bfloat16)):
         rule = choose_tile(Kernel("one"), room)._replace(key="")
         near = list(room.near(rule))
@@ -301,23 +301,23 @@ def test_what_is_tried_has_room() -> None:
 
 
 class KernelOfR(Kernel):
-    """One that takes R into p, fastest in one way."""
+    """A kernel that adds R to p and is fastest in one variant."""
 
-    def __init__(self, way: int, points: int) -> None:
+    def __init__(self, variant: int, points: int) -> None:
         super().__init__("one")
-        self.way, self.points = way, points
+        self.variant, self.points = variant, points
         self.arg_names.append("REST")
 
     def run(self, *, REST: int, **options: Any) -> None:
         super().run(**options)
-        CLOCK.now += 0.0 if (REST, options["N"]) == (self.way, self.points) else 1.0
+        CLOCK.now += 0.0 if (REST, options["N"]) == (self.variant, self.points) else 1.0
 
     def warmup(self, *, REST: int, **options: Any) -> None:
         super().warmup(**options)
 
 
 @pytest.mark.parametrize(
-    ("way", "points", "message"),
+    ("variant", "points", "message"),
     [
         (AFTER, 32, "with R last"),
         (BEFORE, 16, "x16x"),
@@ -325,8 +325,8 @@ class KernelOfR(Kernel):
         (PRODUCT, 16, "R by a product"),
     ],
 )
-def test_the_fastest_way_of_r_into_p_is_kept(way: int, points: int, message: str, path: Path) -> None:
-    kernel, room = KernelOfR(way, points), ROOM._replace(has_rest=True)
+def test_the_fastest_variant_of_adding_r_to_p_is_kept(variant: int, points: int, message: str, path: Path) -> None:
+    kernel, room = KernelOfR(variant, points), ROOM._replace(has_rest=True)
 
     def step() -> list[Tensor]:
         out = torch.zeros(3)
@@ -334,18 +334,18 @@ def test_the_fastest_way_of_r_into_p_is_kept(way: int, points: int, message: str
         return [out]
 
     (found,) = tune(step)
-    assert (found.tile.rest, found.tile.points) == (way, points)
+    assert (found.tile.rest, found.tile.points) == (variant, points)
     assert message in str(found)
     assert choose_tile(kernel, room).sizes == found.tile.sizes
 
 
-def test_ways_of_r_into_p() -> None:
+def test_variants_of_adding_r_to_p() -> None:
     has_rest = ROOM._replace(has_rest=True)
     rules = [choose_tile(Kernel("one"), room) for room in (has_rest, has_rest._replace(is_crowded=True), ROOM)]
     assert [rule.rest for rule in rules] == [AFTER, BEFORE, BEFORE]
     assert choose_tile(Kernel("one"), has_rest._replace(dtype=torch.float32)).rest == BEFORE
     assert {tile.rest for tile in has_rest.near(RULE)} == {BEFORE, AFTER, PRODUCT}
-    # there a product may round R
+    # in float32 a product may round R
     assert {tile.rest for tile in has_rest._replace(dtype=torch.float32).near(RULE)} == {BEFORE, AFTER}
     assert {tile.rest for tile in ROOM.near(RULE)} == {BEFORE}
     wide = Room(512, 64, 128, torch.bfloat16, has_rest=True)
@@ -353,7 +353,7 @@ def test_ways_of_r_into_p() -> None:
     assert not wide.fits(Tile(128, 128, 8, 4, rest=PRODUCT))
 
 
-def test_loads_that_shared_memory_does_not_hold_are_not_tried() -> None:
+def test_tiles_that_do_not_fit_in_shared_memory_are_not_tried() -> None:
     room = Room(256, 256, 1024, torch.bfloat16)
     assert room.fits(Tile(64, 32, 4, 2))
     assert not room.fits(Tile(64, 64, 4, 2))
@@ -361,7 +361,7 @@ def test_loads_that_shared_memory_does_not_hold_are_not_tried() -> None:
 
 
 @pytest.mark.parametrize("rows", ["units", "points"])
-def test_every_warp_has_rows_of_its_own_on_the_tensor_cores(rows: Literal["units", "points"]) -> None:
+def test_every_warp_has_separate_rows_on_the_tensor_cores(rows: Literal["units", "points"]) -> None:
     room = ROOM._replace(rows=rows, summed=16)
     few, many = Tile(64, 64, 4, 2), Tile(64, 64, 8, 2)
     assert room.fits(few)
@@ -370,42 +370,42 @@ def test_every_warp_has_rows_of_its_own_on_the_tensor_cores(rows: Literal["units
     assert room._replace(dtype=torch.float32).fits(many)
 
 
-def test_registers_are_left_to_the_compiler_but_where_it_takes_too_many() -> None:
+def test_registers_are_limited_only_where_the_compiler_uses_too_many() -> None:
     assert choose_tile(Kernel("one"), ROOM).registers == 0
     assert choose_tile(Kernel("one"), ROOM._replace(is_crowded=True)).registers == 168
     assert choose_tile(Kernel("one"), ROOM._replace(is_crowded=True, summed=256)).registers == 0
 
 
 def test_tiles_of_other_launches_stay_in_the_file(path: Path) -> None:
-    kept(path)
+    write_best(path)
     tune(step_of(Kernel("two")), budget_s=1e-9)
     assert choose_tile(Kernel("one"), ROOM).sizes == BEST
     assert TileFile.read().describe("cpu").startswith("2 tiles")
 
 
-def test_a_rule_of_ones_own_is_kept_where_nothing_is_known() -> None:
+def test_a_given_rule_is_used_for_kernels_that_were_not_tuned() -> None:
     rule = Tile(32, 16, 4, 1)
     assert tuned_tile(Kernel("one"), ROOM, rule).sizes == rule.sizes
 
 
-def test_a_tile_of_the_file_without_room_is_describe(path: Path) -> None:
+def test_a_tile_of_the_file_that_does_not_fit_is_named_in_the_error(path: Path) -> None:
     from triton import OutOfResources
 
     def without_room(_: Tile) -> float:
         raise OutOfResources(300_000, 232_448, "shared memory")
 
-    with pytest.raises(OutOfResources):  # of the rule
+    with pytest.raises(OutOfResources):  # the rule's tile does not fit
         step_of(Kernel("one", without_room))()
-    kept(path)
-    here = choose_tile(Kernel("one"), ROOM)
-    with pytest.raises(OutOfResources):  # of another tile than that of the file
-        launch(Kernel("one", without_room), (1, 1, 1), RULE._replace(key=here.key), {"out": torch.zeros(3)})
+    write_best(path)
+    from_file = choose_tile(Kernel("one"), ROOM)
+    with pytest.raises(OutOfResources):  # the tile is not the file's
+        launch(Kernel("one", without_room), (1, 1, 1), RULE._replace(key=from_file.key), {"out": torch.zeros(3)})
     with refused(RuntimeError, f"the tile 128x32x8x3 in 128 registers that {path} has", "300000", "fredholm tune"):
         step_of(Kernel("one", without_room))()
 
 
-def test_info_names_gpus_that_were_tuned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(path)
+def test_info_shows_which_gpus_were_tuned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_best(path)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     gpus = [SimpleNamespace(name=name, total_memory=2**36) for name in ("cpu", "another")]
     monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)

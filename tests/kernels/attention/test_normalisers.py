@@ -1,4 +1,4 @@
-"""Normalisers: the paper's formulas, what tiles need of them, and scores at the edges of floating range."""
+"""Normalisers: the paper's formulas, properties that tiled evaluation needs, and scores at the limits of the dtype."""
 
 import pytest
 import torch
@@ -94,7 +94,7 @@ def test_softermax_of_zeros_is_zero_and_softmax_of_zeros_is_even():
 
 
 @pytest.mark.parametrize("normaliser", ALL, ids=str)
-def test_hidden_pairs_count_nothing(normaliser):
+def test_hidden_pairs_do_not_count(normaliser):
     s, mass = scores(2, 4), torch.tensor([1.0, 0.0, 2.0, 0.0], dtype=torch.float64)
     s[:, 1] = 1e9
     density = normaliser.density(s.clone(), mass)
@@ -133,7 +133,7 @@ class Squared(Score):
 
 
 class SquaredDotProduct(Scored):
-    """(q·k)² with any normaliser: what a new kernel with non-negative scores has to write."""
+    """(q·k)² with any normaliser: the code that a new kernel with non-negative scores needs."""
 
     in_dim = out_dim = 3
     pos_dim, is_causal, reads_query, num_heads = None, False, True, 1

@@ -1,4 +1,4 @@
-"""Feature maps of one's own where their values leave the range of float32, and what is told where they leave any."""
+"""User-defined feature maps with values outside the range of float32, and warnings where they leave float64 too."""
 
 import warnings
 from collections.abc import Callable
@@ -21,7 +21,7 @@ MADE: dict[str, Callable[..., Kernel]] = {
     "rows": lambda *sizes, **options: FactorisedInfiniteAttention(*sizes, normaliser="rows", **options),
 }
 FAR = 150.0
-"""A size of a signal at which exp(-x) is 0 in float32, and not in float64."""
+"""Scale of a signal at which exp(-x) underflows to 0 in float32, but not in float64."""
 
 
 def operator_of(name: str, **options) -> IntegralOperator:
@@ -40,7 +40,7 @@ def numbers(operator: IntegralOperator, u: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_features_that_vanish_in_float32_keep_their_digits_by_every_route(name: str, is_causal: bool) -> None:
+def test_features_that_vanish_in_float32_stay_precise_on_every_route(name: str, is_causal: bool) -> None:
     operator = operator_of(name, feature_map=softplus, is_causal=is_causal)
     u = FAR * torch.randn(2, 5, 4)
     exact = operator_of(name, feature_map=softplus, is_causal=is_causal).double()
@@ -51,12 +51,12 @@ def test_features_that_vanish_in_float32_keep_their_digits_by_every_route(name: 
         if route.unsupported_reasons(integral) or route.name.endswith("(Truncation)"):
             continue
         operator.evaluation, tried = route, tried + 1
-        for got, wanted in zip(numbers(operator, u), expected, strict=True):
-            assert (got - wanted).abs().max() <= 1e-4 * wanted.abs().max(), route.name
+        for got, reference in zip(numbers(operator, u), expected, strict=True):
+            assert (got - reference).abs().max() <= 1e-4 * reference.abs().max(), route.name
     assert tried >= 2 + is_causal
 
 
-def test_a_map_that_takes_no_float64_is_computed_as_it_is_and_what_vanishes_is_reported() -> None:
+def test_a_float32_map_stays_in_float32_and_vanishing_features_are_reported() -> None:
     features = nn.Sequential(nn.Linear(2, 3), nn.Softplus())
     operator, u = operator_of("linear", feature_map=features), -FAR * torch.ones(1, 3, 4)
     for parameter in operator.parameters():
@@ -74,7 +74,7 @@ def test_features_that_vanish_in_float64_are_reported() -> None:
 
 
 @pytest.mark.parametrize("size", [1.0, 1e4])
-def test_nothing_is_told_of_a_map_that_is_zero_at_any_size(size: float) -> None:
+def test_a_map_with_zeros_at_any_size_gives_no_warning(size: float) -> None:
     operator = operator_of("linear", feature_map=torch.relu)
     with warnings.catch_warnings(action="error"):
         operator(size * torch.randn(2, 9, 4), Points(torch.zeros(9, 1)))

@@ -10,13 +10,13 @@ from tests.refusals import refused
 
 @pytest.mark.parametrize("epsilon", [2e-38, 1e-6, 1e-3, 1.0, 30.0, 1e6])
 @pytest.mark.parametrize("learned", [False, True])
-def test_starts_where_it_is_told(epsilon, learned):
+def test_starts_at_the_given_epsilon(epsilon, learned):
     value = Softening(epsilon, learned)()
     assert value.shape == ()
     assert value.item() == pytest.approx(epsilon, rel=2e-5)
 
 
-def test_fixed_stays_the_number_it_was_made_from():
+def test_fixed_keeps_its_exact_value_in_every_dtype():
     fixed = Softening(1e-3)
     assert list(fixed.parameters()) == []
     assert fixed.state_dict() == {}

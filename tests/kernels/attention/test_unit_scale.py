@@ -27,6 +27,6 @@ def test_is_at_least_float32():
     assert UnitScale(7).double()().dtype == torch.float64
 
 
-def test_a_layer_has_units():
+def test_a_layer_without_units_is_refused():
     with refused(ValueError, "num_units", "0"):
         UnitScale(0)

@@ -1,4 +1,4 @@
-"""A point of weight 0 has no part in attention: other weights have their true gradient, and that one the gradient 0."""
+"""Attention ignores a point of weight 0: its gradient is 0, and the other weights keep their true gradients."""
 
 from typing import Any
 

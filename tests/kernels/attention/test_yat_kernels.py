@@ -1,4 +1,4 @@
-"""The Yat kernels by their formulas, and what they refuse."""
+"""The Yat kernels equal their formulas, and refuse bad settings."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def literal(q: torch.Tensor, k: torch.Tensor, b: torch.Tensor | float, epsilon: 
 
 @pytest.mark.parametrize("reads_bias", [False, True])
 @pytest.mark.parametrize("num_units", [None, 6])
-def test_an_integral_over_prototypes_is_a_layer_and_a_linear_map(reads_bias, num_units):
+def test_an_integral_over_prototypes_is_a_yat_layer_and_a_linear_map(reads_bias, num_units):
     kernel = Yat(4, 3, reads_bias=reads_bias, num_units=num_units, epsilon=0.2).double()
     w, b, v = torch.randn(6, 4), torch.randn(6, 1), torch.randn(6, 3)
     u = torch.cat([w, b, v] if reads_bias else [w, v], dim=-1).double()[None]
@@ -35,10 +35,12 @@ def test_an_integral_over_prototypes_is_a_layer_and_a_linear_map(reads_bias, num
 def test_attention_equals_its_formula(normaliser):
     torch.manual_seed(0)
     kernel = YatAttention(6, 2, normaliser=normaliser, epsilon=0.3).double()
-    u, own = torch.randn(1, 4, 6, dtype=torch.float64), kernel.projections
+    u, projections = torch.randn(1, 4, 6, dtype=torch.float64), kernel.projections
     parts = []
     for rows in (slice(0, 3), slice(3, 6)):
-        q, k, v = (u[0] @ w[rows].mT for w in (own.query_weight, own.key_weight, own.value_weight))
+        q, k, v = (
+            u[0] @ w[rows].mT for w in (projections.query_weight, projections.key_weight, projections.value_weight)
+        )
         s = literal(q, k, 0.0, 0.3)
         match normaliser:
             case None:
@@ -51,18 +53,21 @@ def test_attention_equals_its_formula(normaliser):
     torch.testing.assert_close(Dense().integrate(Integral(kernel, u, Sequence(4)))[0], torch.cat(parts, -1))
 
 
-def test_reduces_to_attention_where_distances_drown():
+def test_reduces_to_attention_for_large_epsilon():
     # ε far above all distances: scores are (q·k)²/ε, the softmax attention of outer products
     kernel = YatAttention(4, 1, epsilon=1e6).double()
     with torch.no_grad():
         kernel.projections.query_weight.mul_(20)
         kernel.projections.key_weight.mul_(20)
-    u, own = torch.randn(1, 5, 4, dtype=torch.float64), kernel.projections
-    q, k = (u @ w.mT for w in (own.query_weight, own.key_weight))
+    u, projections = torch.randn(1, 5, 4, dtype=torch.float64), kernel.projections
+    q, k = (u @ w.mT for w in (projections.query_weight, projections.key_weight))
     outer = [(t[..., :, None] * t[..., None, :]).flatten(-2) for t in (q, k)]
     share = torch.softmax(outer[0] @ outer[1].mT / 1e6, -1)
     torch.testing.assert_close(
-        Dense().integrate(Integral(kernel, u, Sequence(5))), share @ (u @ own.value_weight.mT), rtol=1e-2, atol=1e-3
+        Dense().integrate(Integral(kernel, u, Sequence(5))),
+        share @ (u @ projections.value_weight.mT),
+        rtol=1e-2,
+        atol=1e-3,
     )
 
 
@@ -91,14 +96,14 @@ def test_rotation_keeps_length_and_sees_differences():
     turned = Rotary(100.0).rotate(x, place)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     torch.testing.assert_close(turned[..., 0, :], x[..., 0, :])
-    one, other = (
+    unshifted, shifted = (
         (Rotary(100.0).rotate(x, place + s) * Rotary(100.0).rotate(y, place + s + 3)).sum(-1) for s in (0.0, 11.0)
     )
-    torch.testing.assert_close(one, other)
+    torch.testing.assert_close(unshifted, shifted)
     assert Rotary(100.0).rotate(x.bfloat16(), place).dtype == torch.bfloat16
 
 
-def test_step_takes_the_time_it_is_told():
+def test_step_uses_the_given_time():
     kernel = YatAttention(4, 1, rotary=Rotary(10.0), is_causal=True).double()
     u, times = torch.randn(1, 3, 4, dtype=torch.float64), torch.tensor([0.0, 0.7, 2.5], dtype=torch.float64)
     whole = Dense().integrate(Integral(kernel, u, Sequence(times=times)))
@@ -128,7 +133,7 @@ def test_refusals():
         IntegralOperator(YatAttention(4, 2, rotary=Rotary(10.0)))(torch.randn(1, 4, 4), Points(torch.rand(4, 2)))
 
 
-@pytest.mark.parametrize(("normaliser", "came"), [("softmax", "str"), (Softermax, "the class Softermax")])
-def test_a_normaliser_of_another_kind(normaliser: Any, came: str) -> None:
-    with refused(TypeError, f"kernels.YatAttention: normaliser must be of type kernels.Normaliser; got {came}"):
+@pytest.mark.parametrize(("normaliser", "got"), [("softmax", "str"), (Softermax, "the class Softermax")])
+def test_a_normaliser_of_another_type_is_refused(normaliser: Any, got: str) -> None:
+    with refused(TypeError, f"kernels.YatAttention: normaliser must be of type kernels.Normaliser; got {got}"):
         YatAttention(8, 2, normaliser=normaliser)

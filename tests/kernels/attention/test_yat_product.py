@@ -26,8 +26,8 @@ def test_is_its_formula_in_value_and_gradients(shape, units, has_bias):
     out, expected = yat(x, w, *b, epsilon=epsilon), literal(x, w, *b, epsilon=epsilon)
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
     grad = torch.randn_like(out)
-    found, wanted = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
-    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-11)
+    found, reference = (torch.autograd.grad(value, leaves, grad) for value in (out, expected))
+    torch.testing.assert_close(found, reference, rtol=1e-11, atol=1e-11)
 
 
 def test_no_bias_is_a_bias_of_zero():
@@ -36,7 +36,7 @@ def test_no_bias_is_a_bias_of_zero():
 
 
 def test_supremum_is_above_the_value_at_the_prototype():
-    """DESIGN: ‖w‖⁴/ε + ‖w‖² at (1 + ε/‖w‖²) w, where the source says ‖w‖⁴/ε at w."""
+    """DESIGN: ‖w‖⁴/ε + ‖w‖² at (1 + ε/‖w‖²) w; the source has ‖w‖⁴/ε at w."""
     w, epsilon = torch.randn(1, 5, dtype=torch.float64), 0.5
     squared = w.square().sum()
     best = yat((1 + epsilon / squared) * w, w, epsilon=epsilon)
@@ -73,7 +73,7 @@ def test_autocast_changes_nothing():
     assert torch.equal(out, yat(x, w))
 
 
-def test_zero_points_and_prototypes_answer_zero():
+def test_zero_points_and_prototypes_give_zero():
     x, w = torch.zeros(2, 4, requires_grad=True), torch.zeros(3, 4, requires_grad=True)
     out = yat(x, w)
     out.sum().backward()
@@ -82,7 +82,7 @@ def test_zero_points_and_prototypes_answer_zero():
         assert not value.any()
 
 
-def test_what_is_not_finite_shows():
+def test_non_finite_inputs_give_non_finite_outputs():
     x, w = torch.randn(3, 4), torch.randn(2, 4)
     x[0, 1], x[1, 2] = math.inf, math.nan
     out = yat(x, w)
@@ -90,7 +90,7 @@ def test_what_is_not_finite_shows():
     assert out[2].isfinite().all()
 
 
-def test_compiles_whole():
+def test_compiles_in_one_graph():
     x, w, b = torch.randn(4, 6), torch.randn(3, 6), torch.randn(3)
     compiled = torch.compile(yat, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, w, b), yat(x, w, b))
@@ -118,6 +118,6 @@ def test_other_dtypes_are_refused():
         ((2, 3), (4, 3), 3, "(4,)"),
     ],
 )
-def test_shapes_must_fit(x, w, b, message):
+def test_shapes_that_do_not_fit_are_refused(x, w, b, message):
     with refused(ValueError, message):
         yat(torch.randn(x), torch.randn(w), None if b is None else torch.randn(b))

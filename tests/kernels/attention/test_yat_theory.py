@@ -1,4 +1,4 @@
-"""What is proved or claimed about the Yat product, each in the form in which it holds; source: `yat_nmn`."""
+"""Theorems and claims about the Yat product, each in the form in which it holds; source: `yat_nmn`."""
 
 import math
 
@@ -65,7 +65,7 @@ def test_gram_matrices_of_distinct_points_are_regular(name):
 
 
 @pytest.mark.parametrize("b", [-0.01, -1.0, -7.0])
-def test_a_negative_constant_is_no_kernel(b):
+def test_a_negative_constant_gives_no_positive_definite_kernel(b):
     """k(x, x) = 0 where ‖x‖² = -b, but k(x, 0) = b²/(‖x‖² + ε) > 0: no inner product does that."""
     x = draw(6)
     points = torch.stack([x * math.sqrt(-b) / x.norm(), torch.zeros_like(x)])
@@ -112,7 +112,7 @@ def test_an_optimiser_climbs_to_the_supremum(epsilon):
     reached = yat(x.detach()[None], w[None], epsilon=epsilon).item()
     squared = w.square().sum().item()
     assert reached == pytest.approx(squared**2 / epsilon + squared, rel=1e-8)
-    assert reached > squared**2 / epsilon * (1 + 1e-4)  # what the source names as the bound
+    assert reached > squared**2 / epsilon * (1 + 1e-4)  # the source's bound
     torch.testing.assert_close(x.detach(), (1 + epsilon / squared) * w, rtol=1e-3, atol=1e-3)
 
 
@@ -223,15 +223,15 @@ def test_on_the_simplex_zero_means_disjoint_supports():
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_a_distribution_with_itself_is_the_most_similar_only_where_it_is_even(epsilon):
+def test_a_distribution_is_most_similar_to_itself_only_if_it_is_uniform(epsilon):
     """Theorem 3's value ‖p‖⁴/ε is right; that it is maximal holds on the simplex where p is constant on its support."""
     p = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64)
     even = torch.full((1, 3), 1 / 3, dtype=torch.float64)
     others = torch.cat([draw(2000, 3).mul(2).softmax(-1), p + torch.tensor([[0.01, 0, -0.01]]).double()])
     for q, is_even in ((p, False), (even, True)):
-        own = yat(q, q, epsilon=epsilon).item()
-        assert own == pytest.approx((q.square().sum() ** 2 / epsilon).item(), rel=1e-9)
-        assert (yat(others, q, epsilon=epsilon).max().item() <= own) is is_even
+        value = yat(q, q, epsilon=epsilon).item()
+        assert value == pytest.approx((q.square().sum() ** 2 / epsilon).item(), rel=1e-9)
+        assert (yat(others, q, epsilon=epsilon).max().item() <= value) is is_even
 
 
 # ---- symmetry
@@ -272,7 +272,7 @@ def target(x):
 
 @pytest.mark.parametrize("dim", [1, 2])
 def test_combinations_come_close_to_a_continuous_function(dim):
-    """The error of a least-squares fit falls with the number of random units, on points that it has not seen too."""
+    """The error of a least-squares fit falls with the number of random units, on held-out points too."""
     seen, unseen = torch.rand(2, 3000, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1
     spread, largest = [], []
     for units in (4, 16, 64, 256):

@@ -1,4 +1,4 @@
-"""The marker of kernels that are a sum of basis functions: where its filter begins and ends, and what its taps are."""
+"""`BasisFilter`, the base of kernels that are sums of basis functions: extent and taps of its filter."""
 
 from typing import final
 
@@ -56,7 +56,7 @@ KEYS = block(Sequence(7, spacing=0.5))
         ({"is_causal": True, "horizon": 1.0}, KEYS, 3, (2, 0)),
         ({"horizon": 1.0}, KEYS, 5, (2, 2)),
         ({"is_causal": True, "horizon": 0.1}, KEYS, 1, (0, 0)),
-        # queries far beyond: one tap, which is 0, and no padding as long as the way there
+        # queries far beyond: one tap, which is 0, and no padding up to the distance
         ({"horizon": 1.0}, block(Sequence(7, spacing=0.5, start=1e6)), 1, (-6, 6)),
         ({"is_causal": True}, block(Sequence(7, spacing=0.5, start=-1e6)), 1, (6, -6)),
         # every second point, from 1/4 before the third: displacements 0.75 + k - j/2
@@ -64,7 +64,7 @@ KEYS = block(Sequence(7, spacing=0.5))
         ({"is_causal": True}, block(Sequence(2, spacing=1.0, start=0.75)), 4, (2, -3)),
     ],
 )
-def test_taps_for_every_displacement_that_counts(options, queries, size, padding):
+def test_taps_for_every_displacement_within_reach(options, queries, size, padding):
     kernel = Cubic(**options)
     geometry = kernel.filter_geometry(KEYS, queries)
     assert not isinstance(geometry, str)
@@ -81,7 +81,7 @@ def test_taps_for_every_displacement_that_counts(options, queries, size, padding
 @pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("first", [0.0, 0.21, -1.3, 30.0])
 @pytest.mark.parametrize(("m", "step"), [(7, 1), (3, 2), (1, 1)])
-def test_between_any_two_aligned_grids_it_is_one_filter(m, step, first, is_causal, horizon):
+def test_two_aligned_grids_have_one_filter_between_them(m, step, first, is_causal, horizon):
     kernel = Cubic(groups=2, is_causal=is_causal, horizon=horizon)
     u = torch.randn(2, 7, 4, dtype=torch.float64)
     queries = Sequence(m, spacing=0.3 * step, start=first)
@@ -111,7 +111,7 @@ def test_grids_without_a_filter(queries, message):
         kernel.lattice_basis(KEYS, queries)
 
 
-def test_a_torus_has_no_filter_that_ends():
+def test_a_torus_has_no_finite_filter():
     torus, line = block(Grid(7, periodic=True)), block(Grid(7))
     kernel = Cubic()
     assert not isinstance(kernel.filter_geometry(line, line), str)
@@ -142,7 +142,7 @@ def test_the_matrix_has_zeros_between_groups_and_takes_positions_of_each_entry()
 
 
 def test_rounding_of_positions_moves_no_tap():
-    # 0.1 k and 0.3 j differ in their last digits where they are one position
+    # 0.1 k and 0.3 j differ by rounding where they are the same position
     kernel, u = Cubic(is_causal=True), torch.randn(1, 10, 4, dtype=torch.float64)
     keys, queries = Sequence(10, spacing=0.1), Sequence(4, spacing=0.3)
     out = Dense().integrate(Integral(kernel, u, keys, None, queries))

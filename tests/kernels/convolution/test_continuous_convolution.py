@@ -1,4 +1,4 @@
-"""The continuous convolution: its formula, its start, other rates and times, what it refuses."""
+"""The continuous convolution: formula, initialisation, other sampling rates and times, refusals."""
 
 import itertools
 import math
@@ -63,7 +63,7 @@ def test_matrix_is_the_formula(options, domain, at):
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_lengths_along_each_axis_are_its_own():
+def test_each_axis_has_its_own_length():
     kernel = ContinuousConvolution(1, 1, 2, width=5, scale=(2.0, 0.5)).double()
     apart = torch.tensor([[0.6, -0.1]], dtype=torch.float64)
     expected = kernel.network(torch.tensor([[0.3, -0.2]], dtype=torch.float64))
@@ -128,7 +128,7 @@ def test_under_autocast_phases_are_those_of_float32():
 
 
 @pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
-def test_what_does_not_exist_is_not_there(domain):
+def test_points_that_do_not_exist_have_no_effect(domain):
     op = IntegralOperator(ContinuousConvolution(4, 4, domain.pos_dim, width=5), residual=False, bias=False).double()
     u = torch.randn(2, domain.num_points, 4, dtype=torch.float64, requires_grad=True)
     out = op(u, domain)
@@ -141,7 +141,7 @@ def test_what_does_not_exist_is_not_there(domain):
     assert out.isfinite().all()
 
 
-def test_nothing_later_reaches_an_earlier_point():
+def test_later_points_do_not_reach_earlier_ones():
     kernel = ContinuousConvolution(2, 3, width=5).double()
     u = torch.randn(1, 9, 2, dtype=torch.float64, requires_grad=True)
     for domain in (Sequence(9), Sequence(9, spacing=0.3), Sequence(times=torch.rand(9).cumsum(0))):
@@ -176,7 +176,7 @@ def test_the_integral_of_white_noise_starts_with_variance_one(options, domain, a
         kernel = ContinuousConvolution(40, 40, activation=activation, **options)
         with torch.no_grad():
             kappa = kernel.values(domain.displacement(domain.pos[at : at + 1]))[0]
-        variances.append(kappa.square().sum((0, 2)).mean().item())  # of Σ_j κ u over white u
+        variances.append(kappa.square().sum((0, 2)).mean().item())  # variance of Σ_j κ u over white u
     assert 0.7 < sum(variances) / 4 < 1.4
 
 
@@ -185,7 +185,7 @@ def smooth(t: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("smoothing", [False, True])
-def test_other_rates_of_one_signal_converge_by_their_weights_alone(smoothing):
+def test_results_converge_over_sampling_rates_by_the_weights_alone(smoothing):
     kernel = ContinuousConvolution(2, 3, scale=1.0, spacing=0.05, omega_0=4.0, smoothing=smoothing).double()
 
     def at_rate(n: int) -> Tensor:
@@ -224,7 +224,7 @@ def test_irregular_times_converge_by_trapezoid_weights():
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 8])
-def test_subsampling_keeps_times_and_so_the_kernel(n):
+def test_subsampling_keeps_times_and_with_them_the_kernel(n):
     # 182 samples, of which every 8th ends at 177: the last time changes, the kernel must not
     kernel = ContinuousConvolution(1, 2, scale=181.0, spacing=1.0, width=5).double()
     whole, part = Sequence(182, spacing=1.0), Sequence(len(range(0, 182, n)), spacing=float(n))
@@ -233,11 +233,11 @@ def test_subsampling_keeps_times_and_so_the_kernel(n):
     torch.testing.assert_close(some, every, rtol=1e-12, atol=1e-13)
     taps, kept = (
         kernel.filter_weight(d.grid_blocks[0], d.grid_blocks[0]).flip(-1) for d in (whole, part)
-    )  # from displacement 0 on
+    )  # displacements from 0 on
     torch.testing.assert_close(kept, taps[..., ::n], rtol=1e-12, atol=1e-13)
 
 
-def test_smoothing_averages_what_lies_between_samples_of_training():
+def test_smoothing_averages_the_kernel_between_samples_of_training():
     kernel = ContinuousConvolution(1, 1, spacing=0.1, width=5, omega_0=5.0, smoothing=True).double()
     fine = Sequence(41, spacing=0.025)
     got = kernel.matrix(torch.zeros(1, 41, 1).double(), fine)[0, -1, :, 0, 0].flip(0)
@@ -250,14 +250,14 @@ def test_smoothing_averages_what_lies_between_samples_of_training():
     torch.testing.assert_close(got, expected)
 
 
-def test_smoothing_removes_what_training_never_saw():
+def test_smoothing_removes_waves_that_training_could_not_see():
     options: dict[str, Any] = {"spacing": 0.1, "width": 1, "omega_0": 1.0}
     kernel = ContinuousConvolution(1, 1, smoothing=True, **options).double()
     plain = ContinuousConvolution(1, 1, **options).double()
     plain.load_state_dict(kernel.state_dict())
     first, second = kernel.network.layers
     with torch.no_grad():
-        # a wave of one period a spacing of training: constant on its samples
+        # a wave with one period per spacing of training is constant on the samples
         for layer in (first, second):
             layer.get_parameter("bias").zero_()
             layer.get_parameter("magnitude").fill_(1.0)
@@ -302,14 +302,14 @@ def test_a_checkpoint_keeps_the_scale():
     assert torch.equal(kernel.values(apart), other.values(apart))
 
 
-def test_lengths_are_not_rounded_with_the_weights():
+def test_lengths_keep_their_precision_when_weights_are_rounded():
     kernel = ContinuousConvolution(2, 2, scale=123457.0)
     for convert in (kernel.half, kernel.bfloat16):
         assert convert().scale.tolist() == [123457.0]
     assert kernel.double().scale.dtype == torch.float64
 
 
-def test_dropped_weights_are_the_same_on_every_route_given_a_seed():
+def test_dropped_weights_depend_only_on_the_seed_and_not_on_the_route():
     kernel = ContinuousConvolution(4, 6, groups=2, width=200, weight_dropout=0.25).double()
     problem = Integral(kernel, torch.randn(2, 11, 4, dtype=torch.float64), Sequence(11))
     found = []
@@ -342,7 +342,7 @@ def test_integrates_at_the_nodes_of_a_quadrature():
         pytest.param(Sequence(6), marks=pytest.mark.long),
     ],
 )
-def test_one_graph(domain):
+def test_compiles_in_one_graph(domain):
     torch.compiler.reset()
     op = IntegralOperator(ContinuousConvolution(4, 4, width=5, horizon=0.5, learn_omega_0=True)).double()
     u = torch.randn(2, 6, 4, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The continuous convolution point by point: the numbers of the whole sequence, and what a state holds."""
+"""Steps of the continuous convolution: results equal those of the whole sequence; contents of the state."""
 
 import math
 
@@ -25,7 +25,7 @@ def operator(**options) -> IntegralOperator:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("horizon", [None, 0.3])
-def test_the_loop_is_the_whole_sequence_in_every_gradient(horizon, dtype):
+def test_steps_give_the_whole_sequence_in_every_gradient(horizon, dtype):
     kernel = ContinuousConvolution(4, 6, groups=2, horizon=horizon, num_samples=3, width=5).to(dtype)
     u = torch.randn(2, 9, 4, dtype=dtype)
     check_route(StepLoop(), Integral(kernel, u, Sequence(9, spacing=kernel.spacing[0], start=-0.4)))
@@ -34,7 +34,7 @@ def test_the_loop_is_the_whole_sequence_in_every_gradient(horizon, dtype):
 
 
 @pytest.mark.parametrize("horizon", [None, 0.7])
-def test_steps_without_a_time_are_one_spacing_of_training_apart(horizon):
+def test_steps_without_times_have_the_spacing_of_training(horizon):
     op = operator(horizon=horizon, spacing=0.1)
     u = torch.randn(2, 23, 4, dtype=torch.float64)
     whole = op(u, Sequence(23, spacing=0.1))
@@ -74,7 +74,7 @@ def test_chunks_carry_their_state(horizon):
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-11)
 
 
-def test_points_that_do_not_exist_leave_a_bounded_state_as_it_is():
+def test_points_that_do_not_exist_do_not_change_a_bounded_state():
     op = operator(horizon=0.35, spacing=0.1)
     u = torch.randn(2, 9, 4, dtype=torch.float64)
     mask = torch.rand(2, 9) > 0.4
@@ -99,7 +99,7 @@ def test_a_state_that_grows_is_not_reset():
 
 
 @pytest.mark.parametrize("horizon", [0.5, None])
-def test_the_one_before_cannot_see_a_point_at_its_time_any_more(horizon):
+def test_a_second_point_at_the_same_time_is_refused(horizon):
     op = operator(horizon=horizon, num_samples=9)
     u, times = torch.randn(1, 4, 4, dtype=torch.float64), torch.tensor([0.0, 0.5, 0.5, 1.0], dtype=torch.float64)
     _, state = op.scan(u[:, :2], Sequence(times=times[:2]))
@@ -110,7 +110,7 @@ def test_the_one_before_cannot_see_a_point_at_its_time_any_more(horizon):
 
 
 @pytest.mark.long
-def test_one_graph():
+def test_compiles_in_one_graph():
     torch.compiler.reset()
     op = operator(horizon=0.3, spacing=0.1)
     u, state = torch.randn(2, 4, dtype=torch.float64), op.initial_state(2)
@@ -141,7 +141,7 @@ def test_low_precision_states_and_autocast():
     torch.testing.assert_close(row, op.step(u[:, 0].float(), op.initial_state(2))[0])
 
 
-def test_what_a_step_cannot_see_is_refused():
+def test_steps_without_valid_times_are_refused():
     op = operator(horizon=0.5, num_samples=9)
     u, at = torch.randn(2, 4, dtype=torch.float64), torch.tensor([1.0, 1.0])
     _, state = op.step(u, op.initial_state(2), at)
@@ -160,7 +160,7 @@ def test_what_a_step_cannot_see_is_refused():
         operator(is_causal=False).initial_state(2)
 
 
-def test_a_step_finer_than_training_does_not_see_the_grid_that_smooths_the_kernel():
+def test_a_step_finer_than_training_is_refused_with_smoothing():
     op = operator(horizon=0.5, spacing=0.1, smoothing=True)
     u = torch.randn(1, 5, 4, dtype=torch.float64)
     same = Sequence(5, spacing=0.1)

@@ -1,4 +1,4 @@
-"""The convolution kernel as a kernel: κ on arbitrary points, where results live, what is refused."""
+"""The convolution as a kernel: κ on arbitrary points, output domains, refusals."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ def test_it_depends_on_displacement_only_and_not_on_the_spacing():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_queries_at_scattered_lattice_points_and_off_the_lattice(dtype):
+def test_queries_at_lattice_points_equal_those_of_the_grid_and_others_give_zero(dtype):
     made, grid = kernel(2, 3, (3, 2), 2, padding=(1, 0)), Grid(5, 4)
     u = torch.randn(2, 20, 2, dtype=torch.float64)
     operator = IntegralOperator(made, residual=False, bias=False, output_projection=False).double()
@@ -96,7 +96,7 @@ def test_rounded_positions_stay_on_a_fine_lattice():
     assert made._taps(rounded.pos[:, 0], block, 0).nonzero()[:, 2].tolist() == list(range(99_996, 100_003))
 
 
-def test_boundaries_go_on_as_far_as_a_query_needs():
+def test_boundaries_extend_as_far_as_a_query_needs():
     far = Grid(19, spacing=(1 / 4,), origin=(0.125 - 2.0,))
     for mode, period in (("circular", 4), ("reflect", 6)):
         found = kappa(kernel(1, 1, 1, padding_mode=mode), Grid(4), far)
@@ -135,13 +135,13 @@ def test_a_perceptron_of_the_displacement_is_a_convolution_with_its_table():
         ({"kernel_size": 3, "stride": 2, "padding": 1, "transposed": True}, (11,), 0.5, 0.5),
     ],
 )
-def test_results_live_at_the_centres_of_their_windows(options, shape, spacing, origin):
+def test_results_lie_at_the_centres_of_their_windows(options, shape, spacing, origin):
     (block,) = Convolution(1, 1, **options).output_domain(Grid(6)).grid_blocks
     assert block.shape == shape
     assert [6 * x for x in (*block.spacing, *block.origin)] == pytest.approx([spacing, origin])
 
 
-def test_results_at_the_keys_themselves_live_on_their_domain():
+def test_results_at_the_keys_keep_their_domain():
     masked = Grid(3, 4, mask=torch.rand(12) > 0.5)
     assert Convolution(1, 1, 3, 2, padding="same").output_domain(masked) is masked
     strided = Convolution(1, 1, 3, 2, padding=1, stride=2).output_domain(masked)
@@ -152,7 +152,7 @@ def test_results_at_the_keys_themselves_live_on_their_domain():
         assert made.output_domain(torus).is_periodic == stays
 
 
-def test_two_layers_in_a_row_stay_where_they_were():
+def test_two_layers_in_a_row_keep_positions():
     grid = Grid(9, 9)
     first = Convolution(1, 1, 3, 2, stride=2, padding=1).output_domain(grid)
     second = Convolution(1, 1, 2, 2).output_domain(first)
@@ -162,7 +162,7 @@ def test_two_layers_in_a_row_stay_where_they_were():
     torch.testing.assert_close(up.output_domain(first).pos, grid.pos)
 
 
-def test_the_operator_gives_the_result_where_the_kernel_puts_it():
+def test_the_operator_returns_results_on_the_output_domain_of_the_kernel():
     made = kernel(2, 3, 4, stride=2, padding=1)
     operator = IntegralOperator(made, residual=False, output_projection=False).double()
     u = torch.randn(2, 9, 2, dtype=torch.float64)
@@ -200,7 +200,7 @@ def test_the_operator_gives_the_result_where_the_kernel_puts_it():
         ({"standardised": True, "in_dim": 2, "groups": 2, "kernel_size": 1}, "filters of one value, which would be 0"),
     ],
 )
-def test_options_that_contradict(options, message):
+def test_bad_and_contradictory_options_are_refused(options, message):
     with refused(ValueError, "kernels.Convolution: ", message):
         Convolution(**{"in_dim": 4, "out_dim": 6, "kernel_size": 3, "pos_dim": 2} | options)
 
@@ -256,7 +256,7 @@ def test_a_standardised_filter_without_differences_is_0():
     assert torch.isfinite(made.weight.grad).all()
 
 
-def test_it_says_what_it_is():
+def test_its_repr_shows_its_settings():
     assert "standardised=True" in str(Convolution(4, 6, 3, standardised=True))
     assert "standardised" not in str(Convolution(4, 6, 3))
     text = str(Convolution(4, 6, 3, 2, stride=2, groups=2))

@@ -1,4 +1,4 @@
-"""Filters that are Fourier series: the layer of a Fourier neural operator, and what it is on other points."""
+"""Filters that are Fourier series: the layer of a Fourier neural operator, and its values on other points."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def noise(*shape: int) -> Tensor:
 
 
 def by_fast_transform(kernel: kernels.SpectralConvolution, image: Tensor) -> Tensor:
-    """Transform, keep some waves and mix their channels, transform back (FNO, eq. 4): `(B, C, H, W)`."""
+    """FFT, selection of waves, mixing of channels and inverse FFT (FNO, eq. 4): `(B, C, H, W)`."""
     spectrum = torch.fft.fft2(image, norm="forward")
     out = torch.zeros(len(image), kernel.out_dim, *image.shape[2:], dtype=spectrum.dtype)
     count = len(kernel.wave_vectors)
@@ -47,10 +47,9 @@ def test_on_a_torus_it_is_the_layer_of_a_fourier_neural_operator(shape: tuple[in
     weights = noise(*expected.shape)
     torch.testing.assert_close(found, expected)
     leaves = (image, kernel.weight)
-    for actual, wanted in zip(
-        *(torch.autograd.grad((out * weights).sum(), leaves) for out in (found, expected)), strict=True
-    ):
-        torch.testing.assert_close(actual, wanted)
+    got, reference = (torch.autograd.grad((out * weights).sum(), leaves) for out in (found, expected))
+    for actual, grad in zip(got, reference, strict=True):
+        torch.testing.assert_close(actual, grad)
 
 
 def test_a_finer_grid_has_the_values_of_the_points_it_shares() -> None:
@@ -66,36 +65,36 @@ def test_a_finer_grid_has_the_values_of_the_points_it_shares() -> None:
 
 
 @pytest.mark.parametrize("period", [0.5, 1.0, 2.0, (2.0, 0.7)])
-def test_scattered_points_and_queries_of_their_own(period: Any) -> None:
+def test_scattered_points_and_separate_queries(period: Any) -> None:
     kernel = built(period=period)
-    pos, asked = torch.rand(2, 9, 2, dtype=torch.float64), torch.rand(5, 2, dtype=torch.float64)
-    integral = Integral(kernel, noise(2, 9, 4), Points(pos), None, Points(asked))
+    pos, queries = torch.rand(2, 9, 2, dtype=torch.float64), torch.rand(5, 2, dtype=torch.float64)
+    integral = Integral(kernel, noise(2, 9, 4), Points(pos), None, Points(queries))
     dense = Dense().integrate(integral)
     torch.testing.assert_close(FourierSum().integrate(integral), dense)
     torch.testing.assert_close(BasisTiled().integrate(integral), dense)
 
 
 @pytest.mark.parametrize("shape", [(7,), (5, 6), (1, 4), (4, 3, 5)])
-def test_axis_by_axis_on_grids_it_is_what_it_is_on_their_points(shape: tuple[int, ...]) -> None:
+def test_transforms_along_the_axes_of_grids_equal_sums_over_their_points(shape: tuple[int, ...]) -> None:
     periods = tuple(1.0 + axis for axis in range(len(shape)))
     kernel = built(len(shape), period=periods, groups=2)
-    grid, other = Grid(*shape, origin=[0.1] * len(shape)), Grid(*(n + 1 for n in shape))
+    grid, target = Grid(*shape, origin=[0.1] * len(shape)), Grid(*(n + 1 for n in shape))
     u, found = noise(3, grid.num_points, 4).requires_grad_(), []
-    for keys, queries in ((grid, other), (Points(grid.pos), Points(other.pos)), (grid, Points(other.pos))):
+    for keys, queries in ((grid, target), (Points(grid.pos), Points(target.pos)), (grid, Points(target.pos))):
         out = FourierSum().integrate(Integral(kernel, u, keys, None, queries))
         found.append((out, *torch.autograd.grad((out * noise(*out.shape)).sum(), (u, kernel.weight))))
-    for others in found[1:]:
-        for actual, expected in zip(found[0], others, strict=True):
+    for on_points in found[1:]:
+        for actual, expected in zip(found[0], on_points, strict=True):
             torch.testing.assert_close(actual, expected)
 
 
-def test_waves_that_do_not_close_are_refused_on_a_torus() -> None:
+def test_waves_that_are_not_periodic_are_refused_on_a_torus() -> None:
     integral = Integral(built(period=2.0), noise(1, 16, 4), Grid(4, 4, periodic=True))
     assert FourierSum().unsupported_reasons(integral) == ["waves of period 2.0 are not periodic on a torus of length 1"]
     assert not FourierSum().unsupported_reasons(Integral(built(period=0.5), noise(1, 16, 4), Grid(4, 4, periodic=True)))
 
 
-def test_of_a_wave_and_its_opposite_there_is_one() -> None:
+def test_the_half_lattice_holds_one_of_each_pair_of_opposite_waves() -> None:
     waves = half_lattice(2, 2)
     assert waves[0].tolist() == [0, 0]
     assert len(waves) == (5 * 5 + 1) // 2

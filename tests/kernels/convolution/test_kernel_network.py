@@ -36,7 +36,7 @@ def normalised(network: KernelNetwork, h: Tensor) -> Tensor:
 
 
 def frequency(activation: KernelActivation, omega_0: float) -> dict[str, Any]:
-    """The setting of ω0 where something reads it."""
+    """The setting of ω0 for activations that read it."""
     return {"omega_0": omega_0} if activation == "sine" else {}
 
 
@@ -66,13 +66,13 @@ def test_sines_start_as_stated():
     for layer in (first, second):
         phase = 20 * layer.bias.detach()
         assert 0.99 * math.pi < phase.abs().max() <= math.pi * (1 + 1e-6)
-        # uniform over the period: no wave of a whole number of periods fits it
+        # uniform over the period: no wave with a whole number of periods correlates with it
         for k in (1, 2, 3):
             assert torch.exp(1j * k * phase).mean().abs() < 0.06
 
 
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "swish"])
-def test_bends_are_spread_over_the_range_through_both_layers(activation):
+def test_kinks_are_spread_over_the_range_in_both_layers(activation):
     network = KernelNetwork(width=300, activation=activation)
     x = torch.linspace(-1, 1, 2001)[:, None]
     first, second = before_activation(network, x)
@@ -82,12 +82,12 @@ def test_bends_are_spread_over_the_range_through_both_layers(activation):
     assert ((shares - 0.25).abs() < 0.1).all()
     for layer in (first, second):
         crosses = layer.amin(0).le(1e-2) & layer.amax(0).ge(-1e-2)
-        assert crosses.all(), "a unit that bends nowhere in the range"
+        assert crosses.all(), "a unit without a kink in the range"
     zero = KernelNetwork(width=300, activation=activation, spread_bias=False)
     assert not any(layer.bias.any() for layer in layers(zero))
 
 
-def test_layer_norm_is_there_for_all_but_sines_unless_told():
+def test_layer_norm_is_the_default_for_all_activations_but_sines():
     for activation in ACTIVATIONS:
         assert len(KernelNetwork(activation=activation).norms) == (0 if activation == "sine" else 2)
     assert len(KernelNetwork(layer_norm=True).norms) == 2
@@ -137,7 +137,7 @@ def test_phases_keep_float32_under_autocast_and_in_low_precision(activation):
 
 @pytest.mark.slow
 @each_activation
-def test_one_graph(activation):
+def test_compiles_in_one_graph(activation):
     network, x = KernelNetwork(2, width=5, activation=activation, learn_omega_0=activation == "sine"), torch.rand(4, 2)
     torch.testing.assert_close(torch.compile(network, fullgraph=True, backend="aot_eager")(x), network(x))
 

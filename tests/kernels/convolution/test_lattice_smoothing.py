@@ -6,7 +6,7 @@ from fredholm.kernels.convolution.continuous_convolution import smoothing_taps
 
 
 @pytest.mark.parametrize("spacing", [1.0, 0.9995, 2.0, 3.7])
-def test_nothing_at_the_rate_of_training_or_below(spacing):
+def test_no_smoothing_at_the_rate_of_training_or_below(spacing):
     assert smoothing_taps([1.0], [spacing]) == [((0.0,), 1.0)]
 
 
@@ -22,7 +22,7 @@ def test_a_gaussian_over_one_spacing_of_training_to_either_side(ratio, reach):
         assert math.isclose(weight / centre, math.exp(-((t / ratio) ** 2) / (2 * 0.5**2)))
 
 
-def test_axes_are_smoothed_each_by_its_own_rate():
+def test_each_axis_is_smoothed_by_its_own_rate():
     taps = smoothing_taps([1.0, 1.0], [0.5, 1.0])
     line = smoothing_taps([1.0], [0.5])
     assert taps == [((offset, 0.0), weight) for (offset,), weight in line]

@@ -14,11 +14,11 @@ from fredholm.kernels.convolution.stationary import boundary_map, relative_latti
         ("reflect", [0, 1, 2, 1, 0, 1, 2, 1, 0, 1, 2]),
     ],
 )
-def test_how_three_keys_go_on(mode, expected):
+def test_boundary_modes_extend_three_keys(mode, expected):
     assert boundary_map(torch.arange(-4, 7), 3, mode).tolist() == expected
 
 
-def test_a_single_key_goes_on_as_itself():
+def test_boundary_modes_repeat_a_single_key():
     for mode in ("replicate", "circular", "reflect"):
         assert boundary_map(torch.arange(-2, 3), 1, mode).tolist() == [0] * 5
 

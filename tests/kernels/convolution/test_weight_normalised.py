@@ -6,7 +6,7 @@ from fredholm.kernels.convolution.kernel_network import WeightNormalised
 G = "parametrizations.weight.original"  # torch's g, and v
 
 
-def test_starts_as_the_weight_it_is_given():
+def test_starts_at_the_given_weight():
     weight, bias, x = torch.randn(5, 3), torch.randn(5), torch.randn(2, 7, 3)
     layer = WeightNormalised(weight, bias)
     torch.testing.assert_close(layer.weight, weight)
@@ -38,7 +38,7 @@ def test_a_row_without_a_direction_is_zero_with_finite_gradients():
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
-def test_of_a_single_input_the_direction_is_a_sign_and_no_parameter():
+def test_the_direction_of_a_single_input_is_a_sign_and_no_parameter():
     weight = torch.tensor([[-0.3], [2.0], [0.0]])
     layer = WeightNormalised(weight, torch.zeros(3))
     assert torch.equal(layer.weight, weight)
@@ -63,4 +63,4 @@ def test_lives_in_checkpoints_and_functional_calls():
     assert torch.equal(one(x), other(x))
     doubled = {name: 2 * value for name, value in one.named_parameters()}
     got = torch.func.functional_call(one, doubled, (x,))
-    torch.testing.assert_close(got, 2 * one(x))  # the length of v does not count, g and b do
+    torch.testing.assert_close(got, 2 * one(x))  # the length of v does not matter, only g and b

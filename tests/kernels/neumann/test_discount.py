@@ -7,14 +7,14 @@ from fredholm.kernels.neumann.infinite_attention import Discount
 from tests.refusals import refused
 
 
-def test_a_fixed_number_keeps_its_digits():
+def test_a_fixed_number_keeps_its_precision():
     fixed = Discount(0.7, 3).bfloat16()
     assert torch.equal(fixed(), torch.full((3,), 0.7, dtype=torch.float64))
     assert not fixed.state_dict()
     assert not list(fixed.parameters())
 
 
-def test_a_learned_one_starts_where_it_is_told_and_learns():
+def test_a_learned_discount_starts_at_the_given_value_and_learns():
     learned = Discount([0.2, 0.9], 2, learned=True)
     torch.testing.assert_close(learned(), torch.tensor([0.2, 0.9]))
     learned().sum().backward()
@@ -33,13 +33,13 @@ def test_it_never_reaches_the_ends(dtype):
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0, -0.5, 1.5, float("nan"), [0.5, 1.0]])
-def test_refuses_what_lies_outside(gamma):
+def test_refuses_values_outside_the_interval(gamma):
     with refused(ValueError, "gamma must be in (0, 1)", str(gamma)):
         Discount(gamma, 2)
 
 
 @pytest.mark.parametrize("gamma", ["0.5", None, [0.5, "a"], torch.tensor([0.5, 0.5])])
-def test_refuses_what_is_no_number(gamma):
+def test_refuses_values_that_are_no_numbers(gamma):
     with refused(TypeError, "gamma must be a number"):
         Discount(gamma, 2)
 

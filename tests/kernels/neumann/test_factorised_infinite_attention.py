@@ -1,4 +1,4 @@
-"""The kernel of factorised infinite attention is the series it says it is."""
+"""The kernel of factorised infinite attention equals its series of hops."""
 
 import pytest
 import torch
@@ -45,14 +45,14 @@ def test_rows_of_the_row_norm_count_the_hops_before_absorption():
     torch.testing.assert_close(kernel.coefficients(u, PLACES).sum(-1), expected)
 
 
-def test_it_is_infinite_attention_where_queries_and_keys_are_non_negative():
+def test_equals_infinite_attention_where_queries_and_keys_are_non_negative():
     kernel, u = made(feature_map=torch.relu)
-    other = InfiniteAttention(8, 2).double()
-    other.projections.load_state_dict(kernel.projections.state_dict())
+    infinite = InfiniteAttention(8, 2).double()
+    infinite.projections.load_state_dict(kernel.projections.state_dict())
     shift = {name: torch.full((8,), 20.0) for name in ("query_bias", "key_bias")}
-    for own in (kernel, other):
-        own.projections.load_state_dict(shift, strict=False)
-    torch.testing.assert_close(kernel.matrix(u, PLACES), other.matrix(u, PLACES))
+    for each in (kernel, infinite):
+        each.projections.load_state_dict(shift, strict=False)
+    torch.testing.assert_close(kernel.matrix(u, PLACES), infinite.matrix(u, PLACES))
 
 
 def test_gamma_learns_in_every_head():
@@ -72,7 +72,7 @@ def test_features_of_any_width():
 
 
 @pytest.mark.parametrize("feature_map", [None, torch.nn.functional.softplus])
-def test_a_state_of_features_that_vanish_in_float32_keeps_its_digits(feature_map):
+def test_a_state_of_features_that_vanish_in_float32_stays_precise(feature_map):
     kernel = FactorisedInfiniteAttention(2, normaliser="rows", is_causal=True, bias=False, feature_map=feature_map)
     for name in ("query_weight", "key_weight", "value_weight"):
         kernel.projections.load_state_dict({name: torch.eye(2)}, strict=False)

@@ -1,4 +1,4 @@
-"""Infinite attention is its formula: a normalised hop, and the series of all hops."""
+"""Infinite attention equals its formula: a normalised hop, and the series of all hops."""
 
 from typing import Any
 
@@ -29,10 +29,13 @@ def signal(where, dtype: torch.dtype = torch.float64) -> Tensor:
 
 @torch.no_grad()
 def hop_by_hand(kernel: InfiniteAttention, u: Tensor, where, batch: int, head: int) -> Tensor:
-    """A of one head, number by number: the weight that each point gives to each, masses included."""
-    own, n = kernel.projections, where.num_points
+    """A of one head, entry by entry: the weight of every point for every query, including masses."""
+    projections, n = kernel.projections, where.num_points
     mass = where.counts.expand(len(u), -1)[batch]
-    q, k = own.queries(u)[batch, head], own.keys(u)[batch, head * own.num_kv_heads // own.num_heads]
+    q, k = (
+        projections.queries(u)[batch, head],
+        projections.keys(u)[batch, head * projections.num_kv_heads // projections.num_heads],
+    )
     pairs = where.pair_weights
     counts = preceding_counts(where, where)
     counts = counts[batch % len(counts)]
@@ -62,7 +65,7 @@ def hop_by_hand(kernel: InfiniteAttention, u: Tensor, where, batch: int, head: i
     [{}, {"activation": "gelu"}, {"activation": "abs", "normaliser": "rows"}, {"is_causal": True, "num_kv_heads": 2}],
     ids=str,
 )
-def test_coefficients_are_the_formula(options, name):
+def test_coefficients_equal_the_formula(options, name):
     torch.manual_seed(0)
     where = domain(name)
     u = signal(where)
@@ -81,10 +84,10 @@ def test_coefficients_are_the_formula(options, name):
 
 def test_equal_masses_give_the_papers_layer():
     kernel, u = kernel_of(form="hop"), torch.randn(2, 6, 8, dtype=torch.float64)
-    own = kernel.projections
-    scores = (own.queries(u) @ own.keys(u).mT).relu()
+    projections = kernel.projections
+    scores = (projections.queries(u) @ projections.keys(u).mT).relu()
     hop = scores / torch.linalg.matrix_norm(scores)[..., None, None]
-    expected = (hop @ own.values(u)).transpose(1, 2).flatten(2)
+    expected = (hop @ projections.values(u)).transpose(1, 2).flatten(2)
     torch.testing.assert_close(Dense().integrate(Integral(kernel, u, Sequence(6))), expected)
 
 
@@ -134,21 +137,23 @@ def test_other_queries_at_the_points_themselves_change_nothing(normaliser, form)
         where, u = Sequence(times=times), torch.randn(2, 6, 8, dtype=torch.float64)
         here = Dense().integrate(Integral(kernel, u, where))
         torch.testing.assert_close(Dense().integrate(Integral(kernel, u, where, u.clone())), here)
-        asked = Dense().integrate(Integral(kernel, u, where, u[:, 1:4].clone(), Sequence(times=times[1:4])))
-        torch.testing.assert_close(asked, here[:, 1:4])
+        part = Dense().integrate(Integral(kernel, u, where, u[:, 1:4].clone(), Sequence(times=times[1:4])))
+        torch.testing.assert_close(part, here[:, 1:4])
 
 
 def test_a_query_elsewhere_is_one_more_hop():
     kernel, u = kernel_of(), torch.randn(2, 6, 8, dtype=torch.float64)
     where, query = Points(uniform(6, 2), weights=uniform(6)), torch.randn(2, 3, 8, dtype=torch.float64)
-    own = kernel.projections
-    scores = ((kernel.scale * own.queries(u)) @ own.keys(u).mT).relu()
+    projections = kernel.projections
+    scores = ((kernel.scale * projections.queries(u)) @ projections.keys(u).mT).relu()
     mass = where.weights
     norm = torch.einsum("i,j,bhij->bh", mass, mass, scores.square()).sqrt()
-    value = own.values(u)
+    value = projections.values(u)
     inner = Dense().integrate(Integral(kernel, u, where)).unflatten(-1, (4, 2)).transpose(1, 2)
-    asked = ((kernel.scale * own.queries(query)) @ own.keys(u).mT).relu() / norm[..., None, None] * mass
-    expected = (0.7 * asked @ (value + inner)).transpose(1, 2).flatten(2)
+    last_hop = (
+        ((kernel.scale * projections.queries(query)) @ projections.keys(u).mT).relu() / norm[..., None, None] * mass
+    )
+    expected = (0.7 * last_hop @ (value + inner)).transpose(1, 2).flatten(2)
     got = Dense().integrate(Integral(kernel, u, where, query, Points(uniform(3, 2))))
     torch.testing.assert_close(got, expected)
 
@@ -175,7 +180,7 @@ def test_gamma_learns_in_every_head(gamma):
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "abs"])
 @pytest.mark.parametrize("normaliser", ["frobenius", "rows"])
-def test_no_scores_no_hops(normaliser, activation):
+def test_zero_scores_give_no_hops(normaliser, activation):
     """Zero scores everywhere: the integral is 0 with gradient 0, not NaN."""
     kernel = kernel_of(normaliser=normaliser, activation=activation, bias=False)
     u = torch.zeros(1, 4, 8, dtype=torch.float64, requires_grad=True)
@@ -187,7 +192,7 @@ def test_no_scores_no_hops(normaliser, activation):
 
 @pytest.mark.parametrize("options", [{}, {"normaliser": "rows"}, {"form": "hop"}, {"activation": "gelu"}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_step_by_step_is_the_whole(options, dtype):
+def test_steps_give_the_whole_sequence(options, dtype):
     kernel = kernel_of(dtype, is_causal=True, num_kv_heads=2, **options)
     u = torch.randn(2, 9, 8, dtype=dtype)
     whole, stepped = (route.integrate(Integral(kernel, u, Sequence(9))) for route in (Dense(), StepLoop()))
@@ -217,7 +222,7 @@ def test_the_future_reaches_nothing():
 
 
 class Loose(HopNorm):
-    """No norm at all."""
+    """A normaliser that does not normalise."""
 
     def norm(self, scores):
         return torch.ones_like(scores.query[..., :1])
@@ -236,7 +241,7 @@ def test_refuses_a_series_that_diverges():
             route.integrate(Integral(kernel, 100 * u, Sequence(5)))
 
 
-def test_refuses_what_it_cannot_be():
+def test_refuses_bad_settings():
     cases: list[tuple[dict[str, Any], str]] = [
         ({"gamma": 1.0}, "gamma must be in (0, 1)"),
         ({"form": "depth"}, "form must be 'resolvent' or 'hop'; got 'depth'"),

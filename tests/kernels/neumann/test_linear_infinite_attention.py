@@ -1,4 +1,4 @@
-"""The kernel of linear infinite attention is eq. 16-21, and what it approximates it need not reach."""
+"""The kernel of linear infinite attention equals eq. 16-21, which only approximate infinite attention."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def queries(kernel: LinearInfiniteAttention, u: Tensor, head: int) -> Tensor:
 
 
 @pytest.mark.parametrize("power_steps", [1, 3])
-def test_coefficients_are_the_formula(power_steps):
+def test_coefficients_equal_the_formula(power_steps):
     kernel, u = made(power_steps=power_steps, gamma=(0.4, 0.7))
     for head, gamma in enumerate((0.4, 0.7)):
         q = queries(kernel, u, head)
@@ -42,7 +42,7 @@ def test_coefficients_are_the_formula(power_steps):
         torch.testing.assert_close(found, expected.expand(7, 7))
 
 
-def test_several_central_queries_are_the_formula():
+def test_several_central_queries_equal_the_formula():
     kernel, u = made(num_central=3)
     q = queries(kernel, u, 1)
     assert kernel.groups is not None
@@ -76,7 +76,7 @@ def test_two_central_queries_see_two_clusters_that_lie_opposite():
     torch.testing.assert_close(found, torch.full_like(found, 1 / 6), atol=1e-6, rtol=0)
 
 
-def test_no_energy_and_no_scores_are_nothing_with_no_gradient():
+def test_zero_energy_and_zero_scores_give_zero_without_gradient():
     for bias in (True, False):
         op = IntegralOperator(LinearInfiniteAttention(8, 2, bias=bias), residual=False, bias=False)
         u = torch.zeros(2, 5, 8, requires_grad=True)
@@ -97,7 +97,7 @@ def alignment(mean: float) -> float:
     return torch.cosine_similarity(a, perron[..., 0], dim=-1).mean().item()
 
 
-def test_weights_are_near_the_perron_vector_just_where_queries_share_a_direction():
+def test_weights_are_close_to_the_perron_vector_only_if_queries_share_a_direction():
     assert alignment(1.0) > 0.9999
     assert 0.65 < alignment(0.0) < 0.75
 
@@ -126,7 +126,7 @@ def test_pair_weights_multiply_weights_that_are_made_of_all_points():
 
 @pytest.mark.parametrize("evaluation", [Dense(), CentralPooling()], ids=lambda route: route.name)
 def test_second_derivatives_behind_a_mask(evaluation):
-    kernel = LinearInfiniteAttention(4, 2).double()  # its constants start at 0, and with them queries that are masked
+    kernel = LinearInfiniteAttention(4, 2).double()  # constants start at 0, and so do masked queries
     operator = IntegralOperator(kernel, evaluation=evaluation).double()
     u = torch.randn(1, 5, 4, dtype=torch.float64)
     mask = torch.tensor([True, True, False, True, False])

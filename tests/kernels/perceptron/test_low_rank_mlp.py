@@ -14,7 +14,7 @@ NOTHING = PointInputs(**dict.fromkeys(PointInputs.__dataclass_fields__, False))
 
 
 def literal_entry(kernel: LowRankMLP, head: int, x, y, u_x, u_y) -> torch.Tensor:
-    """κ of one pair and one head: Φᵀ Ψ + B, a row of Φ and Ψ at a time."""
+    """κ of one pair and one head: Φᵀ Ψ + B, row by row of Φ and Ψ."""
     h = literal_features(kernel.features, kernel.features.query, head, x, u_x)
     k = literal_features(kernel.features, kernel.features.key, head, y, u_y)
     g = head % len(kernel.query_weight)
@@ -45,10 +45,10 @@ def test_matrix_is_the_formula_entry_by_entry(activation, head_shared, num_frequ
 
 
 @pytest.mark.parametrize("rank", [1, 3, 7])
-def test_the_rank_of_the_whole_matrix_is_the_rank_asked_for(rank):
+def test_the_whole_matrix_has_the_requested_rank(rank):
     kernel = randomise(LowRankMLP(8, 2, 2, rank=rank, width=9, constant=False, num_frequencies=4).double(), 1.0)
     blocks = kernel.head_matrices(torch.randn(1, 6, 8, dtype=torch.float64), Grid(2, 3))
-    whole = blocks[0].permute(0, 1, 3, 2, 4).reshape(2, 24, 24)  # one matrix a head
+    whole = blocks[0].permute(0, 1, 3, 2, 4).reshape(2, 24, 24)  # one matrix per head
     assert torch.linalg.matrix_rank(whole).tolist() == [rank, rank]
 
 
@@ -94,8 +94,8 @@ def test_an_input_that_is_off_is_not_read(switched_off):
         pos = {"query": torch.rand(3, 2), "key": torch.rand(5, 2)}
         signal = {"query": torch.randn(1, 3, 4), "key": torch.randn(1, 5, 4)}
         before = kernel.matrix(signal["key"], Points(pos["key"]), signal["query"], Points(pos["query"]))
-        side, _, what = name.partition("_")
-        (pos if what == "position" else signal)[side] += 0.3
+        side, _, quantity = name.partition("_")
+        (pos if quantity == "position" else signal)[side] += 0.3
         after = kernel.matrix(signal["key"], Points(pos["key"]), signal["query"], Points(pos["query"]))
         assert torch.equal(before, after) == (name == switched_off)
 
@@ -108,7 +108,7 @@ def test_initial_operator_is_the_mean():
     assert 0 < without.abs().max() < 5e-3
 
 
-def test_initialisation_has_the_scales_stated():
+def test_initialisation_has_the_documented_scales():
     kernel = LowRankMLP(32, 2, 2, rank=16, width=64)
     assert kernel.get_parameter("features.query.position_weight").std().item() == pytest.approx(0.02, rel=0.05)
     for weight in (kernel.query_weight, kernel.key_weight):

@@ -40,7 +40,7 @@ def literal_entry(kernel: MLP, head: int, x, y, u_x, u_y) -> torch.Tensor:
     }[kernel.activation]
     hidden = phi(kernel.get_parameter("input_weight")[g] @ torch.tensor(z, dtype=u_x.dtype) + kernel.input_bias[g])
     for layer in range(kernel.depth - 2):
-        weight, bias = (kernel.get_parameter(f"hidden_{what}")[layer, g] for what in ("weight", "bias"))
+        weight, bias = (kernel.get_parameter(f"hidden_{name}")[layer, g] for name in ("weight", "bias"))
         hidden = phi(weight @ hidden + bias)
     return torch.einsum("kio,k->oi", kernel.output_weight[g], hidden) + kernel.output_bias[g]
 
@@ -64,8 +64,10 @@ def test_causal_matrix_is_zero_where_y_comes_after_x():
 
 def test_causal_matrix_compares_times_where_both_domains_have_them():
     kernel = randomise(MLP(4, 2, 1, is_causal=True, **SMALL))
-    times, asked = torch.tensor([0.0, 0.1, 0.5, 2.0]), torch.tensor([-1.0, 0.1, 0.7])
-    kappa = kernel.matrix(torch.randn(1, 4, 4), Sequence(times=times), torch.randn(1, 3, 4), Sequence(times=asked))
+    times, query_times = torch.tensor([0.0, 0.1, 0.5, 2.0]), torch.tensor([-1.0, 0.1, 0.7])
+    kappa = kernel.matrix(
+        torch.randn(1, 4, 4), Sequence(times=times), torch.randn(1, 3, 4), Sequence(times=query_times)
+    )
     assert (kappa != 0).any(-1).any(-1)[0].sum(-1).tolist() == [0, 2, 3]
 
 
@@ -133,18 +135,18 @@ def test_bad_sizes_are_refused(arguments, message):
 
 
 @pytest.mark.parametrize("num_frequencies", [0, 3])
-def test_pieces_on_the_points_themselves_are_those_of_equal_queries(num_frequencies: int) -> None:
+def test_the_pairwise_form_at_the_points_equals_that_at_equal_queries(num_frequencies: int) -> None:
     kernel = randomise(MLP(4, pos_dim=2, num_frequencies=num_frequencies, width=5))
-    own, asked = kernel.pairwise_form(Grid(2, 3)), kernel.pairwise_form(Grid(2, 3), Grid(2, 3))
-    for name, ours, theirs in zip(own._fields, own, asked, strict=True):
+    at_points, at_queries = kernel.pairwise_form(Grid(2, 3)), kernel.pairwise_form(Grid(2, 3), Grid(2, 3))
+    for name, ours, theirs in zip(at_points._fields, at_points, at_queries, strict=True):
         torch.testing.assert_close(ours, theirs, msg=name)
 
 
 @pytest.mark.parametrize(
-    ("inputs", "came"),
+    ("inputs", "got"),
     [(["distance"], "list"), ({"distance": False}, "dict"), (KernelInputs, "the class KernelInputs")],
 )
-def test_inputs_of_another_kind(inputs: Any, came: str) -> None:
-    with refused(TypeError, f"kernels.MLP: inputs must be of type kernels.KernelInputs; got {came}"):
+def test_inputs_of_another_type_are_refused(inputs: Any, got: str) -> None:
+    with refused(TypeError, f"kernels.MLP: inputs must be of type kernels.KernelInputs; got {got}"):
         MLP(4, 2, inputs=inputs)
     assert MLP(4, 2, inputs=None).inputs == KernelInputs()

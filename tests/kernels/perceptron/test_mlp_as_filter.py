@@ -1,4 +1,4 @@
-"""A perceptron of displacement alone is a filter between regular grids, and says where it is none."""
+"""A perceptron of displacement alone is a filter between regular grids, and otherwise refuses with a reason."""
 
 import pytest
 import torch
@@ -54,14 +54,14 @@ def test_refusals(kernel: MLP, domain: Domain, queries: Domain | None, expected:
     assert expected in reason
 
 
-def test_large_grids_are_transformed_and_small_ones_summed():
+def test_large_grids_use_the_fft_and_small_ones_a_direct_sum():
     kernel = perceptron(2)
     for cells, route in ((4, "Toeplitz"), (32, "FFT")):
         u = torch.randn(1, cells**2, 4, dtype=torch.float64)
         assert AUTO.choose(Integral(kernel, u, Grid(cells, cells))).route.name == route
 
 
-def test_kernels_of_more_than_displacement_are_passed_over_without_a_word():
+def test_explain_omits_the_fft_for_kernels_of_more_than_displacement():
     u, grid = torch.randn(1, 16, 4, dtype=torch.float64), Grid(4, 4)
     assert "FFT" not in AUTO.explain(Integral(perceptron(2, {"product": False}), u, grid))
     assert "not FFT: the direct sum costs" in AUTO.explain(Integral(perceptron(2), u, grid))

@@ -12,8 +12,9 @@ SMALL = {"width": 5, "num_frequencies": 3, "sigma": 1.0}
 
 def literal_entry(kernel: SeparableMLP, head: int, x, y, u_x, u_y) -> torch.Tensor:
     """κ of one pair and one head: a number times V."""
-    own, g = kernel.features, head % len(kernel.value_weight)
-    phi, psi = literal_features(own, own.query, head, x, u_x), literal_features(own, own.key, head, y, u_y)
+    features, g = kernel.features, head % len(kernel.value_weight)
+    phi = literal_features(features, features.query, head, x, u_x)
+    psi = literal_features(features, features.key, head, y, u_y)
     score = sum(phi[a] * kernel.score_weight[g, a, c] * psi[c] for a in range(6) for c in range(6))
     return score * kernel.value_weight[g]
 
@@ -26,7 +27,7 @@ def test_matrix_is_the_formula_entry_by_entry(head_shared, num_frequencies):
     check_entries(kernel, literal_entry)
 
 
-def test_one_channel_a_head_and_full_rank_are_the_low_rank_kernel():
+def test_with_one_channel_per_head_it_is_the_low_rank_kernel_of_full_rank():
     """With d = 1 both are bilinear maps of the same features: m = Σ_r Φ_r ⊗ Ψ_r, V = 1."""
     separable = randomise(SeparableMLP(3, 3, 2, **SMALL).double())
     low_rank = LowRankMLP(3, 3, 2, rank=6, constant=False, **SMALL).double()

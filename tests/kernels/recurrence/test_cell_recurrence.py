@@ -27,7 +27,7 @@ def quadrature(kernel: CellRecurrence, u: Tensor, domain: Sequence | None = None
 @names
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("batch", "length", "in_dim", "scale"), [(2, 9, 3, 1.0), (3, 1, 1, 1.0), (1, 6, 2, 30.0)])
-def test_the_literal_integral_is_torchs_layer_with_its_gradients(name, bias, batch, length, in_dim, scale):
+def test_the_definition_equals_torchs_layer_with_its_gradients(name, bias, batch, length, in_dim, scale):
     kernel, layer = pair(name, in_dim, bias=bias)
     u = signal(batch, length, in_dim, scale=scale)
     got, (expected, _) = quadrature(kernel, u), layer(u)
@@ -37,7 +37,7 @@ def test_the_literal_integral_is_torchs_layer_with_its_gradients(name, bias, bat
 
 
 @names
-def test_an_empty_sequence_and_a_silent_one(name):
+def test_an_empty_sequence_and_a_zero_signal(name):
     kernel, layer = pair(name)
     assert kernel.matrix(torch.zeros(2, 0, 3).double(), Sequence(0)).shape == (2, 0, 0, 4, 4)
     u = torch.zeros(2, 4, 3, dtype=torch.float64, requires_grad=True)
@@ -101,9 +101,9 @@ def test_the_elman_kernel_is_the_formula_pair_by_pair():
             assert_near([kappa[t, s]], [expected if s <= t else torch.zeros(4, 4)], 1e-14)
 
 
-@pytest.mark.parametrize("literal", [True, False], ids=["as printed", "candidate mended"])
+@pytest.mark.parametrize("literal", [True, False], ids=["as printed", "candidate corrected"])
 def test_tangents_do_not_reproduce_the_lstm(literal):
-    """ITNet's eq. 148 has tanh' where the secant belongs, and W_c u where the candidate does."""
+    """ITNet's eq. 148 has tanh' in place of the secant, and W_c u in place of the candidate."""
     torch.manual_seed(0)
     layer = nn.LSTM(3, 4).double()
     u = signal(6, 3).detach()
@@ -127,7 +127,7 @@ def test_tangents_do_not_reproduce_the_lstm(literal):
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
 def test_the_printed_elman_kernel_does_not_reproduce_the_cell(nonlinearity):
-    """ITNet's eq. 135 has φ' where the secant belongs, and at the point itself no slope and no constant."""
+    """ITNet's eq. 135 has φ' in place of the secant, and lacks slope and constant at the point itself."""
     torch.manual_seed(0)
     layer = nn.RNN(8, 16, nonlinearity=nonlinearity).double()
     u = torch.randn(12, 8, dtype=torch.float64)
@@ -153,7 +153,7 @@ def test_the_printed_elman_kernel_does_not_reproduce_the_cell(nonlinearity):
 
 
 def test_the_printed_gru_kernel_does_not_reproduce_the_gru():
-    """ITNet's eq. 150 has W_h u where the candidate belongs."""
+    """ITNet's eq. 150 has W_h u in place of the candidate."""
     torch.manual_seed(0)
     layer = nn.GRU(3, 4).double()
     u = signal(6, 3).detach()
@@ -204,7 +204,7 @@ def test_a_cell_state_of_exactly_zero():
 
 
 @names
-def test_missing_points_leave_the_state_as_it_is(name):
+def test_missing_points_do_not_change_the_state(name):
     kernel, layer = pair(name)
     mask = torch.tensor([True, False, True, True, False, True])
     u = signal(2, 6, 3).detach()
@@ -242,7 +242,7 @@ def test_states_stay_in_float32_under_autocast(name):
     assert all(part.dtype == torch.float32 for part in state)
 
 
-def test_what_a_cell_cannot_do_is_said():
+def test_unsupported_uses_of_a_cell_are_refused():
     kernel = LSTM(3, 4)
     op = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)
     u = torch.randn(2, 6, 3)

@@ -35,7 +35,7 @@ def test_equals_the_real_linear_system_that_holds_its_conjugate_pairs(rule):
     assert torch.allclose(got, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_legs_start_are_the_eigenvalues_of_the_normal_part():
+def test_the_legs_initialisation_has_the_eigenvalues_of_the_normal_part():
     n = 16
     k = torch.arange(n, dtype=torch.float64)
     root = (2 * k + 1).sqrt()
@@ -50,7 +50,7 @@ def test_legs_start_are_the_eigenvalues_of_the_normal_part():
     assert torch.allclose(kernel.rates().real, torch.tensor(-0.5))
 
 
-def test_other_starts_are_their_formulas():
+def test_other_initialisations_equal_their_formulas():
     assert torch.allclose(start_frequencies(6, "lin"), math.pi * torch.arange(3.0).double())
     inverse = torch.tensor([6 / math.pi * (6 / (2 * k + 1) - 1) for k in range(3)], dtype=torch.float64)
     assert torch.allclose(start_frequencies(6, "inv"), inverse)
@@ -67,7 +67,7 @@ def test_steps_start_in_their_range_and_rates_stay_stable():
     assert torch.isfinite(out).all()
 
 
-def test_a_mode_that_one_step_blots_out_has_finite_gradients():
+def test_a_mode_that_decays_to_zero_in_one_step_has_finite_gradients():
     kernel = DiagonalStateSpace(1, 2, rule="bilinear", start="lin")
     with torch.no_grad():
         kernel.log_step.zero_()

@@ -60,9 +60,7 @@ def test_bad_input_is_refused():
     with refused(ValueError, "does not order", "Grid(2, 2)"):
         LinearRNN(2, 3).matrix(torch.randn(1, 4, 2), Grid(2, 2))
     operator = IntegralOperator(LinearRNN(2, 3))
-    with refused(
-        ValueError, "LinearRNN integrates over the past, which Points"
-    ):  # before any route looks at the memory it would need
+    with refused(ValueError, "LinearRNN integrates over the past, which Points"):  # before any route checks its memory
         operator(torch.randn(1, 50_000, 2), Points(torch.rand(50_000, 2)))
     with refused(ValueError, "batch size 3", "initial_state(2)"):
         operator.scan(torch.randn(2, 4, 2), state=operator.initial_state(3))

@@ -20,7 +20,7 @@ def system(rule: Any, **options) -> LinearSystem:
 
 
 def exact(kernel: LinearSystem, frequency: float, time: float) -> Tensor:
-    """The state's output at `time` under the signal sin(frequency t) from rest at 0, by the oscillator beside it."""
+    """Output at `time` for the signal sin(frequency t) from rest, by a system augmented with the oscillator."""
     n = kernel.state_dim
     both = torch.zeros(n + 2, n + 2, dtype=torch.float64)
     both[:n, :n] = kernel.rates
@@ -32,7 +32,7 @@ def exact(kernel: LinearSystem, frequency: float, time: float) -> Tensor:
 
 
 def error(rule: str, steps: int, sampled_at: float) -> float:
-    """At time 2, with the signal sampled at this fraction of each step."""
+    """Error at time 2, with the signal sampled at a fraction of each step."""
     kernel = system(rule, step_size=2.0 / steps)
     times = (torch.arange(steps, dtype=torch.float64) + sampled_at) * 2.0 / steps
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_a_step_of_length_zero_changes_nothing(rule):
     assert not b.any()
 
 
-def test_rules_are_the_formulas():
+def test_rules_equal_their_formulas():
     A, B, step = torch.randn(3, 3).double(), torch.randn(3, 2).double(), torch.tensor(0.4, dtype=torch.float64)
     identity = torch.eye(3).double()
     inverse = torch.linalg.inv(identity - 0.2 * A)
@@ -89,12 +89,12 @@ def test_rules_are_the_formulas():
         "zoh": (power, (power - identity) @ torch.linalg.inv(A) @ B),
     }
     for rule in RULES:
-        for got, wanted in zip(discretise(A, B, step, rule), expected[rule], strict=True):
-            assert torch.allclose(got, wanted, rtol=1e-10)
+        for got, formula in zip(discretise(A, B, step, rule), expected[rule], strict=True):
+            assert torch.allclose(got, formula, rtol=1e-10)
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_regular_times_are_the_steps_of_a_domain_without_times(rule):
+def test_regular_times_equal_the_steps_of_a_domain_without_times(rule):
     kernel = system(rule, step_size=0.25)
     u = torch.randn(2, 9, 1, dtype=torch.float64)
     regular, state = Scan().run(Integral(kernel, u, Sequence(9)))
@@ -109,7 +109,7 @@ def test_gradient_with_respect_to_times():
     assert torch.autograd.gradcheck(lambda t: Scan().run(Integral(kernel, u, Sequence(times=t)))[0], times)
 
 
-def test_first_step_is_what_leads_to_the_first_time_and_after_a_reset():
+def test_the_first_step_leads_to_the_first_time_also_after_a_reset():
     kernel = system("euler", step_size=1.0, first_step=0.1)
     u = torch.ones(1, 3, 1, dtype=torch.float64)
     reset = torch.tensor([[False, False, True]])
@@ -134,7 +134,7 @@ def test_bad_input_is_refused():
         kernel.step(torch.ones(1, 1), state, torch.tensor([2.0]))
 
 
-def test_a_step_without_a_time_comes_one_step_size_later():
+def test_a_step_without_a_time_advances_by_the_step_size():
     kernel = system("zoh", step_size=0.7)
     u = torch.randn(1, 4, 1, dtype=torch.float64)
     times = torch.tensor([1.0, 1.5, 4.0, 4.7], dtype=torch.float64)
@@ -144,6 +144,6 @@ def test_a_step_without_a_time_comes_one_step_size_later():
     assert torch.allclose(clock, times[3:])
 
 
-def test_a_masked_batch_of_nothing_has_a_matrix():
+def test_a_masked_batch_of_size_0_has_a_matrix():
     where = Sequence(3, mask=torch.ones(0, 3, dtype=torch.bool))
     assert system("zoh").matrix(torch.zeros(0, 3, 1, dtype=torch.float64), where).shape == (0, 3, 3, 1, 1)

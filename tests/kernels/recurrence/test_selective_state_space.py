@@ -13,7 +13,7 @@ from tests.refusals import refused
 
 
 def recurrence(kernel: SelectiveStateSpace, u: torch.Tensor) -> torch.Tensor:
-    """Mamba's Algorithm 2 as it is written: discretise every point, then step."""
+    """Mamba's Algorithm 2: discretise every point, then step."""
     rank, n = kernel.rank, kernel.state_dim
     content = linear(u, kernel.content_weight)
     step = softplus(linear(content[..., :rank], kernel.step_weight, kernel.step_bias))[..., None]  # (B, T, d, 1)
@@ -30,7 +30,7 @@ def recurrence(kernel: SelectiveStateSpace, u: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("input_rule", ["euler", "zoh"])
-def test_equals_the_recurrence_as_it_is_written(input_rule):
+def test_equals_the_recurrence_of_the_paper(input_rule):
     kernel = SelectiveStateSpace(5, 3, rank=2, input_rule=input_rule).double()
     randomise(kernel)
     u = torch.randn(2, 9, 5, dtype=torch.float64)
@@ -57,7 +57,7 @@ def test_the_two_input_rules_agree_for_short_steps_only():
     assert gap(1.0) > 0.2
 
 
-def test_start_is_mambas():
+def test_initialisation_is_mambas():
     kernel = SelectiveStateSpace(300, 16)
     assert kernel.rank == 19
     assert torch.allclose(kernel.rates(), -torch.arange(1.0, 17.0)[:, None].expand(16, 300))
@@ -69,7 +69,7 @@ def test_start_is_mambas():
     assert kernel.no_weight_decay <= dict(kernel.named_parameters()).keys()
 
 
-def test_weights_weigh_the_signal_and_not_what_is_read_off_it():
+def test_weights_scale_the_signal_but_not_the_parameters_computed_from_it():
     kernel = randomise(SelectiveStateSpace(3, 2)).double()
     u, weights = torch.randn(1, 6, 3, dtype=torch.float64), torch.rand(6, dtype=torch.float64)
     operator = IntegralOperator(kernel, residual=False, bias=False, output_projection=False)

@@ -23,13 +23,13 @@ def pair(**options) -> tuple[nn.MultiheadAttention, AttentionLayer]:
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(**options).double()
     with torch.no_grad():
-        for parameter in theirs.parameters():  # torch starts all constants at 0, which would hide them
+        for parameter in theirs.parameters():  # torch initialises biases with 0, which would hide mistakes
             parameter.copy_(torch.randn_like(parameter))
     return theirs, AttentionLayer.from_torch(theirs)
 
 
 def signals(theirs: nn.MultiheadAttention, kind: str) -> tuple[torch.Tensor, ...]:
-    """query, key and value in the order of the layer, with 5 queries and 7 points, or 5 of both for "self"."""
+    """query, key and value in the layout of the layer, with 5 queries and 7 points, or 5 of both for "self"."""
     generator = torch.Generator().manual_seed(1)
 
     def draw(length: int, dim: int) -> torch.Tensor:
@@ -63,12 +63,12 @@ def check(theirs: nn.MultiheadAttention, ours: AttentionLayer, inputs: tuple[tor
     theirs.zero_grad()
     out.backward(cotangent)
     expected.backward(cotangent)
-    back = ours.to_torch()  # names the gradients as torch does
+    back = ours.to_torch()  # gives the gradients torch's names
     grads = {name.rpartition(".")[2]: p.grad for name, p in ours.kernel.named_parameters() if p.grad is not None}
     for kind, packed in (("weight", theirs.in_proj_weight), ("bias", theirs.in_proj_bias)):
         if packed is not None:
-            own = torch.cat([grads[f"{name}_{kind}"] for name in ("query", "key", "value")])
-            torch.testing.assert_close(own, packed.grad, atol=1e-10, rtol=0)
+            joined = torch.cat([grads[f"{name}_{kind}"] for name in ("query", "key", "value")])
+            torch.testing.assert_close(joined, packed.grad, atol=1e-10, rtol=0)
     assert ours.operator.output_weight is not None
     assert theirs.out_proj.weight.grad is not None
     torch.testing.assert_close(ours.operator.output_weight.grad, theirs.out_proj.weight.grad, atol=1e-10, rtol=0)
@@ -118,7 +118,7 @@ def causal(n: int) -> torch.Tensor:
         "all",
     ],
 )
-def test_masks_mean_what_they_mean_in_torch(masks, need_weights):
+def test_masks_have_the_same_meaning_as_in_torch(masks, need_weights):
     theirs, ours = pair(embed_dim=8, num_heads=4, batch_first=True)
     check(theirs, ours, signals(theirs, "self"), need_weights=need_weights, average_attn_weights=False, **masks)
 
@@ -130,7 +130,7 @@ def test_without_a_batch():
     check(theirs, ours, (u, u, u), key_padding_mask=torch.tensor([False, True, False, False, True]))
 
 
-def test_a_row_that_sees_nothing_is_the_constant_alone():
+def test_a_query_without_visible_keys_gets_only_the_bias():
     theirs, ours = pair(embed_dim=8, num_heads=4, batch_first=True)
     u = signals(theirs, "self")[0]
     out, weights = ours(u, u, u, key_padding_mask=torch.tensor([[False] * 5, [True] * 5, [False] * 5]))
@@ -140,7 +140,7 @@ def test_a_row_that_sees_nothing_is_the_constant_alone():
     assert not grad.any()
 
 
-def test_keeps_mode_dtype_and_what_is_frozen():
+def test_keeps_mode_dtype_and_frozen_parameters():
     theirs = nn.MultiheadAttention(8, 2).requires_grad_(False).eval().half()
     ours = AttentionLayer.from_torch(theirs)
     assert not ours.training
@@ -158,7 +158,7 @@ def test_keeps_mode_dtype_and_what_is_frozen():
     assert copied.state_dict().keys() == ours.state_dict().keys()
 
 
-def test_refuses_what_is_no_integral():
+def test_options_without_an_integral_and_bad_inputs_are_refused():
     with refused(ValueError, "add_bias_kv", "domains.Union"):
         AttentionLayer.from_torch(nn.MultiheadAttention(8, 2, add_bias_kv=True))
     with refused(ValueError, "add_zero_attn"):
@@ -196,7 +196,7 @@ def apart(dtype: torch.dtype = torch.float64) -> tuple[nn.MultiheadAttention, At
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("options", [{}, {"kdim": 6, "vdim": 8}], ids=str)
-def test_keys_apart_from_values_compile_in_one_graph(need_weights, masked, options):
+def test_separate_keys_and_values_compile_in_one_graph(need_weights, masked, options):
     torch.compiler.reset()
     theirs, ours = pair(embed_dim=8, num_heads=2, batch_first=True, **options)
     query, key, value = (torch.randn(3, n, c, dtype=torch.float64) for n, c in ((5, 8), (7, theirs.kdim), (7, 8)))
@@ -234,7 +234,7 @@ def test_vmap_over_a_stack_of_signals(masks, need_weights, same):
         torch.testing.assert_close(row, theirs(*parts, attn_mask=mask)[0], atol=1e-12, rtol=0)
 
 
-def test_other_parameters_serve_keys_apart_from_values_too():
+def test_functional_call_with_separate_keys_and_values():
     theirs, ours, inputs = apart()
     doubled = {name: 2 * parameter for name, parameter in ours.named_parameters()}
     got = torch.func.functional_call(ours, doubled, inputs)[0]
@@ -249,7 +249,7 @@ def test_other_parameters_serve_keys_apart_from_values_too():
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("kind", ["self", "cross", "apart"])
 @pytest.mark.parametrize("masked", [False, True])
-def test_dropout_of_weights_in_training_draws_what_torch_draws(need_weights, average, kind, masked):
+def test_dropout_of_weights_in_training_is_the_same_as_torchs(need_weights, average, kind, masked):
     theirs, ours = pair(embed_dim=8, num_heads=4, dropout=0.4)
     inputs = signals(theirs, kind)
     options: dict = {"need_weights": need_weights, "average_attn_weights": average}
@@ -271,7 +271,7 @@ def test_dropout_of_weights_in_training_draws_what_torch_draws(need_weights, ave
     assert torch.equal(ours.eval()(*inputs)[0], ours(*inputs)[0])
 
 
-def test_a_named_route_is_never_passed_over():
+def test_a_chosen_route_is_always_used():
     _, ours, (query, key, value) = apart()
     ours.operator.evaluation = Dense()
     with refused(ValueError, "Dense", "key and value", "evaluation.AUTO"):
@@ -285,7 +285,7 @@ def test_a_named_route_is_never_passed_over():
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
-def test_masks_of_numbers_that_count_nothing_are_refused(dtype):
+def test_masks_of_integers_are_refused(dtype):
     _, ours, (query, key, value) = apart()
     with refused(TypeError, "attn_mask must be bool", str(dtype)):
         ours(query, key, value, attn_mask=torch.zeros(5, 7, dtype=dtype))
@@ -293,7 +293,7 @@ def test_masks_of_numbers_that_count_nothing_are_refused(dtype):
         ours(query, key, key, key_padding_mask=torch.zeros(3, 7, dtype=dtype))
 
 
-def test_a_bias_on_one_side_only_is_kept_by_torchs_layer():
+def test_a_bias_of_only_some_projections_is_converted_back():
     torch.manual_seed(0)
     u = torch.randn(2, 5, 8, dtype=torch.float64)
     for inner, outer in ((False, True), (True, False)):
@@ -306,7 +306,7 @@ def test_a_bias_on_one_side_only_is_kept_by_torchs_layer():
         assert sum(p.numel() for p in back.parameters() if p.requires_grad) == sum(p.numel() for p in ours.parameters())
 
 
-def test_kernels_beside_the_attention() -> None:
+def test_further_kernels_beside_the_attention() -> None:
     ours = pair(embed_dim=8, num_heads=2, batch_first=True)[1]
     u = torch.randn(3, 5, 8, dtype=torch.float64)
     causal = torch.ones(5, 5, dtype=torch.bool).triu(1)
@@ -314,7 +314,7 @@ def test_kernels_beside_the_attention() -> None:
     add_kernel(ours, MLP(8, 2, 1, width=3), gate=0.0, freeze=False)
     after = ours(u, u, u, attn_mask=causal)
     torch.testing.assert_close(after[0], before[0], atol=1e-12, rtol=0)
-    torch.testing.assert_close(after[1], before[1], atol=1e-12, rtol=0)  # of the attention
+    torch.testing.assert_close(after[1], before[1], atol=1e-12, rtol=0)  # gradients of the attention
     kernel = ours.operator.kernel
     assert isinstance(kernel, Sum)
     attention, added = kernel.kernels
@@ -336,7 +336,7 @@ def test_kernels_beside_the_attention() -> None:
         ours(u, u, u)
 
 
-def test_another_kernel_in_place_of_the_attention() -> None:
+def test_another_kernel_in_place_of_the_attention_is_refused() -> None:
     ours = pair(embed_dim=8, num_heads=2, batch_first=True)[1]
     u = torch.randn(3, 5, 8, dtype=torch.float64)
     for kernel, name in ((MLP(8, 2, 1), "MLP"), (Attention(8, 2) + Attention(8, 2), "Sum")):

@@ -1,4 +1,4 @@
-"""torch's convolutions, and the same as operators: the sum by κ itself, torch's convolution, and the transform."""
+"""torch's convolutions converted to operators: by the dense oracle, by torch's convolution, and by the FFT."""
 
 import copy
 import itertools
@@ -25,7 +25,7 @@ ROUTES = {Dense(): 1e-12, NativeConvolution(): 1e-12, FFT(): 1e-10}
 
 
 def ordinary() -> Iterator[tuple[int, dict]]:
-    """(axes, options): every pair of values of two options, the others as usual."""
+    """(axes, options): every pair of values of two options, with the others at their defaults."""
     for axes in (1, 2, 3):
         yield axes, {}
         yield axes, {"kernel_size": (2, 3, 1)[:axes], "stride": (2, 1, 3)[:axes], "padding": (1, 0, 2)[:axes]}
@@ -43,11 +43,11 @@ def ordinary() -> Iterator[tuple[int, dict]]:
         "groups": [1, 2, 4],
         "padding_mode": ["zeros", "reflect", "replicate", "circular"],
     }
-    for one, other in itertools.combinations(values, 2):
-        for a, b in itertools.product(values[one], values[other]):
-            options = {"kernel_size": 3, "padding": 1} | {one: a, other: b}
+    for first, second in itertools.combinations(values, 2):
+        for a, b in itertools.product(values[first], values[second]):
+            options = {"kernel_size": 3, "padding": 1} | {first: a, second: b}
             yield 1, options
-            if "padding_mode" in (one, other) or "stride" in (one, other):
+            if "padding_mode" in (first, second) or "stride" in (first, second):
                 yield 2, options
     yield 1, {"padding": "valid", "bias": False}
     yield 1, {"kernel_size": 11, "padding": "same"}
@@ -94,10 +94,10 @@ def results(layer: Callable[..., Tensor], x: Tensor, parameters: Mapping[str, Te
 
 
 def compare(layer: ConvolutionLayer, native: nn.Module, x: Tensor, bound: float, **more) -> None:
-    own = {"weight": layer.kernel.weight}
+    parameters = {"weight": layer.kernel.weight}
     if layer.operator.bias is not None:
-        own["bias"] = layer.operator.bias
-    expected, got = results(native, x, dict(native.named_parameters()), **more), results(layer, x, own, **more)
+        parameters["bias"] = layer.operator.bias
+    expected, got = results(native, x, dict(native.named_parameters()), **more), results(layer, x, parameters, **more)
     assert got.keys() == expected.keys()
     for name, value in expected.items():
         assert got[name].shape == value.shape
@@ -107,7 +107,7 @@ def compare(layer: ConvolutionLayer, native: nn.Module, x: Tensor, bound: float,
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("axes", "options"), unique(ordinary()))
-def test_every_route_is_torchs_convolution(axes, options):
+def test_every_route_equals_torchs_convolution(axes, options):
     native, x = make(axes, options), image(axes)
     layer = ConvolutionLayer.from_torch(native)
     for route, bound in ROUTES.items():
@@ -117,7 +117,7 @@ def test_every_route_is_torchs_convolution(axes, options):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("axes", "options"), unique(transposed()))
-def test_every_route_is_torchs_transposed_convolution(axes, options):
+def test_every_route_equals_torchs_transposed_convolution(axes, options):
     native, x = make(axes, options, TRANSPOSED), image(axes)
     layer = ConvolutionLayer.from_torch(native)
     for route, bound in ROUTES.items():
@@ -137,7 +137,7 @@ def test_a_shifted_tap_is_noticed(axes):
             compare(layer, native, x, bound)
 
 
-def test_a_size_is_asked_for_where_the_least_one_is_nothing():
+def test_an_output_size_is_required_where_the_smallest_is_empty():
     native = nn.ConvTranspose1d(1, 1, 1, stride=3, padding=2, dtype=torch.float64)
     x, layer = torch.randn(1, 1, 2, dtype=torch.float64), ConvolutionLayer.from_torch(native)
     for route, bound in ROUTES.items():
@@ -151,7 +151,7 @@ def test_a_size_is_asked_for_where_the_least_one_is_nothing():
 
 
 @pytest.mark.parametrize("size", [(13,), (14,), (15,)])
-def test_the_size_of_a_transposed_result_can_be_asked_for(size):
+def test_the_size_of_a_transposed_result_is_an_option(size):
     native = nn.ConvTranspose1d(4, 8, 3, stride=3, padding=1, dtype=torch.float64)
     x = torch.randn(2, 4, 5, dtype=torch.float64)
     layer = ConvolutionLayer.from_torch(native)
@@ -159,9 +159,9 @@ def test_the_size_of_a_transposed_result_can_be_asked_for(size):
         layer.operator.evaluation = route
         compare(layer, native, x, bound, output_size=size)
     torch.testing.assert_close(layer(x, (2, 8, *size)), layer(x, size))
-    asked = [*size]
-    for asked[0] in (14, 13):
-        assert layer(x, asked).shape == (2, 8, asked[0])
+    output_size = [*size]
+    for output_size[0] in (14, 13):
+        assert layer(x, output_size).shape == (2, 8, output_size[0])
 
 
 @pytest.mark.parametrize("makers", [CONVOLUTIONS, TRANSPOSED], ids=["ordinary", "transposed"])
@@ -186,7 +186,7 @@ def test_low_precision(dtype, route):
     )
 
 
-def test_autocast_keeps_the_transform_in_float32():
+def test_autocast_keeps_the_fft_in_float32():
     native = make(2, {"padding": 1}).float()
     layer, x = ConvolutionLayer.from_torch(native), image(2).float()
     expected = native(x)
@@ -200,7 +200,7 @@ def test_autocast_keeps_the_transform_in_float32():
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-5)
 
 
-def test_another_size_is_another_grid():
+def test_images_of_another_size_are_taken():
     native, x = make(2, {"stride": 2}), image(2)
     layer = ConvolutionLayer.from_torch(native)
     for shape in ((7, 6), (3, 5), (7, 6), (6, 7)):
@@ -208,7 +208,7 @@ def test_another_size_is_another_grid():
         torch.testing.assert_close(layer(part), native(part))
 
 
-def test_the_plan_follows_the_operator_and_the_weights():
+def test_the_cached_plan_follows_the_operator_and_the_weights():
     native, x = make(2, {"padding": 1}), image(2)
     layer = ConvolutionLayer.from_torch(native)
     layer(x)
@@ -258,7 +258,7 @@ def test_channels_last_stays_channels_last():
     ],
 )
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_there_and_back(axes, makers, options):
+def test_a_round_trip_keeps_the_layer(axes, makers, options):
     native, x = make(axes, options, makers), image(axes)
     native.get_parameter("weight").requires_grad_(False)
     native.eval()
@@ -278,17 +278,17 @@ def test_there_and_back(axes, makers, options):
     assert back.get_parameter("weight").any()
 
 
-def test_a_new_layer_starts_as_torchs_does():
+def test_a_new_layer_is_initialised_like_torchs():
     torch.manual_seed(3)
     native = nn.ConvTranspose2d(64, 32, 3, groups=2)
     layer = ConvolutionLayer(Convolution(64, 32, 3, 2, groups=2, transposed=True))
     bias = layer.operator.bias
     assert bias is not None
-    for own, name in ((layer.kernel.weight, "weight"), (bias, "bias")):
+    for ours, name in ((layer.kernel.weight, "weight"), (bias, "bias")):
         theirs = native.get_parameter(name)
-        assert own.shape == theirs.shape
+        assert ours.shape == theirs.shape
         limit = theirs.abs().max().item()
-        assert 0.8 * limit < own.abs().max().item() < 1.2 * limit
+        assert 0.8 * limit < ours.abs().max().item() < 1.2 * limit
     assert ConvolutionLayer(Convolution(2, 2, 3), bias=False).operator.bias is None
 
 
@@ -301,7 +301,7 @@ def test_a_copy_of_a_used_layer_is_a_layer():
 
 
 class Subclass(nn.Conv1d):
-    """Might do anything in its forward."""
+    """A subclass whose forward might differ."""
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_modules_that_are_not_converted(module, message):
         ConvolutionLayer.from_torch(module)
 
 
-def test_bad_calls():
+def test_bad_calls_are_refused():
     layer = ConvolutionLayer(Convolution(4, 8, 3, 2))
     with refused(ValueError, "(batch, 4, *cells) with 2 axes", "(2, 3, 7, 6)"):
         layer(torch.randn(2, 3, 7, 6))
@@ -355,20 +355,20 @@ def test_bad_calls():
 @pytest.mark.parametrize(
     "route", [NativeConvolution(), pytest.param(FFT(), marks=pytest.mark.long)], ids=lambda route: route.name
 )
-def test_one_graph(makers, options, route):
+def test_compiles_in_one_graph(makers, options, route):
     native, x = make(2, options, makers), image(2)
     layer = ConvolutionLayer.from_torch(native)
     layer.operator.evaluation = route
-    own: dict[str, Tensor] = dict(zip(("bias", "weight"), layer.parameters(), strict=True))
+    parameters: dict[str, Tensor] = dict(zip(("bias", "weight"), layer.parameters(), strict=True))
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    expected, got = results(native, x, dict(native.named_parameters())), results(compiled, x, own)
+    expected, got = results(native, x, dict(native.named_parameters())), results(compiled, x, parameters)
     for name, value in expected.items():
         torch.testing.assert_close(got[name], value)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
-def test_one_graph_for_sizes_that_vary():
+def test_compiles_in_one_graph_for_dynamic_sizes():
     native = make(1, {"padding": 1})
     compiled = torch.compile(ConvolutionLayer.from_torch(native), fullgraph=True, backend="eager")
     for batch, n in ((2, 11), (3, 8), (1, 13)):

@@ -23,7 +23,7 @@ forms = pytest.mark.parametrize(
 
 
 def native(name: str, num_layers: int = 1, **options: Any) -> nn.RNNBase:
-    """torch's layer of 3 channels and 4 states in float64, its weights larger than at their start."""
+    """torch's layer of 3 channels and 4 states in float64, with weights larger than at initialisation."""
     layer = NATIVE[name](3, 4, num_layers, **options).double()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -37,21 +37,21 @@ def ours(layer: Any) -> RecurrentLayer:
 
 
 def parts(result: Any) -> list[Tensor]:
-    """The output and the states of a call, one after the other."""
+    """The output and the states of a call, in order."""
     out, state = result
     out = out.data if isinstance(out, PackedSequence) else out
     return [out, *((state,) if isinstance(state, Tensor) else state)]
 
 
 def start(layer: nn.RNNBase, *batch: int) -> Any:
-    """A random hx that wants a gradient."""
+    """A random hx that requires a gradient."""
     shape = (layer.num_layers * (2 if layer.bidirectional else 1), *batch, 4)
     made = [torch.randn(shape, dtype=torch.float64).requires_grad_() for _ in range(1 + isinstance(layer, nn.LSTM))]
     return tuple(made) if len(made) > 1 else made[0]
 
 
 def check(layer: nn.RNNBase, u: Any, hx: Any) -> None:
-    """Outputs and states within 1e-12 of torch's, and the gradient of every input and parameter within 1e-10."""
+    """Asserts outputs and states within 1e-12 of torch's, and all gradients within 1e-10."""
     mine = ours(layer)
     got, expected = mine(u, hx), layer(u, hx)
     assert_near(parts(got), parts(expected), 1e-12)
@@ -61,15 +61,15 @@ def check(layer: nn.RNNBase, u: Any, hx: Any) -> None:
     named = dict(layer.named_parameters())
     pairs = [(getattr(mine, name), parameter) for name, parameter in named.items()]
     assert len(pairs) == len(list(layer.parameters())) == len(list(mine.parameters()))
-    own = gradients(parts(got), [*leaves, *(pair[0] for pair in pairs)])
+    ours_grads = gradients(parts(got), [*leaves, *(pair[0] for pair in pairs)])
     theirs = gradients(parts(expected), [*leaves, *(pair[1] for pair in pairs)])
-    assert_near(own, theirs, 1e-10)
+    assert_near(ours_grads, theirs, 1e-10)
 
 
 @pytest.mark.pairs
 @names
 @forms
-def test_is_torchs_layer(name, num_layers, bidirectional, batch_first, bias):
+def test_equals_torchs_layer(name, num_layers, bidirectional, batch_first, bias):
     layer = native(name, num_layers, bidirectional=bidirectional, batch_first=batch_first, bias=bias)
     u = torch.randn(5, 2, 3, dtype=torch.float64).requires_grad_()
     check(layer, u, None)
@@ -113,7 +113,7 @@ def test_packing_of_single_sequences():
 @pytest.mark.pairs
 @names
 @forms
-def test_there_and_back(name, num_layers, bidirectional, batch_first, bias):
+def test_a_round_trip_keeps_the_layer(name, num_layers, bidirectional, batch_first, bias):
     options = {"bidirectional": bidirectional, "batch_first": batch_first, "bias": bias}
     dropout = 0.25 if num_layers > 1 else 0.0
     layer = native(name, num_layers, dropout=dropout, **options).float().eval()
@@ -134,7 +134,7 @@ def test_there_and_back(name, num_layers, bidirectional, batch_first, bias):
 
 @names
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
-def test_step_by_step_is_the_whole_sequence_at_every_split(name, dtype, tolerance):
+def test_steps_equal_the_whole_sequence_at_every_split(name, dtype, tolerance):
     mine = ours(native(name, 2)).to(dtype)
     u = torch.randn(6, 2, 3, dtype=dtype)
     with torch.no_grad():
@@ -157,7 +157,7 @@ def test_chunks_carry_the_state(name):
     assert_near(parts((torch.cat([first, second]), state)), parts(layer(u)), 1e-12)
 
 
-def test_dropout_acts_between_layers_in_training_only():
+def test_dropout_is_applied_between_layers_only_in_training():
     layer = native("lstm", 3, dropout=0.5)
     mine, u = ours(layer), torch.randn(5, 2, 3, dtype=torch.float64)
     assert not torch.equal(mine(u)[0], mine(u)[0])
@@ -174,7 +174,7 @@ def test_dropout_acts_between_layers_in_training_only():
 @names
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_dropout_drops_what_torch_drops(name, bidirectional, batch_first):
+def test_dropout_is_the_same_as_torchs(name, bidirectional, batch_first):
     layer = native(name, 3, dropout=0.4, bidirectional=bidirectional, batch_first=batch_first)
     u = torch.randn(5, 4, 3, dtype=torch.float64).requires_grad_()
     results = []
@@ -206,7 +206,7 @@ def test_compiles_to_one_graph(bidirectional):
     torch.compiler.reset()
 
 
-def test_what_the_layer_cannot_do_is_said():
+def test_unsupported_uses_of_the_layer_are_refused():
     mine = RecurrentLayer(LSTM, 3, 4, 2)
     u = torch.randn(5, 2, 3)
     with refused(ValueError, "hx must be (h, c), each (2, 2, 4)", "(2, 3, 4), (2, 3, 4)"):
@@ -240,7 +240,7 @@ def test_what_the_layer_cannot_do_is_said():
         RecurrentLayer(LSTM, 3, 4, dropout=1.5)
 
 
-def test_options_of_the_kernel_come_through_the_builder():
+def test_options_of_the_kernel_are_passed_by_the_builder():
     mine = RecurrentLayer(functools.partial(RNN, nonlinearity="relu", bias=False), 3, 4, 2, batch_first=True)
     back = mine.to_torch()
     assert (back.mode, back.bias, back.batch_first) == ("RNN_RELU", False, True)

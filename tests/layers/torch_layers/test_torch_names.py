@@ -1,4 +1,4 @@
-"""The names of torch's layers, on the layers that they become."""
+"""Attributes of torch's layers on the converted layers."""
 
 import copy
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fredholm import kernels, layers
 from tests.refusals import refused
 
-# what they return is used by names that only the model knows
+# typed as Any: tests use attributes of the model that type checkers do not know
 from_torch: Any = layers.from_torch
 to_torch: Any = layers.to_torch
 
@@ -28,18 +28,24 @@ MODULES: dict[str, nn.Module] = {
     "attention without bias": nn.MultiheadAttention(8, 2, bias=False),
     "attention of other channels": nn.MultiheadAttention(8, 4, kdim=3, vdim=5),
 }
-PACKED = {"in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"}  # by one of two rules
+PACKED = {
+    "in_proj_weight",
+    "in_proj_bias",
+    "q_proj_weight",
+    "k_proj_weight",
+    "v_proj_weight",
+}  # attention packs its weights by one of two rules
 
 
 def public(module: nn.Module) -> dict[str, Any]:
-    """Attributes and parameters that torch's layer has beyond those of every module."""
+    """Attributes and parameters of torch's layer that not every module has."""
     inner = vars(nn.Module()).keys()
-    own = {name: value for name, value in vars(module).items() if name not in inner and not name.startswith("_flat")}
-    return own | module._parameters
+    attributes = {n: value for n, value in vars(module).items() if n not in inner and not n.startswith("_flat")}
+    return attributes | module._parameters
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_has_what_torchs_layer_has(name):
+def test_has_the_attributes_of_torchs_layer(name):
     theirs = MODULES[name]
     ours = from_torch(theirs)
     for key, value in public(theirs).items():
@@ -55,23 +61,23 @@ def test_has_what_torchs_layer_has(name):
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if "attention" not in name])
-def test_a_name_is_the_parameter_itself(name):
+def test_an_attribute_is_the_parameter_itself(name):
     ours = from_torch(MODULES[name])
-    own = {id(p) for p in ours.parameters()}
+    identities = {id(p) for p in ours.parameters()}
     for key, _ in MODULES[name].named_parameters():
         assert isinstance(getattr(ours, key), nn.Parameter)
-        assert id(getattr(ours, key)) in own
+        assert id(getattr(ours, key)) in identities
         fresh = nn.Parameter(torch.randn_like(getattr(ours, key)))
         setattr(ours, key, fresh)
         assert getattr(ours, key) is fresh
         assert any(p is fresh for p in ours.parameters())
         assert torch.equal(to_torch(ours).get_parameter(key), fresh)
         assert ours.get_parameter(key) is fresh
-    assert len(list(ours.parameters())) == len(own)
+    assert len(list(ours.parameters())) == len(identities)
     assert not ours.state_dict().keys() & dict(MODULES[name].named_parameters()).keys()
 
 
-def test_attention_packs_what_torch_packs():
+def test_attention_packs_the_same_weights_as_torch():
     theirs = nn.MultiheadAttention(8, 2)
     ours = from_torch(theirs)
     assert torch.equal(ours.in_proj_weight, theirs.in_proj_weight)
@@ -90,12 +96,12 @@ def test_attention_packs_what_torch_packs():
 def test_recurrence_lists_its_weights_as_torchs_does():
     theirs = nn.LSTM(3, 4, 2, bidirectional=True)
     ours = from_torch(theirs)
-    for mine, others in zip(ours.all_weights, theirs.all_weights, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(mine, others, strict=True))
+    for mine, torchs in zip(ours.all_weights, theirs.all_weights, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine, torchs, strict=True))
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_no_other_name_is_invented_and_copies_have_names_of_their_own(name):
+def test_there_are_no_further_attributes_and_copies_have_their_own(name):
     ours = from_torch(MODULES[name])
     assert not hasattr(ours, "no_such_name")
     with pytest.raises(AttributeError, match="no_such_name"):
@@ -106,7 +112,7 @@ def test_no_other_name_is_invented_and_copies_have_names_of_their_own(name):
         assert mine is None or getattr(other, key) is not mine
 
 
-def test_names_serve_in_one_graph():
+def test_attributes_compile_in_one_graph():
     ours = from_torch(nn.Linear(3, 5))
 
     def read(x: Tensor) -> Tensor:
@@ -126,7 +132,7 @@ def test_names_serve_in_one_graph():
         (nn.GRU(3, 2), torch.randn(4, 1, 3)),
     ],
 )
-def test_the_argument_has_torchs_name(theirs, x):
+def test_the_input_argument_has_torchs_name(theirs, x):
     out, expected = from_torch(theirs)(input=x), theirs(input=x)
     torch.testing.assert_close(out, expected)
 
@@ -135,7 +141,9 @@ def test_the_argument_has_torchs_name(theirs, x):
     ("native", "shape", "needed"),
     [(nn.Linear(3, 3), (2, 3), "Pointwise"), (nn.Conv1d(3, 3, 1), (2, 3, 5), "Convolution")],
 )
-def test_another_kernel_in_place_of_a_layers_own(native: nn.Module, shape: tuple[int, ...], needed: str) -> None:
+def test_another_kernel_in_place_of_a_layers_own_is_refused(
+    native: nn.Module, shape: tuple[int, ...], needed: str
+) -> None:
     layer = from_torch(native)
     layer.operator.kernel = kernels.Attention(3, 1)
     with refused(

@@ -1,4 +1,4 @@
-"""These tests run in a process of their own, started by `test_interpreted.py` with the interpreter on."""
+"""Fixtures of the tests that `test_interpreted.py` runs in a separate process with Triton's interpreter on."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["tes
 
 
 @pytest.fixture(scope="session", autouse=True)
-def language_replaced_once_a_launch() -> Iterator[None]:
-    """The interpreter replaces Triton's language at every call of a helper, and that again and again is half its time.
+def patch_language_once_per_launch() -> Iterator[None]:
+    """Patches Triton's language once per launch and module of helpers.
 
-    Within a launch the replacements stay, so one for each module of helpers is enough.
+    The interpreter patches it again at every call of a helper, which takes half of its time.
     """
     from triton.runtime import interpreter
 

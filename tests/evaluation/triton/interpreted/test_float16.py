@@ -33,7 +33,7 @@ DOMAINS: dict[str, Domain] = {
 
 
 def kernel_of(kind: str, **options) -> tuple[Kernel, Evaluation]:
-    """Of odd sizes."""
+    """A kernel of odd sizes and its fused route."""
     sizes = small_perceptron(width=5, num_frequencies=3)
     made = {
         "exact": lambda: (MLP(6, 2, 1, **sizes, **options), TritonTiled()),
@@ -52,7 +52,7 @@ def signal(domain: Domain) -> torch.Tensor:
 
 
 def check(route: Evaluation, problem: Integral, tolerance: float = TOLERANCE[HALF]) -> None:
-    """Positions aside, of which the rounded ones have other gradients."""
+    """Compares with the float64 oracle, except gradients of positions, which depend on rounding."""
     u, domain, query, query_domain = problem.arguments
     query = None if query is None or not problem.has_query_signal else query.detach().double()
     oracle = Integral(copy.deepcopy(problem.kernel).double(), u.detach().double(), domain, query, query_domain)
@@ -75,7 +75,7 @@ def test_every_domain(name, kind):
 @pytest.mark.parametrize("kind", ["exact", "exact, relu", "yat"])
 def test_a_causal_kernel(kind):
     kernel, route = kernel_of(kind, is_causal=True)
-    # the first samples have a mean over few of them, and so weights with large gradients that nearly cancel
+    # the first queries average few samples, so their weights have large gradients that nearly cancel
     check(route, Integral(kernel, signal(DOMAINS["times"]), DOMAINS["times"]), 2e-2)
 
 
@@ -90,14 +90,14 @@ def test_queries_on_another_domain(kind, num_queries, num_keys):
     )
 
 
-def test_a_kernel_that_is_in_float16_itself():
+def test_a_kernel_with_float16_parameters():
     kernel, route = kernel_of("exact")
     check(route, Integral(kernel.half(), signal(DOMAINS["token and grid"]).half(), DOMAINS["token and grid"]))
 
 
 @pytest.mark.parametrize("kind", ["exact", "low rank"])
-def test_masses_of_many_points_keep_their_digits(kind):
-    """ω u, here 3e-6, is among the last numbers of float16; so would be its products with gradients."""
+def test_masses_of_many_points_stay_precise(kind):
+    """ω u, here 3e-6, and its products with gradients are close to the underflow of float16."""
     kernel, route = kernel_of(kind)
     weights = 1e-4 * (0.5 + 0.5 * torch.rand(19, generator=SEEDED))
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_masses_of_many_points_keep_their_digits(kind):
 
 
 def test_sums_beyond_the_range_of_float16(monkeypatch):
-    """S is above 65504 where the last layer takes it back below."""
+    """S exceeds 65504, and the last layer brings it back into range."""
     kernel, route = kernel_of("exact")
     with torch.no_grad():
         for name, parameter in kernel.named_parameters():
@@ -132,37 +132,39 @@ def test_sums_beyond_the_range_of_float16(monkeypatch):
 @pytest.mark.parametrize(
     ("query", "key"), [([1.0, 1.0], [2e4, 2e4]), ([6e4, 0.0], [0.0, 1.0])], ids=["hidden units", "P u_i"]
 )
-def test_what_leaves_float16_is_never_finite(query, key, activation):
-    """φ(p) above 65504; and a coefficient of the first layer above it, which then meets 0."""
+def test_overflow_of_float16_never_gives_a_finite_result(query, key, activation):
+    """φ(p) exceeds 65504; or a coefficient of the first layer does, and is multiplied by 0."""
     inputs = KernelInputs(**{name: name == "product" for name in KernelInputs.__dataclass_fields__})
     kernel = MLP(2, 1, 1, **small_perceptron(width=5, inputs=inputs), activation=activation)
     for parameter in kernel.parameters():
         torch.nn.init.constant_(parameter, 4.0)
-    u, asked = (torch.tensor(channels).expand(1, 3, 2) for channels in (key, query))
+    u, query_signal = (torch.tensor(channels).expand(1, 3, 2) for channels in (key, query))
     with torch.no_grad(), torch.autocast("cpu", HALF):
-        found = TritonTiled().integrate(Integral(kernel, u, Points(torch.rand(3, 1)), asked, Points(torch.rand(3, 1))))
+        found = TritonTiled().integrate(
+            Integral(kernel, u, Points(torch.rand(3, 1)), query_signal, Points(torch.rand(3, 1)))
+        )
     assert not found.isfinite().any()
 
 
 def test_slopes_of_scores_of_near_points_beyond_the_range_of_float16():
-    """Where a query is a key, r is 4e6, and what multiplies the key 2e5; against all pairs, of the same numbers."""
+    """Where a query equals a key, r is 4e6 and the factor of the key 2e5; compared with the plain form in float64."""
     key, value, cotangent = (torch.randn(1, 1, 5, 4, generator=SEEDED) for _ in range(3))
     key, value, softening = (1 + 0.02 * key).half(), value.half(), torch.tensor(1e-6, dtype=torch.float64)
     found = []
     for dtype in (HALF, torch.float64):
         leaves = [signal.to(dtype).requires_grad_() for signal in (value, key.flip(2), key)]
         value_leaf, query_leaf, key_leaf = leaves
-        given = ScoreInputs(value_leaf, query_leaf, key_leaf, None, softening, None, None, None, None)
+        inputs = ScoreInputs(value_leaf, query_leaf, key_leaf, None, softening, None, None, None, None)
         if dtype == HALF:
-            out = yat_tiled._fused(given, YatScore(), Softermax(1.0, 1e-2))
+            out = yat_tiled._fused(inputs, YatScore(), Softermax(1.0, 1e-2))
         else:
-            (out,) = plain_scores(given, YatScore().encoded(), Softermax(1.0, 1e-2).encoded())
+            (out,) = plain_scores(inputs, YatScore().encoded(), Softermax(1.0, 1e-2).encoded())
         found.append([out.detach(), *torch.autograd.grad(out, leaves, cotangent.to(out.dtype))])
     for ours, expected in zip(*found, strict=True):
         torch.testing.assert_close(ours.double(), expected, rtol=0.0, atol=2e-2 * float(expected.abs().max()))
 
 
-def test_it_is_the_first_choice_where_it_runs():
+def test_the_fused_route_is_the_first_choice_where_it_runs():
     kernel, route = kernel_of("exact")
     with torch.autocast("cpu", HALF):
         assert isinstance(AUTO.choose(Integral(kernel, torch.randn(2, 3, 6), Sequence(3))).route, type(route))

@@ -1,4 +1,4 @@
-"""φ and φ' as the kernels compute them."""
+"""The activations φ and φ' of the fused kernels."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.evaluation.triton.interpreted.problems import make
 
 @triton.jit
 def both(p, value, same, slope, ACTIVATION: tl.constexpr, N: tl.constexpr):
-    """φ twice, and φ', of N numbers."""
+    """Computes φ by both functions, and φ', of N numbers."""
     place = tl.arange(0, N)
     tl.store(value + place, activate(tl.load(p + place), ACTIVATION))
     h, derivative = activate_with_slope(tl.load(p + place), ACTIVATION)
@@ -54,8 +54,8 @@ def test_value_and_slope(activation, function, tolerance, of_slope):
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 @pytest.mark.parametrize("name", ["points", "token and grid", "features"])
-def test_the_short_ones_take_half_a_pre_activation(name, activation, monkeypatch):
-    """What kernels in 16 bits are told, in float32: the first layer and its gradients are scaled alike."""
+def test_the_short_activations_take_half_a_pre_activation(name, activation, monkeypatch):
+    """The settings of 16-bit kernels, run in float32: the first layer and its gradients have the same scale."""
     for module in (perceptron, features):
         monkeypatch.setattr(module, "activation_for", lambda activation, dtype: f"{activation}_short")
     if name == "features":

@@ -97,7 +97,7 @@ def test_long_products_are_shared_by_programs(monkeypatch, rows, columns, size, 
 
 
 @pytest.mark.parametrize("programs", [pytest.param(1, marks=pytest.mark.long), 2, 528])
-def test_any_number_of_runs_over_more_points_than_one_tile(monkeypatch, programs):
+def test_any_number_of_programs_over_more_points_than_one_tile(monkeypatch, programs):
     monkeypatch.setattr(features, "PROGRAMS", programs)
     check_route(TritonFeatureSum(), make(LOW_RANK, Points(torch.rand(101, 2)), batch=1, heads=1))
 
@@ -113,7 +113,7 @@ def test_two_runs_are_identical():
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_signal_with_gaps():
+def test_a_signal_that_is_not_contiguous():
     problem = make(SEPARABLE, Points(torch.rand(3, 2)))
     problem = changed(problem, u=torch.randn(3, 6, 2).permute(2, 0, 1))
     check_route(TritonFeatureSum(), problem)
@@ -140,7 +140,7 @@ def test_operator_registration(monkeypatch, name, kind):
 
 
 @pytest.mark.long
-def test_one_graph_with_the_same_numbers():
+def test_compiles_in_one_graph_with_the_same_results():
     torch.compiler.reset()
     problem = make(LOW_RANK, Grid(1, 3))
     op = IntegralOperator(problem.kernel)
@@ -154,6 +154,6 @@ def test_one_graph_with_the_same_numbers():
     torch.testing.assert_close(found[1], found[0])
 
 
-def test_it_is_the_first_choice_where_it_runs():
+def test_the_fused_route_is_the_first_choice_where_it_runs():
     problem = make(LOW_RANK, Grid(1, 3))
     assert isinstance(AUTO.choose(problem).route, TritonFeatureSum)

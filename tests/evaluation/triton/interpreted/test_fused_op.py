@@ -1,4 +1,4 @@
-"""The fused kernels as a PyTorch operator: its registration, and the compiler's view of it."""
+"""The fused kernels as a PyTorch operator: registration and compilation."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_operator_registration(monkeypatch):
     [(BOTH, AUTO), (POINTS, TritonTiled())],
     ids=["auto, token and grid", "named, points"],
 )
-def test_one_graph_with_the_same_numbers(domain, evaluation):
+def test_compiles_in_one_graph_with_the_same_results(domain, evaluation):
     torch.compiler.reset()
     problem = make(domain, batch=2, num_heads=1)
     op = IntegralOperator(problem.kernel, evaluation=evaluation)
@@ -45,12 +45,12 @@ def test_one_graph_with_the_same_numbers(domain, evaluation):
     torch.testing.assert_close(found[1], found[0])
 
 
-def test_it_is_the_first_choice_where_it_runs():
+def test_the_fused_route_is_the_first_choice_where_it_runs():
     problem = make(BOTH)
     assert isinstance(AUTO.choose(Integral(problem.kernel, problem.u, BOTH)).route, TritonTiled)
 
 
-def test_a_second_derivative_is_that_of_the_plain_form():
+def test_second_derivatives_come_from_the_plain_form():
     problem, found = make(POINTS, batch=2), []
     for route in (TritonTiled(), Dense()):
         u = problem.u.clone().requires_grad_()

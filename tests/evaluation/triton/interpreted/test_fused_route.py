@@ -45,12 +45,12 @@ GRIDS: dict[str, Domain] = {
 
 
 IN_BOTH_ORDERS = ("points, weights and mask", "times per entry", "plane", "masked per entry", "grid between points")
-"""Each kind of geometry with and without an order; the others with one of both, by turns."""
+"""Domains, one of each kind of geometry, that are tested with and without an order; others alternate."""
 AT_LENGTH = (
     *("points, weights and mask per entry", "coinciding points", "times per entry"),
     *("plane", "space", "grid beside moving points"),
 )
-"""Domains that others are much like."""
+"""Domains similar to others, which only the long tests cover."""
 DOMAINS = [
     pytest.param(name, is_causal, marks=[] if takes_turn and name not in AT_LENGTH else pytest.mark.long)
     for index, name in enumerate((*SCATTERED, *GRIDS))
@@ -67,11 +67,11 @@ def test_every_domain(name, is_causal):
 
 
 @pytest.mark.parametrize("name", [pytest.param("plane", marks=pytest.mark.long), "grid between points"])
-def test_a_grid_by_parts(name):
+def test_a_grid_without_a_table_of_displacements(name):
     check_route(TritonTiled(table=False), make(GRIDS[name], is_causal=True))
 
 
-def test_points_beside_a_grid_may_learn_their_places():
+def test_positions_of_points_beside_a_grid_have_gradients():
     pos, gradients = torch.rand(2, 2, dtype=torch.float64).requires_grad_(), []
     for route in (Dense(), TritonTiled()):
         torch.manual_seed(1)
@@ -81,18 +81,18 @@ def test_points_beside_a_grid_may_learn_their_places():
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
 
 
-def test_layers_share_what_lies_between_the_points_of_their_domain(monkeypatch):
+def test_layers_share_the_displacements_of_their_domain(monkeypatch):
     domain, count, whole = Union(token(), Grid(2, 2)), [], GridBlock.displacements
     shared, problems = domain.with_cache(), [make(domain) for _ in range(3)]
     expected = [TritonTiled().integrate(problem) for problem in problems]
-    monkeypatch.setattr(GridBlock, "displacements", lambda *given: (count.append(1), whole(*given))[1])
+    monkeypatch.setattr(GridBlock, "displacements", lambda *args: (count.append(1), whole(*args))[1])
     for problem, alone in zip(problems, expected, strict=True):
         assert torch.equal(TritonTiled().integrate(Integral(problem.kernel, problem.u, shared)), alone)
     assert len(count) == 1
 
 
 @pytest.mark.parametrize(("width", "num_frequencies"), [(3, 1), (1, 6)])
-def test_many_points_beside_a_grid_are_read_by_parts(monkeypatch, width, num_frequencies):
+def test_many_points_beside_a_grid_are_processed_in_parts(monkeypatch, width, num_frequencies):
     domain = GRIDS["grid between points"]
     problem = make(domain, width=width, num_frequencies=num_frequencies, num_heads=1)
     (block,) = domain.grid_blocks
@@ -113,7 +113,7 @@ def test_every_activation(activation):
     "group",
     [pytest.param(name, marks=[] if name in ("distance", "product") else pytest.mark.long) for name in GROUPS],
 )
-def test_one_group_of_inputs_alone_and_all_but_that_one(group):
+def test_one_group_of_inputs_alone_and_all_other_groups(group):
     for chosen in (True, False):
         inputs = KernelInputs(**{name: (name == group) == chosen for name in GROUPS})
         check_route(TritonTiled(), make(Points(torch.rand(3, 2)), num_heads=1, inputs=inputs))
@@ -152,7 +152,7 @@ def test_two_runs_are_identical(domain):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_signal_with_gaps():
+def test_a_signal_that_is_not_contiguous():
     problem = make(Points(torch.rand(2, 2)), batch=2, num_heads=1)
     problem = changed(problem, u=torch.randn(2, 2, 2).permute(2, 0, 1))
     assert not problem.u.is_contiguous()

@@ -50,21 +50,21 @@ def make(where: Domain, heads: int = 2, head_dim: int = 3, **options) -> Integra
 )
 def test_every_domain(name, normaliser, is_causal):
     problem = make(DOMAINS[name], is_causal=is_causal, normaliser=NORMALISERS[normaliser])
-    # with one point its share is nearly 1, and what the score's gradient is left with is a difference of like numbers
+    # a single point has a weight of nearly 1, so its score's gradient is a difference of nearly equal numbers
     check_route(TritonYat(), problem, tolerance=1e-4 if name == "one point" else None)
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
 @pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
-def test_a_query_that_sees_keys_without_mass_alone(normaliser):
-    """Its gradient is 0, though the densities of such keys, which no sum takes, are beyond any range."""
+def test_a_query_that_sees_only_keys_without_mass(normaliser):
+    """Its gradient is 0, although the densities of such keys, which no sum includes, overflow."""
     where = Points(torch.arange(5.0)[:, None], weights=torch.tensor([0.0, 0.0, 0.5, 0.3, 0.2]))
     check_route(TritonYat(), make(where, is_causal=True, normaliser=normaliser))
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
 def test_a_learned_epsilon(normaliser):
-    # its gradient is a sum over all pairs in which most cancels
+    # its gradient is a sum over all pairs whose terms largely cancel
     problem = make(DOMAINS["shared weights"], normaliser=normaliser, learn_epsilon=True)
     check_route(TritonYat(), problem, tolerance=2e-4)
 
@@ -90,7 +90,7 @@ def test_more_points_than_one_tile(options):
 
 
 def test_signals_of_more_channels_than_a_head_may_have():
-    """Queries, keys and values lie side by side; what a head may have is a matter of its products."""
+    """Queries, keys and values lie side by side; the limit on channels applies to the products of one head."""
     kernel = ConcatenatedQKV(100, 1)
     assert kernel.query_dim == 300
     check_route(TritonYat(), Integral(kernel, torch.randn(2, 5, kernel.in_dim), Sequence(5)), tolerance=1e-4)
@@ -100,37 +100,37 @@ def test_signals_of_more_channels_than_a_head_may_have():
 @pytest.mark.parametrize("head_dim", [3, 16])
 @pytest.mark.parametrize("num_points", [64, 75])
 def test_tiles_in_which_every_query_sees_every_key(num_points, head_dim, is_causal):
-    """Signals whose heads have 16 channels are read where they lie, others are copied."""
+    """Signals with heads of 16 channels are read in place, others are copied."""
     check_route(TritonYat(), make(Sequence(num_points), head_dim=head_dim, is_causal=is_causal), tolerance=1e-4)
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
 @pytest.mark.parametrize("num_masses", [0, 1, 2])
-def test_an_order_of_no_order(num_masses, normaliser):
-    """Queries of one entry of the batch see a point more than those of a sequence; of the other now more, now fewer."""
+def test_any_number_of_visible_keys_per_query(num_masses, normaliser):
+    """Queries of the first entry see one key more than in a sequence; those of the second a random number of keys."""
     generator = torch.Generator().manual_seed(1)
     query, key, value = (torch.randn(2, 1, n, 3, generator=generator) for n in (45, 83, 83))
     seen = torch.stack([torch.arange(45) + 2, torch.randint(0, 84, (45,), generator=generator)])
-    seen[1, :33] = 83  # a tile that sees all
-    given = {"value": value, "query": query, "key": key, "softening": torch.tensor(0.5)}
-    given |= {"mass": torch.rand(num_masses, 83, generator=generator)} if num_masses else {}
-    compare_sums(given, seen, normaliser or Softmax())
+    seen[1, :33] = 83  # a tile whose queries see all keys
+    tensors = {"value": value, "query": query, "key": key, "softening": torch.tensor(0.5)}
+    tensors |= {"mass": torch.rand(num_masses, 83, generator=generator)} if num_masses else {}
+    compare_sums(tensors, seen, normaliser or Softmax())
 
 
 @pytest.mark.parametrize("side", ["query", "key"])
 def test_a_point_of_zeros_without_a_softening(side):
     generator = torch.Generator().manual_seed(1)
-    given = {name: torch.randn(1, 1, 5, 3, generator=generator) for name in ("value", "query", "key")}
-    given[side][:, :, 2] = 0
-    compare_sums(given, None, Softmax())
+    tensors = {name: torch.randn(1, 1, 5, 3, generator=generator) for name in ("value", "query", "key")}
+    tensors[side][:, :, 2] = 0
+    compare_sums(tensors, None, Softmax())
 
 
-def compare_sums(given: dict[str, torch.Tensor], seen: torch.Tensor | None, normaliser: Normaliser) -> None:
+def compare_sums(tensors: dict[str, torch.Tensor], seen: torch.Tensor | None, normaliser: Normaliser) -> None:
     """Compares the operator with its plain form in float64, in its result and all gradients."""
-    missing: dict[str, Any] = dict.fromkeys({"key_bias", "softening", "numbers", "pairs", "mass"} - given.keys())
+    missing: dict[str, Any] = dict.fromkeys({"key_bias", "softening", "numbers", "pairs", "mass"} - tensors.keys())
     found = []
     for sums, dtype in ((yat_tiled.yat_sums_triton, torch.float32), (yat_tiled.yat_sums_triton.plain, torch.float64)):
-        leaves = {name: t.to(dtype).requires_grad_() for name, t in given.items()}
+        leaves = {name: t.to(dtype).requires_grad_() for name, t in tensors.items()}
         assert sums is not None
         out = sums(ScoreInputs(**leaves, **missing, seen=seen), normaliser.encoded())[0]
         grads = torch.autograd.grad(out.square().sum(), list(leaves.values()))
@@ -138,7 +138,7 @@ def compare_sums(given: dict[str, torch.Tensor], seen: torch.Tensor | None, norm
     compare(*found, tolerance=1e-4)
 
 
-def test_a_sequence_goes_on_from_a_state():
+def test_a_sequence_continues_from_a_state():
     problem = make(Sequence(7), is_causal=True)
     whole = TritonYat().integrate(problem)
     first, state = TritonYat().run(Integral(problem.kernel, problem.u[:, :4], Sequence(4)))
@@ -154,7 +154,7 @@ def test_large_scores_stay_finite(where):
 
 
 @pytest.mark.parametrize("where", ["self", "causal", "masked", "weighed"])
-def test_where_one_key_takes_all_gradients_are_as_exact_as_those_of_dense(where):
+def test_gradients_are_as_precise_as_those_of_dense_where_one_key_dominates(where):
     # slopes of scores are 10⁶ here, and g·v - δ is 0
     there = Sequence(33, mask=torch.arange(33) % 3 > 0 if where == "masked" else None)
     if where == "weighed":
@@ -198,7 +198,7 @@ def test_operator_registration(monkeypatch):
 
 
 @pytest.mark.long
-def test_one_graph_with_the_same_numbers():
+def test_compiles_in_one_graph_with_the_same_results():
     torch.compiler.reset()
     op = IntegralOperator(make(Sequence(3), is_causal=True).kernel)
     found = []
@@ -211,6 +211,6 @@ def test_one_graph_with_the_same_numbers():
     torch.testing.assert_close(found[1], found[0])
 
 
-def test_it_is_the_first_choice_where_it_runs():
+def test_the_fused_route_is_the_first_choice_where_it_runs():
     problem = make(Sequence(3))
     assert isinstance(AUTO.choose(problem).route, TritonYat)

@@ -12,8 +12,8 @@ FUSED |= {"YatAttention": "TritonYat"}
 
 @pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", FUSED)
-def test_the_fused_route_gives_the_literal_integral(name: str, count: int) -> None:
-    """In so few cells because the interpreter takes seconds for them."""
+def test_the_fused_route_agrees_with_the_definition(name: str, count: int) -> None:
+    """Few cells, because the interpreter takes seconds for them."""
     in_float32 = [cell for cell in quick_cells(name) if cell.precision.startswith("float32")]
     each = len(in_float32) // count
     exercised = Counter[str]()

@@ -1,4 +1,4 @@
-"""Sizes that no block of a program is made for, and more than one of each kind of block."""
+"""Sizes that are no multiples of a block, and several blocks of each kind."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_more_units_channels_and_frequencies_than_one_block(options):
     check_route(TritonTiled(), make(Union(Points(torch.rand(1, 2)), Grid(1, 2)), num_heads=1, **options))
 
 
-def test_more_owners_than_the_workspace_holds(monkeypatch):
+def test_more_programs_than_the_workspace_holds(monkeypatch):
     monkeypatch.setattr(perceptron, "WORKSPACE_BYTES", 3 * 2 * 5 * 2 * 4)
     check_route(TritonTiled(), make(Union(Points(torch.rand(1, 2)), Grid(2, 2)), batch=2))
 

@@ -1,4 +1,4 @@
-"""Every fused route with tiles that are not the rule's, as a file may hold them."""
+"""Every fused route with other tiles than the default rule's, as a file of tuned tiles may hold."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ from tests.contracts.routes import check_route, randomise, results
 from tests.evaluation.triton.interpreted.problems import make, with_queries
 
 TILES = [(16, 64, 4, 1), (64, 16, 8, 3)]
-"""More points, or more units, than there are, and fewer."""
+"""Tiles with more points or units than the problem has, and with fewer."""
 
 
 def perceptron() -> Integral:
@@ -49,7 +49,7 @@ def test_any_tile_gives_the_same_integral(name, first, monkeypatch):
     used = dict[str, Tile]()
 
     def of_any_launch(kernel: Any, room: Room, rule: Tile) -> Tile:
-        # another one for each kernel
+        # the kernels use the two tiles in turn
         return used.setdefault(kernel.fn.__name__, Tile(*TILES[(first + len(used)) % 2]))
 
     for module in (tuning, perceptron_module, yat_module):
@@ -65,7 +65,7 @@ def test_any_tile_gives_the_same_integral(name, first, monkeypatch):
     [(Union(Points(torch.rand(1, 1, 2)), Grid(3, 6)), False), (Grid(17), True), (Points(torch.rand(19, 2)), False)],
     ids=["token and grid", "in order", "points"],
 )
-def test_p_may_receive_r_in_any_way(where, is_causal, rest, monkeypatch):
+def test_r_is_added_to_p_in_every_variant(where, is_causal, rest, monkeypatch):
     has_rest = dict[str, bool]()
 
     def with_rest(kernel: Any, room: Room, rule: Tile) -> Tile:
@@ -82,7 +82,7 @@ def test_p_may_receive_r_in_any_way(where, is_causal, rest, monkeypatch):
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(("multiprocessors", "parts"), [(3, 3), (4, 4), (100, 8)])
-def test_few_queries_share_their_keys(multiprocessors, parts, is_causal, monkeypatch):
+def test_keys_of_few_queries_are_split_over_programs(multiprocessors, parts, is_causal, monkeypatch):
     launched = list[int]()
 
     def record(kernel: Any, grid: tuple[int, int, int], tile: Tile, arguments: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ def test_few_queries_share_their_keys(multiprocessors, parts, is_causal, monkeyp
     assert launched[0] == parts
 
 
-def test_points_are_cut_between_tiles() -> None:
+def test_points_are_split_at_tile_boundaries() -> None:
     tile, cpu = Tile(16, 16, 4, 2), torch.device("cpu")
     assert tuning.split(1000, tile, 1, cpu) == (2, 512)
     assert tuning.split(1000, tile, 2, cpu) == (1, 1008)
@@ -129,5 +129,5 @@ def test_a_real_kernel_is_tuned_and_the_file_read(monkeypatch, tmp_path):
     assert tile_path().exists()
     after = results(TritonTiled(), problem)
     tuning.forget_tiles()
-    for what, value in before.items():
-        torch.testing.assert_close(after[what], value, rtol=1e-4, atol=1e-5)
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value, rtol=1e-4, atol=1e-5)
