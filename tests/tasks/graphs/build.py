@@ -31,22 +31,22 @@ TU = {
 
 
 def write_csv(folder: Path, **changed: str) -> Path:
-    """The tables of `PATHS`, with others in place of `edges`, `nodes` and `graphs`; "" is none."""
+    """Writes the tables of `PATHS`, with `edges`, `nodes` and `graphs` replaced where given; "" leaves one out."""
     return write(folder, PATHS | {f"{name}.csv": text for name, text in changed.items()})
 
 
 def write_several(folder: Path, **changed: str) -> Path:
-    """Likewise of `SEVERAL`."""
+    """Writes the tables of `SEVERAL` in the same way."""
     return write(folder, SEVERAL | {f"{name}.csv": text for name, text in changed.items()})
 
 
 def write_tu(folder: Path, **changed: str) -> Path:
-    """Likewise of `TU`, whose files are called by the ends of their names."""
+    """Writes the files of `TU` in the same way; they are named by the ends of their names."""
     return write(folder, {f"TOY_{name}.txt": text for name, text in (TU | changed).items()})
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
-    """A new folder with these files; one without text is left out."""
+    """A new folder with these files; files without text are left out."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         if text:
@@ -55,7 +55,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def listed(edges: list[tuple[int, int]], nodes: int, *, is_directed: bool = False) -> GraphSet:
-    """One graph of nodes with their numbers as features."""
+    """One graph whose nodes have their number as feature."""
     return Listed(
         graph=np.zeros(nodes, np.int64),
         names=["g"],
@@ -70,7 +70,7 @@ def listed(edges: list[tuple[int, int]], nodes: int, *, is_directed: bool = Fals
 
 
 def rings(folder: Path, *, count: int = 24, targets: bool = False, split: bool = False, one_way: bool = False) -> Path:
-    """Rings and lines of 4 to 7 nodes, of the classes ring and line, or with the number of nodes to tell."""
+    """Rings and lines of 4 to 7 nodes, with the class ring or line, or with the number of nodes as target."""
     edges, nodes, graphs = ["graph,source,target"], ["graph,id,heat"], [f"graph,{'target' if targets else 'label'}"]
     for i in range(count):
         size, is_ring = 4 + i % 4, i % 2 == 0
@@ -88,9 +88,9 @@ def rings(folder: Path, *, count: int = 24, targets: bool = False, split: bool =
 def two_groups(
     folder: Path, *, size: int = 15, split: bool = False, one_way: bool = False, targets: bool = False
 ) -> Path:
-    """One graph of two rings with chords, joined by one edge; nodes have the class of their ring, and noise.
+    """One graph of two rings with chords, joined by one edge; nodes have the class of their ring, and noisy features.
 
-    Or in place of the class a number to tell, about 10 in one ring and 20 in the other.
+    With `targets`, nodes have a number instead of a class, about 10 in one ring and 20 in the other.
     """
     drawn = np.random.default_rng(0)
     ends, nodes = [(0, size)], [f"id,{'target' if targets else 'label'}{',split' if split else ''},x,y"]
