@@ -1,4 +1,4 @@
-"""A trained model is not measured on what it learnt: a run's own data are not divided anew to measure it."""
+"""A run's own data are not divided anew to evaluate it, so that no trained model is tested on training data."""
 
 import dataclasses
 from pathlib import Path
@@ -35,11 +35,11 @@ BY_STEPS = {
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
-def test_every_setting_that_divides_the_data_is_refused(task: type[Task]) -> None:
+def test_every_setting_that_changes_the_split_is_refused(task: type[Task]) -> None:
     learnt = task.Config(data="scans")  # pyright: ignore[reportAbstractUsage, reportCallIssue]
     if task.command in BY_STEPS:
         learnt = dataclasses.replace(learnt, model=BY_STEPS[task.command])
-    among = OTHER.keys() - {"text_column"} if task.command == "sentences" else OTHER.keys()  # there it divides nothing
+    among = OTHER.keys() - {"text_column"} if task.command == "sentences" else OTHER.keys()  # without effect
     assert set(learnt.split_settings) == {field.name for field in dataclasses.fields(learnt)} & among
     for name in learnt.split_settings:
         if (task.command, name) in IDLE:
@@ -53,7 +53,7 @@ def test_every_setting_that_divides_the_data_is_refused(task: type[Task]) -> Non
         before.check_same_split(before)
 
 
-def test_another_spelling_of_the_data_makes_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_spelling_of_the_path_is_the_same_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "waves.csv").touch()
     (tmp_path / "link.csv").symlink_to("waves.csv")
     monkeypatch.chdir(tmp_path)
