@@ -1,4 +1,4 @@
-"""A linear function of the last samples beside a kernel machine on them: coordinates, shares, and what they gain."""
+"""A linear function of the last samples and a kernel machine on them: coordinates, shares and gains."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def windows(of: Tensor, length: int = 6) -> tuple[Tensor, Tensor]:
 
 
 def tent(count: int) -> Tensor:
-    """A chaotic series without linear correlation."""
+    """A chaotic series without linear autocorrelation."""
     x = [0.3137]
     while len(x) < count:
         x.append(1.9999 * min(x[-1], 1 - x[-1]))
@@ -38,13 +38,15 @@ def tent(count: int) -> Tensor:
 
 
 def waves(count: int) -> Tensor:
-    """A linear series: each sample is a linear function of the four before it, and noise."""
+    """A linear series: each sample is a linear function of the four before it, plus noise."""
     t, noise = torch.arange(count), torch.randn(count, generator=torch.Generator().manual_seed(0))
     return torch.sin(0.7 * t) + torch.cos(2.1 * t) + 0.03 * noise
 
 
 @pytest.mark.parametrize(("channels", "num_coordinates", "num_lags"), [(1, 96, 6), (2, 9, 4), (3, 2, 1)])
-def test_coordinates_are_lags_over_roots_of_their_age(channels: int, num_coordinates: int, num_lags: int) -> None:
+def test_coordinates_are_lags_divided_by_the_root_of_their_age(
+    channels: int, num_coordinates: int, num_lags: int
+) -> None:
     u = torch.randn(2, 6, channels, generator=torch.Generator().manual_seed(0))
     mask = torch.arange(6) < torch.tensor([[6], [2]])
     found = machine(channels, 1, num_coordinates).coordinates(SeriesBatch(u, mask=mask))
@@ -90,7 +92,7 @@ def test_a_linear_series_is_predicted_by_the_linear_function_alone() -> None:
 
 
 def test_a_part_that_is_useless_alone_keeps_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The readout is that of both scores; that of the linear function alone has the gain 0 here."""
+    """The readout is fitted to both scores; the linear function alone has the gain 0 here."""
     inputs, wanted = windows(tent(160) - 0.5)
     groups = torch.arange(len(inputs)) // 20
     built, alone = machine(), machine()
@@ -110,7 +112,7 @@ def test_a_part_that_is_useless_alone_keeps_its_share(monkeypatch: pytest.Monkey
     torch.testing.assert_close(built(inputs), outputs)
 
 
-def test_single_series_and_refusals() -> None:
+def test_single_series_and_bad_arguments() -> None:
     one = machine()
     one.fit([(SeriesBatch(torch.randn(1, 6, 1)), torch.ones(1, 1, dtype=torch.float64))], ONE)
     torch.testing.assert_close(one(torch.randn(3, 6, 1)).detach(), torch.ones(3, 1))

@@ -413,12 +413,12 @@ def test_recommended_settings_for_numbers(tmp_path: Path) -> None:
     assert not config.build().learns_by_steps
     (note,) = NodeLearning.Config(data=data).recommended("small", epochs=5).notes
     assert note == f"epochs=5 takes a network; without it there is {MACHINE}"
-    asked, _, notes = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).recommended(
+    network, _, notes = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).recommended(
         "small", epochs=5
     )
     assert notes == ()
-    assert isinstance(asked, NodeLearning.Config)
-    assert isinstance(asked.model, ITNet.Config)
+    assert isinstance(network, NodeLearning.Config)
+    assert isinstance(network.model, ITNet.Config)
 
 
 def test_recommended_settings_for_classes_of_nodes_with_features(
@@ -429,8 +429,11 @@ def test_recommended_settings_for_classes_of_nodes_with_features(
     assert isinstance(config, NodeLearning.Config)
     assert (config.model, schedule.epochs, notes) == (NodeMachine.Config(), 0, ())
     dropped = dataclasses.replace(given, inputs=dataclasses.replace(given.inputs, feature_dropout=0.3))
-    for asked, expected in ((dataclasses.replace(given, valid_fraction=0.2), "valid_fraction=0.2"), (dropped, None)):
-        network, _, notes = asked.recommended("small")
+    for requested, expected in (
+        (dataclasses.replace(given, valid_fraction=0.2), "valid_fraction=0.2"),
+        (dropped, None),
+    ):
+        network, _, notes = requested.recommended("small")
         assert isinstance(network, NodeLearning.Config)
         assert isinstance(network.model, ITNet.Config)
         assert notes == (() if expected is None else (f"{expected} takes a network; without it there is {MACHINE}",))

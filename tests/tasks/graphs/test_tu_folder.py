@@ -111,5 +111,5 @@ def test_a_folder_and_its_arrays_give_the_same_graphs(tmp_path: Path, shared_dat
     folder, file = open_graphs(tmp_path), open_graphs(shared_data / "tudataset" / "MUTAG.npz")
     assert (len(folder), len(folder.features), folder.edge_index.shape[1]) == (188, 3371, 7442)
     for name, value in vars(file).items():
-        came = getattr(folder, name)
-        assert torch.equal(came, value) if isinstance(value, torch.Tensor) else name == "names" or came == value
+        got = getattr(folder, name)
+        assert torch.equal(got, value) if isinstance(value, torch.Tensor) else name == "names" or got == value

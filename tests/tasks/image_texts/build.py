@@ -30,9 +30,9 @@ def examples(count: int, num_images: int = 2) -> list[dict[str, Any]]:
     names, found, drawn = list(COLOURS), [], np.random.default_rng(0)
     for i in range(count):
         shown = [names[k] for k in drawn.permutation(4)[:num_images]]
-        asked = names[int(drawn.integers(0, 4))]
+        chosen = names[int(drawn.integers(0, 4))]
         images = [f"pictures/{name}.png" for name in shown]
-        found.append({"images": images, "text": f"there is {asked} in number {i % 5}", "label": asked in shown})
+        found.append({"images": images, "text": f"there is {chosen} in number {i % 5}", "label": chosen in shown})
     return found
 
 

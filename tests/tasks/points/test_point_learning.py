@@ -32,7 +32,7 @@ SMALL = ITNet.Config(
 
 
 def write_npz(folder: Path, *, points: bool = False, clouds: int = 30, size: int = 9) -> Path:
-    """Writes balls and rods of `size` to `size + 3` points with a feature, weights and a split, two thirds for training.
+    """Writes balls and rods of `size` to `size + 3` points with a feature, weights and a split, two thirds to train.
 
     Points on the right have the class "right".
     """

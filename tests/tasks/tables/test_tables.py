@@ -361,9 +361,9 @@ def test_predictions_need_no_labels_and_no_order_of_columns(
         rows = list(csv.DictReader(file))
     names = ["note", "town", "area", "rooms", "sold"]
     with (tmp_path / "asked.csv").open("w", newline="") as file:
-        asked = csv.DictWriter(file, names, extrasaction="ignore")
-        asked.writeheader()
-        asked.writerows(rows)
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
     predicted = Run(run).predict([data])
     assert [each["line"] for each in predicted] == list(range(2, 22))
     again = Run(run).predict([tmp_path / "asked.csv"])
@@ -572,9 +572,9 @@ def test_photos_are_read_along_with_numbers(
     counts = run.task.input_importance(run.model())
     assert counts.keys() == {"photo", "area", "noise"}
     assert counts["noise"] < 0.5 * min(counts["photo"], counts["area"])
-    asked = photographed(tmp_path / "new", 20, seed=3)
-    predicted = run.predict([asked])
-    wanted = [float(line.rsplit(",", 1)[1]) for line in asked.read_text().splitlines()[1:]]
+    new_data = photographed(tmp_path / "new", 20, seed=3)
+    predicted = run.predict([new_data])
+    wanted = [float(line.rsplit(",", 1)[1]) for line in new_data.read_text().splitlines()[1:]]
     assert np.corrcoef(wanted, [float(each["price"]) for each in predicted])[0, 1] > 0.9
     task = run.task
     assert isinstance(task, TableLearning)
@@ -584,7 +584,7 @@ def test_photos_are_read_along_with_numbers(
     assert "photo" in (tmp_path / "page.html").read_text()
     read = (with_photos / "data.json").read_text()
     assert "photos/1.png" in read
-    assert call(capsys, "train", "table", asked, *IMAGES, "--dry-run")[1].startswith(
+    assert call(capsys, "train", "table", new_data, *IMAGES, "--dry-run")[1].startswith(
         "to predict: price; numbers: area, noise; images: photo"
     )
 
@@ -701,16 +701,16 @@ def test_recordings_are_read_along_with_numbers(with_recordings: Path, tmp_path:
     counts = run.task.input_importance(run.model())
     assert counts.keys() == {"recording", "load", "noise"}
     assert counts["noise"] < 0.5 * min(counts["recording"], counts["load"])
-    asked = recorded_machines(tmp_path / "new", 20, seed=3)
-    wanted = [float(line.rsplit(",", 1)[1]) for line in asked.read_text().splitlines()[1:]]
-    assert np.corrcoef(wanted, [float(each["wear"]) for each in run.predict([asked])])[0, 1] > 0.9
+    new_data = recorded_machines(tmp_path / "new", 20, seed=3)
+    wanted = [float(line.rsplit(",", 1)[1]) for line in new_data.read_text().splitlines()[1:]]
+    assert np.corrcoef(wanted, [float(each["wear"]) for each in run.predict([new_data])])[0, 1] > 0.9
     shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]
     assert {tuple(type(view).__name__ for view in each.views) for each in shown} == {
         ("TextView", "SeriesView"),
         ("TextView",),
     }
     assert "rec/1.csv" in (with_recordings / "data.json").read_text()
-    assert series_config(asked).build().notes[0] == "to predict: wear; numbers: load, noise; series: recording"
+    assert series_config(new_data).build().notes[0] == "to predict: wear; numbers: load, noise; series: recording"
 
 
 def test_a_tensor_form_takes_series_and_a_mask_of_samples(with_recordings: Path) -> None:
