@@ -151,7 +151,7 @@ def test_bad_scales_of_perceptrons_are_refused(kind: Any, name: str, value: floa
 
 
 @pytest.mark.parametrize(
-    ("owner", "what"),
+    ("owner", "name"),
     [
         (ITNet.Config, "kernel"),
         (NeuralOperator.Config, "kernel"),

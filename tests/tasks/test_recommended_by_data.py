@@ -116,7 +116,7 @@ def test_outputs_are_spread_where_neighbours_have_equal_classes(tmp_path: Path) 
     assert (config.model.diffusion, config.model.depth, config.model.embed_dim) == (0.3, 4, 128)
 
 
-@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("is_predictive", [True, False])
 def test_nodes_include_their_structure_where_it_predicts_their_class(tmp_path: Path, is_predictive: bool) -> None:
     drawn = np.random.default_rng(0)
     ends = np.array([(i, int(drawn.integers(i))) for i in range(1, 120)])

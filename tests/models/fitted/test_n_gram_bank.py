@@ -150,7 +150,7 @@ def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np
     return best
 
 
-@pytest.mark.parametrize(("order", "told_by"), [(2, "words"), (3, "words"), (2, "pairs"), (2, "chance")])
+@pytest.mark.parametrize(("order", "source"), [(2, "words"), (3, "words"), (2, "pairs"), (2, "chance")])
 @pytest.mark.parametrize("pairs", [False, True])
 def test_longer_n_grams_get_a_smaller_share_only_where_that_is_surely_better(
     order: int, source: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
@@ -220,7 +220,7 @@ def test_scores_match_ridge_regression_with_the_best_penalty(monkeypatch: pytest
         torch.testing.assert_close(found(queries).double(), readout(torch.tensor(scores)), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("told_by", ["letters", "tokens"])
+@pytest.mark.parametrize("source", ["letters", "tokens"])
 def test_letters_are_used_where_errors_are_smaller(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-10)
     monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
