@@ -1,4 +1,4 @@
-"""What processes of the tests in this folder do with a signal that they share."""
+"""Functions that processes of the tests in this folder run on a shared signal."""
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ from fredholm.quadrature import MonteCarlo
 
 
 def refusals() -> list[str]:
-    """What is said of bad input."""
+    """Error messages for bad input."""
     u, grid = torch.randn(1, 6, 2), Grid(2, 3)
     weighed = grid.weigh_pairs(torch.zeros(6, 6))
     plain = torch.nn.Linear(2, 2)
@@ -55,7 +55,7 @@ def refusals() -> list[str]:
 
 
 def routes() -> list[str]:
-    """Which route `explain` names for kernels on a shared signal."""
+    """The routes that `explain` names for kernels on a shared signal."""
     grid, line = Grid(2, 3), Sequence(6)
     cases: list[tuple[Kernel, Domain]] = [
         (kernels.MLP(4, 2, 2), grid),
@@ -84,7 +84,7 @@ def block(kernel: Kernel) -> nn.Module:
 
 
 def training_step(name: str, size: int) -> dict[str, Tensor]:
-    """The signal after a block, and gradients, of a class token and a grid."""
+    """The signal after a block and the gradients, for a class token and a grid."""
     torch.manual_seed(0)
     kernel = {"ring": kernels.MLP(8, 2, 2), "sums": kernels.FactorisedInfiniteAttention(8, 2)}[name]
     model = block(kernel)
@@ -103,7 +103,7 @@ def training_step(name: str, size: int) -> dict[str, Tensor]:
 
 
 def traffic(sizes: list[int], causal: bool) -> list[int]:
-    """Bytes that this process sends forward, and backward, for an exact MLP kernel in float32 on two entries."""
+    """Bytes that this process sends in the forward and backward pass of an exact MLP kernel, float32, batch of two."""
     kernel = kernels.MLP(4, 2, 1, is_causal=causal)
     u, domain = shard_points(torch.randn(2, sum(sizes), 4, requires_grad=True), Sequence(sum(sizes)), sizes=sizes)
     with counted_traffic() as forward:
@@ -115,7 +115,7 @@ def traffic(sizes: list[int], causal: bool) -> list[int]:
 
 
 def second_derivative() -> Tensor:
-    """The gradient of the square of a gradient, of a kernel whose sums are added up over the processes."""
+    """The gradient of the squared gradient of a kernel whose sums are added up over the processes."""
     torch.manual_seed(0)
     operator = IntegralOperator(kernels.LinearAttention(4, 2)).double()
     whole = torch.randn(1, 7, 4, dtype=torch.float64, requires_grad=True)
@@ -128,7 +128,7 @@ def second_derivative() -> Tensor:
 
 
 def bytes_by_kernel(side: int) -> dict[str, list[int]]:
-    """Bytes that go round, and that are added up, forward, for each kernel of the benchmark."""
+    """Bytes sent around the ring and bytes added up, in the forward pass, for each kernel of the benchmark."""
     found = {}
     for name, (build, place) in KERNELS.items():
         whole = place(side)
@@ -140,7 +140,7 @@ def bytes_by_kernel(side: int) -> dict[str, list[int]]:
 
 
 def answers(names: list[str], dtype: str, masked: bool, batch: int) -> dict[str, Tensor]:
-    """Results and gradients of operators, perhaps with hidden keys or under autocast; on one process as ever."""
+    """Results and gradients of operators, optionally with masked keys or autocast; on one process without sharing."""
     found, count = {}, dist.get_world_size()
     for name in names:
         build, place = KERNELS[name]
@@ -165,7 +165,7 @@ def answers(names: list[str], dtype: str, masked: bool, batch: int) -> dict[str,
 
 
 def saturated(name: str, dtype: torch.dtype, causal: bool) -> dict[str, Tensor]:
-    """Gradients of attention whose scores lie so far apart that one key takes all; on one process by definition."""
+    """Gradients of attention whose scores give all the weight to one key; on one process by definition."""
     torch.manual_seed(0)
     kernel = {"attention": kernels.Attention, "Yat attention": kernels.YatAttention}[name](2, is_causal=causal)
     u, weight = (1000 * torch.randn(2, 33, 2)).to(dtype).requires_grad_(), torch.randn(2, 33, 2).to(dtype)

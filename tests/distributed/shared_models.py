@@ -1,4 +1,4 @@
-"""Whole models whose points are shared out, as one process of several sees them; see `test_shared_models`."""
+"""Whole models with shared points, as run by each of several processes; see `test_shared_models`."""
 
 import dataclasses
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def itnet(kernel: str, pool: Pool) -> models.ITNet.Config:
 
 
 class Case(NamedTuple):
-    """A model and what it is asked."""
+    """A model and its inputs."""
 
     build: Callable[[], SignalModel]
     inputs: Callable[[], Any]
@@ -99,7 +99,7 @@ CASES: dict[str, Case] = {
 
 
 def answered(name: str) -> dict[str, Tensor]:
-    """Outputs and gradients of a model; on one process as ever."""
+    """Outputs and gradients of a model; on one process without sharing."""
     case, count = CASES[name], dist.get_world_size()
     torch.manual_seed(0)
     model, inputs = case.build().double().train(), case.inputs()
@@ -119,7 +119,7 @@ def answered(name: str) -> dict[str, Tensor]:
 
 
 def refused() -> list[str]:
-    """What is told of a model that has no points to share, and of fewer points than processes."""
+    """Error messages for a model without points to share, and for fewer points than processes."""
     found = []
     small = Image.Config(image_size=(4, 4), patch_size=4, channels=3)
     for call in (

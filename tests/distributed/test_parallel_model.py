@@ -27,7 +27,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Of blocks, of which the last is called by another method, and one parameter that only some inputs need."""
+    """Blocks, of which the last is called by another method, and one parameter that only some inputs use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ INPUTS = torch.tensor([[0.3, -1.0, 0.2], [0.1, 0.4, 0.2], [0.7, 0.2, 0.3], [0.1,
 
 
 def found(spread: str, inputs: Tensor) -> dict[str, Any]:
-    """Gradients by the whole of some inputs, of which each process has some."""
+    """Gradients over all of some inputs, of which each process has a part."""
     processes, model = current(), build()
     called = replicated(model, processes) if spread == "copies" else sharded(model, processes, {Block: ("at",)})
     value = called(loss, inputs[processes.rows(len(inputs))]) * processes.size
@@ -78,7 +78,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("spread", "size"), [("copies", 2), ("copies", 3), ("shards", 2)])
-def test_gradients_are_those_of_one_process(spread: str, size: int) -> None:
+def test_gradients_equal_those_of_one_process(spread: str, size: int) -> None:
     # with copies a parameter may be used by one process alone
     inputs = INPUTS if spread == "copies" else INPUTS.abs()
     model = build()
@@ -86,11 +86,11 @@ def test_gradients_are_those_of_one_process(spread: str, size: int) -> None:
     expected = gradients(model)
     count = sum(parameter.numel() for parameter in model.parameters())
     for each in on_processes(size, found, spread, inputs):
-        torch.testing.assert_close(each["gradients"], expected)  # and the same ones have none
+        torch.testing.assert_close(each["gradients"], expected)  # and the same parameters have no gradient
         assert each["held"] == count if spread == "copies" else each["held"] < 0.6 * count
 
 
-def test_blocks_are_the_parts_of_lists_that_have_parts_and_share_nothing() -> None:
+def test_blocks_are_elements_of_module_lists_that_share_no_parameters() -> None:
     model = build()
     assert blocks_of(model) == list(model.blocks)
     assert blocks_of(nn.Sequential(nn.ModuleList([nn.Linear(2, 2)]), nn.Linear(2, 2))) == []
@@ -115,8 +115,8 @@ def test_batch_norms_are_refused() -> None:
     on_processes(2, both_normed)
 
 
-def told_of_filters() -> list[str]:
-    """Warnings of a backward pass through a filter, whose gradient lies as the image does, channels last."""
+def warnings_of_filter() -> list[str]:
+    """Warnings of a backward pass through a filter, whose gradient has the layout of the image, channels last."""
     model = nn.Conv2d(16, 16, 3, groups=16)
     with warnings.catch_warnings(record=True) as got:
         warnings.simplefilter("always")
@@ -126,12 +126,12 @@ def told_of_filters() -> list[str]:
     return [str(each.message) for each in got]
 
 
-def test_the_layout_of_gradients_is_no_word_to_a_user() -> None:
-    assert on_processes(2, told_of_filters) == [[], []]
+def test_the_layout_of_gradients_gives_no_warning() -> None:
+    assert on_processes(2, warnings_of_filter) == [[], []]
 
 
-def told_to_the_others() -> list[float]:
-    """A buffer that passes may change, and one that none does, which are others on each process."""
+def buffers_after_step() -> list[float]:
+    """Buffers after a step: one that the forward pass may change, and a settled one, both different on each process."""
     model = nn.Linear(1, 1)
     for name in ("open", "settled"):
         model.register_buffer(name, torch.tensor(float(current().rank)))
@@ -140,11 +140,11 @@ def told_to_the_others() -> list[float]:
     return [float(buffer) for buffer in model.buffers()]
 
 
-def test_settled_buffers_stay_where_they_are() -> None:
-    assert on_processes(2, told_to_the_others) == [[0.0, 0.0], [0.0, 1.0]]
+def test_settled_buffers_are_not_synchronised() -> None:
+    assert on_processes(2, buffers_after_step) == [[0.0, 0.0], [0.0, 1.0]]
 
 
-def test_one_process_calls_the_model_itself() -> None:
+def test_one_process_calls_the_model_directly() -> None:
     model = build()
     called = replicated(model, ALONE)
     assert isinstance(called, CalledModel)

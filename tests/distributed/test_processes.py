@@ -1,4 +1,4 @@
-"""The processes that tests of this folder run on."""
+"""The processes on which tests of this folder run."""
 
 import pytest
 import torch
@@ -19,10 +19,10 @@ def failing_on_one() -> None:
         raise ValueError("rank 1 has had enough")
 
 
-def test_processes_talk_to_each_other() -> None:
+def test_processes_communicate() -> None:
     assert on_processes(3, summed, 2.0) == [torch.tensor([9.0])] * 3
 
 
-def test_what_a_process_raises_is_refused() -> None:
+def test_an_error_in_a_process_fails_the_test() -> None:
     with pytest.raises(AssertionError, match="rank 1 has had enough"):
         on_processes(2, failing_on_one)

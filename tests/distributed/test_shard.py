@@ -1,4 +1,4 @@
-"""Signals of which each process holds a part."""
+"""Signals that are distributed over processes."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.distributed import shared
 from tests.processes import on_processes
 
 
-def test_bad_input_is_told_on_every_process() -> None:
+def test_bad_input_is_reported_on_every_process() -> None:
     first, second = on_processes(2, shared.refusals)
     expected = [
         "each needs one at least",
@@ -40,12 +40,12 @@ def test_bad_input_is_told_on_every_process() -> None:
             assert words in message
 
 
-def test_without_processes_there_is_nothing_to_share() -> None:
+def test_sharing_points_without_processes_is_refused() -> None:
     with pytest.raises(ValueError, match="start the program with torchrun"):
         Shard(Grid(3))
 
 
-def test_every_kernel_has_its_way() -> None:
+def test_every_kernel_has_a_route() -> None:
     (found, other) = on_processes(2, shared.routes)
     sums = ["CentralPooling", "FeatureMapSum"]
     expected = ["Ring", "FeatureSum", "ScoreRing", "Ring", "HopRing", "WholeSignal", "Woodbury", *sums]
@@ -53,18 +53,18 @@ def test_every_kernel_has_its_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["ring", "sums"])
-def test_a_training_step_is_that_of_one_process(name: str) -> None:
+def test_a_training_step_equals_that_of_one_process(name: str) -> None:
     (alone,) = on_processes(1, shared.training_step, name, 4)
     for processes in (2, 3):
         for found in on_processes(processes, shared.training_step, name, 4):
             assert found.keys() == alone.keys()
-            for what, value in alone.items():
+            for label, value in alone.items():
                 torch.testing.assert_close(
-                    found[what], value, rtol=1e-10, atol=1e-12, msg=lambda m, w=what: f"{w}: {m}"
+                    found[label], value, rtol=1e-10, atol=1e-12, msg=lambda m, w=label: f"{w}: {m}"
                 )
 
 
-def test_one_process_gives_the_numbers_of_a_signal_that_is_not_shared() -> None:
+def test_one_process_gives_the_numbers_of_an_unshared_signal() -> None:
     (found,) = on_processes(1, shared.training_step, "ring", 4)
     torch.manual_seed(0)
     model = shared.block(kernels.MLP(8, 2, 2))
@@ -76,8 +76,8 @@ def test_one_process_gives_the_numbers_of_a_signal_that_is_not_shared() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", [[3, 3], [1, 4, 2]])
-def test_the_ring_sends_all_points_but_those_of_the_next_process(sizes: list[int], causal: bool) -> None:
-    """Forward (N - n_next) B C numbers; backward these, and N B C of gradients."""
+def test_the_ring_sends_all_points_except_those_of_the_next_process(sizes: list[int], causal: bool) -> None:
+    """Forward (N - n_next) B C numbers; backward the same, plus N B C of gradients."""
     a_point, total = 2 * 4 * 4, sum(sizes)
     for rank, (forward, backward) in enumerate(on_processes(len(sizes), shared.traffic, sizes, causal)):
         others = total - sizes[(rank + 1) % len(sizes)]
@@ -98,13 +98,13 @@ def test_sums_over_processes_have_second_derivatives() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", ["attention", "Yat attention"])
-def test_where_one_key_takes_all_gradients_are_as_exact_as_those_of_dense(name: str, causal: bool) -> None:
+def test_where_one_key_takes_all_weight_gradients_are_as_exact_as_dense_ones(name: str, causal: bool) -> None:
     (right,) = on_processes(1, shared.saturated, name, torch.float64, causal)
     (dense,) = on_processes(1, shared.saturated, name, torch.float32, causal)
     for found in on_processes(2, shared.saturated, name, torch.float32, causal):
-        for what, exact in right.items():
-            allowed = (dense[what] - exact).norm() + 1e-5 * exact.norm() + 1e-6
-            assert (found[what] - exact).norm() < 20 * allowed, what
+        for label, exact in right.items():
+            allowed = (dense[label] - exact).norm() + 1e-5 * exact.norm() + 1e-6
+            assert (found[label] - exact).norm() < 20 * allowed, label
 
 
 def check_answers(dtype: str, *, masked: bool, batch: int, tolerance: float) -> None:
@@ -112,21 +112,21 @@ def check_answers(dtype: str, *, masked: bool, batch: int, tolerance: float) -> 
     (alone,) = on_processes(1, shared.answers, names, dtype, masked, batch)
     for found in on_processes(3, shared.answers, names, dtype, masked, batch):
         assert found.keys() == alone.keys()
-        for what, value in alone.items():
-            # a gradient may vanish but for rounding, as that of the keys' constants does
-            kernel = next(name for name in names if what.startswith(f"{name} "))
+        for label, value in alone.items():
+            # a gradient may be 0 except for rounding, as that of the keys' bias
+            kernel = next(name for name in names if label.startswith(f"{name} "))
             like = [v for n, v in alone.items() if n.startswith(f"{kernel} ") and v.numel() and n != f"{kernel} y"]
             largest = max(float(v.abs().max()) for v in [*like, *([value] if value.numel() else [])])
-            torch.testing.assert_close(found[what], value, rtol=0, atol=tolerance * largest, msg=what)
+            torch.testing.assert_close(found[label], value, rtol=0, atol=tolerance * largest, msg=label)
 
 
-def test_a_mask_of_the_points_held_here_spreads_the_measure_of_all() -> None:
+def test_a_mask_of_local_points_renormalises_the_global_measure() -> None:
     check_answers("float32", masked=True, batch=2, tolerance=1e-4)
 
 
-def test_autocast_is_that_of_one_process() -> None:
+def test_autocast_equals_that_of_one_process() -> None:
     check_answers("bfloat16", masked=False, batch=2, tolerance=1e-2)
 
 
-def test_a_batch_of_nothing_has_an_answer() -> None:
+def test_an_empty_batch() -> None:
     check_answers("float32", masked=False, batch=0, tolerance=0.0)

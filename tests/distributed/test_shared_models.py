@@ -1,4 +1,4 @@
-"""Whole models whose points are shared out give the outputs and gradients of one process."""
+"""Whole models with shared points give the outputs and gradients of one process."""
 
 import inspect
 
@@ -13,7 +13,7 @@ from tests.processes import on_processes
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", shared_models.CASES)
-def test_outputs_and_gradients_are_those_of_one_process(name: str, processes: int) -> None:
+def test_outputs_and_gradients_equal_those_of_one_process(name: str, processes: int) -> None:
     (alone,) = on_processes(1, shared_models.answered, name)
     for found in on_processes(processes, shared_models.answered, name):
         assert found.keys() == alone.keys()
@@ -34,7 +34,7 @@ def test_every_model_shares_its_points_or_refuses() -> None:
     }
 
 
-def test_what_cannot_be_shared_is_refused() -> None:
+def test_models_that_cannot_share_points_are_refused() -> None:
     for expected in on_processes(2, shared_models.refused):
         assert "Grid(1, 1) has 1 points for 2 processes" in expected[0]
         assert "models.EdgeConvolution: its layers read points that other processes would hold" in expected[1]

@@ -1,4 +1,4 @@
-"""Small sets of examples, and estimators that learn them in a second."""
+"""Small sets of examples, and estimators that learn them in seconds."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ KERNEL = MLPConfig(width=4, num_frequencies=2, sigma=1.0)
 @final
 @dataclass(frozen=True)
 class Case:
-    """An estimator, what makes a new one, and NUM examples of two classes in turn."""
+    """An estimator with its settings, and NUM examples of two alternating classes."""
 
     kind: type[Classifier[Any]]
     settings: dict[str, Any]
@@ -139,7 +139,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 def of_two(names: Iterable[str]) -> pytest.MarkDecorator:
-    """For what all estimators share, and what takes a fit: of images and of graphs; of the others in the long suite."""
+    """Parametrises tests of shared behaviour: over images and graphs, and over the others in the long suite."""
     always = ("images", "graphs")
     cases = [pytest.param(name, marks=[] if name in always else pytest.mark.long) for name in names]
     return pytest.mark.parametrize("case", cases, indirect=True)

@@ -13,7 +13,7 @@ from tests.refusals import refused
 
 
 def literal(theta: Tensor, x: Tensor, sizes: list[int], omega_0: float) -> Tensor:
-    """One SIREN as on paper: weights and biases one after the other, rows of outputs first."""
+    """One SIREN written out: weights and biases one after the other, by rows of outputs."""
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes), start=1):
         weight, bias, theta = theta.split([inputs * outputs, outputs, len(theta) - (inputs + 1) * outputs])
         x = x @ weight.view(outputs, inputs).T + bias
@@ -38,7 +38,7 @@ FIELDS: dict[str, Callable[[], fields.Field]] = {
 
 
 @pytest.mark.parametrize("n", [0, 1, 13])
-def test_a_siren_is_the_perceptron_of_sines(n: int) -> None:
+def test_a_siren_is_a_perceptron_with_sines(n: int) -> None:
     field = fields.SIREN(3, 2, width=5, depth=3, omega_0=7.0)
     theta, x = drawn(field, 4), torch.randn(4, n, 3, dtype=torch.float64)
     theta.requires_grad_()
@@ -52,7 +52,7 @@ def test_a_siren_is_the_perceptron_of_sines(n: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fixed frequencies", "free frequencies"])
-def test_sinusoids_are_their_sum(kind: str) -> None:
+def test_sinusoidal_fields_are_sums_of_sines(kind: str) -> None:
     field = FIELDS[kind]()
     theta, x = drawn(field, 1)[0], torch.randn(6, 2, dtype=torch.float64)
     if isinstance(field, fields.SinusoidalField):
@@ -78,7 +78,7 @@ def test_a_field_is_linear_in_its_amplitudes_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_derivatives_are_those_of_autograd_taken_twice(kind: str) -> None:
+def test_derivatives_match_autograd(kind: str) -> None:
     field = FIELDS[kind]()
     theta, x = drawn(field, 2), torch.randn(2, 5, 2, dtype=torch.float64, requires_grad=True)
     jet = field.jet_at(theta, x)
@@ -91,7 +91,7 @@ def test_derivatives_are_those_of_autograd_taken_twice(kind: str) -> None:
         torch.testing.assert_close(jet.laplacian[..., channel], second, rtol=1e-10, atol=1e-10)
 
 
-def test_derivatives_are_finite_differences() -> None:
+def test_derivatives_match_finite_differences() -> None:
     field = FIELDS["siren"]()
     theta, x, h = drawn(field, 2), torch.randn(2, 5, 2, dtype=torch.float64), 1e-4
     jet = field.jet_at(theta, x)
@@ -113,16 +113,16 @@ def test_gradcheck_of_values_and_laplacian(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_the_start(kind: str) -> None:
+def test_initial_parameters_have_the_stated_sizes(kind: str) -> None:
     field = FIELDS[kind]()
     theta = drawn(field, 400)
     assert theta.shape[-1] == field.num_parameters
     spread, found = theta.std(0), field.sizes().double()
-    some = spread > 0  # constants of a last layer start at 0
+    some = spread > 0  # biases of a last layer start at 0
     assert float((spread[some] / found[some] - 1).abs().max()) < 0.25
 
 
-def test_the_start_is_the_papers() -> None:
+def test_initial_parameters_match_the_paper() -> None:
     field = fields.SIREN(2, 1)
     (first, phase), (second, _), (_, last) = field.layers(drawn(field, 50))
     assert 0.49 < first.abs().max().item() <= 0.5
@@ -194,7 +194,7 @@ def test_low_precision_computes_in_float32() -> None:
     torch.testing.assert_close(got, field(theta.bfloat16().float(), x.bfloat16().float()))
 
 
-def test_refusals() -> None:
+def test_bad_arguments_are_refused() -> None:
     field = fields.SIREN(2, 1, width=4)
     with refused(ValueError, "37 parameters", "(3,)"):
         field(torch.zeros(3), torch.zeros(5, 2))

@@ -15,7 +15,7 @@ FEW = settings(max_examples=8, suppress_health_check=[HealthCheck.filter_too_muc
 
 
 def cloud(generator: torch.Generator, dim: int, n: int = 11) -> Tensor:
-    """Two skewed sets of samples, `(2, n, dim)`."""
+    """Two anisotropic sets of samples, `(2, n, dim)`."""
     noise = torch.rand(2, n, dim, generator=generator, dtype=torch.float64) ** 3
     return noise * torch.arange(1, dim + 1, dtype=torch.float64) + 0.1
 
@@ -28,7 +28,7 @@ def orthogonal(generator: torch.Generator, dim: int, *, proper: bool) -> Tensor:
 
 
 def matrix_of(group: str, generator: torch.Generator, dim: int) -> Tensor:
-    """An element of the group that a frame covers."""
+    """A random element of the group that a frame covers."""
     identity = torch.eye(dim, dtype=torch.float64)
     sizes = torch.rand(dim, generator=generator, dtype=torch.float64) * 2 + 0.5
     match group:
@@ -47,7 +47,7 @@ def matrix_of(group: str, generator: torch.Generator, dim: int) -> Tensor:
 
 
 def quiet(frame: fields.Frame, domain: Points) -> fields.Coordinates:
-    """The coordinates of sets without a stated trouble; hypothesis tries another set where there is one."""
+    """The coordinates of sets that give no warning; hypothesis tries other sets otherwise."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = frame.coordinates(domain)
@@ -55,7 +55,7 @@ def quiet(frame: fields.Frame, domain: Points) -> fields.Coordinates:
     return found
 
 
-# a gap and a skewness that leave 12 digits
+# an eigenvalue gap and a skewness that leave 12 digits
 CLEAR = 0.01
 COVERED = [
     (fields.Isotropic(), "scalings"),
@@ -71,7 +71,9 @@ COVERED = [
 @pytest.mark.parametrize(("frame", "group"), COVERED, ids=[f"{f} {g}" for f, g in COVERED])
 @FEW
 @given(seed=SEEDS)
-def test_what_a_frame_covers_leaves_its_coordinates_alone(frame: fields.Frame, group: str, dim: int, seed: int) -> None:
+def test_coordinates_are_invariant_to_the_group_that_a_frame_covers(
+    frame: fields.Frame, group: str, dim: int, seed: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, A = cloud(generator, dim), matrix_of(group, generator, dim)
     b = torch.randn(dim, generator=generator, dtype=torch.float64)
@@ -89,7 +91,7 @@ def test_what_a_frame_covers_leaves_its_coordinates_alone(frame: fields.Frame, g
 
 @FEW
 @given(seed=SEEDS)
-def test_a_torus_is_covered_by_its_translations(seed: int) -> None:
+def test_torus_coordinates_are_invariant_to_translations(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = cloud(generator, 2) / 3
     b = torch.randn(2, generator=generator, dtype=torch.float64)
@@ -102,7 +104,7 @@ def test_a_torus_is_covered_by_its_translations(seed: int) -> None:
 @FEW
 @given(seed=SEEDS)
 def test_averaged_frames_are_permuted(kind: type, dim: int, proper: bool, seed: int) -> None:
-    """The set of all frames moves with the samples, whether or not these are symmetric."""
+    """The set of all frames moves with the samples, symmetric or not."""
     frame = kind(average=True, proper=proper, tolerance=CLEAR)
     generator = torch.Generator().manual_seed(seed)
     half = cloud(generator, dim)
@@ -149,7 +151,7 @@ def test_order_masks_and_weights(frame: fields.Frame) -> None:
     torch.testing.assert_close(light.normalise(queries), expected, rtol=1e-11, atol=1e-11)
     single = frame.coordinates(Points(x[1], weights[1]))
     torch.testing.assert_close(single.normalise(queries[1:]), expected[1:], rtol=1e-11, atol=1e-11)
-    # a weight of two is a sample given twice
+    # a weight of two is a repeated sample
     doubled = frame.coordinates(Points(torch.cat([x, x[:, :1]], 1), torch.cat([weights, weights[:, :1]], 1)))
     more = weights.clone()
     more[:, 0] *= 2
@@ -158,7 +160,7 @@ def test_order_masks_and_weights(frame: fields.Frame) -> None:
     )
 
 
-def test_the_formulas() -> None:
+def test_frames_follow_their_formulas() -> None:
     x = cloud(torch.Generator().manual_seed(0), 2)
     centred = x - x.mean(1, keepdim=True)
     isotropic = fields.Isotropic().coordinates(Points(x)).normalise(x)[:, 0]
@@ -214,7 +216,7 @@ def test_degenerate_sets_have_a_fallback_and_one_warning(frame: fields.Frame, x:
     assert float((found.matrix @ found.inverse - eye).detach().abs().max()) < 1e-12
 
 
-def test_troubles_are_counted_in_one_warning() -> None:
+def test_one_warning_counts_all_degenerate_sets() -> None:
     sets = torch.stack([cloud(torch.Generator().manual_seed(0), 2, n=4)[0], CORNERS, torch.ones(4, 2).double()])
     with pytest.warns(RuntimeWarning) as caught:
         found = fields.Rotational().coordinates(Points(sets))
@@ -225,7 +227,7 @@ def test_troubles_are_counted_in_one_warning() -> None:
     torch.testing.assert_close(found.matrix[2, 0], torch.eye(2).double())
 
 
-def test_fallbacks_still_cover_what_they_say() -> None:
+def test_fallbacks_keep_the_stated_invariance() -> None:
     turn = orthogonal(torch.Generator().manual_seed(1), 2, proper=True)
     line = LINE - 0.2
     with pytest.warns(RuntimeWarning, match="ambiguous signs"):
@@ -251,7 +253,7 @@ def test_gradients_flow_through_the_frame(frame: fields.Frame) -> None:
 
 
 def test_weights_break_the_symmetry_of_a_grid() -> None:
-    """What an image shows turns its square grid, whose positions alone have no axes."""
+    """The frame follows the content of an image on a square grid, whose positions alone have no axes."""
     grid = torch.cartesian_prod(*(torch.linspace(-1, 1, 5, dtype=torch.float64),) * 2)
     shown = torch.rand(25, dtype=torch.float64)
     with pytest.warns(RuntimeWarning, match="equal principal variances"):

@@ -1,4 +1,4 @@
-"""Refining fields that are placed: they come nearer to their samples, each by itself, and what cannot be is refused."""
+"""Refining placed fields: they approach their samples, each independently, and bad arguments are refused."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.refusals import refused
 
 
 def placed(batch: int = 3) -> tuple[fields.PlacedField, Tensor, Tensor]:
-    """Fields of an untrained operator, positions and values `(batch, 9, 2)` and `(batch, 9, 1)`."""
+    """Fields of an untrained operator, with positions and values `(batch, 9, 2)` and `(batch, 9, 1)`."""
     torch.manual_seed(0)
     config = models.FieldOperator.Config(embed_dim=8, depth=1, num_heads=2, num_seeds=2, head_dim=8, num_frequencies=3)
     op = models.FieldOperator(2, fields.SIREN(2, width=8, omega_0=5.0), fields.Isotropic(), config).double()
@@ -23,7 +23,7 @@ def errors(field: fields.PlacedField, x: Tensor, y: Tensor) -> Tensor:
     return (field(x) - y).square().mean((1, 2))
 
 
-def test_samples_are_met_and_frames_and_operator_stay() -> None:
+def test_errors_decrease_and_frames_and_operator_stay_unchanged() -> None:
     start, x, y = placed()
     before = start.parameters.clone()
     found = fields.refine(start, x, y, steps=150, rate=0.05)
@@ -33,12 +33,12 @@ def test_samples_are_met_and_frames_and_operator_stay() -> None:
     assert not found.parameters.requires_grad
 
 
-def test_no_steps_change_nothing() -> None:
+def test_zero_steps_change_nothing() -> None:
     start, x, y = placed()
     assert torch.equal(fields.refine(start, x, y, steps=0).parameters, start.parameters)
 
 
-def test_it_moves_with_the_samples_as_the_operator_does() -> None:
+def test_refining_is_equivariant() -> None:
     start, x, y = placed()
     origin, matrix, inverse, _ = start.coordinates
     moved = fields.PlacedField(
@@ -51,7 +51,7 @@ def test_it_moves_with_the_samples_as_the_operator_does() -> None:
     torch.testing.assert_close(a(x), b(2 * x + 1), rtol=1e-9, atol=1e-9)
 
 
-def test_each_field_is_fitted_by_itself_and_to_samples_that_exist() -> None:
+def test_each_field_is_fitted_independently_and_to_valid_samples() -> None:
     start, x, y = placed()
     mask = torch.ones(3, 9, dtype=torch.bool)
     mask[1, 5:] = False
@@ -76,13 +76,13 @@ def test_each_field_is_fitted_by_itself_and_to_samples_that_exist() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"), [({"steps": -1}, "steps >= 0"), ({"steps": 1, "rate": 0.0}, "rate > 0; got 1 and 0.0")]
 )
-def test_what_cannot_be_is_refused(settings: dict[str, float], message: str) -> None:
+def test_bad_settings_are_refused(settings: dict[str, float], message: str) -> None:
     start, x, y = placed()
     with refused(ValueError, message):
         fields.refine(start, x, y, **settings)  # pyright: ignore[reportArgumentType]
 
 
-def test_values_that_do_not_fit_are_refused() -> None:
+def test_values_of_the_wrong_shape_are_refused() -> None:
     start, x, y = placed()
     with refused(ValueError, "y must be (3, 9, 1), a value a sample; got (3, 8, 1)"):
         fields.refine(start, x, y[:, :8], steps=1)

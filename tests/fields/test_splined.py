@@ -14,7 +14,7 @@ from tests.refusals import refused
 
 
 def placed(x: Tensor, frame: fields.Frame, out_dim: int = 1, *, is_zero: bool = True) -> PlacedField:
-    """Fields in the frames of samples, 0 everywhere or with parameters of their own."""
+    """Fields in the frames of samples, 0 everywhere or with random parameters."""
     torch.manual_seed(0)
     sizes = models.FieldOperator.Config(embed_dim=8, depth=1, num_heads=2, num_seeds=2, head_dim=8, num_frequencies=2)
     field = fields.SIREN(x.shape[-1] * frame.coordinates_per_axis, out_dim, width=4, depth=2, omega_0=2.0)
@@ -24,27 +24,27 @@ def placed(x: Tensor, frame: fields.Frame, out_dim: int = 1, *, is_zero: bool = 
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_of_no_field_it_is_the_spline_of_scipy(axes: int) -> None:
+def test_for_a_zero_field_it_is_the_spline_of_scipy(axes: int) -> None:
     draw = np.random.default_rng(0)
-    x, y, asked = draw.normal(size=(2, 11, axes)), draw.normal(size=(2, 11, 2)), draw.normal(size=(2, 7, axes))
+    x, y, queries = draw.normal(size=(2, 11, axes)), draw.normal(size=(2, 11, 2)), draw.normal(size=(2, 7, axes))
     empty = placed(torch.from_numpy(x), fields.Isotropic(), 2)
-    found = fields.splined(empty, torch.from_numpy(x), torch.from_numpy(y))(torch.from_numpy(asked))
-    for own, at, values, places in zip(found, x, y, asked, strict=True):
+    found = fields.splined(empty, torch.from_numpy(x), torch.from_numpy(y))(torch.from_numpy(queries))
+    for own, at, values, places in zip(found, x, y, queries, strict=True):
         expected = RBFInterpolator(at, values, kernel="cubic")(places)
         torch.testing.assert_close(own, torch.from_numpy(expected), rtol=1e-5, atol=1e-5)
 
 
 def test_on_a_line_it_is_the_natural_cubic_spline() -> None:
     x = torch.tensor([0.0, 0.3, 1.0, 1.2, 2.0], dtype=torch.float64)
-    y, asked = x.sin(), torch.linspace(0, 2, 9, dtype=torch.float64)
+    y, queries = x.sin(), torch.linspace(0, 2, 9, dtype=torch.float64)
     empty = placed(x[None, :, None], fields.Isotropic())
-    found = fields.splined(empty, x[None, :, None], y[None, :, None])(asked[None, :, None])
-    expected = CubicSpline(x.numpy(), y.numpy(), bc_type="natural")(asked.numpy())
+    found = fields.splined(empty, x[None, :, None], y[None, :, None])(queries[None, :, None])
+    expected = CubicSpline(x.numpy(), y.numpy(), bc_type="natural")(queries.numpy())
     torch.testing.assert_close(found.flatten(), torch.from_numpy(expected), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("frame", [fields.Isotropic(), fields.Rotational(average=True), fields.Periodic()])
-def test_whatever_the_field_is_it_goes_through_the_samples_that_exist(frame: fields.Frame) -> None:
+def test_for_any_field_it_interpolates_the_valid_samples(frame: fields.Frame) -> None:
     torch.manual_seed(1)
     x, y = torch.rand(2, 9, 2, dtype=torch.float64), torch.randn(2, 9, 3, dtype=torch.float64)
     mask = torch.ones(2, 9, dtype=torch.bool)
@@ -67,9 +67,9 @@ def test_whatever_the_field_is_it_goes_through_the_samples_that_exist(frame: fie
         x[1:, :6],
         y[1:, :6],
     )
-    asked = torch.rand(1, 5, 2, dtype=torch.float64)
-    both = fields.splined(field, x, poisoned, mask)(asked.expand(2, -1, -1))
-    torch.testing.assert_close(both[1:], fewer(asked), rtol=1e-8, atol=1e-8)
+    queries = torch.rand(1, 5, 2, dtype=torch.float64)
+    both = fields.splined(field, x, poisoned, mask)(queries.expand(2, -1, -1))
+    torch.testing.assert_close(both[1:], fewer(queries), rtol=1e-8, atol=1e-8)
 
 
 COVARIANCES: dict[str, Any] = {
@@ -81,27 +81,27 @@ COVARIANCES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", COVARIANCES)
-def test_of_a_covariance_it_is_universal_kriging(name: Any) -> None:
+def test_with_a_covariance_it_is_universal_kriging(name: Any) -> None:
     draw = np.random.default_rng(0)
-    x, y, asked = draw.normal(size=(11, 2)), draw.normal(size=(11, 3)), draw.normal(size=(7, 2))
+    x, y, queries = draw.normal(size=(11, 2)), draw.normal(size=(11, 3)), draw.normal(size=(7, 2))
     empty, radial = placed(torch.from_numpy(x)[None], fields.Isotropic(), 3), fields.Radial(name=name, length=0.7)
-    given = [torch.from_numpy(each)[None] for each in (x, y, asked)]
+    given = [torch.from_numpy(each)[None] for each in (x, y, queries)]
     found = fields.splined(empty, *given[:2], smoothing=0.1, radial=radial)(given[2])
     size = np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
 
     def covariance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return COVARIANCES[name](np.linalg.norm(a[:, None] - b, axis=-1) / size / 0.7)
 
-    trend = [np.concatenate([each, np.ones((len(each), 1))], 1) for each in (x, asked)]
+    trend = [np.concatenate([each, np.ones((len(each), 1))], 1) for each in (x, queries)]
     inverse = np.linalg.inv(covariance(x, x) + 0.1 * np.eye(11))
     slope = np.linalg.solve(trend[0].T @ inverse @ trend[0], trend[0].T @ inverse @ y)  # generalised least squares
-    expected = trend[1] @ slope + covariance(asked, x) @ inverse @ (y - trend[0] @ slope)
+    expected = trend[1] @ slope + covariance(queries, x) @ inverse @ (y - trend[0] @ slope)
     torch.testing.assert_close(found[0], torch.from_numpy(expected), rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["cubic", *COVARIANCES])
 def test_derivatives_at_its_own_nodes(name: Any) -> None:
-    """Those of covariances near them, since some have no slopes at nodes."""
+    """For covariances near the nodes, since some have no derivative at them."""
     torch.manual_seed(2)
     x = torch.rand(1, 6, 2, dtype=torch.float64)
     radial = fields.Radial(name=name, length=None if name == "cubic" else 0.8)
@@ -129,20 +129,20 @@ def test_derivatives_at_its_own_nodes(name: Any) -> None:
             torch.testing.assert_close((own * direction).sum(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_smoothing_leads_to_the_plane_of_least_squares() -> None:
+def test_smoothing_leads_to_the_least_squares_plane() -> None:
     torch.manual_seed(2)
     x = torch.rand(1, 20, 2, dtype=torch.float64)
     y = x @ torch.tensor([[2.0], [-1.0]], dtype=torch.float64) + 0.5 + 0.1 * torch.randn(1, 20, 1, dtype=torch.float64)
-    empty, asked = placed(x, fields.Isotropic()), torch.rand(1, 6, 2, dtype=torch.float64)
+    empty, queries = placed(x, fields.Isotropic()), torch.rand(1, 6, 2, dtype=torch.float64)
     errors = [float((fields.splined(empty, x, y, smoothing=s)(x) - y).norm()) for s in (0.0, 1e-3, 1.0, 1e6)]
     assert errors == sorted(errors)
     sides = torch.cat([x[0], torch.ones(20, 1, dtype=torch.float64)], 1)
     plane = torch.linalg.lstsq(sides, y[0]).solution
-    expected = torch.cat([asked[0], torch.ones(6, 1, dtype=torch.float64)], 1) @ plane
-    torch.testing.assert_close(fields.splined(empty, x, y, smoothing=1e6)(asked)[0], expected, rtol=1e-4, atol=1e-4)
+    expected = torch.cat([queries[0], torch.ones(6, 1, dtype=torch.float64)], 1) @ plane
+    torch.testing.assert_close(fields.splined(empty, x, y, smoothing=1e6)(queries)[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_samples_at_one_place_or_on_one_line_have_an_answer() -> None:
+def test_samples_at_one_point_or_on_one_line_are_interpolated() -> None:
     line = torch.linspace(0, 1, 6, dtype=torch.float64)[:, None] * torch.ones(1, 2, dtype=torch.float64)
     for x in (line, torch.cat([line, line]), line[:1]):
         empty = placed(x[None], fields.Identity())
@@ -150,28 +150,28 @@ def test_samples_at_one_place_or_on_one_line_have_an_answer() -> None:
         torch.testing.assert_close(found(x[None])[0], x[:, :1], rtol=1e-5, atol=1e-5)
 
 
-def test_gradients_reach_the_field_and_it_moves_with_its_samples() -> None:
+def test_it_is_differentiable_in_the_field_and_equivariant() -> None:
     torch.manual_seed(3)
     x, y = torch.rand(2, 9, 2, dtype=torch.float64), torch.randn(2, 9, 1, dtype=torch.float64)
     field = placed(x, fields.Isotropic(), is_zero=False)
     theta = field.parameters.detach().requires_grad_()
-    asked = torch.rand(2, 4, 2, dtype=torch.float64)
+    queries = torch.rand(2, 4, 2, dtype=torch.float64)
 
     def compute(theta: Tensor) -> Tensor:
-        return fields.splined(field.with_parameters(theta), x, y)(asked)
+        return fields.splined(field.with_parameters(theta), x, y)(queries)
 
     assert torch.autograd.gradcheck(compute, theta, atol=1e-5)
     angle = torch.tensor(0.7, dtype=torch.float64)
     turn = torch.stack([torch.stack([angle.cos(), -angle.sin()]), torch.stack([angle.sin(), angle.cos()])])
     empty, turned = placed(x, fields.Isotropic()), placed(3 * x @ turn.mT + 1, fields.Isotropic())
     one, other = (
-        fields.splined(empty, x, y)(asked),
-        fields.splined(turned, 3 * x @ turn.mT + 1, y)(3 * asked @ turn.mT + 1),
+        fields.splined(empty, x, y)(queries),
+        fields.splined(turned, 3 * x @ turn.mT + 1, y)(3 * queries @ turn.mT + 1),
     )
     torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
 
 
-def test_a_graph_holds_for_any_number_of_samples_and_places() -> None:
+def test_a_graph_takes_any_number_of_samples_and_queries() -> None:
     class Splined(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -179,8 +179,8 @@ def test_a_graph_holds_for_any_number_of_samples_and_places() -> None:
             sizes = models.FieldOperator.Config(embed_dim=8, depth=1, num_heads=2, num_seeds=2, head_dim=8)
             self.operator = models.FieldOperator(2, field, fields.Isotropic(), sizes)
 
-        def forward(self, x: Tensor, y: Tensor, asked: Tensor) -> Tensor:
-            return fields.splined(self.operator(y, Points(x)), x, y)(asked)
+        def forward(self, x: Tensor, y: Tensor, queries: Tensor) -> Tensor:
+            return fields.splined(self.operator(y, Points(x)), x, y)(queries)
 
     torch.manual_seed(0)
     model, many = Splined().eval(), torch.export.Dim.DYNAMIC
@@ -192,7 +192,7 @@ def test_a_graph_holds_for_any_number_of_samples_and_places() -> None:
     torch.testing.assert_close(program.module()(*other), model(*other))
 
 
-def test_refusals() -> None:
+def test_bad_arguments_are_refused() -> None:
     x = torch.rand(1, 5, 2, dtype=torch.float64)
     for smoothing in (-1.0, math.inf):
         with refused(ValueError, "smoothing", str(smoothing)):
