@@ -1,4 +1,4 @@
-"""Shared by the tests of benchmarks."""
+"""Fixtures of the tests of benchmarks."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -12,9 +12,9 @@ from benchmarks.harness import instance, sides
 
 @pytest.fixture
 def in_one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Memory is measured here, since a process for every measurement would take most of the time; and threads stay.
+    """Measures memory in this process, which is faster than one process per measurement, and keeps its threads.
 
-    What a process of its own would be sent goes through pickle all the same.
+    Functions and arguments are pickled as for a separate process.
     """
 
     def here(function: Callable[..., Any], *given: Any) -> Any:
@@ -28,6 +28,6 @@ def in_one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails where sides are timed in spite of their gate."""
+def timing_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails a test in which sides are timed despite their gate."""
     monkeypatch.setattr(sides, "interleave", lambda *_, **__: pytest.fail("timed in spite of the gate"))

@@ -1,4 +1,4 @@
-"""The command `python -m benchmarks`: its list, its answers to mistakes, and what a run prints and writes."""
+"""The command `python -m benchmarks`: its list, its errors, and the output of a run."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def test_the_list_names_every_benchmark_with_its_purpose(capsys):
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_without_a_name_the_usage_is_reported(capsys):
+def test_a_missing_name_prints_the_usage(capsys):
     assert main([]) == 2
     assert "usage: python -m benchmarks" in capsys.readouterr().out
 
@@ -58,7 +58,7 @@ def test_every_benchmark_has_the_common_options(name, capsys):
         (["roofline", "--points", "50"], "points must be a square number; got 50"),
     ],
 )
-def test_a_mistake_is_one_line(argv, message, capsys):
+def test_errors_take_one_line(argv, message, capsys):
     assert main(argv) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
@@ -66,7 +66,7 @@ def test_a_mistake_is_one_line(argv, message, capsys):
     assert error.count("\n") == 1
 
 
-def test_a_disagreement_ends_with_its_own_code(monkeypatch, capsys):
+def test_a_failed_gate_has_its_own_exit_code(monkeypatch, capsys):
     def disagree(*_: object, **__: object) -> None:
         raise GateError("selective scan against plain loop: relative error")
 
@@ -88,7 +88,7 @@ def test_a_quick_run_prints_a_table_and_writes_the_same_rows(name, tmp_path, cap
 
 
 @pytest.mark.long
-def test_as_a_command_memory_is_measured_in_processes_of_their_own(tmp_path):
+def test_the_command_measures_memory_in_separate_processes(tmp_path):
     path = tmp_path / "rows.json"
     command = [sys.executable, "-m", "benchmarks", "scan", "--quick", "--threads", "1", "--json", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -97,7 +97,7 @@ def test_as_a_command_memory_is_measured_in_processes_of_their_own(tmp_path):
 
 
 def check_report(name: str, path: Path, printed: str) -> None:
-    """What was printed is what was written."""
+    """Checks that the printed table and the written report agree."""
     report = json.loads(path.read_text())
     assert report["benchmark"] == name
     assert report["threads"] == 1

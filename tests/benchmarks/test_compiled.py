@@ -13,14 +13,14 @@ TINY = dataclasses.replace(Config(options=Options(quick=True)).sized(), options=
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_gate_stops_other_numbers(case, monkeypatch):
+def test_the_gate_stops_different_outputs(case, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model, **options: lambda given: 1.01 * model(given))
     with pytest.raises(GateError, match=case):
         BENCHMARK.run(dataclasses.replace(TINY, cases=(case,)))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_called_twice_has_a_row_each_way(case, monkeypatch):
+def test_every_direction_has_a_row(case, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model, **options: model)
     report = BENCHMARK.run(dataclasses.replace(TINY, cases=(case,)))
     assert [(row.case, row.direction, row.peer) for row in report.rows] == [(case, each, EAGER) for each in DIRECTIONS]
@@ -29,13 +29,13 @@ def test_what_is_called_twice_has_a_row_each_way(case, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
-def test_compiled_models_have_the_numbers_of_the_others(case):
+def test_compiled_and_eager_models_agree(case):
     report = BENCHMARK.run(dataclasses.replace(TINY, cases=(case,)))
     errors = [row.max_rel_error for row in report.rows]
     assert len(errors) == len(DIRECTIONS)
     assert all(error is not None and error <= 1e-4 for error in errors)
 
 
-def test_a_case_that_is_none():
+def test_an_unknown_case_is_refused():
     with refused(ValueError, "ELIZA"):
         Config(cases=("ELIZA",)).sized()

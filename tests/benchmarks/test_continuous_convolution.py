@@ -51,7 +51,7 @@ def test_a_wrong_sum_is_not_timed(monkeypatch, case, peer, route):
         problem.error("ours", "forward", problem.step("ours", "forward")())
 
 
-def test_the_straightforward_form_is_the_sum():
+def test_the_plain_form_is_the_sum():
     u, kernel = torch.randn(2, 5, 3), torch.randn(4, 3, 5)
     expected = torch.zeros(2, 5, 4)
     for t in range(5):
@@ -60,7 +60,7 @@ def test_the_straightforward_form_is_the_sum():
     torch.testing.assert_close(full_spectra(u, kernel), expected)
 
 
-def test_full_sizes_take_the_routes_that_are_measured():
+def test_full_sizes_use_the_measured_routes():
     config = benchmark.Config()
     for case, n, route in (
         ("regular", 16_000, BasisFFT),

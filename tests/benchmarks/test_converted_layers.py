@@ -15,7 +15,7 @@ QUICK = Config(options=Options(quick=True))
 
 
 def off_by_little(module: nn.Module) -> nn.Module:
-    """A conversion with one parameter off by one part in a hundred."""
+    """Converts a module and scales one parameter by 1.01."""
     converted = from_torch(module)
     with torch.no_grad():
         next(converted.parameters()).mul_(1.01)
@@ -23,15 +23,15 @@ def off_by_little(module: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("case", ["GRU", "Conv2d", "attention"])
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_nothing_is_timed_where_a_layer_disagrees(monkeypatch, case):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_nothing_is_timed_if_a_layer_disagrees(monkeypatch, case):
     monkeypatch.setattr(layers, "from_torch", off_by_little)
     with pytest.raises(GateError, match=f"{case} against torch"):
         BENCHMARK.run(Config(options=Options(quick=True), cases=(case,)))
 
 
 @pytest.mark.parametrize("case", get_args(Case))
-def test_gradients_come_back_in_torchs_layout(case):
+def test_gradients_have_the_layout_of_torch(case):
     problem = Problem(case, QUICK.sized())
     ours = problem.in_torchs_layout(problem.step(problem.converted, "forward+backward")())
     theirs = problem.step(problem.native, "forward+backward")()
@@ -40,7 +40,7 @@ def test_gradients_come_back_in_torchs_layout(case):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-def test_every_case_has_a_row_for_every_direction():
+def test_every_case_has_a_row_per_direction():
     report = BENCHMARK.run(QUICK)
     assert [(row.case, row.direction) for row in report.rows] == [(c, d) for c in get_args(Case) for d in DIRECTIONS]
     for row in report.rows:

@@ -1,4 +1,4 @@
-"""Every benchmark of the GPU script on a GPU that is pretended: what is measured is there, and passes its gates."""
+"""Every benchmark of the GPU script on a pretended GPU: its rows are complete and pass its gates."""
 
 import pytest
 
@@ -16,7 +16,7 @@ LONGER = (
 
 @pytest.mark.parametrize("name", [*SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in LONGER)])
 def test_a_benchmark_runs_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "_activations", lambda device: 1.0)  # measured by a kernel in Triton
+    monkeypatch.setattr(roofline, "_activations", lambda device: 1.0)  # measured with a Triton kernel
     benchmark = {each.name: each for each in BENCHMARKS}[name]
     with pretending():
         report = benchmark.run(benchmark.config(options=Options(device="cuda", quick=True, budget_s=0.0)))

@@ -17,7 +17,7 @@ PEERS = [Algorithm1((4, 8), by_line=True), Algorithm1((4, 8)), DenseEinsum(), Ed
 
 
 class Wrong(Peer):
-    """A peer off by one part in ten thousand."""
+    """A peer whose result is off by one part in ten thousand."""
 
     name = "wrong"
 
@@ -28,7 +28,7 @@ class Wrong(Peer):
         return 0
 
 
-def test_all_peers_pass_the_gate_at_sizes_that_do_not_fill_their_tiles():
+def test_all_peers_pass_the_gate_at_sizes_that_are_no_multiple_of_their_tiles():
     compare(Config(problem=TINY, peer_sizes=(25,)), PEERS)
 
 
@@ -37,14 +37,14 @@ def test_gate_stops_a_peer_that_disagrees():
         compare(Config(problem=TINY, peer_sizes=(9,)), [Wrong()])
 
 
-def test_kernel_varies_from_pair_to_pair_enough_for_the_gate_to_see_it():
+def test_the_kernel_varies_between_pairs_enough_for_the_gate_to_notice():
     problem = Problem(TINY, SHORT, 9)
     matrices = problem.kernel.head_matrices(problem.u, problem.domains["points"])
     across_pairs = matrices.std(dim=(2, 3)).mean()
     assert across_pairs > 0.1 * matrices.abs().mean()
 
 
-def test_oracle_on_rows_has_the_gradient_of_the_whole():
+def test_the_oracle_on_some_rows_has_the_gradient_of_all():
     problem = Problem(TINY, SHORT, 16, rows=3)
     for case, tolerance in TOLERANCE.items():
         ours = problem.at_rows(problem.step(case, "forward+backward")())
@@ -57,7 +57,7 @@ def test_number_of_points_must_be_a_square():
         Problem(TINY, SHORT, 10)
 
 
-def test_grid_and_points_take_different_routes():
+def test_grids_and_points_use_different_routes():
     problem = Problem(TINY, SHORT, 16)
     routes = {
         case: problem.operator.explain(problem.u, domain).split(":")[0] for case, domain in problem.domains.items()
@@ -65,8 +65,8 @@ def test_grid_and_points_take_different_routes():
     assert routes == {"grid": "Toeplitz", "points": "Tiled", "grid bf16": "Toeplitz"}
 
 
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_nothing_is_timed_once_the_gate_has_refused(monkeypatch):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_nothing_is_timed_after_the_gate_has_failed(monkeypatch):
     monkeypatch.setattr(exact_mlp, "DenseEinsum", Wrong)
     monkeypatch.setattr(exact_mlp, "measure_alone", lambda *_, **__: pytest.fail("measured in spite of the gate"))
     with pytest.raises(GateError, match="grid against wrong"):
@@ -74,7 +74,7 @@ def test_nothing_is_timed_once_the_gate_has_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(("limit", "running"), [(60.0, {"slow", "free"}), (0.5, {"free"})])
-def test_a_peer_too_slow_or_too_large_is_left_out(monkeypatch, limit, running):
+def test_peers_too_slow_or_too_large_are_left_out(monkeypatch, limit, running):
     alone = dict.fromkeys(TOLERANCE, dict.fromkeys(DIRECTIONS, Alone(1.0, 1.0, None)))
     monkeypatch.setattr(exact_mlp, "measure_alone", lambda *_, **__: alone)
     slow, free, large = DenseEinsum(), DenseEinsum(), DenseEinsum()
@@ -88,7 +88,7 @@ def test_a_peer_too_slow_or_too_large_is_left_out(monkeypatch, limit, running):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_has_a_row_for_every_size_direction_and_peer():
+def test_every_case_has_a_row_per_size_direction_and_peer():
     report = BENCHMARK.run(Config(options=SHORT, problem=TINY, peer_sizes=(9, 16), own_sizes=(25,)))
     names = [peer.name for peer in PEERS]
     versus = [(case, name) for case in ("grid", "points") for name in names] + [("grid bf16", "grid")]
@@ -108,6 +108,6 @@ def test_every_case_has_a_row_for_every_size_direction_and_peer():
             assert row.ratio == row.peer_s / row.ours_s
 
 
-def test_low_precision_needs_its_full_precision_peer():
+def test_low_precision_needs_the_full_precision_case():
     with pytest.raises(ValueError, match="measured against 'grid'"):
         BENCHMARK.run(Config(problem=TINY, cases=("grid bf16",)))

@@ -1,4 +1,4 @@
-"""The frame of first runs, and that what their peers compute is what they say."""
+"""The frame of first runs, and the models and data of their peers."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ def test_the_list_names_every_run_with_its_task(capsys: pytest.CaptureFixture[st
     assert {first.task for first in FIRST_RUNS} == {task.command for task in TASKS}
 
 
-def test_an_unknown_name_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["packages"]) == 2
     assert "no first run 'packages'" in capsys.readouterr().err
 
@@ -42,7 +42,7 @@ def _few_sentences(folder: Path, seed: int) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_row_says_what_the_command_and_its_peers_reached(tmp_path: Path) -> None:
+def test_a_row_has_the_scores_of_the_command_and_its_peers(tmp_path: Path) -> None:
     peers = {"commonest": accuracy(DummyClassifier(strategy="constant", constant=0), texts)}
     first = FirstRun(name="few", task="sentences", data="few words", make=_few_sentences, peers=peers)
     row = measure(first, tmp_path / "few", 7, "test")
@@ -59,14 +59,14 @@ def test_a_row_says_what_the_command_and_its_peers_reached(tmp_path: Path) -> No
     assert Row(**{**saved, "examples": tuple(saved["examples"])}).ours == row.ours
 
 
-def test_peers_learn_from_validation_too_where_the_test_split_is_measured() -> None:
+def test_peers_also_learn_from_validation_data_if_the_test_split_is_scored() -> None:
     task = SimpleNamespace(splits=SimpleNamespace(train=1, valid=2, test=3))
     assert learnable(task, "valid") == [1]
     assert learnable(task, "test") == [1, 2]
 
 
 @pytest.mark.slow
-def test_a_network_beside_learns_what_is_told_of_images(tmp_path: Path) -> None:
+def test_the_peer_network_learns_image_classes(tmp_path: Path) -> None:
     draw, sides = np.random.default_rng(0), np.arange(24) % 2
     shown = draw.integers(0, 100, (24, 8, 8), dtype=np.uint8)
     shown[sides == 0, :, :4] += 100
@@ -77,7 +77,7 @@ def test_a_network_beside_learns_what_is_told_of_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [points.turned_solids, points.parts_of_things])
-def test_clouds_follow_from_their_seed(make: Any, tmp_path: Path) -> None:
+def test_the_seed_decides_the_clouds(make: Any, tmp_path: Path) -> None:
     for name in ("one", "again", "other"):
         (tmp_path / name).mkdir()
     one, again, other = (
@@ -100,7 +100,7 @@ def test_points_lie_on_their_solids() -> None:
     assert np.allclose(np.hypot(*cylinder[~on_lid, :2].T), 1)
 
 
-def test_peers_of_forecasts_are_measured_as_the_task_is(tmp_path: Path) -> None:
+def test_peers_of_forecasts_are_scored_like_the_task(tmp_path: Path) -> None:
     values = [f"{t},{3 + t / 50 + np.sin(2 * np.pi * t / 7):.6f}" for t in range(200)]
     (tmp_path / "wave.csv").write_text("\n".join(["time,y", *values]))
     task = Forecasting.Config(data=str(tmp_path / "wave.csv"), season=7).build()
@@ -115,7 +115,7 @@ def test_peers_of_forecasts_are_measured_as_the_task_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [forecasts.sales, forecasts.load])
-def test_series_follow_from_their_seed_and_can_be_told(make: Any, tmp_path: Path) -> None:
+def test_the_seed_decides_the_series_and_their_season_is_found(make: Any, tmp_path: Path) -> None:
     for name in ("one", "again", "other"):
         (tmp_path / name).mkdir()
     one, again, other = (make(tmp_path / name, seed) for name, seed in (("one", 0), ("again", 0), ("other", 1)))

@@ -14,7 +14,7 @@ TINY = Config(options=Options(quick=True)).sized()
 SHORT = dataclasses.replace(TINY, options=Options(rounds=1, budget_s=0.001))
 
 
-def test_every_model_length_and_way_to_draw_has_a_row():
+def test_every_model_length_and_sampling_has_a_row():
     report = BENCHMARK.run(SHORT)
     rows = [(row.case, row.n, row.direction, row.peer, row.max_rel_error) for row in report.rows]
     expected = [(f"{name}, {kind}", 9, "forward", PEER, 0.0) for name in TINY.models for kind in SAMPLINGS]
@@ -28,7 +28,7 @@ def test_every_model_length_and_way_to_draw_has_a_row():
 
 
 @pytest.mark.parametrize("name", Config().models)
-def test_gate_stops_a_single_other_token(name, monkeypatch):
+def test_the_gate_stops_a_single_differing_token(name, monkeypatch):
     right = generation.generate
 
     def off(model, *given, cache, **settings):

@@ -1,4 +1,4 @@
-"""`benchmarks/gpu.sh` and the table that it gathers, with a stand-in for python that measures nothing."""
+"""`benchmarks/gpu.sh` and the table that it gathers, with a stand-in for Python that measures nothing."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def gpu(python: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_failures_are_reported_and_the_rest_continues(tmp_path: Path) -> None:
     report_of("scan", [ROW], ["a note"], Options()).write_json(tmp_path / "canned.json")
     python = program(
         tmp_path / "stand-in",
@@ -61,14 +61,14 @@ def test_what_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     }.items():
         assert [f"| {name}", outcome] in lines
     assert "| exact | 197 | forward | 20.0 ms | 1600.0 |" in table
-    assert table.count("- a note") == 2  # also where time ran out
+    assert table.count("- a note") == 2  # also after running out of time
     assert "no memory left" in (tmp_path / "out/log.txt").read_text()
     content = json.loads((tmp_path / "out/table.json").read_text())
     assert [report["benchmark"] for report in content["reports"]] == ["scan", "scan"]
 
 
 @pytest.mark.slow
-def test_every_benchmark_gets_the_device_a_report_and_quick(tmp_path: Path) -> None:
+def test_every_benchmark_gets_the_options_device_json_and_quick(tmp_path: Path) -> None:
     python = program(
         tmp_path / "stand-in",
         f"""
@@ -102,18 +102,18 @@ def test_every_benchmark_gets_the_device_a_report_and_quick(tmp_path: Path) -> N
     ("script", "options", "expected"),
     [("echo torch tyro", [], "lacks torch tyro; install them"), ("", ["--gpu"], "no option --gpu")],
 )
-def test_mistakes_are_reported(tmp_path: Path, script: str, options: list[str], expected: str) -> None:
+def test_errors_in_options_are_reported(tmp_path: Path, script: str, options: list[str], expected: str) -> None:
     done = gpu(program(tmp_path / "stand-in", script), "--out", str(tmp_path / "out"), *options)
     assert done.returncode == 2
     assert expected in done.stderr
 
 
-def test_a_python_that_is_not_there_is_reported(tmp_path: Path) -> None:
+def test_a_missing_python_is_reported(tmp_path: Path) -> None:
     done = gpu(tmp_path / "nowhere", "--out", str(tmp_path / "out"))
     assert done.returncode == 2
     assert "there is no such python" in done.stderr
 
 
-def test_nothing_to_gather_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_reports_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tmp_path, tmp_path) == 2
     assert "neither steps nor reports" in capsys.readouterr().err

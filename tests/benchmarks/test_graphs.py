@@ -45,8 +45,8 @@ def test_every_case_passes_its_gate(case):
 
 @pytest.mark.parametrize(("case", "peer"), GATES)
 @pytest.mark.parametrize("part", ["the output", "a gradient"])
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_nothing_is_timed_where_results_disagree(monkeypatch, case, peer, part):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_nothing_is_timed_if_results_disagree(monkeypatch, case, peer, part):
     right = Problem._ours
 
     def wrong(problem):
@@ -61,7 +61,7 @@ def test_nothing_is_timed_where_results_disagree(monkeypatch, case, peer, part):
 
 @pytest.mark.parametrize(("case", "config"), [(PERCEPTRON, TINY), (NETWORK, ALONE), (LOW_RANK, TINY)])
 @pytest.mark.usefixtures("in_one_process")
-def test_what_is_timed_alone_is_compared_again(monkeypatch, case, config):
+def test_results_timed_alone_are_checked_again(monkeypatch, case, config):
     monkeypatch.setattr(graphs, "compare", lambda *given: None)
     right = Problem._ours
     monkeypatch.setattr(Problem, "_ours", lambda problem: 1.001 * right(problem))
@@ -70,7 +70,7 @@ def test_what_is_timed_alone_is_compared_again(monkeypatch, case, config):
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_what_is_timed_beside_a_layer_is_compared_again(monkeypatch):
+def test_results_timed_beside_a_layer_are_checked_again(monkeypatch):
     monkeypatch.setattr(graphs, "compare", lambda *given: None)
     right = Problem._ours
     monkeypatch.setattr(Problem, "_ours", lambda problem: 1.001 * right(problem))
@@ -78,7 +78,7 @@ def test_what_is_timed_beside_a_layer_is_compared_again(monkeypatch):
         BENCHMARK.run(dataclasses.replace(TINY, cases=(ATTENTION,)))
 
 
-def test_the_layers_are_those_that_add_loops_by_themselves():
+def test_the_layers_add_self_loops_themselves():
     for case, native, parameters in (
         (CONVOLUTION, GCNConv(8, 8), lambda kernel: {"lin.weight": kernel.weight}),
         (
@@ -99,7 +99,7 @@ def test_the_layers_are_those_that_add_loops_by_themselves():
             torch.testing.assert_close(problem.step(peer, "forward")()[0], expected.detach())
 
 
-def test_edges_are_both_ways_between_different_nodes():
+def test_edges_go_both_ways_between_different_nodes():
     for case, loops in ((CONVOLUTION, 9), (NETWORK, 0)):
         source, target = Problem(TINY, case, 9).edges
         assert len(source) == 9 * TINY.degree + loops
@@ -120,7 +120,7 @@ def test_the_definition_has_the_whole_gradient_of_a_few_rows():
         problem.error(PERCEPTRON, "forward+backward", off)
 
 
-def test_sums_of_many_terms_are_held_against_float64_and_may_round_as_their_number_says():
+def test_sums_of_many_terms_are_checked_against_float64_with_a_tolerance_that_grows_with_their_number():
     problem = Problem(TINY, LOW_RANK, 30)
     expected = problem._by_factors("forward+backward")
     assert {t.dtype for t in expected} == {torch.float64}
@@ -149,7 +149,7 @@ def test_every_case_has_its_rows():
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_an_edge_network_is_alone_where_a_matrix_an_edge_does_not_fit():
+def test_an_edge_network_has_no_peer_where_a_matrix_per_edge_does_not_fit():
     fits_40 = 4 * TINY.channels**2 * TINY.degree * 40
     report = BENCHMARK.run(dataclasses.replace(TINY, cases=(NETWORK,), peer_bytes=fits_40))
     assert [(row.case, row.n, row.peer) for row in report.rows if row.direction == "forward"] == [
@@ -161,7 +161,7 @@ def test_an_edge_network_is_alone_where_a_matrix_an_edge_does_not_fit():
     assert not any(note.startswith("NNConv") for note in report.notes)
 
 
-def test_notes_tell_the_share_of_time_and_memory():
+def test_notes_report_ratios_of_time_and_memory():
     def row(case: str, seconds: float, megabytes: float, peer: str | None = None, peer_s: float | None = None) -> Row:
         return Row(case=case, n=7, direction=DIRECTIONS[1], ours_s=seconds, peer=peer, peer_s=peer_s, peak_mb=megabytes)
 
@@ -180,6 +180,6 @@ def test_notes_tell_the_share_of_time_and_memory():
         ({"channels": 6}, "channels must be a multiple of the 4 heads; got 6"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(wrong, message):
+def test_bad_settings_are_refused(wrong, message):
     with refused(ValueError, message):
         dataclasses.replace(TINY, **wrong).checked()

@@ -1,4 +1,4 @@
-"""The parts that every benchmark shares: gate, clock, memory, growth and report."""
+"""The parts shared by all benchmarks: gate, clock, memory, growth and report."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def fail() -> None:
 
 
 @pytest.mark.slow
-def test_fresh_process_hands_its_error_back():
+def test_an_error_in_a_fresh_process_is_raised_here():
     with pytest.raises(ValueError, match="told from the fresh process"):
         in_fresh_process(fail)
 
@@ -68,7 +68,7 @@ def test_gate_refuses_disagreement_and_nan():
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch):
-    """A clock that only the steps move: ``clock(seconds)`` passes time."""
+    """A clock moved only by the steps: ``clock(seconds)`` passes time."""
     now = [0.0]
 
     def advance(seconds: float) -> None:
@@ -78,7 +78,7 @@ def clock(monkeypatch: pytest.MonkeyPatch):
     return advance
 
 
-def test_interleave_takes_turns_drops_the_warm_up_and_retires_slow_steps(clock):
+def test_interleave_alternates_drops_the_warm_up_and_retires_slow_steps(clock):
     order = []
     quick_times = iter([9.0, 1.0, 5.0, 2.0])
 
@@ -101,7 +101,7 @@ def test_interleave_takes_turns_drops_the_warm_up_and_retires_slow_steps(clock):
     assert timed["slow"].result[0] == 2.0
 
 
-def test_growth_exponent_is_the_power_of_a_power_law():
+def test_growth_exponent_of_a_power_law_is_its_power():
     sizes = [64, 196, 1024]
     assert growth_exponent(sizes, [3e-4 * n**1.75 for n in sizes]) == pytest.approx(1.75)
     with pytest.raises(ValueError, match="two or more sizes"):
@@ -132,7 +132,7 @@ def test_growth_is_fitted_for_cases_and_peers_over_the_larger_sizes():
     assert list(growth(rows[:1])) == []
 
 
-def test_directed_gives_the_output_and_every_gradient_but_those_of_empty_leaves():
+def test_directed_gives_the_output_and_all_gradients_except_those_of_empty_leaves():
     x, empty = torch.tensor([2.0, 3.0], requires_grad=True), torch.zeros(0, requires_grad=True)
     (output,) = directed(lambda: x * x, "forward", [x], None)()
     assert not output.requires_grad
@@ -143,7 +143,7 @@ def test_directed_gives_the_output_and_every_gradient_but_those_of_empty_leaves(
 
 @final
 class Doubling(Instance):
-    """Twice a vector of n ones, through a step that needs megabytes; its oracle is 2 everywhere."""
+    """Twice a vector of n ones, with a step that needs megabytes; its oracle is 2 everywhere."""
 
     def __init__(self, n: int) -> None:
         self.x = torch.ones(n, requires_grad=True)
@@ -156,7 +156,7 @@ class Doubling(Instance):
 
 
 @pytest.mark.slow
-def test_a_step_alone_has_times_memory_and_an_error_for_every_direction():
+def test_a_step_measured_alone_has_time_memory_and_error_per_direction():
     names: dict[str, list[Direction]] = {"doubling": ["forward", "forward+backward"], "again": ["forward"]}
     measured = measure_alone(Doubling, 100, names, Options(), rounds=3)
     assert {name: list(by_direction) for name, by_direction in measured.items()} == names
@@ -166,7 +166,7 @@ def test_a_step_alone_has_times_memory_and_an_error_for_every_direction():
         assert alone.error == 0.0
 
 
-def test_on_a_gpu_a_step_goes_first_itself_and_nothing_is_built_at_another_size():
+def test_on_a_gpu_a_step_warms_up_itself_and_no_other_size_is_built():
     built, runs = [], []
 
     @final
@@ -192,12 +192,12 @@ def test_on_a_gpu_a_step_goes_first_itself_and_nothing_is_built_at_another_size(
 @pytest.mark.parametrize(
     ("device", "message"), [("nonsense", "got 'nonsense'"), ("mps", "got 'mps'"), ("cuda:99", "PyTorch sees")]
 )
-def test_a_device_that_is_not_there_is_refused(device, message):
+def test_an_unavailable_device_is_refused(device, message):
     with refused(ValueError, "device", message):
         _ = Options(device=device).torch_device
 
 
-def test_quick_leaves_two_short_rounds():
+def test_quick_means_two_short_rounds():
     assert Options(quick=True, rounds=9, seed=3).sized() == Options(rounds=2, budget_s=1.0, seed=3)
     assert Options(rounds=9).sized() == Options(rounds=9)
 
@@ -212,7 +212,7 @@ def rows() -> list[Row]:
     return [alone, against]
 
 
-def test_report_has_exactly_the_agreed_form(rows, tmp_path):
+def test_reports_have_exactly_the_documented_form(rows, tmp_path):
     report_of("scan", rows, ["a note"], Options(seed=5)).write_json(tmp_path / "report.json")
     text = (tmp_path / "report.json").read_text()
     report = json.loads(text)
@@ -230,7 +230,7 @@ def test_report_has_exactly_the_agreed_form(rows, tmp_path):
             Report.from_json(broken)
 
 
-def test_table_leaves_absent_peers_blank_and_columns_that_say_nothing_out(rows):
+def test_tables_leave_missing_peers_blank_and_uninformative_columns_out(rows):
     lines = report_of("scan", rows, ["a note"], Options()).markdown().splitlines()
     assert "| grid | 4 | forward | 500.0 ms | - | - | - | 3 | 0.0e+00 |" in lines
     assert "| grid | 4 | forward | 500.0 ms | x | 2.00 s | 4.0x | 3 | 1.0e-06 |" in lines
@@ -249,7 +249,7 @@ class Pair(Settings):
         return self
 
 
-def test_the_report_is_kept_after_every_row_and_settings_are_restored(rows, tmp_path, monkeypatch):
+def test_the_report_is_saved_after_every_row_and_settings_are_restored(rows, tmp_path, monkeypatch):
     path, kept = tmp_path / "report.json", []
 
     def measure(settings: Pair):

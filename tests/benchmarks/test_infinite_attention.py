@@ -37,7 +37,7 @@ def test_a_wrong_series_is_not_timed(monkeypatch):
         infinite_attention.compare(QUICK)
 
 
-def test_the_peers_are_the_formula():
+def test_the_peers_follow_the_formula():
     problem = infinite_attention.Problem(QUICK, 5)
     q, k, v = problem.u[0].detach().view(5, 3, 2, 6).permute(1, 2, 0, 3)
     hop = (q @ k.mT).clamp_min(0)

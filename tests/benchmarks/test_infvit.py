@@ -21,7 +21,7 @@ SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001))
 
 
 @pytest.mark.parametrize("embed_dim", [768, 1024])
-def test_the_defaults_are_the_papers_model(embed_dim):
+def test_the_defaults_are_the_model_of_the_paper(embed_dim):
     for side in SIDES.values():
         expected = InfViT.Config.four_layers_64_heads(side.attention, embed_dim)
         assert ModelConfig(embed_dim=embed_dim).model(side.attention) == expected
@@ -44,15 +44,15 @@ ROUTES = {
 
 
 @pytest.mark.parametrize("name", SIDES)
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_a_route_that_is_off_by_little_is_not_timed(monkeypatch, name):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_a_slightly_wrong_route_is_not_timed(monkeypatch, name):
     right = ROUTES[name].compute
     monkeypatch.setattr(ROUTES[name], "compute", lambda *given: 1.05 * right(*given))
     with pytest.raises(GateError, match=f"{name} against Written"):
         BENCHMARK.run(dataclasses.replace(SHORT, cases=(name,)))
 
 
-def test_attention_written_out_is_the_formula_however_many_heads_go_together(monkeypatch):
+def test_attention_written_out_follows_the_formula_for_any_number_of_heads_at_a_time(monkeypatch):
     problem = ModelProblem(QUICK.model, QUICK.options, 9)
     expected = problem.step(SDPA, "forward")()[0]
     for max_bytes in (1, 4 * 10 * 10, 1 << 20):
@@ -61,7 +61,7 @@ def test_attention_written_out_is_the_formula_however_many_heads_go_together(mon
         torch.testing.assert_close(other.step(PLAIN, "forward")()[0], expected)
 
 
-def test_softmax_has_the_same_weights_both_ways_and_all_operators_the_route():
+def test_both_softmax_models_have_equal_weights_and_all_operators_use_the_route():
     problem = ModelProblem(QUICK.model, QUICK.options, 4)
     fused, plain = problem.model(SDPA), problem.model(PLAIN)
     assert all(map(torch.equal, fused.parameters(), plain.parameters()))
@@ -89,7 +89,7 @@ def test_every_model_has_its_rows():
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_softmax_that_differs_at_a_later_size_is_not_reported(monkeypatch):
+def test_a_softmax_that_differs_at_a_later_size_is_not_reported(monkeypatch):
     right = WrittenSoftmax.compute
     monkeypatch.setattr(
         WrittenSoftmax,
@@ -101,7 +101,7 @@ def test_softmax_that_differs_at_a_later_size_is_not_reported(monkeypatch):
 
 
 @pytest.mark.parametrize(("limits", "left"), [({"limit_s": 0.0}, {16}), ({"limit_gb": 0.0}, {16}), ({}, {16, 36, 64})])
-def test_what_is_expected_above_a_limit_is_left_out(monkeypatch, limits, left):
+def test_sizes_expected_to_exceed_a_limit_are_left_out(monkeypatch, limits, left):
     monkeypatch.setattr(
         infvit, "measure_alone", lambda build, n, names, *_, **__: {LINEAR: {"forward": Alone(1, 2, None)}}
     )
@@ -109,7 +109,7 @@ def test_what_is_expected_above_a_limit_is_left_out(monkeypatch, limits, left):
     assert {row.n for row in rows} == left
 
 
-def test_expectations_grow_with_the_patches_or_their_square():
+def test_expectations_grow_linearly_or_quadratically_with_the_patches():
     rows = [
         Row(case=name, n=n, direction="forward", ours_s=2.0, peak_mb=500.0)
         for name, n in ((LINEAR, 10), (LINEAR, 20), (LINEAR, 40), (PLAIN, 10), ("factorised", 20))
@@ -119,7 +119,7 @@ def test_expectations_grow_with_the_patches_or_their_square():
     assert advice[1].startswith("factorised: left out from n = 40 on, where at most 4 s and 1 GB")
 
 
-def test_mistakes_are_refused():
+def test_bad_settings_are_refused():
     with refused(ValueError, "no case 'quadratic'", "linear, factorised"):
         Config(cases=("quadratic",)).sized()
     for sides in ((224, 100), (512, 224), (224, 230), (8,)):

@@ -21,7 +21,7 @@ SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001))
 NAMES = ["exact", "low rank 2", "Monte Carlo 5", "anchors 5"]
 
 
-def test_the_defaults_are_the_papers_model_and_its_ranks():
+def test_the_defaults_are_the_model_of_the_paper_and_its_ranks():
     names = [variant.name for variant in variants(ModelConfig())]
     low_rank = [f"low rank {rank}" for rank in (2, 4, 8, 16, 32)]
     assert names == ["exact", *low_rank, "Monte Carlo 128", "anchors 128"]
@@ -29,7 +29,7 @@ def test_the_defaults_are_the_papers_model_and_its_ranks():
     assert (ModelConfig().images_on(torch.device("cpu")), ModelConfig().images_on(torch.device("cuda"))) == (1, 32)
 
 
-def test_every_variant_has_its_operator_and_the_weights_that_it_shares():
+def test_every_variant_has_its_operator_and_shares_weights():
     problem = ModelProblem(QUICK.model, QUICK.options, 1)
     exact, low_rank, drawn, anchors = ([b.operator for b in blocks(problem.model(name))] for name in NAMES)
     assert all(isinstance(operator.kernel, kernels.LowRankMLP) for operator in low_rank)
@@ -48,8 +48,8 @@ def test_every_variant_passes_its_gate(index):
     assert compare(QUICK.model, QUICK.options, index) <= 1e-4
 
 
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_gate_stops_a_route_that_is_off_by_little_before_anything_is_timed(monkeypatch):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_the_gate_stops_a_slightly_wrong_route_before_timing(monkeypatch):
     right = IntegralOperator.around
     monkeypatch.setattr(IntegralOperator, "around", lambda self, v, u: right(self, v * _off(self), u))
     with pytest.raises(GateError, match="exact against every κ in full"):
@@ -60,7 +60,7 @@ def _off(operator: IntegralOperator) -> float:
     return 1.05 if operator.evaluation == AUTO else 1.0
 
 
-def test_a_training_step_reaches_every_parameter_the_proposals_too():
+def test_a_training_step_gives_all_parameters_gradients_including_proposals():
     problem = ModelProblem(QUICK.model, QUICK.options, 2)
     for name in (*NAMES, PEER):
         loss, *gradients = problem.step(name, "forward+backward")()
@@ -70,7 +70,7 @@ def test_a_training_step_reaches_every_parameter_the_proposals_too():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_has_a_row_for_every_direction_and_the_peer_has_rows_of_its_own():
+def test_every_case_has_a_row_per_direction_and_the_peer_has_its_own_rows():
     report = BENCHMARK.run(SHORT)
     expected = {(name, 17, direction, PEER) for name in NAMES for direction in DIRECTIONS}
     expected |= {(PEER, 17, direction, None) for direction in DIRECTIONS}
@@ -86,7 +86,7 @@ def test_every_case_has_a_row_for_every_direction_and_the_peer_has_rows_of_its_o
             assert 1e-4 < row.max_rel_error < 10
 
 
-def test_flops_are_those_of_both_products_of_a_pair_and_of_the_last_layer():
+def test_flops_count_both_products_per_pair_and_the_last_layer():
     config = dataclasses.replace(QUICK, matrix_size=10)
     c, n = config.model, 9
     w, d = c.kernel_width, c.embed_dim // c.num_heads
@@ -94,7 +94,7 @@ def test_flops_are_those_of_both_products_of_a_pair_and_of_the_last_layer():
     assert IntegralProblem(config, 3).flops_of_matrix_products == c.num_heads * per_head / 2000
 
 
-def test_notes_tell_backward_over_forward_and_the_share_of_the_matrix_rate():
+def test_notes_report_backward_over_forward_and_the_fraction_of_the_matrix_rate():
     def row(case: str, direction, ours_s: float, **peer) -> Row:
         return Row(case=case, n=4, direction=direction, ours_s=ours_s, **peer)
 
@@ -113,7 +113,7 @@ def test_a_cuda_graph_needs_a_gpu():
 
 
 def noted_compile(model: torch.nn.Module, *, fullgraph: bool, noted: list[torch.nn.Module]) -> None:
-    """As `Module.compile`, of a compiler that changes nothing and notes whose first call it sees."""
+    """Replaces `Module.compile` by a compiler that changes nothing and notes the models whose first call it sees."""
     assert fullgraph
 
     def first_call(*args, **kwargs):
@@ -126,8 +126,8 @@ def noted_compile(model: torch.nn.Module, *, fullgraph: bool, noted: list[torch.
 
 @pytest.mark.parametrize("traced", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.usefixtures("in_one_process")
-def test_both_sides_go_another_way(monkeypatch, traced):
-    """Of one layer; traced in the long suite alone, as it is by `tests/models/test_itnet.py`."""
+def test_both_sides_are_compiled(monkeypatch, traced):
+    """With one layer; traced only in the long suite, as in `tests/models/test_itnet.py`."""
     graphs, noted = CompileCounter(), []
     compile_with = functools.partialmethod(torch.nn.Module.compile, backend=graphs)
     if not traced:
@@ -147,8 +147,8 @@ def test_both_sides_go_another_way(monkeypatch, traced):
             assert row.max_rel_error < 1e-4
 
 
-def test_a_graph_is_replayed_from_what_the_step_was_captured_in(monkeypatch):
-    """The order of what `captured` asks of CUDA, by a stand-in: there is no GPU here."""
+def test_a_graph_is_replayed_on_the_tensors_of_its_capture(monkeypatch):
+    """The order of the CUDA calls of `captured`, with a stand-in for the GPU."""
     found = []
 
     class Graph:

@@ -13,7 +13,7 @@ SHORT = dataclasses.replace(Config(options=Options(quick=True)).sized(), options
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_every_length_and_direction_has_a_row_a_side():
+def test_every_length_and_direction_has_a_row_per_side():
     report = BENCHMARK.run(SHORT)
     rows = [(row.case, row.n, row.direction, row.peer) for row in report.rows]
     assert rows == [(side, 9, d, PEER if side == CASE else None) for d in DIRECTIONS for side in SIDES]
@@ -24,8 +24,8 @@ def test_every_length_and_direction_has_a_row_a_side():
     assert all(note.startswith("n = 9, forward") for note in report.notes)
 
 
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_gate_stops_a_state_that_is_off_before_anything_is_timed(monkeypatch):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_the_gate_stops_a_wrong_state_before_timing(monkeypatch):
     right = Aether.read
 
     def off(self, tokens, state):
@@ -37,7 +37,7 @@ def test_gate_stops_a_state_that_is_off_before_anything_is_timed(monkeypatch):
         BENCHMARK.run(SHORT)
 
 
-def test_a_training_step_reaches_every_parameter():
+def test_a_training_step_gives_all_parameters_gradients():
     problem = Problem(SHORT, 9)
     for side in SIDES:
         loss, *gradients = problem.step(side, "forward+backward")()

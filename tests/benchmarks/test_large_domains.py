@@ -1,4 +1,4 @@
-"""The benchmark of large domains at tiny sizes: its gates, its rows, and what it leaves out."""
+"""The benchmark of large domains at tiny sizes: its gates, its rows, and the sizes that it leaves out."""
 
 import dataclasses
 
@@ -33,14 +33,14 @@ def test_all_cases_pass_the_gate():
     compare(QUICK)
 
 
-def test_gate_stops_a_kernel_that_is_not_its_factors(monkeypatch):
+def test_the_gate_stops_a_kernel_that_differs_from_its_factors(monkeypatch):
     right = kernels.LowRankMLP.mix
     monkeypatch.setattr(kernels.LowRankMLP, "mix", lambda self, sums: 1.001 * right(self, sums))
     with pytest.raises(GateError, match="low rank against its κ in full"):
         compare(dataclasses.replace(QUICK, cases=(LOW_RANK,)))
 
 
-def test_gate_stops_nodes_with_the_wrong_weights(monkeypatch):
+def test_the_gate_stops_nodes_with_wrong_weights(monkeypatch):
     def heavier(self, index, weights, *learning):
         right(self, index, 2 * weights, *learning)
 
@@ -50,7 +50,7 @@ def test_gate_stops_nodes_with_the_wrong_weights(monkeypatch):
         compare(dataclasses.replace(QUICK, cases=(SHARED,)))
 
 
-def test_gate_stops_a_quadrature_that_is_not_exact_at_every_point(monkeypatch):
+def test_the_gate_stops_a_quadrature_that_is_not_exact_with_every_point(monkeypatch):
     monkeypatch.setattr(quadrature.Neighbourhood, "__init__", _too_few(quadrature.Neighbourhood.__init__))
     with pytest.raises(GateError, match="neighbourhood at every point"):
         compare(dataclasses.replace(QUICK, cases=("neighbourhood",)))
@@ -60,7 +60,7 @@ def _too_few(right):
     return lambda self, *, num_neighbours: right(self, num_neighbours=num_neighbours - 1)
 
 
-def test_approximations_share_the_exact_weights_and_the_error_is_that_of_the_integral_alone():
+def test_approximations_share_the_exact_weights_and_the_error_is_of_the_integral_alone():
     problem = LargeProblem(QUICK.problem, QUICK.options, 36)
     exact = problem.step(GRID, "forward")()
     assert problem.error("anchors", "forward", exact) == pytest.approx(0.0, abs=1e-6)
@@ -75,7 +75,7 @@ def test_approximations_share_the_exact_weights_and_the_error_is_that_of_the_int
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_has_a_row_for_every_size_direction_and_reference():
+def test_every_case_has_a_row_per_size_direction_and_reference():
     report = BENCHMARK.run(SHORT)
     against = [(case, peer) for case in CASES for peer in (GRID, ATTENTION) if case != peer]
     expected = {
@@ -91,7 +91,7 @@ def test_every_case_has_a_row_for_every_size_direction_and_reference():
             assert row.max_rel_error == pytest.approx(0.0, abs=1e-5)
 
 
-def test_what_would_take_too_long_by_the_size_before_is_left_out(monkeypatch, in_one_process):
+def test_sizes_expected_to_take_too_long_are_left_out(monkeypatch, in_one_process):
     monkeypatch.setattr(large_domains, "compare", lambda config: None)
     config = dataclasses.replace(SHORT, cases=(GRID, LOW_RANK), directions=("forward",), limit_s=1.0)
     before: dict[tuple[str, Direction], tuple[int, float]]

@@ -32,7 +32,7 @@ def test_a_wrong_sum_is_not_timed(monkeypatch, route, named):
         benchmark.compare(QUICK)
 
 
-def test_plain_attention_is_the_formula():
+def test_plain_attention_follows_the_formula():
     problem = benchmark.Problem(QUICK, 24, 12, "float32", 5)
     found, expected = (problem.step(name, "forward")()[0] for name in (benchmark.PLAIN, benchmark.SOFTMAX))
     torch.testing.assert_close(found, expected)
@@ -40,7 +40,7 @@ def test_plain_attention_is_the_formula():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_large_sizes_may_have_heads_and_round():
+def test_large_sizes_may_have_heads_and_bfloat16():
     config = dataclasses.replace(QUICK, own_heads=2, own_precision="bfloat16", own_points=(48, 64))
     rows = list(benchmark.measure(config))
     found = f"2 heads of {QUICK.own_channels // 2} channels, bfloat16"
@@ -56,6 +56,6 @@ def test_bfloat16_is_autocast():
 
 
 @pytest.mark.parametrize("wrong", [{"own_heads": 0}, {"own_heads": 3}, {"heads": 5}])
-def test_heads_that_do_not_divide_are_refused_before_anything_is_timed(wrong):
+def test_heads_that_do_not_divide_the_channels_are_refused_before_timing(wrong):
     with pytest.raises(ValueError, match="expected heads that divide"):
         dataclasses.replace(QUICK, **wrong).checked()

@@ -11,13 +11,13 @@ from benchmarks.neighbours import ALL_PAIRS, BENCHMARK, CASES, RADIUS, TORUS, TR
 TINY = Config(options=Options(rounds=1, budget_s=0.001), k=3, sizes=(1500, 2000), all_pairs_up_to=1600)
 
 
-def test_all_sides_find_the_same():
+def test_all_sides_find_the_same_neighbours():
     compare(TINY)
 
 
-@pytest.mark.usefixtures("nothing_is_timed")
+@pytest.mark.usefixtures("timing_forbidden")
 @pytest.mark.parametrize("case", [VOLUME, RADIUS])
-def test_gate_stops_a_search_that_misses_neighbours(case, monkeypatch):
+def test_the_gate_stops_a_search_that_misses_neighbours(case, monkeypatch):
     right = neighbours.nearest
 
     def too_far(pos, *, k, radius, periodic):
@@ -30,7 +30,7 @@ def test_gate_stops_a_search_that_misses_neighbours(case, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_and_size_has_a_row_a_peer():
+def test_every_case_and_size_has_a_row_per_peer():
     report = BENCHMARK.run(dataclasses.replace(TINY, sizes=(60, 80), all_pairs_up_to=70))
     rows = [(row.case, row.n, row.peer) for row in report.rows]
     expected = [(c, 60, p) for c in CASES for p in (TREE, ALL_PAIRS) if (c, p) != (TORUS, ALL_PAIRS)]
@@ -42,6 +42,6 @@ def test_every_case_and_size_has_a_row_a_peer():
         assert row.ratio == row.peer_s / row.ours_s
 
 
-def test_an_unknown_case_is_named():
+def test_the_error_for_an_unknown_case_names_it():
     with pytest.raises(ValueError, match="no case 'sphere'; expected some of plane, volume"):
         BENCHMARK.run(Config(cases=("sphere",)))

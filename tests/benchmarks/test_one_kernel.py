@@ -1,4 +1,4 @@
-"""The benchmark of kernels without content at tiny sizes: its gate, its rows and its note."""
+"""The benchmark of kernels that depend on positions alone, at tiny sizes: its gate, its rows and its note."""
 
 import pytest
 
@@ -9,9 +9,9 @@ from benchmarks.one_kernel import BENCHMARK, DISPLACEMENT, PEERS, POSITIONS, Con
 TINY = Config(options=Options(rounds=1, budget_s=0.001)).small()
 
 
-@pytest.mark.usefixtures("nothing_is_timed")
+@pytest.mark.usefixtures("timing_forbidden")
 @pytest.mark.parametrize("case", [POSITIONS, DISPLACEMENT])
-def test_gate_stops_a_peer_that_disagrees_before_anything_is_timed(monkeypatch, case):
+def test_the_gate_stops_a_disagreeing_peer_before_timing(monkeypatch, case):
     name = "_entry_by_entry" if case == POSITIONS else "_over_pairs"
     right = getattr(one_kernel.Problem, name)
     monkeypatch.setattr(one_kernel.Problem, name, lambda self: 1.001 * right(self))
@@ -21,7 +21,7 @@ def test_gate_stops_a_peer_that_disagrees_before_anything_is_timed(monkeypatch, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_and_size_has_a_row_a_direction():
+def test_every_case_and_size_has_a_row_per_direction():
     report = BENCHMARK.run(TINY)
     rows = [(row.case, row.n, row.direction, row.peer) for row in report.rows]
     cases = ((POSITIONS, TINY.batches), (DISPLACEMENT, TINY.sides))
@@ -33,6 +33,6 @@ def test_every_case_and_size_has_a_row_a_direction():
 
 
 @pytest.mark.parametrize(("change", "message"), [({"channels": 6}, "4 heads"), ({"batches": (0, 1)}, "at least 1")])
-def test_sizes_that_are_none_are_refused(change, message):
+def test_bad_sizes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         Config(**change).checked()

@@ -80,7 +80,7 @@ def with_gradients(output: Tensor, u: Tensor, weights: KernelWeights) -> list[Te
 @pytest.mark.parametrize(
     "peer", PEERS, ids=["dense", "nnconv", "algorithm1-ragged-tiles", "algorithm1-one-tile", "algorithm1-by-line"]
 )
-def test_peer_is_the_formula_in_value_and_every_gradient(peer: Peer, weights, signal):
+def test_outputs_and_gradients_of_a_peer_follow_the_formula(peer: Peer, weights, signal):
     u, pos, measure = signal
     expected = with_gradients(pair_by_pair(weights, u, pos, measure), u, weights)
     actual = with_gradients(peer.integrate(weights, u, pos, measure), u, weights)
@@ -88,7 +88,7 @@ def test_peer_is_the_formula_in_value_and_every_gradient(peer: Peer, weights, si
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_algorithm1_on_chosen_rows_is_those_rows_of_the_whole(weights, signal):
+def test_algorithm1_on_chosen_rows_gives_those_rows(weights, signal):
     u, pos, measure = signal
     rows = torch.tensor([5, 0])
     peer = Algorithm1((2, 3))
@@ -98,7 +98,7 @@ def test_algorithm1_on_chosen_rows_is_those_rows_of_the_whole(weights, signal):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_phase_one_keeps_a_tile_no_larger_than_the_signal(weights, signal):
+def test_tuning_chooses_a_tile_no_larger_than_the_signal(weights, signal):
     u, pos, measure = signal
     many = 40
     u = u.repeat(1, many, 1)[:, :many]
@@ -106,7 +106,7 @@ def test_phase_one_keeps_a_tile_no_larger_than_the_signal(weights, signal):
     assert set(peer.tile) <= {16, 32}
 
 
-def test_kernel_bytes_are_what_the_kernel_values_take(weights):
+def test_kernel_bytes_are_the_size_of_the_kernel_values(weights):
     per_pair = HEADS * HEAD_DIM**2 * 8
     assert DenseEinsum().kernel_bytes(weights, BATCH, POINTS) == BATCH * POINTS**2 * per_pair
     assert EdgeConditionedConvolution().kernel_bytes(weights, BATCH, POINTS) == BATCH * POINTS**2 * per_pair

@@ -28,7 +28,7 @@ def test_every_case_has_a_row():
 
 
 @pytest.mark.parametrize("case", ["GPT-2, a text drawn", "GPT-2, a text read"])
-def test_gates_stop_other_numbers(case, monkeypatch):
+def test_gates_stop_different_outputs(case, monkeypatch):
     right = pretrained.read_back
 
     def off(model):
@@ -43,6 +43,6 @@ def test_gates_stop_other_numbers(case, monkeypatch):
         BENCHMARK.run(dataclasses.replace(SHORT, cases=(case,)))
 
 
-def test_a_case_that_is_none():
+def test_an_unknown_case_is_refused():
     with refused(ValueError, "ELIZA"):
         Config(cases=("ELIZA",)).sized()

@@ -15,7 +15,7 @@ SHORT = dataclasses.replace(TINY, options=Options(rounds=1, budget_s=0.001))
 
 
 @pytest.mark.slow
-def test_every_case_has_a_row_a_kind():
+def test_every_case_has_a_row_per_kind():
     report = BENCHMARK.run(SHORT)
     wanted = [
         f"{case}: {kind}" for case in CASES for kind in KINDS if case.startswith("GPT-2") or "embeddings" not in kind
@@ -37,6 +37,6 @@ def test_the_gate_stops_large_errors(monkeypatch):
         BENCHMARK.run(dataclasses.replace(SHORT, cases=("ViT, an image",)))
 
 
-def test_a_case_that_is_none():
+def test_an_unknown_case_is_refused():
     with refused(ValueError, "ELIZA"):
         Config(cases=("ELIZA",)).sized()

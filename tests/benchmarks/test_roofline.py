@@ -17,7 +17,7 @@ CASES = ("exact, grid", "softmax attention")
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_a_quick_run_has_every_row_and_its_notes_the_rates() -> None:
+def test_a_quick_run_has_every_row_and_notes_with_the_rates() -> None:
     rows = list(roofline.measure(dataclasses.replace(QUICK, cases=CASES)))
     expected = {(case, direction, part) for case in CASES for direction in DIRECTIONS for part in roofline.PARTS}
     assert {(row.case, row.direction, row.peer) for row in rows} == expected
@@ -27,7 +27,7 @@ def test_a_quick_run_has_every_row_and_its_notes_the_rates() -> None:
     notes = list(roofline.notes(rows))
     assert notes[0].startswith("flops of products a second: ")
     assert len(notes) == 3 + 4
-    # what was measured a second, over the share of the roof, is the machine's rate
+    # operations per second divided by the fraction of the roof are the machine's rate
     product = rows[0]
     assert product.per_second
     assert product.ratio
@@ -37,10 +37,10 @@ def test_a_quick_run_has_every_row_and_its_notes_the_rates() -> None:
 
 
 def test_the_work_of_one_pair() -> None:
-    """w = 2 units, d = 3 channels, L = 5 frequencies, one head, one pair: by hand."""
+    """By hand, for w = 2 units, d = 3 channels, L = 5 frequencies, one head and one pair."""
     sizes = dataclasses.replace(QUICK.problem, embed_dim=3, num_heads=1, width=2, num_frequencies=5)
     config = dataclasses.replace(QUICK, problem=sizes, points=1)
-    last = 2 * 2 * 3 * 3  # W, once a query
+    last = 2 * 2 * 3 * 3  # W, once per query
     forward = roofline.work_of_exact(config, "exact, grid", "forward")
     assert forward.flops == 2 * (2 * 3) + 2 * (2 * 3) + last  # p, and S
     assert forward.activations == 2
@@ -67,7 +67,7 @@ def test_rates_are_those_of_the_dtype() -> None:
         assert all(rate > 0 for rate in roofline.rates_of(QUICK, dtype))
 
 
-def test_a_report_becomes_a_picture_and_another_is_refused(tmp_path: Path) -> None:
+def test_a_report_becomes_a_picture_and_other_reports_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the picture needs matplotlib")
     from benchmarks.roofline_picture import draw
 

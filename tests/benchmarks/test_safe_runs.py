@@ -1,4 +1,4 @@
-"""The benchmark of what the safety of runs costs, at tiny sizes: its gate, its clock and its rows."""
+"""The benchmark of the cost of safe runs, at tiny sizes: its gate, its clock and its rows."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ TINY = Config(options=Options(rounds=1), data=("files",), epochs=(1,), images=2)
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second process is this one, whose lock is refused as well: a new one takes seconds to start."""
+    """Uses this process as the second one: its lock is refused as well, and a new one takes seconds to start."""
     monkeypatch.setattr(safe_runs, "in_fresh_process", lambda function, *given: function(*given))
 
 
@@ -64,7 +64,7 @@ def not_locked(folder: Path) -> Iterator[None]:
     yield
 
 
-def nothing_changed(*given: Any) -> Difference:
+def no_difference(*given: Any) -> Difference:
     return Difference((), (), (), ())
 
 
@@ -80,10 +80,10 @@ def nothing_changed(*given: Any) -> Difference:
         ),
         (run_folder, "read_listed", lambda path, entry: path.read_bytes(), "a flipped byte of "),
         (run_module, "only_writer", not_locked, "a second process is not refused"),
-        (Difference, "between", nothing_changed, "other data are not refused, so nothing is timed"),
+        (Difference, "between", no_difference, "other data are not refused, so nothing is timed"),
     ],
 )
-def test_gate_stops_what_is_not_safe(
+def test_the_gate_stops_unsafe_runs(
     owner: Any, name: str, other: Callable[..., Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, other)
@@ -92,7 +92,7 @@ def test_gate_stops_what_is_not_safe(
 
 
 @pytest.mark.slow
-def test_a_second_process_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_process_is_a_separate_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, in_fresh_process = list[str](), safe_runs.in_fresh_process
 
     def noted(function: Callable[..., str], *given: Any) -> str:
@@ -104,14 +104,14 @@ def test_a_second_process_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert f"is being trained by process {os.getpid()}" in found[0]
 
 
-def test_a_part_that_is_not_called_stops_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_part_that_is_never_called_stops_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run_module, "only_writer", not_locked)
     images = safe_runs.write_images(tmp_path / "images", 2)
     with pytest.raises(GateError, match="new: lock took no time at all"):
         safe_runs.seconds_of(safe_runs.demo(TINY, images, 1), tmp_path / "run", "new")
 
 
-def test_the_clock_counts_nothing_twice_and_leaves_the_library_as_it_was(tmp_path: Path) -> None:
+def test_the_clock_counts_nothing_twice_and_restores_the_library(tmp_path: Path) -> None:
     before = (checkpoint.seal, run_module.only_writer, vars(Fingerprint)["of"])
     clock = Clock()
     with clock.attached():
@@ -127,7 +127,7 @@ def test_the_clock_counts_nothing_twice_and_leaves_the_library_as_it_was(tmp_pat
     assert ALL not in clock.seconds
 
 
-def test_the_files_are_the_digits(tmp_path: Path) -> None:
+def test_the_image_files_are_the_digits(tmp_path: Path) -> None:
     whole = digits().train
     safe_runs.write_images(tmp_path, 2)
     files = sorted((tmp_path / "train").rglob("*.png"))
@@ -139,6 +139,6 @@ def test_the_files_are_the_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"epochs": ()}, {"epochs": (0,)}, {"images": 1}])
-def test_runs_that_learn_nothing_are_refused(settings: dict[str, Any]) -> None:
+def test_runs_without_training_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"^{next(iter(settings))} "):
         Config(**settings).sized()

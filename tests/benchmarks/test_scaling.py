@@ -17,7 +17,7 @@ def row(case: str, n: int) -> Row:
     return Row(case=case, n=n, direction="forward", ours_s=1e-6 * n**2, peak_mb=0.1 * n)
 
 
-def test_every_case_has_a_line_of_its_own():
+def test_every_case_has_its_own_line():
     assert set(STYLES) == {*CASES, ATTENTION}
     assert len(set(STYLES.values())) == len(STYLES)
 
@@ -28,7 +28,7 @@ def test_a_report_becomes_a_picture(tmp_path: Path):
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_another_report_is_refused(tmp_path: Path):
+def test_other_reports_are_refused(tmp_path: Path):
     for report in (report_of("scan", [row("grid", 4)], [], Options()), report_of("large_domains", [], [], Options())):
         with refused(ValueError, "expected a report of large_domains with forward rows", report.benchmark):
             draw(report, tmp_path / "scaling.png")

@@ -11,12 +11,12 @@ SHORT = Options(rounds=1, budget_s=0.001)
 TINY = Config(options=SHORT, channels=3, state_dim=2, batch=2, peer_sizes=(9,), own_sizes=(17,))
 
 
-def test_the_peer_computes_the_same():
+def test_the_peer_gives_the_same():
     assert 0 <= compare(TINY) < 1e-5
 
 
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_gate_stops_a_peer_that_disagrees_before_anything_is_timed(monkeypatch):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_the_gate_stops_a_disagreeing_peer_before_timing(monkeypatch):
     right = scan.selective_loop
     monkeypatch.setattr(scan, "selective_loop", lambda *given: 1.0001 * right(*given))
     with pytest.raises(GateError, match="selective scan against plain loop, n=9"):
@@ -24,7 +24,7 @@ def test_gate_stops_a_peer_that_disagrees_before_anything_is_timed(monkeypatch):
 
 
 @pytest.mark.usefixtures("in_one_process")
-def test_every_size_and_direction_has_a_row_a_side():
+def test_every_size_and_direction_has_a_row_per_side():
     threads = torch.get_num_threads()
     report = BENCHMARK.run(TINY)
     assert torch.get_num_threads() == threads

@@ -1,4 +1,4 @@
-"""What processes send each other is what the model on paper says."""
+"""Communication between processes, against the model on paper."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from tests.distributed import shared
 from tests.processes import on_processes
 
 
-def test_bytes_are_those_of_the_model() -> None:
+def test_bytes_match_the_model() -> None:
     sizes = Sizes(points=16, processes=2, channels=CHANNELS, heads=HEADS, width=128, number=4)
     for found in on_processes(2, shared.bytes_by_kernel, 4):
         assert found.keys() == KERNELS.keys()

@@ -16,7 +16,7 @@ SHORT = dataclasses.replace(QUICK, options=Options(rounds=1, budget_s=0.001), ca
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_one_process")
-def test_every_case_has_a_row_with_and_without_blocks_that_are_kept():
+def test_every_case_has_a_row_with_and_without_recomputed_blocks():
     report = benchmark.BENCHMARK.run(SHORT)
     assert [row.case for row in report.rows] == [
         f"S, {case}{kind}" for case in SHORT.cases for kind in ("", benchmark.AGAIN)
@@ -27,19 +27,19 @@ def test_every_case_has_a_row_with_and_without_blocks_that_are_kept():
     assert len(report.notes) == sum(bool(row.peak_mb) for row in report.rows if row.case.endswith(benchmark.AGAIN))
 
 
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_gate_stops_blocks_that_give_other_gradients(monkeypatch):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_the_gate_stops_blocks_with_different_gradients(monkeypatch):
     monkeypatch.setattr(benchmark.Again, "forward", lambda self, *given: 1.01 * self.block(*given))
     with pytest.raises(GateError, match="computed again against low rank 32"):
         benchmark.BENCHMARK.run(SHORT)
 
 
 @pytest.mark.parametrize("name", ["exact", "exact" + benchmark.AGAIN])
-def test_a_step_changes_weights_and_their_average_and_leaves_no_gradient(monkeypatch, name):
+def test_a_step_changes_weights_and_their_average_and_clears_gradients(monkeypatch, name):
     kept = []
 
     class Kept:
-        """The average, where the test sees it, and the model that it is of."""
+        """Keeps the average and its model for the test."""
 
         def __init__(self, model, decay):
             self.model, self.average = model, ExponentialMovingAverage(model, decay)
@@ -60,7 +60,7 @@ def test_a_step_changes_weights_and_their_average_and_leaves_no_gradient(monkeyp
         assert all(parameter.grad is None for parameter in side.parameters())
 
 
-def test_unknown_shapes_and_cases_are_named():
+def test_the_errors_for_unknown_shapes_and_cases_name_them():
     for named in ("low rank 3", "Monte Carlo 128"):
         with pytest.raises(ValueError, match=named):
             dataclasses.replace(QUICK, cases=(named,)).checked()

@@ -1,4 +1,4 @@
-"""The vision transformer that models are measured against is the published one."""
+"""The vision transformer used as a reference is the published one."""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ def test_vit_b_has_the_published_number_of_parameters():
     assert sum(parameter.numel() for parameter in model.parameters()) == 86_567_656
 
 
-def test_its_blocks_are_torchs_pre_norm_encoder_layers():
+def test_its_blocks_are_the_pre_norm_encoder_layers_of_torch():
     model = VisionTransformer(image_size=8, patch_size=4, embed_dim=12, depth=2, num_heads=3, num_outputs=5).double()
     images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     with torch.no_grad():

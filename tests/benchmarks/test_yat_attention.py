@@ -51,7 +51,7 @@ def test_a_wrong_sum_is_not_timed(monkeypatch, precision, factor, message):
         yat_attention.compare(QUICK, 2, precision)
 
 
-def test_the_dense_form_is_the_formula():
+def test_the_dense_form_follows_the_formula():
     problem = yat_attention.Problem(QUICK, 2, 5)
     q, k, v = problem.u[0].detach().view(5, 3, 2, 6).permute(1, 2, 0, 3)
     distance = (q[:, :, None] - k[:, None]).square().sum(-1)

@@ -1,4 +1,4 @@
-"""The benchmark of Yat layers at tiny sizes: its gate, its rows, what it counts and its command."""
+"""The benchmark of Yat layers at tiny sizes: its gate, its rows, its count of memory and its command."""
 
 from typing import get_args
 
@@ -16,7 +16,7 @@ SIDES = (LINEAR, NORMED, PACKAGE)
 
 
 @pytest.mark.parametrize("case", get_args(Case))
-def test_the_package_and_the_formula_give_the_same_from_the_same_weights(case):
+def test_the_package_and_the_formula_agree_for_equal_weights(case):
     problem = Problem(case, TINY, 9)
     ours = problem.step(case, "forward+backward")()
     assert len(ours) == 2 + len(list(problem.layer.parameters()))
@@ -24,8 +24,8 @@ def test_the_package_and_the_formula_give_the_same_from_the_same_weights(case):
 
 
 @pytest.mark.parametrize("peer", PEERS[2:])
-@pytest.mark.usefixtures("nothing_is_timed")
-def test_nothing_is_timed_where_a_peer_disagrees(monkeypatch, peer):
+@pytest.mark.usefixtures("timing_forbidden")
+def test_nothing_is_timed_if_a_peer_disagrees(monkeypatch, peer):
     if peer == PACKAGE:
         right = yat_dense.nmn_dense
         monkeypatch.setattr(yat_dense, "nmn_dense", lambda layer: off_by_little(right(layer)))
@@ -42,7 +42,7 @@ def off_by_little(module):
     return module
 
 
-def test_what_is_stored_is_counted_once_with_the_output_and_without_parameters():
+def test_stored_tensors_are_counted_once_including_the_output_but_not_parameters():
     points, units, dim = 32, 20, 12
     plain, biased = Problem("YatDense", TINY, points), Problem("YatDense with bias", TINY, points)
     assert plain.stored_mb(LINEAR) * 1e6 == 4 * points * (dim + 2 * units)

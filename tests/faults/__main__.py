@@ -10,7 +10,7 @@ from tests.faults.outcome import table
 
 
 def main() -> int:
-    """Prints the table, then what broke; 1 if anything did."""
+    """Prints the table, then the broken cases; returns 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few faults of each kind")
     names = [each.module for each in DRIVERS]

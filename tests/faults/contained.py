@@ -1,4 +1,4 @@
-"""Readers at work on bad files, in processes of their own that may not take more than the stated memory or time."""
+"""Reads bad files in separate processes with limits on memory and time."""
 
 import os
 import re
@@ -29,13 +29,13 @@ _HELD, _BROKEN = b"+", b"-"
 
 @dataclass(frozen=True)
 class Case:
-    """A bad source and who reads it.
+    """A bad source and its reader.
 
     Args:
-        name: by which it can be made again.
+        name: identifies the case, so that it can be made again.
         make: writes the source into an empty folder.
-        read: reads it from there to its last byte.
-        must_fail: whether an error alone is right.
+        read: reads the source from there to its last byte.
+        must_fail: whether reading must end in an error.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Case:
 
 
 def broken_cases(count: int, case_of: Callable[[int], Case]) -> Iterator[tuple[int, str]]:
-    """The numbers of the cases that did not end as promised, and how each ended.
+    """The numbers of the cases that did not end as promised, and how each of them ended.
 
     A case has to be read, or to end in a ValueError or OSError of one printable line of less than 500 characters that
     names a file of the source.
@@ -57,7 +57,7 @@ def broken_cases(count: int, case_of: Callable[[int], Case]) -> Iterator[tuple[i
         try:
             read_from, write_to = os.pipe()
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+                warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads
                 child = os.fork()
             if child == 0:
                 os.close(read_from)
@@ -85,7 +85,7 @@ def _fast_folder() -> str | None:
 
 
 def _remove(folder: Path) -> None:
-    """Removes a folder, be it so deep that Python's own function recurses too far."""
+    """Removes a folder, even one so deep that shutil.rmtree exceeds the recursion limit."""
     try:
         shutil.rmtree(folder)
     except (OSError, RecursionError):
@@ -93,7 +93,7 @@ def _remove(folder: Path) -> None:
 
 
 def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, write_to: int) -> None:
-    """Never returns."""
+    """Runs cases in the child process, and exits it."""
     try:
         import faulthandler
 
@@ -101,7 +101,7 @@ def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, 
 
         faulthandler.disable()
 
-        torch.set_num_threads(1)  # the threads of the parent are not in this process
+        torch.set_num_threads(1)  # the parent's threads do not exist in this process
         warnings.simplefilter("ignore")
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -124,7 +124,7 @@ def _run(numbers: Sequence[int], case_of: Callable[[int], Case], scratch: Path, 
 
 
 def _data_bytes() -> int:
-    """What the process takes of the memory that is limited."""
+    """Size of the data segment, which the limit on memory concerns."""
     status = Path("/proc/self/status").read_text()
     found = re.search(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)
     assert found is not None
@@ -132,7 +132,7 @@ def _data_bytes() -> int:
 
 
 def _judged(case: Case, folder: Path) -> bytes:
-    """What is wrong with how a case ended; nothing where it ended as promised."""
+    """A description of a wrong ending of a case; empty if it ended as promised."""
     case.make(folder)
     names = {path.name for pattern in ("*", "*/*") for path in folder.glob(pattern)}
     signal.setitimer(signal.ITIMER_PROF, SECONDS)

@@ -1,4 +1,4 @@
-"""Run folders that were damaged: each is refused in one line that names a damaged file, or is read bit for bit."""
+"""Damaged run folders: each is refused in one line that names a damaged file, or is read bit for bit."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ ALL_TASKS = (*TASKS, ToyTask)
 
 
 class Damage(NamedTuple):
-    """What was done to a folder."""
+    """The damage done to a folder."""
 
     told: str
     files: tuple[str, ...]
@@ -43,7 +43,7 @@ class Damage(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A sound run, beside one of another seed."""
+    """An intact run, next to one of another seed."""
 
     name: str
     run: Path
@@ -56,8 +56,8 @@ def damage_folders(count: int, seed: int) -> list[Outcome]:
     """Damages ``count`` copies of run folders of three tasks, and reads them.
 
     Args:
-        count: how many, of all kinds in turn.
-        seed: of what is damaged, and where.
+        count: number of damaged folders, alternating over all kinds.
+        seed: decides which files are damaged, and where.
     """
     tried: Counter[str] = Counter()
     broken: dict[str, list[str]] = {}
@@ -84,7 +84,7 @@ def damage_folders(count: int, seed: int) -> list[Outcome]:
 
 
 def _wrong(folder: Path, wanted: str, damage: Damage, reading: Callable[[Path], str]) -> str:
-    """What is wrong with how a damaged folder was read; empty where nothing is."""
+    """A description of a wrong reading of a damaged folder; empty if there is none."""
     got = io.StringIO()
     try:
         with contextlib.redirect_stdout(got):
@@ -104,7 +104,7 @@ def _wrong(folder: Path, wanted: str, damage: Damage, reading: Callable[[Path], 
 
 
 def _cases(folder: Path) -> tuple[list[Case], list[Case]]:
-    """Runs that have ended, and one that was killed."""
+    """Finished runs, and one that was killed."""
     rows = [f"{'good' if i % 2 else 'bad'} film number {i % 7},{'so' if i % 3 else 'not so'}" for i in range(60)]
     folder.mkdir()
     (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]))
@@ -112,7 +112,7 @@ def _cases(folder: Path) -> tuple[list[Case], list[Case]]:
     kernel = MLPConfig(width=4, num_frequencies=2, sigma=1.0)
     model = ITNet.Config(embed_dim=8, depth=1, num_heads=2, kernel=kernel, pool="mean")
     toy = toy_run(epochs=8)
-    # far too large a rate: the last checkpoint is not the best one
+    # far too large a learning rate: the last checkpoint is not the best one
     rates = {"learning_rate": 3.0, "decay": "linear", "warmup_fraction": 0.9}
     configs = {
         "toy": dataclasses.replace(toy, training=dataclasses.replace(toy.training, **rates)),
@@ -136,7 +136,7 @@ def _cases(folder: Path) -> tuple[list[Case], list[Case]]:
 
 
 def _kill(config: Run.Config, path: Path) -> None:
-    """A run that ends in the midst of an epoch, some lines of its log after the last checkpoint."""
+    """Ends a run in the middle of an epoch, with some log lines after the last checkpoint."""
     made, train_batch = [0], ToyTask.train_batch
 
     def until(self: ToyTask, indices: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
@@ -150,7 +150,7 @@ def _kill(config: Run.Config, path: Path) -> None:
 
 
 def read(path: Path) -> str:
-    """A digest of all that can be read of a run: config, facts, both models, and the state it goes on from."""
+    """A digest of everything that can be read of a run: config, facts, both models, and the state for resuming."""
     run, other = Run(path, tasks=ALL_TASKS, device="cpu"), read_trained(path, ALL_TASKS)
     digest = hashlib.sha256()
 
@@ -168,12 +168,12 @@ def read(path: Path) -> str:
 
 
 def resume(path: Path) -> str:
-    """A digest of a run that goes on to its end, with its log."""
+    """A digest of a run resumed to its end, with its log."""
     train(Run(path, tasks=ALL_TASKS, device="cpu").config, path, resume=True, tasks=ALL_TASKS)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     of_time = ("examples_per_second", "unix_time")
     log = [{name: value for name, value in line.items() if name not in of_time} for line in lines]
-    # what its checkpoints hold of the log is how long it took
+    # checkpoints also store the position in the log, which depends on the times
     files = {file.name: file.read_bytes() for file in sorted((path / "checkpoints").rglob("*.safetensors"))}
     return hashlib.sha256(repr((log, files)).encode()).hexdigest()
 
@@ -185,7 +185,7 @@ def _tensors(tensors: dict[str, torch.Tensor]) -> list[tuple[str, str, bytes]]:
 
 
 def _files(path: Path) -> list[Path]:
-    """All that a run reads back."""
+    """All files of a run that are read back."""
     files = [file for file in path.rglob("*") if file.is_file() and "tensorboard" not in file.parts]
     return sorted(file for file in files if file.name != "metrics.jsonl")
 
@@ -259,7 +259,7 @@ def exchange_names(path: Path, other: Path, draw: random.Random) -> Damage:
 def exchange_steps(path: Path, other: Path, draw: random.Random) -> Damage:
     """Files, or folders, of two steps exchanged."""
     first, second = (_steps(path) * 2)[:2]
-    if first == second:  # there is one checkpoint: it becomes another step's
+    if first == second:  # there is only one checkpoint, which becomes that of another step
         first.rename(first.with_name("step-00000099"))
         return Damage(f"{first.name} called step-00000099", ("manifest.json",))
     name = draw.choice((WEIGHTS, AVERAGE, OPTIMIZER, "manifest.json", ""))

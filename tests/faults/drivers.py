@@ -1,4 +1,4 @@
-"""Every driver, with how many faults it tries."""
+"""All drivers, with their numbers of faults."""
 
 import importlib
 import multiprocessing
@@ -12,7 +12,7 @@ SEED = 20261124
 
 
 class Driver(NamedTuple):
-    """A function of this package that tries faults."""
+    """A function of this package that injects faults."""
 
     module: str
     function: str
@@ -33,8 +33,8 @@ DRIVERS = (
 
 
 def run(driver: Driver, count: int) -> list[Outcome]:
-    """A driver's rows; told on stderr when it is done."""
-    multiprocessing.set_start_method("fork", force=True)  # this process was spawned, and would spawn its own too
+    """Rows of the table from a driver; its time is printed on stderr."""
+    multiprocessing.set_start_method("fork", force=True)  # the default is spawn, as for this process
     start = time.perf_counter()
     outcomes = getattr(importlib.import_module(f"tests.faults.{driver.module}"), driver.function)(count, SEED)
     print(f"{driver.module}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""Hostile surroundings: full disks, missing permissions, little memory, lost streams, a bare environment.
+"""Hostile environments: full disks, missing permissions, little memory, closed streams, a bare environment.
 
-A run meets the fault, some of them after they were killed on their way. It ends well or with one line on stderr. Then
-the fault is lifted, it is resumed to its end, and it is the run that met nothing.
+A run meets the fault, in some cases after a kill. It must succeed or end with one line on stderr. Then
+the fault is lifted, the run is resumed to its end, and must equal a run without faults.
 """
 
 import os
@@ -29,10 +29,10 @@ NOBODY = 65534
 
 
 class Fault(ABC):
-    """Something that a process lacks.
+    """A resource that a process lacks.
 
     Args:
-        drawn: by which its size is drawn.
+        drawn: random number generator for its size.
     """
 
     kind: ClassVar[str]
@@ -43,21 +43,21 @@ class Fault(ABC):
 
     @staticmethod
     def is_possible() -> bool:
-        """Whether this machine can be made to have it."""
+        """Whether the fault can be produced on this machine."""
         return True
 
     def prepare(self, place: Path) -> None:
-        """Makes the folder in which the run's is to be."""
+        """Makes the folder that will contain the run."""
         place.mkdir()
 
     def begin(self, place: Path) -> None:  # noqa: B027 - most need none
-        """Brings it about, for all processes."""
+        """Produces the fault for all processes."""
 
     def enter(self) -> None:  # noqa: B027 - most need none
-        """Brings it about for this process."""
+        """Produces the fault for this process."""
 
     def lift(self, place: Path) -> None:  # noqa: B027 - most need none
-        """Ends it."""
+        """Ends the fault."""
 
     def clear(self, place: Path) -> None:
         """Removes the folder."""
@@ -66,7 +66,7 @@ class Fault(ABC):
 
 @final
 class FileLimit(Fault):
-    """Files may have so many bytes."""
+    """A limit on the size of files."""
 
     kind = "full disks"
 
@@ -79,7 +79,7 @@ class FileLimit(Fault):
 
 
 class _Mounted(Fault):
-    """A file system of its own."""
+    """A separate file system."""
 
     options: str = "size=64m"
 
@@ -115,7 +115,7 @@ class FullDisk(_Mounted):
         self.detail = self.options
 
     def begin(self, place: Path) -> None:
-        # one that holds more than it may is not made smaller
+        # a file system already larger than its limit is not shrunk
         used = sum(4096 * -(-file.stat().st_size // 4096) for file in place.rglob("*") if file.is_file())
         self.options = f"size={used + 4096 * int(self.detail.removeprefix('size=')[:-1]) // 4}"
         super().begin(place)
@@ -123,7 +123,7 @@ class FullDisk(_Mounted):
 
 @final
 class ReadOnly(_Mounted):
-    """A file system that cannot be written."""
+    """A read-only file system."""
 
     kind = "missing permissions"
     detail = options = "ro"
@@ -133,7 +133,7 @@ class ReadOnly(_Mounted):
 
 @final
 class Unwritable(Fault):
-    """Folders that may be read only."""
+    """Folders without write permission."""
 
     kind = "missing permissions"
     detail = "unwritable"
@@ -145,7 +145,7 @@ class Unwritable(Fault):
             path.chmod(0o555)
 
     def enter(self) -> None:
-        if os.geteuid() == 0:  # who may write anywhere
+        if os.geteuid() == 0:  # root may write anywhere
             os.setgid(NOBODY)
             os.setuid(NOBODY)
 
@@ -156,7 +156,7 @@ class Unwritable(Fault):
 
 @final
 class LittleMemory(Fault):
-    """So much memory beyond what the process has before it begins."""
+    """A limit on memory beyond that in use at the start."""
 
     kind = "memory limits"
 
@@ -172,7 +172,7 @@ class LittleMemory(Fault):
 
 @final
 class FewDescriptors(Fault):
-    """So many files may be open."""
+    """A limit on open files."""
 
     kind = "few open files"
 
@@ -187,7 +187,7 @@ class FewDescriptors(Fault):
 
 @final
 class LostStreams(Fault):
-    """Standard streams that are closed, full, or pipes that nobody reads."""
+    """Standard streams that are closed, full, or pipes without a reader."""
 
     kind = "lost streams"
 
@@ -229,10 +229,10 @@ BARE: tuple[dict[str, str], ...] = (
 
 
 def environment_faults(count: int, seed: int) -> list[Outcome]:
-    """Runs that meet a fault each, and for every 25 of them a command in a bare environment.
+    """Runs with one fault each, and for every 25 of them a command in a bare environment.
 
     Args:
-        count: runs.
+        count: number of runs.
         seed: of what is drawn.
     """
     drawn = random.Random(seed)
@@ -260,7 +260,7 @@ def environment_faults(count: int, seed: int) -> list[Outcome]:
 
 
 def _meet(fault: Fault, whole: Whole, killed_at: int | None, place: Path, log: Path) -> str:
-    """What is wrong with a run that meets a fault; empty if nothing is."""
+    """A description of what is wrong with a run after a fault; empty if nothing is."""
     fault.prepare(place)
     try:
         path = place / "run"
@@ -284,7 +284,7 @@ def _meet(fault: Fault, whole: Whole, killed_at: int | None, place: Path, log: P
 
 
 def _is_no_line(ended: Ended) -> str:
-    """What is wrong with how a process ended: it is to end well, or with one line; empty if nothing is."""
+    """A description of a wrong ending of a process, which must succeed or end with one line; empty if it is right."""
     lines = [line for line in ended.err.splitlines() if not line.startswith("warning: ") and not OF_TORCH.match(line)]
     if ended.code == 0 and not lines:
         return ""
@@ -293,14 +293,14 @@ def _is_no_line(ended: Ended) -> str:
 
 
 def _live_bare(environment: dict[str, str], place: Path) -> str:
-    """What is wrong with a command in an environment; empty if nothing is."""
+    """A description of what is wrong with a command in an environment; empty if nothing is."""
     kept: Sequence[str] = ("PATH", "PYTHONPATH", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
     whole = {name: os.environ[name] for name in kept if name in os.environ} | environment
     place.mkdir()
     try:
         command = [sys.executable, "-m", "fredholm", "train", "digits", "--run-dir", str(place / "run"), *TINY]
         done = subprocess.run(command, cwd=place, env=whole, capture_output=True, text=True, check=False)
-        # matplotlib, which torchmetrics imports, tells where it keeps its fonts without a home
+        # matplotlib, which torchmetrics imports, reports where it caches fonts without a home folder
         printed = [line for line in done.stderr.splitlines() if line and "matplotlib" not in line]
         is_well = done.returncode == 0 and not printed and last_step(place / "run") == 12
         return "" if is_well else f"{environment}: exit code {done.returncode}: {done.stderr}"

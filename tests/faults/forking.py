@@ -1,6 +1,6 @@
-"""Processes that begin where imports have ended: a run in one of its own takes a fraction of a second.
+"""Processes forked after all imports, so that a run in a separate process starts in a fraction of a second.
 
-The parent must have one thread, so it never computes with torch itself.
+The parent must have a single thread, so it never computes with torch itself.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import torch._dynamo  # noqa: F401 - the first optimiser of a process would import it, for seconds
+import torch._dynamo  # noqa: F401 - otherwise the first optimiser of each process imports it, for seconds
 
 from fredholm._progress import set_lock
 
@@ -23,7 +23,7 @@ LIMIT = 120.0
 
 
 class Ended(NamedTuple):
-    """How a process ended."""
+    """How a process ended: its exit code and output."""
 
     code: int
     """Its exit code, or the signal that ended it, negative."""
@@ -32,15 +32,15 @@ class Ended(NamedTuple):
 
 
 def forked(call: Callable[[], int], log: Path, *, kill_after: float | None = None) -> Ended:
-    """Calls in a process of its own, the first of its group.
+    """Makes a call in a forked process, which leads its own process group.
 
     Args:
-        call: gives the exit code; what it raises is a traceback on stderr, as in any program.
-        log: a folder for what it prints.
-        kill_after: seconds after which the process and all that it started are killed.
+        call: returns the exit code; an exception becomes a traceback on stderr, as in any program.
+        log: a folder for its output.
+        kill_after: seconds after which the process and its children are killed.
 
     Raises:
-        TimeoutError: it hangs.
+        TimeoutError: The process hangs.
     """
     out, err = log / "out", log / "err"
     for path in (out, err):
@@ -62,16 +62,16 @@ def forked(call: Callable[[], int], log: Path, *, kill_after: float | None = Non
             raise TimeoutError(f"a process hung for {LIMIT:.0f} s")
         time.sleep(0 if done else 0.002)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # workers that have not yet seen that it is gone
+        os.killpg(pid, signal.SIGKILL)  # workers that have not noticed its end yet
     return Ended(code, out.read_text(errors="replace"), err.read_text(errors="replace"))
 
 
 def _become(call: Callable[[], int], out: Path, err: Path) -> None:
-    """Turns this process into a program that calls, and ends."""
+    """Turns this process into a program that makes the call and ends."""
     code = 70
     try:
         os.setsid()
-        set_lock(threading.RLock())  # another, killed while it printed, would keep the one that all share
+        set_lock(threading.RLock())  # a process killed while printing would keep the shared lock
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         for path, stream in ((out, sys.stdout), (err, sys.stderr)):

@@ -1,4 +1,4 @@
-"""A process that ends itself at one of its operations on files, as kill -9 or a crash would."""
+"""A process that ends itself at one of its file operations, as after kill -9 or a crash."""
 
 import builtins
 import io
@@ -14,10 +14,10 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 @final
 class Guillotine:
-    """Counts what this process changes below a folder, and kills it at one of these operations.
+    """Counts the file operations of this process below a folder, and kills it at one of them.
 
-    Counted are opening to write, each write, syncing, renaming, removing, making folders and cutting. The process dies
-    before the operation; in the midst of it where it is a write, half of which is done. Once installed it stays.
+    Counted are opening for writing, each write, syncing, renaming, removing, making folders and truncating. The process
+    dies before the operation, or in the middle of it for a write, half of which is done. Once installed it stays.
 
     Args:
         folder: the absolute path.
@@ -29,7 +29,7 @@ class Guillotine:
         self._root, self._at, self._process = str(folder), at, os.getpid()
 
     def install(self) -> None:
-        """Watches from here on."""
+        """Starts counting."""
         opened, synced = io.open, os.fsync
 
         def fsync(descriptor: int) -> None:
@@ -49,7 +49,7 @@ class Guillotine:
         sys.addaudithook(self._see)
 
     def write(self, raw: io.FileIO, data: Any) -> int | None:
-        """Writes, and dies in the midst of it."""
+        """Writes, and dies halfway if it is due."""
         if self._is_due():
             io.FileIO.write(raw, memoryview(data)[: len(data) // 2])
             self._fall()
@@ -61,14 +61,14 @@ class Guillotine:
             self._fall()
 
     def _is_inside(self, path: Any) -> bool:
-        # a name of its own is one in a folder that is being removed, by that folder's descriptor
+        # a relative name belongs to a folder that is being removed through its descriptor
         if not isinstance(path, str | bytes | os.PathLike):
             return False
         name = os.fsdecode(path)
         return name.startswith(self._root) or not name.startswith("/")
 
     def _is_due(self) -> bool:
-        self.count += os.getpid() == self._process  # a worker that was forked is another one
+        self.count += os.getpid() == self._process  # not in forked workers
         return self.count == self._at and os.getpid() == self._process
 
     def _fall(self) -> None:

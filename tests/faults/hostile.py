@@ -1,4 +1,4 @@
-"""Crafted files that promise or hide much: each is refused in one short line, or read within the stated memory."""
+"""Crafted files that promise or hide large sizes: each is refused in one short line, or read within limited memory."""
 
 import gzip
 import io
@@ -35,7 +35,7 @@ Maker = Callable[[], bytes]
 
 
 def hostile_files(count: int, seed: int) -> list[Outcome]:
-    """Reads the first `count` of all crafted sources; nothing of them is drawn, so `seed` changes nothing."""
+    """Reads the first `count` crafted sources; they are not random, so that `seed` changes nothing."""
     cases = hostile_cases()[:count] if count < 150 else hostile_cases()
     broken = tuple(
         f"hostile_files, {cases[number].name}: {ending}"
@@ -45,7 +45,7 @@ def hostile_files(count: int, seed: int) -> list[Outcome]:
 
 
 def hostile_cases() -> list[Case]:
-    """All of them, each by a name of its own."""
+    """All cases, each with its own name."""
     return [
         *_bombs(),
         *_of_npz(),
@@ -60,7 +60,7 @@ def hostile_cases() -> list[Case]:
 
 
 def _file(name: str, file: str, data: bytes | Maker, read: Reader, *, is_read: bool = False) -> Case:
-    """One file; `is_read`: it may be read, since it is only odd."""
+    """One file; `is_read`: it may be read, since it is only unusual."""
 
     def make(folder: Path) -> None:
         path = folder / file
@@ -71,7 +71,7 @@ def _file(name: str, file: str, data: bytes | Maker, read: Reader, *, is_read: b
 
 
 def _header(descr: str, shape: str, *, version: bytes = b"\1\0", order: str = "False") -> bytes:
-    """The header of an .npy file with whatever is written in it."""
+    """The header of an .npy file with any content."""
     text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}".encode("latin-1", "replace") + b"\n"
     size = len(text).to_bytes(2 if version == b"\1\0" else 4, "little")
     return b"\x93NUMPY" + version + size + text
@@ -86,7 +86,7 @@ def _zip(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes
 
 
 def _zeros(count: int) -> bytes:
-    """A gzip of so many zero bytes."""
+    """A gzip file of `count` zero bytes."""
     return _gzip_of(bytes(1 << 20), count >> 20)
 
 
@@ -166,7 +166,7 @@ def _bombs() -> list[Case]:
 
 
 def _overlapping(count: int) -> bytes:
-    """An archive whose directory names one packed member very often."""
+    """An archive whose directory lists one packed member many times."""
     data = _zip({"x.npy": _header("'|u1'", "(8388608,)") + bytes(8 << 20)})
     start = data.rindex(b"PK\1\2")
     end = data.rindex(b"PK\5\6")
@@ -291,7 +291,7 @@ def _long_function() -> bytes:
 
 
 def _png(width: int, height: int, *chunks: tuple[bytes, bytes], rows: int | None = None, depth: int = 8) -> bytes:
-    """A grey PNG of zeros, with as many rows as asked for."""
+    """A grey PNG of zeros, with the given number of rows."""
     row = bytes(1 + (width * depth + 7) // 8)
     packer = zlib.compressobj(9)
     data = b"".join(packer.compress(row) for _ in range(height if rows is None else rows)) + packer.flush()
@@ -735,7 +735,7 @@ def _of_texts() -> list[Case]:
 
 
 def _of_the_disk() -> list[Case]:
-    """Pipes, sockets, devices, loops and depths with the names of data."""
+    """Pipes, sockets, devices, loops and deep folders with the names of data."""
 
     def pipe(name: str) -> Callable[[Path], None]:
         return lambda folder: os.mkfifo(folder / name)

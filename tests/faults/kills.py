@@ -1,6 +1,6 @@
-"""Training processes that are killed: at every operation on a file, in the midst of writes, and at random moments.
+"""Training processes that are killed: at every file operation, in the middle of writes, and at random moments.
 
-Each run is killed once or several times, resumed until it ends, and compared with one that nobody killed.
+Each run is killed once or several times, resumed until it ends, and compared with an undisturbed one.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ OF_TIME = {"examples_per_second", "unix_time", "sha256", "bytes"}
 
 
 class Kill(NamedTuple):
-    """When a process is killed: before or amid its operation on files of a number, or after so many seconds."""
+    """When a process is killed: before or during file operation `number`, or after some seconds."""
 
     operation: int | None = None
     seconds: float | None = None
@@ -45,8 +45,8 @@ class Case:
     """A run.
 
     Args:
-        name: by which a broken one is told.
-        config: the run's.
+        name: identifies a broken run.
+        config: of the run.
         compiled: whether its model is compiled.
     """
 
@@ -55,13 +55,13 @@ class Case:
     compiled: bool = False
 
     def train(self, path: Path, log: Path, kill: Kill | None = None, enter: Callable[[], None] | None = None) -> Ended:
-        """Trains in a process of its own, or goes on; when it ends it prints how many operations there were.
+        """Trains or resumes in a separate process, which prints the number of its file operations at the end.
 
         Args:
             path: the run folder.
-            log: a folder for what it prints.
+            log: a folder for its output.
             kill: when the process is killed.
-            enter: is called in the process first, and may take from it what it needs.
+            enter: called first in the process, to limit its resources.
         """
 
         def run() -> int:
@@ -84,13 +84,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Whole:
-    """A case that nobody killed.
+    """An undisturbed run of a case.
 
     Args:
-        case: what was trained.
-        content: what it left, by `content`.
-        operations: on files.
-        seconds: that it took.
+        case: the case that was trained.
+        content: its files, by `content`.
+        operations: number of its file operations.
+        seconds: its duration.
     """
 
     case: Case
@@ -100,7 +100,7 @@ class Whole:
 
     @classmethod
     def of(cls, case: Case, place: Path) -> "Whole":
-        """Trains it in an empty folder."""
+        """Trains a case in an empty folder."""
         start = time.perf_counter()
         ended = case.train(place / "run", place)
         if ended.code:
@@ -109,10 +109,10 @@ class Whole:
 
 
 def kill_runs(count: int, seed: int) -> list[Outcome]:
-    """Kills so many times: at every operation of one run first, then over all tasks, with workers, perhaps compiled.
+    """Kills runs `count` times: at every operation of one run first, then over all tasks, with workers, some compiled.
 
     Args:
-        count: kills.
+        count: number of kills.
         seed: of what is drawn.
     """
     drawn = random.Random(seed)
@@ -146,12 +146,12 @@ def kill_runs(count: int, seed: int) -> list[Outcome]:
 
 
 def toy_case() -> Case:
-    """A run of six steps, four checkpoints and everything that a resumed one could get wrong."""
+    """A run of six steps, four checkpoints and every feature that a resumed run could get wrong."""
     return Case("toy", _numbered(ToyTask.Config(num_examples=24), checkpoint_every=2))
 
 
 def content(path: Path) -> dict[str, Any]:
-    """What a run folder holds, by file: bytes, or of JSON the values that do not depend on the time."""
+    """The content of a run folder by file: bytes, or for JSON the values that do not depend on the time."""
     found: dict[str, Any] = {}
     for file in sorted(path.rglob("*")):
         name, data = str(file.relative_to(path)), b"" if file.is_dir() else file.read_bytes()
@@ -169,7 +169,7 @@ def _timeless(value: Any) -> Any:
 
 
 def _plans(wholes: list[Whole], drawn: random.Random, *, at_operations: bool) -> Iterator[tuple[Whole, list[Kill]]]:
-    """Runs in turn without end, each to be killed up to three times."""
+    """Runs in turn without end, each with up to three kills."""
     for whole in itertools.cycle(wholes):
         moments = [drawn.random() for _ in range(drawn.randint(1, 3))]
         if at_operations:
@@ -179,7 +179,7 @@ def _plans(wholes: list[Whole], drawn: random.Random, *, at_operations: bool) ->
 
 
 def _outcome(fault: str, count: int, plans: Iterator[tuple[Whole, list[Kill]]], place: Path) -> Outcome:
-    """What became of at least so many kills, or of all that are planned."""
+    """The outcome of at least `count` kills, or of all that are planned."""
     tried, held, broken = 0, 0, list[str]()
     for whole, kills in plans:
         number, wrong = _survive(whole, kills[: count - tried], _emptied(place))
@@ -193,7 +193,7 @@ def _outcome(fault: str, count: int, plans: Iterator[tuple[Whole, list[Kill]]], 
 
 
 def _survive(whole: Whole, kills: list[Kill], place: Path) -> tuple[int, str]:
-    """How many kills there were, and what is wrong with the run that was then resumed; empty if nothing is."""
+    """The number of kills, and what is wrong with the run after resuming it; empty if nothing is."""
     path = place / "run"
     number, last = 0, None
     for kill in (*kills, None):
@@ -219,15 +219,15 @@ def _survive(whole: Whole, kills: list[Kill], place: Path) -> tuple[int, str]:
 
 
 def last_step(path: Path) -> int | None:
-    """The newest checkpoint's; None where there is none."""
+    """The step of the newest checkpoint; None if there is none."""
     try:
         return RunFolder(path).checkpoints.last_step()
-    except ValueError:  # it had not begun
+    except ValueError:  # the run had not begun
         return None
 
 
 def _numbered(task: Task.Config, **training: Any) -> Run.Config:
-    """A run of two epochs; of none, where the model is fitted in closed form."""
+    """A run of two epochs, or of none if the model is fitted in closed form."""
     numbers = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2, "log_every": 1, "device": "cpu"}
     settings = TrainingConfig(**numbers | {"tensorboard": False, "checkpoint_every": 1, **training})
     return Run.Config(
@@ -240,7 +240,7 @@ def _with_workers(config: Run.Config) -> Run.Config:
 
 
 def _compile_models() -> None:
-    """Has the toy task compile its models, without the processes that compilation would start."""
+    """Makes the toy task compile its models, without the worker processes of the compiler."""
     import torch._inductor.config as inductor
 
     inductor.compile_threads = 1
@@ -248,7 +248,7 @@ def _compile_models() -> None:
 
     def model(self: ToyTask) -> nn.Module:
         made = original(self)
-        made.compile(dynamic=False)  # else what is compiled depends on which sizes came before
+        made.compile(dynamic=False)  # otherwise the compiled code depends on the sizes of earlier batches
         return made
 
     ToyTask.model = model

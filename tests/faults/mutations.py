@@ -1,4 +1,4 @@
-"""Sound files of every kind, damaged at random: what still reads is read, all else ends in one short line."""
+"""Intact files of every kind, damaged at random: they are read, or refused in one short line."""
 
 import gzip
 import io
@@ -44,7 +44,7 @@ _TEXTS = (".csv", ".tsv", ".ts", ".txt", ".jsonl", ".json", ".off", ".obj", ".xy
 
 
 def mutate_files(count: int, seed: int) -> list[Outcome]:
-    """Reads so many damaged files, each kind as often; a row for each family of kinds."""
+    """Reads `count` damaged files, equally many of each kind; returns a row for each family of kinds."""
     kinds = samples()
 
     def case(number: int) -> Case:
@@ -62,7 +62,7 @@ def mutate_files(count: int, seed: int) -> list[Outcome]:
 
 
 def family(kind: Sample) -> str:
-    """The row of a kind."""
+    """The row of the table for a kind."""
     ends = {Path(name.removesuffix(".gz")).suffix for name in kind.files}
     if ends & {".npz", ".npy"}:
         return "arrays, .npz and .npy"
@@ -74,7 +74,7 @@ def family(kind: Sample) -> str:
 
 
 def mutated(kind: Sample, rng: random.Random, name: str) -> Case:
-    """The sample with one of its files damaged in one to three ways."""
+    """A case with one file of the sample damaged in one to three ways."""
     target = rng.choice([file for file in sorted(kind.files) if file.startswith(kind.changed)])
     data = kind.files[target]
     for _ in range(rng.choice((1, 1, 2, 3))):
@@ -90,7 +90,7 @@ def mutated(kind: Sample, rng: random.Random, name: str) -> Case:
 
 
 def _damaged(data: bytes, name: str, rng: random.Random) -> bytes:
-    """The file with one change: of what is packed in it, of its text, or of its bytes."""
+    """The file with one change: to its packed content, its text, or its bytes."""
     if rng.random() < 0.65:
         try:
             if name.endswith(".npz"):
@@ -99,7 +99,7 @@ def _damaged(data: bytes, name: str, rng: random.Random) -> bytes:
                 inner = _damaged(gzip.decompress(data), name.removesuffix(".gz"), rng)
                 return gzip.compress(inner, compresslevel=rng.choice((0, 1, 9)))
         except Exception:
-            pass  # an earlier change has broken it
+            pass  # an earlier change has broken the container
     if name.endswith(_TEXTS) and rng.random() < 0.7:
         return rng.choice(_OF_TEXT)(data, rng)
     return rng.choice(_OF_BYTES)(data, rng)
@@ -142,7 +142,7 @@ def _without(data: bytes, rng: random.Random) -> bytes:
 
 
 def _other_header(data: bytes, rng: random.Random) -> bytes:
-    """One byte, or a number of four, of the first hundred."""
+    """Changes one byte, or a number of four bytes, among the first hundred."""
     found, at = bytearray(data), rng.randrange(max(1, min(len(data), 100)))
     if rng.random() < 0.5:
         found[at : at + 1] = bytes([rng.choice(_EXTREMES)])
@@ -188,7 +188,7 @@ _OF_TEXT: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 
 
 def _members(data: bytes, rng: random.Random) -> bytes:
-    """The archive packed anew, with one array changed, renamed, left out or there twice."""
+    """Repacks the archive with one array changed, renamed, left out or doubled."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     at = rng.randrange(len(members))
@@ -215,7 +215,7 @@ def _members(data: bytes, rng: random.Random) -> bytes:
 
 
 def _other_array(content: bytes, rng: random.Random) -> bytes:
-    """The array with another type, other values or another shape."""
+    """The array with another dtype, other values or another shape."""
     array = np.load(io.BytesIO(content), allow_pickle=False)
     change = rng.randrange(6)
     with np.errstate(all="ignore"):

@@ -1,22 +1,22 @@
 """Operators at random settings: every kernel, route, quadrature, kind of domain, dtype, size and scale of the signal.
 
-A `Setting` names all of it; it goes through `IntegralOperator`, once by the automatic route and once by each route that
-does not refuse. Each such call, forward and backward, must give the numbers of the literal integral in float64, or end
-in an error of this library's own.
+A `Setting` describes one problem completely. It goes through `IntegralOperator`, once by the automatic route and once
+by each route that does not refuse it. Each call, forward and backward, must give the numbers of the literal integral in
+float64, or end in an error that this library raises on purpose.
 
-How near: `TOLERANCE` of the dtype times the largest value of the exact result, or of the exact gradient; or, where a
-problem is ill conditioned or large numbers cancel, `LAST_DIGITS` times as far as the exact one moves when every number
-that is computed on the way, forward and backward, changes by its last digit. For that it is computed in float64 with a
-part of `NOISE`, or of a last digit of 16 bits, more or less of every number, `DISTURBANCES` times over, and the largest
-change counts, in units of the noise. Of a difference that is exactly 0 there, and one of larger numbers elsewhere, no
-noise tells; so a gradient of a leaf l may miss as much of the result, or of |g'| |l'| of the leaf where that is
-largest, over |l|. What vanishes in a dtype is missed wherever it goes: an answer may miss its least normal number times
-the largest number that comes in. A number that is itself next to the end of the range of the dtype, or beyond, is not
-compared. Beyond the range that a kernel states (`Kernel.signal_range`) nothing is, but an error is an own one there
-too.
+Tolerance: `TOLERANCE` of the dtype times the largest value of the exact result, or of the exact gradient. Where a
+problem is ill conditioned or large numbers cancel, it is `LAST_DIGITS` times the change of the exact result when every
+intermediate number, forward and backward, changes by its last digit. This change is estimated in float64: every number
+is perturbed up or down by the fraction `NOISE`, or by the last digit of 16 bits, `DISTURBANCES` times, and the largest
+change counts, in units of the noise. Noise does not reveal a difference that is exactly 0 in float64 and one of larger
+numbers elsewhere. So the error of the gradient of a leaf l may be as large as the same fraction of the result, or of
+the largest |g'| |l'| of any leaf, divided by |l|. Underflow is allowed for everywhere: a result may be off by the least
+normal number of the dtype times the largest input. Numbers close to the end of the range of the dtype, or beyond it,
+are not compared. Beyond the range that a kernel states (`Kernel.signal_range`) no number is compared, but errors must
+be raised on purpose there too.
 
-    python -m tests.faults.operators COUNT SEED    as the table has it
-    python -m tests.faults.operators SETTING       what is wrong with one, as the driver prints it
+    python -m tests.faults.operators COUNT SEED    prints the row of the table
+    python -m tests.faults.operators SETTING       prints what is wrong with one setting, as the driver does
 """
 
 import copy
@@ -86,7 +86,7 @@ class Precision(NamedTuple):
 
     @property
     def result(self) -> torch.dtype:
-        """What the result has."""
+        """The dtype of the result."""
         return self.signal if self.autocast is None or self.signal == torch.float64 else self.autocast
 
 
@@ -118,7 +118,7 @@ QUADRATURES: dict[str, Callable[[], Quadrature | None]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One level of every factor."""
+    """One level of each factor."""
 
     kernel: str
     variant: str
@@ -142,7 +142,7 @@ class Setting:
 
     @classmethod
     def parse(cls, text: str) -> "Setting":
-        """The setting that `str` printed."""
+        """The setting printed by `str`."""
         *names, scale, batch, shape, is_plain, seed = (part.strip() for part in text.split(" / "))
         sizes = tuple(map(int, shape.split("x")))
         levels = dict(zip((field.name for field in dataclasses.fields(cls)), names, strict=False))
@@ -152,7 +152,7 @@ class Setting:
 
 
 def draw(rng: random.Random) -> Setting:
-    """A setting whose kernel reads such positions as the domain has; all else may be refused."""
+    """A setting whose kernel reads positions as the domain has them; all else may be refused."""
     while True:
         kernel = rng.choice(list(ROWS))
         variant = rng.choice(list(ROWS[kernel].variants))
@@ -187,12 +187,12 @@ def draw(rng: random.Random) -> Setting:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is asked.
+# The problem.
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """An operator and what it is called on."""
+    """An operator and its inputs."""
 
     setting: Setting
     operator: IntegralOperator
@@ -200,12 +200,12 @@ class Problem:
     autocast: torch.dtype | None
 
     def arguments(self) -> tuple[Tensor, Domain, Tensor | None, Domain | None]:
-        """What the operator takes."""
+        """The inputs of the operator."""
         case, domain = self.case, self.case.place.domain()
         return case.u, domain, case.u if case.signal == "u" else case.query, case.query_domain(domain)
 
     def by(self, evaluation: Evaluation) -> Results:
-        """The result, and the gradient of a fixed functional of it in each number that comes in."""
+        """The result, and the gradient of a fixed functional of it in each input and parameter."""
         kernels_own = dict(self.case.kernel.named_parameters())
         given = {name: leaf for name, leaf in self.case.leaves().items() if name not in kernels_own}
         leaves = given | dict(self.operator.named_parameters())
@@ -217,23 +217,23 @@ class Problem:
         torch.manual_seed(self.setting.seed)
         with self.casting():
             out = operator(u, domain, query=query, query_domain=query_domain)
-        # numbers that every dtype has
+        # numbers that every dtype represents
         cotangent = normal(Generator().manual_seed(5), *out.shape).bfloat16().to(out.dtype)
         grads = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True, materialize_grads=True)
         return {"result": out.detach()} | {f"d/d {name}": grad for name, grad in zip(leaves, grads, strict=True)}
 
     def casting(self) -> torch.autocast:
-        """Autocast, if it is on."""
+        """The autocast context, if it is on."""
         return torch.autocast("cpu", self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
     def accepting(self) -> list[Evaluation]:
-        """The routes that do not refuse."""
+        """The routes that do not refuse the problem."""
         with self.casting():
             integral = self.operator.prepare(*self.arguments())
             return [route for route in ALL_ROUTES if not route.unsupported_reasons(integral)]
 
     def nodes(self) -> list[Tensor]:
-        """Which points a quadrature takes."""
+        """The points that a quadrature takes."""
         if self.operator.quadrature is None:
             return []
         torch.manual_seed(self.setting.seed)
@@ -244,7 +244,7 @@ class Problem:
     def mapped(
         self, number: Callable[[Tensor], Tensor], place: Callable[[Tensor], Tensor], dtype: torch.dtype = torch.float64
     ) -> "Problem":
-        """The same in another dtype, with other numbers, and with others that say where and how much points are."""
+        """The same problem in another dtype, with numbers mapped by `number`, and positions and weights by `place`."""
         case, operator = self.case, copy.deepcopy(self.operator).to(dtype)
         with torch.no_grad():
             for own, given in zip(operator.parameters(), self.operator.parameters(), strict=True):
@@ -269,7 +269,7 @@ def _exact(t: Tensor) -> Tensor:
 
 
 def problem_of(setting: Setting) -> Problem:
-    """The operator and the tensors of a setting; the signal is NaN at points that do not exist."""
+    """The operator and the tensors of a setting; the signal is NaN at masked points."""
     generator, precision = Generator().manual_seed(setting.seed), PRECISIONS[setting.precision]
     kernel = copy.deepcopy(table_kernel(setting.kernel, setting.variant, KINDS[setting.domain].pos_dim))
     plain = setting.is_plain or kernel.in_dim != kernel.out_dim
@@ -300,11 +300,11 @@ def problem_of(setting: Setting) -> Problem:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whether it is right.
+# The check.
 
 
 class _Noise(TorchDispatchMode):
-    """Changes every number that is computed, forward and backward, by a part of itself, up or down."""
+    """Changes every computed number, forward and backward, by a relative amount, up or down."""
 
     def __init__(self, part: float, seed: int) -> None:
         super().__init__()
@@ -324,36 +324,36 @@ class _Noise(TorchDispatchMode):
 
 
 class Expected:
-    """The numbers of a problem, in float64, and how far from them an answer may be.
+    """The numbers of a problem in float64, and the tolerance for each.
 
     Attributes:
-        values: these, or the error that the definition ends in.
+        values: the numbers, or the error of the definition.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.dtype = problem, PRECISIONS[problem.setting.precision].result
-        # autocast casts what it multiplies
+        # autocast casts the factors of products
         self.eps = torch.finfo(self.dtype).eps
         self.exact = problem.mapped(_exact, _exact)
         self.values = _attempt(lambda: self.exact.by(Dense()))
 
     @functools.cached_property
     def comparable(self) -> bool:
-        """Whether a quadrature takes the same points in float64, where another may be as near."""
+        """Whether a quadrature takes the same points in float64, since others may be equally near."""
         ours, exact = self.problem.nodes(), self.exact.nodes()
         return all(a.shape == b.shape and bool((a == b).all()) for a, b in zip(ours, exact, strict=True))
 
     @functools.cached_property
     def amplified(self) -> dict[str, float]:
-        """How many units of noise each entry moves by; see the top of the file."""
+        """How many units of noise each entry moves by; see the module docstring."""
         assert isinstance(self.values, dict)
         most = dict.fromkeys(self.values, 0.0)
-        # what 16 bits miss is not small, and changes by more than in proportion
+        # the rounding error of 16 bits is not small, and its effect is not proportional
         part = max(NOISE, self.eps if self.dtype.itemsize == 2 else 0.0)
         for seed in range(DISTURBANCES):
             with _Noise(part, seed):
                 changed = _attempt(lambda: self.exact.by(Dense()))
-            if isinstance(changed, Exception):  # noise put times out of order
+            if isinstance(changed, Exception):  # noise reversed the order of times
                 continue
             for name, value in self.values.items():
                 most[name] = max(most[name], size(changed[name] - value) / part)
@@ -367,19 +367,19 @@ class Expected:
 
     @property
     def factor(self) -> float:
-        """What multiplies a number that vanished: the largest that comes in, at least 1."""
+        """The factor of a number that underflowed: the largest input, at least 1."""
         return max(1.0, *self.sizes.values())
 
     @functools.cached_property
     def cancelling(self) -> dict[str, float]:
-        """What each gradient would be if nothing cancelled; see the top of the file."""
+        """What each gradient would be without cancellation; see the module docstring."""
         assert isinstance(self.values, dict)
         sizes = self.sizes
         most = max(size(self.values[name]) * sizes.get(name, 1.0) for name in self.values)
         return {name: most / max(sizes.get(name, 1.0), 1e-30) for name in self.values if name != "result"}
 
     def missed_by(self, got: Results) -> str:
-        """What is wrong with an answer; empty when nothing is."""
+        """A description of an error in a result; empty if there is none."""
         assert isinstance(self.values, dict)
         for name, value in self.values.items():
             if got[name].shape != value.shape:
@@ -418,25 +418,25 @@ def _attempt(compute: Callable[[], Results]) -> Results | Exception:
 
 
 def is_own(error: Exception) -> bool:
-    """Whether this library raised an error, on purpose and for users to read."""
+    """Whether this library raised an error on purpose, for users to read."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     line = linecache.getline(frame.filename, frame.lineno or 0).strip()
     is_ours = Path(frame.filename).is_relative_to(LIBRARY) and line.startswith("raise ")
     return type(error) in (ValueError, TypeError) and is_ours and "\n" not in str(error)
 
 
-def told_of(error: Exception) -> str:
-    """An error in a line, with the place where it was raised."""
+def error_line(error: Exception) -> str:
+    """An error in one line, with the place where it was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {' '.join(str(error).split())[:200]}"
 
 
 def calls(setting: Setting) -> Iterator[str]:
-    """What is wrong with each call of a setting, by the automatic route and by each that takes it; empty: nothing."""
+    """A description of the error of each call of a setting, automatic and by each accepting route; empty if right."""
     problem = problem_of(setting)
     expected = Expected(problem)
     if isinstance(expected.values, Exception) and not is_own(expected.values):
-        yield f"Dense in float64: {told_of(expected.values)}"
+        yield f"Dense in float64: {error_line(expected.values)}"
         return
     by_auto = _attempt(lambda: problem.by(AUTO))
     yield _judged("Auto", by_auto, expected)
@@ -449,7 +449,7 @@ def calls(setting: Setting) -> Iterator[str]:
 
 def _judged(name: str, got: Results | Exception, expected: Expected) -> str:
     if isinstance(got, Exception):
-        return "" if is_own(got) else f"{name}: {told_of(got)}"
+        return "" if is_own(got) else f"{name}: {error_line(got)}"
     if isinstance(expected.values, Exception):
         return ""
     wrong = expected.missed_by(got)
@@ -475,7 +475,7 @@ def quietly(setting: Setting) -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Prints what is broken; see the top of the file."""
+    """Prints the broken calls; see the module docstring."""
     if len(arguments) == 1:
         print(*filter(None, quietly(Setting.parse(arguments[0].split(" : ")[0]))), sep="\n")
         return

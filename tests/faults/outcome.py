@@ -1,4 +1,4 @@
-"""What became of all faults of one kind: a row of the table in docs/reliability.md."""
+"""The outcome of all faults of one kind: a row of the table in docs/reliability.md."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Outcome:
         fault: the kind, as the table names it.
         tried: faults tried.
         held: those that ended as promised.
-        broken: one line for each of the others, by which it can be tried again.
+        broken: one line for each of the others, with which it can be tried again.
     """
 
     fault: str

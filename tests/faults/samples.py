@@ -1,4 +1,4 @@
-"""A small sound source of every kind that the library reads, with its reader."""
+"""A small intact source of every kind that the library reads, with its reader."""
 
 import gzip
 import io
@@ -36,7 +36,7 @@ class Sample:
         name: the kind.
         files: all files by their path in a folder; None: see `make`.
         read: reads the source from that folder to its last byte.
-        changed: how the names of the files begin that are damaged; "": all.
+        changed: prefix of the names of files that may be damaged; "": all.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Sample:
 
 
 def npz(**arrays: Any) -> bytes:
-    """The arrays as an .npz file, packed."""
+    """The arrays as a compressed .npz file."""
     written = io.BytesIO()
     np.savez_compressed(written, **arrays)
     return written.getvalue()
@@ -75,12 +75,12 @@ def idx(values: np.ndarray) -> bytes:
 
 
 def lines(*rows: object) -> bytes:
-    """A line each."""
+    """The rows, one per line."""
     return "".join(f"{row}\n" for row in rows).encode()
 
 
 def on(name: str, read: Callable[[Path], object]) -> Callable[[Path], object]:
-    """A reader of a file of that name, for a folder."""
+    """A reader of the file of that name in a folder."""
     return lambda folder: read(folder / name)
 
 
@@ -199,12 +199,12 @@ _STAYS = npz(
 
 
 def columns(suffix: str, names: Mapping[str, list[str]] | None = None, **values: Any) -> bytes:
-    """A table as a .parquet file, a .arrow stream, or, of the suffix "footer", a .arrow file.
+    """A table as a .parquet file, a .arrow stream, or, with the suffix "footer", a .arrow file.
 
     Args:
-        suffix: which.
-        names: of classes by column, noted as Hugging Face's datasets does.
-        values: of every column.
+        suffix: the format.
+        names: class names by column, stored as by Hugging Face's datasets.
+        values: values of every column.
     """
     import pyarrow
     import pyarrow.parquet
@@ -223,7 +223,7 @@ def columns(suffix: str, names: Mapping[str, list[str]] | None = None, **values:
 
 
 def _saved(*files: str) -> bytes:
-    """What datasets writes beside the files of a split."""
+    """The state that datasets writes beside the files of a split."""
     return json.dumps({"_data_files": [{"filename": name} for name in files]}).encode()
 
 
@@ -235,7 +235,7 @@ _CELLS = [{"bytes": picture(_COLOUR, kind), "path": None} for kind in ("png", "j
 
 
 def samples() -> tuple[Sample, ...]:
-    """All of them."""
+    """All samples."""
     found = [
         Sample("images.npz", {"a.npz": npz(x=_IMAGES, y=_LABELS, split=_SPLIT)}, on("a.npz", all_images)),
         Sample(

@@ -1,4 +1,4 @@
-"""The quick part of the damages of run folders, and that the driver tells what is wrong."""
+"""A quick part of the damages of run folders, and a check that the driver reports errors."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def test_damaged_run_folders_are_refused_or_read_bit_for_bit() -> None:
 
 
 @pytest.mark.long
-def test_without_checksums_the_driver_finds_what_is_read_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_checksums_the_driver_finds_silent_misreading(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(path: Path, entry: object) -> None:
         pass
 

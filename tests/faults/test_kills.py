@@ -1,4 +1,4 @@
-"""A few kills and faults of the environment of every kind: the whole number is `make faults`."""
+"""A few kills and environment faults of every kind; `make faults` runs all of them."""
 
 from concurrent.futures import ProcessPoolExecutor
 
@@ -20,7 +20,7 @@ from tests.faults.drivers import DRIVERS, run
 )
 def test_a_few_faults_end_as_promised(module: str, count: int, least_kinds: int) -> None:
     (driver,) = (each for each in DRIVERS if each.module == module)
-    with ProcessPoolExecutor(1, mp_context=FORKS) as pool:  # that process has one thread, and may fork
+    with ProcessPoolExecutor(1, mp_context=FORKS) as pool:  # the process has one thread, and may fork
         outcomes = pool.submit(run, driver, count).result()
     assert [line for outcome in outcomes for line in outcome.broken] == []
     assert all(outcome.tried > 0 for outcome in outcomes)

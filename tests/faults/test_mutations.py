@@ -9,13 +9,13 @@ from tests.faults.mutations import family, mutate_files, mutated
 from tests.faults.samples import samples
 
 
-def test_a_few_damaged_files_of_every_kind() -> None:
+def test_a_few_damaged_files_of_every_kind_are_read_or_refused() -> None:
     outcomes = mutate_files(3 * len(samples()), seed=1)
     assert sum(outcome.tried for outcome in outcomes) == 3 * len(samples())
     assert [line for outcome in outcomes for line in outcome.broken] == []
 
 
-def test_a_mutation_can_be_made_again(tmp_path: Path) -> None:
+def test_a_mutation_is_reproducible(tmp_path: Path) -> None:
     kind = samples()[0]
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -25,7 +25,7 @@ def test_a_mutation_can_be_made_again(tmp_path: Path) -> None:
     assert found[0] == found[1] != kind.files[file]
 
 
-def test_every_kind_is_of_a_family() -> None:
+def test_every_kind_belongs_to_a_family() -> None:
     assert {family(kind) for kind in samples()} == {
         "arrays, .npz and .npy",
         "images, masks and idx files",
@@ -51,7 +51,7 @@ def _raise(error: BaseException) -> None:
         (lambda folder: None, "was read"),
     ],
 )
-def test_what_is_not_as_promised_is_reported(read: object, expected: str) -> None:
+def test_endings_other_than_promised_are_reported(read: object, expected: str) -> None:
     case = Case("bad", lambda folder: (folder / "a.csv").touch(), read, must_fail=True)  # pyright: ignore[reportArgumentType]
     sound = Case("good", lambda folder: (folder / "a.csv").touch(), lambda folder: _raise(OSError("a.csv: is gone")))
     ((number, ending),) = broken_cases(3, lambda i: case if i == 1 else sound)

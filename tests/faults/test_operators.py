@@ -1,4 +1,4 @@
-"""A few operators at random settings, and that the fuzz would notice what is wrong."""
+"""A few operators at random settings, and checks that the fuzzer notices errors."""
 
 import random
 
@@ -14,7 +14,7 @@ PLAIN = Setting.parse(
 )
 
 
-def test_none_is_broken() -> None:
+def test_no_call_is_wrong() -> None:
     (outcome,) = fuzz_operators(60, seed=0)
     assert outcome.broken == ()
     assert outcome.tried == outcome.held >= 60
@@ -58,7 +58,7 @@ def test_none_is_broken() -> None:
         " / pairs listed, a row empty / the domain / float32 / all points / 100.0 / 3 / 1x5 / True / 444726",
         "LinearAttention / softplus features / union / shared mask / even / all pairs / u / float32 / all points"
         " / 1000.0 / 2 / 7 / False / 567722",
-        # what lies at points that do not exist is next to infinite
+        # values at masked points are close to infinity
         "FactorisedInfiniteAttention / causal, one kv head / times / shared mask / weights per entry, some 0"
         " / pairs weighed / u / float32 / all points / 1000.0 / 2 / 3 / False / 462612",
         "FactorisedInfiniteAttention / causal, one kv head / periodic grid / padding / weights"
@@ -66,30 +66,30 @@ def test_none_is_broken() -> None:
         # a feature that is tiny in all keys and large in a query
         "FactorisedInfiniteAttention / rows / tied times / padding / even / all pairs / scattered points / float32"
         " / all points / 100.0 / 2 / 1 / False / 793734",
-        # scores of gelu that float32 makes 0
+        # scores of gelu that become 0 in float32
         "InfiniteAttention / causal, gelu / points per entry / mask per entry / even / all pairs / no query / float32"
         " / all points / 10.0 / 2 / 11 / False / 769964",
-        # rows of scores that float64 makes 0, in routes that keep them
+        # rows of scores that become 0 in float64, in routes that store them
         "FactorisedInfiniteAttention / causal, rows / periodic grid / mask per entry / weights"
         " / pairs weighed per head, a row empty / other values at the domain / float32 / all points / 1000.0 / 2 / 3x5"
         " / False / 496345",
-        # saturated softmax made anew in the backward pass
+        # saturated softmax recomputed in the backward pass
         "Attention / causal / union / shared mask / even / all pairs / other values / float32 / all points / 100.0"
         " / 3 / 7 / True / 160137",
-        # an entry without points, whose last time is next to infinite: noise in it told of nothing
+        # an entry without points whose last time is close to infinity, on which noise had no effect
         "YatAttention / rotary / times per entry / an entry with nothing / weights per entry, some 0"
         " / pairs weighed per head, a row empty / other points / float32 / all points / 1.0 / 3 / 7 / True / 600136",
-        # a gradient of 1e-37, of numbers that vanished times 1000
+        # a gradient of 1e-37, of underflowed numbers times 1000
         "LSTM / plain / spaced sequence / all / even / pairs listed, a row empty / u / float32 / all points / 1000.0"
         " / 1 / 5 / True / 564247",
-        # saturated softmax: gradients that cancel to nothing
+        # saturated softmax: gradients that cancel to 0
         "Yat / softmax / graphs / an entry with nothing / even / all pairs / other values / float64 / Full / 30.0 / 3"
         " / 17 / True / 795539",
         "AdditiveAttention / steep / line of cells / an entry with nothing / even / all pairs / no query / float32"
         " / Full / 100.0 / 2 / 17 / True / 661996",
     ],
 )
-def test_what_was_broken_once_stays_right(found: str) -> None:
+def test_settings_that_were_wrong_once_stay_right(found: str) -> None:
     assert not any(quietly(Setting.parse(found)))
 
 
@@ -102,7 +102,7 @@ def test_gradients_of_hops_in_float16_are_finite() -> None:
     assert all(part.isfinite().all() for part in problem_of(setting).by(AUTO).values())
 
 
-def test_a_wrong_number_and_an_internal_error_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_numbers_and_internal_errors_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(quietly(PLAIN))
     compute = FusedAttention.compute
     monkeypatch.setattr(FusedAttention, "compute", lambda route, integral: compute(route, integral) * (1 + 1e-3))
@@ -113,7 +113,7 @@ def test_a_wrong_number_and_an_internal_error_are_noticed(monkeypatch: pytest.Mo
     assert any("RuntimeError" in wrong for wrong in quietly(PLAIN))
 
 
-def test_only_errors_that_the_library_raises_on_purpose_are_its_own() -> None:
+def test_only_errors_raised_on_purpose_count_as_errors_of_the_library() -> None:
     assert not is_own(_raised(lambda: torch.zeros(2) @ torch.zeros(3)))
     assert not is_own(_raised(lambda: torch.nn.Linear(2, 3)(torch.zeros(1, 5))))
     assert is_own(_raised(lambda: __import__("fredholm").kernels.MLP(0)))
@@ -127,7 +127,7 @@ def _raised(act) -> Exception:
     raise AssertionError("nothing was raised")
 
 
-def test_a_setting_is_what_it_is_printed_as() -> None:
+def test_settings_can_be_parsed_from_their_text() -> None:
     rng = random.Random(1)
     for _ in range(20):
         setting = draw(rng)
