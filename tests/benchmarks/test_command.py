@@ -13,9 +13,9 @@ from benchmarks.harness import GateError
 ROOT = Path(__file__).parents[2]
 NAMES = [benchmark.name for benchmark in BENCHMARKS]
 ON_A_GPU = ("tiles",)
-"""Those that have nothing to measure on a CPU."""
+"""Benchmarks with nothing to measure on a CPU."""
 SHORT = ("scan", "exact_mlp", "generation")
-"""The runs of all others are long; each has tests of its own beside this one."""
+"""Short runs; all others have test files of their own."""
 FEWER: dict[str, list[str]] = {
     "exact_mlp": ["--cases", "grid"],
     "converted_layers": ["--cases", "LSTM", "Conv2d"],

@@ -17,12 +17,12 @@ from tests.command_line import FORKS, Started, descendants, finish, start
 from tests.comparison.build import keep_a_worker, stripes
 
 pytestmark = pytest.mark.slow
-ASKED = [
+COMMAND = [
     *("compare", "images", "stripes.npz", "--kernels", "attention", "linear-attention", "--seeds", "0"),
     *("--epochs", "2", "--folder", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "16"),
     *("--task.patch-size", "4", "--task.model.embed-dim", "16", "--task.model.num-heads", "2"),
 ]
-LONGER = [*ASKED, "--seeds", "0", "1", "--epochs", "4", "--training.batch-size", "4"]
+LONGER = [*COMMAND, "--seeds", "0", "1", "--epochs", "4", "--training.batch-size", "4"]
 
 
 def numbers(found: Comparison) -> list[object]:
@@ -74,7 +74,7 @@ def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_resume(tmp
     found = tmp_path / "found"
     # With five rates for six epochs the search is still running after the first epoch, however late that is noticed.
     options = ("--epochs", "24", "--processes", "2")
-    process = Started(*ASKED, *options, folder=tmp_path, leads_group=True, forks_spawned=True)
+    process = Started(*COMMAND, *options, folder=tmp_path, leads_group=True, forks_spawned=True)
     wait_until(lambda: any(found.glob("*/**/metrics.jsonl")))
     lost, *_ = descendants(process.pid)
     os.kill(lost, signal.SIGKILL)

@@ -159,7 +159,7 @@ def answers(names: list[str], dtype: str, masked: bool, batch: int) -> dict[str,
             assert domain is not None
             reduce_gradients([u, *operator.parameters()])
             y = gather_points(y.detach(), domain)
-        grads = {f"{name} {what}": p.grad for what, p in operator.named_parameters() if p.grad is not None}
+        grads = {f"{name} {key}": p.grad for key, p in operator.named_parameters() if p.grad is not None}
         found |= {f"{name} y": y.detach().float(), f"{name} u": u.grad, **grads}
     return found
 

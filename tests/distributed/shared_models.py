@@ -114,7 +114,7 @@ def answered(name: str) -> dict[str, Tensor]:
     (out.square().sum() / count).backward()
     if count > 1:
         reduce_gradients(model)
-    grads = {what: p.grad for what, p in model.named_parameters() if p.grad is not None}
+    grads = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
     return {"outputs": out.detach(), **grads}
 
 

@@ -17,9 +17,9 @@ def test_outputs_and_gradients_equal_those_of_one_process(name: str, processes: 
     (alone,) = on_processes(1, shared_models.answered, name)
     for found in on_processes(processes, shared_models.answered, name):
         assert found.keys() == alone.keys()
-        for what, expected in alone.items():
+        for key, expected in alone.items():
             torch.testing.assert_close(
-                found[what], expected, rtol=1e-9, atol=1e-11, msg=lambda got, w=what: f"{w}: {got}"
+                found[key], expected, rtol=1e-9, atol=1e-11, msg=lambda got, w=key: f"{w}: {got}"
             )
 
 

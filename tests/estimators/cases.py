@@ -47,12 +47,12 @@ class Case:
     kind: type[Classifier[Any]]
     settings: dict[str, Any]
     X: Any
-    """Examples; those of even numbers are of one class, the others of another."""
+    """Examples; those with even index belong to one class, the others to another."""
     other_model: Any
     foreign_model: Any
-    """A configuration that the task does not take."""
+    """A configuration that the task refuses."""
     regressor: type[Regressor[Any]] | None
-    """The estimator of numbers of such examples, which takes the same settings; None: there is none."""
+    """The regressor for the same examples and settings, or None."""
 
     def new(self, **settings: Any) -> Classifier[Any]:
         return self.kind(**self._with(settings))

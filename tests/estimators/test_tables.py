@@ -153,8 +153,8 @@ def test_copying_searching_and_run_folders(tmp_path: Path) -> None:
     unfitted: Any = clone(regressor)
     with pytest.raises(NotFittedError):
         unfitted.predict(frame)
-    asked = frame.rename(columns={"time": "x_time", "target": "x_target"})
-    asked.to_csv(tmp_path / "new.csv", index=False)
+    renamed = frame.rename(columns={"time": "x_time", "target": "x_target"})
+    renamed.to_csv(tmp_path / "new.csv", index=False)
     rows = Run(tmp_path / "run").predict([tmp_path / "new.csv"])
     np.testing.assert_allclose(np.array([row["target"] for row in rows], dtype=float), predicted, rtol=1e-5)
     search = GridSearchCV(new(), {"task": [{}, {"ignore": ["area"]}]}, cv=2)

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MEMORY = 2 << 30
-"""Bytes that a reader may take beyond what the process had, as docs/reliability.md states it for small files."""
+"""Bytes that a reader may use beyond those in use before, as docs/reliability.md states for small files."""
 SECONDS = 20
-"""Of a processor, that a reader may take; `_WALL_SECONDS` catch one that waits."""
+"""Processor time of a reader in seconds; `_WALL_SECONDS` limits one that waits."""
 _WALL_SECONDS = 120
 BATCH = 500
 _LONGEST = 500
 _ORDERS, _JOINERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, {"\u200c", "\u200d"}
-"""Categories of characters that a terminal may act on, and those of them that belong to the spelling of words."""
+"""Categories of characters that a terminal may interpret, and those of them that occur in the spelling of words."""
 _HELD, _BROKEN = b"+", b"-"
 
 
@@ -66,9 +66,9 @@ def broken_cases(count: int, case_of: Callable[[int], Case]) -> Iterator[tuple[i
             with os.fdopen(read_from, "rb") as found:
                 while record := found.read(5):
                     verdict, length = record[:1], struct.unpack("<I", record[1:])[0]
-                    told_of_it = found.read(length).decode("utf-8", "replace")
+                    ending = found.read(length).decode("utf-8", "replace")
                     if verdict == _BROKEN:
-                        yield done, told_of_it
+                        yield done, ending
                     done += 1
             status = os.waitpid(child, 0)[1]
         finally:

@@ -37,9 +37,9 @@ ALL_TASKS = (*TASKS, ToyTask)
 class Damage(NamedTuple):
     """The damage done to a folder."""
 
-    told: str
+    description: str
     files: tuple[str, ...]
-    """A refusal names one of them."""
+    """Damaged files, one of which a refusal must name."""
 
 
 class Case(NamedTuple):
@@ -49,7 +49,7 @@ class Case(NamedTuple):
     run: Path
     other: Path
     wanted: str
-    """What `read` makes of it."""
+    """The digest that `read` gives of the intact run."""
 
 
 def damage_folders(count: int, seed: int) -> list[Outcome]:
@@ -76,7 +76,9 @@ def damage_folders(count: int, seed: int) -> list[Outcome]:
             damage = kind(copied, case.other, draw)
             tried[row] += 1
             if wrong := _wrong(copied, case.wanted, damage, reading):
-                broken.setdefault(row, []).append(f"fault {number} of seed {seed}, {case.name}: {damage.told}: {wrong}")
+                broken.setdefault(row, []).append(
+                    f"fault {number} of seed {seed}, {case.name}: {damage.description}: {wrong}"
+                )
             shutil.rmtree(copied)
     return [
         Outcome(row, tried[row], tried[row] - len(broken.get(row, ())), tuple(broken.get(row, ()))) for row in tried
@@ -317,8 +319,8 @@ def replace(path: Path, other: Path, draw: random.Random) -> Damage:
     """A folder, a pipe or a dangling link in place of a file."""
     file = draw.choice(_files(path))
     file.unlink()
-    what = draw.choice((Path.mkdir, os.mkfifo, lambda place: place.symlink_to("nowhere")))
-    what(file)
+    make = draw.choice((Path.mkdir, os.mkfifo, lambda place: place.symlink_to("nowhere")))
+    make(file)
     return Damage(f"{file.relative_to(path)}", (file.name,))
 
 

@@ -17,7 +17,7 @@ class Driver(NamedTuple):
     module: str
     function: str
     full: int
-    """Faults to try."""
+    """Number of faults."""
     quick: int
 
 
@@ -29,7 +29,7 @@ DRIVERS = (
     Driver("damage", "damage_folders", full=600, quick=40),
     Driver("hostile", "hostile_files", full=150, quick=150),
 )
-"""Those that take longest come first."""
+"""The slowest drivers come first."""
 
 
 def run(driver: Driver, count: int) -> list[Outcome]:

@@ -23,7 +23,7 @@ from tests.faults.kills import Kill, Whole, content, last_step, toy_case
 from tests.faults.outcome import Outcome
 
 OF_TORCH = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ ")
-"""How a line of torch's own log begins, which tells of its parts that found no memory."""
+"""The beginning of a log line of torch, which reports parts of it that could not allocate memory."""
 
 NOBODY = 65534
 
@@ -225,7 +225,7 @@ BARE: tuple[dict[str, str], ...] = (
     {"HOME": "/proc", "TMPDIR": "/nonexistent", "COLUMNS": "1", "LINES": "1"},
     {"HOME": "", "TERM": "", "LANG": "tr_TR.UTF-8", "TZ": "nowhere"},
 )
-"""Whole environments, but for the paths of programs."""
+"""Complete environments, except for the paths of programs."""
 
 
 def environment_faults(count: int, seed: int) -> list[Outcome]:

@@ -19,14 +19,14 @@ import torch._dynamo  # noqa: F401 - otherwise the first optimiser of each proce
 from fredholm._progress import set_lock
 
 LIMIT = 120.0
-"""Seconds after which a process hangs."""
+"""Seconds after which a process counts as hanging."""
 
 
 class Ended(NamedTuple):
     """How a process ended: its exit code and output."""
 
     code: int
-    """Its exit code, or the signal that ended it, negative."""
+    """The exit code, or minus the number of the signal that ended the process."""
     out: str
     err: str
 

@@ -30,7 +30,7 @@ from tests.faults.outcome import Outcome
 from tests.training.toy_task import ToyTask
 
 OF_TIME = {"examples_per_second", "unix_time", "sha256", "bytes"}
-"""Entries of JSON that differ from run to run: the speed, and what follows from lines that tell it."""
+"""JSON entries that differ between runs: the speed, and checksums and sizes of lines that contain it."""
 
 
 class Kill(NamedTuple):

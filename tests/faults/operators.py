@@ -59,7 +59,7 @@ from tests.faults.outcome import Outcome
 
 LIBRARY = Path(fredholm.__file__).parent
 LENGTHS = (0, 1, 1, 2, 3, 5, 7, 7, 11, 13, 17, 67)
-"""Points of a line: none, one, primes, and one more than fits a chunk."""
+"""Numbers of points on a line: none, one, primes, and one more than a chunk holds."""
 SIDES = (1, 2, 3, 3, 4, 5)
 BATCHES = (0, 1, 1, 2, 2, 3)
 SCALES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 1.0, 1.0, 10.0, 30.0, 100.0, 1e3, 1e4)
@@ -74,7 +74,7 @@ EXACT = {
     "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "rand", "randn", "repeat", "round",
     "scalar_tensor", "scatter", "sign", "sort", "stack", "tril", "triu", "trunc", "where", "zeros", "zeros_like",
 }  # fmt: skip
-"""Operations whose results are numbers that were there."""
+"""Operations whose results consist of numbers of their inputs."""
 
 
 class Precision(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.damage import KINDS, LOG_KINDS, damage_folders
 
 COUNT = 3 * (len(KINDS) + len(LOG_KINDS))
-"""Of every kind one for each task."""
+"""One case of every kind for each task."""
 
 
 @pytest.mark.slow

@@ -218,9 +218,9 @@ def test_bad_arguments_are_refused() -> None:
         placed(torch.zeros(3, 4, 2))
     with refused(ValueError, "NaN or infinite"):
         placed(torch.full((4, 2), math.nan))
-    for ask in (placed, placed.sample, placed.jet):
+    for call in (placed, placed.sample, placed.jet):
         with refused(ValueError, "x lies ", "e+36 sizes", "no digits"):
-            ask(torch.tensor([[0.0, -1e37]]))
+            call(torch.tensor([[0.0, -1e37]]))
     with refused(ValueError, "(2, 1, 37)", "(2, 37)"):
         placed.with_parameters(torch.zeros(2, 37))
     torus = fields.Periodic().coordinates(Points(torch.rand(9, 2)))

@@ -102,7 +102,7 @@ TIMM: dict[str, tuple[str, dict[str, Any]]] = {
     "ConvNeXt": ("convnext_atto", {"depths": (2, 1, 1, 1), "dims": (8, 12, 16, 20), "num_classes": 5}),
 }
 BUILT_SMALLER = ("embed_dim", "depth", "depths", "dims")
-"""What these tests change of an architecture, and the tensors tell."""
+"""Settings of an architecture that these tests reduce, and that the loader infers from the tensors."""
 
 
 WORDS = ("the", "cat", "sat", "good", "bad", "un", "##aff", "##able", "##s", "##at", "number", "straße", "cafe", "数学")
@@ -164,7 +164,7 @@ TORCHVISION = (
     "torchvision.models.feature_extraction",
     "torchvision.datasets",
 )
-"""What timm imports of torchvision."""
+"""Modules of torchvision that timm imports."""
 
 
 class Nothing(type):
@@ -229,7 +229,7 @@ HEADS = {192: 3, 384: 6, 768: 12}
 
 TEXT_MARKS = {"GPT-2": (None, "<|endoftext|>"), "Llama 3": ("<|begin_of_text|>", "<|end_of_text|>")}
 TEXT_MARKS |= {"GPT-NeoX": (None, "<|endoftext|>"), "Llama 2": ("<s>", "</s>")}
-"""The start and the end of a text, by kind of tokenizer."""
+"""Marks at the start and the end of a text, by kind of tokenizer."""
 
 
 def write_text_tokens(folder: Path, kind: str, files: str = "tokenizer.json") -> int:

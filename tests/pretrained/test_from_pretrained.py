@@ -40,7 +40,7 @@ ROTARY: list[dict[str, Any]] = [
     {"rope_theta": 50.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
     {"rope_theta": 50.0, "rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default", "rope_theta": 70.0}},
 ]
-"""Fields of configurations of several ages, which `transformers` reads."""
+"""Fields of configurations of several versions, all of which `transformers` reads."""
 
 
 def check_close(got: Tensor, expected: Tensor) -> None:
@@ -225,8 +225,8 @@ def test_the_dtype_can_be_chosen(tmp_path: Path) -> None:
 
     peer: Any = GPT2LMHeadModel(GPT2Config(**CAUSAL["GPT-2"][2]))
     peer.to(torch.bfloat16).save_pretrained(tmp_path)
-    for asked, got in ((None, torch.bfloat16), (torch.float32, torch.float32), (torch.float64, torch.float64)):
-        assert {p.dtype for p in from_pretrained(tmp_path, dtype=asked).parameters()} == {got}
+    for dtype, got in ((None, torch.bfloat16), (torch.float32, torch.float32), (torch.float64, torch.float64)):
+        assert {p.dtype for p in from_pretrained(tmp_path, dtype=dtype).parameters()} == {got}
     assert all(p.requires_grad and p.device.type == "cpu" for p in from_pretrained(tmp_path).parameters())
 
 

@@ -22,7 +22,7 @@ COVERED = {
     "no frame": set(),
     "absolute positions": set(),
 }
-"""By the last word of a setting's name; the order of samples is covered by all."""
+"""Covered motions by the last word of a setting's name; the order of samples is covered by all."""
 
 
 @pytest.mark.long

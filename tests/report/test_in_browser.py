@@ -28,7 +28,7 @@ pytestmark = [
     ),
 ]
 SHOTS = os.environ.get("FREDHOLM_SCREENSHOTS")
-"""A folder for pictures of every part of every page."""
+"""A folder for pictures of all parts of all pages."""
 SCHEMES = ("light", "dark")
 
 

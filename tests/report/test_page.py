@@ -477,7 +477,7 @@ def test_the_command_writes_into_the_run_folder(copy: Path, capsys: pytest.Captu
     assert (code, err) == (0, "")
     assert re.fullmatch(rf"{re.escape(str(copy / 'report.html'))}: \d\.\d MB, \d+\.\d s\n", out)
     assert call(capsys, "report", copy)[0] == 0, "a page is replaced"
-    assert call(capsys, "evaluate", copy)[0] == 0, "and is no fault of the folder"
+    assert call(capsys, "evaluate", copy)[0] == 0, "a page in the run folder is no error"
 
 
 @pytest.mark.slow
@@ -592,10 +592,10 @@ def test_the_javascript_library_is_cached_and_verified(tmp_path: Path, monkeypat
     assert len(made) == 1
     (kept,) = tmp_path.rglob("vega-*.js")
     kept.write_text(kept.read_text() + "evil()")
-    assert page.library.__wrapped__() == first, "what is not as it was written is made anew"
+    assert page.library.__wrapped__() == first, "a changed file is replaced"
     assert len(made) == 2
     monkeypatch.setattr(page, "_kept_library", lambda: None)
-    assert page.library.__wrapped__() == first, "without a home folder it is made each time"
+    assert page.library.__wrapped__() == first, "without a home folder it is built each time"
     assert len(made) == 3
 
 

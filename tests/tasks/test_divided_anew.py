@@ -24,14 +24,14 @@ OTHER = {
     "train_drop": 0.5,
 }
 IDLE = {("forecast", "split_seed"), ("forecast", "split_by"), ("table", "valid_fraction")}
-"""Which there is no config with: forecasts are divided by time, and a table has no validation split."""
+"""Combinations without a valid config: forecasts are divided by time, and a table has no validation split."""
 BY_STEPS = {
     "graphs": GraphStackConfig(),
     "sentences": SentenceStackConfig(),
     "series": CKCNN.Config(),
     "forecast": CKCNN.Config(),
 }
-"""Models in place of those that are fitted in closed form, which take no validation split."""
+"""Networks in place of models fitted in closed form, which use no validation split."""
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)

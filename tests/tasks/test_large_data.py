@@ -17,9 +17,9 @@ from tests.faults.samples import picture
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = 24 << 20
-"""Bytes that a process may take beside those that learning from small data took."""
+"""Bytes that a process may use in addition to those for training on small data."""
 SIZE = 4 * ROOM
-"""Bytes of large data."""
+"""Size of the large data in bytes."""
 
 
 def text(path: Path, size: int) -> Path:
@@ -115,7 +115,7 @@ GIVES_BACK = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "ARROW_IO_THREADS": "1",
 }
-"""By which the C library, and pyarrow with it, keep nothing that was freed: what counts is what is in use."""
+"""Makes the C library and pyarrow return freed memory at once, so that only memory in use counts."""
 MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "bytes": ("a.txt", text),
     "byte pairs": ("a.txt", text),
@@ -132,7 +132,7 @@ MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "shards": ("a.npz", shards),
 }
 LONG = ("byte pairs", "masked", "rows", "sentences", "masks", "image texts", "field")
-"""Whose tokens take minutes, or that are read as others are."""
+"""Kinds that take minutes for their tokens, or that are read like others."""
 
 
 @pytest.fixture(scope="module")

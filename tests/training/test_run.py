@@ -156,8 +156,8 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path, stop_at: Any) -> None:
 
 def test_several_interruptions_and_a_termination_leave_no_trace(tmp_path: Path, stop_at: Any) -> None:
     run(tmp_path / "whole")
-    for number, what in ((2, signal.SIGINT), (6, signal.SIGTERM), (5, signal.SIGINT)):
-        stop_at(number, what)
+    for number, event in ((2, signal.SIGINT), (6, signal.SIGTERM), (5, signal.SIGINT)):
+        stop_at(number, event)
         with pytest.raises(InterruptedRunError):
             run(tmp_path / "parts", resume=True)
     run(tmp_path / "parts", resume=True)

@@ -122,7 +122,7 @@ def test_a_linear_operator_is_recovered_exactly() -> None:
     assert float(model.rate) == 0
     model.fit(given, got.flip(0))
     model.fit(given[:30], got[:30])  # nothing of the earlier fit is left
-    assert not bool(model.functions[30:].any() or model.dual[30:].any()), "there are fewer functions than room"
+    assert not bool(model.functions[30:].any() or model.dual[30:].any()), "there are fewer functions than num_functions"
     found = model(FunctionBatch(given[30:], Grid(7)))
     torch.testing.assert_close(found, got[30:], rtol=1e-5, atol=1e-5)
     k = model.linear_kernel.flatten(2).flatten(0, 1)
@@ -314,7 +314,7 @@ def test_a_blend_is_the_weighted_mean_of_its_parts(at: Points | None) -> None:
     model, inputs = blended()
     learnt, fitted = model.network(inputs, at), model.fitted(inputs, at)
     model.share.fill_(0.5)
-    assert torch.equal(model(inputs, at), learnt), "in training it is the network alone"
+    assert torch.equal(model(inputs, at), learnt), "training uses the network alone"
     model.eval()
     for share in (0.0, 0.25, 1.0):
         model.share.fill_(share)

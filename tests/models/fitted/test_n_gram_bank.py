@@ -16,13 +16,13 @@ from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Targe
 from tests.refusals import refused
 
 SPELLING = ("", " ", " ", " a", " ab", "b", " cab", "ca", " c", "", " bb", "abc", " ")
-"""Words of one to three letters, their further pieces, a token of no letter and one that is a space."""
+"""Words of one to three letters, continuation pieces, a token without letters and one that is a space."""
 READING = TokenReading(vocab_size=13, context=12, pad=0, separator=2, spelling=SPELLING)
 CLASSES = ClassTarget(names=("a", "b", "c"))
 
 
 Counts = Callable[[list[int], int], Counter[tuple[int, ...]]]
-"""N-grams of a row, up to so many symbols."""
+"""Counts the n-grams of a row up to a length in symbols."""
 
 
 def rows(count: int = 30, *, pairs: bool = False, seed: int = 0) -> Tensor:

@@ -125,8 +125,8 @@ def test_edges_and_nodes_of_weight_0_and_padding_change_nothing() -> None:
     torch.testing.assert_close(built(some(graphs, slice(2, 3))), expected[2:3])
     assert graphs.edge_weights is not None
     idle = graphs._replace(edge_weights=torch.cat([torch.zeros(5, 3), graphs.edge_weights[:, 3:]], 1))
-    gone = graphs._replace(edge_index=torch.cat([torch.full((5, 2, 3), -1), graphs.edge_index[..., 3:]], 2))
-    torch.testing.assert_close(built(idle), built(gone))
+    removed = graphs._replace(edge_index=torch.cat([torch.full((5, 2, 3), -1), graphs.edge_index[..., 3:]], 2))
+    torch.testing.assert_close(built(idle), built(removed))
     assert not torch.allclose(built(idle), expected)
 
 

@@ -154,7 +154,7 @@ def test_positions_are_recovered_in_a_graph_that_has_grown(monkeypatch: pytest.M
     assert bool(elsewhere.isfinite().all())
     assert float((elsewhere.argmax(1) == own).double().mean()) < 0.6
     # signs of eigenvectors are arbitrary
-    monkeypatch.setattr(node_machine, "positions_of", lambda *of, **which: -positions_of(*of, **which))
+    monkeypatch.setattr(node_machine, "positions_of", lambda *of, **settings: -positions_of(*of, **settings))
     torch.testing.assert_close(built(KnownNodes(whole, known)).argmax(1), found)
 
 

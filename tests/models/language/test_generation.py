@@ -36,7 +36,7 @@ class Reader(LanguageModel):
         return logits, ((sums[:, -1], num_read + tokens.shape[1]),)
 
     def logits(self, signal: Tensor) -> Tensor:
-        assert signal.shape[1] == 1, "of a prompt the last place alone is asked"
+        assert signal.shape[1] == 1, "only the last position of a prompt needs logits"
         return signal
 
 

@@ -46,7 +46,7 @@ ROWS: dict[type[SplitTask[Any]], dict[str, np.ndarray]] = {
     Segmentation: {"images": IMAGES, "masks": IMAGES % 2},
     ImageTextLearning: {"images": IMAGES[..., None], "text": np.array(["a b"] * 13), "label": LABELS},
 }
-"""Arrays of one row an example; a further array says in which split it is."""
+"""Arrays with one row per example; an additional array gives the split of each row."""
 NAMED: dict[type[SplitTask[Any]], tuple[dict[str, np.ndarray], str]] = {
     ImageLearning: ({"x": IMAGES, "y": LABELS}, "{name}_{split}"),
     PointLearning: ({"x": CLOUDS, "y": LABELS}, "{name}_{split}"),
@@ -54,7 +54,7 @@ NAMED: dict[type[SplitTask[Any]], tuple[dict[str, np.ndarray], str]] = {
     FieldLearning: ({"values": VALUES}, "{split}_{name}"),
     OperatorLearning: ({"values": VALUES, "wanted_values": VALUES}, "{split}_{name}"),
 }
-"""Arrays of one row an example; those of each split have names of their own."""
+"""Arrays with one row per example, with separate names for each split."""
 
 
 def sizes(kind: type[SplitTask[Any]], path: Path) -> dict[str, int]:

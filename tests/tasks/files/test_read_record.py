@@ -14,9 +14,9 @@ from fredholm.tasks.text import Tokens, read_text
 
 TASKS = Path(fredholm.__file__).parent / "tasks"
 OPENING = ("open", "read_bytes", "read_text", "read_table")
-"""What opens a file, as it is called on a module or a path."""
+"""Names of functions and methods that open a file."""
 OPEN = ("file", "member")
-"""What readers call a file that `open_file` opened, and one within it."""
+"""Variables of readers for a file opened by `open_file`, and for a member of it."""
 OF_NUMPY = ("np.load", "np.fromfile", "np.memmap", "np.genfromtxt")
 
 

@@ -109,7 +109,7 @@ def test_metrics_are_those_of_a_loop_over_test_windows(season: int, tmp_path: Pa
             for c in range(2):
                 q = float(np.mean([abs(float(y[t, c] - y[t - season, c])) for t in range(season, end)]))
                 last, s = float(y[at - 1, c]), float(batch["scale"][n, 0, c])
-                mean, deviation = (getattr(built.facts.target, what)[2 * h + c] for what in ("mean", "deviation"))
+                mean, deviation = (getattr(built.facts.target, moment)[2 * h + c] for moment in ("mean", "deviation"))
                 levels = [(float(z) * deviation + mean) * s + last for z in outputs[n, h, c]]
                 true, naive = float(y[at + h, c]), float(y[at + h - season * (h // season + 1), c])
                 errors["mase"].append(abs(true - levels[1]) / q)

@@ -12,13 +12,13 @@ PATHS = {
     "nodes.csv": "id,label,split,weight,age,pay\nann,red,train,1,30,1.5\nbob,blue,val,2,40,2.5\ncid,red,test,1,50,3.5\n"
     "dan,,,0,60,4.5\n",
 }
-"""One graph of four people, with everything that tables may hold."""
+"""One graph of four people, with every optional column."""
 SEVERAL = {
     "edges.csv": "graph,source,target\ntri,1,2\ntri,2,3\ntri,3,1\nline,1,2\nline,2,3\n",
     "nodes.csv": "graph,id,charge\ntri,1,0\ntri,2,1\nline,1,5\ntri,3,2\nline,2,6\nline,3,7\n",
     "graphs.csv": "graph,label,split\nline,open,train\ntri,closed,test\n",
 }
-"""A triangle and a line, whose nodes are listed in turns."""
+"""A triangle and a line whose nodes are interleaved."""
 TU = {
     "A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n",
     "graph_indicator": "1\n1\n1\n2\n2\n",

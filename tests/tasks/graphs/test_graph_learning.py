@@ -52,7 +52,7 @@ CROOKED = {
     ),
     "graphs": "graph,label,split\na,x,train\nb,y,val\n",
 }
-"""Two graphs of different sizes without symmetries, which would leave signs of positions undecided."""
+"""Two graphs of different sizes without symmetries, with which the signs of positions would be ambiguous."""
 
 
 def task(folder: Path, **settings: Any) -> GraphLearning:

@@ -277,14 +277,14 @@ def open_two() -> GraphSet:
     ).graphs()
 
 
-@pytest.mark.parametrize(("name", "what", "count"), [("weights", "nodes", 3), ("edge_weights", "edges", 4)])
-def test_weights_must_be_present_exactly_if_they_were_in_training(name: str, what: str, count: int) -> None:
+@pytest.mark.parametrize(("name", "parts", "count"), [("weights", "nodes", 3), ("edge_weights", "edges", 4)])
+def test_weights_must_be_present_exactly_if_they_were_in_training(name: str, parts: str, count: int) -> None:
     plain, inputs = listed([(0, 1), (1, 2)], 3), GraphInputs(positions="none")
     weighted = replace(plain, **{name: torch.ones(count)})
-    message = f"{what} have no weights; in training they had weights: give them weights"
+    message = f"{parts} have no weights; in training they had weights: give them weights"
     with refused(ValueError, message):
         inputs.prepare(plain, inputs.learn(weighted))
-    with refused(ValueError, f"{what} have weights; in training they had no weights: leave the weights out"):
+    with refused(ValueError, f"{parts} have weights; in training they had no weights: leave the weights out"):
         inputs.prepare(weighted, inputs.learn(plain))
     alone = listed([], 3)
     if name == "edge_weights":

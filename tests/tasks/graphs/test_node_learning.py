@@ -31,7 +31,7 @@ SMALL = ITNet.Config(
     pool="none",
 )
 PLACED = GraphInputs(num_walks=0, degrees=False)
-"""Features as they are, and positions by the graph's Laplacian."""
+"""Unchanged features, and positions from the graph's Laplacian."""
 WALKS = GraphInputs(num_walks=2, degrees=False, positions="none")
 
 

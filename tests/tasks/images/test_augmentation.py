@@ -172,9 +172,9 @@ def test_flip_mirrors_left_and_right() -> None:
 def test_crop_shifts_by_whole_pixels_up_to_the_padding() -> None:
     images = torch.zeros(200, 1, 9, 9)
     images[:, 0, 4, 4] = 1.0
-    where = moved(Config(crop_padding=2), images)[:, 0].nonzero()
-    assert where.shape == (200, 3)
-    offsets = where[:, 1:] - 4
+    positions = moved(Config(crop_padding=2), images)[:, 0].nonzero()
+    assert positions.shape == (200, 3)
+    offsets = positions[:, 1:] - 4
     assert offsets.amin(0).tolist() == [-2, -2]
     assert offsets.amax(0).tolist() == [2, 2]
     assert len(offsets.unique(dim=0)) == 25

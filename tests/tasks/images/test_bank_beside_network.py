@@ -115,7 +115,7 @@ def test_a_run_has_a_bank_where_images_are_neither_few_nor_many(
         monkeypatch.setattr(image_learning, "MOST_WITH_BANK", most)
         assert banked() == expected
     stack = ImageLearning.Config(data=data, bank=20).with_stack(ITNet.Config())
-    assert stack.bank == 0, "kernels are compared by themselves"
+    assert stack.bank == 0, "kernels are compared without a bank"
 
 
 def test_a_bank_is_fitted_to_training_images_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_a_bank_is_computed_once_for_the_validation_split(tmp_path: Path, monkey
         other.fitted.head.weight.mul_(-1)
         other.fitted.head.bias.mul_(-1)
     other.share.zero_()
-    assert scores(task, other)["accuracy"] < 0.2 < 0.8 < first["accuracy"], "another bank says something else"
+    assert scores(task, other)["accuracy"] < 0.2 < 0.8 < first["accuracy"], "another bank has other scores"
     batch = task.held_out_batch("valid", torch.arange(3))
     batch["images"].requires_grad_()
     ((outputs, _, _),) = task._scored(other, batch)

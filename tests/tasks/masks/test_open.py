@@ -288,7 +288,7 @@ def test_splits_that_cannot_be_used(tmp_path: Path) -> None:
         open_masks(tmp_path / "a")
 
 
-def test_what_is_no_data(tmp_path: Path) -> None:
+def test_unusable_sources_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "no images at 'absent'; pass a folder with images and masks, an .npz file, or a "):
         open_masks("absent")
     (tmp_path / "a.txt").write_text("")

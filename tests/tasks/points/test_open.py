@@ -313,10 +313,10 @@ def test_groups_and_times_of_splits_in_separate_arrays(tmp_path: Path) -> None:
         tuple("ppqrs"),
         [0, 1, 2, 3, 4],
     )
-    for some, what in ((marks, "groups"), (times, "times")):
+    for some, kind in ((marks, "groups"), (times, "times")):
         first = dict([next(iter(some.items()))])
         np.savez(tmp_path / "b.npz", **given, **first)  # pyright: ignore[reportArgumentType]
-        with refused(ValueError, f"b.npz: the test split has no {what}, but another has; give them to all, or to none"):
+        with refused(ValueError, f"b.npz: the test split has no {kind}, but another has; give them to all, or to none"):
             open_points(tmp_path / "b.npz")
 
 

@@ -103,8 +103,8 @@ def test_dates_that_do_not_start_with_the_year(cells: list[str], day_first: bool
     iso = {True: "2026-02-03", False: "2026-02-03", None: "2026-02-03T09:30"}[day_first]
     written = {True: "3/2/2026", False: "02/03/2026", None: "2026/2/3 9:30"}[day_first]
     assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
-    such = {True: "31/1/2026", False: "1/31/2026", None: "2026-01-31"}[day_first]
-    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; write one such as {such} or leave it empty"):
+    example = {True: "31/1/2026", False: "1/31/2026", None: "2026-01-31"}[day_first]
+    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; write one such as {example} or leave it empty"):
         column.numbers(["31/31/2026"], place)
 
 

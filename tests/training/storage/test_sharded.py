@@ -257,9 +257,9 @@ def refusal_of(folder: Path) -> str:
 def test_missing_or_exchanged_parts_are_refused(last: Path, damage: Callable[[Path], None], message: str) -> None:
     damage(last / f"step-{STEP:08d}" / part_names(WEIGHTS, 4)[2])
     rest = "; the checkpoint of step 5 is whole: remove step-00000010 to go on from it"
-    for read_it in (lambda: Checkpoints(last).load_tensors(STEP, WEIGHTS), lambda: Checkpoints(last).check(STEP)):
+    for call in (lambda: Checkpoints(last).load_tensors(STEP, WEIGHTS), lambda: Checkpoints(last).check(STEP)):
         with refused(ValueError, message, rest):
-            read_it()
+            call()
 
 
 def test_every_process_reports_a_damaged_part(last: Path) -> None:
