@@ -17,10 +17,10 @@ SHORT = dataclasses.replace(TINY, options=Options(rounds=1, budget_s=0.001))
 @pytest.mark.slow
 def test_every_case_has_a_row_per_kind():
     report = BENCHMARK.run(SHORT)
-    wanted = [
+    expected = [
         f"{case}: {kind}" for case in CASES for kind in KINDS if case.startswith("GPT-2") or "embeddings" not in kind
     ]
-    assert [row.case for row in report.rows] == wanted
+    assert [row.case for row in report.rows] == expected
     for row in report.rows:
         assert row.peer == EXACT
         assert row.peer_s is not None

@@ -22,10 +22,10 @@ def count(stack: Stack) -> int:
 
 @pytest.mark.parametrize("name", KERNELS_BY_NAME)
 def test_every_kernel_is_sized_within_five_percent(name: str) -> None:
-    wanted = 40_000
-    found = sized(dataclasses.replace(STACK, kernel=KERNELS_BY_NAME[name].kernel), HEADS, wanted, count)
+    expected = 40_000
+    found = sized(dataclasses.replace(STACK, kernel=KERNELS_BY_NAME[name].kernel), HEADS, expected, count)
     assert count(found.stack) == found.parameters
-    assert abs(found.parameters / wanted - 1) < 0.01
+    assert abs(found.parameters / expected - 1) < 0.01
     assert found.stack.embed_dim % HEADS == 0
     assert found.stack.kernel == KERNELS_BY_NAME[name].kernel
     assert 2 < found.stack.expansion < 8  # the width was chosen before the hidden one

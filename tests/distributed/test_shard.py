@@ -34,9 +34,9 @@ def test_bad_input_is_reported_on_every_process() -> None:
         "its short convolution reads the points before",
         "the mesh has 2 dimensions",
     ]
-    for wanted in (first, second):
-        assert len(wanted) == len(expected)
-        for message, words in zip(wanted, expected, strict=True):
+    for messages in (first, second):
+        assert len(messages) == len(expected)
+        for message, words in zip(messages, expected, strict=True):
             assert words in message
 
 

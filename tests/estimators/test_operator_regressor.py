@@ -24,9 +24,9 @@ def waves(*shape: int, pos: np.ndarray | None = None) -> tuple[np.ndarray, np.nd
     """Waves along the first axis, and the same waves shifted by a quarter of their length."""
     phase = np.random.default_rng(0).uniform(0, 6, (N, 1))
     at = Grid(*shape).pos.numpy() if pos is None else pos
-    given, wanted = (2 + np.sin(2 * np.pi * at[:, 0] + phase + shift) for shift in (0, np.pi / 2))
+    given, targets = (2 + np.sin(2 * np.pi * at[:, 0] + phase + shift) for shift in (0, np.pi / 2))
     sizes = shape if pos is None else (len(pos),)
-    return given.reshape(N, *sizes), wanted.reshape(N, *sizes)
+    return given.reshape(N, *sizes), targets.reshape(N, *sizes)
 
 
 @pytest.fixture(scope="module")

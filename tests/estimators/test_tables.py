@@ -56,8 +56,8 @@ def test_columns_of_a_data_frame_are_read_by_their_dtype() -> None:
     regressor = new().fit(frame, price)
     predicted = {column.name: column.kind for column in columns_of(regressor)}
     assert predicted == {"area": "number", "x_time": "date", "lift": "category", "zip": "category", "x_target": "text"}
-    new_rows, wanted = flats(seed=1)
-    assert regressor.score(new_rows, wanted) > 0.9
+    new_rows, expected = flats(seed=1)
+    assert regressor.score(new_rows, expected) > 0.9
     assert vars(regressor)["feature_names_in_"].tolist() == list(frame.columns)
     with pytest.raises(ValueError, match="The feature names should match those that were passed during fit"):
         regressor.predict(new_rows[list(new_rows.columns[::-1])])
@@ -132,16 +132,16 @@ def test_classes_labels_numbers_and_quantiles() -> None:
     dear = np.where(price > np.median(price), "dear", "cheap")
     classifier = fredholm.TableClassifier(model=SMALL, random_state=0).fit(frame, dear)
     assert classifier.classes_.tolist() == ["cheap", "dear"]
-    asked, wanted = flats(seed=1)
-    assert classifier.score(asked, np.where(wanted > np.median(price), "dear", "cheap")) > 0.85
-    np.testing.assert_allclose(classifier.predict_proba(asked).sum(1), 1, rtol=1e-5)
+    rows, prices = flats(seed=1)
+    assert classifier.score(rows, np.where(prices > np.median(price), "dear", "cheap")) > 0.85
+    np.testing.assert_allclose(classifier.predict_proba(rows).sum(1), 1, rtol=1e-5)
     labels = np.stack([price > np.median(price), frame["lift"]], 1).astype(int)
-    assert fredholm.TableClassifier(model=SMALL, random_state=0).fit(frame, labels).predict(asked).shape == (NUM, 2)
+    assert fredholm.TableClassifier(model=SMALL, random_state=0).fit(frame, labels).predict(rows).shape == (NUM, 2)
     several = new(quantiles=(0.1, 0.9))
     several.fit(frame, np.stack([price, -price], 1))
-    low, high = np.moveaxis(several.predict_quantiles(asked), -1, 0)
+    low, high = np.moveaxis(several.predict_quantiles(rows), -1, 0)
     assert low.shape == (NUM, 2)
-    assert 0.6 < ((low < np.stack([wanted, -wanted], 1)) & (np.stack([wanted, -wanted], 1) < high)).mean() < 0.97
+    assert 0.6 < ((low < np.stack([prices, -prices], 1)) & (np.stack([prices, -prices], 1) < high)).mean() < 0.97
 
 
 def test_copying_searching_and_run_folders(tmp_path: Path) -> None:

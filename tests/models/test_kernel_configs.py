@@ -72,10 +72,10 @@ def test_mixes_channels_is_true_if_an_output_matrix_adds_no_new_kernels(config: 
         torch.autograd.grad(entry, parameters, retain_graph=True, materialize_grads=True) for entry in found.flatten()
     ]
     slopes = torch.stack([torch.cat([slope.flatten() for slope in row]) for row in rows])
-    wanted = (torch.randn(4, 4, dtype=torch.float64) @ found).detach().flatten()
+    expected = (torch.randn(4, 4, dtype=torch.float64) @ found).detach().flatten()
     # the part of W κ that no small change of the kernel's parameters adds
-    left = wanted - slopes @ torch.linalg.lstsq(slopes, wanted[:, None], driver="gelsd").solution[:, 0]
-    assert config.mixes_channels == bool(left.norm() < 1e-6 * wanted.norm())
+    left = expected - slopes @ torch.linalg.lstsq(slopes, expected[:, None], driver="gelsd").solution[:, 0]
+    assert config.mixes_channels == bool(left.norm() < 1e-6 * expected.norm())
 
 
 def test_the_default_is_one_head_per_64_channels_and_at_least_4() -> None:

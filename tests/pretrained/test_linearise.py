@@ -115,8 +115,8 @@ def test_errors_are_measured_on_held_out_batches() -> None:
     model, data = gpt2(), texts(6)
     new, report = linearise(model, linear, data, **FEW)
     with torch.no_grad():
-        wanted, found = model(data[5]), new(data[5])
-    assert report.error == pytest.approx(((found - wanted).norm() / wanted.norm()).square().item(), rel=1e-5)
+        expected, found = model(data[5]), new(data[5])
+    assert report.error == pytest.approx(((found - expected).norm() / expected.norm()).square().item(), rel=1e-5)
 
 
 def test_text_can_be_generated_token_by_token() -> None:

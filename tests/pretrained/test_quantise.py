@@ -41,10 +41,10 @@ def test_a_linear_map_uses_the_rounded_weight(rows: int, d_in: int, d_out: int, 
     rounded = (weight.float() / scale).round() * scale
     assert torch.equal(own.plain.float() * own.scale[:, None], rounded)
     out = F.linear(x, own, bias)
-    wanted = F.linear(x.double(), rounded.double(), bias.double())
+    expected = F.linear(x.double(), rounded.double(), bias.double())
     assert out.dtype == dtype
     # with few rows signals are read in bfloat16
-    torch.testing.assert_close(out.double(), wanted, rtol=0, atol=0.01 * float(wanted.abs().max()) if rows else 0.0)
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=0.01 * float(expected.abs().max()) if rows else 0.0)
 
 
 @pytest.mark.parametrize(("rows", "d_in", "d_out"), SHAPES)
@@ -52,9 +52,9 @@ def test_signals_are_rounded_row_by_row(rows: int, d_in: int, d_out: int) -> Non
     weight, x = torch.randn(d_out, d_in), torch.randn(rows, d_in)
     own = Int8Weight.of(weight, rounds_signals=True)
     step = x.abs().amax(1, keepdim=True) / 63
-    wanted = ((x / step).round() * step).double() @ own.dequantised().double().T
+    expected = ((x / step).round() * step).double() @ own.dequantised().double().T
     out = F.linear(x, own)
-    torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
     if rows > 1:
         louder = torch.cat([x[:1], 100 * x[1:]])
         assert torch.equal(F.linear(louder, own)[0], out[0])
@@ -91,8 +91,8 @@ def test_a_quantised_model_is_close_and_a_third_of_the_size(activations: bool) -
     assert len(report.weights) == 12
     assert all(isinstance(new.get_parameter(name), Int8Weight) for name in report.weights)
     assert 0 < report.error < (0.03 if activations else 0.015)
-    found, wanted = new(tokens), model(tokens)
-    assert ((found - wanted).norm() / wanted.norm()).item() == pytest.approx(report.error, rel=0.3)
+    found, expected = new(tokens), model(tokens)
+    assert ((found - expected).norm() / expected.norm()).item() == pytest.approx(report.error, rel=0.3)
     blocks = 2 * 12 * 64 * 64
     assert report.bytes_before - report.bytes_after == 3 * blocks - 4 * 2 * (4 * 64 + 5 * 64)
     assert report.bytes_before == sum(p.nbytes for p in model.parameters())
@@ -179,20 +179,20 @@ def test_it_compiles_to_one_graph_for_any_batch(activations: bool, backend: str)
 def test_copies_and_files(activations: bool, tmp_path: Path) -> None:
     model, tokens = gpt2(), texts()
     new, _ = quantise(model, [tokens], activations=activations)
-    wanted = new(tokens)
-    assert torch.equal(copy.deepcopy(new)(tokens), wanted)
+    expected = new(tokens)
+    assert torch.equal(copy.deepcopy(new)(tokens), expected)
     unpickled = pickle.loads(pickle.dumps(new))  # noqa: S301 - written here
-    assert torch.equal(unpickled(tokens), wanted)
+    assert torch.equal(unpickled(tokens), expected)
     assert all(isinstance(p, nn.Parameter) for p in unpickled.parameters())
     file = io.BytesIO()
     torch.save(new.state_dict(), file)
     file.seek(0)
     again = gpt2().requires_grad_(False)
     again.load_state_dict(torch.load(file), assign=True)
-    assert torch.equal(again(tokens), wanted)
+    assert torch.equal(again(tokens), expected)
     halves = copy.deepcopy(new).bfloat16()(tokens)
     assert halves.dtype == torch.bfloat16
-    assert ((halves.float() - wanted).norm() / wanted.norm()).item() < 0.05
+    assert ((halves.float() - expected).norm() / expected.norm()).item() < 0.05
     with refused(ValueError, "was changed after it was built", "Int8Weight(64, 256)", "state_dict"):
         new.save_pretrained(tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -276,9 +276,9 @@ def test_torchao_gives_the_same(activations: bool) -> None:
     pytest.importorskip("torchao", reason="GPUs need torchao; pip install 'fredholm[quantise]'")
     weight, x, bias = torch.randn(16, 64), torch.randn(24, 64), torch.randn(16)
     own = Int8Weight.of(weight, rounds_signals=activations)
-    found, wanted = F.linear(x, own.of_torchao(), bias), F.linear(x, own, bias)
+    found, expected = F.linear(x, own.of_torchao(), bias), F.linear(x, own, bias)
     # torchao has twice as many steps for signals
-    assert ((found - wanted).norm() / wanted.norm()).item() < (0.02 if activations else 1e-6)
+    assert ((found - expected).norm() / expected.norm()).item() < (0.02 if activations else 1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -80,10 +80,10 @@ def test_half_precision_is_kept_or_converted(tmp_path: Path) -> None:
 
 def test_loading_does_not_change_the_random_state(saved: Path) -> None:
     torch.manual_seed(1)
-    wanted = torch.rand(3)
+    expected = torch.rand(3)
     torch.manual_seed(1)
     from_pretrained(saved)
-    assert torch.equal(torch.rand(3), wanted)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_non_empty_folder_is_not_overwritten(saved: Path, tmp_path: Path) -> None:

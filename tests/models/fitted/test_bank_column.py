@@ -54,10 +54,10 @@ def test_an_image_becomes_left_out_scores_and_principal_directions() -> None:
     bank = BANK.build((11, 9), 1, 2)
     batches = [(part, own) for part, own in zip(plain.split(6), targets[exists].split(6), strict=True)]
     left_out = bank.fit(batches, CLASSES, groups=dealt(32, None, FOLDS, plain.device))
-    wanted = CLASSES.columns(targets[exists])
+    columns = CLASSES.columns(targets[exists])
     for k in range(2):
         of, scores = found[exists, k], left_out[:, k]
-        rho = max(torch.corrcoef(torch.stack([scores, each]))[0, 1] for each in wanted.T)
+        rho = max(torch.corrcoef(torch.stack([scores, each]))[0, 1] for each in columns.T)
         torch.testing.assert_close(
             of, (rho * (scores - scores.mean()) / scores.std()).clamp(-4, 4), rtol=1e-4, atol=1e-4
         )
@@ -152,10 +152,10 @@ def test_misfits_are_refused() -> None:
 
 def test_scores_that_contradict_the_targets_get_no_weight_and_outliers_are_clipped() -> None:
     column = built()
-    wanted = torch.arange(6, dtype=torch.float64)[:, None]
+    targets = torch.arange(6, dtype=torch.float64)[:, None]
     # the mean of the other examples, which an uninformed bank predicts, is anticorrelated with a left-out target
-    column._set_scale(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted, None)
-    torch.testing.assert_close(column.gain, torch.tensor([0.0, 1 / float(wanted.std())]))
+    column._set_scale(torch.cat([(targets.sum() - targets) / 5, targets], 1), targets, None)
+    torch.testing.assert_close(column.gain, torch.tensor([0.0, 1 / float(targets.std())]))
     read = column._scaled(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
     torch.testing.assert_close(read[:, 1], torch.tensor([-4.0, 4.0]))
 
@@ -179,8 +179,8 @@ def test_groups_are_left_out_of_the_bank_together() -> None:
     alone, together = (
         built().fit([(cells, targets)], CLASSES, groups=groups)[:, 0] for groups in (None, torch.arange(40) // 2)
     )
-    wanted = CLASSES.columns(targets)[:, 0]
-    agreement = [float(torch.corrcoef(torch.stack([each, wanted]))[0, 1]) for each in (alone, together)]
+    column = CLASSES.columns(targets)[:, 0]
+    agreement = [float(torch.corrcoef(torch.stack([each, column]))[0, 1]) for each in (alone, together)]
     assert agreement[0] > 0.85 > 0.8 > agreement[1]  # a twin reveals the target
 
 

@@ -51,10 +51,10 @@ def test_outputs_and_gradients_are_sums_over_trees() -> None:
         model.coordinate.random_(0, 3)
     x, weight = torch.randn(7, 3), torch.randn(7, 2)
     found = model(x)
-    wanted = model.bias + torch.stack([predicted_by_loop(model, x, fold) for fold in range(FOLDS)]).sum(0)
-    torch.testing.assert_close(found, wanted)
+    expected = model.bias + torch.stack([predicted_by_loop(model, x, fold) for fold in range(FOLDS)]).sum(0)
+    torch.testing.assert_close(found, expected)
     own = torch.autograd.grad((found * weight).sum(), [model.leaves, model.bias])
-    other = torch.autograd.grad((wanted * weight).sum(), [model.leaves, model.bias])
+    other = torch.autograd.grad((expected * weight).sum(), [model.leaves, model.bias])
     torch.testing.assert_close(own, other)
     assert model(x[:0]).shape == (0, 2)
 
@@ -63,9 +63,9 @@ def test_outputs_and_gradients_are_sums_over_trees() -> None:
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_tree_takes_the_best_splits_and_is_an_integral_operator_with_its_kernel(outputs: int, depth: int) -> None:
     x, found = problem()
-    wanted = torch.cat([found, found.square(), x[:, 2:3]], 1)[:, :outputs].double()
+    targets = torch.cat([found, found.square(), x[:, 2:3]], 1)[:, :outputs].double()
     fold = torch.arange(len(x)) % FOLDS
-    growth, again = (_Growth(x, wanted, fold) for _ in range(2))
+    growth, again = (_Growth(x, targets, fold) for _ in range(2))
     torch.manual_seed(3)
     growth.grow(2)  # so that the residuals differ between folds
     before, state = growth.rest.clone(), torch.get_rng_state()
@@ -280,13 +280,13 @@ def test_targets_with_another_number_of_outputs_are_refused_and_change_nothing()
 
 def test_trees_are_equal_under_autocast_and_infinity_is_above_all_thresholds() -> None:
     x, found = problem(400)
-    wanted = torch.cat([found, -found, found.square()], 1)
+    targets = torch.cat([found, -found, found.square()], 1)
     target = NumberTarget(names=("a", "b", "c"), mean=(0.0,) * 3, deviation=(1.0,) * 3)
     models = [BoostedTrees(4, 3, 20) for _ in range(2)]
     for model, on in zip(models, (False, True), strict=True):
         torch.manual_seed(0)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
-            model.fit(x, wanted, target)
+            model.fit(x, targets, target)
     torch.testing.assert_close(models[0](x), models[1](x), rtol=0, atol=0)
     torch.testing.assert_close(models[0](torch.full((1, 4), torch.inf)), models[0](torch.full((1, 4), 1e30)))
 
@@ -298,10 +298,10 @@ def test_each_fold_considers_the_coordinates_with_gains_in_that_fold(monkeypatch
     torch.manual_seed(0)
     trees = [growth.grow(2) for _ in range(5)]
     for k in range(FOLDS):
-        wanted = torch.zeros(70)
+        expected = torch.zeros(70)
         for tree in trees:
-            wanted.index_add_(0, tree.coordinate[k], tree.gains[k])
-        torch.testing.assert_close(growth.gains[k], wanted)
+            expected.index_add_(0, tree.coordinate[k], tree.gains[k])
+        torch.testing.assert_close(growth.gains[k], expected)
 
 
 def test_a_wide_table_with_few_relevant_columns() -> None:

@@ -140,9 +140,9 @@ def test_shapes_are_predicted_for_any_rotation_and_size() -> None:
     left_out = built.fit([(PointBatch(shapes(30)), torch.arange(30) % 3)], CLASSES)
     with torch.no_grad():
         found = built(PointBatch(shapes(30, seed=100)))
-    wanted = torch.arange(30) % 3
-    assert (found.argmax(1) == wanted).double().mean() > 0.9
-    assert (left_out.argmax(1) == wanted).double().mean() > 0.8
+    targets = torch.arange(30) % 3
+    assert (found.argmax(1) == targets).double().mean() > 0.9
+    assert (left_out.argmax(1) == targets).double().mean() > 0.8
 
 
 @pytest.mark.parametrize("keeps_place", [False, True])
@@ -152,9 +152,9 @@ def test_size_and_position_are_predicted_where_they_count(keeps_place: bool) -> 
     pos = size[..., None] * noise(40, 15, 3, seed=3) + at[..., None]
     target = NumberTarget(names=("size", "x"), mean=(0.0, 0.0), deviation=(1.0, 1.0))
     built = CloudMachine.Config(num_trees=0).build(CloudReading(keeps_place=keeps_place), 2)
-    wanted = torch.cat([size.log(), at], 1)
-    left_out = built.fit([(PointBatch(pos), wanted)], target)
-    errors = (left_out - wanted).square().mean(0) / wanted.var(0)
+    targets = torch.cat([size.log(), at], 1)
+    left_out = built.fit([(PointBatch(pos), targets)], target)
+    errors = (left_out - targets).square().mean(0) / targets.var(0)
     assert bool((errors < 0.5).all()) == keeps_place
 
 

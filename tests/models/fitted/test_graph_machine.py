@@ -54,14 +54,14 @@ def triangles(batch: GraphBatch) -> Tensor:
 
 def test_the_number_of_triangles_is_predicted() -> None:
     batch = graphs(110)
-    wanted = triangles(batch)[:, None].double()
+    targets = triangles(batch)[:, None].double()
     built = machine(num_outputs=1)
-    left_out = built.fit([(some(batch, slice(70)), wanted[:70])], NUMBER)
+    left_out = built.fit([(some(batch, slice(70)), targets[:70])], NUMBER)
     rest = some(batch, slice(70, None))
     with torch.no_grad():
-        errors = [float((expected - wanted[70:]).square().mean()) for expected in (built(rest), built.bank(rest))]
+        errors = [float((predicted - targets[70:]).square().mean()) for predicted in (built(rest), built.bank(rest))]
     assert errors[0] < 0.2 * errors[1]
-    assert float((left_out - wanted[:70]).square().mean()) < 0.2 * errors[1]
+    assert float((left_out - targets[:70]).square().mean()) < 0.2 * errors[1]
     assert float(built.second.gain[1]) > 0.5
 
 
@@ -169,6 +169,6 @@ def test_repeated_numbers_have_the_same_ranks_in_float64() -> None:
     batch = graphs(60)
     built = machine()
     built.fit([(batch, (triangles(batch) > 2).long())], CLASSES)
-    wanted = built.second.machine.coordinates(built.numbers(batch))
+    expected = built.second.machine.coordinates(built.numbers(batch))
     found = built.double().second.machine.coordinates(built.numbers(batch))
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

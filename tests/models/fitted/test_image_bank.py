@@ -32,11 +32,11 @@ def discs(count: int) -> tuple[Tensor, Tensor]:
     return images, (column / 10 - 2)[:, None].double()
 
 
-def error_of(images: Tensor, wanted: Tensor, built: ImageBank) -> float:
+def error_of(images: Tensor, targets: Tensor, built: ImageBank) -> float:
     """Mean squared error on the last 40 images, divided by the variance."""
-    built.fit([(images[:-40], wanted[:-40])], NUMBER)
+    built.fit([(images[:-40], targets[:-40])], NUMBER)
     with torch.no_grad():
-        return float((built(images[-40:]) - wanted[-40:]).square().mean() / wanted[-40:].var())
+        return float((built(images[-40:]) - targets[-40:]).square().mean() / targets[-40:].var())
 
 
 def test_a_feature_is_the_response_of_a_filter_to_a_normalised_patch() -> None:
@@ -122,10 +122,10 @@ def test_mirror_images_are_averaged_where_that_helps_left_out_images() -> None:
 def test_images_of_a_group_are_left_out_together() -> None:
     images, group = noise(24), torch.arange(24) // 2
     images[1::2] = images[::2]
-    wanted = torch.randn(12, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64).repeat_interleave(2, 0)
-    alone = bank(outputs=1).fit([(images, wanted)], NUMBER)
-    together = bank(outputs=1).fit([(images, wanted)], NUMBER, groups=group)
-    errors = [float((expected - wanted).square().mean()) for expected in (alone, together)]
+    values = torch.randn(12, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64).repeat_interleave(2, 0)
+    alone = bank(outputs=1).fit([(images, values)], NUMBER)
+    together = bank(outputs=1).fit([(images, values)], NUMBER, groups=group)
+    errors = [float((predicted - values).square().mean()) for predicted in (alone, together)]
     assert 4 * errors[0] < errors[1]
 
 

@@ -58,11 +58,11 @@ def test_outputs_and_gradients_are_sums_over_centres() -> None:
         machine.square.fill_(4.0)
     x, _ = problem(6)
     mine, theirs = (x.clone().requires_grad_() for _ in range(2))
-    found, wanted = machine(mine), kernel(machine, theirs, machine.centres) @ machine.dual + machine.bias
-    torch.testing.assert_close(found, wanted)
+    found, expected = machine(mine), kernel(machine, theirs, machine.centres) @ machine.dual + machine.bias
+    torch.testing.assert_close(found, expected)
     weight = torch.rand(6, 3, dtype=torch.float64)
     own = torch.autograd.grad((found * weight).sum(), [mine, machine.dual, machine.bias])
-    other = torch.autograd.grad((wanted * weight).sum(), [theirs, machine.dual, machine.bias])
+    other = torch.autograd.grad((expected * weight).sum(), [theirs, machine.dual, machine.bias])
     torch.testing.assert_close(own, other)
 
 
@@ -183,8 +183,8 @@ def test_relevant_coordinates_are_found() -> None:
     fitted(machine, x, y[:, None], NUMBER)
     for relevance in machine.relevance:
         assert float(relevance[:2].min()) > 3 * float(relevance[2:].max())
-    new, wanted = problem(200, 12, seed=1)
-    assert float((machine(new).detach()[:, 0] - wanted).square().mean()) < 0.05 * float(wanted.var())
+    new, expected = problem(200, 12, seed=1)
+    assert float((machine(new).detach()[:, 0] - expected).square().mean()) < 0.05 * float(expected.var())
 
 
 def test_the_linear_kernel_is_chosen_for_linear_targets() -> None:
@@ -215,8 +215,8 @@ def test_with_few_centres_a_smooth_kernel_keeps_its_precision() -> None:
     machine = KernelMachine(2, 1, 100)
     left_out = fitted(machine, x[:300], y[:300, None], NUMBER)
     assert float(machine.shares[3]) > 0
-    for expected, true in ((left_out[:, 0], y[:300]), (machine(x[300:]).detach()[:, 0], y[300:])):
-        assert float((expected - true).square().mean() / y.var()) ** 0.5 < 2e-3
+    for predicted, true in ((left_out[:, 0], y[:300]), (machine(x[300:]).detach()[:, 0], y[300:])):
+        assert float((predicted - true).square().mean() / y.var()) ** 0.5 < 2e-3
 
 
 def test_half_precision_and_autocast_lose_only_the_precision_of_the_inputs() -> None:
@@ -317,9 +317,9 @@ def test_a_second_fit_replaces_the_first_and_outputs_use_the_readout() -> None:
 def test_rows_in_several_parts_give_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = problem(50)
     one, parts = KernelMachine(5, 1, 20).double(), KernelMachine(5, 1, 20).double()
-    wanted = fitted(one, x, y[:, None], NUMBER)
+    expected = fitted(one, x, y[:, None], NUMBER)
     monkeypatch.setattr(kernel_machine, "_ROWS", 7)
-    torch.testing.assert_close(fitted(parts, x, y[:, None], NUMBER), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(fitted(parts, x, y[:, None], NUMBER), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_bad_arguments_are_refused() -> None:
@@ -344,11 +344,11 @@ def test_bad_arguments_are_refused() -> None:
 def test_without_rounds_all_coordinates_have_relevance_1() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(60, 5, generator=draw)
-    wanted = x[:, :1].double().sin()
+    targets = x[:, :1].double().sin()
     for num_rounds, is_learnt in ((0, False), (3, True)):
         torch.manual_seed(0)
         machine = KernelMachine(5, 1, 60, num_rounds=num_rounds)
-        machine.solve(x, wanted)
+        machine.solve(x, targets)
         assert bool((machine.relevance != 1).any()) is is_learnt
 
 
@@ -357,8 +357,8 @@ def test_penalties_tried_together_equal_those_tried_one_by_one(
     groups: Tensor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = torch.Generator().manual_seed(0)
-    root, wanted = (torch.randn(12, count, generator=draw).double() for count in (4, 2))
-    kernel, centred, members = root @ root.T, wanted - wanted.mean(0), kernel_machine.members_of(groups)
+    root, targets = (torch.randn(12, count, generator=draw).double() for count in (4, 2))
+    kernel, centred, members = root @ root.T, targets - targets.mean(0), kernel_machine.members_of(groups)
     together = kernel_machine.best_fit(kernel, centred, members, kernel_machine.PENALTIES)
     monkeypatch.setattr(kernel_machine, "_OUTPUTS", 1)
     apart = kernel_machine.best_fit(kernel, centred, members, kernel_machine.PENALTIES)

@@ -59,33 +59,33 @@ def test_coordinates_are_lags_divided_by_the_root_of_their_age(
 
 
 def test_a_nonlinear_series_is_predicted_by_the_kernel() -> None:
-    inputs, wanted = windows(tent(160))
+    inputs, targets = windows(tent(160))
     built = machine()
-    left_out = built.fit([(SeriesBatch(inputs[:100]), wanted[:100])], ONE, groups=torch.arange(100) // 20)
+    left_out = built.fit([(SeriesBatch(inputs[:100]), targets[:100])], ONE, groups=torch.arange(100) // 20)
     share = built.second.gain[1]
     assert float(share) >= 0.9
     of_bank = built.bank(inputs[100:]).detach()
-    errors = [float((each - wanted[100:]).square().mean()) for each in (of_bank, built(inputs[100:]).detach())]
+    errors = [float((each - targets[100:]).square().mean()) for each in (of_bank, built(inputs[100:]).detach())]
     assert errors[1] < 0.1 * errors[0]
-    assert float((left_out - wanted[:100]).square().mean()) < 0.1 * errors[0]
+    assert float((left_out - targets[:100]).square().mean()) < 0.1 * errors[0]
 
 
 def test_the_linear_function_reads_whole_windows() -> None:
     inputs = torch.randn(220, 31, 1, generator=torch.Generator().manual_seed(0))
-    wanted = inputs[:, 1].double()  # 29 samples before the last
+    targets = inputs[:, 1].double()  # 29 samples before the last
     torch.manual_seed(0)
     config = LagMachine.Config(num_coordinates=4, num_centres=20)
     built = config.build(SeriesSampling(channels=1, spacing=1.0, extent=30.0), 1)
-    built.fit([(SeriesBatch(inputs[:200]), wanted[:200])], ONE)
-    torch.testing.assert_close(built.bank(inputs[200:]).double(), wanted[200:], rtol=0.1, atol=0.1)
+    built.fit([(SeriesBatch(inputs[:200]), targets[:200])], ONE)
+    torch.testing.assert_close(built.bank(inputs[200:]).double(), targets[200:], rtol=0.1, atol=0.1)
 
 
 def test_a_linear_series_is_predicted_by_the_linear_function_alone() -> None:
-    inputs, wanted = windows(waves(160))
+    inputs, targets = windows(waves(160))
     built, bank = machine(), LINEAR.build(machine().sampling, 1)
     groups = torch.arange(len(inputs)) // 20
-    left_out = built.fit([(SeriesBatch(inputs), wanted)], ONE, groups=groups)
-    expected = bank.fit([(SeriesBatch(inputs), wanted)], ONE, groups=groups)
+    left_out = built.fit([(SeriesBatch(inputs), targets)], ONE, groups=groups)
+    expected = bank.fit([(SeriesBatch(inputs), targets)], ONE, groups=groups)
     assert built.second.gain.tolist() == [[1.0], [0.0]]
     torch.testing.assert_close(left_out, expected)
     torch.testing.assert_close(built(inputs), bank(inputs))
@@ -93,18 +93,18 @@ def test_a_linear_series_is_predicted_by_the_linear_function_alone() -> None:
 
 def test_a_part_that_is_useless_alone_keeps_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """The readout is fitted to both scores; the linear function alone has the gain 0 here."""
-    inputs, wanted = windows(tent(160) - 0.5)
+    inputs, targets = windows(tent(160) - 0.5)
     groups = torch.arange(len(inputs)) // 20
     built, alone = machine(), machine()
-    alone.bank.fit([(SeriesBatch(inputs), wanted)], ShrunkTarget(ONE, None), groups=groups)
+    alone.bank.fit([(SeriesBatch(inputs), targets)], ShrunkTarget(ONE, None), groups=groups)
     assert not alone.bank.head.weight.any()
     monkeypatch.setattr(second_reading, "SHARES", (0.0, 0.5))
     torch.manual_seed(1)
-    left_out = built.fit([(SeriesBatch(inputs), wanted)], ShrunkTarget(ONE, None), groups=groups)
+    left_out = built.fit([(SeriesBatch(inputs), targets)], ShrunkTarget(ONE, None), groups=groups)
     of_bank, of_kernel = ScoreRecorder(ONE), ScoreRecorder(ONE)
     torch.manual_seed(1)
-    alone.bank.fit([(SeriesBatch(inputs), wanted)], of_bank, groups=groups)
-    alone.second.machine.fit(alone.coordinates(inputs), wanted, of_kernel, groups=groups)
+    alone.bank.fit([(SeriesBatch(inputs), targets)], of_bank, groups=groups)
+    alone.second.machine.fit(alone.coordinates(inputs), targets, of_kernel, groups=groups)
     assert built.second.gain.tolist() == [[0.5], [0.5]]
     torch.testing.assert_close(left_out, 0.5 * of_bank.scores + 0.5 * of_kernel.scores)
     assert alone.bank.head.weight.any()

@@ -201,5 +201,5 @@ def test_many_features_are_projected_on_their_principal_directions() -> None:
     torch.testing.assert_close(
         directions[:, :rank].T @ directions[:, :rank], torch.eye(rank).double(), atol=1e-4, rtol=0
     )
-    _, _, wanted = torch.linalg.svd((features - features.mean(0)).double(), full_matrices=False)
-    assert float((wanted[:10] @ directions).norm(dim=1).min()) > 0.999
+    _, _, expected = torch.linalg.svd((features - features.mean(0)).double(), full_matrices=False)
+    assert float((expected[:10] @ directions).norm(dim=1).min()) > 0.999

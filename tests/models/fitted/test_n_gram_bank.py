@@ -186,8 +186,8 @@ def test_longer_n_grams_get_a_smaller_share_only_where_that_is_surely_better(
 def test_shares_are_tried_while_the_error_decreases(monkeypatch: pytest.MonkeyPatch) -> None:
     errors, fit = iter((3.0, 4.0, 1.0, 1.0)), n_gram_bank._ridge
 
-    def found(features: Tensor, wanted: Tensor, part: Tensor) -> n_gram_bank._Ridge:
-        return fit(features, wanted, part)._replace(left_out=wanted - next(errors))
+    def found(features: Tensor, targets: Tensor, part: Tensor) -> n_gram_bank._Ridge:
+        return fit(features, targets, part)._replace(left_out=targets - next(errors))
 
     monkeypatch.setattr(n_gram_bank, "_ridge", found)
     fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
@@ -247,9 +247,9 @@ def test_letters_are_used_where_errors_are_smaller(source: str, monkeypatch: pyt
 def test_predictions_anticorrelated_with_the_targets_have_no_gain() -> None:
     """Each word occurs in two sentences of opposite values, so that one predicts the other wrongly with any penalty."""
     features = torch.eye(20, dtype=torch.float64).repeat_interleave(2, 0).to_sparse_coo().coalesce()
-    wanted = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(20, 1)
+    targets = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(20, 1)
     part = (torch.arange(40) + torch.arange(40) // 2) % 2  # one word per sentence, with both values equally often
-    found = n_gram_bank._ridge(features, wanted, part)
+    found = n_gram_bank._ridge(features, targets, part)
     assert not found.weight.any()
     torch.testing.assert_close(found.left_out, torch.zeros(40, 1, dtype=torch.float64))  # the mean of the others
 
@@ -280,8 +280,8 @@ def test_every_kind_of_target_is_learnt() -> None:
     assert ((predicted > 0) == both).float().mean() > 0.9
     number = NumberTarget(names=("n",), mean=(float(often.double().mean()),), deviation=(float(often.double().std()),))
     predicted = fitted(bank(1, num_outputs=1), tokens, often[:, None].double(), number)(tokens).detach()
-    wanted = number.targets(often[:, None].double())
-    assert float((predicted - wanted).square().mean()) < 0.3 * float(wanted.square().mean())
+    targets = number.targets(often[:, None].double())
+    assert float((predicted - targets).square().mean()) < 0.3 * float(targets.square().mean())
 
 
 def test_with_a_limit_the_most_frequent_n_grams_are_kept() -> None:

@@ -42,46 +42,46 @@ def heights() -> Tensor:
     return (4 * torch.pi * torch.arange(SIZE) / SIZE).sin()[:, None].double()
 
 
-def error(expected: Tensor, wanted: Tensor) -> float:
+def error(predicted: Tensor, targets: Tensor) -> float:
     others = torch.ones(SIZE, dtype=torch.bool)
     others[KNOWN] = False
-    return float((expected.detach().double() - wanted)[others].square().mean().sqrt())
+    return float((predicted.detach().double() - targets)[others].square().mean().sqrt())
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_centres": 30}])
 def test_targets_that_vary_smoothly_along_edges_are_predicted_from_known_nodes(settings: dict[str, Any]) -> None:
-    known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
+    known, targets = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
     built = machine(**settings)
     assert not built(known).any()
-    left_out = built.fit([(known, wanted[KNOWN])], NUMBER)
-    assert float((left_out - wanted[KNOWN]).square().mean().sqrt()) < 0.2
-    assert error(built(known), wanted) < 0.1
+    left_out = built.fit([(known, targets[KNOWN])], NUMBER)
+    assert float((left_out - targets[KNOWN]).square().mean().sqrt()) < 0.2
+    assert error(built(known), targets) < 0.1
     elsewhere = known._replace(nodes=torch.full_like(KNOWN, -1))
-    assert error(built(elsewhere), wanted) > 0.4
+    assert error(built(elsewhere), targets) > 0.4
 
 
 def test_features_and_known_nodes_are_used_together() -> None:
     features = noise(SIZE, 2)
-    wanted, known = heights() + features[:, :1].double(), KnownNodes(ring(features), KNOWN)
+    targets, known = heights() + features[:, :1].double(), KnownNodes(ring(features), KNOWN)
     built = machine()
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     assert 0 < float(built.share) < 1
-    assert error(built(known), wanted) < 0.3
+    assert error(built(known), targets) < 0.3
 
 
 def test_neighbours_may_have_opposite_targets() -> None:
-    wanted = (torch.arange(SIZE) % 2 * 2.0 - 1)[:, None].double()
+    targets = (torch.arange(SIZE) % 2 * 2.0 - 1)[:, None].double()
     known = KnownNodes(ring(noise(SIZE, 2)), torch.arange(0, SIZE, 3))
     built = machine(known=known.nodes)
-    built.fit([(known, wanted[known.nodes])], NUMBER)
-    assert float((built(known).detach() - wanted).abs().mean()) < 0.2
+    built.fit([(known, targets[known.nodes])], NUMBER)
+    assert float((built(known).detach() - targets).abs().mean()) < 0.2
 
 
 def test_known_nodes_are_ignored_where_features_suffice() -> None:
     features = noise(SIZE, 2)
-    wanted, known = features[:, :1].double() * 2, KnownNodes(ring(features), KNOWN)
+    targets, known = features[:, :1].double() * 2, KnownNodes(ring(features), KNOWN)
     built = machine()
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     assert (float(built.share), bool(built.dual.any())) == (0.0, False)
     elsewhere = known._replace(nodes=torch.full_like(KNOWN, -1))
     assert torch.equal(built(known), built(elsewhere))
@@ -98,15 +98,15 @@ def grown(graph: GraphBatch, more: list[list[int]]) -> GraphBatch:
 @pytest.mark.parametrize("settings", [{"num_positions": 0}, {"num_positions": 0, "num_centres": 30}])
 def test_a_graph_that_has_grown_has_the_same_predictions(settings: dict[str, Any]) -> None:
     """β of a smooth kernel is large, which would amplify small differences between kernels."""
-    wanted, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
+    targets, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
     built = machine(**settings)
-    built.fit([(known, (wanted + 0.2 * noise(SIZE, 1))[KNOWN])], NUMBER)
+    built.fit([(known, (targets + 0.2 * noise(SIZE, 1))[KNOWN])], NUMBER)
     assert float(built.reach[0]) > 0.8
     far = KnownNodes(grown(known.graph, [[SIZE, SIZE + 1]]), KNOWN)
     torch.testing.assert_close(built(far)[:SIZE], built(known), atol=1e-3, rtol=0.0)
     near = KnownNodes(grown(known.graph, [[SIZE, 2], [SIZE + 1, 30], [SIZE + 2, SIZE + 1]]), KNOWN)
-    assert error(built(near)[:SIZE], wanted) < 0.3
-    assert float((built(near).detach()[SIZE:].double() - wanted[[2, 30, 30]]).abs().max()) < 0.5
+    assert error(built(near)[:SIZE], targets) < 0.3
+    assert float((built(near).detach()[SIZE:].double() - targets[[2, 30, 30]]).abs().max()) < 0.5
 
 
 def groups(seed: int, *, join: float, ring_of: int = 5, size: int = 160, more: int = 0) -> tuple[GraphBatch, Tensor]:
@@ -207,9 +207,9 @@ def test_a_change_at_known_nodes_propagates_along_the_edges(monkeypatch: pytest.
 
 
 def test_gradients_continue_after_a_fit_in_its_own_graph() -> None:
-    known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
+    known, targets = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
     built = machine()
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     before = built(known).detach()
     with torch.no_grad():
         built.dual.mul_(0.5)
@@ -220,18 +220,18 @@ def test_kernels_of_even_walks_are_not_used_where_they_do_not_reach_other_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With every second node of a ring known, walks of even length do not reach the others."""
-    known, wanted = KnownNodes(ring(torch.zeros(SIZE, 1)), KNOWN), heights()
+    known, targets = KnownNodes(ring(torch.zeros(SIZE, 1)), KNOWN), heights()
     built = machine(1)
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     assert not bool(built.signed)
     assert int(built.reach[2]) == 1
-    assert error(built(known), wanted) < 0.1
+    assert error(built(known), targets) < 0.1
     rest = KnownNodes(known.graph, torch.arange(0, SIZE, 3))
     both = machine(1, known=rest.nodes)
-    both.fit([(rest, wanted[rest.nodes])], NUMBER)
+    both.fit([(rest, targets[rest.nodes])], NUMBER)
     assert bool(both.signed)
     monkeypatch.setattr(node_machine, "REACHES", (Reach(0.0, 1), Reach(0.97, 1, stride=2)))
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     assert float(built.share) == 0
 
 
@@ -240,23 +240,23 @@ def test_positions_are_not_used_for_noise() -> None:
     known = torch.arange(48)
     for seed in range(2):
         built = machine(1, known=known, num_trees=0)
-        wanted = torch.randn(48, 1, generator=torch.Generator().manual_seed(seed)).double()
-        built.fit([(KnownNodes(graph, known), wanted)], NUMBER)
+        targets = torch.randn(48, 1, generator=torch.Generator().manual_seed(seed)).double()
+        built.fit([(KnownNodes(graph, known), targets)], NUMBER)
         assert not built.reads_known
 
 
 def test_without_features_the_aim_is_the_centred_target() -> None:
-    wanted = heights()[KNOWN] + 0.2 * noise(len(KNOWN), 1).double()
+    targets = heights()[KNOWN] + 0.2 * noise(len(KNOWN), 1).double()
     built = machine()
-    built.fit([(KnownNodes(ring(torch.zeros(SIZE, 2)), KNOWN), wanted)], NUMBER)
+    built.fit([(KnownNodes(ring(torch.zeros(SIZE, 2)), KNOWN), targets)], NUMBER)
     assert float(built.share) == 1
-    torch.testing.assert_close(built.aim, wanted - wanted.mean(0))
+    torch.testing.assert_close(built.aim, targets - targets.mean(0))
 
 
 def test_the_graph_of_the_fit_needs_no_new_solution(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted, graph = heights(), ring(noise(SIZE, 2))
+    targets, graph = heights(), ring(noise(SIZE, 2))
     built = machine()
-    built.fit([(KnownNodes(graph, KNOWN), wanted[KNOWN])], NUMBER)
+    built.fit([(KnownNodes(graph, KNOWN), targets[KNOWN])], NUMBER)
     monkeypatch.delattr(GraphSteps, "between")
     order = torch.arange(SIZE).flip(0)  # the same graph, with its nodes and edges in another order
     turned = GraphBatch(graph.features[:, order], SIZE - 1 - graph.edge_index.flip(2), graph.pos)
@@ -266,19 +266,19 @@ def test_the_graph_of_the_fit_needs_no_new_solution(monkeypatch: pytest.MonkeyPa
 
 def test_left_out_groups_have_larger_errors() -> None:
     """Each group is an arc of the ring, whose middle is far from all other known nodes."""
-    wanted, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
+    targets, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
     alone, whole = machine(), machine()
-    by_itself = alone.fit([(known, wanted[KNOWN])], NUMBER)
-    by_groups = whole.fit([(known, wanted[KNOWN])], NUMBER, groups=torch.arange(len(KNOWN)) // 15)
-    errors = [float((each - wanted[KNOWN]).square().mean()) for each in (by_itself, by_groups)]
+    by_itself = alone.fit([(known, targets[KNOWN])], NUMBER)
+    by_groups = whole.fit([(known, targets[KNOWN])], NUMBER, groups=torch.arange(len(KNOWN)) // 15)
+    errors = [float((each - targets[KNOWN]).square().mean()) for each in (by_itself, by_groups)]
     assert errors[1] > errors[0]
 
 
 def test_classes_and_several_numbers() -> None:
-    wanted, graph = (torch.arange(SIZE) // 30).long(), ring(noise(SIZE, 2))
+    targets, graph = (torch.arange(SIZE) // 30).long(), ring(noise(SIZE, 2))
     built = machine(num_outputs=3)
-    built.fit([(KnownNodes(graph, KNOWN), wanted[KNOWN])], ClassTarget(names=("a", "b", "c")))
-    assert float((built(KnownNodes(graph, KNOWN)).argmax(1) == wanted).double().mean()) > 0.9
+    built.fit([(KnownNodes(graph, KNOWN), targets[KNOWN])], ClassTarget(names=("a", "b", "c")))
+    assert float((built(KnownNodes(graph, KNOWN)).argmax(1) == targets).double().mean()) > 0.9
     two = NumberTarget(names=("x", "y"), mean=(0.0, 0.0), deviation=(1.0, 1.0), quantiles=(0.1, 0.9))
     both = torch.cat([heights(), -heights()], 1)
     built = machine(num_outputs=4)
@@ -291,11 +291,11 @@ def test_classes_and_several_numbers() -> None:
 def test_many_features_are_projected_on_their_principal_directions() -> None:
     width = MOST_FEATURES + 6
     features = noise(SIZE, 1) @ noise(1, width)
-    known, wanted = KnownNodes(ring(features), KNOWN), features[:, :1].double()
+    known, targets = KnownNodes(ring(features), KNOWN), features[:, :1].double()
     built = machine(width)
     assert built.machine.mean.shape == (3 * NUM_DIRECTIONS + len(KNOWN) // 4,)
-    built.fit([(known, wanted[KNOWN])], NUMBER)
-    assert error(built(known), wanted) < 0.3
+    built.fit([(known, targets[KNOWN])], NUMBER)
+    assert error(built(known), targets) < 0.3
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -308,11 +308,11 @@ def test_few_known_nodes(count: int) -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    graph, wanted = ring(noise(SIZE, 2)), heights()
+    graph, targets = ring(noise(SIZE, 2)), heights()
     with refused(ValueError, "expected one graph with at least 2 known nodes"):
-        machine(known=KNOWN[:1]).fit([(KnownNodes(graph, KNOWN[:1]), wanted[:1])], NUMBER)
+        machine(known=KNOWN[:1]).fit([(KnownNodes(graph, KNOWN[:1]), targets[:1])], NUMBER)
     with refused(ValueError, "there are 44 targets of 45 nodes; expected 45 of each"):
-        machine().fit([(KnownNodes(graph, KNOWN), wanted[:44])], NUMBER)
+        machine().fit([(KnownNodes(graph, KNOWN), targets[:44])], NUMBER)
     with refused(ValueError, "known nodes are (3,); expected (45,)"):
         machine()(KnownNodes(graph, KNOWN[:3]))
     with refused(ValueError, "num_centres must be at least 2"):
@@ -321,26 +321,26 @@ def test_bad_arguments_are_refused() -> None:
 
 @pytest.mark.parametrize("groups", [None, torch.arange(12) // 3])
 def test_left_out_scores_equal_those_of_refits(groups: Tensor | None) -> None:
-    root, other, wanted = noise(12, 4).double(), noise(12, 3).double().exp(), noise(12, 2).double()
+    root, other, targets = noise(12, 4).double(), noise(12, 3).double().exp(), noise(12, 2).double()
     of_graph = other @ other.T
     kernel = root @ root.T + of_graph + 0.3 * torch.eye(12, dtype=torch.float64)
-    centred = wanted - wanted.mean(0)
+    centred = targets - targets.mean(0)
     errors, found, _ = left_out_part(torch.linalg.inv(kernel), of_graph, centred, members_of(groups))
     for own in [torch.tensor([i]) for i in range(12)] if groups is None else members_of(groups) or []:
         rest = torch.ones(12, dtype=torch.bool)
         rest[own] = False
-        mean = wanted[rest].mean(0)
-        dual = torch.linalg.solve(kernel[rest][:, rest], wanted[rest] - mean)
-        torch.testing.assert_close(errors[own], wanted[own] - mean - kernel[own][:, rest] @ dual)
+        mean = targets[rest].mean(0)
+        dual = torch.linalg.solve(kernel[rest][:, rest], targets[rest] - mean)
+        torch.testing.assert_close(errors[own], targets[own] - mean - kernel[own][:, rest] @ dual)
         torch.testing.assert_close(found[own], of_graph[own][:, rest] @ dual)
 
 
 def test_known_nodes_are_not_used_for_noise() -> None:
     known, found = KnownNodes(ring(noise(SIZE, 2)), KNOWN), list[float]()
     for seed in range(4):
-        wanted = torch.randn(len(KNOWN), 1, generator=torch.Generator().manual_seed(seed)).double()
+        targets = torch.randn(len(KNOWN), 1, generator=torch.Generator().manual_seed(seed)).double()
         built = machine(num_trees=0)
-        built.fit([(known, wanted)], NUMBER)
+        built.fit([(known, targets)], NUMBER)
         found.append(float(built.share))
     assert found == [0.0] * 4
 
@@ -395,18 +395,18 @@ def test_spread_features_and_known_nodes_are_used_together() -> None:
     """Targets of rings: one part follows from features, another is shown by two known nodes of each ring."""
     graph, kind = rings_of_two_kinds(110, 20)
     own = noise(110, 1).repeat_interleave(20, 0).double()
-    wanted = 7 + 2 * kind[:, None].double() + 0.6 * own
+    targets = 7 + 2 * kind[:, None].double() + 0.6 * own
     nodes, others = torch.arange(100).repeat_interleave(2) * 20 + torch.tensor([0, 10]).repeat(100), kind[2000:]
     known = KnownNodes(graph, nodes)
     built = machine(3, 1, nodes, hops=1, num_positions=0, num_trees=0, num_centres=150)
-    left_out = built.fit([(known, wanted[nodes])], NUMBER)
+    left_out = built.fit([(known, targets[nodes])], NUMBER)
     assert built.spread is not None
     assert built.spread.dual.any()
     assert 0 < float(built.share) < 1
     # below, predictions would depend on the node's own target
-    assert 0.4 < float((left_out - wanted[nodes]).square().mean().sqrt()) < 0.6
+    assert 0.4 < float((left_out - targets[nodes]).square().mean().sqrt()) < 0.6
     found = built(known).detach().double()
-    assert float((found[:2000] - wanted[:2000]).square().mean().sqrt()) < 0.5
+    assert float((found[:2000] - targets[:2000]).square().mean().sqrt()) < 0.5
     # in rings without known nodes, features predict all but the ring's own part
     assert float((found[2000:, 0] - 7 - 2 * others).square().mean().sqrt()) < 0.6
     # the residual of one system is λ β
@@ -415,5 +415,5 @@ def test_spread_features_and_known_nodes_are_used_together() -> None:
     steps = node_machine._steps(domain, u.shape[1])  # pyright: ignore[reportPrivateUsage]
     of_graph = steps.sums(nodes, built.dual.detach(), built._sight.coefficients())[nodes]  # pyright: ignore[reportPrivateUsage]
     drawn = built.dual.detach()[:, 0] != 0
-    rest = (wanted[nodes] - of_features - of_graph - built.noise * built.dual.detach())[drawn]
-    torch.testing.assert_close(rest, wanted[nodes][drawn].mean(0).expand_as(rest), atol=1e-4, rtol=0.0)
+    rest = (targets[nodes] - of_features - of_graph - built.noise * built.dual.detach())[drawn]
+    torch.testing.assert_close(rest, targets[nodes][drawn].mean(0).expand_as(rest), atol=1e-4, rtol=0.0)

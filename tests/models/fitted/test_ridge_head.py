@@ -538,6 +538,6 @@ def test_directions_are_those_of_the_largest_variance_of_standardised_features()
     along = features @ head.directions(features, 2)
     standard = (features - features.mean(0)) / features.std(0, correction=0)
     left, values, _ = torch.linalg.svd(standard, full_matrices=False)
-    wanted = left[:, :2] * values[:2]
+    expected = left[:, :2] * values[:2]
     found = along - along.mean(0)
-    torch.testing.assert_close(found * (found * wanted).sum(0).sign(), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found * (found * expected).sum(0).sign(), expected, rtol=1e-6, atol=1e-6)

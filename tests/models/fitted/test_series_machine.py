@@ -117,14 +117,14 @@ def test_the_time_of_an_event_is_predicted() -> None:
     values, at = steps(90)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     left_out = built.fit([(SeriesBatch(values[:60]), NUMBER.targets(at[:60, None].float()))], NUMBER)
-    wanted = NUMBER.targets(at[:, None].float())
+    targets = NUMBER.targets(at[:, None].float())
     with torch.no_grad():
         errors = [
-            float((expected - wanted[60:]).square().mean())
-            for expected in (built(values[60:]), built.bank(values[60:]))
+            float((predicted - targets[60:]).square().mean())
+            for predicted in (built(values[60:]), built.bank(values[60:]))
         ]
     assert errors[0] < 0.02 < errors[1]
-    assert float((left_out - wanted[:60]).square().mean()) < 0.05
+    assert float((left_out - targets[:60]).square().mean()) < 0.05
     assert float(built.second.gain[1]) > 0.5
 
 

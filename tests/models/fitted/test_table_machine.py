@@ -55,10 +55,10 @@ def test_numbers_and_categories_become_coordinates() -> None:
     found = machine._of_columns(inputs)
     assert found.shape == (20, machine.num_coordinates) == (20, 3 * 2 + 1 + 2 + 3)
     for i in range(20):
-        wanted = list[float]()
+        expected = list[float]()
         for k in range(3):
             value = float(inputs.numbers[i, k])
-            wanted.append(0.0 if math.isnan(value) else max(-4.0, min(4.0, value)) / math.sqrt(2))
+            expected.append(0.0 if math.isnan(value) else max(-4.0, min(4.0, value)) / math.sqrt(2))
         for k in range(3):
             value, known = float(inputs.numbers[i, k]), sorted(v for v in batch.numbers[:, k].tolist() if v == v)
             knots = [known[int((j + 0.5) / NUM_QUANTILES * len(known))] for j in range(NUM_QUANTILES)]
@@ -75,11 +75,11 @@ def test_numbers_and_categories_become_coordinates() -> None:
                     else max(0.0, min(1.0, (value - low) / (high - low)))
                 )
                 rank += (scores[j + 1] - scores[j]) * share
-            wanted.append(0.0 if math.isnan(value) else rank / math.sqrt(2))
-        wanted.append(float(inputs.numbers[i, 1].isnan()))
+            expected.append(0.0 if math.isnan(value) else rank / math.sqrt(2))
+        expected.append(float(inputs.numbers[i, 1].isnan()))
         for k, count in enumerate((2, 3)):
-            wanted += [float(inputs.categories[i, k] == level) for level in range(count)]
-        torch.testing.assert_close(found[i], torch.tensor(wanted), rtol=1e-4, atol=1e-4)
+            expected += [float(inputs.categories[i, k] == level) for level in range(count)]
+        torch.testing.assert_close(found[i], torch.tensor(expected), rtol=1e-4, atol=1e-4)
 
 
 def test_texts_become_left_out_scores_of_a_bank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,12 +218,12 @@ def test_the_share_of_trees_and_the_readout_come_from_left_out_scores() -> None:
     torch.manual_seed(0)
     left_out = machine.fit([(batch, y)], CLASSES)
     other._take_quantiles(numbers)
-    x, wanted = other._of_columns(batch).double(), CLASSES.columns(y)
+    x, expected = other._of_columns(batch).double(), CLASSES.columns(y)
     assert other.trees is not None
     torch.manual_seed(0)
-    kernel, trees = other.machine.solve(x, wanted), other.trees.solve(numbers, wanted)
+    kernel, trees = other.machine.solve(x, expected), other.trees.solve(numbers, expected)
     predicted = [(1 - tenths / 10) * kernel.left_out + tenths / 10 * trees.left_out for tenths in range(11)]
-    errors = [float((wanted - each).square().mean()) for each in predicted]
+    errors = [float((expected - each).square().mean()) for each in predicted]
     best = min(range(11), key=errors.__getitem__)
     assert 0 < best < 10
     assert float(machine.share) == pytest.approx(best / 10)
@@ -252,10 +252,10 @@ def test_ranks_are_the_same_in_float64() -> None:
     built = NumbersMachine(1, 1, num_centres=40, num_trees=0)
     target = NumberTarget(names=("y",), mean=(0.3,), deviation=(0.3,), quantiles=())
     built.fit(numbers, numbers.double(), target)
-    wanted = built.coordinates(numbers)
-    torch.testing.assert_close(built.double().coordinates(numbers), wanted, rtol=1e-6, atol=1e-6)
+    expected = built.coordinates(numbers)
+    torch.testing.assert_close(built.double().coordinates(numbers), expected, rtol=1e-6, atol=1e-6)
     built.fit(numbers.double(), numbers.double(), target)
-    torch.testing.assert_close(built.coordinates(numbers.double()), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(built.coordinates(numbers.double()), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_the_importance_of_a_column_is_the_largest_of_its_coordinates() -> None:
@@ -267,8 +267,8 @@ def test_the_importance_of_a_column_is_the_largest_of_its_coordinates() -> None:
     machine.machine.relevance.copy_(torch.stack([weight, weight.flip(0)]) / 22)
     mean = (0.1 * weight + 0.4 * weight.flip(0)) / 0.5 / 22
     numbers, categories, texts, *_ = machine.counts()
-    wanted = [mean[[0, 3]].max(), mean[[1, 4, 6]].max(), mean[[2, 5]].max()]
-    torch.testing.assert_close(numbers, torch.stack(wanted))
+    expected = [mean[[0, 3]].max(), mean[[1, 4, 6]].max(), mean[[2, 5]].max()]
+    torch.testing.assert_close(numbers, torch.stack(expected))
     torch.testing.assert_close(categories, torch.stack([mean[7:9].max(), mean[9:12].max()]))
     torch.testing.assert_close(texts, torch.stack([mean[12:17].max(), mean[17:22].max()]))
     machine.share.fill_(0.25)

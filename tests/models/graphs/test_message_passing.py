@@ -47,8 +47,8 @@ def test_order_padding_and_batch_mates_change_nothing(layer: str, pool: str) -> 
     two = torch.stack([torch.nn.functional.pad(EDGES, (0, 1), value=-1), torch.randint(7, (2, 8))])
     padded = compute(mates, two, slice(5), mask=mask)
     for other in (turned, padded):
-        for found, wanted in zip(other, expected, strict=True):
-            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+        for found, right in zip(other, expected, strict=True):
+            torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("residual", [True, False])

@@ -90,9 +90,9 @@ def test_probabilities_equal_those_of_loops_over_the_text(length: int, order: in
     literal = Literal(tokens.tolist(), min(order, length - 1))
     tokens_read = torch.cat([a_text(CONTEXT, seed=1)[None], torch.randint(V, (3, CONTEXT))])
     found = model.probabilities(tokens_read)
-    wanted = torch.tensor([[literal.chances(row[: t + 1]) for t in range(CONTEXT)] for row in tokens_read.tolist()])
-    torch.testing.assert_close(found, wanted, rtol=2e-6, atol=1e-8)
-    torch.testing.assert_close(model(tokens_read), wanted.log(), rtol=2e-6, atol=2e-6)
+    expected = torch.tensor([[literal.chances(row[: t + 1]) for t in range(CONTEXT)] for row in tokens_read.tolist()])
+    torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-8)
+    torch.testing.assert_close(model(tokens_read), expected.log(), rtol=2e-6, atol=2e-6)
 
 
 def test_chances_sum_to_one_and_none_is_zero() -> None:
@@ -117,8 +117,8 @@ def test_a_graph_without_access_to_values_gives_the_same(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9])
 def test_bisection_matches_searchsorted(size: int) -> None:
     keys = torch.arange(size) * 3
-    wanted = torch.arange(-1, 3 * size + 2)
-    assert torch.equal(n_gram_model._bisected(keys, wanted), torch.searchsorted(keys, wanted))
+    expected = torch.arange(-1, 3 * size + 2)
+    assert torch.equal(n_gram_model._bisected(keys, expected), torch.searchsorted(keys, expected))
 
 
 def network(depth: int = 1) -> GPT2:
@@ -150,8 +150,8 @@ def test_reading_in_pieces_gives_the_logits_of_the_whole(share: float | None, pi
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_probabilities_are_blended(share: float) -> None:
     model, tokens = blended(share), torch.randint(V, (3, CONTEXT))
-    wanted = share * model.network(tokens).softmax(-1) + (1 - share) * model.fitted.probabilities(tokens)
-    torch.testing.assert_close(model(tokens).softmax(-1), wanted)
+    expected = share * model.network(tokens).softmax(-1) + (1 - share) * model.fitted.probabilities(tokens)
+    torch.testing.assert_close(model(tokens).softmax(-1), expected)
 
 
 def test_training_uses_the_network_alone() -> None:
@@ -186,8 +186,8 @@ def test_counts_keep_their_precision_beside_a_network_of_16_bits() -> None:
 
 def test_the_whole_model_may_have_16_bits() -> None:
     model = counted(a_text())
-    wanted = model.probabilities(a_text()[None])
-    torch.testing.assert_close(model.to(torch.bfloat16).probabilities(a_text()[None]), wanted, rtol=0.05, atol=1e-3)
+    expected = model.probabilities(a_text()[None])
+    torch.testing.assert_close(model.to(torch.bfloat16).probabilities(a_text()[None]), expected, rtol=0.05, atol=1e-3)
 
 
 def test_misfits_are_refused() -> None:

@@ -51,14 +51,14 @@ def test_probabilities_equal_those_of_loops(
     reach: int, length: int, count: int, is_graph: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, text, before = recall(reach), texts(length), given(3, count)
-    wanted = [
+    expected = [
         [literal(model, before[b, i].tolist(), text[b].tolist(), length - count + i) for i in range(count)]
         for b in range(3)
     ]
     if is_graph:
         monkeypatch.setattr(recalling, "values_can_be_read", lambda *_: False)
     found = model(before, text)
-    torch.testing.assert_close(found, torch.tensor(wanted), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(found.sum(-1), torch.ones(3, count))
 
 
@@ -70,10 +70,10 @@ def test_the_share_blends_recalled_probabilities(share: float, is_graph: bool, m
     assert float((whole - before).abs().max()) > 0.1
     if is_graph:
         monkeypatch.setattr(recalling, "values_can_be_read", lambda *_: False)
-    wanted = share * whole + (1 - share) * before
-    torch.testing.assert_close(model(before, text, share), wanted)
+    expected = share * whole + (1 - share) * before
+    torch.testing.assert_close(model(before, text, share), expected)
     model.share.fill_(share)
-    torch.testing.assert_close(model(before, text), wanted)
+    torch.testing.assert_close(model(before, text), expected)
     torch.testing.assert_close(model(before, text, 1.0), whole)
 
 
@@ -187,11 +187,11 @@ def test_a_past_is_treated_as_text_read_before(share: float | None) -> None:
     assert torch.equal(found, alone) == (share == 1.0)
     counts = model if isinstance(model, NGramModel) else model.fitted
     assert counts.recall is not None
-    wanted = counts.recall(counts._of_text(text), torch.cat([past, text], 1))
+    expected = counts.recall(counts._of_text(text), torch.cat([past, text], 1))
     if share is not None:
         assert isinstance(model, BlendedLanguageModel)
-        wanted = share * model.network(text).softmax(-1) + (1 - share) * wanted
-    torch.testing.assert_close(found, wanted)
+        expected = share * model.network(text).softmax(-1) + (1 - share) * expected
+    torch.testing.assert_close(found, expected)
     torch.testing.assert_close(model(text, torch.full((1, 9), NOTHING)), model(text))
     model.train()
     if share is not None:

@@ -65,17 +65,17 @@ def test_effects_are_terms_or_factors_of_channels_hinges_lags_and_products() -> 
 
 def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 3)
-    before, wanted, x = drawn(20, 8), drawn(20, seed=1), drawn(20, 9, 2, seed=2)
+    before, targets, x = drawn(20, 8), drawn(20, seed=1), drawn(20, 9, 2, seed=2)
     q, stretch = drawn(20, seed=3).abs() + 0.5, torch.arange(20) // 5
     other = replace(STRUCTURE, level=300.0)
     steps = torch.stack([each.weights(8, 1, 1)[0] for each in (STRUCTURE, other)])
-    rows = module._Rows(before, wanted, q, stretch, x, steps)
+    rows = module._Rows(before, targets, q, stretch, x, steps)
     effect = Effect(mean=(0.0, 0.0), deviation=(1.0, 1.0), knots=((), ()), reach=4, parts=())
     fits = rows.fits(effect, replace(PLAIN, unit="size"))
     errors, solved = dict[tuple[int, float], float](), dict[tuple[int, float], np.ndarray]()
     for s, step in enumerate(steps):
         unit = before[:, -4:].abs().mean(1)
-        y = ((wanted - before @ step) / q).numpy()
+        y = ((targets - before @ step) / q).numpy()
         e = ((x[:, 8] - torch.einsum("rnk,n->rk", x[:, :8], step)) * (unit / q)[:, None]).numpy()
 
         def ridge(own: np.ndarray, multiple: float, y: np.ndarray = y, e: np.ndarray = e) -> np.ndarray:

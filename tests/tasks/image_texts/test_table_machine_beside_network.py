@@ -19,13 +19,13 @@ SMALL = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=2
 
 def written(folder: Path, **more: Any) -> str:
     """Texts with a word that gives the class, and two uninformative images each."""
-    draw, wanted = np.random.default_rng(0), np.arange(60) % 2
-    texts = [f"number {draw.integers(9)} is {'good' if each else 'bad'}" for each in wanted]
+    draw, targets = np.random.default_rng(0), np.arange(60) % 2
+    texts = [f"number {draw.integers(9)} is {'good' if each else 'bad'}" for each in targets]
     np.savez(
         folder / "a.npz",
         images=draw.integers(0, 256, (60, 2, 6, 5, 1), dtype=np.uint8),
         text=texts,
-        label=wanted,
+        label=targets,
         **more,
     )
     return str(folder / "a.npz")

@@ -38,8 +38,8 @@ def test_resizing_keeps_proportions_and_trims_both_ends(size: tuple[int, int], t
     height, width = size
     image = torch.zeros(1, 1, height, width, dtype=torch.uint8)
     image[..., width // 4 : -(width // 4)] = 100
-    for images, wanted in ((image, target), (image.mT, (target[1], target[0]))):
-        inner = fit(images, wanted)[..., 1:-1, 1:-1]  # the border may blend with the trimmed part
+    for images, expected in ((image, target), (image.mT, (target[1], target[0]))):
+        inner = fit(images, expected)[..., 1:-1, 1:-1]  # the border may blend with the trimmed part
         assert (inner == 100).all()
 
 

@@ -124,11 +124,11 @@ def test_faces_of_several_sizes_stay_in_their_order(tmp_path: Path) -> None:
 
 def test_triangles_that_share_no_corners(tmp_path: Path) -> None:
     corners = [[SQUARE[k] for k in face] for face in HALVES]
-    wanted = [vertex for each in corners for vertex in each], [[0, 1, 2], [3, 4, 5]]
-    assert read(tmp_path, "a.stl", binary_stl(corners)) == wanted
-    assert read(tmp_path, "b.stl", stl(corners, "vertex normal of a solid")) == wanted
-    assert read(tmp_path, "c.stl", stl(corners).upper().replace("\n", "\r\n")) == wanted
-    assert read(tmp_path, "d.stl", stl(corners[:1]) + stl(corners[1:], "b")) == wanted
+    expected = [vertex for each in corners for vertex in each], [[0, 1, 2], [3, 4, 5]]
+    assert read(tmp_path, "a.stl", binary_stl(corners)) == expected
+    assert read(tmp_path, "b.stl", stl(corners, "vertex normal of a solid")) == expected
+    assert read(tmp_path, "c.stl", stl(corners).upper().replace("\n", "\r\n")) == expected
+    assert read(tmp_path, "d.stl", stl(corners[:1]) + stl(corners[1:], "b")) == expected
 
 
 def test_other_elements_are_skipped(tmp_path: Path) -> None:

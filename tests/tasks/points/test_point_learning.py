@@ -535,9 +535,9 @@ def test_a_tensor_form_takes_weights_and_features_as_exactly_as_files(
     inputs = given[0], torch.ones(30, 9, dtype=torch.bool), given[1], torch.from_numpy(weights).float()
     assert [slot.name for slot in form.inputs] == ["pos", "exists", "features", "weights"]
     assert [each.dtype for each in form.example({"batch": 2, "points": 5})] == [each.dtype for each in inputs]
-    found, wanted = form.module()(*inputs).flatten(0, -2), torch.tensor(predicted)
-    assert float(wanted.std(0).max()) > 1e-3
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    found, expected = form.module()(*inputs).flatten(0, -2), torch.tensor(predicted)
+    assert float(expected.std(0).max()) > 1e-3
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_must_be_present_exactly_if_they_were_in_training(tmp_path: Path) -> None:

@@ -435,11 +435,11 @@ def test_numbers_are_predicted_in_their_unit(tmp_path: Path) -> None:
     assert run.task.objective.metric == "r2"
     with np.load(path) as arrays:
         np.savez(tmp_path / "new.npz", values=arrays["values"][45:])
-        wanted = arrays["targets"][45:]
+        expected = arrays["targets"][45:]
     rows = run.predict([tmp_path / "new.npz"])
     assert [list(row) for row in rows] == [["file", "series", "level", "amplitude"]] * 15
     found = np.array([[row["level"], row["amplitude"]] for row in rows], np.float64)
-    assert np.abs(found - wanted).mean() == pytest.approx(result.metrics["mean_absolute_error"], rel=1e-4)
+    assert np.abs(found - expected).mean() == pytest.approx(result.metrics["mean_absolute_error"], rel=1e-4)
 
 
 def test_quantiles_are_calibrated(tmp_path: Path) -> None:

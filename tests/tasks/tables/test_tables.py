@@ -574,8 +574,8 @@ def test_photos_are_read_along_with_numbers(
     assert counts["noise"] < 0.5 * min(counts["photo"], counts["area"])
     new_data = photographed(tmp_path / "new", 20, seed=3)
     predicted = run.predict([new_data])
-    wanted = [float(line.rsplit(",", 1)[1]) for line in new_data.read_text().splitlines()[1:]]
-    assert np.corrcoef(wanted, [float(each["price"]) for each in predicted])[0, 1] > 0.9
+    expected = [float(line.rsplit(",", 1)[1]) for line in new_data.read_text().splitlines()[1:]]
+    assert np.corrcoef(expected, [float(each["price"]) for each in predicted])[0, 1] > 0.9
     task = run.task
     assert isinstance(task, TableLearning)
     shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]
@@ -598,8 +598,8 @@ def test_a_tensor_form_takes_pixels_and_a_flag_for_missing_images(with_photos: P
     assert [slot.name for slot in form.inputs] == ["numbers", "images", "has_image"]
     numbers = torch.tensor([[float(part.rows.cells[name][i]) for name in ("area", "noise")] for i in range(len(part))])
     answers = form.module()(numbers.double(), batch["images"], batch["has_image"])
-    wanted = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
-    torch.testing.assert_close(answers, wanted, rtol=1e-4, atol=1e-4)
+    expected = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
+    torch.testing.assert_close(answers, expected, rtol=1e-4, atol=1e-4)
     assert not bool(batch["has_image"].all())
     assert "photo" in form.files["columns.json"]
 
@@ -702,8 +702,8 @@ def test_recordings_are_read_along_with_numbers(with_recordings: Path, tmp_path:
     assert counts.keys() == {"recording", "load", "noise"}
     assert counts["noise"] < 0.5 * min(counts["recording"], counts["load"])
     new_data = recorded_machines(tmp_path / "new", 20, seed=3)
-    wanted = [float(line.rsplit(",", 1)[1]) for line in new_data.read_text().splitlines()[1:]]
-    assert np.corrcoef(wanted, [float(each["wear"]) for each in run.predict([new_data])])[0, 1] > 0.9
+    expected = [float(line.rsplit(",", 1)[1]) for line in new_data.read_text().splitlines()[1:]]
+    assert np.corrcoef(expected, [float(each["wear"]) for each in run.predict([new_data])])[0, 1] > 0.9
     shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]
     assert {tuple(type(view).__name__ for view in each.views) for each in shown} == {
         ("TextView", "SeriesView"),
@@ -723,8 +723,8 @@ def test_a_tensor_form_takes_series_and_a_mask_of_samples(with_recordings: Path)
     numbers = torch.tensor([[float(part.rows.cells[name][i]) for name in ("load", "noise")] for i in range(len(part))])
     exists = ~batch["series_times"].isnan()
     answers = form.module()(numbers.double(), torch.where(exists[..., None], batch["series"], 0.0), exists)
-    wanted = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
-    torch.testing.assert_close(answers, wanted, rtol=1e-4, atol=1e-4)
+    expected = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
+    torch.testing.assert_close(answers, expected, rtol=1e-4, atol=1e-4)
     assert '"spacing": 1.0' in form.files["columns.json"]
 
 

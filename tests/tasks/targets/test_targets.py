@@ -57,15 +57,15 @@ def scored(target: Target, outputs: Tensor, targets: Tensor, batch: int = 3) -> 
 def test_classes_are_scored_as_by_scikit_learn(settings: TargetSettings) -> None:
     target = CLASSES.learn(settings, "cells")
     outputs, truth = outputs_for(target, len(CLASSES)), target.targets(CLASSES.values)
-    predicted, wanted = outputs.argmax(1).numpy(), CLASSES.values.numpy()
+    predicted, expected = outputs.argmax(1).numpy(), CLASSES.values.numpy()
     found = scored(target, outputs, truth)
     assert found == pytest.approx(
         {
-            "accuracy": sk.accuracy_score(wanted, predicted),
-            "balanced_accuracy": sk.balanced_accuracy_score(wanted, predicted),
-            "macro_f1": sk.f1_score(wanted, predicted, average="macro"),
-            "matthews": sk.matthews_corrcoef(wanted, predicted),
-            "auroc": sk.roc_auc_score(wanted, outputs.double().softmax(-1).numpy(), multi_class="ovr"),
+            "accuracy": sk.accuracy_score(expected, predicted),
+            "balanced_accuracy": sk.balanced_accuracy_score(expected, predicted),
+            "macro_f1": sk.f1_score(expected, predicted, average="macro"),
+            "matthews": sk.matthews_corrcoef(expected, predicted),
+            "auroc": sk.roc_auc_score(expected, outputs.double().softmax(-1).numpy(), multi_class="ovr"),
         },
         abs=1e-6,
     )
@@ -150,15 +150,15 @@ def test_no_area_is_computed_for_many_classes() -> None:
 def test_labels_are_scored_as_by_scikit_learn(settings: TargetSettings) -> None:
     target = LABELS.learn(settings, "cells")
     outputs = outputs_for(target, len(LABELS)).round(decimals=1)  # with ties
-    truth, wanted = target.targets(LABELS.values), LABELS.values.numpy()
+    truth, expected = target.targets(LABELS.values), LABELS.values.numpy()
     scores, predicted = outputs.sigmoid().numpy(), (outputs > 0).numpy()
     assert scored(target, outputs, truth) == pytest.approx(
         {
-            "average_precision": sk.average_precision_score(wanted, scores, average="macro"),
-            "auroc": sk.roc_auc_score(wanted, scores, average="macro"),
-            "micro_f1": sk.f1_score(wanted, predicted, average="micro"),
-            "macro_f1": sk.f1_score(wanted, predicted, average="macro", zero_division=0),  # pyright: ignore[reportArgumentType]
-            "exact_match": sk.accuracy_score(wanted, predicted),
+            "average_precision": sk.average_precision_score(expected, scores, average="macro"),
+            "auroc": sk.roc_auc_score(expected, scores, average="macro"),
+            "micro_f1": sk.f1_score(expected, predicted, average="micro"),
+            "macro_f1": sk.f1_score(expected, predicted, average="macro", zero_division=0),  # pyright: ignore[reportArgumentType]
+            "exact_match": sk.accuracy_score(expected, predicted),
         }
     )
     literal = []
@@ -377,15 +377,15 @@ def test_elements_are_scored_as_by_scikit_learn(settings: TargetSettings) -> Non
     assert target.objective(settings).metric == "mean_iou"
     outputs = outputs_for(target, 12)
     truth = torch.tensor([0, 0, 2, 1, 0, 2, 2, 0, 0, 1, 0, 2])  # no sign
-    predicted, wanted = outputs.argmax(1).numpy(), truth.numpy()
+    predicted, labels = outputs.argmax(1).numpy(), truth.numpy()
     found = scored(target, outputs, truth)
-    seen = sorted(set(predicted) | set(wanted))
+    seen = sorted(set(predicted) | set(labels))
     assert found == pytest.approx(
         {
-            "mean_iou": sk.jaccard_score(wanted, predicted, labels=seen, average="macro"),
-            "accuracy": sk.accuracy_score(wanted, predicted),
-            "balanced_accuracy": sk.recall_score(wanted, predicted, labels=[0, 1, 2], average="macro"),
-            "macro_f1": sk.f1_score(wanted, predicted, labels=seen, average="macro"),
+            "mean_iou": sk.jaccard_score(labels, predicted, labels=seen, average="macro"),
+            "accuracy": sk.accuracy_score(labels, predicted),
+            "balanced_accuracy": sk.recall_score(labels, predicted, labels=[0, 1, 2], average="macro"),
+            "macro_f1": sk.f1_score(labels, predicted, labels=seen, average="macro"),
         }
     )
     weights = counts.sum() / (4 * counts) if settings == BALANCED else torch.ones(4)

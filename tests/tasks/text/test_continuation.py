@@ -30,8 +30,8 @@ class Reciter(LanguageModel):
         if int(state[0][0]) < 0:
             self.prompts.append(tokens[0].tolist())
         place = state[0][0] + 1
-        wanted = self.line[place % len(self.line)].expand(tokens.shape)
-        return 9 * torch.nn.functional.one_hot(wanted, 257).float(), ((place,),)
+        expected = self.line[place % len(self.line)].expand(tokens.shape)
+        return 9 * torch.nn.functional.one_hot(expected, 257).float(), ((place,),)
 
     def logits(self, signal: Tensor) -> Tensor:
         return signal

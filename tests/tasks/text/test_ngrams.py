@@ -149,13 +149,13 @@ def test_all_metrics_use_the_blend_of_network_and_counts(tmp_path: Path, share: 
     batch = task.held_out_batch("valid", torch.arange(2))
     count = int((batch["targets"] != IGNORED).sum())
     logs = model(batch["inputs"]).detach().log_softmax(-1)
-    wanted = -sum(
+    expected = -sum(
         float(logs[i, place, target])
         for i, row in enumerate(batch["targets"].tolist())
         for place, target in enumerate(row)
         if target != IGNORED
     )
-    assert float(task.loss(model, batch).detach()) == pytest.approx(wanted, rel=1e-5)
+    assert float(task.loss(model, batch).detach()) == pytest.approx(expected, rel=1e-5)
     assert count == task.num_targets(batch)
 
 
