@@ -166,8 +166,8 @@ def test_unset_settings_equal_those_of_the_command_line(tmp_path: Path) -> None:
     fredholm.TableRegressor(run_dir=tmp_path, random_state=0).fit(frame, price)
     run = Run(tmp_path)
     read: Any = run.config.task
-    asked = type(read)(data=read.data, target="number", label_columns=("target",), categories=("lift", "zip"))
-    assert run.config.task == asked.recommended("small")[0]
+    requested = type(read)(data=read.data, target="number", label_columns=("target",), categories=("lift", "zip"))
+    assert run.config.task == requested.recommended("small")[0]
     assert read.model.num_centres == NUM
 
 
