@@ -1,4 +1,4 @@
-"""Small data on which kernels are compared in seconds, and a comparison that nobody ran."""
+"""Small data on which kernels are compared in seconds, and a made-up comparison."""
 
 import dataclasses
 import multiprocessing
@@ -17,7 +17,7 @@ from fredholm.training import Run, TrainingConfig
 
 
 def stripes(folder: Path, *, count: int = 48, seed: int = 0) -> Path:
-    """Pictures of 8 x 8 pixels with stripes along one axis or the other, or none, in noise."""
+    """Writes pictures of 8 x 8 pixels with noisy stripes along one axis or the other, or none."""
     draw = np.random.default_rng(seed)
     labels = np.arange(count) % 3
     pixels = draw.integers(0, 120, (count, 8, 8))
@@ -32,7 +32,7 @@ def stripes(folder: Path, *, count: int = 48, seed: int = 0) -> Path:
 
 
 def request(data: Path, *kernels: str, epochs: int | None = 2, minutes: float | None = None, **changes: Any) -> Request:
-    """A comparison of small networks; `changes` are of the task's settings."""
+    """A comparison of small networks; `changes` are settings of the task."""
     stack = ITNet.Config(embed_dim=16, depth=1, num_heads=2, pool="mean", dropout=0.0)
     augmentation = Augmentation.Config(label_smoothing=0.1)
     settings = {"patch_size": 4, "position_frequencies": 2, "stem_depth": 0, "augmentation": augmentation, **changes}
@@ -42,7 +42,7 @@ def request(data: Path, *kernels: str, epochs: int | None = 2, minutes: float | 
 
 
 def keep_a_worker(log: Path, expected: Connection) -> None:
-    """Starts a process that waits for the jobs of a comparison, tells its number, and waits for its end."""
+    """Starts a process that waits for jobs of a comparison, sends its id, and waits for its end."""
     forks = multiprocessing.get_context("fork")
     here, there = forks.Pipe()
     worker = forks.Process(target=workers._work, args=(there, log))
@@ -66,7 +66,7 @@ ROW = Row(
 
 
 def runs(*values: float) -> tuple[SeedResult, ...]:
-    """One a value, on the validation split; on the test split there is 0.01 less."""
+    """One run per value on the validation split; the value on the test split is 0.01 smaller."""
     return tuple(
         SeedResult(seed=seed, folder=f"run/seed-{seed}", valid=value, test=value - 0.01, metrics={})
         for seed, value in enumerate(values)
@@ -74,7 +74,7 @@ def runs(*values: float) -> tuple[SeedResult, ...]:
 
 
 def found(*baselines: BaselineRow, objective: Objective = Objective("accuracy", percent=True)) -> Comparison:  # noqa: B008
-    """Three kernels, of which the first is the best and the last has no result, and one left out."""
+    """Three kernels, of which the first is the best and the last has no result, and one kernel left out."""
     empty = Comparison(
         task="images",
         data="pictures",

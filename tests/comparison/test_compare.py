@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path]:
-    """A comparison that ran through, and its folder."""
+    """A complete comparison and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "comparison"
     return compare(request(data, *KERNELS), folder, processes=1), folder
 
@@ -45,7 +45,7 @@ def untimed(found: Comparison) -> Comparison:
     return dataclasses.replace(found, created="", rows=tuple(map(row, found.rows)), baselines=baselines)
 
 
-def test_rows_differ_in_the_kernel_alone(whole: tuple[Comparison, Path]) -> None:
+def test_rows_differ_only_in_the_kernel(whole: tuple[Comparison, Path]) -> None:
     found, folder = whole
     assert [row.name for row in found.rows] == ["low-rank", "attention"]
     configs = []
@@ -68,7 +68,7 @@ def test_rows_differ_in_the_kernel_alone(whole: tuple[Comparison, Path]) -> None
     assert len({dataclasses.replace(config.training, learning_rate=1.0) for config in configs}) == 1
 
 
-def test_what_cannot_run_is_left_out_with_the_reason(whole: tuple[Comparison, Path]) -> None:
+def test_kernels_that_cannot_run_are_left_out_with_the_reason(whole: tuple[Comparison, Path]) -> None:
     left_out = {each.name: each.reason for each in whole[0].left_out}
     assert left_out.keys() == {"mamba", "default"}
     assert "integrates over the past, which Grid(2, 2) does not order" in left_out["mamba"]
@@ -77,7 +77,7 @@ def test_what_cannot_run_is_left_out_with_the_reason(whole: tuple[Comparison, Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("leave_out_slow", "expected"), [(True, ["attention", "linear-attention"]), (False, None)])
-def test_slow_kernels_are_left_out_where_that_is_asked_for(
+def test_slow_kernels_are_left_out_on_request(
     data: Path, monkeypatch: pytest.MonkeyPatch, leave_out_slow: bool, expected: list[str] | None
 ) -> None:
     measured = protocol.step_cost
@@ -88,21 +88,21 @@ def test_slow_kernels_are_left_out_where_that_is_asked_for(
 
     monkeypatch.setattr(protocol, "step_cost", step_cost)
     names = ("low-rank", "attention", "linear-attention")
-    asked = dataclasses.replace(request(data, *names), leave_out_slow=leave_out_slow)
-    found, left_out = Protocol(asked, None).rows(names)
+    protocol_request = dataclasses.replace(request(data, *names), leave_out_slow=leave_out_slow)
+    found, left_out = Protocol(protocol_request, None).rows(names)
     assert [each.row.name for each in found] == (expected or list(names))
     slow = [each.reason for each in left_out if each.name == "low-rank"]
     reason = "an epoch takes 31 s, 3.1 times the median of all kernels; name it with --kernels"
     assert slow == ([reason] if expected else [])
 
 
-def test_settings_that_were_given_stay_where_they_are_as_by_default(data: Path) -> None:
+def test_explicit_settings_stay_even_if_they_equal_a_default(data: Path) -> None:
     usual = request(data, "low-rank", "attention", position_frequencies=64)
     usual = dataclasses.replace(usual, default=usual.run)
     names = ("task.position_frequencies", "training.learning_rate", "training.ema_decay")
     given = dataclasses.replace(usual, given=names)
-    for asked, frequencies, rate, decay in ((usual, 16, 2e-3, 0.5), (given, 64, 1e-3, TrainingConfig().ema_decay)):
-        protocol = Protocol(asked, None)
+    for each, frequencies, rate, decay in ((usual, 16, 2e-3, 0.5), (given, 64, 1e-3, TrainingConfig().ema_decay)):
+        protocol = Protocol(each, None)
         assert (protocol.training(2).learning_rate, protocol.training(2).ema_decay) == (rate, decay)
         assert isinstance(protocol.default, Run.Config)
         for config in (protocol.config, protocol.default.task):
@@ -111,21 +111,21 @@ def test_settings_that_were_given_stay_where_they_are_as_by_default(data: Path) 
 
 
 @pytest.mark.parametrize("epochs", [None, 1])
-def test_the_tasks_own_model_is_computed_at_once_whatever_epochs_are_asked_for(data: Path, epochs: int | None) -> None:
+def test_the_default_model_of_the_task_is_fitted_in_closed_form_for_any_epochs(data: Path, epochs: int | None) -> None:
     own = Run.Config(task=ImageLearning.Config(data=str(data)), training=TrainingConfig(tensorboard=False))
-    asked = dataclasses.replace(request(data, "low-rank", "attention"), default=own)
-    default = Protocol(asked, epochs).default
+    changed = dataclasses.replace(request(data, "low-rank", "attention"), default=own)
+    default = Protocol(changed, epochs).default
     assert isinstance(default, Run.Config)
     assert isinstance(default.task, ImageLearning.Config)
     assert isinstance(default.task.model, ImageBank.Config)
     assert default.training.epochs == 0
 
 
-def test_averages_and_checkpoints_follow_batches_that_were_asked_for(data: Path) -> None:
-    asked = request(data, "low-rank", "attention")
-    usual = dataclasses.replace(asked, run=dataclasses.replace(asked.run, training=TrainingConfig()))
-    typed = dataclasses.replace(usual, given=("training.batch_size",))  # though it is the number by default
-    for each, size in ((asked, 16), (usual, 8), (typed, TrainingConfig().batch_size)):
+def test_averaging_and_checkpoints_follow_an_explicit_batch_size(data: Path) -> None:
+    small = request(data, "low-rank", "attention")
+    usual = dataclasses.replace(small, run=dataclasses.replace(small.run, training=TrainingConfig()))
+    typed = dataclasses.replace(usual, given=("training.batch_size",))  # though it equals the default
+    for each, size in ((small, 16), (usual, 8), (typed, TrainingConfig().batch_size)):
         protocol = Protocol(each, None)
         training = protocol.training(200)
         steps_per_epoch = -(-protocol.task.num_train // size)
@@ -133,7 +133,7 @@ def test_averages_and_checkpoints_follow_batches_that_were_asked_for(data: Path)
         assert training.ema_decay == pytest.approx(1 - 50 / (200 * steps_per_epoch), abs=1e-4)
 
 
-def test_few_epochs_are_without_dropout_and_have_smaller_batches_unless_minutes_were_measured_in_others(
+def test_few_epochs_use_no_dropout_and_smaller_batches_except_with_a_time_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured, sizes = protocol.step_cost, list[int]()
@@ -148,31 +148,31 @@ def test_few_epochs_are_without_dropout_and_have_smaller_batches_unless_minutes_
     few, usual = stripes(tmp_path, count=340), TrainingConfig(tensorboard=False, device="cpu")
     minutes = seconds(2, 1, [10.0, 10.0], 1) / 60 + 1e-6
     for name, budget in {"minutes": {"epochs": None, "minutes": minutes}, "epochs": {"epochs": 2}}.items():
-        asked = request(few, "low-rank", "attention", **budget)
-        stack = dataclasses.replace(asked.run.task.stack, dropout=ITNet.Config().dropout)
-        run = dataclasses.replace(asked.run, task=asked.run.task.with_stack(stack), training=usual)
-        asked = dataclasses.replace(asked, run=run, seeds=(0,))
+        small = request(few, "low-rank", "attention", **budget)
+        stack = dataclasses.replace(small.run.task.stack, dropout=ITNet.Config().dropout)
+        run = dataclasses.replace(small.run, task=small.run.task.with_stack(stack), training=usual)
+        small = dataclasses.replace(small, run=run, seeds=(0,))
         sizes.clear()
-        found = compare(asked, tmp_path / name, processes=1)
+        found = compare(small, tmp_path / name, processes=1)
         assert found.budget.epochs == 2
         size = 16 if name == "minutes" else 8
         assert sizes == [size, size]
         for row in found.rows:
             config = Run(tmp_path / name / row.name / "seed-0").config
             assert (config.training.batch_size, config.task.stack.dropout) == (size, 0.0)
-        assert compare(asked, tmp_path / name, processes=1, resume=True) == found
+        assert compare(small, tmp_path / name, processes=1, resume=True) == found
 
 
-def test_no_rate_that_is_tried_is_below_its_end(data: Path) -> None:
-    asked = request(data, "attention", "linear-attention")
-    training = dataclasses.replace(asked.run.training, learning_rate=1e-3, final_learning_rate=5e-4)
-    protocol = Protocol(dataclasses.replace(asked, run=dataclasses.replace(asked.run, training=training)), 2)
+def test_no_tried_rate_is_below_its_final_rate(data: Path) -> None:
+    small = request(data, "attention", "linear-attention")
+    training = dataclasses.replace(small.run.training, learning_rate=1e-3, final_learning_rate=5e-4)
+    protocol = Protocol(dataclasses.replace(small, run=dataclasses.replace(small.run, training=training)), 2)
     row = protocol.rows(["attention", "linear-attention"])[0][0].row
     runs = [protocol.run(row, 0, 2, rate).training for rate in (2.5e-4, 4e-3, None)]
     assert [run.final_learning_rate for run in runs] == [2.5e-4, 5e-4, 5e-4]
 
 
-def test_the_file_tells_what_was_found(whole: tuple[Comparison, Path]) -> None:
+def test_the_file_holds_the_results(whole: tuple[Comparison, Path]) -> None:
     found, folder = whole
     assert read_comparison(folder) == found
     assert found.is_complete
@@ -185,7 +185,7 @@ def test_the_file_tells_what_was_found(whole: tuple[Comparison, Path]) -> None:
     assert (found.num_train, found.num_valid, found.num_test) == (33, 5, 10)
 
 
-def test_rates_are_searched_by_halving_and_their_runs_are_gone(whole: tuple[Comparison, Path]) -> None:
+def test_rates_are_searched_by_halving_and_runs_of_the_search_are_removed(whole: tuple[Comparison, Path]) -> None:
     found, folder = whole
     for row in found.rows:
         assert {epochs for _, epochs, _ in row.tried} == set(found.budget.rungs) == {1}
@@ -215,7 +215,7 @@ def test_the_test_split_is_read_once_for_each_final_run(
 
 
 @pytest.mark.slow
-def test_an_interrupted_comparison_goes_on_to_the_same_table(
+def test_a_resumed_comparison_ends_with_the_same_table(
     whole: tuple[Comparison, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [3, 4, 2, 100]
@@ -238,11 +238,11 @@ def test_an_interrupted_comparison_goes_on_to_the_same_table(
     assert untimed(compare(request(data, *KERNELS), tmp_path, resume=True, processes=1)) == untimed(found)
 
 
-def test_a_kernel_without_a_result_is_a_row_with_the_reason(data: Path, tmp_path: Path) -> None:
-    asked = request(data, "attention", "low-rank")
-    training = dataclasses.replace(asked.run.training, learning_rate=1e30, warmup_fraction=0.0, gradient_clip=1e30)
+def test_a_kernel_without_a_result_has_a_row_with_the_reason(data: Path, tmp_path: Path) -> None:
+    small = request(data, "attention", "low-rank")
+    training = dataclasses.replace(small.run.training, learning_rate=1e30, warmup_fraction=0.0, gradient_clip=1e30)
     found = compare(
-        dataclasses.replace(asked, run=dataclasses.replace(asked.run, training=training)), tmp_path, processes=1
+        dataclasses.replace(small, run=dataclasses.replace(small.run, training=training)), tmp_path, processes=1
     )
     for row in found.rows:
         assert row.reason.startswith("no learning rate had a result: the usual one diverged: ")
@@ -253,10 +253,10 @@ def test_a_kernel_without_a_result_is_a_row_with_the_reason(data: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_the_tasks_own_model_has_a_row_and_one_seed_leaves_differences_open(data: Path, tmp_path: Path) -> None:
-    asked = request(data, "attention", "linear-attention", epochs=1)
-    own = Run.Config(task=ImageLearning.Config(data=str(data), stem_depth=1), training=asked.run.training)
-    found = compare(dataclasses.replace(asked, default=own, seeds=(5,)), tmp_path, processes=1)
+def test_the_default_model_has_a_row_and_a_single_seed_gives_no_significance(data: Path, tmp_path: Path) -> None:
+    small = request(data, "attention", "linear-attention", epochs=1)
+    own = Run.Config(task=ImageLearning.Config(data=str(data), stem_depth=1), training=small.run.training)
+    found = compare(dataclasses.replace(small, default=own, seeds=(5,)), tmp_path, processes=1)
     row = found.row("default")
     assert row.is_default
     assert (row.title, row.kernel, row.embed_dim) == ("the bare fredholm train images", None, None)
@@ -266,7 +266,7 @@ def test_the_tasks_own_model_has_a_row_and_one_seed_leaves_differences_open(data
     assert Run(tmp_path / row.runs[0].folder).config.task == own.task.recommended("small", epochs=1).config
 
 
-def test_folders_of_something_else_are_refused(whole: tuple[Comparison, Path], data: Path, tmp_path: Path) -> None:
+def test_folders_with_other_content_are_refused(whole: tuple[Comparison, Path], data: Path, tmp_path: Path) -> None:
     found, folder = whole
     with refused(ValueError, f"{folder} holds a comparison", "--resume"):
         compare(request(data, *KERNELS), folder, processes=1)
@@ -282,7 +282,7 @@ def test_folders_of_something_else_are_refused(whole: tuple[Comparison, Path], d
     assert read_comparison(folder) == found
 
 
-def test_a_damaged_file_is_told_and_left(whole: tuple[Comparison, Path], data: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_and_left_alone(whole: tuple[Comparison, Path], data: Path, tmp_path: Path) -> None:
     content = (whole[1] / COMPARISON).read_bytes().replace(b'"attention"', b'"attentive"')
     (tmp_path / COMPARISON).write_bytes(content)
     with refused(ValueError, "comparison.json is damaged"):
@@ -290,7 +290,7 @@ def test_a_damaged_file_is_told_and_left(whole: tuple[Comparison, Path], data: P
     assert (tmp_path / COMPARISON).read_bytes() == content
 
 
-def test_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*given: Any) -> Any:
         raise InterruptedRunError(15, "stopped")
 
@@ -313,7 +313,7 @@ def test_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ],
     ids=["no validation split", "one kernel is left", "too short", "no data"],
 )
-def test_what_cannot_be_compared_leaves_nothing_behind(
+def test_a_comparison_that_cannot_be_made_leaves_nothing_behind(
     make: Callable[[Path], Request], message: list[str], data: Path, tmp_path: Path
 ) -> None:
     with refused(ValueError, *message):
@@ -322,7 +322,7 @@ def test_what_cannot_be_compared_leaves_nothing_behind(
 
 
 @pytest.mark.slow
-def test_a_class_with_one_example_can_be_compared(tmp_path: Path) -> None:
+def test_a_class_with_one_example_is_allowed(tmp_path: Path) -> None:
     with np.load(stripes(tmp_path)) as given:
         x, y = given["x"], given["y"].copy()
     y[y == "none"] = "lying"
@@ -348,13 +348,13 @@ def test_a_class_with_one_example_can_be_compared(tmp_path: Path) -> None:
         ({"default": None}, TypeError, "default is of type NoneType; expected a Run.Config, or why not, a text"),
     ],
 )
-def test_what_is_no_request(data: Path, changes: dict[str, Any], kind: type[Exception], message: str) -> None:
+def test_bad_requests_are_refused(data: Path, changes: dict[str, Any], kind: type[Exception], message: str) -> None:
     with refused(kind, message):
         dataclasses.replace(request(data, "attention", "yat"), **changes)
 
 
 @pytest.mark.parametrize("processes", [0, -1])
-def test_so_many_processes_are_refused(data: Path, tmp_path: Path, processes: int) -> None:
+def test_bad_numbers_of_processes_are_refused(data: Path, tmp_path: Path, processes: int) -> None:
     with refused(ValueError, f"comparison.compare: processes must be at least 1; got {processes}"):
         compare(request(data, "attention", "yat"), tmp_path / "found", processes=processes)
     assert not (tmp_path / "found").exists()

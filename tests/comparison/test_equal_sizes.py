@@ -21,21 +21,21 @@ def count(stack: Stack) -> int:
 
 
 @pytest.mark.parametrize("name", KERNELS_BY_NAME)
-def test_every_kernel_comes_within_five_percent(name: str) -> None:
-    wanted = 40_000
-    found = sized(dataclasses.replace(STACK, kernel=KERNELS_BY_NAME[name].kernel), HEADS, wanted, count)
+def test_every_kernel_is_sized_within_five_percent(name: str) -> None:
+    expected = 40_000
+    found = sized(dataclasses.replace(STACK, kernel=KERNELS_BY_NAME[name].kernel), HEADS, expected, count)
     assert count(found.stack) == found.parameters
-    assert abs(found.parameters / wanted - 1) < 0.01
+    assert abs(found.parameters / expected - 1) < 0.01
     assert found.stack.embed_dim % HEADS == 0
     assert found.stack.kernel == KERNELS_BY_NAME[name].kernel
-    assert 2 < found.stack.expansion < 8  # the width was found before the hidden one
+    assert 2 < found.stack.expansion < 8  # the width was chosen before the hidden one
 
 
-def test_a_network_of_the_size_stays_as_it_is() -> None:
+def test_a_network_of_the_target_size_is_unchanged() -> None:
     assert sized(STACK, HEADS, count(STACK), count).stack == STACK
 
 
-def test_what_no_width_brings_there_is_refused() -> None:
+def test_a_kernel_that_no_width_brings_to_the_target_is_refused() -> None:
     wide = dataclasses.replace(STACK, kernel=LowRankConfig(width=512))
     with refused(ValueError, "3,000 within 5 % are wanted", "no width"):
         sized(wide, HEADS, 3_000, count)

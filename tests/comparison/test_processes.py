@@ -1,4 +1,4 @@
-"""Comparisons in processes of their own, side by side, which are killed and go on."""
+"""Comparisons in several processes, which are killed and resumed."""
 
 import dataclasses
 import json
@@ -17,16 +17,16 @@ from tests.command_line import FORKS, Started, descendants, finish, start
 from tests.comparison.build import keep_a_worker, stripes
 
 pytestmark = pytest.mark.slow
-ASKED = [
+COMMAND = [
     *("compare", "images", "stripes.npz", "--kernels", "attention", "linear-attention", "--seeds", "0"),
     *("--epochs", "2", "--folder", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "16"),
     *("--task.patch-size", "4", "--task.model.embed-dim", "16", "--task.model.num-heads", "2"),
 ]
-LONGER = [*ASKED, "--seeds", "0", "1", "--epochs", "4", "--training.batch-size", "4"]
+LONGER = [*COMMAND, "--seeds", "0", "1", "--epochs", "4", "--training.batch-size", "4"]
 
 
 def numbers(found: Comparison) -> list[object]:
-    """What is the same whenever a comparison is made."""
+    """The parts of a comparison that are equal whenever it is repeated."""
     rows = [
         dataclasses.replace(row, seconds_per_step=None, examples_per_second=None, memory_bytes=None)
         for row in found.rows
@@ -35,7 +35,7 @@ def numbers(found: Comparison) -> list[object]:
 
 
 def last_steps(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Of each run that is under way the step of its checkpoint, and that of its last line of measurements."""
+    """For each unfinished run, the step of its checkpoint and that of its last log line."""
     found = dict[Path, tuple[int, int]]()
     for config in folder.glob("*/**/config.json"):
         run = RunFolder(config.parent)
@@ -47,7 +47,7 @@ def last_steps(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 def trains(process: int) -> bool:
-    """Whether it is one that a comparison gives its jobs."""
+    """Whether a process is a worker of a comparison."""
     return "spawn_main" in Path(f"/proc/{process}/cmdline").read_text()
 
 
@@ -66,15 +66,15 @@ def wait_until(condition: object, limit: float = 300.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     def tried() -> list[float | None]:
         return [value for row in read_comparison(found).rows for _, _, value in row.tried]
 
     stripes(tmp_path)
     found = tmp_path / "found"
-    # Five rates for six epochs: they are still searched when the first epoch has been seen, however late that is.
+    # With five rates for six epochs the search is still running after the first epoch, however late that is noticed.
     options = ("--epochs", "24", "--processes", "2")
-    process = Started(*ASKED, *options, folder=tmp_path, leads_group=True, forks_spawned=True)
+    process = Started(*COMMAND, *options, folder=tmp_path, leads_group=True, forks_spawned=True)
     wait_until(lambda: any(found.glob("*/**/metrics.jsonl")))
     lost, *_ = descendants(process.pid)
     os.kill(lost, signal.SIGKILL)
@@ -82,14 +82,14 @@ def test_a_killed_worker_is_a_reason_and_ctrl_c_saves_and_says_how_to_go_on(tmp_
     os.killpg(process.pid, signal.SIGINT)
     code, _, err = process.finish()
     assert code == 130
-    _, last = err.splitlines()  # that it stops, and how to go on
+    _, last = err.splitlines()  # one line says that it stops, one how to resume
     assert last == "interrupted; all runs are saved in found, and the same command with --resume goes on"
     assert tried().count(None) == 1
 
 
-def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    found, tell = FORKS.Pipe(duplex=False)
-    parent = FORKS.Process(target=keep_a_worker, args=(tmp_path / "log", tell))
+def test_a_worker_ends_with_its_parent_process(tmp_path: Path) -> None:
+    found, sending = FORKS.Pipe(duplex=False)
+    parent = FORKS.Process(target=keep_a_worker, args=(tmp_path / "log", sending))
     parent.start()
     worker = found.recv()
     wait_until((tmp_path / "log").exists)
@@ -100,18 +100,18 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_ctrl_c_is_told_in_two_lines(tmp_path: Path) -> None:
+def test_ctrl_c_is_reported_in_two_lines(tmp_path: Path) -> None:
     stripes(tmp_path)
     process = start(*LONGER, "--processes", "2", folder=tmp_path, leads_group=True)
     wait_until(lambda: len(list((tmp_path / "found").glob("*/**/metrics.jsonl"))) >= 2)
     os.killpg(process.pid, signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130
-    assert len(err.splitlines()) == 2  # that it stops, and how to go on
+    assert len(err.splitlines()) == 2  # one line says that it stops, one how to resume
 
 
 @pytest.mark.long
-def test_a_killed_comparison_loses_an_epoch_at_most_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+def test_a_killed_comparison_loses_at_most_one_epoch_and_ends_with_the_same_result(tmp_path: Path) -> None:
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
         stripes(tmp_path / name)
@@ -119,7 +119,7 @@ def test_a_killed_comparison_loses_an_epoch_at_most_and_ends_as_if_nothing_had_b
     assert (code, err) == (0, ""), out
     whole, found = read_comparison(tmp_path / "whole" / "found"), tmp_path / "killed" / "found"
     steps_per_epoch = -(-whole.num_train // 4)
-    for runs in (1, 3):  # while rates are searched, and in the final runs
+    for runs in (1, 3):  # during the search of rates, and in the final runs
         process = start(*LONGER, "--processes", "2", folder=tmp_path / "killed")
         wait_until(lambda: (found / COMPARISON).exists() and len(list(found.glob("*/**/metrics.jsonl"))) >= 2)
         wait_until(
@@ -137,14 +137,14 @@ def test_a_killed_comparison_loses_an_epoch_at_most_and_ends_as_if_nothing_had_b
 
 
 @pytest.mark.long
-def test_a_comparison_that_lost_a_process_is_whole(tmp_path: Path) -> None:
+def test_a_comparison_that_lost_a_process_is_complete(tmp_path: Path) -> None:
     stripes(tmp_path)
     process = start(*LONGER, "--processes", "2", folder=tmp_path)
     wait_until(lambda: len(list((tmp_path / "found").glob("*/**/metrics.jsonl"))) >= 2)
     lost, *_ = (child for child in descendants(process.pid) if trains(child))
     os.kill(lost, signal.SIGKILL)
     code, _, err = finish(process)
-    assert (code, err) == (0, "")  # a lock that the lost process left behind would be told
+    assert (code, err) == (0, "")  # a lock left behind by the lost process would be reported
     assert read_comparison(tmp_path / "found").is_complete
     values = [value for row in read_comparison(tmp_path / "found").rows for _, _, value in row.tried]
     assert values.count(None) == 1

@@ -1,4 +1,4 @@
-"""Successive halving in step."""
+"""Successive halving of learning rates."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ def after(*tried: tuple[float, int, float | None]) -> Row:
     return dataclasses.replace(ROW, tried=tried)
 
 
-def test_the_better_half_goes_on_and_the_best_of_the_last_is_chosen() -> None:
+def test_the_better_half_continues_and_the_best_of_the_last_rung_is_chosen() -> None:
     assert next_rung(ROW, BUDGET) == Rung(4, BUDGET.rates)
     first = tuple((rate, 4, value) for rate, value in ((4.0, 0.9), (2.0, 0.8), (1.0, 0.7), (8.0, 0.6), (16.0, None)))
     assert next_rung(after(*first), BUDGET) == Rung(8, (4.0, 2.0))
@@ -24,7 +24,7 @@ def test_the_better_half_goes_on_and_the_best_of_the_last_is_chosen() -> None:
     assert best_rate(done, BUDGET) == 2.0
 
 
-def test_rates_without_a_result_do_not_go_on() -> None:
+def test_rates_without_a_result_do_not_continue() -> None:
     one = after(*((rate, 4, 0.5 if rate == 1.0 else None) for rate in BUDGET.rates))
     assert next_rung(one, BUDGET) == Rung(8, (1.0,))
     none = after(*((rate, 4, None) for rate in BUDGET.rates))
@@ -32,7 +32,7 @@ def test_rates_without_a_result_do_not_go_on() -> None:
     assert best_rate(none, BUDGET) is None
 
 
-def test_equal_values_are_told_apart_by_the_loss_and_then_by_what_is_usual() -> None:
+def test_ties_are_broken_by_the_loss_and_then_by_nearness_to_the_default() -> None:
     found = {
         1.0: Outcome(valid=0.9, loss=0.3),
         2.0: Outcome(valid=0.9, loss=0.2),

@@ -1,4 +1,4 @@
-"""The table of a comparison, and what is concluded from it."""
+"""The table of a comparison, and its conclusion."""
 
 import dataclasses
 from pathlib import Path
@@ -9,7 +9,7 @@ from fredholm.tasks.objective import Objective
 from tests.comparison.build import found
 
 
-def test_the_best_comes_first_and_lines_fit_a_terminal() -> None:
+def test_the_best_row_comes_first_and_lines_fit_a_terminal() -> None:
     lines = text_table(found(BaselineRow(name="nearest neighbours", valid=0.1, test=0.2)))
     assert [line.split()[0] for line in lines[3:7]] == ["infinite-factorised", "mlp", "lstm", "nearest"]
     assert lines[3].split()[1:3] == ["91.00±1.41", "90.00±1.41"]
@@ -30,7 +30,7 @@ def test_lower_is_better_where_the_metric_says_so() -> None:
     assert lines[3].split()[:2] == ["mlp", "0.5100±0.0141"]
 
 
-def test_the_conclusion_names_the_best_run_and_how_to_go_on() -> None:
+def test_the_conclusion_names_the_best_run_and_how_to_continue_it() -> None:
     lines = list(conclusion(found(), Path("here")))
     assert lines == [
         "best on validation data: infinite-factorised; its best run is here/run/seed-1",
@@ -39,13 +39,13 @@ def test_the_conclusion_names_the_best_run_and_how_to_go_on() -> None:
     ]
 
 
-def test_the_way_to_go_on_says_how_data_are_read_and_leaves_the_model_to_its_start() -> None:
+def test_the_command_to_continue_keeps_the_options_of_data_and_leaves_out_those_of_the_model() -> None:
     words = "compare images pictures --task.model.depth 2 --task.target number --seeds 2 --task.columns a b --resume"
     line = list(conclusion(dataclasses.replace(found(), command_line=tuple(words.split())), Path("here")))[1]
     assert "fredholm train images pictures --task.target number --task.columns a b --init here/run/seed-1 --run" in line
 
 
-def test_a_model_that_does_better_without_a_network_is_named() -> None:
+def test_a_better_baseline_is_named() -> None:
     values = {"near": 0.9, "linear": 0.95, "commonest": (0.90 + 0.92) / 2}
     rows = [BaselineRow(name=name, valid=value, test=0.5) for name, value in values.items()]
     lines = list(conclusion(found(*rows), Path("here")))

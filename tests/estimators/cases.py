@@ -1,4 +1,4 @@
-"""Small sets of examples, and estimators that learn them in a second."""
+"""Small sets of examples, and estimators that learn them in seconds."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -42,17 +42,17 @@ KERNEL = MLPConfig(width=4, num_frequencies=2, sigma=1.0)
 @final
 @dataclass(frozen=True)
 class Case:
-    """An estimator, what makes a new one, and NUM examples of two classes in turn."""
+    """An estimator with its settings, and NUM examples of two alternating classes."""
 
     kind: type[Classifier[Any]]
     settings: dict[str, Any]
     X: Any
-    """Examples; those of even numbers are of one class, the others of another."""
+    """Examples; those with even index belong to one class, the others to another."""
     other_model: Any
     foreign_model: Any
-    """A configuration that the task does not take."""
+    """A configuration that the task refuses."""
     regressor: type[Regressor[Any]] | None
-    """The estimator of numbers of such examples, which takes the same settings; None: there is none."""
+    """The regressor for the same examples and settings, or None."""
 
     def new(self, **settings: Any) -> Classifier[Any]:
         return self.kind(**self._with(settings))
@@ -139,7 +139,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 def of_two(names: Iterable[str]) -> pytest.MarkDecorator:
-    """For what all estimators share, and what takes a fit: of images and of graphs; of the others in the long suite."""
+    """Parametrises tests of shared behaviour: over images and graphs, and over the others in the long suite."""
     always = ("images", "graphs")
     cases = [pytest.param(name, marks=[] if name in always else pytest.mark.long) for name in names]
     return pytest.mark.parametrize("case", cases, indirect=True)

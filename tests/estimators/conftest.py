@@ -1,8 +1,8 @@
-"""Shared by tests of estimators."""
+"""Fixtures of the tests of estimators."""
 
 import pytest
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_choices(quick_choices: None) -> None:
-    """What fitted models choose matters here nowhere, and is most of the time of small fits."""
+    """Replaces the choices of fitted models, which take most of the time of small fits and do not matter here."""

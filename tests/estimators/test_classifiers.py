@@ -43,22 +43,22 @@ def test_it_learns(case: Case, fitted: Classifier[Any]) -> None:
     assert fitted.classes_.tolist() == ["even", "odd"]
 
 
-def test_probabilities_are_of_the_classes_in_their_order(case: Case, fitted: Classifier[Any]) -> None:
+def test_probabilities_are_in_the_order_of_the_classes(case: Case, fitted: Classifier[Any]) -> None:
     predicted = fitted.predict_proba(case.X)
     assert predicted.shape == (NUM, 2)
     np.testing.assert_allclose(predicted.sum(1), 1, rtol=1e-5)
     assert (fitted.predict(case.X) == fitted.classes_[predicted.argmax(1)]).all()
 
 
-def test_what_is_told_of_an_example_does_not_depend_on_the_others(case: Case, fitted: Classifier[Any]) -> None:
+def test_an_example_is_predicted_independently_of_the_others(case: Case, fitted: Classifier[Any]) -> None:
     some = [5, 40, 0]
     np.testing.assert_allclose(
         fitted.predict_proba([case.X[i] for i in some]), fitted.predict_proba(case.X)[some], rtol=1e-4, atol=1e-6
     )
 
 
-@pytest.mark.parametrize("copied", [lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy])  # noqa: S301 - our own
-def test_a_copy_tells_the_same(case: Case, fitted: Classifier[Any], copied: Any) -> None:
+@pytest.mark.parametrize("copied", [lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy])  # noqa: S301 - trusted
+def test_a_copy_predicts_the_same(case: Case, fitted: Classifier[Any], copied: Any) -> None:
     state = torch.get_rng_state()
     other = copied(fitted)
     assert torch.equal(state, torch.get_rng_state())
@@ -72,7 +72,7 @@ def test_weights_are_pickled_as_safetensors(fitted: Classifier[Any]) -> None:
     assert b"torch._utils" not in pickle.dumps(state)
 
 
-def test_parameters_are_kept_as_they_are(case: Case) -> None:
+def test_constructor_parameters_are_stored_unchanged(case: Case) -> None:
     given = {"model": case.other_model, "task": {"split_seed": 1}, "training": {"epochs": 3}, "valid_fraction": 0.3}
     given |= {"preset": "base"} | {"random_state": 7, "run_dir": "somewhere", "verbose": True}
     estimator = case.kind(**given)
@@ -86,7 +86,7 @@ def test_parameters_are_kept_as_they_are(case: Case) -> None:
         estimator.set_params(epochs=3)
 
 
-def test_before_fit_nothing_is_refused(case: Case) -> None:
+def test_predicting_before_fit_is_refused(case: Case) -> None:
     for method in ("predict", "predict_proba"):
         with pytest.raises(NotFittedError):
             getattr(case.new(), method)(case.X)
@@ -102,25 +102,25 @@ def test_before_fit_nothing_is_refused(case: Case) -> None:
         (WORDS.astype(object), ["even", "odd"]),
     ],
 )
-def test_classes_of_any_kind_come_back(case: Case, labels: Any, classes: list[Any]) -> None:
+def test_classes_keep_their_type(case: Case, labels: Any, classes: list[Any]) -> None:
     estimator = case.new(training=BRIEF).fit(case.X, labels)
     assert estimator.classes_.tolist() == classes
     assert estimator.predict(case.X).dtype == np.asarray(labels).dtype
 
 
 @pytest.mark.parametrize("case", ["images", "points"], indirect=True)
-def test_classes_of_another_order_in_the_task_are_not_mixed_up(case: Case) -> None:
-    labels = np.array(["10", "9"] * (NUM // 2))  # as texts 10 comes first, as numbers 9
+def test_classes_that_the_task_orders_differently_are_not_mixed_up(case: Case) -> None:
+    labels = np.array(["10", "9"] * (NUM // 2))  # 10 comes first as text, 9 as a number
     assert case.new().fit(case.X, labels).score(case.X, labels) >= 0.95
 
 
 @of_two(CASES)
-def test_one_seed_gives_one_model_and_leaves_other_generators_alone(case: Case) -> None:
+def test_the_seed_decides_the_model_and_global_generators_stay_unchanged(case: Case) -> None:
     def compute(seed: int) -> np.ndarray:
         return case.new(random_state=seed, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X)
 
     def drawn() -> tuple[float, ...]:
-        return random.random(), np.random.rand(), float(torch.rand(()))  # noqa: NPY002 - the global one is meant
+        return random.random(), np.random.rand(), float(torch.rand(()))  # noqa: NPY002 - the global generator is meant
 
     seed_everything(1)
     expected = drawn()
@@ -132,7 +132,7 @@ def test_one_seed_gives_one_model_and_leaves_other_generators_alone(case: Case) 
 
 
 @pytest.mark.parametrize("case", ["images", "series"], indirect=True)
-def test_without_a_seed_every_fit_is_another(case: Case) -> None:
+def test_without_a_seed_every_fit_differs(case: Case) -> None:
     predicted = [case.new(random_state=None, training=BRIEF).fit(case.X, WORDS).predict_proba(case.X) for _ in range(2)]
     assert (predicted[0] != predicted[1]).any()
     drawn = [np.random.RandomState(3) for _ in range(2)]
@@ -140,7 +140,7 @@ def test_without_a_seed_every_fit_is_another(case: Case) -> None:
     assert (predicted[0] == predicted[1]).all()
 
 
-def test_a_run_folder_is_a_run_of_the_command_line(
+def test_a_run_folder_can_be_used_by_the_command_line(
     case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
@@ -155,20 +155,20 @@ def test_a_run_folder_is_a_run_of_the_command_line(
 
 
 @pytest.mark.parametrize("case", ["series"], indirect=True)
-def test_a_folder_whose_run_failed_can_be_used_again(case: Case, tmp_path: Path) -> None:
+def test_a_folder_whose_run_failed_can_be_reused(case: Case, tmp_path: Path) -> None:
     with refused(ValueError, "epochs is -1"):
         case.new(run_dir=tmp_path, training={"epochs": -1}).fit(case.X, WORDS)
     case.new(run_dir=tmp_path, training=BRIEF).fit(case.X, WORDS)
 
 
 @pytest.mark.parametrize("case", ["series"], indirect=True)
-def test_progress_is_shown_where_it_is_asked_for(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_if_verbose(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     case.new(verbose=True, training=BRIEF).fit(case.X, WORDS)
     assert "epoch 1/1" in capsys.readouterr().out
 
 
 @of_two(CASES)
-def test_without_a_validation_part_all_examples_are_learnt_from(case: Case, tmp_path: Path) -> None:
+def test_without_a_validation_split_all_examples_are_used_for_training(case: Case, tmp_path: Path) -> None:
     estimator = case.new(valid_fraction=0, run_dir=tmp_path, training=BRIEF).fit(case.X, WORDS)
     assert estimator.valid_metrics_ == {}
     task = Run(tmp_path, device="cpu").task
@@ -184,14 +184,14 @@ def test_settings_reach_the_run(case: Case, tmp_path: Path) -> None:
     assert config.training.tensorboard is False
 
 
-def test_the_default_of_series_is_computed_from_all_of_them(tmp_path: Path) -> None:
+def test_the_default_for_series_is_fitted_to_all_examples(tmp_path: Path) -> None:
     case = CASES["series"]()
     estimator = case.kind(run_dir=tmp_path, random_state=0).fit(case.X, WORDS)
     assert (estimator.valid_metrics_, Run(tmp_path, device="cpu").task.num_train) == ({}, NUM)
     assert estimator.score(case.X, WORDS) == 1
 
 
-def test_what_was_given_stays_even_if_it_is_a_default(tmp_path: Path) -> None:
+def test_explicit_settings_stay_even_if_they_equal_a_default(tmp_path: Path) -> None:
     given = {"position_frequencies": 64, "split_seed": 0}
     case = CASES["images"]()
     case.kind(task=given, training={"epochs": 1}, run_dir=tmp_path).fit(case.X, WORDS)
@@ -199,7 +199,7 @@ def test_what_was_given_stays_even_if_it_is_a_default(tmp_path: Path) -> None:
     assert task.position_frequencies == 64
 
 
-def test_averages_follow_batches_that_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_averaging_follows_an_explicit_batch_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise InterruptedRunError(2, "interrupted")
 
@@ -209,7 +209,7 @@ def test_averages_follow_batches_that_were_given(tmp_path: Path, monkeypatch: py
         case.kind(training={"epochs": 299, "batch_size": size}, run_dir=tmp_path).fit(case.X, WORDS)
     training = Run(tmp_path, device="cpu").config.training
     assert training.batch_size == size
-    assert training.ema_decay == pytest.approx(1 - 50 / 299, abs=1e-4)  # a step an epoch
+    assert training.ema_decay == pytest.approx(1 - 50 / 299, abs=1e-4)  # one step per epoch
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_averages_follow_batches_that_were_given(tmp_path: Path, monkeypatch: py
         ({"model": "itnet"}, TypeError, "model is of type str; expected a configuration, "),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(case: Case, settings: dict[str, Any], kind: type, message: str) -> None:
+def test_bad_settings_are_refused(case: Case, settings: dict[str, Any], kind: type, message: str) -> None:
     with refused(kind, message):
         case.new(**settings).fit(case.X, WORDS)
 
@@ -254,13 +254,13 @@ def test_models_of_other_tasks_are_refused(case: Case) -> None:
         (["a", ""] * (NUM // 2), "a class is '', an empty text; give it a name"),
     ],
 )
-def test_classes_that_do_not_fit_are_refused(case: Case, y: Any, message: str) -> None:
+def test_bad_classes_are_refused(case: Case, y: Any, message: str) -> None:
     with refused(ValueError, message):
         case.new().fit(case.X, y)
 
 
 @pytest.mark.parametrize("case", ["series"], indirect=True)
-def test_a_column_of_classes_is_taken_with_a_warning(case: Case) -> None:
+def test_classes_in_a_column_are_accepted_with_a_warning(case: Case) -> None:
     with pytest.warns(DataConversionWarning, match="column-vector"):
         case.new(training=BRIEF).fit(case.X, WORDS[:, None])
 
@@ -272,7 +272,7 @@ def test_cross_validation_and_pipelines_work(case: Case) -> None:
     assert pipeline.fit(case.X, WORDS).predict(case.X).shape == (NUM,)
 
 
-def test_an_interruption_is_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_raises_keyboard_interrupt(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise InterruptedRunError(2, "interrupted; step 3 of 9 is saved")
 
@@ -282,15 +282,15 @@ def test_an_interruption_is_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("preset", ["small", pytest.param("base", marks=pytest.mark.slow)])
-def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, tmp_path: Path) -> None:
+def test_unset_settings_equal_those_of_the_command_line(case: Case, preset: Preset, tmp_path: Path) -> None:
     at_once = (fredholm.SeriesClassifier, fredholm.TextClassifier, fredholm.GraphClassifier)
     brief = {"epochs": 0 if case.kind in at_once else 1}
     estimator = case.kind(preset=preset, run_dir=tmp_path, training=brief).fit(case.X, WORDS)
     run = Run(tmp_path, device="cpu")
     read: Any = run.config.task
     columns = {"target": read.target, "label_columns": read.label_columns} if hasattr(read, "label_columns") else {}
-    asked = type(read)(data=read.data, **columns)
-    task, schedule, _ = asked.recommended(preset, epochs=brief["epochs"] or None)
+    requested = type(read)(data=read.data, **columns)
+    task, schedule, _ = requested.recommended(preset, epochs=brief["epochs"] or None)
     assert run.config.task == task
     expected = schedule.adjusted(epochs=1).settings if brief["epochs"] else schedule.settings
     assert run.config.training == TrainingConfig(**expected, tensorboard=False)
@@ -298,7 +298,7 @@ def test_what_is_not_set_is_as_on_the_command_line(case: Case, preset: Preset, t
 
 
 @pytest.mark.slow
-def test_scikit_learn_is_asked_for_by_the_name_of_its_extra() -> None:
+def test_the_error_for_missing_scikit_learn_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['sklearn'] = None\n"
         "import fredholm; from fredholm import *\n"
@@ -309,10 +309,10 @@ def test_scikit_learn_is_asked_for_by_the_name_of_its_extra() -> None:
     assert done.stdout.strip() == 'estimators need scikit-learn; get it with: pip install "fredholm[data]"'
 
 
-def test_the_root_has_the_estimators_and_nothing_else_unknown() -> None:
+def test_the_package_exports_the_estimators_and_refuses_unknown_names() -> None:
     kinds = {
-        f"{what}{kind}"
-        for what in ("Image", "Series", "Text", "Point", "Graph")
+        f"{kind_of_input}{kind}"
+        for kind_of_input in ("Image", "Series", "Text", "Point", "Graph")
         for kind in ("Classifier", "Regressor")
     }
     kinds |= {"SeriesForecaster", "OperatorRegressor"}

@@ -37,7 +37,7 @@ def facts_of(forecaster: SeriesForecaster) -> Forecasting.Facts:
     return facts
 
 
-def test_it_tells_what_comes_next(fitted: SeriesForecaster) -> None:
+def test_it_predicts_the_following_samples(fitted: SeriesForecaster) -> None:
     predicted = fitted.predict(SEEN)
     assert (predicted.shape, predicted.dtype) == ((3, H), np.float64)
     np.testing.assert_allclose(predicted, NEXT, atol=0.05)
@@ -46,7 +46,7 @@ def test_it_tells_what_comes_next(fitted: SeriesForecaster) -> None:
     assert fitted.valid_metrics_ == {}
 
 
-def test_what_is_kept_of_a_series_is_all_that_is_read() -> None:
+def test_enough_samples_of_each_series_are_stored_for_prediction() -> None:
     noise = 0.3 * np.random.default_rng(0).normal(size=(1, 150))
     season = np.tile(np.random.default_rng(1).normal(size=12), 13)[:150]
     series = 0.05 * np.arange(150) + season + noise
@@ -60,7 +60,7 @@ def test_what_is_kept_of_a_series_is_all_that_is_read() -> None:
         fitted.predict(series[:, -23:])
 
 
-def test_quantiles_stand_behind(fitted: SeriesForecaster) -> None:
+def test_quantiles_are_the_last_axis(fitted: SeriesForecaster) -> None:
     predicted = fitted.predict_quantiles()
     assert predicted.shape == (3, H, 2)
     assert (predicted[..., 0] <= predicted[..., 1]).all()
@@ -69,7 +69,7 @@ def test_quantiles_stand_behind(fitted: SeriesForecaster) -> None:
         SeriesForecaster(horizon=H).fit(SEEN).predict_quantiles()
 
 
-def test_the_score_is_minus_the_scaled_error(fitted: SeriesForecaster) -> None:
+def test_the_score_is_the_negative_scaled_error(fitted: SeriesForecaster) -> None:
     scale = np.abs(SEEN[:, 12:] - SEEN[:, :-12]).mean(1)[:, None]
     assert fitted.score(SEEN, fitted.predict(SEEN)) == 0
     assert fitted.score(SEEN, fitted.predict(SEEN) + 2 * scale) == pytest.approx(-2, rel=1e-4)
@@ -81,7 +81,7 @@ def test_the_score_is_minus_the_scaled_error(fitted: SeriesForecaster) -> None:
         fitted.score(SEEN, np.full((3, H), np.nan))
 
 
-def test_every_form_of_series_gets_its_own_form_of_answer() -> None:
+def test_predictions_have_the_form_of_the_series() -> None:
     of_channels = np.stack([SEEN, -SEEN], axis=1)
     one, listed = SeriesForecaster(horizon=H).fit(SEEN[0]), SeriesForecaster(horizon=H).fit([SEEN[0], SEEN[1, 5:]])
     two = SeriesForecaster(horizon=H, task={"channels": ("channel_1",)}).fit(of_channels)
@@ -95,11 +95,11 @@ def test_every_form_of_series_gets_its_own_form_of_answer() -> None:
     np.testing.assert_array_equal(whole.predict_quantiles()[..., 0], whole.predict())
 
 
-def test_what_follows_does_not_depend_on_the_other_series(fitted: SeriesForecaster) -> None:
+def test_a_series_is_predicted_independently_of_the_others(fitted: SeriesForecaster) -> None:
     np.testing.assert_allclose(fitted.predict(SEEN[1:2, 20:]), fitted.predict(SEEN)[1:2], rtol=1e-6)
 
 
-def test_gaps_are_filled_with_what_came_before() -> None:
+def test_gaps_are_filled_with_the_previous_value() -> None:
     gap = SEEN[:1].copy()
     gap[0, [30, -1]] = np.nan
     estimator = SeriesForecaster(horizon=H).fit(gap)
@@ -108,7 +108,7 @@ def test_gaps_are_filled_with_what_came_before() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-10])
-def test_a_series_that_repeats_itself_is_told_where_it_does_so_less_exactly(noise: float) -> None:
+def test_a_periodic_series_is_predicted_also_with_more_noise_than_in_training(noise: float) -> None:
     time, draw = np.arange(120), np.random.default_rng(0).normal
     wave = np.sin(2 * np.pi * time / 12)
     following = np.sin(2 * np.pi * np.arange(120, 120 + H) / 12)
@@ -118,8 +118,8 @@ def test_a_series_that_repeats_itself_is_told_where_it_does_so_less_exactly(nois
         np.testing.assert_allclose(predicted, following, atol=1e-4 + 5 * other)
 
 
-def test_a_copy_tells_the_same_and_a_clone_nothing(fitted: SeriesForecaster) -> None:
-    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
+def test_a_copy_predicts_the_same_and_a_clone_is_not_fitted(fitted: SeriesForecaster) -> None:
+    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - written here
     assert (other.predict() == fitted.predict()).all()
     copied: Any = clone(fitted)
     assert copied.get_params() == fitted.get_params()
@@ -128,7 +128,7 @@ def test_a_copy_tells_the_same_and_a_clone_nothing(fitted: SeriesForecaster) -> 
             method()
 
 
-def test_a_run_folder_is_a_run_of_the_command_line(fitted: SeriesForecaster, tmp_path: Path) -> None:
+def test_a_run_folder_can_be_used_by_the_command_line(fitted: SeriesForecaster, tmp_path: Path) -> None:
     assert fitted.run_dir is not None
     run = Run(Path(fitted.run_dir), device="cpu")
     assert run.task.facts == fitted.trained_.task.facts
@@ -138,7 +138,7 @@ def test_a_run_folder_is_a_run_of_the_command_line(fitted: SeriesForecaster, tmp
     np.testing.assert_allclose(np.reshape(found, (3, H)), fitted.predict(SEEN), rtol=1e-6)
 
 
-def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
+def test_networks_are_trained_from_one_seed_with_a_validation_split() -> None:
     first, second, other = (
         SeriesForecaster(horizon=H, random_state=seed, valid_fraction=0.2, **NETWORK).fit(SEEN) for seed in (0, 0, 1)
     )
@@ -160,13 +160,13 @@ def test_networks_learn_by_steps_from_one_seed_with_a_validation_part() -> None:
         (SEEN.T[:, :2], "90 series of at most 2 samples, fewer than a horizon of"),
     ],
 )
-def test_what_is_no_series_is_refused(X: Any, message: str) -> None:
+def test_inputs_that_are_not_series_are_refused(X: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
         SeriesForecaster(horizon=H, season=1).fit(X)
     assert message in str(caught.value)
 
 
-def test_series_that_do_not_fit_what_was_learnt_are_refused(fitted: SeriesForecaster) -> None:
+def test_series_that_differ_from_training_are_refused(fitted: SeriesForecaster) -> None:
     context = facts_of(fitted).context
     with refused(ValueError, f"X: series 0 has 4 samples; the model reads the last {context} of a series"):
         fitted.predict(SEEN[:, :4])
@@ -188,12 +188,12 @@ def test_series_that_do_not_fit_what_was_learnt_are_refused(fitted: SeriesForeca
         ({"task": {"context": 200}}, ValueError, "make one of them shorter"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], kind: type, message: str) -> None:
+def test_bad_settings_are_refused(settings: dict[str, Any], kind: type, message: str) -> None:
     with refused(kind, message):
         SeriesForecaster(**settings).fit(SEEN)
 
 
-def test_a_channel_that_is_known_ahead_is_read_behind_the_end() -> None:
+def test_a_known_channel_is_read_beyond_the_end() -> None:
     promo = np.array([t % 7 in (2, 3) or t % 5 == 0 for t in range(94)], float)
     X = np.stack([10 + np.sin(np.arange(94) * np.pi / 3) + 4 * promo, promo])[None]  # (1, 2, 94)
     true, given = X[0, 0, 90:], X.copy()
@@ -206,10 +206,10 @@ def test_a_channel_that_is_known_ahead_is_read_behind_the_end() -> None:
         forecaster.predict(given[..., :90])
 
 
-def test_samples_that_must_be_known_are_counted_from_the_first_of_the_fit() -> None:
+def test_times_of_known_samples_are_counted_from_the_first_sample_of_the_fit() -> None:
     promo = np.array([t % 7 in (2, 3) for t in range(90)], float)
     X = np.stack([10 + np.sin(np.arange(90)) + 4 * promo, promo])[None]
-    task = {"known": ("channel_1",), "context": 12, "base": 0.0}  # of 90 samples 12 are kept
+    task = {"known": ("channel_1",), "context": 12, "base": 0.0}  # 12 of 90 samples are stored
     forecaster = SeriesForecaster(horizon=4, season=6, task=task).fit(X)
     with refused(ValueError, "give rows from 90.0 to 93.0, with channel_1 filled and channel_0 empty"):
         forecaster.predict()
@@ -222,15 +222,15 @@ DAYS = pd.date_range("2026-01-01", periods=T + H)
     "times",
     [
         DAYS,
-        pd.date_range("2026-03-28", periods=T + H, freq="h", tz="Europe/Berlin"),  # a night has 23 hours
-        pd.date_range("2026-02-01", periods=T + H, freq="D", tz="Europe/Berlin"),  # and so has a day
+        pd.date_range("2026-03-28", periods=T + H, freq="h", tz="Europe/Berlin"),  # one night has 23 hours
+        pd.date_range("2026-02-01", periods=T + H, freq="D", tz="Europe/Berlin"),  # and so has one day
         pd.date_range("2019-01-31", periods=T + H, freq="ME"),
         pd.period_range("2019-01", periods=T + H, freq="M"),
         pd.date_range("2026-01-01", periods=T + H, freq="15min"),
     ],
     ids=["days", "hours of a zone", "days of a zone", "ends of months", "months", "quarters of an hour"],
 )
-def test_a_data_frame_with_times_is_continued_in_time(times: Any) -> None:
+def test_predictions_of_a_data_frame_continue_its_times(times: Any) -> None:
     settings: dict[str, Any] = {"horizon": H, "season": 12, "quantiles": (0.1, 0.9), "random_state": 0}
     expected = SeriesForecaster(**settings).fit(SEEN[None, :2])
     frame = pd.DataFrame(WAVES[:2].T, columns=["a", "b"], index=times.rename("at"))
@@ -248,7 +248,7 @@ def test_a_data_frame_with_times_is_continued_in_time(times: Any) -> None:
     assert fitted.score(frame[:T], true.to_numpy()) == fitted.score(frame[:T], true)
 
 
-def test_a_data_frame_may_name_the_series_of_a_row() -> None:
+def test_a_data_frame_may_have_a_column_with_the_series_of_each_row() -> None:
     long = pd.concat(
         [pd.DataFrame({"unique_id": k, "ds": DAYS[k : T + k], "y": SEEN[k]}) for k in (2, 0)],
         ignore_index=True,
@@ -282,7 +282,7 @@ def test_times_keep_their_type_and_known_channels_reach_ahead() -> None:
     np.testing.assert_allclose(ahead["a"], SEEN[0, -2:], atol=0.05)
 
 
-def test_rows_that_are_no_samples_are_refused() -> None:
+def test_invalid_rows_are_refused() -> None:
     frame = pd.DataFrame({"a": SEEN[0], "b": SEEN[1]}, index=DAYS[:T])
     fitted = SeriesForecaster(horizon=2).fit(frame)
     for X, message in (

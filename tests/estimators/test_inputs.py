@@ -50,12 +50,12 @@ def images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
         (["gone.png"] * 42, "gone.png: cannot be read as an image"),
     ],
 )
-def test_what_is_no_image_is_refused(X: Any, message: str) -> None:
+def test_inputs_that_are_not_images_are_refused(X: Any, message: str) -> None:
     with refused(ValueError, message):
         brief("images", X)
 
 
-def test_bytes_and_shares_are_the_same_images() -> None:
+def test_bytes_and_values_from_0_to_1_are_the_same_images() -> None:
     whole = images(42, 5, 10)
     predicted = [brief("images", X).predict_proba(X) for X in (whole, whole / 255, (whole / 255).astype(np.float32))]
     np.testing.assert_array_equal(predicted[0], predicted[1])
@@ -74,7 +74,7 @@ def test_images_of_another_size_are_refused() -> None:
         estimator.predict(images(1, 5, 5))
 
 
-def test_images_that_patches_do_not_divide_are_scaled_alike_in_fit_and_predict() -> None:
+def test_images_not_divisible_into_patches_are_scaled_alike_in_fit_and_predict() -> None:
     X = images(42, 9, 11)
     estimator = CASES["images"]().new(training=BRIEF, task=None).fit(X, LABELS)
     assert estimator.predict_proba(X).shape == (42, 2)
@@ -101,13 +101,13 @@ def test_images_that_patches_do_not_divide_are_scaled_alike_in_fit_and_predict()
         (np.full((42, 5), np.nan), "is never observed|has no observed value"),
     ],
 )
-def test_what_is_no_series_is_refused(X: Any, message: str) -> None:
+def test_inputs_that_are_not_series_are_refused(X: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
         brief("series", X)
     assert any(part in str(caught.value) for part in message.split("|")), str(caught.value)
 
 
-def test_series_are_alike_in_every_form() -> None:
+def test_all_forms_of_series_are_equivalent() -> None:
     whole = np.random.default_rng(0).normal(size=(42, 2, 7)).astype(np.float32)
     predicted = brief("series", whole).predict_proba(whole)
     objects = np.empty(43, object)
@@ -124,7 +124,7 @@ def test_series_are_alike_in_every_form() -> None:
     )
 
 
-def test_images_of_several_sizes_and_files_are_scaled_and_cut_to_one(tmp_path: Path) -> None:
+def test_images_of_several_sizes_and_files_are_scaled_and_cropped_to_one_size(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     varied = [draw.integers(0, 256, (4 + i % 3, 10, *([3] if i % 4 else []))).astype(np.uint8) for i in range(42)]
     files = [tmp_path / f"{i}.png" for i in range(42)]
@@ -149,17 +149,17 @@ def test_images_of_several_sizes_and_files_are_scaled_and_cut_to_one(tmp_path: P
 
 
 def fit_images(images: list[torch.Tensor]) -> np.ndarray:
-    """Images `(H, W, C)` scaled and cut to 5 x 10."""
+    """Images `(H, W, C)` scaled and cropped to 5 x 10."""
     return torch.cat([fit(each.movedim(-1, 0)[None], (5, 10)) for each in images]).movedim(1, -1).numpy()
 
 
-def test_missing_values_are_learnt_from() -> None:
+def test_missing_values_may_occur_in_training() -> None:
     X = np.random.default_rng(0).normal(size=(42, 7))
     X[::3, 2] = np.nan
     assert np.isfinite(brief("series", X).predict_proba(X)).all()
 
 
-def test_other_lengths_are_told_of_tables_alone() -> None:
+def test_the_number_of_samples_is_checked_for_tables_of_features_alone() -> None:
     X = np.random.default_rng(0).normal(size=(42, 7))
     estimator = brief("series", X)
     assert estimator.n_features_in_ == 7
@@ -188,12 +188,12 @@ def test_other_lengths_are_told_of_tables_alone() -> None:
         (["a", " \n"] * 21, "X[1] is an empty text"),
     ],
 )
-def test_what_is_no_text_is_refused(X: Any, message: str) -> None:
+def test_inputs_that_are_not_texts_are_refused(X: Any, message: str) -> None:
     with refused(ValueError, message):
         brief("texts", X)
 
 
-def test_texts_may_be_any() -> None:
+def test_any_text_is_accepted() -> None:
     X = np.array([f'{i}, "quoted"\tand\nbroken\u2028lines – ж' for i in range(42)])
     with pytest.warns(UserWarning, match="have more than 24 tokens and are cut"):
         estimator = brief("texts", X)
@@ -215,12 +215,12 @@ def test_texts_may_be_any() -> None:
         (1j * np.ones((42, 5, 3)), "cloud 0 of X is no array of numbers: it is complex128"),
     ],
 )
-def test_what_is_no_cloud_is_refused(X: Any, message: str) -> None:
+def test_inputs_that_are_not_clouds_are_refused(X: Any, message: str) -> None:
     with refused(ValueError, message):
         brief("points", X)
 
 
-def test_clouds_may_have_sizes_of_their_own() -> None:
+def test_clouds_may_differ_in_size() -> None:
     drawn = np.random.default_rng(0)
     X = [drawn.normal(size=(4 + i % 5, 3)) for i in range(42)]
     estimator = brief("points", X)
@@ -261,7 +261,7 @@ THREE = np.ones((3, 2))
     ],
 )
 @pytest.mark.filterwarnings("ignore:X. .* taken both ways")
-def test_what_is_no_graph_is_refused(X: Any, message: str) -> None:
+def test_inputs_that_are_not_graphs_are_refused(X: Any, message: str) -> None:
     with refused(ValueError, message):
         brief("graphs", X)
 
@@ -273,7 +273,7 @@ class Attributes:
         vars(self).update({"edge_attr": None, "edge_weight": None, "pos": None} | given)
 
 
-def test_graphs_are_alike_in_every_form() -> None:
+def test_all_forms_of_graphs_are_equivalent() -> None:
     drawn = np.random.default_rng(0)
     both = np.concatenate([PATH, PATH[::-1]], axis=1)
     whole = [(both, drawn.normal(size=(3, 2)).astype(np.float32)) for _ in range(42)]
@@ -287,7 +287,7 @@ def test_graphs_are_alike_in_every_form() -> None:
     np.testing.assert_array_equal(predicted, one_way.predict_proba(whole))
 
 
-def test_directions_of_edges_are_kept_where_they_are_asked_for() -> None:
+def test_directions_of_edges_are_kept_on_request() -> None:
     whole = CASES["graphs"]().X
     task = CASES["graphs"]().settings["task"] | {"directed": True}
     directed = CASES["graphs"]().new(training=BRIEF, task=task).fit(whole, LABELS)
@@ -296,7 +296,7 @@ def test_directions_of_edges_are_kept_where_they_are_asked_for() -> None:
     assert (brief("graphs", whole).predict_proba(turned) == brief("graphs", whole).predict_proba(whole)).all()
 
 
-def test_graphs_have_edges_features_or_neither() -> None:
+def test_graphs_may_have_edges_and_edge_features_or_neither() -> None:
     none = np.zeros((2, 0))
     X = [(PATH, THREE, np.ones((2, 1))) if i % 2 else (none, THREE) for i in range(42)]
     with pytest.warns(UserWarning, match="taken both ways"):
@@ -318,7 +318,7 @@ def test_graphs_have_edges_features_or_neither() -> None:
 
 
 class Frame:
-    """A table with columns, as data frames are."""
+    """A table with columns, like a data frame."""
 
     def __init__(self, values: Any) -> None:
         self._values = np.asarray(values)
@@ -336,7 +336,7 @@ class Frame:
 
 
 class ArrayFrame(Frame):
-    """A table that numpy takes for an array."""
+    """A table that numpy converts to an array."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return self._values if dtype is None else self._values.astype(dtype)
@@ -344,7 +344,7 @@ class ArrayFrame(Frame):
 
 @pytest.mark.parametrize("kind", [Frame, ArrayFrame])
 @pytest.mark.parametrize("name", ["images", "series", "texts", "points"])
-def test_tables_are_taken_as_arrays(name: str, kind: type[Frame]) -> None:
+def test_tables_are_accepted_as_arrays(name: str, kind: type[Frame]) -> None:
     case = CASES[name]()
     X = np.asarray(case.X)[:, 0] if name == "series" else np.asarray(case.X)
     predicted = case.new(training=BRIEF).fit(X, LABELS).predict_proba(X)
@@ -352,7 +352,7 @@ def test_tables_are_taken_as_arrays(name: str, kind: type[Frame]) -> None:
     np.testing.assert_array_equal(predicted, estimator.predict_proba(kind(X)))
 
 
-def test_a_new_kind_of_series_forgets_the_number_of_features() -> None:
+def test_refitting_on_another_form_of_series_removes_the_number_of_features() -> None:
     X = np.random.default_rng(0).normal(size=(42, 7))
     estimator = brief("series", X)
     estimator.fit(X[:, None], LABELS)
@@ -360,7 +360,7 @@ def test_a_new_kind_of_series_forgets_the_number_of_features() -> None:
     assert estimator.predict(X[:, :6]).shape == (42,)
 
 
-def test_a_fit_that_fails_leaves_nothing_fitted() -> None:
+def test_a_failed_fit_leaves_no_fitted_state() -> None:
     X = np.random.default_rng(0).normal(size=(42, 7))
     estimator = brief("series", X)
     with refused(ValueError, "y has only one class"):
@@ -369,7 +369,7 @@ def test_a_fit_that_fails_leaves_nothing_fitted() -> None:
         estimator.predict(X)
 
 
-def test_values_with_times_are_not_two_channels() -> None:
+def test_a_pair_of_values_and_times_is_not_read_as_two_channels() -> None:
     times = np.linspace(0, 1, 12)
     for X in ([(np.sin(times), times)] * NUM, [(np.sin(times[: 5 + i % 4]), times[: 5 + i % 4]) for i in range(NUM)]):
         with refused(ValueError, "series 0 of X is a tuple of 2; expected an array (T,) or (C, T)", "read from files"):

@@ -1,4 +1,4 @@
-"""Several labels of each example, as rows of 0 and 1."""
+"""Several labels per example, as rows of 0 and 1."""
 
 import pickle
 from pathlib import Path
@@ -29,7 +29,7 @@ def fitted(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Classifier[A
     return case.new(run_dir=tmp_path_factory.mktemp("runs") / "run").fit(case.X, LABELS)
 
 
-def test_it_learns_which_labels_an_example_has(case: Case, fitted: Classifier[Any]) -> None:
+def test_it_learns_the_labels_of_an_example(case: Case, fitted: Classifier[Any]) -> None:
     predicted, probabilities = fitted.predict(case.X), fitted.predict_proba(case.X)
     assert (predicted.shape, predicted.dtype) == ((NUM, 3), np.int64)
     np.testing.assert_array_equal(predicted, probabilities >= 0.5)
@@ -40,14 +40,14 @@ def test_it_learns_which_labels_an_example_has(case: Case, fitted: Classifier[An
     assert "average_precision" in fitted.valid_metrics_
 
 
-def test_a_copy_and_the_run_folder_are_the_same(case: Case, fitted: Classifier[Any]) -> None:
-    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
+def test_a_copy_and_the_run_folder_give_the_same(case: Case, fitted: Classifier[Any]) -> None:
+    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - written here
     assert (other.predict_proba(case.X) == fitted.predict_proba(case.X)).all()
     assert fitted.run_dir is not None
     assert Run(Path(fitted.run_dir), device="cpu").evaluate("valid") == pytest.approx(fitted.valid_metrics_)
 
 
-def test_labels_come_in_any_form_of_0_and_1(case: Case) -> None:
+def test_labels_may_be_arrays_lists_booleans_or_floats(case: Case) -> None:
     found = [
         case.new(training=BRIEF).fit(case.X, y).predict_proba(case.X)
         for y in (LABELS, LABELS.tolist(), LABELS.astype(bool), LABELS.astype(float))
@@ -63,13 +63,13 @@ def test_labels_come_in_any_form_of_0_and_1(case: Case) -> None:
         (LABELS[:-1], f"inconsistent numbers of samples: [{NUM}, {NUM - 1}]"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(case: Case, y: Any, message: str) -> None:
+def test_bad_labels_are_refused(case: Case, y: Any, message: str) -> None:
     with refused(ValueError, message):
         case.new().fit(case.X, y)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OF_LABELS])
-def test_other_estimators_take_one_class(name: str) -> None:
+def test_other_estimators_take_a_single_class(name: str) -> None:
     case = CASES[name]()
     with refused(ValueError, "y should be a 1d array"):
         case.new().fit(case.X, LABELS)

@@ -21,12 +21,12 @@ SETTINGS: dict[str, Any] = {"model": SMALL, "random_state": 0, "training": {"epo
 
 
 def waves(*shape: int, pos: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Waves along the first axis, and the same moved by a quarter of their length."""
+    """Waves along the first axis, and the same waves shifted by a quarter of their length."""
     phase = np.random.default_rng(0).uniform(0, 6, (N, 1))
     at = Grid(*shape).pos.numpy() if pos is None else pos
-    given, wanted = (2 + np.sin(2 * np.pi * at[:, 0] + phase + shift) for shift in (0, np.pi / 2))
+    given, targets = (2 + np.sin(2 * np.pi * at[:, 0] + phase + shift) for shift in (0, np.pi / 2))
     sizes = shape if pos is None else (len(pos),)
-    return given.reshape(N, *sizes), wanted.reshape(N, *sizes)
+    return given.reshape(N, *sizes), targets.reshape(N, *sizes)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> OperatorRegressor:
     return OperatorRegressor(**{**SETTINGS, "training": training, "run_dir": folder}).fit(*waves(12))
 
 
-def test_it_learns_and_its_score_is_the_share_of_variance(fitted: OperatorRegressor) -> None:
+def test_it_learns_and_its_score_is_r2(fitted: OperatorRegressor) -> None:
     X, y = waves(12)
     predicted = fitted.predict(X)
     assert (predicted.shape, predicted.dtype) == ((N, 12), np.float64)
@@ -46,12 +46,12 @@ def test_it_learns_and_its_score_is_the_share_of_variance(fitted: OperatorRegres
     assert is_regressor(fitted)
 
 
-def test_samples_that_do_not_exist_are_left_out_of_the_score(fitted: OperatorRegressor) -> None:
+def test_missing_samples_are_left_out_of_the_score(fitted: OperatorRegressor) -> None:
     X, y = waves(12)
     y[::3, 2], y[1:, 5], y[:, 7] = np.nan, np.nan, np.nan
     predicted, often = fitted.predict(X), np.arange(N) % 3
     error = np.nansum((y - predicted) ** 2, axis=0)
-    error[5] = 0  # told of one function alone, which has no variance there
+    error[5] = 0  # only one function has a sample here, so that its variance is 0
     spread = np.nansum((y - np.where(np.isnan(y), 0, y).sum(0) / (~np.isnan(y)).sum(0).clip(1)) ** 2)
     assert fitted.score(X, y) == pytest.approx(1 - error.sum() / spread)
     repeated = fitted.score(X.repeat(often, axis=0), y.repeat(often, axis=0))
@@ -62,7 +62,7 @@ def test_samples_that_do_not_exist_are_left_out_of_the_score(fitted: OperatorReg
         fitted.score(X, y, sample_weight=often[1:])
 
 
-def test_it_is_used_on_other_grids_and_at_any_points(fitted: OperatorRegressor) -> None:
+def test_it_predicts_on_other_grids_and_at_any_points(fitted: OperatorRegressor) -> None:
     X, y = waves(24)
     assert fitted.predict(X).shape == (N, 24)
     assert fitted.score(X, y) > 0.8
@@ -71,14 +71,14 @@ def test_it_is_used_on_other_grids_and_at_any_points(fitted: OperatorRegressor) 
     np.testing.assert_array_equal(fitted.predict(X, at=Grid(24).pos.numpy()), fitted.predict(X))
 
 
-def test_what_is_told_of_a_function_does_not_depend_on_the_others(fitted: OperatorRegressor) -> None:
+def test_a_function_is_predicted_independently_of_the_others(fitted: OperatorRegressor) -> None:
     X, _ = waves(12)
     np.testing.assert_allclose(fitted.predict(X[[5, 0]]), fitted.predict(X)[[5, 0]], rtol=1e-5)
 
 
-def test_a_copy_tells_the_same_and_a_clone_nothing(fitted: OperatorRegressor) -> None:
+def test_a_copy_predicts_the_same_and_a_clone_is_not_fitted(fitted: OperatorRegressor) -> None:
     X, _ = waves(12)
-    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
+    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - written here
     assert (other.predict(X) == fitted.predict(X)).all()
     copied: Any = clone(fitted)
     assert copied.get_params() == fitted.get_params()
@@ -86,7 +86,7 @@ def test_a_copy_tells_the_same_and_a_clone_nothing(fitted: OperatorRegressor) ->
         copied.predict(X)
 
 
-def test_a_run_folder_is_a_run_of_the_command_line(fitted: OperatorRegressor, tmp_path: Path) -> None:
+def test_a_run_folder_can_be_used_by_the_command_line(fitted: OperatorRegressor, tmp_path: Path) -> None:
     assert fitted.run_dir is not None
     run = Run(Path(fitted.run_dir), device="cpu")
     assert run.evaluate("valid") == pytest.approx(fitted.valid_metrics_)
@@ -96,7 +96,7 @@ def test_a_run_folder_is_a_run_of_the_command_line(fitted: OperatorRegressor, tm
     np.testing.assert_allclose([float(row["value"]) for row in rows], fitted.predict(X[:1])[0], rtol=1e-5)
 
 
-def test_channels_stand_behind_the_axes() -> None:
+def test_channels_are_the_last_axis() -> None:
     X, y = waves(4, 6)
     two = OperatorRegressor(num_axes=2, **SETTINGS).fit(np.stack([X, -X], axis=-1), y)
     assert two.predict(np.stack([X, -X], axis=-1)).shape == (N, 4, 6)
@@ -108,12 +108,12 @@ def test_channels_stand_behind_the_axes() -> None:
         both.predict(np.stack([X, X], axis=-1))
 
 
-def test_an_answer_on_another_grid_stays_there() -> None:
+def test_predictions_stay_on_the_grid_of_the_targets() -> None:
     estimator = OperatorRegressor(**SETTINGS).fit(waves(12)[0], waves(7)[1])
     assert estimator.predict(waves(12)[0]).shape == estimator.predict(waves(30)[0]).shape == (N, 7)
 
 
-def test_points_of_their_own() -> None:
+def test_functions_at_scattered_points() -> None:
     drawn = np.random.default_rng(3)
     pos, target_pos = drawn.uniform(2, 9, (15, 2)), drawn.uniform(2, 9, (5, 2))
     X, y = waves(pos=pos)[0], waves(pos=target_pos)[1]
@@ -126,13 +126,13 @@ def test_points_of_their_own() -> None:
         estimator.predict(waves(4, 4)[0])
 
 
-def test_what_is_missing_is_no_sample() -> None:
+def test_nan_values_count_as_missing_samples() -> None:
     X, y = waves(12)
     X[::2, 3], y[1, 5] = np.nan, np.nan
     assert np.isfinite(OperatorRegressor(**SETTINGS).fit(X, y).predict(X)).all()
 
 
-def test_one_seed_gives_one_model() -> None:
+def test_the_seed_decides_the_model() -> None:
     X, y = waves(12)
     first, second, other = (
         OperatorRegressor(**{**SETTINGS, "random_state": seed}, task={"regression": 0}).fit(X, y).predict(X)
@@ -167,12 +167,12 @@ def test_cross_validation_works() -> None:
         ({"target_pos": [[0.0, 1.0]]}, np.zeros((3, 4)), np.zeros((3, 1)), "of 3 functions of 2 coordinates"),
     ],
 )
-def test_what_are_no_functions_is_refused(settings: dict[str, Any], X: Any, y: Any, message: str) -> None:
+def test_inputs_that_are_not_functions_are_refused(settings: dict[str, Any], X: Any, y: Any, message: str) -> None:
     with refused(ValueError, message):
         OperatorRegressor(**SETTINGS, **settings).fit(X, y)
 
 
-def test_places_and_models_that_do_not_fit_are_refused(fitted: OperatorRegressor) -> None:
+def test_bad_query_points_and_models_are_refused(fitted: OperatorRegressor) -> None:
     X, y = waves(12)
     with refused(ValueError, "at has points of 2 coordinates; OperatorRegressor was fitted on 1"):
         fitted.predict(X, at=[[0.0, 1.0]])

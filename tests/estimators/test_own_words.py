@@ -1,4 +1,4 @@
-"""What an estimator says of its training names what the user gave, and no file of the estimator's own."""
+"""Messages of an estimator name the arguments of the user, and no temporary files of the estimator."""
 
 import signal
 import tempfile
@@ -42,7 +42,7 @@ def test_an_error_names_the_arrays(fit: Callable[[], None], message: str) -> Non
     assert "fredholm-" not in str(caught.value)
 
 
-def test_a_warning_names_the_arrays_and_comes_at_once() -> None:
+def test_a_warning_names_the_arrays_and_is_raised_at_once() -> None:
     with pytest.warns(UserWarning, match="training sentences of X and y have more than 8 tokens") as caught:
         TextClassifier(task={"context": 8}).fit(["a b c d e f g h i j k", "l m n o p q r s t u"] * 9, LABELS)
     assert not [each for each in caught if "fredholm-" in str(each.message)]
@@ -52,21 +52,21 @@ def test_a_warning_names_the_arrays_and_comes_at_once() -> None:
             TextClassifier(task={"context": 8}).fit(["a b c d e f g h i j k", "l m n o p q r s t u"] * 9, LABELS)
 
 
-def test_where_no_run_is_kept_nothing_is_said_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_run_folder_messages_do_not_speak_of_saved_files(monkeypatch: pytest.MonkeyPatch) -> None:
     with refused(DivergedError, "the loss is ", " at step ", "(epoch 0); try a lower learning_rate"):
         images(training={"learning_rate": 1e30})
     original = ImageLearning.train_batch_rows
 
-    def told_to_stop(*given: Any) -> Any:
+    def stopped_by_signal(*given: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
         return original(*given)
 
-    monkeypatch.setattr(ImageLearning, "train_batch_rows", told_to_stop)
+    monkeypatch.setattr(ImageLearning, "train_batch_rows", stopped_by_signal)
     with pytest.raises(KeyboardInterrupt, match=r"^training was interrupted: interrupted$"):
         images()
 
 
-def test_what_is_wrong_in_a_file_of_the_run_is_told_without_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_in_files_of_a_temporary_run_are_reported_without_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing(config: Any, folder: Path, **settings: Any) -> None:
         wrong = folder / "config.json"
         raise ValueError(f"{wrong}: run.seed is 1.5; expected int; {folder}: put it back; a copy is kept in {folder}")
@@ -76,13 +76,13 @@ def test_what_is_wrong_in_a_file_of_the_run_is_told_without_its_folder(monkeypat
         images()
 
 
-def test_where_a_run_is_kept_its_files_are_named(tmp_path: Path) -> None:
+def test_with_a_run_folder_messages_name_its_files(tmp_path: Path) -> None:
     with refused(DivergedError, f"the batch is saved in {tmp_path / 'non_finite_batch.safetensors'}; try a lower"):
         images(training={"learning_rate": 1e30}, run_dir=tmp_path)
 
 
-def test_a_full_disk_is_told_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is the temporary one: a user has to know where room is needed."""
+def test_a_full_disk_is_reported_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is temporary, but a user has to know where space is needed."""
 
     def full(*given: Any, **settings: Any) -> None:
         raise OSError(28, "No space left on device", str(given[1]))

@@ -41,15 +41,15 @@ def test_it_learns_several_numbers_in_their_units(case: Case, fitted: Regressor[
     assert is_regressor(fitted)
 
 
-def test_quantiles_are_told_beside_the_number_that_stands_for_them(case: Case, fitted: Regressor[Any]) -> None:
+def test_quantiles_surround_the_predicted_number(case: Case, fitted: Regressor[Any]) -> None:
     predicted = fitted.predict_quantiles(case.X)
     assert predicted.shape == (NUM, 2, 3)
     assert (np.diff(predicted) >= 0).all()
     np.testing.assert_array_equal(predicted[..., 1], fitted.predict(case.X))
 
 
-def test_a_copy_tells_the_same(case: Case, fitted: Regressor[Any]) -> None:
-    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
+def test_a_copy_predicts_the_same(case: Case, fitted: Regressor[Any]) -> None:
+    other = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - written here
     assert (other.predict_quantiles(case.X) == fitted.predict_quantiles(case.X)).all()
     copied: Any = clone(fitted)
     assert copied.get_params() == fitted.get_params()
@@ -59,7 +59,7 @@ def test_a_copy_tells_the_same(case: Case, fitted: Regressor[Any]) -> None:
             getattr(copied, method)(case.X)
 
 
-def test_a_run_folder_is_a_run_of_the_command_line(fitted: Regressor[Any]) -> None:
+def test_a_run_folder_can_be_used_by_the_command_line(fitted: Regressor[Any]) -> None:
     assert fitted.run_dir is not None
     run = Run(Path(fitted.run_dir), device="cpu")
     assert run.evaluate("valid") == pytest.approx(fitted.valid_metrics_)
@@ -67,7 +67,7 @@ def test_a_run_folder_is_a_run_of_the_command_line(fitted: Regressor[Any]) -> No
 
 
 @of_two(OF_NUMBERS)
-def test_the_form_of_y_comes_back(case: Case) -> None:
+def test_predictions_have_the_form_of_y(case: Case) -> None:
     whole_numbers = 5 - 4 * CLASS
     one, column = (
         case.new_regressor(training=BRIEF).fit(case.X, y).predict(case.X)
@@ -78,7 +78,7 @@ def test_the_form_of_y_comes_back(case: Case) -> None:
 
 
 @of_two(OF_NUMBERS)
-def test_one_seed_gives_one_model(case: Case) -> None:
+def test_the_seed_decides_the_model(case: Case) -> None:
     first, second, other = (
         case.new_regressor(random_state=seed, training=BRIEF).fit(case.X, NUMBERS).predict(case.X) for seed in (0, 0, 1)
     )
@@ -86,7 +86,7 @@ def test_one_seed_gives_one_model(case: Case) -> None:
     assert (first != other).any()
 
 
-def test_without_quantiles_none_are_refused(case: Case) -> None:
+def test_quantiles_are_refused_if_none_were_fitted(case: Case) -> None:
     estimator = case.new_regressor(training=BRIEF).fit(case.X, NUMBERS)
     with refused(ValueError, f"{type(estimator).__name__} was fitted without quantiles; pass some, such as quantiles="):
         estimator.predict_quantiles(case.X)
@@ -111,7 +111,7 @@ def test_cross_validation_works(case: Case) -> None:
         (np.zeros((NUM, 2, 2)), "Found array with dim 3"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(case: Case, y: Any, message: str) -> None:
+def test_bad_numbers_are_refused(case: Case, y: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - matched below
         case.new_regressor().fit(case.X, y)
     assert message in str(caught.value)
@@ -126,11 +126,11 @@ def test_numbers_that_do_not_fit_are_refused(case: Case, y: Any, message: str) -
         ((0.0, 0.5), ValueError, "quantiles are (0.0, 0.5)"),
     ],
 )
-def test_quantiles_that_do_not_fit_are_refused(case: Case, quantiles: Any, kind: type, message: str) -> None:
+def test_bad_quantiles_are_refused(case: Case, quantiles: Any, kind: type, message: str) -> None:
     with refused(kind, message):
         case.new_regressor(quantiles=quantiles).fit(case.X, NUMBERS)
 
 
-def test_a_single_example_is_too_few(case: Case) -> None:
+def test_a_single_example_is_refused(case: Case) -> None:
     with refused(ValueError, "y has 1 sample; expected at least 2"):
         case.new_regressor().fit(case.X[:1], NUMBERS[:1])

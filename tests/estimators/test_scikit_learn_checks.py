@@ -1,6 +1,6 @@
-"""scikit-learn's own checks, all of them and without exceptions, of the estimators that take their X `(n, features)`.
+"""scikit-learn's own checks, without exceptions, for the estimators that take X of shape `(n, features)`.
 
-Others take images, texts, clouds or graphs, which these checks do not make; the tests beside have what corresponds.
+Others take images, texts, clouds or graphs, which these checks cannot make; the other files test the same behaviour.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fredholm.estimators import SeriesClassifier, SeriesRegressor, TableClassifier, TableRegressor
 from fredholm.models import CKCNN, FilterBank, TableMachine
 
-# without a validation part, since some checks bring too few examples to hold any out
+# without a validation split, since some checks have too few examples to hold any out
 BANK = FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=64)
 ROWS = TableMachine.Config(num_centres=100, num_trees=10)
 AT_ONCE = SeriesClassifier(model=BANK, valid_fraction=0.0)
@@ -34,5 +34,5 @@ def test_scikit_learns_checks_pass(estimator: Any, check: Callable[[Any], None])
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([BY_STEPS])
-def test_scikit_learns_checks_pass_for_one_that_learns_by_steps(estimator: Any, check: Callable[[Any], None]) -> None:
+def test_scikit_learns_checks_pass_for_a_network(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)

@@ -1,4 +1,4 @@
-"""Tables: data frames with columns of every kind, and what of them is refused."""
+"""Tables: data frames with columns of every kind, and inputs that are refused."""
 
 import copy
 import datetime
@@ -28,7 +28,7 @@ WITHOUT_TEXTS = TableMachine.Config(num_centres=200, num_trees=20)
 
 
 def flats(seed: int = 0, n: int = NUM) -> tuple[pd.DataFrame, np.ndarray]:
-    """Rows with a column of every kind, and a price that each tells something of."""
+    """Rows with a column of every kind, and a price that depends on each of them."""
     draw = np.random.default_rng(seed)
     area, town = draw.uniform(30, 120, n), draw.integers(0, 3, n)
     sold = pd.Timestamp("2025-01-01") + pd.to_timedelta(draw.integers(0, 700, n), unit="D")
@@ -46,24 +46,24 @@ def new(**settings: Any) -> fredholm.TableRegressor:
 
 
 def columns_of(estimator: fredholm.TableRegressor) -> list[Column]:
-    """What it learnt of them."""
+    """The columns that an estimator has learnt."""
     facts: Any = estimator.trained_.task.facts
     return list(facts.columns)
 
 
-def test_a_data_frame_is_read_as_its_columns_are() -> None:
+def test_columns_of_a_data_frame_are_read_by_their_dtype() -> None:
     frame, price = flats()
     regressor = new().fit(frame, price)
     predicted = {column.name: column.kind for column in columns_of(regressor)}
     assert predicted == {"area": "number", "x_time": "date", "lift": "category", "zip": "category", "x_target": "text"}
-    asked, wanted = flats(seed=1)
-    assert regressor.score(asked, wanted) > 0.9
+    new_rows, expected = flats(seed=1)
+    assert regressor.score(new_rows, expected) > 0.9
     assert vars(regressor)["feature_names_in_"].tolist() == list(frame.columns)
     with pytest.raises(ValueError, match="The feature names should match those that were passed during fit"):
-        regressor.predict(asked[list(asked.columns[::-1])])
+        regressor.predict(new_rows[list(new_rows.columns[::-1])])
 
 
-def test_arrays_lists_and_frames_of_the_same_tell_the_same() -> None:
+def test_arrays_lists_and_frames_of_equal_values_give_equal_predictions() -> None:
     frame, price = flats()
     some = frame[["area", "lift", "target"]]
     as_lists = [list(row) for row in some.itertuples(index=False)]
@@ -74,7 +74,7 @@ def test_arrays_lists_and_frames_of_the_same_tell_the_same() -> None:
         assert [column.name for column in columns_of(regressor)] == ["x0", "x1", "x2"]
 
 
-def test_a_category_is_the_same_in_whole_numbers_and_in_floats() -> None:
+def test_integer_and_float_categories_are_equal() -> None:
     frame, price = flats()
     frame = pd.DataFrame({"zip": frame["zip"].astype(int), "area": frame["area"]})
     regressor = new(model=WITHOUT_TEXTS, task={"categories": ["zip"]}).fit(frame, price)
@@ -88,7 +88,7 @@ def test_a_category_is_the_same_in_whole_numbers_and_in_floats() -> None:
         regressor.predict(frame)
 
 
-def test_columns_of_the_dtype_category_may_be_named_otherwise() -> None:
+def test_columns_of_dtype_category_may_be_declared_otherwise() -> None:
     frame, price = flats()
     frame["zip"] = frame["zip"].cat.rename_categories(["a", "b", "c"])
     kinds = []
@@ -100,17 +100,17 @@ def test_columns_of_the_dtype_category_may_be_named_otherwise() -> None:
     assert kinds[2].keys() == {"area", "lift", "x_target"}
 
 
-def test_names_that_a_file_takes_for_something_else_are_changed_and_stay_apart() -> None:
+def test_reserved_names_are_changed_and_stay_distinct() -> None:
     draw, given = np.random.default_rng(0), ["Time", "time", "x_time", "GROUP", "target", "split"]
-    frame, asked = (pd.DataFrame(draw.normal(size=(n, 6)), columns=given) for n in (NUM, 50))
+    frame, new_rows = (pd.DataFrame(draw.normal(size=(n, 6)), columns=given) for n in (NUM, 50))
     numbers = TableMachine.Config(num_centres=200, num_trees=20)
     regressor = new(model=numbers).fit(frame, frame["time"] - frame["x_time"])
     names = [column.name for column in columns_of(regressor)]
     assert names == ["x_Time", "x_x_time", "x_time", "x_GROUP", "x_target", "x_split"]
-    assert regressor.score(asked, asked["time"] - asked["x_time"]) > 0.9
+    assert regressor.score(new_rows, new_rows["time"] - new_rows["x_time"]) > 0.9
 
 
-def test_categories_of_any_type_are_read_from_frames_of_objects_too() -> None:
+def test_categories_of_any_type_may_be_given_as_objects() -> None:
     frame, price = flats()
     frame = pd.DataFrame({"band": pd.cut(frame["area"].fillna(60), [0, 60, 90, 200]), "zip": frame["zip"]})
     regressor = new(model=TableMachine.Config(num_centres=200, num_trees=20)).fit(frame, price)
@@ -119,7 +119,7 @@ def test_categories_of_any_type_are_read_from_frames_of_objects_too() -> None:
 
 
 @pytest.mark.parametrize("value", [torch.zeros(2), pd.Series([1.0, 2.0]), np.zeros(2), [1.0]])
-def test_several_values_in_a_cell_are_refused(value: Any) -> None:
+def test_cells_with_several_values_are_refused(value: Any) -> None:
     frame, price = flats()
     column = pd.Series([None] * NUM, dtype=object)
     column[5] = value
@@ -132,46 +132,46 @@ def test_classes_labels_numbers_and_quantiles() -> None:
     dear = np.where(price > np.median(price), "dear", "cheap")
     classifier = fredholm.TableClassifier(model=SMALL, random_state=0).fit(frame, dear)
     assert classifier.classes_.tolist() == ["cheap", "dear"]
-    asked, wanted = flats(seed=1)
-    assert classifier.score(asked, np.where(wanted > np.median(price), "dear", "cheap")) > 0.85
-    np.testing.assert_allclose(classifier.predict_proba(asked).sum(1), 1, rtol=1e-5)
+    rows, prices = flats(seed=1)
+    assert classifier.score(rows, np.where(prices > np.median(price), "dear", "cheap")) > 0.85
+    np.testing.assert_allclose(classifier.predict_proba(rows).sum(1), 1, rtol=1e-5)
     labels = np.stack([price > np.median(price), frame["lift"]], 1).astype(int)
-    assert fredholm.TableClassifier(model=SMALL, random_state=0).fit(frame, labels).predict(asked).shape == (NUM, 2)
+    assert fredholm.TableClassifier(model=SMALL, random_state=0).fit(frame, labels).predict(rows).shape == (NUM, 2)
     several = new(quantiles=(0.1, 0.9))
     several.fit(frame, np.stack([price, -price], 1))
-    low, high = np.moveaxis(several.predict_quantiles(asked), -1, 0)
+    low, high = np.moveaxis(several.predict_quantiles(rows), -1, 0)
     assert low.shape == (NUM, 2)
-    assert 0.6 < ((low < np.stack([wanted, -wanted], 1)) & (np.stack([wanted, -wanted], 1) < high)).mean() < 0.97
+    assert 0.6 < ((low < np.stack([prices, -prices], 1)) & (np.stack([prices, -prices], 1) < high)).mean() < 0.97
 
 
-def test_copies_searches_and_runs(tmp_path: Path) -> None:
+def test_copying_searching_and_run_folders(tmp_path: Path) -> None:
     frame, price = flats()
     regressor = new(run_dir=tmp_path / "run").fit(frame, price)
     predicted = regressor.predict(frame)
-    for other in (copy.deepcopy(regressor), pickle.loads(pickle.dumps(regressor))):  # noqa: S301 - our own
+    for other in (copy.deepcopy(regressor), pickle.loads(pickle.dumps(regressor))):  # noqa: S301 - written here
         np.testing.assert_array_equal(predicted, other.predict(frame))
     unfitted: Any = clone(regressor)
     with pytest.raises(NotFittedError):
         unfitted.predict(frame)
-    asked = frame.rename(columns={"time": "x_time", "target": "x_target"})
-    asked.to_csv(tmp_path / "new.csv", index=False)
+    renamed = frame.rename(columns={"time": "x_time", "target": "x_target"})
+    renamed.to_csv(tmp_path / "new.csv", index=False)
     rows = Run(tmp_path / "run").predict([tmp_path / "new.csv"])
     np.testing.assert_allclose(np.array([row["target"] for row in rows], dtype=float), predicted, rtol=1e-5)
     search = GridSearchCV(new(), {"task": [{}, {"ignore": ["area"]}]}, cv=2)
     assert search.fit(frame, price).best_params_ == {"task": {}}
 
 
-def test_what_is_not_set_is_as_on_the_command_line(tmp_path: Path) -> None:
+def test_unset_settings_equal_those_of_the_command_line(tmp_path: Path) -> None:
     frame, price = flats()
     fredholm.TableRegressor(run_dir=tmp_path, random_state=0).fit(frame, price)
     run = Run(tmp_path)
     read: Any = run.config.task
-    asked = type(read)(data=read.data, target="number", label_columns=("target",), categories=("lift", "zip"))
-    assert run.config.task == asked.recommended("small")[0]
+    requested = type(read)(data=read.data, target="number", label_columns=("target",), categories=("lift", "zip"))
+    assert run.config.task == requested.recommended("small")[0]
     assert read.model.num_centres == NUM
 
 
-def test_columns_without_names_are_taken_by_their_order() -> None:
+def test_columns_without_names_are_matched_by_position() -> None:
     frame, price = flats()
     some = frame[["area", "lift"]]
     array = some.to_numpy(dtype=object)
@@ -188,7 +188,7 @@ def test_columns_without_names_are_taken_by_their_order() -> None:
         counted.predict(numbered.rename(columns={1: 2}))
 
 
-def test_dates_of_an_array_are_dates_in_any_unit() -> None:
+def test_arrays_of_dates_are_read_in_any_unit() -> None:
     frame, price = flats()
     days = frame[["time"]].to_numpy()
     regressors = [new(model=WITHOUT_TEXTS).fit(days.astype(f"datetime64[{unit}]"), price) for unit in ("D", "us", "ns")]
@@ -233,11 +233,11 @@ def test_categories_may_be_of_any_type() -> None:
         (Decimal("sNaN"), ""),
     ],
 )
-def test_values_are_written_as_a_file_has_them(value: Any, expected: str) -> None:
+def test_values_are_converted_to_text_as_in_files(value: Any, expected: str) -> None:
     assert _cell(value, "X") == expected
 
 
-def test_what_is_refused() -> None:
+def test_bad_inputs_are_refused() -> None:
     frame, price = flats()
     with refused(ValueError, "X has the column 'area' twice; give each a name of its own"):
         new().fit(pd.concat([frame, frame[["area"]]], axis=1), price)
@@ -276,7 +276,7 @@ def test_what_is_refused() -> None:
         array.predict(frame.iloc[:, :4].to_numpy())
 
 
-def test_names_of_images_are_read_from_the_working_folder_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_images_are_relative_to_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = pytest.importorskip("PIL.Image")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
@@ -294,7 +294,7 @@ def test_names_of_images_are_read_from_the_working_folder_on(tmp_path: Path, mon
         classifier.predict(pd.DataFrame({"photo": ["none.png"], "noise": [0.0]}))
 
 
-def test_names_of_series_are_read_from_the_working_folder_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_series_are_relative_to_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rises = np.arange(40) % 3 == 0
     for i, does in enumerate(rises):

@@ -1,4 +1,4 @@
-"""Whole models through `torch.export`, each with an open batch, and with an open length where it reads a sequence."""
+"""Whole models through `torch.export`, each with a dynamic batch, and with a dynamic length for sequences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ Sizes = dict[int, Any]
 
 
 class OfPoints(nn.Module):
-    """Tensors to the field of a model, at queries."""
+    """Tensors in, values of the field of a model at queries out."""
 
     def __init__(self, field: nn.Module) -> None:
         super().__init__()
@@ -64,8 +64,8 @@ MODELS: dict[str, Built] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "GPT2" else pytest.mark.long) for name in MODELS]
 )
-def test_a_graph_has_the_numbers_of_the_model(name: str) -> None:
-    """Of images, ITNet is exported by tests of the command too; here in the long suite."""
+def test_an_exported_graph_gives_the_outputs_of_the_model(name: str) -> None:
+    """ITNet on images is also exported by tests of the command; here only in the long suite."""
     build, inputs, sizes = MODELS[name]
     torch.manual_seed(0)
     model = build().eval()

@@ -42,7 +42,7 @@ class CloudEncoder(encoders.Encoder):
 
 @pytest.mark.parametrize("pool", ["cls", "mean", "none"])
 @pytest.mark.parametrize(("image_size", "patches"), [((4, 6), 6), ((8, 2), 4), ((2, 2), 1)])
-def test_is_its_formula(pool: str, image_size: tuple[int, int], patches: int) -> None:
+def test_outputs_follow_the_formula(pool: str, image_size: tuple[int, int], patches: int) -> None:
     net, x = model(image_size, pool=pool).eval(), images(3, image_size)
     u, domain = net.encoder(x)
     assert u.shape == (3, patches, 8)
@@ -50,7 +50,7 @@ def test_is_its_formula(pool: str, image_size: tuple[int, int], patches: int) ->
         assert net.cls_token is not None
         u = torch.cat([net.cls_token.expand(3, 1, 8), u], 1)
         centre = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
-        domain = Points(torch.cat([centre, domain.pos]))  # each point weighs 1 / (N + 1)
+        domain = Points(torch.cat([centre, domain.pos]))  # each point has weight 1 / (N + 1)
     for block in net.blocks:
         u = block(u, domain)
     u = net.norm(u)
@@ -59,7 +59,7 @@ def test_is_its_formula(pool: str, image_size: tuple[int, int], patches: int) ->
     torch.testing.assert_close(out, net.head({"cls": u[:, 0], "mean": u.mean(1), "none": u}[pool]))
 
 
-def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
+def test_settings_select_low_rank_and_sampled_operators() -> None:
     x = images()
     low = model(kernel=LOW_RANK)
     assert sum(isinstance(module, kernels.LowRankMLP) for module in low.modules()) == len(low.blocks)
@@ -78,7 +78,7 @@ def test_low_rank_and_sampled_models_are_those_of_their_operators() -> None:
         model(kernel=ConvolutionConfig(), num_heads=None, num_samples=2)
 
 
-def test_pooling_weighs_by_the_measure() -> None:
+def test_pooling_uses_the_weights_of_points() -> None:
     class Weighted(encoders.Encoder):
         def __init__(self) -> None:
             super().__init__()
@@ -102,7 +102,7 @@ def test_pooling_weighs_by_the_measure() -> None:
 @pytest.mark.parametrize(
     "settings", [{}, {"pool": "mean", "kernel": dataclasses.replace(KERNEL, depth=3, head_shared=True)}]
 )
-def test_every_parameter_receives_a_gradient(settings: dict[str, Any]) -> None:
+def test_every_parameter_has_a_gradient(settings: dict[str, Any]) -> None:
     net = model(**settings, dropout=0.0, drop_path=0.0)
     nn.functional.cross_entropy(net(images(4)), torch.tensor([0, 1, 2, 0])).backward()
     missing = [name for name, p in net.named_parameters() if p.numel() and (p.grad is None or not p.grad.any())]
@@ -110,7 +110,7 @@ def test_every_parameter_receives_a_gradient(settings: dict[str, Any]) -> None:
     assert all(p.grad.isfinite().all() for p in net.parameters() if p.grad is not None)
 
 
-def test_training_drops_and_evaluation_does_not() -> None:
+def test_dropout_is_active_only_in_training() -> None:
     net, x = model(dropout=0.3, drop_path=0.3), images(8)
     assert not torch.equal(net(x), net(x))
     torch.manual_seed(1)
@@ -141,7 +141,7 @@ def test_stochastic_depth_rises_linearly() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 8])
-def test_branches_start_smaller_in_deeper_models(depth: int) -> None:
+def test_branches_start_with_smaller_weights_in_deeper_models(depth: int) -> None:
     net = model(embed_dim=64, depth=depth)
     gain = 1 / math.sqrt(2 * depth)
     for block in net.blocks:
@@ -155,7 +155,7 @@ def test_branches_start_smaller_in_deeper_models(depth: int) -> None:
         assert torch.equal(state["operator.residual_weight"], torch.eye(64))
 
 
-def test_the_head_starts_small() -> None:
+def test_the_head_starts_with_small_weights() -> None:
     head = model(embed_dim=64, num_outputs=100).head
     assert head.weight.std().item() == pytest.approx(0.02, rel=0.05)
     assert not head.bias.any()
@@ -179,7 +179,7 @@ def test_the_kernels_output_biases_are_exempt_from_decay() -> None:
     assert exempt <= dict(net.named_parameters()).keys()
 
 
-def test_the_configuration_reaches_the_kernels() -> None:
+def test_settings_reach_the_kernels() -> None:
     inputs = kernels.KernelInputs(distance=False, product=False)
     kernel = MLPConfig(
         width=5, depth=3, head_shared=True, activation="relu", inputs=inputs, epsilon=0.0, num_frequencies=0
@@ -206,21 +206,21 @@ def test_the_configuration_reaches_the_kernels() -> None:
     assert [b.std().item() for b in wide] == pytest.approx([7.0] * 2, rel=0.1)
 
 
-def test_a_class_token_leaves_the_grid_its_fast_route(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[str] = []
+def test_a_class_token_keeps_the_fast_route_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes: list[str] = []
     for kind in (Dense, Tiled, Toeplitz):
 
         def spy(self: Any, *args: Any, compute: Any = kind.compute) -> Tensor:
-            taken.append(self.name)
+            routes.append(self.name)
             return compute(self, *args)
 
         monkeypatch.setattr(kind, "compute", spy)
     model(pool="cls")(images())
     model(pool="mean")(images())
-    assert taken == ["Toeplitz"] * 4
+    assert routes == ["Toeplitz"] * 4
 
 
-def test_any_encoder() -> None:
+def test_any_encoder_can_be_used() -> None:
     config = dataclasses.replace(ITNet.Config.point_cloud(), kernel=KERNEL, embed_dim=16, depth=2)
     net, clouds = ITNet(CloudEncoder(16), 5, config).eval(), torch.randn(3, 7, 3)
     out = net(clouds)
@@ -231,7 +231,7 @@ def test_any_encoder() -> None:
     torch.testing.assert_close(net(shuffled), out)  # a set has no order
 
 
-def test_autocast_trains() -> None:
+def test_training_under_autocast() -> None:
     net = model()
     with torch.autocast("cpu", torch.bfloat16):
         loss = net(images()).float().square().sum()
@@ -240,7 +240,7 @@ def test_autocast_trains() -> None:
 
 
 @pytest.mark.slow
-def test_one_graph() -> None:
+def test_the_model_compiles_to_one_graph() -> None:
     net, x = model(depth=1).eval(), images()
     torch.compiler.reset()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
@@ -282,7 +282,7 @@ def test_golden_parameter_shapes() -> None:
 
 
 def counted(config: ITNet.Config) -> int:
-    """Parameters of the stack without its encoder, from the layers as the paper lists them."""
+    """Number of parameters of the stack without its encoder, from the layers listed in the paper."""
     assert isinstance(config.kernel, MLPConfig)
     d, heads, w, lifted = config.embed_dim, config.heads, config.kernel.width, 2 * config.kernel.num_frequencies
     per_head = d // heads
@@ -317,7 +317,7 @@ def test_the_configurations_have_their_golden_sizes(config: ITNet.Config, whole:
     assert sum(sizes.values()) == whole
 
 
-def test_the_configurations_are_the_papers() -> None:
+def test_the_configurations_match_the_paper() -> None:
     def sizes(config: ITNet.Config) -> tuple[float, ...]:
         return config.depth, config.embed_dim, config.heads, config.dropout, config.drop_path
 
@@ -359,7 +359,7 @@ def test_a_config_is_a_frozen_value_with_names() -> None:
         ITNet.Config().depth = 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_parts_that_do_not_fit() -> None:
+def test_mismatched_parts_are_refused() -> None:
     encoder = encoders.Image(encoders.Image.Config(image_size=(4, 4), patch_size=2), 6)
     with refused(ValueError, "the encoder gives 6 channels", "embed_dim 8"):
         ITNet(encoder, 3, ITNet.Config(**SMALL))
@@ -369,7 +369,7 @@ def test_parts_that_do_not_fit() -> None:
         model()(torch.zeros(2, 1, 6, 4))
 
 
-def test_the_token_stands_at_the_centre_and_weighs_as_one_patch() -> None:
+def test_the_class_token_is_at_the_centre_and_weighs_as_much_as_one_patch() -> None:
     net, seen = model(), []
     net.blocks[0].register_forward_pre_hook(lambda _module, args: seen.append(args[1]))
     net(images())
@@ -380,14 +380,14 @@ def test_the_token_stands_at_the_centre_and_weighs_as_one_patch() -> None:
     assert domain.weights.tolist() == pytest.approx([1 / 7] * 7)
 
 
-def test_encoders_that_tell_too_little() -> None:
-    class Unsaid(encoders.Encoder):
+def test_incomplete_encoders_are_refused() -> None:
+    class Undeclared(encoders.Encoder):
         def forward(self, inputs: Tensor) -> tuple[Tensor, Domain]:
             return inputs, Points(inputs)
 
     config = ITNet.Config(**SMALL)
     with refused(TypeError, "models.ITNet: Unsaid does not set embed_dim and pos_dim", "encoders.Encoder"):
-        ITNet(Unsaid(), 3, config)
+        ITNet(Undeclared(), 3, config)
 
     class Alone(CloudEncoder):
         def forward(self, inputs: Tensor) -> Any:
@@ -405,7 +405,7 @@ def test_encoders_that_tell_too_little() -> None:
         (None, ITNet.Config, "config must be of type models.ITNet.Config; got the class ITNet.Config"),
     ],
 )
-def test_arguments_of_another_kind(encoder: Any, config: Any, message: str) -> None:
+def test_arguments_of_the_wrong_type_are_refused(encoder: Any, config: Any, message: str) -> None:
     settings = ITNet.Config(**SMALL)
     with refused(TypeError, f"models.ITNet: {message}"):
         ITNet(CloudEncoder(8) if encoder is None else encoder, 3, settings if config is None else config)
@@ -415,8 +415,8 @@ def test_arguments_of_another_kind(encoder: Any, config: Any, message: str) -> N
 @pytest.mark.parametrize(
     "kernel", [pytest.param(KERNEL, id="exact"), pytest.param(LOW_RANK, id="low rank", marks=pytest.mark.long)]
 )
-def test_blocks_that_are_compiled_one_by_one_share_their_graphs(kernel: Any) -> None:
-    """There are more blocks than graphs that the compiler may make of one function."""
+def test_blocks_compiled_one_by_one_share_their_graphs(kernel: Any) -> None:
+    """There are more blocks than graphs that the compiler may make for one function."""
     stack = ITNet.Config(embed_dim=4, depth=5, num_heads=1, kernel=kernel)
     encoder = encoders.Image.Config(image_size=(4, 6), patch_size=2, channels=1, num_frequencies=2, any_size=True)
     built = ITNet(encoders.Image(encoder, 4), 2, stack).eval()
@@ -428,4 +428,4 @@ def test_blocks_that_are_compiled_one_by_one_share_their_graphs(kernel: Any) -> 
         for each, found in zip(given, expected, strict=True):
             torch.testing.assert_close(built(each), found)
         torch.compiler.reset()
-        built.train()(given[0])  # where each has a rate of stochastic depth of its own
+        built.train()(given[0])  # with individual rates of stochastic depth

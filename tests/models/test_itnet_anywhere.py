@@ -1,4 +1,4 @@
-"""An ITNet asked at other points than those of its signal."""
+"""An ITNet evaluated at points other than those of its signal."""
 
 import dataclasses
 from typing import Any
@@ -57,7 +57,7 @@ def images(batch: int = 2) -> Tensor:
 
 
 def literally(net: ITNet, x: Tensor, at: Domain) -> Tensor:
-    """Layer by layer: u on the points, v at the queries, both by the block's formula."""
+    """Layer by layer: u at the points, v at the queries, both by the block's formula."""
     u, domain = net.encoder(x)
     assert isinstance(net.encoder, encoders.Image)
     v = net.encoder.at(x, at)
@@ -71,17 +71,17 @@ def literally(net: ITNet, x: Tensor, at: Domain) -> Tensor:
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_a_finer_grid_has_the_answers_of_the_points_it_shares(kernel: KernelConfig) -> None:
+def test_a_finer_grid_has_equal_outputs_at_shared_points(kernel: KernelConfig) -> None:
     net, x = model(kernel), images()
     own = net(x)
-    finer = net(x, at=Grid(9, 12)).unflatten(1, (9, 12))  # the middle cells of 3 x 3 are the 3 x 4 patches
+    finer = net(x, at=Grid(9, 12)).unflatten(1, (9, 12))  # the middle cells of 3 x 3 blocks are the 3 x 4 patches
     torch.testing.assert_close(finer[:, 1::3, 1::3].flatten(1, 2), own, rtol=1e-9, atol=1e-11)
     assert (finer[:, ::3, ::3].flatten(1, 2) - own).abs().max() > 1e-3
     torch.testing.assert_close(net(x, at=Grid(3, 4)), own, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_is_its_formula_with_every_gradient(kernel: KernelConfig) -> None:
+def test_outputs_and_gradients_follow_the_formula(kernel: KernelConfig) -> None:
     net, x = model(kernel), images().requires_grad_()
     pos = torch.rand(5, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64).requires_grad_()
     leaves = [x, pos, *net.parameters()]
@@ -94,28 +94,28 @@ def test_is_its_formula_with_every_gradient(kernel: KernelConfig) -> None:
     assert found[0][2].abs().max() > 0
 
 
-def test_single_precision_agrees_on_shared_points_to_one_part_in_1e5() -> None:
+def test_float32_agrees_at_shared_points_to_one_part_in_1e5() -> None:
     net, x = model().float(), images().float()
     own = net(x)
     finer = net(x, at=Grid(9, 12)).unflatten(1, (9, 12))[:, 1::3, 1::3].flatten(1, 2)
     assert (finer - own).abs().max() <= 1e-5 * own.abs().max()
 
 
-def test_what_is_asked_changes_no_other_answer() -> None:
+def test_outputs_at_a_point_do_not_depend_on_the_other_queries() -> None:
     net, x = model(), images()
     pos = torch.rand(7, 2, dtype=torch.float64)
     whole = net(x, at=Points(pos))
     torch.testing.assert_close(net(x, at=Points(pos[2:3])), whole[:, 2:3], rtol=1e-10, atol=1e-12)
-    own = torch.stack([pos, pos.flip(0)])  # places of its own for each entry
-    asked = net(x, at=Points(own))
-    torch.testing.assert_close(asked[1], whole[1].flip(0), rtol=1e-10, atol=1e-12)
+    own = torch.stack([pos, pos.flip(0)])  # different points for each entry
+    outputs = net(x, at=Points(own))
+    torch.testing.assert_close(outputs[1], whole[1].flip(0), rtol=1e-10, atol=1e-12)
     assert net(x, at=Points(pos[:0])).shape == (2, 0, 3)
     mask = torch.arange(7) != 4
     hidden = net(x, at=Points(pos, mask=mask))
     torch.testing.assert_close(hidden[:, mask], whole[:, mask], rtol=1e-10, atol=1e-12)
 
 
-def test_a_field_is_asked_often_and_its_layers_are_computed_once() -> None:
+def test_a_field_computes_its_layers_once_for_many_queries() -> None:
     net, x, calls = model(), images(), list[int]()
     net.encoder.register_forward_hook(lambda *_: calls.append(1))
     for block in net.blocks:
@@ -123,7 +123,7 @@ def test_a_field_is_asked_often_and_its_layers_are_computed_once() -> None:
     field = net.field(x)
     pos = torch.rand(7, 2, dtype=torch.float64)
     parts = torch.cat([field(Points(part)) for part in pos.split(3)], dim=1)
-    assert calls == [1, 2, 2]  # nobody asks for the last layer's signal
+    assert calls == [1, 2, 2]  # the last layer's signal is not needed
     torch.testing.assert_close(parts, net(x, at=Points(pos)), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(field(Points(pos)), literally(net, x, Points(pos)))
     with refused(ValueError, "pool='mean' gives one answer"):
@@ -136,7 +136,7 @@ def test_sampled_integrals_take_their_anchors_from_the_signal() -> None:
     torch.testing.assert_close(net(x, at=Points(pos)), literally(net, x, Points(pos)))
 
 
-def test_refuses_what_has_no_answer_elsewhere() -> None:
+def test_models_without_outputs_at_other_points_are_refused() -> None:
     x, at = images(), Grid(4, 4)
     with refused(ValueError, "pool='mean' gives one answer", "pool='none'"):
         model(pool="mean")(x, at=at)

@@ -1,4 +1,4 @@
-"""Kernels as values: which have heads, and that a number of heads is refused where nothing reads it."""
+"""Kernel configurations: which kernels have heads, and refusal of a number of heads without effect."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ CONFIGS: list[KernelConfig] = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
-def test_a_kernel_has_heads_where_their_number_changes_it(config: KernelConfig) -> None:
+def test_has_heads_is_true_if_their_number_changes_the_kernel(config: KernelConfig) -> None:
     edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
     domain = Graph(edges, 5, pos=torch.rand(5, 1)) if isinstance(config, OnEdgesConfig) else Sequence(5)
     u, found = torch.randn(1, 5, 8), []
@@ -62,7 +62,7 @@ OF_CHANNELS: list[KernelConfig] = [
 
 
 @pytest.mark.parametrize("config", OF_CHANNELS, ids=lambda config: config.kinds)
-def test_a_kernel_mixes_channels_where_a_matrix_after_it_adds_no_kernels(config: KernelConfig) -> None:
+def test_mixes_channels_is_true_if_an_output_matrix_adds_no_new_kernels(config: KernelConfig) -> None:
     edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
     domain = Graph(edges, 3, pos=torch.rand(3, 1)) if isinstance(config, OnEdgesConfig) else Sequence(3)
     kernel = config.build(4, 4, 1, is_causal=False).double()
@@ -72,15 +72,15 @@ def test_a_kernel_mixes_channels_where_a_matrix_after_it_adds_no_kernels(config:
         torch.autograd.grad(entry, parameters, retain_graph=True, materialize_grads=True) for entry in found.flatten()
     ]
     slopes = torch.stack([torch.cat([slope.flatten() for slope in row]) for row in rows])
-    wanted = (torch.randn(4, 4, dtype=torch.float64) @ found).detach().flatten()
-    # what no small change of the kernel's parameters adds of W κ
-    left = wanted - slopes @ torch.linalg.lstsq(slopes, wanted[:, None], driver="gelsd").solution[:, 0]
-    assert config.mixes_channels == bool(left.norm() < 1e-6 * wanted.norm())
+    expected = (torch.randn(4, 4, dtype=torch.float64) @ found).detach().flatten()
+    # the part of W κ that no small change of the kernel's parameters adds
+    left = expected - slopes @ torch.linalg.lstsq(slopes, expected[:, None], driver="gelsd").solution[:, 0]
+    assert config.mixes_channels == bool(left.norm() < 1e-6 * expected.norm())
 
 
-def test_where_none_is_named_there_is_a_head_for_64_channels_but_4_at_least() -> None:
-    asked = (4, 6, 7, 8, 64, 96, 128, 256, 320, 384, 400, 768, 1024)
-    assert [usual_heads(channels) for channels in asked] == [4, 3, 1, 4, 4, 4, 4, 4, 5, 6, 5, 12, 16]
+def test_the_default_is_one_head_per_64_channels_and_at_least_4() -> None:
+    widths = (4, 6, 7, 8, 64, 96, 128, 256, 320, 384, 400, 768, 1024)
+    assert [usual_heads(channels) for channels in widths] == [4, 3, 1, 4, 4, 4, 4, 4, 5, 6, 5, 12, 16]
     assert ITNet.Config(embed_dim=64).heads == TwoStream.Config(embed_dim=64).heads == 4
     assert (ITNet.Config(num_heads=8).heads, NeuralOperator.Config().heads) == (8, 1)
 
@@ -105,7 +105,7 @@ def test_where_none_is_named_there_is_a_head_for_64_channels_but_4_at_least() ->
         (MessagePassing, {"layer": "gin"}, "layer='gin'; leave it out, or take layer='gat'"),
     ],
 )
-def test_heads_that_no_kernel_has_are_refused(kind: Any, settings: dict[str, Any], message: str) -> None:
+def test_num_heads_is_refused_for_kernels_without_heads(kind: Any, settings: dict[str, Any], message: str) -> None:
     without = kind.Config(**settings)
     assert not without.has_heads
     with refused(ValueError, f"models.{kind.__name__}: num_heads=2 has no effect with ", message):
@@ -115,12 +115,12 @@ def test_heads_that_no_kernel_has_are_refused(kind: Any, settings: dict[str, Any
     assert without.resized(32, 3, kind.Config()).num_heads is None
 
 
-def test_a_crossing_may_have_the_heads_that_the_blocks_have_not() -> None:
+def test_cross_attention_may_have_heads_where_blocks_have_none() -> None:
     config = TwoStream.Config(embed_dim=8, num_heads=2, kernel=ConstantConfig())
     assert (config.has_heads, config.stack().num_heads) == (True, None)
 
 
-def test_another_kernel_takes_the_heads_where_it_has_some() -> None:
+def test_replacing_the_kernel_keeps_the_heads_if_it_has_some() -> None:
     wide: SignalModel.Config = ITNet.Config(embed_dim=24, num_heads=8)
     for kernel, heads in ((AttentionConfig(), 8), (ConvolutionConfig(), None)):
         assert replaced(wide, kernel=kernel, num_heads=8) == dataclasses.replace(
@@ -141,7 +141,7 @@ PERCEPTRONS = {
 @pytest.mark.parametrize(
     ("name", "value"), [("sigma", -1.0), ("sigma", math.nan), ("epsilon", -1.0), ("epsilon", 1e999)]
 )
-def test_scales_of_perceptrons_are_numbers_that_can_be_meant(kind: Any, name: str, value: float) -> None:
+def test_bad_scales_of_perceptrons_are_refused(kind: Any, name: str, value: float) -> None:
     expected = {"sigma": "must be positive and finite", "epsilon": "must be finite and at least 0"}[name]
     with refused(ValueError, f"models.{kind.__name__}: {name} {expected}; got {value}"):
         kind(**{name: value})
@@ -151,7 +151,7 @@ def test_scales_of_perceptrons_are_numbers_that_can_be_meant(kind: Any, name: st
 
 
 @pytest.mark.parametrize(
-    ("owner", "what"),
+    ("owner", "name"),
     [
         (ITNet.Config, "kernel"),
         (NeuralOperator.Config, "kernel"),
@@ -160,6 +160,6 @@ def test_scales_of_perceptrons_are_numbers_that_can_be_meant(kind: Any, name: st
         (OnEdgesConfig, "kernel"),
     ],
 )
-def test_a_kernel_in_place_of_its_configuration(owner: Any, what: str) -> None:
-    with refused(TypeError, f"{what} must be the configuration of a kernel, such as {what}=MLPConfig(); got Attention"):
-        owner(**{what: kernels.Attention(8, 2)})
+def test_a_kernel_instead_of_its_configuration_is_refused(owner: Any, name: str) -> None:
+    with refused(TypeError, f"{name} must be the configuration of a kernel, such as {name}=MLPConfig(); got Attention"):
+        owner(**{name: kernels.Attention(8, 2)})

@@ -25,7 +25,7 @@ def build(config: SignalModel.Config, **changes: Any) -> SignalModel:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__qualname__)
-def test_answers_are_0_at_points_that_do_not_exist(config: SignalModel.Config) -> None:
+def test_outputs_are_0_at_masked_points(config: SignalModel.Config) -> None:
     model, mask = build(config, pool="none"), torch.tensor([[True, False, True, True, True, False]])
     out = model(PointBatch(torch.randn(1, 6, 3, dtype=torch.float64), mask=mask))
     assert ((out != 0).all(-1) == mask).all()
@@ -59,7 +59,7 @@ def test_order_padding_and_batch_mates_change_nothing(config: SignalModel.Config
         torch.testing.assert_close(other_gradient[index], gradient, rtol=1e-6, atol=1e-9)
 
 
-def test_pooling_is_its_formula() -> None:
+def test_pooling_follows_its_formula() -> None:
     model, pos = build(CONFIGS[0]), torch.randn(1, 5, 3, dtype=torch.float64)
     assert isinstance(model, PointPooling)
     u = model.layers(model.encoder(pos)[0])[0]
@@ -71,7 +71,7 @@ def test_pooling_is_its_formula() -> None:
     torch.testing.assert_close(local(pos)[0], local.head(local.norm(local.perceptron(joined))))
 
 
-def test_edges_are_their_formula() -> None:
+def test_edge_convolutions_follow_their_formula() -> None:
     """Neighbours by position in the first layer, by signal in the second."""
     model, pos = build(CONFIGS[1]), torch.randn(1, 7, 3, dtype=torch.float64)
     assert isinstance(model, EdgeConvolution)
@@ -88,7 +88,7 @@ def test_edges_are_their_formula() -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__qualname__)
-def test_no_points(config: SignalModel.Config) -> None:
+def test_a_cloud_without_points(config: SignalModel.Config) -> None:
     model, empty = build(config), torch.zeros(2, 4, dtype=torch.bool)
     found = model(PointBatch(torch.randn(2, 4, 3, dtype=torch.float64), mask=empty))
     found.sum().backward()

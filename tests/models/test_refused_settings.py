@@ -1,4 +1,4 @@
-"""Settings of models and encoders of another kind are refused by their names, before anything is built."""
+"""Settings of models and encoders of the wrong type or range are refused by name, before anything is built."""
 
 import math
 from typing import Any
@@ -28,7 +28,7 @@ NUMBERS: list[tuple[Any, str, str]] = [
 
 @pytest.mark.parametrize(("config", "name", "message"), NUMBERS, ids=[message.split(" ")[1] for *_, message in NUMBERS])
 @pytest.mark.parametrize("wrong", ["2", [4]])
-def test_what_is_no_number(config: Any, name: str, message: str, wrong: Any) -> None:
+def test_settings_that_must_be_numbers(config: Any, name: str, message: str, wrong: Any) -> None:
     with refused(TypeError, message, f"got {wrong!r}"):
         config(**{name: wrong})
 
@@ -42,13 +42,13 @@ def test_what_is_no_number(config: Any, name: str, message: str, wrong: Any) -> 
         (models.ITNetLanguageModel.Config, "models.TokenStack: stack must be ITNet.Config(...)"),
     ],
 )
-def test_a_stack_of_another_kind(config: Any, expected: str) -> None:
-    for wrong, came in (
+def test_a_stack_of_the_wrong_type(config: Any, expected: str) -> None:
+    for wrong, shown in (
         (models.GPT2.Config(), "GPT2.Config"),
         (models.Bert.Config, "the class Bert.Config"),
         ("x", "str"),
     ):
-        with refused(TypeError, expected, f"got {came}"):
+        with refused(TypeError, expected, f"got {shown}"):
             config(stack=wrong)
 
 

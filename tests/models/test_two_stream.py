@@ -40,7 +40,7 @@ def batch() -> ImageTextBatch:
 
 
 def formula(built: TwoStream, given: ImageTextBatch) -> Tensor:
-    """Written out layer by layer."""
+    """The model written out layer by layer."""
     parts = built.image_text.parts(given)
     (u, of_text), (v, of_image) = parts["text"], parts["image"]
     if built.image_token is not None:
@@ -63,7 +63,7 @@ def formula(built: TwoStream, given: ImageTextBatch) -> Tensor:
 
 @pytest.mark.parametrize("fusion", ["cross-attention", "concatenation"])
 @pytest.mark.parametrize("pool", ["cls", "mean"])
-def test_is_its_formula(fusion: str, pool: str) -> None:
+def test_outputs_follow_the_formula(fusion: str, pool: str) -> None:
     built, given = network(fusion=fusion, pool=pool), batch()
     torch.testing.assert_close(built(given), formula(built, given))
 
@@ -77,7 +77,7 @@ def test_padding_and_batch_mates_change_nothing(fusion: str) -> None:
         torch.testing.assert_close(together[i : i + 1], alone)
 
 
-def test_streams_meet_in_cross_attention_alone() -> None:
+def test_streams_are_combined_in_cross_attention_alone() -> None:
     given = batch()
     other = given._replace(tokens=given.tokens.flip(0))
     for fusion in ("cross-attention", "concatenation"):
@@ -88,7 +88,7 @@ def test_streams_meet_in_cross_attention_alone() -> None:
         assert ((seen[0] - seen[1]).abs().max() > 1e-6) == (fusion == "cross-attention")
 
 
-def test_gradients_reach_every_parameter() -> None:
+def test_every_parameter_has_a_gradient() -> None:
     for fusion in ("cross-attention", "concatenation"):
         built = network(fusion=fusion)
         built(batch()).square().sum().backward()
@@ -96,7 +96,7 @@ def test_gradients_reach_every_parameter() -> None:
         assert [name for name, grad in reached.items() if grad is None or not grad.any()] == []
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     with refused(ValueError, "cross_kernel=", "has no effect with fusion='concatenation'"):
         network(fusion="concatenation", cross_kernel=AttentionConfig(num_kv_heads=1))
     with refused(ValueError, "fusion is one of cross-attention, concatenation; got 'sum'"):

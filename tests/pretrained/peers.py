@@ -1,4 +1,4 @@
-"""Small models of the peers' own classes with random weights, saved as they save them."""
+"""Small models of the original libraries with random weights, saved in their formats."""
 
 import functools
 import importlib
@@ -102,7 +102,7 @@ TIMM: dict[str, tuple[str, dict[str, Any]]] = {
     "ConvNeXt": ("convnext_atto", {"depths": (2, 1, 1, 1), "dims": (8, 12, 16, 20), "num_classes": 5}),
 }
 BUILT_SMALLER = ("embed_dim", "depth", "depths", "dims")
-"""What these tests change of an architecture, and the tensors tell."""
+"""Settings of an architecture that these tests reduce, and that the loader infers from the tensors."""
 
 
 WORDS = ("the", "cat", "sat", "good", "bad", "un", "##aff", "##able", "##s", "##at", "number", "straße", "cafe", "数学")
@@ -110,7 +110,7 @@ JOINED = ("t h", "th e", "Ġ c", "a t", "Ġc at", "Ġ g", "o o", "Ġg oo", "Ġgo
 
 
 def write_word_pieces(folder: Path, letters: str = "") -> int:
-    """A `vocab.txt` of BERT's with words, and with some letters as pieces of their own; how many tokens it has."""
+    """Writes a `vocab.txt` of BERT with words, letters and continuation letters; returns the number of tokens."""
     known = sorted({letter for letter in letters + "abcdefghijklmnopqrstuvwxyz0123456789.,!?" if not letter.isspace()})
     tokens = [*MARKS, *WORDS, *known[::2], *(f"##{letter}" for letter in known)]
     (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(tokens)) + "\n", encoding="utf-8")
@@ -118,7 +118,7 @@ def write_word_pieces(folder: Path, letters: str = "") -> int:
 
 
 def write_byte_pairs(folder: Path) -> int:
-    """A `vocab.json` and a `merges.txt` of RoBERTa's; how many tokens there are."""
+    """Writes `vocab.json` and `merges.txt` in RoBERTa's format; returns the number of tokens."""
     joined = [pair.replace(" ", "") for pair in JOINED]
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *sorted(byte_letters()), *joined, "<mask>"]
     (folder / "vocab.json").write_text(json.dumps({token: n for n, token in enumerate(tokens)}), encoding="utf-8")
@@ -127,12 +127,12 @@ def write_byte_pairs(folder: Path) -> int:
 
 
 def transformers() -> Any:
-    """The library, or the reason for which a test is skipped."""
+    """The library transformers; skips the test if it is missing."""
     return pytest.importorskip("transformers", reason="compares with transformers; pip install 'fredholm[peers]'")
 
 
 def noisy(model: nn.Module) -> nn.Module:
-    """The model far from its start, so that every tensor weighs."""
+    """Adds noise to all weights, so that every tensor has an influence."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not name.endswith("A_log"):
@@ -140,17 +140,17 @@ def noisy(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def saved(made: Made, folder: Path, **how: Any) -> nn.Module:
-    """A peer's model with random weights, saved to a folder."""
+def saved(made: Made, folder: Path, **form: Any) -> nn.Module:
+    """Saves a model of the original library with random weights, and returns it."""
     library, (model, config, settings) = transformers(), made
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2} if "vocab_size" in settings else {}
     built = noisy(getattr(library, model)(getattr(library, config)(**{**ids, **settings})))
-    built.save_pretrained(folder, **how)  # pyright: ignore[reportCallIssue]
+    built.save_pretrained(folder, **form)  # pyright: ignore[reportCallIssue]
     return built
 
 
 def tokens(length: int = 11, batch: int = 3) -> Tensor:
-    """Tokens that are no padding."""
+    """Tokens other than padding."""
     return torch.randint(3, VOCABULARY, (batch, length))
 
 
@@ -164,11 +164,11 @@ TORCHVISION = (
     "torchvision.models.feature_extraction",
     "torchvision.datasets",
 )
-"""What timm imports of torchvision."""
+"""Modules of torchvision that timm imports."""
 
 
 class Nothing(type):
-    """A class whose attributes are their names."""
+    """A metaclass whose attributes are their own names."""
 
     def __getattr__(cls, name: str) -> str:
         if name.startswith("__"):
@@ -177,7 +177,7 @@ class Nothing(type):
 
 
 class Empty(types.ModuleType):
-    """A module that has whatever is asked of it, and none of it does anything."""
+    """A module that has every attribute, none of which does anything."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -187,10 +187,10 @@ class Empty(types.ModuleType):
 
 @functools.cache
 def timm() -> Any:
-    """The library, or the reason for which a test is skipped.
+    """The library timm; skips the test if it is missing.
 
-    It imports torchvision, which it needs for data alone, and of which there is no build everywhere that these tests
-    run: modules without content stand for it while timm is imported.
+    timm imports torchvision, which it needs for data alone and which is not available everywhere that these tests
+    run. Empty modules replace it while timm is imported.
     """
     if importlib.util.find_spec("timm") is None:
         pytest.skip("compares with timm; pip install --no-deps timm")
@@ -210,7 +210,7 @@ def timm() -> Any:
 
 
 def saved_by_timm(architecture: str, settings: dict[str, Any], folder: Path) -> nn.Module:
-    """A model of timm with random weights, saved to a folder; its sizes are smaller than the architecture's."""
+    """Saves a model of timm with random weights and reduced sizes, and returns it."""
     library = timm()
     if architecture.startswith(("vit", "deit")):
         settings = {"num_heads": HEADS[settings["embed_dim"]], **settings}
@@ -229,11 +229,11 @@ HEADS = {192: 3, 384: 6, 768: 12}
 
 TEXT_MARKS = {"GPT-2": (None, "<|endoftext|>"), "Llama 3": ("<|begin_of_text|>", "<|end_of_text|>")}
 TEXT_MARKS |= {"GPT-NeoX": (None, "<|endoftext|>"), "Llama 2": ("<s>", "</s>")}
-"""The start and the end of a text, by kind of tokenizer."""
+"""Marks at the start and the end of a text, by kind of tokenizer."""
 
 
 def write_text_tokens(folder: Path, kind: str, files: str = "tokenizer.json") -> int:
-    """The tokenizer of a language model; how many tokens it has.
+    """Writes the tokenizer of a language model; returns the number of tokens.
 
     Llama 2's is over characters, with a space before every text and bytes for what is no token; the others are over
     bytes. GPT-NeoX's has runs of spaces as added tokens and composes letters.
@@ -296,7 +296,7 @@ def started(task: Task) -> Any:
 
 
 def as_gradients(peer: Any) -> Any:
-    """The peer, whose parameters are now their gradients, so that a checkpoint of it is one of these."""
+    """Replaces the parameters of a model by their gradients, so that a checkpoint of it holds gradients."""
     with torch.no_grad():
         for parameter in peer.parameters():
             parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)

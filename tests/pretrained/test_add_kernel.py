@@ -1,4 +1,4 @@
-"""A learned kernel beside every attention: nothing changes at a gate of 0, and only what was added learns."""
+"""A learned kernel added to every attention: with a gate of 0 nothing changes, and only the new parameters learn."""
 
 import itertools
 from typing import Any
@@ -45,7 +45,7 @@ MODELS: dict[str, tuple[Any, Any, tuple[torch.Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_nothing_changes_at_first_and_only_the_new_learns(name: str) -> None:
+def test_outputs_are_unchanged_at_first_and_only_new_parameters_learn(name: str) -> None:
     build, kernel, inputs = MODELS[name]
     model = build()
     before, known = model(*inputs), set(model.state_dict())
@@ -68,14 +68,14 @@ def test_nothing_changes_at_first_and_only_the_new_learns(name: str) -> None:
     assert all(p.grad is None for key, p in model.named_parameters() if key in known)
 
 
-def test_texts_go_on_with_it() -> None:
+def test_generation_works_with_added_kernels() -> None:
     model = add_kernel(gpt2(), text_kernel(), gate=0.7)
     first = list(itertools.islice(generate(model, TOKENS, Sampling(temperature=0)), 9))
     again = list(itertools.islice(generate(model, TOKENS, Sampling(temperature=0), cache=False), 9))
     assert torch.equal(torch.stack(first), torch.stack(again))
 
 
-def test_layers_have_weights_of_their_own_and_the_rest_may_learn() -> None:
+def test_each_layer_has_its_own_kernel_and_other_parameters_may_learn() -> None:
     model = add_kernel(gpt2(), text_kernel(), freeze=False)
     assert all(p.requires_grad for p in model.parameters())
     weights = [p for key, p in model.named_parameters() if key.endswith("gate")]
@@ -85,12 +85,12 @@ def test_layers_have_weights_of_their_own_and_the_rest_may_learn() -> None:
     assert one.isdisjoint(other)
 
 
-def test_some_operators_alone() -> None:
+def test_kernels_can_be_added_to_selected_operators() -> None:
     model = add_kernel(gpt2(), text_kernel(), where=lambda name, operator: name.startswith("blocks.1"))
     assert [key.split(".")[1] for key, p in model.named_parameters() if p.requires_grad and "gate" in key] == ["1"]
 
 
-def test_what_does_not_fit() -> None:
+def test_bad_arguments_are_refused() -> None:
     with refused(TypeError, "kernel must be a fredholm kernel", "Linear"):
         add_kernel(gpt2(), torch.nn.Linear(2, 2))  # pyright: ignore[reportArgumentType]
     with refused(ValueError, "(16, 16, 16)", "'blocks.0.operator'", "(12, 12, 12)"):

@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be read: one line with the name of what is wrong, and what to do."""
+"""Checkpoints that cannot be read: a one-line error names the problem and what to do."""
 
 import json
 import shutil
@@ -34,14 +34,14 @@ def changed(folder: Path, **fields: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def test_pickles_are_named_and_not_read(copied: Path) -> None:
+def test_pickles_are_refused_by_name_and_not_read(copied: Path) -> None:
     (copied / TENSORS).unlink()
     (copied / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     with refused(FileNotFoundError, "pytorch_model.bin", "can run code", "save the model as safetensors"):
         from_pretrained(copied)
 
 
-def test_a_shard_that_is_missing(tmp_path: Path) -> None:
+def test_a_missing_shard(tmp_path: Path) -> None:
     saved(CAUSAL["Llama"], tmp_path, max_shard_size="4KB")
     missing = sorted(tmp_path.glob("*.safetensors"))[1]
     missing.unlink()
@@ -49,7 +49,7 @@ def test_a_shard_that_is_missing(tmp_path: Path) -> None:
         from_pretrained(tmp_path)
 
 
-def test_an_index_that_is_wrong(tmp_path: Path) -> None:
+def test_a_wrong_index(tmp_path: Path) -> None:
     saved(CAUSAL["Llama"], tmp_path, max_shard_size="4KB")
     index = next(tmp_path.glob("*.index.json"))
     found = json.loads(index.read_text())
@@ -67,7 +67,7 @@ def test_an_index_that_is_wrong(tmp_path: Path) -> None:
         from_pretrained(tmp_path)
 
 
-def test_a_file_that_is_damaged(copied: Path) -> None:
+def test_a_damaged_file(copied: Path) -> None:
     whole = (copied / TENSORS).read_bytes()
     for damaged in (b"", b"garbage", whole[: len(whole) // 2]):
         (copied / TENSORS).write_bytes(damaged)
@@ -97,7 +97,7 @@ WRONG_TENSORS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], list[st
 
 
 @pytest.mark.parametrize("name", WRONG_TENSORS)
-def test_tensors_that_do_not_fit(copied: Path, name: str) -> None:
+def test_tensors_of_wrong_names_or_shapes(copied: Path, name: str) -> None:
     change, message = WRONG_TENSORS[name]
     found = load_file(copied / TENSORS)
     change(found)
@@ -129,7 +129,7 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_configurations_that_are_not_supported(copied: Path, name: str) -> None:
+def test_unsupported_configurations(copied: Path, name: str) -> None:
     fields, message = UNSUPPORTED[name]
     changed(copied, **fields)
     with (
@@ -160,7 +160,7 @@ OTHERS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_options_of_other_architectures(name: str, tmp_path: Path) -> None:
+def test_options_of_other_architectures_are_refused(name: str, tmp_path: Path) -> None:
     made, fields, message = OTHERS[name]
     saved(made, tmp_path)
     changed(tmp_path, **fields)
@@ -169,7 +169,7 @@ def test_options_of_other_architectures(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_architectures_of_timm(tmp_path: Path) -> None:
+def test_unsupported_architectures_of_timm(tmp_path: Path) -> None:
     saved_by_timm(*TIMM["ViT"], tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     for fields, message in (
@@ -185,7 +185,7 @@ def test_architectures_of_timm(tmp_path: Path) -> None:
             from_pretrained(tmp_path)
 
 
-def test_what_is_no_checkpoint(copied: Path, tmp_path: Path) -> None:
+def test_paths_that_are_no_checkpoint(copied: Path, tmp_path: Path) -> None:
     with refused(FileNotFoundError, "no folder '/nowhere/at/all'", "or hf://owner/name"):
         from_pretrained("/nowhere/at/all")
     with refused(ValueError, "'hf://gpt2' names no repository of the hub", "expected hf://owner/name"):
@@ -213,14 +213,14 @@ def test_what_is_no_checkpoint(copied: Path, tmp_path: Path) -> None:
         from_pretrained(tmp_path / "empty")
 
 
-def test_a_repository_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_without_network_access(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("huggingface_hub", reason="asks the hub; pip install 'fredholm[hub]'")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with refused(OSError, "hf://nobody/nothing: the hub gave no such repository", "check the name and the network"):
         from_pretrained("hf://nobody/nothing")
 
 
-def test_without_the_hubs_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_client_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with refused(ModuleNotFoundError, "pip install 'fredholm[hub]'", "pass a folder"):
         from_pretrained("hf://nobody/nothing")
@@ -237,6 +237,6 @@ def test_without_the_hubs_client(monkeypatch: pytest.MonkeyPatch) -> None:
         ("gpt2x", "owner/gpt2x"),
     ],
 )
-def test_a_name_alone_is_told_with_its_owner(name: str, message: str) -> None:
+def test_the_error_for_a_bare_name_suggests_its_owner(name: str, message: str) -> None:
     with refused(FileNotFoundError, f"no folder {name!r}", f"is written hf://{message})"):
         from_pretrained(name)

@@ -1,4 +1,4 @@
-"""Checkpoints as the start of a run: before the first step all numbers but the new head's are the peer's."""
+"""Runs that start from a checkpoint: before the first step everything except the new head equals the original."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ TRAINING = TrainingConfig(epochs=2, batch_size=8, tensorboard=False, log_every=1
 
 
 def write_sentences(folder: Path, pairs: bool) -> str:
-    """Two classes, five times the pairs, or the first of each."""
+    """Two classes, with five copies of each pair, or of the first sentence of each."""
     head = "sentence1,sentence2,label" if pairs else "text,label"
     rows = (f'"{a}","{b}",{n % 2}' if pairs else f'"{a}",{n % 2}' for _ in range(5) for n, (a, b) in enumerate(PAIRS))
     path = folder / "data.csv"
@@ -56,7 +56,7 @@ def write_sentences(folder: Path, pairs: bool) -> str:
 
 
 def bert_folder(kind: str, folder: Path) -> nn.Module:
-    """A peer's model that answers classes, with random weights and a tokenizer."""
+    """Saves a classifier of the original library with random weights and a tokenizer."""
     folder.mkdir()
     size = write_byte_pairs(folder) if kind == "RoBERTa" else write_word_pieces(folder)
     model, config, settings = BOTH_SIDES[f"{kind}, classes"]
@@ -77,7 +77,7 @@ def check_close(got: Tensor, expected: Tensor, name: str = "") -> None:
 @CUT
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("kind", ["BERT", "RoBERTa", "DistilBERT"])
-def test_a_batch_of_sentences_is_what_the_peer_makes_of_it(kind: str, pairs: bool, tmp_path: Path) -> None:
+def test_a_batch_of_sentences_equals_that_of_the_original(kind: str, pairs: bool, tmp_path: Path) -> None:
     peer: Any = bert_folder(kind, tmp_path / "peer")
     task = sentence_task(tmp_path / "peer", pairs=pairs)
     model = started(task)
@@ -91,7 +91,7 @@ def test_a_batch_of_sentences_is_what_the_peer_makes_of_it(kind: str, pairs: boo
     batch = task.train_batch(torch.arange(8), torch.Generator())
     assert torch.equal(batch["tokens"], given["input_ids"])
     more = {"token_type_ids": given["token_type_ids"]} if kind == "BERT" else {}
-    # the new head is the one thing that the peer does not have
+    # the original lacks the new head
     last = peer.classifier.out_proj if kind == "RoBERTa" else peer.classifier
     with torch.no_grad():
         last.weight.copy_(model.head.weight)
@@ -114,7 +114,7 @@ def test_a_batch_of_sentences_is_what_the_peer_makes_of_it(kind: str, pairs: boo
     assert max(float(gradient.abs().max()) for gradient in expected.values()) > 1e-3
 
 
-def test_padding_and_other_sentences_change_nothing(tmp_path: Path) -> None:
+def test_padding_and_batch_mates_change_nothing(tmp_path: Path) -> None:
     bert_folder("BERT", tmp_path / "peer")
     model = started(sentence_task(tmp_path / "peer"))
     row = torch.tensor([[2, 6, 7, 3]])
@@ -132,7 +132,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_the_map_before_the_classes_is_kept_where_there_is_one(name: str, tmp_path: Path) -> None:
+def test_a_pretrained_pooler_is_kept_if_there_is_one(name: str, tmp_path: Path) -> None:
     (model, config, settings), (_, has_pooler) = BOTH_SIDES[name], KEPT[name]
     saved((model, config, settings), tmp_path)
     brought = PretrainedSentences(checkpoint=str(tmp_path)).open_pretrained()
@@ -165,7 +165,7 @@ def image_task(checkpoint: Path, size: tuple[int, int], channels: int = 3, **set
 
 
 def seen(task: ImageLearning, mean: list[float], deviation: list[float]) -> tuple[Tensor, Tensor]:
-    """A batch as the task makes it, and the same pixels standardised here."""
+    """A batch of the task, and the same pixels standardised here."""
     indices = torch.arange(3)
     pixels = task.splits.train.images(indices) / 255
     columns = (torch.tensor(each).view(-1, 1, 1) for each in (mean, deviation))
@@ -173,7 +173,7 @@ def seen(task: ImageLearning, mean: list[float], deviation: list[float]) -> tupl
 
 
 def check_images(features: nn.Module, gradients: Callable[[], dict[str, Tensor]], images: Tensor, model: Any) -> None:
-    """Answers and all gradients, where `features` gives the peer's pooled channels."""
+    """Compares outputs and all gradients, where `features` gives the pooled channels of the original model."""
     pooled = features(images)
     answer = torch.nn.functional.linear(pooled, model.head.weight, model.head.bias)
     check_close(model(images), answer)
@@ -194,7 +194,7 @@ def brought_images(folder: Path) -> dict[str, Tensor]:
 
 
 class _First(nn.Module):
-    """The last signal of a peer at its class token."""
+    """The last signal of an original model at its class token."""
 
     def __init__(self, peer: Any) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class _First(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["ViT", "DeiT", "DeiT with teacher"])
-def test_images_are_what_the_peer_makes_of_them(name: str, tmp_path: Path) -> None:
+def test_images_give_the_outputs_and_gradients_of_the_original(name: str, tmp_path: Path) -> None:
     peer: Any = saved(IMAGES[name], tmp_path / "peer")
     (tmp_path / "peer" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
     task = image_task(tmp_path / "peer", (12, 12))
@@ -223,7 +223,7 @@ def test_images_are_what_the_peer_makes_of_them(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["ViT, mean", "DeiT III", "ConvNeXt"])
-def test_images_are_what_timm_makes_of_them(name: str, tmp_path: Path) -> None:
+def test_images_give_the_outputs_and_gradients_of_timm(name: str, tmp_path: Path) -> None:
     architecture, settings = TIMM[name]
     peer: Any = saved_by_timm(architecture, settings, tmp_path / "peer")
     task = image_task(tmp_path / "peer", (32, 32))
@@ -244,7 +244,7 @@ def test_images_are_what_timm_makes_of_them(name: str, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_positions_are_interpolated_as_the_peer_does(tmp_path: Path) -> None:
+def test_positions_are_interpolated_as_in_the_original(tmp_path: Path) -> None:
     peer: Any = saved(IMAGES["ViT"], tmp_path / "peer")
     (tmp_path / "peer" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
     for size in ((20, 8), (8, 12)):
@@ -279,7 +279,7 @@ def own_bert(folder: Path, **settings: Any) -> Bert:
 
 @pytest.mark.parametrize("head", [{}, {"head": "classes", "num_classes": 5, "pooling": "relu"}])
 @torch.no_grad()
-def test_a_bert_of_this_library(head: dict[str, Any], tmp_path: Path) -> None:
+def test_fine_tuning_a_bert_of_this_library(head: dict[str, Any], tmp_path: Path) -> None:
     own = own_bert(tmp_path / "own", **head)
     tokenizer = MarkedTokenizer.word_pieces(["the cats sat unaffable good one bad number"] * 3, 44)
     (tmp_path / "tokenizer.json").write_text(tokenizer.state)
@@ -294,7 +294,7 @@ def test_a_bert_of_this_library(head: dict[str, Any], tmp_path: Path) -> None:
         assert isinstance(model.activation, nn.ReLU)
 
 
-def test_kernels_that_settings_do_not_tell_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_with_changed_kernels_are_refused(tmp_path: Path) -> None:
     own = own_bert(tmp_path / "own")
     add_kernel(own, kernels.LowRankMLP(8, num_heads=2, pos_dim=1, rank=2))
     own.save_pretrained(tmp_path / "own", overwrite=True)
@@ -303,7 +303,7 @@ def test_kernels_that_settings_do_not_tell_are_refused(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_models_of_images_of_this_library(tmp_path: Path) -> None:
+def test_fine_tuning_image_models_of_this_library(tmp_path: Path) -> None:
     vit = ViT.Config(image_size=(8, 8), patch_size=(4, 4), embed_dim=8, depth=1, num_heads=2, num_classes=7)
     convnext = ConvNeXt.Config(depths=(1, 1), dims=(4, 6), patch_size=2, num_classes=3)
     for number, config in enumerate((vit, convnext)):
@@ -320,7 +320,7 @@ def test_models_of_images_of_this_library(tmp_path: Path) -> None:
 
 
 @CUT
-def test_the_run_is_whole_without_the_checkpoint(tmp_path: Path) -> None:
+def test_a_run_does_not_need_the_checkpoint_after_its_start(tmp_path: Path) -> None:
     bert_folder("BERT", tmp_path / "peer")
     data = write_sentences(tmp_path, pairs=True)
     task = SentenceLearning.Config(
@@ -349,14 +349,14 @@ REFUSED_SENTENCES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED_SENTENCES)
-def test_settings_that_contradict_the_checkpoint(name: str, tmp_path: Path) -> None:
+def test_settings_that_contradict_the_checkpoint_are_refused(name: str, tmp_path: Path) -> None:
     settings, message = REFUSED_SENTENCES[name]
     bert_folder("BERT", tmp_path / "peer")
     with refused(ValueError, *message):
         sentence_task(tmp_path / "peer", **settings).model()
 
 
-def test_texts_that_positions_cut_are_reported(tmp_path: Path) -> None:
+def test_texts_truncated_to_the_number_of_positions_are_reported(tmp_path: Path) -> None:
     bert_folder("BERT", tmp_path / "peer")
     data = tmp_path / "long.csv"
     data.write_text("\n".join(["text,label", *(f"{'the cat ' * 20},{n % 2}" for n in range(20))]))
@@ -366,14 +366,14 @@ def test_texts_that_positions_cut_are_reported(tmp_path: Path) -> None:
             assert task.train_lengths.max() == context
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_knows(tmp_path: Path) -> None:
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
     own_bert(tmp_path / "own")
     write_word_pieces(tmp_path / "own")
     with refused(ValueError, "vocab_size=44, and there are 78 tokens"):
         sentence_task(tmp_path / "own").model()
 
 
-def test_checkpoints_of_another_kind_are_named(tmp_path: Path) -> None:
+def test_checkpoints_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
     saved(CAUSAL["GPT-2"], tmp_path / "gpt2")
     saved(IMAGES["ViT"], tmp_path / "vit")
     with refused(ValueError, "holds a GPT2; images are read by ViT, DeiT or ConvNeXt"):
@@ -395,20 +395,20 @@ def test_checkpoints_of_another_kind_are_named(tmp_path: Path) -> None:
         ({"size": {"height": 12}}, "size must be height and width in pixels"),
     ],
 )
-def test_what_is_said_of_pixels_is_checked(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_the_preprocessor_configuration_is_checked(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
     saved(IMAGES["ViT"], tmp_path / "peer")
     (tmp_path / "peer" / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR | changed))
     with refused(ValueError, "preprocessor_config.json", message):
         image_task(tmp_path / "peer", (12, 12))
 
 
-def test_a_start_beside_a_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_init_is_refused_with_a_checkpoint(tmp_path: Path) -> None:
     bert_folder("BERT", tmp_path / "peer")
     with refused(ValueError, "init='there' has no effect with model.checkpoint=", "leave one out"):
         Run.Config(task=sentence_task(tmp_path / "peer").config, training=TRAINING, init="there")
 
 
-def test_a_wide_model_learns_slowly(tmp_path: Path) -> None:
+def test_the_learning_rate_of_a_wide_model_is_reduced(tmp_path: Path) -> None:
     data, rates = write_sentences(tmp_path, pairs=True), dict[int, float]()
     for width in (16, 64, 96):
         folder = tmp_path / str(width)
@@ -419,7 +419,7 @@ def test_a_wide_model_learns_slowly(tmp_path: Path) -> None:
         given = SentenceLearning.Config(data=data, model=PretrainedSentences(checkpoint=str(folder)))
         found = given.recommended("small")
         config: Any = found.config
-        assert config.context == 24  # as many as there are positions
+        assert config.context == 24  # the number of positions
         assert config.model == PretrainedSentences(checkpoint=str(folder))
         rates[width] = found.schedule.learning_rate
         assert (found.schedule.epochs, found.schedule.batch_size, found.schedule.weight_decay) == (20, 8, 0.01)

@@ -1,4 +1,4 @@
-"""Checkpoints as the start of a run on text: tokens, logits, gradients and what is drawn are the peer's."""
+"""Runs on text that start from a checkpoint: tokens, logits, gradients and samples equal those of the original."""
 
 import dataclasses
 import json
@@ -68,7 +68,7 @@ def write_text(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_texts_have_the_peers_tokens_and_are_their_bytes(name: str, tmp_path: Path) -> None:
+def test_texts_have_the_tokens_of_the_original_and_decode_to_their_bytes(name: str, tmp_path: Path) -> None:
     kind, files = KINDS[name]
     write_text_tokens(tmp_path, kind, files)
     (tmp_path / "config.json").write_text("{}")
@@ -89,8 +89,8 @@ def test_texts_have_the_peers_tokens_and_are_their_bytes(name: str, tmp_path: Pa
     assert tokenizer.vocab_size == len(peer)
     for mark in filter(None, ("<unk>" if files == "tokenizer.json" else None, start, end)):
         assert tokenizer.token_bytes(peer.convert_tokens_to_ids(mark)) == b""
-    assert tokenizer.reads_pieces == (kind == "GPT-2")  # the others may read across lines
-    for mark in filter(None, (start, end)):  # a mark that is spelt is text
+    assert tokenizer.reads_pieces == (kind == "GPT-2")  # the others may look across lines
+    for mark in filter(None, (start, end)):  # a mark written out is text
         spelt = tokenizer.encode(f"the {mark} cat").tolist()
         assert not {tokenizer.end_of_text, tokenizer.start_of_text} & {*spelt}
         assert tokenizer.decode(spelt).decode().strip() == f"the {mark} cat"
@@ -102,10 +102,10 @@ def test_texts_have_the_peers_tokens_and_are_their_bytes(name: str, tmp_path: Pa
 
 
 def text_peer(name: str, folder: Path, kind: str, more: int = 3) -> Any:
-    """A peer's language model with random weights and a tokenizer, and rows that no token has."""
+    """Saves a language model of the original library with random weights and a tokenizer, and `more` unused rows."""
     size = write_text_tokens(folder, kind)
     model, config, settings = CAUSAL[name]
-    # without padding, whose rows have no gradient in some peers
+    # without padding, whose row has no gradient in some original models
     return saved((model, config, {**settings, "vocab_size": size + more, "pad_token_id": None}), folder)
 
 
@@ -128,7 +128,7 @@ PEERS |= {"Qwen2": "GPT-2", "Mamba": "GPT-NeoX"}
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_the_loss_of_a_batch_and_its_gradients_are_the_peers(name: str, tmp_path: Path) -> None:
+def test_the_loss_of_a_batch_and_its_gradients_equal_those_of_the_original(name: str, tmp_path: Path) -> None:
     peer = text_peer(name, tmp_path / "peer", PEERS[name])
     task = text_task(tmp_path / "peer")
     model = started(task)
@@ -136,7 +136,7 @@ def test_the_loss_of_a_batch_and_its_gradients_are_the_peers(name: str, tmp_path
     assert batch["inputs"].shape == (3, 16)
     size = task.tokenizer.vocab_size
     loss = task.loss(model, batch)
-    logits = peer(batch["inputs"]).logits[..., :size]  # rows without a token are cut
+    logits = peer(batch["inputs"]).logits[..., :size]  # rows without a token are removed
     expected = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum")
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
     loss.backward()
@@ -150,7 +150,7 @@ def test_the_loss_of_a_batch_and_its_gradients_are_the_peers(name: str, tmp_path
 
 
 @pytest.mark.parametrize("kind", TEXT_MARKS)
-def test_documents_stand_between_the_peers_marks(kind: str, tmp_path: Path) -> None:
+def test_documents_are_joined_with_the_marks_of_the_original(kind: str, tmp_path: Path) -> None:
     text_peer("GPT-2", tmp_path / "peer", kind)
     task = text_task(tmp_path / "peer")
     tokenizer = task.tokenizer
@@ -165,7 +165,7 @@ def test_documents_stand_between_the_peers_marks(kind: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "Llama"])
-def test_what_is_drawn_is_what_the_peer_draws(name: str, tmp_path: Path) -> None:
+def test_generated_text_equals_that_of_the_original(name: str, tmp_path: Path) -> None:
     peer = text_peer(name, tmp_path / "peer", PEERS[name], more=0)
     task = text_task(tmp_path / "peer")
     model, tokenizer = started(task), task.tokenizer
@@ -182,7 +182,7 @@ def test_what_is_drawn_is_what_the_peer_draws(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["BERT", "RoBERTa", "DistilBERT"])
-def test_hidden_tokens_are_told_as_the_peer_tells_them(kind: str, tmp_path: Path) -> None:
+def test_masked_tokens_are_predicted_as_by_the_original(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "peer"
     folder.mkdir()
     size = write_byte_pairs(folder) if kind == "RoBERTa" else write_word_pieces(folder)
@@ -215,7 +215,7 @@ def masked_task(checkpoint: Path, **settings: Any) -> MaskedLanguageModelling:
     return MaskedLanguageModelling.Config(**given, model=PretrainedMasked(checkpoint=str(checkpoint))).build()
 
 
-def test_a_head_of_tokens_is_new_where_there_is_none(tmp_path: Path) -> None:
+def test_a_missing_head_of_tokens_is_newly_initialised(tmp_path: Path) -> None:
     folder = tmp_path / "peer"
     folder.mkdir()
     size = write_word_pieces(folder)
@@ -230,7 +230,7 @@ def test_a_head_of_tokens_is_new_where_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["text", "masked"])
-def test_the_run_is_whole_without_the_checkpoint(command: str, tmp_path: Path) -> None:
+def test_a_run_does_not_need_the_checkpoint_after_its_start(command: str, tmp_path: Path) -> None:
     peer = tmp_path / "peer"
     if command == "text":
         text_peer("Llama", peer, "Llama 2")
@@ -261,7 +261,7 @@ def test_the_run_is_whole_without_the_checkpoint(command: str, tmp_path: Path) -
     assert next_run.task.tokenizer.state == after.task.tokenizer.state
 
 
-def test_what_hidden_tokens_taught_a_bert_is_where_sentences_start(tmp_path: Path) -> None:
+def test_sentence_models_start_from_an_adapted_masked_bert(tmp_path: Path) -> None:
     tokenizer = MarkedTokenizer.word_pieces([*DOCUMENTS, "good bad"] * 3, 60)
     torch.manual_seed(5)
     stack = Bert.Config(embed_dim=8, depth=1, num_heads=2, num_segments=0)
@@ -282,7 +282,7 @@ def test_what_hidden_tokens_taught_a_bert_is_where_sentences_start(tmp_path: Pat
     torch.testing.assert_close(again(given)[exists], adapted(given)[exists])
 
 
-def test_a_model_of_this_library_needs_a_tokenizer_beside_it(tmp_path: Path) -> None:
+def test_a_model_of_this_library_needs_a_tokenizer(tmp_path: Path) -> None:
     torch.manual_seed(5)
     size = write_text_tokens(tmp_path / "tokens", "Llama 3")
     own: Any = noisy(Llama.Config(embed_dim=8, depth=1, num_heads=2, num_kv_heads=1).build(size, 24))
@@ -298,7 +298,7 @@ def test_a_model_of_this_library_needs_a_tokenizer_beside_it(tmp_path: Path) -> 
     torch.testing.assert_close(model(given), own(given))
 
 
-def test_a_shorter_context_has_the_first_places(tmp_path: Path) -> None:
+def test_a_shorter_context_uses_the_first_positions(tmp_path: Path) -> None:
     peer = text_peer("GPT-2", tmp_path / "peer", "GPT-2", more=0)
     given = torch.randint(20, (2, 7))
     for context in (7, 24):
@@ -306,12 +306,12 @@ def test_a_shorter_context_has_the_first_places(tmp_path: Path) -> None:
         assert model.context == context
         torch.testing.assert_close(model(given), peer(given).logits, rtol=1e-5, atol=1e-5)
     task = text_task(tmp_path / "peer", context=25)
-    for ask in (task.pretrained_weights, lambda: task.config.recommended("small")):  # before a step is measured
+    for call in (task.pretrained_weights, lambda: task.config.recommended("small")):  # before a step is timed
         with refused(ValueError, "the context is 25, and the model of", "has 24; pass a smaller one"):
-            ask()
+            call()
 
 
-def test_a_checkpoint_has_no_ngrams_beside_it(tmp_path: Path) -> None:
+def test_no_ngrams_are_fitted_beside_a_checkpoint(tmp_path: Path) -> None:
     text_peer("GPT-2", tmp_path / "peer", "GPT-2")
     (text := tmp_path / "long.txt").write_text("\n".join(f"{n} times {n} is {n * n}" for n in range(400)))
     task = text_task(tmp_path / "peer", data=str(text), context=16)
@@ -323,7 +323,7 @@ def test_a_checkpoint_has_no_ngrams_beside_it(tmp_path: Path) -> None:
         dataclasses.replace(task.config, ngrams=3)
 
 
-def test_numbers_without_rows_are_whole(tmp_path: Path) -> None:
+def test_scalar_tensors_are_loaded(tmp_path: Path) -> None:
     torch.manual_seed(5)
     size = write_text_tokens(tmp_path / "tokens", "GPT-2")
     own: Any = noisy(CKCNNText.Config().build(size, 24))
@@ -334,7 +334,7 @@ def test_numbers_without_rows_are_whole(tmp_path: Path) -> None:
     torch.testing.assert_close(started(text_task(tmp_path / "own"))(given), own(given))
 
 
-def test_an_itnet_keeps_the_context_that_is_its_unit_of_length(tmp_path: Path) -> None:
+def test_an_itnet_keeps_its_context_which_is_its_unit_of_length(tmp_path: Path) -> None:
     torch.manual_seed(5)
     size = write_text_tokens(tmp_path / "tokens", "GPT-2")
     config = ITNetLanguageModel.Config(position_frequencies=2, stack=ITNet.Config(embed_dim=8, depth=1))
@@ -360,7 +360,7 @@ REFUSED: dict[str, tuple[Made | None, dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_checkpoints_and_settings_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, settings, message = REFUSED[name]
     monkeypatch.chdir(tmp_path)
     text_peer("GPT-2", tmp_path / "peer", "GPT-2")
@@ -372,7 +372,7 @@ def test_what_does_not_fit_is_refused(name: str, tmp_path: Path, monkeypatch: py
         text_task(tmp_path / "peer", **settings).pretrained_weights()
 
 
-def test_tokens_that_stand_for_no_bytes_are_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_that_is_not_over_bytes_is_refused(tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "GPT-2")
     (tmp_path / "config.json").write_text("{}")
     found = json.loads((tmp_path / "tokenizer.json").read_text())
@@ -387,7 +387,7 @@ def test_tokens_that_stand_for_no_bytes_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mark", ["!", "Ċ"])
-def test_a_mark_that_is_the_token_of_a_byte_is_refused(mark: str, tmp_path: Path) -> None:
+def test_a_mark_equal_to_the_token_of_a_byte_is_refused(mark: str, tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "GPT-2")
     number = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"][mark]
     (tmp_path / "tokenizer_config.json").unlink()
@@ -398,13 +398,13 @@ def test_a_mark_that_is_the_token_of_a_byte_is_refused(mark: str, tmp_path: Path
 
 
 def rewritten(folder: Path, **parts: Any) -> CheckpointTokens:
-    """The tokens of a folder, some parts of whose tokenizer.json are now others."""
+    """The tokenizer of a folder after some parts of its tokenizer.json are replaced."""
     file = folder / "tokenizer.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **parts}))
     return brought("of a checkpoint", folder)
 
 
-def test_a_text_is_whole_whatever_length_the_peer_cuts_or_fills_it_to(tmp_path: Path) -> None:
+def test_texts_are_encoded_completely_despite_truncation_and_padding_in_the_tokenizer(tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "GPT-2")
     expected = brought("GPT-2", tmp_path).encode(DOCUMENTS[0]).tolist()
     assert 2 < len(expected) < 90
@@ -415,7 +415,7 @@ def test_a_text_is_whole_whatever_length_the_peer_cuts_or_fills_it_to(tmp_path: 
         assert rewritten(tmp_path, **parts).encode(DOCUMENTS[0]).tolist() == expected
 
 
-def test_a_start_that_is_the_end_stands_once(tmp_path: Path) -> None:
+def test_a_start_mark_equal_to_the_end_mark_is_used_once(tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "Llama 3")
     start = brought("Llama 3", tmp_path).start_of_text
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|begin_of_text|>"}')
@@ -423,7 +423,7 @@ def test_a_start_that_is_the_end_stands_once(tmp_path: Path) -> None:
     assert (tokenizer.start_of_text, tokenizer.end_of_text) == (None, start)
 
 
-def test_of_several_ends_the_first_ends_a_text(tmp_path: Path) -> None:
+def test_the_first_of_several_end_marks_is_used(tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "Llama 3")
     end = brought("Llama 3", tmp_path).end_of_text
     (tmp_path / "tokenizer_config.json").unlink()
@@ -431,7 +431,7 @@ def test_of_several_ends_the_first_ends_a_text(tmp_path: Path) -> None:
     assert brought("Llama 3", tmp_path).end_of_text == end
 
 
-def test_texts_with_a_space_before_them_are_read_whole(tmp_path: Path) -> None:
+def test_tokenizers_that_prepend_a_space_read_texts_exactly(tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "GPT-2")
     level = {"type": "ByteLevel", "trim_offsets": True}
     for prefix, regex in ((False, True), (True, True), (False, False)):
@@ -439,7 +439,7 @@ def test_texts_with_a_space_before_them_are_read_whole(tmp_path: Path) -> None:
         assert found.reads_pieces == (not prefix and regex)
 
 
-def test_an_end_of_text_that_is_no_token_is_refused(tmp_path: Path) -> None:
+def test_an_end_of_text_mark_that_is_not_a_token_is_refused(tmp_path: Path) -> None:
     write_text_tokens(tmp_path, "GPT-2")
     (tmp_path / "config.json").write_text('{"eos_token_id": 1}')
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
@@ -454,13 +454,13 @@ def test_an_end_of_text_that_is_no_token_is_refused(tmp_path: Path) -> None:
         (SentenceLearning, PretrainedSentences), (ImageLearning, PretrainedImages),
     ],
 )  # fmt: skip
-def test_settings_tell_where_a_run_begins(task: Any, model: Any) -> None:
+def test_the_settings_name_the_initial_checkpoint(task: Any, model: Any) -> None:
     assert task.Config(data="here").initial_checkpoint is None
     assert task.Config(data="here", model=model(checkpoint="bert")).initial_checkpoint == "bert"
     assert task.Config(data="here", model=model(checkpoint="bert", revision="main")).initial_checkpoint == "bert (main)"
 
 
-def test_a_damaged_file_is_named_once(tmp_path: Path) -> None:
+def test_the_error_for_a_damaged_file_names_it_once(tmp_path: Path) -> None:
     write_byte_pairs(tmp_path)
     file = tmp_path / "vocab.json"
     file.write_text("{")
@@ -469,7 +469,7 @@ def test_a_damaged_file_is_named_once(tmp_path: Path) -> None:
     assert str(found.value).count(str(file)) == 1
 
 
-def test_settings_of_hidden_tokens_that_contradict_a_checkpoint(tmp_path: Path) -> None:
+def test_masked_models_refuse_settings_that_contradict_a_checkpoint(tmp_path: Path) -> None:
     model = PretrainedMasked(checkpoint="nowhere")
     with refused(ValueError, "vocab_size=300 has no effect with", "tokens of its own"):
         MaskedLanguageModelling.Config(data="text.txt", tokens=Tokens(vocab_size=300), model=model)

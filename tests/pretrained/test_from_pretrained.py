@@ -1,4 +1,4 @@
-"""Checkpoints that peers wrote, read here: the same logits, masks, caches and texts."""
+"""Checkpoints written by other libraries give the same logits, with masks and caches, and the same texts."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ ROTARY: list[dict[str, Any]] = [
     {"rope_theta": 50.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
     {"rope_theta": 50.0, "rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default", "rope_theta": 70.0}},
 ]
-"""Fields of configurations of several ages, which `transformers` reads."""
+"""Fields of configurations of several versions, all of which `transformers` reads."""
 
 
 def check_close(got: Tensor, expected: Tensor) -> None:
@@ -61,13 +61,13 @@ def test_language_models(name: str, tmp_path: Path) -> None:
     assert not model.training
     assert has_operators(model, 2)
     check_close(model(given), peer(given).logits)
-    # what is hidden on the right changes nothing before it
+    # masked tokens on the right do not change earlier ones
     check_close(model(given, PADDED)[PADDED], peer(given, attention_mask=PADDED.long()).logits[PADDED])
 
 
 @pytest.mark.parametrize("name", CAUSAL)
 @torch.no_grad()
-def test_tokens_hidden_on_the_left(name: str, tmp_path: Path) -> None:
+def test_masked_tokens_on_the_left(name: str, tmp_path: Path) -> None:
     peer: Any = saved(CAUSAL[name], tmp_path)
     model, given, mask = from_pretrained(tmp_path), tokens(), PADDED.flip(1)
     places = {} if name == "Mamba" else {"position_ids": (mask.cumsum(1) - 1).clamp_min(0)}
@@ -78,7 +78,7 @@ def test_tokens_hidden_on_the_left(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CAUSAL)
 @torch.no_grad()
-def test_a_text_goes_on_as_the_peers_does(name: str, tmp_path: Path) -> None:
+def test_text_is_continued_as_by_the_original(name: str, tmp_path: Path) -> None:
     peer: Any = saved(CAUSAL[name], tmp_path)
     model, prompt = from_pretrained(tmp_path), tokens(5, batch=2)
     assert isinstance(model, Decoder)
@@ -90,7 +90,7 @@ def test_a_text_goes_on_as_the_peers_does(name: str, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_a_cache_has_what_the_peers_has(tmp_path: Path) -> None:
+def test_a_cache_has_the_sizes_of_that_of_the_original(tmp_path: Path) -> None:
     peer: Any = saved(CAUSAL["Llama 3.1"], tmp_path)
     model, given = from_pretrained(tmp_path), tokens()
     assert isinstance(model, Decoder)
@@ -104,7 +104,7 @@ def test_a_cache_has_what_the_peers_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fields", ROTARY, ids=repr)
 @torch.no_grad()
-def test_rotary_positions_as_configurations_tell_them(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_rotary_positions_follow_the_configuration(fields: dict[str, Any], tmp_path: Path) -> None:
     saved(CAUSAL["Llama"], tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     del config["rope_parameters"]
@@ -114,7 +114,7 @@ def test_rotary_positions_as_configurations_tell_them(fields: dict[str, Any], tm
     check_close(from_pretrained(tmp_path)(given), peer(given).logits)
 
 
-def test_a_window_is_the_context(tmp_path: Path) -> None:
+def test_a_sliding_window_limits_the_context(tmp_path: Path) -> None:
     model, config, settings = CAUSAL["Mistral"]
     saved((model, config, {**settings, "max_position_embeddings": 9000}), tmp_path)
     found = json.loads((tmp_path / "config.json").read_text())
@@ -124,7 +124,7 @@ def test_a_window_is_the_context(tmp_path: Path) -> None:
         loaded = from_pretrained(tmp_path)
         assert isinstance(loaded, Decoder)
         assert loaded.context == context
-    model, config, settings = CAUSAL["Llama"]  # which has none
+    model, config, settings = CAUSAL["Llama"]  # this model has none
     saved((model, config, {**settings, "max_position_embeddings": 9000}), tmp_path)
     loaded = from_pretrained(tmp_path)
     assert isinstance(loaded, Decoder)
@@ -133,7 +133,7 @@ def test_a_window_is_the_context(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", BOTH_SIDES)
 @torch.no_grad()
-def test_models_of_both_sides(name: str, tmp_path: Path) -> None:
+def test_bidirectional_models(name: str, tmp_path: Path) -> None:
     peer: Any = saved(BOTH_SIDES[name], tmp_path)
     model, given = from_pretrained(tmp_path), torch.where(PADDED, tokens(), 1)
     assert isinstance(model, Bert)
@@ -189,10 +189,10 @@ def test_image_models_of_timm(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @torch.no_grad()
-def test_every_architecture_of_timm_is_the_peers_or_refused(tmp_path: Path) -> None:
+def test_every_architecture_of_timm_equals_the_original_or_is_refused(tmp_path: Path) -> None:
     library, read = timm(), []
     for name in library.list_models():
-        if not name.startswith(tuple(ARCHITECTURES)) or name.endswith("_sapiens2"):  # which timm builds whole alone
+        if not name.startswith(tuple(ARCHITECTURES)) or name.endswith("_sapiens2"):  # full size only
             continue
         size = 56 if "14" in name else 64
         small = {"depths": (1, 1, 1, 1)} if name.startswith("convnext") else {"depth": 1, "img_size": size}
@@ -206,7 +206,7 @@ def test_every_architecture_of_timm_is_the_peers_or_refused(tmp_path: Path) -> N
         except ValueError:
             continue
         images = torch.randn(2, 3, size, size)
-        # far closer than another activation or epsilon would be
+        # far closer than with another activation or epsilon
         assert (model(images) - peer(images)).abs().max() < 1e-5, name
         read.append(name)
     assert len(read) > 90
@@ -220,17 +220,17 @@ def test_shards_are_read_together(tmp_path: Path) -> None:
     check_close(from_pretrained(tmp_path)(given), peer(given).logits)
 
 
-def test_the_type_of_numbers(tmp_path: Path) -> None:
+def test_the_dtype_can_be_chosen(tmp_path: Path) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     peer: Any = GPT2LMHeadModel(GPT2Config(**CAUSAL["GPT-2"][2]))
     peer.to(torch.bfloat16).save_pretrained(tmp_path)
-    for asked, got in ((None, torch.bfloat16), (torch.float32, torch.float32), (torch.float64, torch.float64)):
-        assert {p.dtype for p in from_pretrained(tmp_path, dtype=asked).parameters()} == {got}
+    for dtype, got in ((None, torch.bfloat16), (torch.float32, torch.float32), (torch.float64, torch.float64)):
+        assert {p.dtype for p in from_pretrained(tmp_path, dtype=dtype).parameters()} == {got}
     assert all(p.requires_grad and p.device.type == "cpu" for p in from_pretrained(tmp_path).parameters())
 
 
-def test_weights_of_gpt2_lie_with_their_longer_axis_in_one_piece(tmp_path: Path) -> None:
+def test_weights_of_gpt2_are_contiguous_along_their_longer_axis(tmp_path: Path) -> None:
     saved(CAUSAL["GPT-2"], tmp_path)
     model = from_pretrained(tmp_path)
     wide, deep = (model.get_parameter(f"blocks.0.feed_forward.{name}.weight") for name in ("expand", "contract"))

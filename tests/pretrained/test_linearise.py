@@ -1,4 +1,4 @@
-"""Other kernels in place of attention, fitted to a trained model."""
+"""Replacing attention by other kernels, fitted to a trained model."""
 
 import copy
 import itertools
@@ -18,7 +18,7 @@ FEW: dict[str, Any] = {"layer_steps": 30, "whole_steps": 30}
 
 
 def gpt2() -> GPT2:
-    """A model whose attention does something: far from its start."""
+    """A model with large random weights, so that its attention has an influence."""
     model = GPT2.Config(embed_dim=8, depth=2, num_heads=2, dropout=0.0).build(11, 24).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -47,7 +47,7 @@ def infinite(old: Kernel) -> Kernel:
 
 
 @pytest.mark.parametrize("kernel", [linear, low_rank, yat, infinite])
-def test_it_comes_nearer_layer_by_layer_and_whole(kernel: Any) -> None:
+def test_errors_decrease_layer_by_layer_and_for_the_whole_model(kernel: Any) -> None:
     model, data = gpt2(), texts()
     before = copy.deepcopy(model.state_dict())
     new, report = linearise(model, kernel, data, learning_rate=3e-3, **FEW)
@@ -59,14 +59,14 @@ def test_it_comes_nearer_layer_by_layer_and_whole(kernel: Any) -> None:
     assert str(report).count("relative error") == 3
     kinds = {type(part.kernel) for part in new.modules() if isinstance(part, IntegralOperator)}
     assert kinds == {type(kernel(kernels.Attention(8, 2)))}
-    # the model that was given is as it was, and the copy has its other weights
+    # the original model is unchanged, and the copy keeps its other weights
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(new.tokens.weight, model.tokens.weight)
     assert all(p.grad is None for p in model.parameters())
 
 
 def llama() -> Llama:
-    """Likewise, with rotary positions and no others."""
+    """The same with rotary positions only."""
     model = Llama.Config(embed_dim=8, depth=2, num_heads=2, num_kv_heads=1, rotary=kernels.Rotary(20.0))
     built = model.build(11, 24).eval()
     with torch.no_grad():
@@ -95,13 +95,13 @@ def test_linear_attention_keeps_rotary_positions() -> None:
     for row, length in enumerate(lengths.tolist()):
         alone = list(itertools.islice(generate(new, prompt[row : row + 1, :length], Sampling(temperature=0)), 6))
         assert torch.equal(ragged[row, length - 1 : length + 5], torch.cat(alone))
-    # the token before the last, and that before it: without positions their order says nothing
+    # tokens n - 1 and n - 2: without positions their order has no influence
     other = data[0][:, [0, 2, 1, *range(3, 9)]]
     with torch.no_grad():
         assert not torch.allclose(new(data[0])[:, -1], new(other)[:, -1], rtol=1e-3)
 
 
-def test_the_same_kernel_is_the_same_model() -> None:
+def test_the_same_kernel_gives_the_same_model() -> None:
     model, data = gpt2(), texts()
     new, report = linearise(
         model, lambda _: kernels.Attention(8, 2, is_causal=True), data, layer_steps=0, whole_steps=0
@@ -111,15 +111,15 @@ def test_the_same_kernel_is_the_same_model() -> None:
     assert report.losses == ()
 
 
-def test_errors_are_those_of_batches_kept_apart() -> None:
+def test_errors_are_measured_on_held_out_batches() -> None:
     model, data = gpt2(), texts(6)
     new, report = linearise(model, linear, data, **FEW)
     with torch.no_grad():
-        wanted, found = model(data[5]), new(data[5])
-    assert report.error == pytest.approx(((found - wanted).norm() / wanted.norm()).square().item(), rel=1e-5)
+        expected, found = model(data[5]), new(data[5])
+    assert report.error == pytest.approx(((found - expected).norm() / expected.norm()).square().item(), rel=1e-5)
 
 
-def test_texts_go_on_token_by_token() -> None:
+def test_text_can_be_generated_token_by_token() -> None:
     data = texts()
     new, _ = linearise(gpt2(), linear, data, **FEW)
     ways = [
@@ -129,7 +129,7 @@ def test_texts_go_on_token_by_token() -> None:
     assert torch.equal(*ways)
 
 
-def test_masks_images_and_losses_of_ones_own() -> None:
+def test_custom_masks_images_and_losses() -> None:
     bert = Bert.Config(embed_dim=8, depth=1, num_heads=2, head="classes", num_classes=3, dropout=0.0).build(11, 24)
     mask = torch.ones(3, 9, dtype=torch.bool)
     mask[0, 5:] = False
@@ -148,7 +148,7 @@ def test_masks_images_and_losses_of_ones_own() -> None:
     assert report.layers[0].error < report.layers[0].start
 
 
-def test_a_seed_gives_the_same_numbers() -> None:
+def test_the_seed_decides_the_result() -> None:
     model, data = gpt2(), texts()
     reports = []
     for _ in range(2):
@@ -158,7 +158,7 @@ def test_a_seed_gives_the_same_numbers() -> None:
 
 
 class Chain(nn.Module):
-    """Modules one after the other, of which one may stand at two places."""
+    """Modules one after the other, of which one may occur twice."""
 
     def __init__(self, *parts: Any, answers: int = 1) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def attending() -> IntegralOperator:
     return IntegralOperator(kernels.Attention(8, 2))
 
 
-def test_an_operator_alone_and_one_at_two_places() -> None:
+def test_a_single_operator_and_one_that_occurs_twice() -> None:
     data, one = [torch.randn(2, 5, 8)], attending()
     new, report = linearise(one, linear, data, **FEW)
     assert isinstance(new.kernel, kernels.LinearAttention)
@@ -186,7 +186,7 @@ def test_an_operator_alone_and_one_at_two_places() -> None:
     assert report.error < report.start
 
 
-def test_models_that_cannot_be_fitted() -> None:
+def test_models_that_cannot_be_fitted_are_refused() -> None:
     data = [torch.randn(2, 5, 8)]
     with refused(TypeError, "linearise: the model must answer with one tensor", "tuple"):
         linearise(Chain(attending(), answers=2), linear, data)
@@ -200,7 +200,7 @@ def test_models_that_cannot_be_fitted() -> None:
         linearise({}, linear, data)  # pyright: ignore[reportArgumentType]
 
 
-def test_what_cannot_be_fitted() -> None:
+def test_bad_arguments_are_refused() -> None:
     model, data = gpt2(), texts(1)
     with refused(ValueError, "data holds no batch"):
         linearise(model, linear, [])
@@ -220,7 +220,7 @@ def test_what_cannot_be_fitted() -> None:
         linearise(model, linear, data, learning_rate=1e30)
 
 
-def test_answers_that_are_not_finite_are_no_matter_of_the_learning_rate() -> None:
+def test_non_finite_outputs_are_not_blamed_on_the_learning_rate() -> None:
     operator = IntegralOperator(kernels.Attention(8, 2))
     u = torch.randn(2, 5, 8)
     broken = u.clone()
@@ -239,13 +239,13 @@ def test_answers_that_are_not_finite_are_no_matter_of_the_learning_rate() -> Non
 
 
 class Logarithm(nn.Module):
-    """Infinite where what came is 0."""
+    """Infinite where the input is 0."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.abs().log()
 
 
-def test_what_is_no_list_and_no_kernel() -> None:
+def test_bad_lists_and_kernels_are_refused() -> None:
     operator = IntegralOperator(kernels.Attention(8, 2))
     with refused(TypeError, "linearise: data is a list of batches; got NoneType"):
         linearise(operator, linear, None)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""Weights of 8 bits: what they compute, which are meant, and what a model of them may be asked."""
+"""Weights of 8 bits: their arithmetic, which weights are quantised, and operations on quantised models."""
 
 import copy
 import io
@@ -28,23 +28,23 @@ def texts(length: int = 9) -> Tensor:
     return torch.randint(50, (3, length))
 
 
-# few rows of whole blocks of channels, few of others, many, and none
+# few rows with whole blocks of channels, few with others, many, and none
 SHAPES = [(1, 64, 17), (8, 32, 5), (3, 33, 7), (40, 64, 17), (40, 13, 3), (1, 1, 1), (0, 32, 4)]
 
 
 @pytest.mark.parametrize(("rows", "d_in", "d_out"), SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_linear_map_is_that_of_the_rounded_weight(rows: int, d_in: int, d_out: int, dtype: torch.dtype) -> None:
+def test_a_linear_map_uses_the_rounded_weight(rows: int, d_in: int, d_out: int, dtype: torch.dtype) -> None:
     weight, x, bias = (torch.randn(size).to(dtype) for size in ((d_out, d_in), (rows, d_in), (d_out,)))
     own = Int8Weight.of(weight)
     scale = weight.float().abs().amax(1, keepdim=True) / 127
     rounded = (weight.float() / scale).round() * scale
     assert torch.equal(own.plain.float() * own.scale[:, None], rounded)
     out = F.linear(x, own, bias)
-    wanted = F.linear(x.double(), rounded.double(), bias.double())
+    expected = F.linear(x.double(), rounded.double(), bias.double())
     assert out.dtype == dtype
-    # signals of few rows are read in bfloat16
-    torch.testing.assert_close(out.double(), wanted, rtol=0, atol=0.01 * float(wanted.abs().max()) if rows else 0.0)
+    # with few rows signals are read in bfloat16
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=0.01 * float(expected.abs().max()) if rows else 0.0)
 
 
 @pytest.mark.parametrize(("rows", "d_in", "d_out"), SHAPES)
@@ -52,16 +52,16 @@ def test_signals_are_rounded_row_by_row(rows: int, d_in: int, d_out: int) -> Non
     weight, x = torch.randn(d_out, d_in), torch.randn(rows, d_in)
     own = Int8Weight.of(weight, rounds_signals=True)
     step = x.abs().amax(1, keepdim=True) / 63
-    wanted = ((x / step).round() * step).double() @ own.dequantised().double().T
+    expected = ((x / step).round() * step).double() @ own.dequantised().double().T
     out = F.linear(x, own)
-    torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
     if rows > 1:
         louder = torch.cat([x[:1], 100 * x[1:]])
         assert torch.equal(F.linear(louder, own)[0], out[0])
 
 
 @BOTH
-def test_how_a_weight_lies_in_memory_changes_nothing(activations: bool) -> None:
+def test_the_memory_layout_of_a_weight_does_not_matter(activations: bool) -> None:
     weight = torch.randn(17, 64)
     for rows in (1, 40):
         x = torch.randn(rows, 64)
@@ -83,7 +83,7 @@ def test_zeros_and_nan(activations: bool) -> None:
 
 
 @BOTH
-def test_a_model_is_near_and_a_third_of_its_size(activations: bool) -> None:
+def test_a_quantised_model_is_close_and_a_third_of_the_size(activations: bool) -> None:
     model, tokens = gpt2(), texts()
     model.blocks[1].train()
     before = copy.deepcopy(model.state_dict())
@@ -91,21 +91,21 @@ def test_a_model_is_near_and_a_third_of_its_size(activations: bool) -> None:
     assert len(report.weights) == 12
     assert all(isinstance(new.get_parameter(name), Int8Weight) for name in report.weights)
     assert 0 < report.error < (0.03 if activations else 0.015)
-    found, wanted = new(tokens), model(tokens)
-    assert ((found - wanted).norm() / wanted.norm()).item() == pytest.approx(report.error, rel=0.3)
+    found, expected = new(tokens), model(tokens)
+    assert ((found - expected).norm() / expected.norm()).item() == pytest.approx(report.error, rel=0.3)
     blocks = 2 * 12 * 64 * 64
     assert report.bytes_before - report.bytes_after == 3 * blocks - 4 * 2 * (4 * 64 + 5 * 64)
     assert report.bytes_before == sum(p.nbytes for p in model.parameters())
     assert set(report.weights) | set(report.left) == set(dict(model.named_parameters()))
     assert f"relative error of the outputs: {report.error:.3g}" in str(report)
-    # the model that was given is as it was
+    # the original model is unchanged
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert all(p.requires_grad for p in model.parameters())
     assert [model.training, model.blocks[1].training, new.blocks[1].training] == [False, True, False]
     assert not any(p.requires_grad for p in new.parameters())
 
 
-def test_the_report_says_why_others_are_left() -> None:
+def test_the_report_gives_the_reason_for_skipped_weights() -> None:
     model, tokens = gpt2(), texts()
     model.unread = nn.Linear(64, 64)
     _, report = quantise(model, [tokens], where=lambda name, _: not name.startswith("blocks.1"))
@@ -132,7 +132,7 @@ def test_a_shared_table_is_looked_up_in_its_rounded_rows(activations: bool) -> N
 
 
 @pytest.mark.parametrize("model", ["bert", "vit", "mamba"])
-def test_models_of_other_kinds(model: str) -> None:
+def test_other_kinds_of_models(model: str) -> None:
     tokens, mask = texts(), torch.ones(3, 9, dtype=torch.bool)
     mask[0, 5:] = False
     bert = Bert.Config(embed_dim=32, depth=1, num_heads=2, head="classes", num_classes=3, dropout=0.0)
@@ -149,7 +149,7 @@ def test_models_of_other_kinds(model: str) -> None:
 
 
 @BOTH
-def test_texts_go_on_token_by_token(activations: bool) -> None:
+def test_text_can_be_generated_token_by_token(activations: bool) -> None:
     new, _ = quantise(gpt2(), [texts()], activations=activations, embeddings=True)
     prompt = texts()
     ways = [
@@ -164,7 +164,7 @@ def test_texts_go_on_token_by_token(activations: bool) -> None:
 @BOTH
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.long)])
-def test_it_is_compiled_whole_for_any_batch(activations: bool, backend: str) -> None:
+def test_it_compiles_to_one_graph_for_any_batch(activations: bool, backend: str) -> None:
     torch._dynamo.reset()
     new, _ = quantise(gpt2(depth=1), [texts()], activations=activations, embeddings=True)
     compiled = torch.compile(new, fullgraph=True, dynamic=True, backend=backend)
@@ -179,20 +179,20 @@ def test_it_is_compiled_whole_for_any_batch(activations: bool, backend: str) -> 
 def test_copies_and_files(activations: bool, tmp_path: Path) -> None:
     model, tokens = gpt2(), texts()
     new, _ = quantise(model, [tokens], activations=activations)
-    wanted = new(tokens)
-    assert torch.equal(copy.deepcopy(new)(tokens), wanted)
+    expected = new(tokens)
+    assert torch.equal(copy.deepcopy(new)(tokens), expected)
     unpickled = pickle.loads(pickle.dumps(new))  # noqa: S301 - written here
-    assert torch.equal(unpickled(tokens), wanted)
+    assert torch.equal(unpickled(tokens), expected)
     assert all(isinstance(p, nn.Parameter) for p in unpickled.parameters())
     file = io.BytesIO()
     torch.save(new.state_dict(), file)
     file.seek(0)
     again = gpt2().requires_grad_(False)
     again.load_state_dict(torch.load(file), assign=True)
-    assert torch.equal(again(tokens), wanted)
+    assert torch.equal(again(tokens), expected)
     halves = copy.deepcopy(new).bfloat16()(tokens)
     assert halves.dtype == torch.bfloat16
-    assert ((halves.float() - wanted).norm() / wanted.norm()).item() < 0.05
+    assert ((halves.float() - expected).norm() / expected.norm()).item() < 0.05
     with refused(ValueError, "was changed after it was built", "Int8Weight(64, 256)", "state_dict"):
         new.save_pretrained(tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -200,16 +200,16 @@ def test_copies_and_files(activations: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rows", [3, 12])
-def test_autocast_casts_as_it_does_for_others(rows: int, dtype: torch.dtype) -> None:
+def test_autocast_casts_as_for_other_weights(rows: int, dtype: torch.dtype) -> None:
     weight, x = torch.randn(6, 32) / 100, torch.randn(rows, 32)
-    x[:, 5] = 2000  # in float16 a sum of such signals times whole numbers has no room
+    x[:, 5] = 2000  # sums of such signals times integers overflow in float16
     with torch.autocast("cpu", dtype):
         out, plain = F.linear(x, Int8Weight.of(weight)), F.linear(x, weight)
     assert out.dtype == plain.dtype == dtype
     torch.testing.assert_close(out.float(), plain.float(), rtol=0, atol=0.02 * float(plain.abs().max()))
 
 
-def test_what_reads_a_weight_otherwise_gets_the_rounded_numbers() -> None:
+def test_other_operations_use_the_rounded_weight() -> None:
     weight = Int8Weight.of(torch.randn(6, 32))
     plain = weight.dequantised()
     assert torch.equal(weight.mT, plain.mT)
@@ -219,7 +219,7 @@ def test_what_reads_a_weight_otherwise_gets_the_rounded_numbers() -> None:
         weight.mul_(2)
 
 
-def test_there_are_no_gradients() -> None:
+def test_weights_have_no_gradients() -> None:
     new, _ = quantise(gpt2(), [texts()])
     with refused(TypeError, "do not learn", "requires_grad_(False)"):
         new.requires_grad_()
@@ -233,7 +233,7 @@ def test_there_are_no_gradients() -> None:
         new(texts())
 
 
-def test_what_cannot_be_quantised() -> None:
+def test_models_that_cannot_be_quantised_are_refused() -> None:
     model, tokens = gpt2(), texts()
     with refused(ValueError, "data holds no batch"):
         quantise(model, [])
@@ -264,7 +264,7 @@ def test_what_cannot_be_quantised() -> None:
         quantise(model, [tokens])
 
 
-def test_a_build_without_onednn_rounds_weights_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_onednn_only_weights_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with refused(ValueError, "activations=True needs oneDNN"):
         quantise(gpt2(), [texts()], activations=True)
@@ -272,13 +272,13 @@ def test_a_build_without_onednn_rounds_weights_alone(monkeypatch: pytest.MonkeyP
 
 
 @BOTH
-def test_torchao_computes_the_same(activations: bool) -> None:
+def test_torchao_gives_the_same(activations: bool) -> None:
     pytest.importorskip("torchao", reason="GPUs need torchao; pip install 'fredholm[quantise]'")
     weight, x, bias = torch.randn(16, 64), torch.randn(24, 64), torch.randn(16)
     own = Int8Weight.of(weight, rounds_signals=activations)
-    found, wanted = F.linear(x, own.of_torchao(), bias), F.linear(x, own, bias)
+    found, expected = F.linear(x, own.of_torchao(), bias), F.linear(x, own, bias)
     # torchao has twice as many steps for signals
-    assert ((found - wanted).norm() / wanted.norm()).item() < (0.02 if activations else 1e-6)
+    assert ((found - expected).norm() / expected.norm()).item() < (0.02 if activations else 1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

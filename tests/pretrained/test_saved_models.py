@@ -1,4 +1,4 @@
-"""What a saved model refuses, and how its files lie."""
+"""Saved models: the files, and what cannot be saved or read."""
 
 import copy
 import json
@@ -35,7 +35,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def changed(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Changes config.json as another program could that knows its checksum."""
+    """Changes config.json as another program could that updates its checksum."""
     path = folder / "config.json"
     content = json.loads(path.read_text())
     del content["sha256"]
@@ -54,7 +54,7 @@ def with_tensors(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     changed(folder, lambda content: content.update(files={"model.safetensors": listed(data)}))
 
 
-def test_shards_hold_what_one_file_does(tmp_path: Path) -> None:
+def test_shards_hold_the_same_as_one_file(tmp_path: Path) -> None:
     model = gpt2()
     model.save_pretrained(tmp_path / "shards", shard_bytes=600)
     index = json.loads((tmp_path / "shards" / "model.safetensors.index.json").read_text())
@@ -69,7 +69,7 @@ def test_shards_hold_what_one_file_does(tmp_path: Path) -> None:
         from_pretrained(tmp_path / "shards")
 
 
-def test_numbers_of_half_precision_stay_or_become_others(tmp_path: Path) -> None:
+def test_half_precision_is_kept_or_converted(tmp_path: Path) -> None:
     model = gpt2().to(torch.bfloat16)
     model.save_pretrained(tmp_path / "half")
     assert from_pretrained(tmp_path / "half", dtype=None).get_parameter("norm.weight").dtype == torch.bfloat16
@@ -78,15 +78,15 @@ def test_numbers_of_half_precision_stay_or_become_others(tmp_path: Path) -> None
     assert torch.equal(read(TOKENS), model.float()(TOKENS))
 
 
-def test_the_seed_goes_on_as_if_nothing_was_read(saved: Path) -> None:
+def test_loading_does_not_change_the_random_state(saved: Path) -> None:
     torch.manual_seed(1)
-    wanted = torch.rand(3)
+    expected = torch.rand(3)
     torch.manual_seed(1)
     from_pretrained(saved)
-    assert torch.equal(torch.rand(3), wanted)
+    assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_folder_with_something_is_kept(saved: Path, tmp_path: Path) -> None:
+def test_a_non_empty_folder_is_not_overwritten(saved: Path, tmp_path: Path) -> None:
     with refused(ValueError, "saved", "not empty", "overwrite"):
         gpt2().save_pretrained(saved)
     (saved / "notes.txt").write_text("mine")
@@ -167,7 +167,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_one_line_says_what_is_wrong(wrong: str, saved: Path) -> None:
+def test_bad_folders_give_a_one_line_error(wrong: str, saved: Path) -> None:
     change, words = WRONG[wrong]
     change(saved)
     with refused(ValueError, *words):
@@ -180,8 +180,8 @@ def with_other_nodes(model: models.GPT2) -> IntegralOperator:
     return operator.with_quadrature(quadrature.Anchors(2))
 
 
-class OfOnesOwn(kernels.Pointwise):  # pyright: ignore[reportGeneralTypeIssues] - Python lets users do so
-    """A kernel that no file can name."""
+class Custom(kernels.Pointwise):  # pyright: ignore[reportGeneralTypeIssues] - Python lets users do so
+    """A kernel without a representation in a file."""
 
 
 CHANGES: dict[str, tuple[Callable[[models.GPT2], Any], list[str]]] = {
@@ -198,7 +198,7 @@ CHANGES: dict[str, tuple[Callable[[models.GPT2], Any], list[str]]] = {
 }
 
 
-def test_pairs_of_numbers_that_settings_do_not_tell_are_not_saved(tmp_path: Path) -> None:
+def test_changed_pairs_of_numbers_in_kernels_are_not_saved(tmp_path: Path) -> None:
     config = models.ConvNeXt.Config(depths=(1,), dims=(4,), kernel_size=3, num_classes=2)
     model = config.build()
     kernel: Any = model.get_submodule("stages.0.blocks.0.operator.kernel")
@@ -208,7 +208,7 @@ def test_pairs_of_numbers_that_settings_do_not_tell_are_not_saved(tmp_path: Path
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_settings_do_not_tell_is_not_saved(change: str, tmp_path: Path) -> None:
+def test_changes_that_the_settings_do_not_describe_are_not_saved(change: str, tmp_path: Path) -> None:
     model, (make, words) = gpt2(), CHANGES[change]
     make(model)
     with refused(ValueError, "GPT2 was changed", *words, "state_dict"):
@@ -217,11 +217,11 @@ def test_what_settings_do_not_tell_is_not_saved(change: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "in a sum"])
-@pytest.mark.parametrize("how", ["a class of one's own", "a function"])
-def test_kernels_that_no_file_can_name_are_not_saved(how: str, nested: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["a class of one's own", "a function"])
+def test_kernels_without_a_representation_are_not_saved(kind: str, nested: bool, tmp_path: Path) -> None:
     model = gpt2()
     operator = model.get_submodule("blocks.0.operator")
-    own = OfOnesOwn(8, 8) if "class" in how else kernels.LinearAttention(8, 2, feature_map=torch.relu, is_causal=True)
+    own = Custom(8, 8) if "class" in kind else kernels.LinearAttention(8, 2, feature_map=torch.relu, is_causal=True)
     operator.kernel = kernels.Sum([kernels.Attention(8, 2, is_causal=True), own]) if nested else own
     with refused(ValueError, "the kernel of blocks.0.operator", type(operator.kernel).__name__, "state_dict"):
         model.save_pretrained(tmp_path / "saved")
@@ -255,7 +255,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-def test_weights_that_are_shared_otherwise_are_not_saved(tmp_path: Path) -> None:
+def test_differently_shared_weights_are_not_saved(tmp_path: Path) -> None:
     one: Any = models.Llama.Config(embed_dim=8, depth=2, num_heads=2, num_kv_heads=1).build(vocab_size=9, context=6)
     one.blocks[1].operator_norm.weight = one.blocks[0].operator_norm.weight
     with refused(ValueError, "blocks.1.operator_norm.weight is the tensor blocks.0.operator_norm.weight in place"):
@@ -264,7 +264,7 @@ def test_weights_that_are_shared_otherwise_are_not_saved(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("absent", ["residual", "bias", "output_projection"])
-def test_what_stands_around_a_changed_kernel_is_read_back(absent: str, tmp_path: Path) -> None:
+def test_the_operator_around_a_changed_kernel_is_read_back(absent: str, tmp_path: Path) -> None:
     model, given = gpt2(), torch.randint(9, (2, 6))
     kernel = kernels.LinearAttention(8, 2, is_causal=True)
     parts: dict[str, Any] = {"residual": True, "bias": True, absent: False}
@@ -275,7 +275,7 @@ def test_what_stands_around_a_changed_kernel_is_read_back(absent: str, tmp_path:
     assert torch.equal(again(given), model(given))
 
 
-def test_an_operator_that_the_model_has_not(tmp_path: Path) -> None:
+def test_an_operator_that_the_model_lacks_is_refused(tmp_path: Path) -> None:
     model = add_kernel(gpt2(), kernels.LowRankMLP(8, 2, 1, rank=2, is_causal=True))
     model.save_pretrained(tmp_path / "saved")
     content = ModelFolder(tmp_path / "saved").content
@@ -285,7 +285,7 @@ def test_an_operator_that_the_model_has_not(tmp_path: Path) -> None:
         from_pretrained(tmp_path / "saved")
 
 
-def test_a_model_of_ones_own_is_not_saved(tmp_path: Path) -> None:
+def test_a_custom_model_is_not_saved(tmp_path: Path) -> None:
     class Mine(SavedModel):
         def __init__(self, size: int) -> None:
             super().__init__()
@@ -299,7 +299,7 @@ def test_the_hub_needs_its_client_a_name_and_a_network(monkeypatch: pytest.Monke
     with refused(ValueError, "'nowhere'", "owner/name"):
         gpt2().push_to_hub("nowhere")
     hub = pytest.importorskip("huggingface_hub")
-    closed = "http://127.0.0.1:9"  # nothing listens there
+    closed = "http://127.0.0.1:9"  # no server listens there
     monkeypatch.setattr(hub.HfApi, "__init__", _at(hub.HfApi.__init__, closed))
     with refused(OSError, "owner/name", "nothing was uploaded", "network", "--token"):
         gpt2().push_to_hub("hf://owner/name", token="hf_none")
@@ -312,7 +312,7 @@ def _at(init: Callable[..., None], endpoint: str) -> Callable[..., None]:
     return lambda self, **given: init(self, **given | {"endpoint": endpoint})
 
 
-def test_a_copy_is_saved_as_well(tmp_path: Path) -> None:
+def test_a_copied_model_can_be_saved(tmp_path: Path) -> None:
     model = copy.deepcopy(gpt2())
     model.save_pretrained(tmp_path / "saved")
     assert torch.equal(from_pretrained(tmp_path / "saved")(TOKENS), model(TOKENS))

@@ -1,4 +1,4 @@
-"""Checkpoints of `sentence-transformers`: where their transformer lies, and what is read of its signal."""
+"""Checkpoints of `sentence-transformers`: the folder of the transformer, and the pooling of its signal."""
 
 import json
 from collections.abc import Callable
@@ -19,12 +19,12 @@ LONG = "the cat sat, a good one number 42, " * 3
 
 
 def write_checkpoint(folder: Path, pooling: dict[str, Any], *, within: str = "", more: tuple[str, ...] = ()) -> Any:
-    """A peer's BERT with its tokenizer, and modules in a row, as all-MiniLM-L6-v2 has them."""
+    """Saves a BERT of the original library with its tokenizer and a list of modules, as in all-MiniLM-L6-v2."""
     inner = folder / within
     inner.mkdir(parents=True)
     size = write_word_pieces(inner)
     tokenizer = transformers().BertTokenizerFast(str(inner / "vocab.txt"))
-    tokenizer.backend_tokenizer.enable_truncation(8)  # left there by who made it, and of no effect on a model's tokens
+    tokenizer.backend_tokenizer.enable_truncation(8)  # left there by its author, without effect on the model's tokens
     tokenizer.backend_tokenizer.enable_padding(length=16)
     tokenizer.backend_tokenizer.save(str(inner / "tokenizer.json"))
     (inner / "sentence_bert_config.json").write_text('{"max_seq_length": 16, "do_lower_case": false}')
@@ -63,7 +63,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @torch.no_grad()
-def test_sentences_are_pooled_as_the_checkpoint_says(name: str, tmp_path: Path) -> None:
+def test_sentences_are_pooled_as_in_the_checkpoint(name: str, tmp_path: Path) -> None:
     pooling, within, expected = LAYOUTS[name]
     folder = tmp_path / "peer"
     peer = write_checkpoint(folder, pooling, within=within, more=("Normalize",))
@@ -81,7 +81,7 @@ def test_sentences_are_pooled_as_the_checkpoint_says(name: str, tmp_path: Path) 
     torch.testing.assert_close(of_folder[exists], signal[exists], rtol=1e-5, atol=1e-5)
 
 
-def test_a_run_looks_at_the_files_that_say_so(tmp_path: Path) -> None:
+def test_a_run_records_the_files_of_the_layout(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "peer", MEAN, within="0_Transformer")
     brought = PretrainedSentences(checkpoint=str(tmp_path / "peer")).open_pretrained()
     read = {str(file.relative_to(tmp_path / "peer")) for file in (*brought.files, *brought.weights)}
@@ -92,18 +92,18 @@ def test_a_run_looks_at_the_files_that_say_so(tmp_path: Path) -> None:
     assert not [name for name in brought.tensors(brought.model) if not name.startswith("bert.")]
 
 
-def test_a_setting_goes_before_what_the_checkpoint_says(tmp_path: Path) -> None:
+def test_an_explicit_pooling_takes_precedence_over_that_of_the_checkpoint(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "peer", {"pooling_mode": "max"})
     model = started(sentence_task(tmp_path / "peer", pooling="tanh"))
     stored = from_pretrained(tmp_path / "peer").state_dict()
     assert torch.equal(model.bert.tokens.weight, stored["tokens.weight"])
     assert model.config.pooling == "tanh"
-    assert model.pooler.weight.detach().abs().max() > 0.2  # the checkpoint's, which is far from a new one
+    assert model.pooler.weight.detach().abs().max() > 0.2  # the weights of the checkpoint, far larger than new ones
     mean = started(sentence_task(tmp_path / "peer", pooling="mean"))
     assert mean.pooler is None
 
 
-def test_hidden_tokens(tmp_path: Path) -> None:
+def test_masked_models_start_from_such_a_checkpoint(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "peer", {"pooling_mode": "max"}, within="0_Transformer", more=("Dense",))
     brought = PretrainedMasked(checkpoint=str(tmp_path / "peer")).open_pretrained()
     assert brought.tensors is not None
@@ -111,7 +111,7 @@ def test_hidden_tokens(tmp_path: Path) -> None:
     assert {name.removeprefix("bert.") for name in found} == stored.keys()
 
 
-def test_what_pools_otherwise_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_unsupported_pooling_is_refused_by_name(tmp_path: Path) -> None:
     remedy = "set model.pooling to start from the transformer alone"
     for name, pooling in {
         "max": {"pooling_mode_max_tokens": True},
@@ -144,7 +144,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_layout_that_is_damaged(name: str, tmp_path: Path) -> None:
+def test_a_damaged_layout_is_refused(name: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "peer", MEAN)
     spoil, error, message = WRONG[name]
     spoil(tmp_path / "peer")

@@ -1,4 +1,4 @@
-"""The study of language models: both sides differ in the model alone, the tables are right, and it runs."""
+"""The study of language models: both sides differ only in the model, the tables are right, and it runs."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ CORPUS, BASELINE, OURS = "Shakespeare", "GPT-2, rotary", "Aether, rotary"
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
-def test_systems_have_one_size_and_differ_in_nothing_but_model_and_rate(corpus: Any) -> None:
+def test_systems_of_a_corpus_have_one_size_and_differ_only_in_model_and_rate(corpus: Any) -> None:
     configs = {name: Job(corpus, name, 0.1, 3).config() for name, own in SYSTEMS.items() if corpus in own.corpora}
     first, *others = configs.values()
     for other in others:
@@ -38,7 +38,7 @@ def test_systems_have_one_size_and_differ_in_nothing_but_model_and_rate(corpus: 
     assert abs(sizes[BASELINE] - sizes[OURS]) < 600
 
 
-def test_systems_are_what_they_are_called() -> None:
+def test_systems_match_their_names() -> None:
     for name, system in SYSTEMS.items():
         task: Any = Job(CORPUS, name, 0.1, 0).config().task
         model = task.model
@@ -50,7 +50,7 @@ def test_systems_are_what_they_are_called() -> None:
         assert system.rates == tuple(sorted(system.rates))
 
 
-def test_recipes_are_systems_of_the_study_at_their_best_rates() -> None:
+def test_recipes_are_the_systems_of_the_study_at_their_best_rates() -> None:
     results = json.loads((ROOT / "docs" / "studies" / "aether.json").read_text())
     corpus: Any
     for recipe, corpus, name in (
@@ -67,7 +67,7 @@ def test_recipes_are_systems_of_the_study_at_their_best_rates() -> None:
 
 
 def results() -> list[dict[str, Any]]:
-    """Two rates at seed 0, the better one at seed 1, and one that diverged."""
+    """Results of two rates at seed 0, the better one also at seed 1, and of one that diverged."""
     runs: list[dict[str, Any]] = []
     for rate, seed, bits in ((0.1, 0, 2.0), (0.2, 0, 1.5), (0.2, 1, 1.7)):
         found = {"bits_per_byte": bits}
@@ -77,7 +77,7 @@ def results() -> list[dict[str, Any]]:
     return [*runs, other | {"diverged": "the loss is nan at step 3", "curve": [[1, 9.0]]}]
 
 
-def test_the_rate_is_chosen_by_the_validation_text_of_the_first_seed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rate_is_chosen_by_the_validation_loss_of_the_first_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(run["rate"], run["seed"]) for run in chosen(results(), CORPUS, BASELINE)] == [(0.2, 0), (0.2, 1)]
     assert chosen(results(), CORPUS, OURS) == []
     study.print_results(results())
@@ -86,19 +86,19 @@ def test_the_rate_is_chosen_by_the_validation_text_of_the_first_seed(capsys: pyt
     assert "the loss is nan at step 3" in printed
 
 
-def test_curves_are_smoothed_in_runs_of_steps() -> None:
+def test_curves_are_averaged_over_windows_of_steps() -> None:
     steps, losses = study.smoothed([[10, 4.0], [20, 2.0], [30, 1.0]], width=2)
     assert (steps, losses) == ([15, 30], [3.0, 1.0])
 
 
-def test_the_figure_is_drawn_again_from_its_results(tmp_path: Path) -> None:
+def test_the_figure_is_redrawn_from_its_results(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     study.write(results(), tmp_path / "results.json")
     study.main(Config(out=tmp_path / "out", draw=tmp_path / "results.json"))
     assert (tmp_path / "out" / "aether.png").stat().st_size > 10_000
 
 
-def test_a_run_that_is_done_is_only_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(CORPUS, OURS, 0.1, 0)
     job.folder(tmp_path).mkdir()
     (job.folder(tmp_path) / "result.json").write_text('{"rate": 0.1}')
@@ -108,7 +108,7 @@ def test_a_run_that_is_done_is_only_read_again(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.long
 @pytest.mark.usefixtures("shared_data")
-def test_it_runs_tunes_the_rate_repeats_the_best_and_keeps_what_diverged(
+def test_it_tunes_the_rate_repeats_the_best_and_records_diverged_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -128,7 +128,7 @@ def test_an_unknown_system_is_refused(tmp_path: Path) -> None:
         study.main(Config(out=tmp_path, systems=("GPT-5",)))
 
 
-def test_a_word_s_perplexity_is_of_words_and_line_ends(shared_data: Path) -> None:
+def test_perplexity_per_word_counts_words_and_line_ends(shared_data: Path) -> None:
     test = open_text(shared_data / "text_lm" / "ptb").test
     assert test is not None
     assert sum(len(line.split()) + 1 for line in "".join(test).splitlines()) == study.PTB_TEST_WORDS

@@ -1,4 +1,4 @@
-"""The study of attention maps: a map that finds the object is told from one that does not, and it runs to its end."""
+"""The study of attention maps: maps that find the object score higher than others, and it runs to its end."""
 
 import dataclasses
 import json
@@ -15,14 +15,14 @@ from tests.recipes.test_object_images import write_mnist
 
 
 class Bright(nn.Module):
-    """Says class 1 the surer, the brighter the image."""
+    """Predicts class 1 with a confidence that grows with brightness."""
 
     def forward(self, images: Tensor) -> Tensor:
         bright = images.mean((1, 2, 3))
         return torch.stack([-20 * bright, 20 * bright], dim=-1)
 
 
-def test_a_map_that_finds_the_object_is_worth_more_than_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_that_finds_the_object_scores_above_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = torch.zeros(6, 4, 4, dtype=torch.bool)
     inside[:, 1, 2:] = True
     images = inside[:, None].float().repeat_interleave(3, 2).repeat_interleave(3, 3)
@@ -49,7 +49,7 @@ def test_every_attention_has_a_map_for_each_layer(attention: str) -> None:
     torch.testing.assert_close(maps["layer 2"][-1].flatten(), one / one.sum(), atol=1e-5, rtol=1e-4)
 
 
-def test_jobs_differ_in_what_they_are_called_alone() -> None:
+def test_jobs_differ_only_in_what_their_names_say() -> None:
     every = list(jobs(Config()))
     assert len({job.folder(Path("out")) for job in every}) == len(every) == 3 * 5 * 3
     for part in PARTS:
@@ -62,7 +62,7 @@ def test_jobs_differ_in_what_they_are_called_alone() -> None:
 
 
 @pytest.mark.long
-def test_it_runs_tells_draws_and_takes_up_what_is_done(
+def test_it_runs_reports_draws_and_reuses_finished_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -87,6 +87,6 @@ def test_it_runs_tells_draws_and_takes_up_what_is_done(
     assert "blocks.3.operator: 24 samples" in printed
     monkeypatch.setattr(study, "measure", None)
     study.main(dataclasses.replace(config, attentions=("softmax",)))
-    assert json.loads((out / "results.json").read_text()) == results  # all that are done, not only those asked for
+    assert json.loads((out / "results.json").read_text()) == results  # all finished jobs, not only the requested ones
     with pytest.raises(ValueError, match="config"):
         study.main(dataclasses.replace(config, epochs=2))

@@ -31,6 +31,6 @@ def test_every_system_is_measured_on_validation_and_test(tmp_path: Path) -> None
     assert all(ratio > 0 for found in ratios.values() for ratio in found.values())
 
 
-def test_a_system_that_is_none_is_named() -> None:
+def test_the_error_for_an_unknown_system_names_it() -> None:
     with refused(ValueError, "no system 'magic'", "GPT-2, rotary"):
         Config(systems=("magic",))

@@ -1,4 +1,4 @@
-"""The study of continuous convolutions on series: settings are what they are called, and it runs from end to end."""
+"""The study of continuous convolutions on series: settings match their names, and it runs from end to end."""
 
 import dataclasses
 import json
@@ -22,20 +22,20 @@ def task_of(part: Part, name: str) -> SeriesLearning.Config:
     return task
 
 
-def test_a_rate_is_that_of_training_and_each_model_is_tested_at_all() -> None:
+def test_models_are_trained_at_one_rate_and_tested_at_all() -> None:
     for name, every in (("1", 1), ("1/2", 2), ("1/8", 8)):
         assert task_of("rates", name).train_every == every
         assert [own["test_every"] for own in Job("rates", name, 0).tests().values()] == [1, 2, 4, 8, 16]
     assert task_of("drops", "50 %").train_drop == task_of("drops", "50 %").test_drop == 0.5
 
 
-def test_kernels_differ_in_their_activation_alone() -> None:
+def test_kernels_differ_only_in_their_activation() -> None:
     models = [task_of("kernels", name).model for name in study.ACTIVATIONS]
     assert [m.activation for m in models if isinstance(m, CKCNN.Config)] == list(study.ACTIVATIONS)
     assert Job("kernels", "relu", 0).config(Config()).training.epochs == 50
 
 
-def test_depths_of_one_size_have_some_100_000_parameters() -> None:
+def test_networks_of_all_depths_have_about_100_000_parameters() -> None:
     names = names_of("depth", Path("none"))
     assert len(names) == 7
     for name in names:
@@ -47,7 +47,7 @@ def test_depths_of_one_size_have_some_100_000_parameters() -> None:
         assert model.embed_dim == 30 or 93_000 < size < 102_000
 
 
-def test_recipes_as_they_stand_lie_where_the_command_line_puts_them() -> None:
+def test_unchanged_recipes_use_the_folders_of_the_command_line() -> None:
     assert Job("rates", "1", 2).folder(Path("runs/own")) == Path("runs/character_trajectories/seed-2")
     assert Job("drops", "30 %", 0).folder(Path("runs/own")) == Path("runs/character_trajectories_30/seed-0")
     for job, recipe in ((Job("rates", "1", 1), ""), (Job("drops", "70 %", 1), "_70")):
@@ -56,14 +56,14 @@ def test_recipes_as_they_stand_lie_where_the_command_line_puts_them() -> None:
         )
 
 
-def test_every_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_every_run_has_its_own_folder(tmp_path: Path) -> None:
     every = list(jobs(Config(archive=tmp_path)))
     folders = {job.folder(Path("out")) for job in every}
     assert len(folders) == len(every) == 3 * (4 + 3 + 4 + 7)
     assert {job.part for job in every} == set(PARTS) - {"archive"}
 
 
-def test_it_runs_tells_and_takes_up_what_is_done(
+def test_it_runs_reports_and_reuses_finished_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")

@@ -1,4 +1,4 @@
-"""The recipe of InfViT on the digits: its model trains, and its alignment is read from a run folder."""
+"""The recipe of InfViT on digits: its model trains, and its alignment is computed from a run folder."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from recipes.digits_infvit import digits_infvit, print_alignment
 
 
 @pytest.mark.slow
-def test_alignment_is_read_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_alignment_is_computed_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = digits_infvit()
     small = InfViT.Config(embed_dim=8, depth=2, num_heads=2)
     training = dataclasses.replace(run.training, epochs=1, batch_size=480, evaluate_every=1, tensorboard=False)
@@ -25,4 +25,4 @@ def test_alignment_is_read_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixt
     for line in lines:
         found = re.search(r"6 samples, cosine (-?[\d.]+) \+- [\d.]+, Spearman -?[\d.]+", line)
         assert found is not None
-        assert 0 < float(found[1]) <= 1  # both are weights >= 0
+        assert 0 < float(found[1]) <= 1  # both consist of weights >= 0

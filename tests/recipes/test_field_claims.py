@@ -1,4 +1,4 @@
-"""The study of the claims on neural fields: what is covered moves to rounding, what is not does not, and it is told."""
+"""The study of claims on neural fields: covered motions are exact up to rounding, others are not; both are reported."""
 
 import json
 from pathlib import Path
@@ -22,11 +22,11 @@ COVERED = {
     "no frame": set(),
     "absolute positions": set(),
 }
-"""By the last word of a setting's name; the order of samples is covered by all."""
+"""Covered motions by the last word of a setting's name; the order of samples is covered by all."""
 
 
 @pytest.mark.long
-def test_it_runs_tells_and_takes_up_what_is_done(
+def test_it_runs_reports_and_reuses_finished_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
@@ -63,7 +63,7 @@ def test_it_runs_tells_and_takes_up_what_is_done(
     assert json.loads((tmp_path / "results.json").read_text()) == results
 
 
-def test_other_settings_are_told_apart(
+def test_results_of_different_settings_are_not_combined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(study, "SETTINGS", SETTINGS[:1])
@@ -72,13 +72,13 @@ def test_other_settings_are_told_apart(
     assert "(2 seeds)" not in capsys.readouterr().out
 
 
-def test_functions_are_of_order_one_on_skewed_places() -> None:
+def test_functions_are_of_order_one_at_skewed_points() -> None:
     x, y = study.draw_functions(50, 2, torch.Generator().manual_seed(0))
     assert 0.3 < y.square().mean().sqrt() < 3
     assert bool((x.pow(3).mean((0, 1)) > 0).all())
 
 
-def test_functions_on_the_torus_are_the_same_where_it_wraps_round() -> None:
+def test_functions_on_the_torus_are_continuous_where_it_wraps_around() -> None:
     x, y = study.draw_functions(20, 2, torch.Generator().manual_seed(0), wraps=True)
     assert bool(((x >= 0) & (x < 1)).all())
     difference = x[:, :, None] - x[:, None]
@@ -87,6 +87,6 @@ def test_functions_on_the_torus_are_the_same_where_it_wraps_round() -> None:
     assert (y - y.mT).abs()[across].max() < 0.1 * y.abs().max()
 
 
-def test_settings_that_cannot_be_are_refused() -> None:
+def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
         Config(steps=0)

@@ -15,16 +15,16 @@ from fredholm.training import Run, train
 from recipes import field_operators as study
 
 
-def test_the_stencil_is_the_laplacian_of_what_is_zero_on_the_border() -> None:
+def test_the_stencil_is_the_laplacian_with_zero_boundary_values() -> None:
     errors = []
     for nodes in (15, 31):
         pos = study.inner_nodes(nodes)
         exact = np.sin(np.pi * pos[:, 0]) * np.sin(2 * np.pi * pos[:, 1])
         errors.append(np.abs(study.laplacian(nodes) @ exact - 5 * np.pi**2 * exact).max())
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)  # second order
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)  # of second order
 
 
-def test_solutions_solve_and_are_read_with_their_split(tmp_path: Path) -> None:
+def test_solutions_solve_the_equation_and_are_read_with_their_split(tmp_path: Path) -> None:
     study.write_poisson(tmp_path / "new" / "p.npz", num_train=3, num_test=2)
     found = read_npz(tmp_path / "new" / "p.npz")
     assert isinstance(found, Splits)
@@ -40,7 +40,7 @@ def test_right_hand_sides_differ() -> None:
     assert len({float(study.draw_bumps(pos, generator).sum()) for _ in range(20)}) == 20
 
 
-def test_each_recipe_asks_for_its_data() -> None:
+def test_each_recipe_names_its_data() -> None:
     for recipe, data in (
         (study.mnist_fields, "mnist"),
         (study.poisson_fields, "poisson.npz"),
@@ -52,7 +52,7 @@ def test_each_recipe_asks_for_its_data() -> None:
 
 
 @pytest.mark.slow
-def test_fields_of_a_run_move_with_their_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fields_of_a_run_are_equivariant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study.write_poisson(tmp_path / "p.npz", num_train=4, num_test=2)
     run = study.poisson_fields()
     assert isinstance(run.task, FieldLearning.Config)
@@ -72,7 +72,7 @@ def test_fields_of_a_run_move_with_their_samples(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize("downwards", [True, False])
-def test_pictures_run_as_rows_and_columns_do_or_right_and_up(
+def test_pictures_are_drawn_with_rows_downwards_or_with_axes_right_and_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downwards: bool
 ) -> None:
     pos = torch.tensor([[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]])
@@ -95,7 +95,7 @@ def test_pictures_run_as_rows_and_columns_do_or_right_and_up(
     plt.close(figure)
 
 
-def test_errors_are_those_of_their_names() -> None:
+def test_errors_match_their_names() -> None:
     still = torch.tensor([[[3.0], [4.0]]], dtype=torch.float64)
     found = study.Moved({}, still, still + torch.tensor([[[0.0], [-1.0]]])).errors()
     assert found == pytest.approx({"relative": 0.2, "absolute": 0.5, "squared": 0.5})

@@ -1,4 +1,4 @@
-"""The study of InfViT on images: settings are what they are called, and it runs from end to end."""
+"""The study of InfViT on images: settings match their names, and it runs from end to end."""
 
 import json
 from pathlib import Path
@@ -21,14 +21,14 @@ def model_of(job: Job) -> InfViT.Config:
     return task.model
 
 
-def test_attentions_differ_in_nothing_else() -> None:
+def test_jobs_differ_only_in_the_attention() -> None:
     for part in ("mnist", "cifar10"):
         configs = [Job(part, name, 0).config(Config()) for name in study.ATTENTIONS]
         assert len({run.training for run in configs}) == 1
         assert [model_of(Job(part, name, 0)).attention for name in study.ATTENTIONS] == list(study.ATTENTIONS)
 
 
-def test_ablations_change_what_their_name_says() -> None:
+def test_ablations_change_the_setting_in_their_name() -> None:
     assert [model_of(Job("gamma", name, 0)).gamma for name in study.GAMMAS] == [0.3, 0.5, 0.7, 0.9, 0.7]
     assert [model_of(Job("gamma", name, 0)).learn_gamma for name in study.GAMMAS] == [False] * 4 + [True]
     found = [model_of(Job("activation", name, 0)) for name in study.ACTIVATIONS]
@@ -36,7 +36,7 @@ def test_ablations_change_what_their_name_says() -> None:
     assert Job("gamma", "0.3", 0).config(Config()).training.epochs == 2
 
 
-def test_every_run_has_a_folder_of_its_own() -> None:
+def test_every_run_has_its_own_folder() -> None:
     every = list(jobs(Config()))
     assert len({job.folder(Path("out")) for job in every}) == len(every) == 3 * (5 + 5 + 5 + 3)
     assert len(list(jobs(Config(parts=("mnist", "cifar10"), names=("pure",), seeds=(1,))))) == 2
@@ -44,7 +44,7 @@ def test_every_run_has_a_folder_of_its_own() -> None:
         Config(names=("soft",))
 
 
-def test_it_runs_tells_and_takes_up_what_is_done(
+def test_it_runs_reports_and_reuses_finished_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch, "set_num_threads", lambda n: None)

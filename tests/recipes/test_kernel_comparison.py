@@ -1,4 +1,4 @@
-"""The study of kernels, at two of them and one epoch."""
+"""The study of kernels, with two of them and one epoch."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def config(out: Path) -> study.Config:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_rates")
-def test_results_and_picture_are_kept_and_not_made_twice(
+def test_results_and_picture_are_kept_and_not_made_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -52,26 +52,26 @@ def test_results_and_picture_are_kept_and_not_made_twice(
     assert "logistic regression" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", [name for name in study.SETS if name != "NLVR"])  # whose file is made first
+@pytest.mark.parametrize("name", [name for name in study.SETS if name != "NLVR"])  # its file has to be made first
 def test_every_set_is_compared_without_its_slow_kernels(name: str) -> None:
     assert set(study.kernels(study.Config(), name)) == set(KERNELS_BY_NAME) - set(study.SETS[name].too_slow)
     assert study.task_config(study.Config(), name).data.endswith(study.SETS[name].path)
 
 
-def test_batches_and_dropout_are_those_of_as_many_epochs_as_suit_the_data(tmp_path: Path) -> None:
+def test_batch_size_and_dropout_follow_the_number_of_epochs_of_the_study(tmp_path: Path) -> None:
     stripes(tmp_path, count=340)
     small = study.DataSet(ImageLearning.Config, "stripes.npz", 2, (), (("patch_size", 4),))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(study.SETS, "digits", small)
-        asked = study.request(study.Config(data=tmp_path), "digits")
-    protocol = Protocol(asked, asked.epochs)
-    assert (asked.epochs, protocol.training(2).batch_size) == (2, 16)
+        request = study.request(study.Config(data=tmp_path), "digits")
+    protocol = Protocol(request, request.epochs)
+    assert (request.epochs, protocol.training(2).batch_size) == (2, 16)
     assert isinstance(protocol.config, ImageLearning.Config)
     assert isinstance(protocol.config.model, ITNet.Config)
     assert protocol.config.model.dropout == 0.1
 
 
-def test_the_table_has_a_column_a_set_and_the_chosen_row_is_bold() -> None:
+def test_the_table_has_a_column_per_set_and_the_chosen_row_is_bold() -> None:
     report = {
         "a": {
             "rows": {"mlp": {"test": [0.5, 0.52]}, "default": {"test": [0.25]}},

@@ -1,4 +1,4 @@
-"""Targets and fits of the study of kernel networks, and that it runs."""
+"""Targets and fits of the study of kernel networks, and a run of the study."""
 
 import json
 import subprocess
@@ -14,19 +14,19 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICK = study.Config(num_points=100, steps=150, omegas=(20.0,), learning_rates=(1e-2,))
 
 
-def test_targets_are_their_formulas() -> None:
+def test_targets_follow_their_formulas() -> None:
     goals = study.targets(1001, 3)
     assert goals["Gaussian"][500] == 1
     assert goals["Gaussian"][600] == pytest.approx(torch.e**-0.5, rel=1e-4)
     assert goals["step"][[0, 500, 501, 1000]].tolist() == [-1, -1, 1, 1]
     assert (goals["sawtooth"].diff() < -1).sum() == 5
     assert goals["chirp"].abs().max() > 0.99
-    assert (goals["chirp"][:-1] * goals["chirp"][1:] < 0).sum() == 39  # 20 waves in all
+    assert (goals["chirp"][:-1] * goals["chirp"][1:] < 0).sum() == 39  # 20 waves in total
     assert torch.equal(goals["noise"], study.targets(1001, 3)["noise"])
     assert not torch.equal(goals["noise"], study.targets(1001, 4)["noise"])
 
 
-def test_an_error_is_that_of_what_was_drawn_and_the_best_is_kept() -> None:
+def test_the_error_is_that_of_the_drawn_fit_and_the_best_fit_is_kept() -> None:
     goal = study.targets(100, 0)["chirp"]
     config = study.Config(num_points=100, steps=30, omegas=(1.0, 40.0), learning_rates=(1e-3, 1e-2))
     tried = [
@@ -41,7 +41,7 @@ def test_an_error_is_that_of_what_was_drawn_and_the_best_is_kept() -> None:
 
 
 @pytest.mark.long
-def test_sines_draw_a_sawtooth_that_the_others_do_not() -> None:
+def test_only_sines_fit_a_sawtooth() -> None:
     goal = study.targets(100, 0)["sawtooth"]
     errors = {name: study.best_fit(variant, goal, QUICK).error for name, variant in study.VARIANTS.items()}
     assert errors["sine"] < 0.05

@@ -1,4 +1,4 @@
-"""The study of kernel recovery: the projection, the gradients that the theorem speaks of, and that it runs."""
+"""The study of kernel recovery: the projection, the gradients of the theorem, and a run of the study."""
 
 import json
 import subprocess
@@ -56,7 +56,7 @@ def test_a_kernel_of_the_query_alone_keeps_its_mean() -> None:
 
 
 @pytest.mark.parametrize("shape", [(8,), (3, 4)])
-def test_all_shifts_are_there_and_the_losses_do_not_see_a_shift(shape: tuple[int, ...]) -> None:
+def test_all_shifts_are_present_and_the_losses_are_invariant_to_shifts(shape: tuple[int, ...]) -> None:
     n = torch.Size(shape).numel()
     u = draw(2, n, 1)
     shifts = study.with_all_shifts(u, shape).reshape(2, n, *shape)
@@ -72,7 +72,7 @@ def test_all_shifts_are_there_and_the_losses_do_not_see_a_shift(shape: tuple[int
 
 
 @pytest.mark.parametrize("target", ["equivariant", "invariant"])
-def test_the_gradient_is_stationary_at_stationary_points_and_only_there(target: str) -> None:
+def test_the_gradient_is_stationary_exactly_at_stationary_points(target: str) -> None:
     problem = study.Problem((9,), 4, 1.0, seeded())
     loss = getattr(problem, target)
     at_stationary = study.gradient_remainder(study.free(problem, stationary=True, generator=seeded(1)), problem, loss)
@@ -92,7 +92,7 @@ def test_the_remainder_of_a_free_kernel_shrinks_as_predicted(band: float) -> Non
     torch.testing.assert_close(torch.tensor(run.remainder), torch.tensor(predicted), rtol=1e-10, atol=0)
 
 
-def test_an_alternating_kernel_meets_the_invariant_target_and_its_stationary_part_does_not() -> None:
+def test_an_alternating_kernel_meets_the_invariant_target_but_its_stationary_part_does_not() -> None:
     problem = study.Problem((32,), 6, 0.25, seeded(14))
     values = problem.alternating
     part = study.stationary_part(values[None], (32,))[0]
@@ -100,7 +100,7 @@ def test_an_alternating_kernel_meets_the_invariant_target_and_its_stationary_par
     assert problem.invariant(study.bare(study.SampledKernel(part)), problem.u).item() > 1e-2
 
 
-def test_a_perceptron_that_starts_stationary_stays_so_under_gradient_descent_but_not_under_adam() -> None:
+def test_a_stationary_perceptron_stays_so_under_gradient_descent_but_not_under_adam() -> None:
     problem = study.Problem((6,), 2, 1.0, seeded())
     ends = {}
     for rule in ("descent", "AdamW"):

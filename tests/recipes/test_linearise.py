@@ -1,4 +1,4 @@
-"""The study of other kernels in place of attention, at a tiny size."""
+"""The study of kernels that replace attention, at a tiny size."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 
 
 @pytest.mark.long
-def test_every_kernel_is_measured_and_not_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kernel_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 200)
     tiny = Config(
         data=tmp_path / "text.txt",
@@ -39,6 +39,6 @@ def test_every_kernel_is_measured_and_not_twice(tmp_path: Path, monkeypatch: pyt
     assert json.loads((tiny.out / "results.json").read_text())["kernels"] == report["kernels"]
 
 
-def test_a_kernel_that_is_none_is_named() -> None:
+def test_the_error_for_an_unknown_kernel_names_it() -> None:
     with refused(ValueError, "no kernel 'magic'", "linear attention"):
         Config(kernels=("magic",))

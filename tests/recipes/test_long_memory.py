@@ -1,4 +1,4 @@
-"""Copy memory and the adding problem: the sequences are the paper's, and a short run learns, stops and is kept."""
+"""Copy memory and the adding problem: sequences follow the paper, and a short run learns, stops and is stored."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ import torch
 from recipes import long_memory as study
 
 
-def test_copying_asks_for_the_first_ten_digits_at_the_end() -> None:
+def test_copying_ends_with_the_first_ten_digits() -> None:
     given, found = study.copy_sequences(50, 30, torch.Generator().manual_seed(0))
     digits = given[:, :10, 0]
     assert given.shape == (50, 50, 1)
@@ -22,7 +22,7 @@ def test_copying_asks_for_the_first_ten_digits_at_the_end() -> None:
     assert torch.equal(found[:, 40:].float(), digits)
 
 
-def test_adding_marks_two_numbers_anywhere() -> None:
+def test_adding_marks_two_numbers_at_any_positions() -> None:
     given, found = study.adding_sequences(500, 20, torch.Generator().manual_seed(0))
     numbers, marks = given.unbind(-1)
     assert bool(((numbers >= 0) & (numbers < 1)).all())
@@ -32,7 +32,7 @@ def test_adding_marks_two_numbers_anywhere() -> None:
 
 
 def test_the_networks_have_the_sizes_of_the_paper() -> None:
-    # 15.52K and 70.59K, less a direction of one input in each of four kernels
+    # 15.52K and 70.59K, minus the direction of a single input in each of four kernels
     sizes: dict[study.Problem, int] = {"copy": 15_520, "adding": 70_590}
     for problem, size in sizes.items():
         assert sum(p.numel() for p in study.network(problem, 100, 9.0).parameters()) == pytest.approx(size, abs=140)
@@ -48,13 +48,13 @@ def test_a_copying_network_sees_all_digits_at_any_length() -> None:
 
 
 @pytest.mark.long
-def test_a_short_run_learns_to_add_and_is_only_read_again(
+def test_a_short_run_learns_to_add_and_is_only_read_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = study.Config(out=tmp_path, problems=("adding",), lengths=(100,), epoch_size=1600, epochs=2, test_size=64)
     study.main(config)
     (found,) = json.loads((tmp_path / "results.json").read_text())
-    assert found["curve"][-1]["loss"] < 0.3  # untrained: above 1
+    assert found["curve"][-1]["loss"] < 0.3  # above 1 if untrained
     assert not found["solved"]
     monkeypatch.setattr(study, "run", lambda *_: pytest.fail("ran again"))
     study.main(config)
@@ -68,7 +68,7 @@ def test_a_solved_problem_ends_the_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert (found["epochs"], found["solved"]) == (1, True)
 
 
-def test_other_settings_are_kept_with_the_result_and_the_rate_falls(
+def test_other_settings_are_stored_with_the_result_and_the_rate_falls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[torch.optim.Adam] = []
@@ -88,9 +88,7 @@ def test_other_settings_are_kept_with_the_result_and_the_rate_falls(
         assert made[-1].param_groups[0]["lr"] == (0 if cosine else 4e-3)
 
 
-def test_training_sequences_grow_as_they_are_learned_up_to_the_length_of_the_test(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_sequences_grow_up_to_the_length_of_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
 
     def draw(count: int, length: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,10 +104,10 @@ def test_training_sequences_grow_as_they_are_learned_up_to_the_length_of_the_tes
             out=tmp_path, problems=("adding",), epoch_size=7 * 32, epochs=1, test_size=32, first_length=30
         )
         assert study.run("adding", 100, 0, config)["first_length"] == 30
-        assert drawn == [100, *lengths]  # what is tested has its length from the start
+        assert drawn == [100, *lengths]  # test sequences have their full length from the start
 
 
-def test_results_of_other_settings_are_not_taken_for_these(tmp_path: Path) -> None:
+def test_results_of_other_settings_are_not_combined(tmp_path: Path) -> None:
     for rate, count in ((4e-3, 1), (2e-3, 2), (4e-3, 2)):
         study.main(
             study.Config(
@@ -125,7 +123,7 @@ def test_results_of_other_settings_are_not_taken_for_these(tmp_path: Path) -> No
         assert len(json.loads((tmp_path / "results.json").read_text())) == count
 
 
-def test_what_another_process_finds_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_another_process_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = study.Config(out=tmp_path, problems=("adding",), lengths=(100,), epoch_size=32, epochs=1, test_size=32)
     run = study.run
 
@@ -149,7 +147,7 @@ def test_what_another_process_finds_meanwhile_is_kept(tmp_path: Path, monkeypatc
         ({"first_length": 1, "problems": ("adding",)}, "at least 2; got 1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         study.Config(**settings)
 

@@ -1,4 +1,4 @@
-"""Multi-label prototypes: the two products, a tiny synthetic set from end to end, and the real files."""
+"""Multi-label prototypes: both products, a tiny synthetic set from end to end, and the real files."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from recipes import multilabel as study
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Twelve features, six labels: label l holds where feature 2 l is 1; a rare seventh never in the training part."""
+    """Twelve features and six labels: label l holds where feature 2 l is 1; a rare seventh is missing in training."""
     generator = np.random.default_rng(0)
     arrays = {}
     for part, n in (("train", 120), ("test", 40)):
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_records_are_rows_of_length_one_with_their_labels(folder: Path) -> None:
+def test_records_are_unit_rows_with_their_labels(folder: Path) -> None:
     records = study.read(folder / "tiny.npz", "train")
     assert records.features.shape == (120, 12)
     assert records.labels.shape == (120, 7)
@@ -48,7 +48,7 @@ def test_logits_are_scaled_products_with_an_offset(epsilon: float | None) -> Non
     )
 
 
-def test_the_penalty_shrinks_prototypes_and_nothing_else(folder: Path) -> None:
+def test_the_penalty_shrinks_only_prototypes(folder: Path) -> None:
     records = study.read(folder / "tiny.npz", "train")
     config = study.Config(epochs=10, batch_size=20)
     free, bound = (study.train(records, study.Choice(0.01, penalty), None, config, 0) for penalty in (0.0, 100.0))
@@ -67,13 +67,13 @@ def test_a_tiny_run_writes_its_results(folder: Path, capsys: pytest.CaptureFixtu
         found = report["tiny"][product]
         assert found["choice"] == {"learning_rate": 0.03, "penalty": 0.0}
         assert len(found["tried"]) == 2
-        # every record's labels fill its first ranks, up to the few without a label
+        # the labels of every record take its first ranks, except for the few without a label
         assert found["mean"][0] > 75
         assert all(0 <= value <= 100 for value in found["mean"])
     assert capsys.readouterr().out.count("PSP@5") == 2
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"bibtex\.npz is missing; name the folder of the data sets with --data$"):
         study.compare("bibtex", study.Config(data=tmp_path))
 

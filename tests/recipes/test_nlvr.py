@@ -34,11 +34,11 @@ def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
         assert report[side]["rate"] in tiny.rates
         assert [run.keys() for run in report[side]["runs"]] == [{"valid", "test", "parameters"}] * 2
         assert all(0 <= run[split] <= 1 for run in report[side]["runs"] for split in ("valid", "test"))
-    nlvr.main(dataclasses.replace(tiny, sides=("text alone",)))  # reads what is there
+    nlvr.main(dataclasses.replace(tiny, sides=("text alone",)))  # reads the existing results
     assert json.loads((tiny.out / "results.json").read_text()) == report
 
 
-def test_sentences_of_the_validation_split_are_its_own(tiny: Config) -> None:
+def test_no_sentence_of_the_validation_split_occurs_in_training(tiny: Config) -> None:
     with np.load(nlvr.prepared(tiny)) as found:
         assert found["images"].shape == (56, 3, 10, 10, 3)
         text, split = found["text"], found["split"]
@@ -47,7 +47,7 @@ def test_sentences_of_the_validation_split_are_its_own(tiny: Config) -> None:
     assert not set(text[split == "train"]) & set(text[split == "valid"])
 
 
-def test_sides_have_about_as_many_parameters(tiny: Config) -> None:
+def test_sides_have_similar_numbers_of_parameters(tiny: Config) -> None:
     sizes = {}
     for side in SIDES:
         model = nlvr.run_of(tiny, side, 1e-3, 0).task.build().model()
@@ -58,6 +58,6 @@ def test_sides_have_about_as_many_parameters(tiny: Config) -> None:
     assert all(0.8 < size / joint < 1.05 for size in sizes.values()), sizes
 
 
-def test_a_side_that_is_none_is_named() -> None:
+def test_the_error_for_an_unknown_side_names_it() -> None:
     with refused(ValueError, "no side 'joint'", "joint, balanced"):
         Config(sides=("joint",))

@@ -1,4 +1,4 @@
-"""The images of the study of attention maps: labels are what they are called, and objects are where they are said."""
+"""The images of the study of attention maps: labels and marked objects match the pixels."""
 
 import dataclasses
 import struct
@@ -32,7 +32,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def write_mnist(folder: Path, train: int, test: int) -> None:
-    """Digits of noise in idx files."""
+    """Writes digits of noise as idx files."""
     folder.mkdir(parents=True)
     for split, count in (("train", train), ("t10k", test)):
         images = torch.randint(256, (count, 28, 28), generator=generator(count), dtype=torch.uint8).numpy()
@@ -41,7 +41,7 @@ def write_mnist(folder: Path, train: int, test: int) -> None:
         (folder / f"{split}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, count) + labels.tobytes())
 
 
-def test_a_canvas_holds_its_digit_where_it_says_and_fragments_elsewhere() -> None:
+def test_a_canvas_has_its_digit_at_the_marked_place_and_fragments_elsewhere() -> None:
     digits = torch.randint(1, 256, (9, DIGIT, DIGIT), dtype=torch.uint8)
     chosen = torch.tensor([3, 8, 0, 3, 5])
     found = on_canvas(digits, chosen, generator())
@@ -56,11 +56,11 @@ def test_a_canvas_holds_its_digit_where_it_says_and_fragments_elsewhere() -> Non
         places.add((int(rows[0]), int(columns[0])))
         assert torch.equal(image[inside].view(DIGIT, DIGIT), digit)
         pieces = (image.masked_fill(inside, 0).view(6, FRAGMENT, 6, FRAGMENT).amax((1, 3)) > 0).sum()
-        assert FRAGMENTS - 4 <= pieces <= FRAGMENTS  # the digit lies over at most four
+        assert FRAGMENTS - 4 <= pieces <= FRAGMENTS  # the digit covers at most four
     assert len(places) > 1
 
 
-def test_canvases_follow_from_the_generator() -> None:
+def test_the_generator_decides_the_canvases() -> None:
     digits, chosen = torch.randint(256, (5, DIGIT, DIGIT), dtype=torch.uint8), torch.arange(5)
     again = [on_canvas(digits, chosen, generator(seed)).images for seed in (1, 1, 2)]
     assert torch.equal(again[0], again[1])
@@ -68,13 +68,13 @@ def test_canvases_follow_from_the_generator() -> None:
 
 
 def label_of(*cells: tuple[int, tuple[float, float, float, float]]) -> int:
-    """What the crop with its corner at (10, 20) is called."""
+    """The label of the crop with its corner at (10, 20)."""
     boxes = torch.tensor([box for _, box in cells], dtype=torch.float64).view(-1, 4)
     kind = torch.tensor([kind for kind, _ in cells], dtype=torch.long)
     return int(crop_labels(boxes, kind, torch.tensor([10]), torch.tensor([20])))
 
 
-def test_a_crop_is_called_by_the_first_cell_that_is_in_it() -> None:
+def test_a_crop_has_the_label_of_the_first_kind_of_cell_inside_it() -> None:
     within, half, tenth, beyond = (20, 10, 40, 30), (10, 10, 30, 30), (2, 10, 22, 30), (80, 70, 90, 80)
     assert label_of((RED, within)) == RED
     assert label_of((RED, within), (PLATELET, within), (WHITE, within)) == WHITE
@@ -89,9 +89,9 @@ def test_a_crop_is_called_by_the_first_cell_that_is_in_it() -> None:
 
 
 def write_cells(data: Path) -> np.ndarray:
-    """Three images a split with a cell of each kind far from the others; the last test image has no white one.
+    """Writes three images per split with a cell of each kind far from the others; the last test image has no white one.
 
-    A pixel tells the index of its image, its row and its column.
+    The channels of a pixel encode the index of its image, its row and its column.
     """
     images = np.stack(np.meshgrid(np.arange(9), np.arange(96), np.arange(128), indexing="ij"), -1).astype(np.uint8)
     boxes, kinds, of = [], [], []
@@ -114,7 +114,7 @@ def write_cells(data: Path) -> np.ndarray:
 
 
 def place_of(crop: Tensor) -> tuple[int, int, int]:
-    """Image, top and left of a crop, mirrored or not, once it is known to be all of one place."""
+    """Image, top and left of a crop, mirrored or not, after checking that all pixels belong together."""
     image, rows, columns = crop.long()
     assert bool((image == image[0, 0]).all())
     assert rows[:, 0].sort().values.diff().tolist() == columns[0].sort().values.diff().tolist() == [1] * (CROP - 1)
@@ -123,7 +123,7 @@ def place_of(crop: Tensor) -> tuple[int, int, int]:
     return int(image[0, 0]), int(rows.min()), int(columns.min())
 
 
-def test_crops_of_cells_are_of_their_split_and_show_what_they_are_called(tmp_path: Path) -> None:
+def test_crops_of_cells_come_from_their_split_and_match_their_labels(tmp_path: Path) -> None:
     images = write_cells(tmp_path)
     cells = Cells(tmp_path)
     drawn, labels = cells.train(torch.arange(30), generator())
@@ -146,7 +146,7 @@ def test_crops_of_cells_are_of_their_split_and_show_what_they_are_called(tmp_pat
     assert marked.inside.sum() == pytest.approx(2 * 256)
 
 
-def test_photographs_are_shifted_or_mirrored_and_things_are_marked(tmp_path: Path) -> None:
+def test_photographs_are_shifted_or_mirrored_and_objects_are_marked(tmp_path: Path) -> None:
     (tmp_path / "cifar10_subset").mkdir()
     (tmp_path / "coco_cc_subset").mkdir()
     train = np.random.default_rng(0).integers(1, 256, (4, 32, 32, 3), dtype=np.uint8)

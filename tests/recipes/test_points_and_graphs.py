@@ -72,18 +72,18 @@ def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
     assert all(run["changed by signs"] == 0 for run in report["MUTAG"]["GIN"]["runs"])
     assert (tiny.out / "points_and_graphs.png").stat().st_size > 1000
     (tiny.out / "results.json").write_text(json.dumps({"Other": {"a side": report[CORA]["GCN"]}} | report))
-    points_and_graphs.main(dataclasses.replace(tiny, sets=(CORA,)))  # reads what is there
+    points_and_graphs.main(dataclasses.replace(tiny, sets=(CORA,)))  # reads the existing results
     got = json.loads((tiny.out / "results.json").read_text())
     assert got == {"Other": {"a side": report[CORA]["GCN"]}} | report
 
 
-def test_sides_of_a_set_have_about_as_many_parameters(tiny: Config) -> None:
+def test_sides_of_a_set_have_similar_numbers_of_parameters(tiny: Config) -> None:
     for data in (CLOUDS, "MUTAG"):
         sides = points_and_graphs.sides_of(Config(data=tiny.data, out=tiny.out), data)
         sizes = [sum(p.numel() for p in runs[0].task.build().model().parameters()) for runs in sides.values()]
         assert max(sizes) < 1.12 * min(sizes)
 
 
-def test_a_set_that_is_none_is_named() -> None:
+def test_the_error_for_an_unknown_set_names_it() -> None:
     with refused(ValueError, "no data set 'Pubmed'", "MUTAG"):
         Config(sets=("Pubmed",))

@@ -10,7 +10,7 @@ from tests.refusals import refused
 
 
 @pytest.mark.slow
-def test_a_run_scores_much_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quantised_run_scores_almost_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = digits()
     train(dataclasses.replace(config, training=dataclasses.replace(config.training, epochs=1)), tmp_path / "run")
     capsys.readouterr()
@@ -24,6 +24,6 @@ def test_a_run_scores_much_the_same(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert printed.count("bytes after") == len(KINDS)
 
 
-def test_no_run_is_named() -> None:
+def test_no_runs_are_refused() -> None:
     with refused(ValueError, "at least one folder"):
         Config(runs=())

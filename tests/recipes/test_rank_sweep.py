@@ -21,7 +21,7 @@ def test_every_layer_of_a_trained_run_is_swept(tmp_path: Path, capsys: pytest.Ca
     assert "kernel_error" in capsys.readouterr().out
 
 
-def test_operators_and_what_they_meet_are_found() -> None:
+def test_operators_with_exact_kernels_are_found() -> None:
     model = torch.nn.Sequential(IntegralOperator(kernels.MLP(4, width=3)), IntegralOperator(kernels.Attention(4)))
     assert list(exact_operators(model)) == ["0"]
     with pytest.raises(SystemExit, match="no operator with an MLP kernel"):

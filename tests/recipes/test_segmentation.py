@@ -21,7 +21,7 @@ pytest.importorskip("matplotlib")
 
 
 def write_boxes(folder: Path, count: int = 12) -> None:
-    """Images of 16 x 32 pixels, each with a box of each kind that covers a third of it."""
+    """Images of 16 x 32 pixels, each with one box of each kind that covers a third of it."""
     (folder / "bccd").mkdir()
     boxes = np.array([[k / 3, 0.1, (k + 1) / 3, 0.9] for k in range(3)] * count, np.float32)
     np.savez(
@@ -46,7 +46,7 @@ def test_a_cell_is_the_ellipse_in_its_box() -> None:
         assert ellipses(both, torch.tensor(kind), (8, 8))[4, 4] == 1 + WHITE
 
 
-def test_sides_have_about_as_many_parameters() -> None:
+def test_sides_have_similar_numbers_of_parameters() -> None:
     facts = Segmentation.Facts(
         target=ElementTarget(names=study.CLASSES),
         channels=3,
@@ -89,10 +89,10 @@ def test_every_side_is_measured_and_drawn(
     assert (config.out / "segmentation.png").stat().st_size > 1000
     assert "separable, " in capsys.readouterr().out
     monkeypatch.setattr(study, "measured", None)
-    study.main(dataclasses.replace(config, only=only[:1]))  # reads what is there
+    study.main(dataclasses.replace(config, only=only[:1]))  # reads the existing results
     assert json.loads((config.out / "results.json").read_text()) == report
 
 
-def test_a_side_that_is_none_is_named() -> None:
+def test_the_error_for_an_unknown_side_names_it() -> None:
     with refused(ValueError, "no side 'convolution'", "low rank"):
         Config(only=("convolution",))

@@ -57,10 +57,10 @@ def test_every_side_is_measured_on_validation_and_test(tiny: Config) -> None:
         assert all(set(run) == {"valid", "test"} and 0 <= run["test"] <= 1 for run in runs)
     assert report["films"][BAG][0]["test"] == 1
     assert (tiny.out / "sentence_models.png").stat().st_size > 1000
-    sentence_models.main(tiny)  # reads what is there
+    sentence_models.main(tiny)  # reads the existing results
     assert json.loads((tiny.out / "results.json").read_text()) == report
 
 
-def test_a_kernel_that_is_none_is_named() -> None:
+def test_the_error_for_an_unknown_kernel_names_it() -> None:
     with refused(ValueError, "no kernel 'magic'", "exact, low rank, attention"):
         Config(kernels=("magic",))

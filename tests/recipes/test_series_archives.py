@@ -1,4 +1,4 @@
-"""The study of series archives: ranks and critical differences are those of the books, and it runs from end to end."""
+"""The study of series archives: ranks and critical differences match the literature, and it runs from end to end."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from recipes.series_archives import Config
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two sets of waves of two frequencies, with a split."""
+    """Two sets of waves with two frequencies, with a split."""
     folder, drawn = tmp_path_factory.mktemp("archive"), np.random.default_rng(0)
     for name in ("one", "two"):
         arrays: dict[str, np.ndarray] = {}
@@ -25,7 +25,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_ranks_share_places_and_come_from_sets_that_all_sides_have() -> None:
+def test_ties_share_ranks_and_only_sets_with_results_of_all_sides_count() -> None:
     results = [
         {"set": name, "side": side, "seed": seed, "accuracy": accuracy + 0.01 * seed}
         for name, row in {"a": (0.9, 0.8, 0.8), "b": (0.5, 0.7, 0.6), "c": (1.0, None, 0.2)}.items()
@@ -39,12 +39,12 @@ def test_ranks_share_places_and_come_from_sets_that_all_sides_have() -> None:
     assert study.mean_ranks(table) == {"filter_bank": 2.0, "minirocket": 1.75, "dtw": 2.25}
 
 
-def test_the_critical_difference_is_that_of_the_tables() -> None:
+def test_the_critical_difference_matches_the_tables() -> None:
     # Demsar (2006), table 5 and its example: q = 2.569 for four sides, and 1.25 with 14 sets
     assert study.critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
 
 
-def test_it_runs_and_is_read_again(
+def test_it_runs_and_results_are_read_again(
     archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = Config(data=(archive,), sides=("filter_bank", "ckcnn"), seeds=(0,), out=tmp_path / "out", epochs=1)
@@ -61,7 +61,7 @@ def test_it_runs_and_is_read_again(
     assert out.endswith(capsys.readouterr().out)
 
 
-def test_variants_are_compared_without_a_test_split(
+def test_variants_are_compared_without_the_test_split(
     archive: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     small = {"small": FilterBank.Config(num_thresholds=4, num_groups=2)}
@@ -78,6 +78,6 @@ def test_variants_are_compared_without_a_test_split(
     assert not (tmp_path / "none").exists()
 
 
-def test_what_is_absent_is_refused(tmp_path: Path) -> None:
+def test_missing_sets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="gone does not exist; pass --data FILE_OR_FOLDER"):
         study.main(Config(data=(tmp_path / "gone",), sides=("filter_bank",), out=tmp_path / "out"))

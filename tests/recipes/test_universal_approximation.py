@@ -21,7 +21,7 @@ def fields(count: int = 3) -> torch.Tensor:
     return study.random_fields(count, torch.Generator().manual_seed(5))
 
 
-def test_fields_lie_in_a_compact_set_and_are_what_their_coefficients_say() -> None:
+def test_fields_are_bounded_and_follow_their_coefficients() -> None:
     some = fields(200)
     assert some.abs().max() <= 0.8
     x = torch.tensor([0.0, 0.25], dtype=torch.float64)
@@ -67,8 +67,8 @@ def test_the_burgers_solver_equals_a_pseudo_spectral_solution() -> None:
     torch.testing.assert_close(study.burgers(fields(1), x)[0], torch.from_numpy(solved.y[:, -1]), rtol=0, atol=1e-8)
 
 
-def test_no_single_layer_has_a_defect_and_burgers_has_one() -> None:
-    """Whatever its weights, one layer with a linear lift and projection is additive over signals that lie apart."""
+def test_no_single_layer_has_an_additivity_defect_and_burgers_has_one() -> None:
+    """For any weights, one layer with a linear lift and projection is additive over signals with separate supports."""
     x, bumps = study.four_glued_bumps(64)
     outside = bumps[0] == 0
     assert outside.sum() > 4
@@ -92,9 +92,7 @@ def test_a_causal_sum_to_the_end_of_a_cell_is_the_midpoint_rule() -> None:
     """With κ = 1 the operator is ∫_0^x u: exact to M^-2 at the ends of cells, to M^-1 at nodes."""
     some = fields()
     k = 2 * math.pi * torch.arange(1, study.NUM_MODES + 1, dtype=torch.float64)
-    kernel = kernels.MLP(
-        1, width=1, is_causal=True, causal_measure="total", epsilon=0.0
-    )  # κ = 1 where y comes before x
+    kernel = kernels.MLP(1, width=1, is_causal=True, causal_measure="total", epsilon=0.0)  # κ = 1 where y is before x
     op = fredholm.IntegralOperator(kernel, residual=False, bias=False, output_projection=False).double()
     errors: dict[tuple[bool, int], float] = {}
     for at_nodes in (False, True):
@@ -108,7 +106,7 @@ def test_a_causal_sum_to_the_end_of_a_cell_is_the_midpoint_rule() -> None:
     assert errors[True, 16] / errors[True, 32] == pytest.approx(2, rel=0.2)
 
 
-def test_slopes_are_fitted_in_log_log() -> None:
+def test_slopes_are_fitted_on_a_log_log_scale() -> None:
     assert study.slope([1, 2, 8], [3.0, 3 / 4, 3 / 64]) == pytest.approx(-2)
 
 

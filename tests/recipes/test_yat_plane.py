@@ -1,4 +1,4 @@
-"""One unit and XOR, regions of prototypes near and far, and that the study runs."""
+"""One unit and XOR, regions of prototypes nearby and far away, and a run of the study."""
 
 import json
 import subprocess
@@ -15,14 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 7.0])
-def test_the_unit_on_paper_separates_xor(epsilon: float) -> None:
+def test_the_unit_of_the_paper_separates_xor(epsilon: float) -> None:
     response = yat(study.XOR_POINTS.double(), torch.tensor([[1.0, -1.0]]).double(), epsilon=epsilon)[:, 0]
     expected = torch.tensor([0.0, 1 / (5 + epsilon), 1 / (1 + epsilon), 0.0]).double()
     torch.testing.assert_close(response, expected, rtol=1e-7, atol=0)
     assert torch.equal(response > 0, study.XOR_LABELS > 0)
 
 
-def test_units_are_their_formulas() -> None:
+def test_units_follow_their_formulas() -> None:
     x = torch.randn(5, 2)
     for kind in study.XOR_UNITS:
         units = study.Units(kind, 3, 0.2, torch.Generator().manual_seed(0))
@@ -33,14 +33,14 @@ def test_units_are_their_formulas() -> None:
         torch.testing.assert_close(units(x), units.s * phi + units.c)
 
 
-def test_most_yat_units_learn_xor_and_no_linear_or_relu_unit_can() -> None:
+def test_most_yat_units_learn_xor_but_no_linear_or_relu_unit() -> None:
     config = study.Config(starts=20, steps=400)
     solved = {kind: int((study.xor_right(study.train_xor(kind, config)) == 4).sum()) for kind in study.XOR_UNITS[:3]}
     assert solved["linear"] == solved["ReLU"] == 0
     assert solved["Yat"] >= 15
 
 
-def test_far_regions_of_yat_prototypes_are_double_cones_of_bounded_certainty() -> None:
+def test_far_regions_of_yat_prototypes_are_double_cones_with_bounded_confidence() -> None:
     config = study.Config(steps=300)
     model, linear = study.train_regions(config, 0.1), study.train_regions(config, None)
     x, labels = study.clusters(config.seed)
@@ -48,11 +48,11 @@ def test_far_regions_of_yat_prototypes_are_double_cones_of_bounded_certainty() -
         assert (classifier(x).argmax(-1) == labels).float().mean() > 0.9
     far = study.far_field(model)
     assert far["as opposite"][-1] > 0.99
-    assert far["as opposite"][0] < 0.6  # near the data a region is none of a double cone
+    assert far["as opposite"][0] < 0.6  # near the data a region is not a double cone
     assert far["mean p"][-1] == pytest.approx(far["mean p"][-2], abs=0.01)
     assert study.far_field(linear)["as opposite"][-1] < 0.01
     assert study.far_field(linear)["mean p"][-1] > 0.999
-    # and each direction goes to the prototype with the largest |w·u|
+    # and each direction belongs to the prototype with the largest |w·u|
     angle = torch.linspace(0, 6, 100)
     u = torch.stack([angle.cos(), angle.sin()], -1)
     by_limit = (u @ model.w.T).square().argmax(-1)

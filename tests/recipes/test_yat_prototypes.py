@@ -18,7 +18,7 @@ def write_idx(path: Path, values: torch.Tensor) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three classes of 5 x 4 pixels, each bright in rows of its own."""
+    """Three classes of 5 x 4 pixels, each with its own bright rows."""
     generator = torch.Generator().manual_seed(0)
     for part, count in (("train", 90), ("t10k", 30)):
         labels = torch.arange(count) % 3
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_inverting_answers_as_to_the_negative_image() -> None:
+def test_an_inverted_classifier_gives_the_logits_of_the_negative_image() -> None:
     x = torch.randn(7, 5, 4)
     for product in ("inner", "Yat"):
         model = study.classifier(study.Setting(product, size=3.0), (5, 4), 3)
@@ -40,14 +40,14 @@ def test_inverting_answers_as_to_the_negative_image() -> None:
             torch.testing.assert_close(study.logits(other, x), -study.logits(model, x))
 
 
-def test_prototypes_start_at_the_length_asked_for() -> None:
+def test_prototypes_start_at_the_configured_length() -> None:
     for product in ("inner", "Yat"):
         w = study.prototypes(study.classifier(study.Setting(product, size=7.0), (28, 28), 10))
         assert w.shape == (10, 784)
         assert w.norm(dim=1).square().mean().sqrt().item() == pytest.approx(7, rel=0.05)
 
 
-def test_inputs_are_prepared_by_the_training_images_alone(folder: Path) -> None:
+def test_inputs_are_standardised_by_the_training_images_alone(folder: Path) -> None:
     raw = study.read(folder)
     assert raw.x.shape == (90, 5, 4)
     assert 0 <= raw.x.min() < raw.x.max() <= 1
@@ -62,7 +62,7 @@ def test_inputs_are_prepared_by_the_training_images_alone(folder: Path) -> None:
         torch.testing.assert_close(x.flatten(1).norm(dim=1), torch.ones(len(x)))
 
 
-def test_training_learns_and_repeats_itself(folder: Path) -> None:
+def test_training_learns_and_is_reproducible(folder: Path) -> None:
     digits = study.read(folder)
     for product in ("inner", "Yat"):
         setting = study.Setting(product, batch_size=5)
@@ -91,7 +91,7 @@ def test_a_tiny_run_writes_its_results_and_figures(folder: Path, capsys: pytest.
         assert (out / name).stat().st_size > 5_000
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_folder_names_it(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"missing; name the folder of MNIST's idx files with --data$"):
         study.read(tmp_path / "none")
 

@@ -1,4 +1,4 @@
-"""The numbers of the Yat study: tangent kernels against a wide layer, spectra against quadrature, and that it runs."""
+"""The numbers of the Yat study: tangent kernels against a wide layer, spectra against quadrature, and a run."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ def draw(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_the_tangent_kernel_is_that_of_a_wide_layer() -> None:
+def test_the_tangent_kernel_matches_a_wide_layer() -> None:
     """⟨∇f(x), ∇f(x')⟩ over readout and prototypes of Σ a_i yat(w_i, x) / √m, signs for a."""
     m, x = 500, draw(2, 6)
     w, readout = draw(m, 6, seed=1).requires_grad_(), draw(m, seed=2).sign().requires_grad_()
@@ -31,14 +31,14 @@ def test_the_tangent_kernel_is_that_of_a_wide_layer() -> None:
 
 
 @pytest.mark.parametrize("sigma", [0.25, 1.0, 3.0])
-def test_in_high_dimension_the_tangent_kernel_tends_to_its_limit(sigma: float) -> None:
+def test_in_high_dimension_the_tangent_kernel_approaches_its_limit(sigma: float) -> None:
     angles = torch.tensor([0.0, 0.5, math.pi / 2, 2.5], dtype=torch.float64)
     values = study.tangent_kernel(angles, 1.0, sigma * draw(2000, 500), 0.1)
     torch.testing.assert_close(values / values[0], study.large_dimension_limit(angles, sigma), rtol=0, atol=0.08)
 
 
 def test_theorem_17_at_a_right_angle() -> None:
-    """It does not vanish: the part of the units keeps a third of its value, and the whole is σ²/(4 + 3 σ²)."""
+    """It does not vanish: the part from the units keeps a third of its value, and the total is σ²/(4 + 3 σ²)."""
     right = torch.tensor([math.pi / 2], dtype=torch.float64)
     for sigma in (0.1, 1.0, 10.0):
         limit = study.large_dimension_limit(right, sigma).item()
@@ -62,7 +62,7 @@ def test_the_relu_kernel_is_its_expectation(angle: float) -> None:
     assert study.relu_tangent_kernel(torch.tensor([angle]).double(), 0.7).item() == pytest.approx(mean, abs=6e-3)
 
 
-def test_the_spectrum_on_the_circle_sums_up_to_the_kernel() -> None:
+def test_the_spectrum_on_the_circle_sums_to_the_kernel() -> None:
     values = study.circle_spectrum(0.5, 64)
     w = draw(100_000, 2)
     for angle in (0.0, 0.8, 2.5):
@@ -72,8 +72,8 @@ def test_the_spectrum_on_the_circle_sums_up_to_the_kernel() -> None:
         assert series.item() == pytest.approx(sampled, abs=0.03 * values.sum().item())
 
 
-def test_eigenvalues_fall_exponentially_and_those_of_relu_like_the_square() -> None:
-    """Proposition 7 names k^(-2/d) and, for ReLU, k^(-1/d), whose sum would not even be finite."""
+def test_eigenvalues_decay_exponentially_and_those_of_relu_quadratically() -> None:
+    """Proposition 7 gives k^(-2/d) and, for ReLU, k^(-1/d), whose sum would not even be finite."""
     found = study.spectra(study.Config(quick=True))
     assert found["relu exponent"] == pytest.approx(-2, abs=0.05)
     for epsilon in (0.1, 1.0):
@@ -86,7 +86,7 @@ def test_the_yat_kernel_itself_decays_at_the_rate_of_its_pole() -> None:
     eta = math.acosh(1.05)
     ratios = [study.squared_norm_ratio(k, 0.1) for k in (20, 40, 60)]
     for k, (first, second) in zip((20, 40), itertools.pairwise(ratios), strict=True):
-        power = ((k + 20) / k) ** -4  # ReLU's features: k^(-4)
+        power = ((k + 20) / k) ** -4  # features of ReLU: k^(-4)
         assert second / first == pytest.approx(math.exp(20 * eta) * power, rel=0.02)
     assert ratios[-1] > 1e2 * ratios[0]
 

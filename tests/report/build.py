@@ -1,4 +1,4 @@
-"""Small runs that pages are drawn of."""
+"""Small runs for pages of reports."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.command_line import TINY
 
 
 def digits(path: Path, *options: str, seed: int = 0) -> Path:
-    """A run on the built-in digits of a second."""
+    """Trains on the built-in digits for a second; returns the run folder."""
     words = ["train", "images", "digits", *TINY, *options, "--run-dir", str(path), "--seed", str(seed)]
     assert cli.main(words) == 0
     return path

@@ -1,4 +1,4 @@
-"""Pages that are written in full, however slow the machine is."""
+"""Pages are written completely, however slow the machine is."""
 
 from collections.abc import Iterator
 
@@ -15,4 +15,4 @@ def _unhurried() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_choices(quick_choices: None) -> None:
-    """What fitted models choose matters here nowhere, and is most of the time of small fits."""
+    """Replaces the choices of fitted models, which take most of the time of small fits and do not matter here."""

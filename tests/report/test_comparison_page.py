@@ -1,4 +1,4 @@
-"""The page of a comparison: its table, what has no result, the price of each metric, and the best run."""
+"""The page of a comparison: its table, rows without a result, the cost of each metric, and the best run."""
 
 import dataclasses
 import shutil
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("few_rates")
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A comparison that ran through; Mamba is left out, since images have no order."""
+    """A complete comparison; Mamba is left out, since images have no order."""
     folder = tmp_path_factory.mktemp("page") / "comparison"
     compare(request(stripes(folder.parent), *KERNELS), folder, processes=1)
     return folder
@@ -38,13 +38,13 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 
 def changed(folder: Path, **values: object) -> Comparison:
-    """The comparison of a folder with other entries, which the folder then has."""
+    """Changes entries of the comparison in a folder."""
     found = dataclasses.replace(read_comparison(folder), **values)  # pyright: ignore
     write_comparison(folder, found)
     return found
 
 
-def test_the_page_tells_what_was_found(whole: Path) -> None:
+def test_the_page_shows_the_results(whole: Path) -> None:
     found, got = read_comparison(whole), build_page([whole])
     assert [tab.name for tab in got.tabs] == ["Comparison", "Training", "Predictions", "Examples", "Kernels"]
     tables = {block.title: block for block in blocks_of(got, Table) if isinstance(block, Table)}
@@ -75,7 +75,7 @@ def test_the_page_tells_what_was_found(whole: Path) -> None:
     assert Outline(page.rendered(got)).open == []
 
 
-def test_the_command_writes_it(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_page(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "report", whole)
     assert (code, out.split(":")[0]) == (0, str(whole / "report.html"))
     assert (whole / "report.html").stat().st_size < 5e6
@@ -84,7 +84,7 @@ def test_the_command_writes_it(whole: Path, capsys: pytest.CaptureFixture[str]) 
     assert "a page of its own" in err
 
 
-def test_one_that_is_not_complete_says_what_is_missing(copy: Path) -> None:
+def test_an_incomplete_comparison_says_what_is_missing(copy: Path) -> None:
     found = read_comparison(copy)
     first, second = found.rows
     open_row = dataclasses.replace(second.with_runs(second.runs[:1]), differs_from_best=None)
@@ -94,7 +94,7 @@ def test_one_that_is_not_complete_says_what_is_missing(copy: Path) -> None:
     assert [tab.name for tab in got.tabs] == ["Comparison", "Training"], "test data are left alone"
 
 
-def test_runs_that_are_gone_leave_the_table(copy: Path) -> None:
+def test_removed_runs_leave_the_table(copy: Path) -> None:
     for path in copy.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -103,7 +103,7 @@ def test_runs_that_are_gone_leave_the_table(copy: Path) -> None:
     assert "no log of the training" in notes_of(found)
 
 
-def test_a_kernel_without_a_result_has_its_reason(copy: Path) -> None:
+def test_a_kernel_without_a_result_shows_its_reason(copy: Path) -> None:
     first, second = read_comparison(copy).rows
     failed = dataclasses.replace(second.with_runs(()), reason="it ran out of <memory>")
     changed(copy, rows=(first, failed), best=first.name)
@@ -112,13 +112,13 @@ def test_a_kernel_without_a_result_has_its_reason(copy: Path) -> None:
     assert "<memory>" not in page.rendered(build_page([copy]))
 
 
-def test_a_baseline_that_does_better_is_reported(copy: Path) -> None:
+def test_a_better_baseline_is_reported(copy: Path) -> None:
     found = changed(copy, baselines=(BaselineRow(name="guess", valid=2.0, test=2.0),))
     blocks = comparison_tab(found, copy).sections[0].blocks
     assert any(isinstance(block, Note) and "guess does better" in block.text for block in blocks)
 
 
-def test_folders_outside_are_not_read(copy: Path) -> None:
+def test_folders_outside_the_comparison_are_not_read(copy: Path) -> None:
     found = read_comparison(copy)
     first, second = found.rows
     runs = (dataclasses.replace(first.runs[0], folder="../elsewhere"), *first.runs[1:])
@@ -136,7 +136,7 @@ def test_a_damaged_comparison_is_one_clear_error(copy: Path, capsys: pytest.Capt
     assert "comparison.json" in err
 
 
-def test_the_line_has_what_no_cheaper_one_beats() -> None:
+def test_the_line_joins_points_that_no_cheaper_one_beats() -> None:
     points = [{"ms": cost, "value": value} for cost, value in ((3, 0.7), (1, 0.5), (2, 0.4), (2, 0.6), (4, 0.7))]
     front = _front(points, "ms", Objective(metric="accuracy"))
     assert [(point["ms"], point["value"]) for point in front] == [(1, 0.5), (2, 0.6), (3, 0.7)]
@@ -144,7 +144,7 @@ def test_the_line_has_what_no_cheaper_one_beats() -> None:
     assert [(point["ms"], point["value"]) for point in front] == [(1, 0.5), (2, 0.4)]
 
 
-def test_no_two_kernels_have_one_mark() -> None:
+def test_all_kernels_have_different_marks() -> None:
     points = [{"kernel": str(k), "ms": k, "value": 0.5, "low": 0.4, "high": 0.6} for k in range(13)]
     plot = _price(points, "ms", "ms a step", "accuracy", Objective(metric="accuracy"))
     marks = plot.spec["layer"][0]["encoding"]

@@ -1,4 +1,4 @@
-"""Views as HTML: pixels are kept, numbers are where they belong, and strangers' words stay words."""
+"""Views as HTML: pixels are exact, numbers are in their places, and foreign texts are escaped."""
 
 import base64
 import io
@@ -28,26 +28,26 @@ EVIL = '<script>alert("1")</script>&'
 
 
 def decoded(html: str) -> np.ndarray:
-    """The pixels of the one image in some HTML, as a reader of another make sees them."""
+    """The pixels of the one image in some HTML, decoded by another library."""
     image = pytest.importorskip("PIL.Image")
     (address,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
     return np.asarray(image.open(io.BytesIO(base64.b64decode(address))))
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3), (1, 1)])
-def test_pixels_survive(shape: tuple[int, ...]) -> None:
+def test_pixels_are_exact(shape: tuple[int, ...]) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     assert (decoded(f'<img src="{data_address(pixels)}">') == pixels).all()
 
 
-def test_large_images_are_means_of_blocks() -> None:
+def test_large_images_are_averaged_in_blocks() -> None:
     pixels = np.arange(24, dtype=np.uint8).reshape(4, 6)
     assert reduced(pixels, 6) is pixels
     assert reduced(pixels, 3).tolist() == [[4, 6, 8], [16, 18, 20]]
     assert reduced(np.zeros((1000, 1), np.uint8), 10).shape == (10, 1)
 
 
-def test_colours_run_from_little_to_much() -> None:
+def test_colours_run_from_small_to_large_values() -> None:
     found = coloured(np.array([0.0, 0.5, 1.0, 9.0, np.nan]), 0.0, 1.0)
     assert found.tolist() == [[68, 1, 84], [33, 145, 140], [253, 231, 37], [253, 231, 37], [128, 128, 128]]
     assert coloured(np.array([2.0]), 2.0, 2.0).tolist() == [[68, 1, 84]]
@@ -66,14 +66,14 @@ VIEWS: tuple[View, ...] = (
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: type(view).__name__)
-def test_words_of_strangers_are_escaped(view: View) -> None:
+def test_foreign_texts_are_escaped(view: View) -> None:
     (html,) = drawn(ShownExample(name=EVIL, views=(view,)))
     assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert '"1"' not in re.sub(r'="[^"]*"', "", html)
 
 
-def test_fields_of_one_unit_share_their_colours() -> None:
+def test_fields_of_one_unit_share_their_colour_scale() -> None:
     small, large = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 4.0]])
     views = (FieldView(values=small, unit="u"), FieldView(values=large, unit="u"), FieldView(values=small, unit="v"))
     one, two, other = map(decoded, drawn(ShownExample(name="n", views=views)))
@@ -91,7 +91,7 @@ def test_a_curve_has_a_gap_where_a_value_is_missing() -> None:
     assert first > second, "larger values are higher up"
 
 
-def test_a_series_without_values_says_so() -> None:
+def test_a_series_without_values_shows_a_note() -> None:
     nothing = Line("a", "seen", torch.arange(2.0), torch.full((2,), torch.nan))
     assert "no value is known" in drawn(ShownExample(name="n", views=(SeriesView(lines=(nothing,)),)))[0]
 

@@ -1,4 +1,4 @@
-"""Pages in Chromium: they open from the disk, draw all there is, and serve keyboards, phones and readers of screens."""
+"""Pages in Chromium: they open from disk, draw everything, and work with keyboards, phones and screen readers."""
 
 import importlib.util
 import json
@@ -13,7 +13,7 @@ import pytest
 
 from fredholm.comparison import compare
 from fredholm.report import write_page
-from tests.comparison.build import request as asked
+from tests.comparison.build import request as comparison_of
 from tests.comparison.build import stripes
 from tests.report.build import digits
 
@@ -28,7 +28,7 @@ pytestmark = [
     ),
 ]
 SHOTS = os.environ.get("FREDHOLM_SCREENSHOTS")
-"""A folder for pictures of every part of every page."""
+"""A folder for pictures of all parts of all pages."""
 SCHEMES = ("light", "dark")
 
 
@@ -47,7 +47,7 @@ class Browser:
         self.driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
 
     def look(self, width: int, scheme: str = "light", *, scripts: bool = True) -> None:
-        """Sets how wide and in which colours pages are shown."""
+        """Sets the width and the colour scheme of pages."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -55,7 +55,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
 
     def open(self, page: Path) -> None:
-        """Loads a page from the disk, after which nothing of another one is left in the logs."""
+        """Loads a page from disk and clears the logs of the previous one."""
         for kind in ("browser", "performance"):
             self.driver.get_log(kind)
         self.driver.get(page.as_uri())
@@ -67,7 +67,7 @@ class Browser:
         return self.driver.find_elements("css selector", ".tabs a")
 
     def show(self, number: int) -> None:
-        """Chooses a tab, and waits until its drawings are there."""
+        """Selects a tab and waits for its drawings."""
         self.tabs()[number].click()
         self.wait("return !document.querySelector('.part:not([hidden]) .canvas:not([data-drawn])')")
 
@@ -81,7 +81,7 @@ class Browser:
         self.driver.switch_to.active_element.send_keys(key)
 
     def picture(self, name: str) -> None:
-        """Keeps a picture of the whole page, where they are asked for."""
+        """Saves a picture of the whole page if a folder for pictures is set."""
         if SHOTS is None:
             return
         Path(SHOTS).mkdir(parents=True, exist_ok=True)
@@ -101,10 +101,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory, few_rates: None) -> dict[str, Path]:
-    """Of one run, of two side by side, and of a comparison of kernels."""
+    """Pages of one run, of two side by side, and of a comparison of kernels."""
     folder = tmp_path_factory.mktemp("runs")
     first, second = digits(folder / "first"), digits(folder / "second", seed=1)
-    compare(asked(stripes(folder), "low-rank", "attention", "mamba"), folder / "kernels", processes=1)
+    compare(comparison_of(stripes(folder), "low-rank", "attention", "mamba"), folder / "kernels", processes=1)
     return {
         "one": write_page(first),
         "two": write_page(first, further=[second], to=folder / "two.html"),
@@ -117,17 +117,17 @@ def page(request: pytest.FixtureRequest, pages: dict[str, Path]) -> Path:
     return pages[request.param]
 
 
-def test_opens_from_the_disk_without_an_error_or_a_request(browser: Browser, page: Path) -> None:
+def test_a_page_opens_from_disk_without_errors_or_requests(browser: Browser, page: Path) -> None:
     browser.look(1440)
     browser.open(page)
     for number in range(len(browser.tabs())):
         browser.show(number)
     assert [entry for entry in browser.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.driver.get_log("performance")]
-    asked = [
+    requested = [
         message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"
     ]
-    assert [url for url in asked if not url.startswith("data:")] == [page.as_uri()]
+    assert [url for url in requested if not url.startswith("data:")] == [page.as_uri()]
 
 
 def test_every_drawing_has_its_marks(browser: Browser, page: Path) -> None:
@@ -187,11 +187,11 @@ def test_tabs_follow_clicks_and_keys(browser: Browser, page: Path) -> None:
     assert browser.driver.switch_to.active_element.get_attribute("role") == "tabpanel"
 
 
-def test_without_scripts_all_parts_are_there(browser: Browser, page: Path) -> None:
+def test_without_scripts_all_parts_are_shown(browser: Browser, page: Path) -> None:
     browser.look(1440, scripts=False)
     try:
         browser.open(page)
-        # by the inspector, which evaluates although the page may run no scripts
+        # by the inspector, which can evaluate even if the page may not run scripts
         heights = "[...document.querySelectorAll('.part:not([hidden]) h2')].map((each) => each.offsetHeight)"
         found = browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": heights, "returnByValue": True})
         assert len(found["result"]["value"]) >= 4
@@ -202,7 +202,7 @@ def test_without_scripts_all_parts_are_there(browser: Browser, page: Path) -> No
 
 @pytest.mark.parametrize(("width", "schemes"), [(390, ("dark",)), (1440, ("light",))])
 def test_nothing_is_wider_than_the_window(browser: Browser, page: Path, width: int, schemes: tuple[str, ...]) -> None:
-    for scheme in SCHEMES if SHOTS else schemes:  # colours take no room
+    for scheme in SCHEMES if SHOTS else schemes:  # colours do not change the layout
         browser.look(width, scheme)
         browser.open(page)
         for number, tab in enumerate([each.text for each in browser.tabs()]):
@@ -219,7 +219,7 @@ def test_nothing_is_wider_than_the_window(browser: Browser, page: Path, width: i
 
 
 @pytest.mark.parametrize(("name", "scheme"), [("two", "dark"), ("kernels", "light")])
-def test_readers_of_screens_find_no_serious_fault(
+def test_accessibility_checks_find_no_serious_fault(
     browser: Browser, pages: dict[str, Path], name: str, scheme: str
 ) -> None:
     place = importlib.util.find_spec("axe_core_python")

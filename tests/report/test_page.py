@@ -1,4 +1,4 @@
-"""Pages of runs, whole and not: what stands on them is what the run reached, and what is missing is told."""
+"""Pages of complete and incomplete runs: they show the results of the run and name what is missing."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(run: Path, tmp_path: Path) -> Path:
-    """The run, to be damaged."""
+    """A copy of the run, to be damaged."""
     shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("report.html"))
     return tmp_path / "copy"
 
@@ -64,7 +64,7 @@ def notes_of(found: Page) -> str:
 
 
 class Outline(HTMLParser):
-    """What a page loads, and whether its elements close as they should."""
+    """The resources that a page loads, and whether its elements are closed properly."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_one_file_holds_all(run: Path, tmp_path: Path) -> None:
+def test_everything_is_in_one_file(run: Path, tmp_path: Path) -> None:
     path = write_page(run, to=tmp_path / "page.html")
     text = path.read_text()
     assert path.stat().st_size < 5e6
@@ -99,7 +99,7 @@ def test_one_file_holds_all(run: Path, tmp_path: Path) -> None:
         assert json.loads(spec)["width"] == "container"
 
 
-def test_the_headline_is_what_the_run_reached(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_headline_is_the_result_of_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = call(capsys, "evaluate", run, "--json")
     (figure,) = {block for block in blocks_of(build_page([run]), Figure) if isinstance(block, Figure)}
     assert figure.value == f"{100 * json.loads(out)['accuracy']:.2f} %"
@@ -108,7 +108,7 @@ def test_the_headline_is_what_the_run_reached(run: Path, capsys: pytest.CaptureF
     assert "the log has" not in figure.note
 
 
-def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_the_run_are_recorded(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = (copy / "commands.txt").read_text()
     assert shlex.split(first)[:-4] == ["fredholm", "train", "images", "digits", *TINY, *WITH_BANK]
     more = ["train", "images", "digits", *TINY, *WITH_BANK, "--run-dir", str(copy), "--resume", "--no-report"]
@@ -129,7 +129,7 @@ def test_the_commands_are_those_that_were_given(copy: Path, capsys: pytest.Captu
     assert "--run-dir copy --resume" in next(row for row in card.splitlines() if row.startswith("| gone on with | "))
 
 
-def test_a_model_without_its_run(
+def test_a_model_without_its_run_has_a_page(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call(capsys, "push", run, tmp_path / "saved")[0] == 0
@@ -153,13 +153,13 @@ def test_a_model_without_its_run(
     assert "Its model cannot be read: " in notes_of(build_page([tmp_path / "saved"]))
 
 
-def test_tables_are_of_the_predictions(run: Path) -> None:
+def test_tables_are_computed_from_the_predictions(run: Path) -> None:
     found = build_page([run])
     tables = {block.title: block for block in blocks_of(found, Table) if isinstance(block, Table)}
     by_class = tables["Class by class"]
     assert sum(int(row[4]) for row in by_class.rows) == 360  # pyright: ignore
-    asked = Run(run, device="cpu")
-    outputs, targets = asked.task.outputs_and_targets(asked.model(), "test", torch.arange(360))  # pyright: ignore
+    opened = Run(run, device="cpu")
+    outputs, targets = opened.task.outputs_and_targets(opened.model(), "test", torch.arange(360))  # pyright: ignore
     recall = {row[0]: row[2] for row in by_class.rows}
     for k in range(10):
         own = outputs[targets == k].argmax(1)
@@ -170,18 +170,18 @@ def test_tables_are_of_the_predictions(run: Path) -> None:
     assert (len(drawn), sum(drawn)) == (100, 360)
 
 
-def test_the_worst_stand_first(run: Path) -> None:
-    asked = Run(run, device="cpu")
-    found = examine(asked, asked.model(), "test")
+def test_the_worst_examples_come_first(run: Path) -> None:
+    opened = Run(run, device="cpu")
+    found = examine(opened, opened.model(), "test")
     galleries = [block for block in blocks_of(build_page([run]), Gallery) if isinstance(block, Gallery)]
     worst, right = (block.cards for block in galleries[:2])
     assert f"loss {float(found.losses.max()):.4g}" in worst[0].lines
-    assert worst[0].title == asked.task.shown_example("test", int(found.indices[found.losses.argmax()])).name
+    assert worst[0].title == opened.task.shown_example("test", int(found.indices[found.losses.argmax()])).name
     assert {card.is_wrong for card in right} == {False}
     assert all("data:image/png" in card.drawings[0] for card in (*worst, *right))
 
 
-def test_names_that_begin_alike_differ_on_an_axis() -> None:
+def test_names_with_equal_beginnings_stay_different_on_an_axis() -> None:
     import vl_convert
 
     names = [f"class number {k}" for k in range(10, 13)] + ["a very long name of Kaunas", "a very long name of Vilnius"]
@@ -202,20 +202,20 @@ ANGLES = {
 
 
 @pytest.mark.parametrize(("names", "angle"), ANGLES.items())
-def test_names_below_an_axis_lie_level_where_a_phone_has_room(names: tuple[str, ...], angle: int) -> None:
+def test_names_below_an_axis_are_horizontal_if_a_phone_has_room_for_them(names: tuple[str, ...], angle: int) -> None:
     rows = [{"truth": a, "predicted": b, "count": 1, "share": 0.2} for a in names for b in names]
     spec = heat(rows, ("predicted", "predicted"), ("truth", "true"), ("count", "examples"), height=300)
     assert spec["layer"][0]["encoding"]["x"]["axis"]["labelAngle"] == angle
 
 
-def test_a_name_that_is_read_from_the_right_moves_no_number() -> None:
+def test_names_written_right_to_left_do_not_move_numbers() -> None:
     assert _isolated("שלום") == "\u2068שלום\u2069"
     assert (_isolated("Käse"), _isolated("a\u202eb")) == ("Käse", r"a\u202eb")
 
 
 @pytest.mark.filterwarnings("ignore:.*taken both ways")
 @pytest.mark.slow
-def test_every_task_has_its_page(tmp_path: Path) -> None:
+def test_every_task_has_a_page(tmp_path: Path) -> None:
     seen = set()
     for number, config in enumerate(small_tasks(tmp_path / "data")):
         steps = config.build().learns_by_steps
@@ -235,7 +235,7 @@ def test_every_task_has_its_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("held_out", [("valid", "test"), ("valid",)])
-def test_examples_that_are_asked_one_by_one_give_the_metric_of_all(held_out: tuple[str, ...], tmp_path: Path) -> None:
+def test_metrics_from_single_examples_equal_that_of_the_split(held_out: tuple[str, ...], tmp_path: Path) -> None:
     config = ToyTask.Config(num_examples=60, held_out=held_out)
     train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run", tasks=[ToyTask])  # pyright: ignore
     run = Run(tmp_path / "run", tasks=[ToyTask], device="cpu")
@@ -249,7 +249,7 @@ def test_examples_that_are_asked_one_by_one_give_the_metric_of_all(held_out: tup
     assert few.losses.tolist() == pytest.approx([every[index] for index in few.indices.tolist()])
 
 
-def test_no_two_curves_of_many_kernels_look_alike(run: Path) -> None:
+def test_all_curves_of_many_kernels_look_different(run: Path) -> None:
     record = RunRecord.read(run, "run")
     many = [dataclasses.replace(record, name=f"{k}, seed {seed}", group=str(k)) for k in range(11) for seed in (0, 1)]
     empty = dataclasses.replace(record, name="empty", group="empty", lines=())
@@ -270,7 +270,7 @@ def test_no_two_curves_of_many_kernels_look_alike(run: Path) -> None:
     assert plots[0].note.startswith("On validation data. ")
 
 
-def test_the_loss_of_a_network_with_another_model_beside_it_is_said_to_be_its_own(
+def test_a_note_says_that_the_loss_is_that_of_the_network_beside_another_model(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def note_of_loss(record: RunRecord) -> str:
@@ -287,7 +287,7 @@ def test_the_loss_of_a_network_with_another_model_beside_it_is_said_to_be_its_ow
     assert found not in note_of_loss(record)
 
 
-def test_kernels_are_shown_as_they_are(run: Path) -> None:
+def test_kernels_are_shown_with_costs_routes_and_properties(run: Path) -> None:
     found = build_page([run])
     (tab,) = (tab for tab in found.tabs if tab.name == "Kernels")
     (section,) = tab.sections
@@ -295,9 +295,9 @@ def test_kernels_are_shown_as_they_are(run: Path) -> None:
     assert titles[:2] == ["Routes and costs", "Reasons against other routes"]
     assert {"Singular values", "Receptive fields", "Symmetry, measured"} <= set(titles)
     (costs,) = (block for block in section.blocks if isinstance(block, Table) and block.title == "Routes and costs")
-    asked = Run(run, device="cpu")
-    model, images = asked.model(), asked.task.held_out_batch("test", torch.tensor([0]))["images"]
-    assert isinstance(model, Blended)  # whose bank has no kernels of this kind
+    opened = Run(run, device="cpu")
+    model, images = opened.model(), opened.task.held_out_batch("test", torch.tensor([0]))["images"]
+    assert isinstance(model, Blended)  # its bank has no kernels of this kind
     with torch.no_grad(), analysis.record_integrals(model.network) as integrals:
         model.network(images)
     assert [row[0] for row in costs.rows] == list(integrals)
@@ -308,7 +308,7 @@ def test_kernels_are_shown_as_they_are(run: Path) -> None:
     assert drawn == pytest.approx(profile.mean[1].tolist())
 
 
-def test_a_map_shows_a_stencil_cell_by_cell_and_what_is_broad_in_bins() -> None:
+def test_a_map_shows_stencils_cell_by_cell_and_wide_kernels_in_bins() -> None:
     stencil, attention = kernels.Convolution(3, 3, (3, 5), 2, padding="same"), kernels.Attention(3)
     for kernel, size, shape in (
         (stencil, (20, 41), (5, 7)),
@@ -328,18 +328,18 @@ def test_a_map_shows_a_stencil_cell_by_cell_and_what_is_broad_in_bins() -> None:
     assert sorted(held.tolist()) == pytest.approx(sorted(norms.flatten().tolist()), rel=1e-4)
 
 
-def test_a_model_without_operators_says_so(tmp_path: Path) -> None:
+def test_a_model_without_operators_has_a_note(tmp_path: Path) -> None:
     config = Run.Config(task=ToyTask.Config(), training=TrainingConfig(epochs=1, **OFF))  # pyright: ignore
     train(config, tmp_path / "run", tasks=[ToyTask])
     assert "no integral operators" in notes_of(build_page([tmp_path / "run"], tasks=[ToyTask]))
 
 
-def test_what_takes_too_long_is_left_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_take_too_long_are_left_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fredholm.report.kernel_pages.SECONDS", -1.0)
     assert "there was no time left" in notes_of(build_page([run]))
 
 
-def test_a_run_without_a_test_split_says_on_what_it_is_measured(tmp_path: Path) -> None:
+def test_a_run_without_a_test_split_names_the_split_in_use(tmp_path: Path) -> None:
     config = ToyTask.Config(held_out=("valid",))
     train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run", tasks=[ToyTask])  # pyright: ignore
     found = build_page([tmp_path / "run"], tasks=[ToyTask])
@@ -348,7 +348,7 @@ def test_a_run_without_a_test_split_says_on_what_it_is_measured(tmp_path: Path) 
     assert figure.name == "accuracy, validation data"
 
 
-def test_a_run_of_which_nothing_is_held_out_says_so(tmp_path: Path) -> None:
+def test_a_run_without_held_out_data_has_a_note(tmp_path: Path) -> None:
     config = Run.Config(task=ToyTask.Config(held_out=()), training=TrainingConfig(epochs=1, **OFF))  # pyright: ignore
     train(config, tmp_path / "run", tasks=[ToyTask], needs_measure=False)
     found = build_page([tmp_path / "run"], tasks=[ToyTask])
@@ -357,7 +357,7 @@ def test_a_run_of_which_nothing_is_held_out_says_so(tmp_path: Path) -> None:
     assert "validation" not in loss.note
 
 
-def test_an_interrupted_run_is_not_asked_about_test_data(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_data_are_not_used_for_an_interrupted_run(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = RunRecord.read(copy, "copy")
     assert record.progress is not None
     record.progress.is_done = False
@@ -373,7 +373,7 @@ def test_a_run_before_its_first_checkpoint_has_a_page(copy: Path) -> None:
     assert "no checkpoint yet" in notes_of(build_page([copy]))
 
 
-def test_a_damaged_log_is_read_as_far_as_it_goes(copy: Path) -> None:
+def test_a_damaged_log_is_read_as_far_as_possible(copy: Path) -> None:
     text = (copy / "metrics.jsonl").read_text()
     lines, _ = read_log(copy / "metrics.jsonl")
     (copy / "metrics.jsonl").write_text(f"{text}[1]\nnull\n{{broken\n" + '{"kind": "train", "step": 1, "loss": "x"}\n')
@@ -391,7 +391,7 @@ def test_a_run_without_a_log_has_a_page(copy: Path) -> None:
     assert blocks_of(found, Figure)
 
 
-def test_a_damaged_checkpoint_leaves_the_curves(copy: Path) -> None:
+def test_with_a_damaged_checkpoint_the_curves_remain(copy: Path) -> None:
     for file in copy.glob("checkpoints/*/*"):
         if file.is_file():
             file.write_bytes(b"broken")
@@ -408,7 +408,7 @@ def test_a_folder_of_an_older_version_shows_its_log(copy: Path) -> None:
     assert page.rendered(found)
 
 
-def test_nothing_at_all_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_run_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "none").mkdir()
     for place in (tmp_path / "none", tmp_path / "absent"):
         code, out, err = call(capsys, "report", place)
@@ -418,7 +418,7 @@ def test_nothing_at_all_is_one_clear_error(tmp_path: Path, capsys: pytest.Captur
         assert not (place / "report.html").exists()
 
 
-def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: Path) -> None:
+def test_text_has_its_own_part_and_missing_data_leave_the_rest(tmp_path: Path) -> None:
     torch.manual_seed(0)
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
@@ -443,7 +443,7 @@ def test_text_has_its_own_part_and_data_that_are_gone_leave_the_rest(tmp_path: P
     assert blocks_of(found, Plot)
 
 
-def test_one_class_is_reported(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_class_is_reported(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fredholm.tasks import ImageLearning
 
     whole = ImageLearning.outputs_and_targets
@@ -477,11 +477,11 @@ def test_the_command_writes_into_the_run_folder(copy: Path, capsys: pytest.Captu
     assert (code, err) == (0, "")
     assert re.fullmatch(rf"{re.escape(str(copy / 'report.html'))}: \d\.\d MB, \d+\.\d s\n", out)
     assert call(capsys, "report", copy)[0] == 0, "a page is replaced"
-    assert call(capsys, "evaluate", copy)[0] == 0, "and is no fault of the folder"
+    assert call(capsys, "evaluate", copy)[0] == 0, "a page in the run folder is no error"
 
 
 @pytest.mark.slow
-def test_training_leaves_a_page(
+def test_training_writes_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FREDHOLM_REPORT")
@@ -505,7 +505,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("error", "expected"), FAILURES.items())
-def test_a_page_that_fails_is_one_line(
+def test_a_failing_page_is_reported_in_one_line(
     error: Exception, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FREDHOLM_REPORT")
@@ -520,7 +520,7 @@ def test_a_page_that_fails_is_one_line(
     )
 
 
-def test_the_page_of_a_run_that_fails_costs_no_run(
+def test_a_failing_page_does_not_fail_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("FREDHOLM_REPORT")
@@ -531,7 +531,7 @@ def test_the_page_of_a_run_that_fails_costs_no_run(
     assert out[-1].startswith("test accuracy: ")
 
 
-def test_evaluation_writes_a_page_only_where_it_is_asked_to(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluation_writes_a_page_only_on_request(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(path.name for path in copy.iterdir())
     assert call(capsys, "evaluate", copy)[0] == 0
     assert sorted(path.name for path in copy.iterdir()) == before
@@ -544,7 +544,7 @@ def test_evaluation_writes_a_page_only_where_it_is_asked_to(copy: Path, capsys: 
     assert "--report has no effect with --task" in err
 
 
-def test_no_other_file_is_replaced(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_not_replaced(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notes = tmp_path / "notes.html"
     notes.write_text("mine")
     code, _, err = call(capsys, "report", copy, "--output", notes)
@@ -553,7 +553,7 @@ def test_no_other_file_is_replaced(copy: Path, tmp_path: Path, capsys: pytest.Ca
     assert notes.read_text() == "mine"
 
 
-def test_several_runs_stand_side_by_side(
+def test_several_runs_are_shown_side_by_side(
     run: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -565,12 +565,12 @@ def test_several_runs_stand_side_by_side(
     assert {row["run"] for row in loss.spec["data"]["values"]} == {"first", "copy"}
 
 
-def test_names_tell_folders_apart() -> None:
+def test_names_of_folders_are_made_distinct() -> None:
     assert distinct_names([Path("/a/x/seed-0"), Path("/a/y/seed-0")]) == ["x/seed-0", "y/seed-0"]
     assert distinct_names([Path("/a/x"), Path("/a/y")]) == ["x", "y"]
 
 
-def test_without_the_extra_one_line_says_how_to_get_it(
+def test_missing_packages_are_reported_in_one_line(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None)
@@ -580,7 +580,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(
     assert len(err.splitlines()) == 1
 
 
-def test_the_library_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_javascript_library_is_cached_and_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import vl_convert
 
     made: list[str] = []
@@ -592,17 +592,17 @@ def test_the_library_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(made) == 1
     (kept,) = tmp_path.rglob("vega-*.js")
     kept.write_text(kept.read_text() + "evil()")
-    assert page.library.__wrapped__() == first, "what is not as it was written is made anew"
+    assert page.library.__wrapped__() == first, "a changed file is replaced"
     assert len(made) == 2
     monkeypatch.setattr(page, "_kept_library", lambda: None)
-    assert page.library.__wrapped__() == first, "without a home folder it is made each time"
+    assert page.library.__wrapped__() == first, "without a home folder it is built each time"
     assert len(made) == 3
 
 
-def test_when_the_time_is_over_no_further_examples_are_asked_about(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_the_time_limit_no_further_examples_are_predicted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fredholm.tasks import ImageLearning
 
-    asked, sizes, whole = Run(run, device="cpu"), list[int](), ImageLearning.outputs_and_targets
+    opened, sizes, whole = Run(run, device="cpu"), list[int](), ImageLearning.outputs_and_targets
 
     def counted(
         self: ImageLearning, model: nn.Module, split: HeldOut, rows: torch.Tensor
@@ -611,6 +611,6 @@ def test_when_the_time_is_over_no_further_examples_are_asked_about(run: Path, mo
         return whole(self, model, split, rows)
 
     monkeypatch.setattr(ImageLearning, "outputs_and_targets", counted)
-    found = examine(asked, asked.model(), "test", seconds=0.0)
+    found = examine(opened, opened.model(), "test", seconds=0.0)
     assert len(sizes) == 1
     assert len(found.indices) == sizes[0]

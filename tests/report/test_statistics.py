@@ -11,7 +11,7 @@ sklearn = pytest.importorskip("sklearn.metrics")
 
 
 def test_wilson_interval_solves_its_equation() -> None:
-    # its ends are the shares p at which the observed one lies z standard errors of p away
+    # its ends are the shares p whose distance from the observed share is z standard errors of p
     for right, count in ((0, 7), (3, 7), (7, 7), (350, 360)):
         low, high, _ = wilson(right, count)
         for end, is_bound in ((low, right == 0), (high, right == count)):
@@ -30,12 +30,12 @@ def test_bootstrap_of_a_mean_has_its_standard_error() -> None:
     assert found == bootstrap(lambda rows: float(values[rows].mean()), len(values), draws=2000)
 
 
-def test_there_is_no_interval_of_one_example_or_of_what_is_not_defined() -> None:
+def test_one_example_or_undefined_values_have_no_interval() -> None:
     assert bootstrap(lambda rows: 1.0, 1) is None
     assert bootstrap(lambda rows: math.nan if int(rows[0]) == 0 else 1.0, 5) is None
 
 
-def test_class_scores_are_those_of_scikit_learn() -> None:
+def test_class_scores_match_scikit_learn() -> None:
     draw = torch.Generator().manual_seed(0)
     truth, found = (torch.randint(4, (60,), generator=draw) for _ in range(2))
     counts = confusion(found, truth, 4)
@@ -53,7 +53,7 @@ def test_a_class_that_never_occurs_has_no_recall() -> None:
     assert scores.f1.tolist()[0] == pytest.approx(2 / 3)
 
 
-def test_calibration_error_is_the_mean_gap_by_bins() -> None:
+def test_calibration_error_is_the_mean_gap_over_bins() -> None:
     sure = torch.tensor([0.05, 0.31, 0.38, 0.95, 1.0])
     right = torch.tensor([True, False, True, True, False])
     found = Reliability.of(sure, right)

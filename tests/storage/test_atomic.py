@@ -9,7 +9,7 @@ from fredholm.storage.atomic import Draft, remove_folder, write_file
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes fit into the cache, the disk has no room for them."""
+    """The bytes fit into the cache, but not onto the disk."""
 
     def no_space(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -32,7 +32,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> Non
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old"}
 
 
-def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+def test_an_error_names_the_requested_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         write_file(tmp_path / "absent" / "a", b"new")
     assert caught.value.filename == str(tmp_path / "absent" / "a")
@@ -78,20 +78,20 @@ def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_earlier_draft_left_is_not_in_the_next(tmp_path: Path) -> None:
+def test_files_of_an_earlier_draft_are_discarded(tmp_path: Path) -> None:
     written(tmp_path / "c", a=b"1")
     written(tmp_path / "c", b=b"2").finish("b")
     assert content(tmp_path / "c") == {"b": b"2"}
 
 
-def test_of_a_folder_that_is_there_files_are_replaced_and_stale_ones_go(tmp_path: Path) -> None:
+def test_in_an_existing_folder_files_are_replaced_and_stale_ones_removed(tmp_path: Path) -> None:
     written(tmp_path / "c", a=b"1", b=b"1", list=b"1", mine=b"0").finish("list")
     written(tmp_path / "c", b=b"2", d=b"2", list=b"2").finish("list", stale={"a", "gone"})
     assert content(tmp_path / "c") == {"b": b"2", "d": b"2", "list": b"2", "mine": b"0"}
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_the_last_file_is_replaced_after_the_others_and_before_stale_ones_go(
+def test_the_last_file_is_replaced_after_the_others_and_before_stale_ones_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path / "c", a=b"1", stale=b"1").finish("a")

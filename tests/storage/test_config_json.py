@@ -15,7 +15,7 @@ from fredholm.training import Run, TrainingConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(ABC):
-    """What a field may hold one kind of."""
+    """A base class of which a field may hold any subclass."""
 
     @abstractmethod
     def area(self) -> float: ...
@@ -68,7 +68,7 @@ def through_json(config: Any) -> Any:
         Everything(name="n", patch=(2, 3), limit=0.25, shape=Box(sides=(3, 4)), either=Disc(radius=2.5)),
     ],
 )
-def test_configs_come_back_equal(config: Everything) -> None:
+def test_configs_survive_json(config: Everything) -> None:
     back = through_json(config)
     assert back == config
     assert [type(getattr(back, f.name)) for f in dataclasses.fields(back)] == [
@@ -76,7 +76,7 @@ def test_configs_come_back_equal(config: Everything) -> None:
     ]
 
 
-def test_a_whole_run_comes_back_equal() -> None:
+def test_a_whole_run_survives_json() -> None:
     config = Run.Config(
         task=ImageLearning.Config(data="somewhere", patch_size=(2, 4), image_size=(8, 8)),
         training=TrainingConfig(epochs=7, betas=(0.8, 0.95), precision="bfloat16"),
@@ -111,12 +111,12 @@ def test_a_missing_field_takes_its_default_and_a_required_one_is_an_error() -> N
         ({"shape": {"type": "Everything"}}, "config.shape is of type 'Everything'; expected one of Box, Disc$"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
+def test_bad_values_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         from_json({"type": "Everything", "name": "n", **change}, Everything, [Disc, Box])
 
 
-def test_numbers_of_numpy_come_back_as_numbers() -> None:
+def test_numbers_of_numpy_are_stored_as_plain_numbers() -> None:
     given: Any = {"count": np.int64(3), "rate": np.float32(0.5), "on": np.bool_(True), "sides": (np.uint8(1), 2)}
     assert json.dumps(to_json(given)) == '{"count": 3, "rate": 0.5, "on": true, "sides": [1, 2]}'
     assert to_json(np.float32("inf")) == "inf"

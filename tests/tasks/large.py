@@ -1,7 +1,7 @@
-"""Learns from small data, and then from large ones with little more memory.
+"""Trains on small data, then on large data with little additional memory.
 
-For each line `["KIND", "SMALL", "LARGE", ROOM]` of the input a process is forked, which has all imports, and answers
-with a line. The kernel refuses what it asks for beyond the limit, in heaps and in maps that could be written to.
+For each line `["KIND", "SMALL", "LARGE", ROOM]` of the input a process with all imports is forked, which answers
+with a line. The kernel refuses memory beyond the limit, in heaps and in writable maps.
 """
 
 import dataclasses
@@ -94,7 +94,7 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
 
 
 def learn(config: Task.Config) -> list[float]:
-    """Some steps at the start and the end of two epochs, and some batches of each held-out split; their losses."""
+    """Losses of some steps at the start and end of two epochs, and of some batches of each held-out split."""
     task = config.build()
     learner, losses = Learner(task, TrainingConfig(batch_size=2, device="cpu", tensorboard=False), 10), []
     for epoch in range(2):
@@ -109,7 +109,7 @@ def learn(config: Task.Config) -> list[float]:
 
 
 def learn_in_room(kind: str, small: str, large: str, room: int) -> str:
-    """What was learnt from large data; an error is told."""
+    """Losses on the large data, or the error, under a memory limit."""
     try:
         learn(KINDS[kind](small))
         with Path("/proc/self/status").open() as status:
@@ -121,10 +121,10 @@ def learn_in_room(kind: str, small: str, large: str, room: int) -> str:
 
 
 def main() -> None:
-    """See the head of this file."""
+    """See the module docstring."""
     torch.set_num_threads(1)
     for module in (cache, mapped, fields, images, image_texts, masks, series):
-        setattr(module, "LARGE", 1 << 16)  # noqa: B010 - of modules
+        setattr(module, "LARGE", 1 << 16)  # noqa: B010 - attributes of modules
     for line in sys.stdin:
         child = os.fork()
         if not child:

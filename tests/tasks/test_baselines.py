@@ -1,4 +1,4 @@
-"""Models without a network give what scikit-learn's give, chosen on validation data and read on the test split once."""
+"""Baselines equal those of scikit-learn, are chosen on validation data and read the test split once."""
 
 import warnings
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_pixels_are_the_features_of_images() -> None:
     assert found["commonest class"].test == pytest.approx((t == commonest).mean(), abs=1e-6)
 
 
-def test_numbers_are_told_in_their_unit(tmp_path: Path) -> None:
+def test_numbers_are_predicted_in_their_unit(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     values = draw.normal(size=(80, 64, 1)).astype(np.float32)
     np.savez(tmp_path / "series.npz", values=values, labels=3 + 100 * values[:, 0, 0] + 50 * values[:, 63, 0])
@@ -70,8 +70,8 @@ def test_numbers_are_told_in_their_unit(tmp_path: Path) -> None:
     assert 5 < ridge < 0.6 * near < 100
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn tells of them too
-def test_labels_that_nobody_has_are_reported() -> None:
+@pytest.mark.filterwarnings("ignore::UserWarning")  # scikit-learn warns too
+def test_labels_without_examples_are_predicted_as_absent() -> None:
     inputs = np.array([[0.0], [1.0], [2.0], [3.0]])
     labels = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     found = list[torch.Tensor]()
@@ -87,7 +87,7 @@ def test_labels_that_nobody_has_are_reported() -> None:
         assert bool((found[-1][:, 2] < 0).all())
 
 
-def test_a_constant_tells_shares_and_means() -> None:
+def test_a_constant_predicts_shares_and_means() -> None:
     targets = {
         "class": torch.tensor([0, 2, 2, 2]),
         "labels": torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]]),
@@ -118,14 +118,14 @@ def test_too_many_features_are_refused() -> None:
         baselines_on(data)[0].fitted(1.0)
 
 
-def test_large_images_are_means() -> None:
+def test_large_images_are_averaged() -> None:
     images = torch.arange(64 * 64, dtype=torch.float32).view(1, 1, 64, 64).div(64).to(torch.uint8)
     found = baseline_pixels(images)
     assert found.shape == (1, 1024)
     assert found[0, 1] == pytest.approx(images[0, 0, :2, 2:4].float().mean() / 255)
 
 
-def test_n_grams_are_the_formula() -> None:
+def test_n_grams_follow_the_formula() -> None:
     model = NGrams(lambda: [0, 1, 0, 1, 2], lambda split: [0, 1], 4)
     # p(1) = (2 + 3 / 4) / (5 + 3), p(1 | 0) = (2 + 1 p(1)) / (2 + 1)
     unigram = (2 + 3 / 4) / (5 + 3)
@@ -133,7 +133,7 @@ def test_n_grams_are_the_formula() -> None:
     assert model.fitted(2)("test") == pytest.approx(1 / ((2 + unigram) / 3))
 
 
-def test_hidden_tokens_are_told_by_both_neighbours() -> None:
+def test_hidden_tokens_are_predicted_from_both_neighbours() -> None:
     tokens = [0, 1, 2, 0, 1, 2, 0, 3, 2]
     model = TwoSidedNGrams(lambda: tokens, lambda split: [(0, 1, 2)], hidden=9, vocab_size=10)
     base = (2 + 1) / (9 + 10)
@@ -143,7 +143,7 @@ def test_hidden_tokens_are_told_by_both_neighbours() -> None:
     assert alone.fitted(1.0)("test") == pytest.approx(1 / base)
 
 
-def test_what_stands_between_neighbours_is_a_distribution() -> None:
+def test_probabilities_between_two_neighbours_sum_to_one() -> None:
     tokens = [0, 1, 2, 0, 1, 3, 2, 1, 0]
 
     def chance(*places: int) -> float:
@@ -154,7 +154,7 @@ def test_what_stands_between_neighbours_is_a_distribution() -> None:
         assert sum(chance(before, token, after) for token in range(5)) == pytest.approx(1)
 
 
-def test_elements_are_drawn_from_all_examples_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elements_are_sampled_evenly_from_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     every = drawn_elements([3, 0, 5], "train")
     assert [part.tolist() for part in every] == [[0, 1, 2], [], [0, 1, 2, 3, 4]]
     monkeypatch.setattr(baselines, "MOST_EXAMPLES", 300)
@@ -168,11 +168,11 @@ def test_elements_are_drawn_from_all_examples_alike(monkeypatch: pytest.MonkeyPa
     assert sum(map(len, drawn_elements(counts, "test"))) == 4001
 
 
-def test_pixels_and_points_have_classes_that_are_predicted(tmp_path: Path) -> None:
+def test_pixels_and_points_have_baselines(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     images = draw.integers(0, 256, (12, 16, 16), dtype=np.uint8)
     masks = np.where(images > 128, 1, 0).astype(np.uint8)
-    masks[:, 0] = 255  # nobody knows
+    masks[:, 0] = 255  # unlabelled
     np.savez(tmp_path / "pixels.npz", images=images, masks=masks, classes=np.array(["dark", "light"]))
     found = {row.name: row for row in baseline_rows(Segmentation.Config(data=str(tmp_path / "pixels.npz")).build())}
     assert (found["logistic regression"].test or 0.0) > 0.95
@@ -183,7 +183,7 @@ def test_pixels_and_points_have_classes_that_are_predicted(tmp_path: Path) -> No
     assert (found["nearest neighbours"].test or 0.0) > 0.75
 
 
-def test_one_that_stops_early_is_measured_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_stops_early_is_scored_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     from sklearn.linear_model import LogisticRegression
 
     monkeypatch.setattr(Linear, "_model", lambda self, setting: LogisticRegression(max_iter=1))

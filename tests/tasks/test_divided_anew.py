@@ -1,4 +1,4 @@
-"""A trained model is not measured on what it learnt: a run's own data are not divided anew to measure it."""
+"""A run's own data are not divided anew to evaluate it, so that no trained model is tested on training data."""
 
 import dataclasses
 from pathlib import Path
@@ -24,22 +24,22 @@ OTHER = {
     "train_drop": 0.5,
 }
 IDLE = {("forecast", "split_seed"), ("forecast", "split_by"), ("table", "valid_fraction")}
-"""Which there is no config with: forecasts are divided by time, and a table has no validation split."""
+"""Combinations without a valid config: forecasts are divided by time, and a table has no validation split."""
 BY_STEPS = {
     "graphs": GraphStackConfig(),
     "sentences": SentenceStackConfig(),
     "series": CKCNN.Config(),
     "forecast": CKCNN.Config(),
 }
-"""Models in place of those that are fitted in closed form, which take no validation split."""
+"""Networks in place of models fitted in closed form, which use no validation split."""
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.command)
-def test_every_setting_that_divides_the_data_is_refused(task: type[Task]) -> None:
+def test_every_setting_that_changes_the_split_is_refused(task: type[Task]) -> None:
     learnt = task.Config(data="scans")  # pyright: ignore[reportAbstractUsage, reportCallIssue]
     if task.command in BY_STEPS:
         learnt = dataclasses.replace(learnt, model=BY_STEPS[task.command])
-    among = OTHER.keys() - {"text_column"} if task.command == "sentences" else OTHER.keys()  # there it divides nothing
+    among = OTHER.keys() - {"text_column"} if task.command == "sentences" else OTHER.keys()  # without effect
     assert set(learnt.split_settings) == {field.name for field in dataclasses.fields(learnt)} & among
     for name in learnt.split_settings:
         if (task.command, name) in IDLE:
@@ -53,7 +53,7 @@ def test_every_setting_that_divides_the_data_is_refused(task: type[Task]) -> Non
         before.check_same_split(before)
 
 
-def test_another_spelling_of_the_data_makes_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_spelling_of_the_path_is_the_same_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "waves.csv").touch()
     (tmp_path / "link.csv").symlink_to("waves.csv")
     monkeypatch.chdir(tmp_path)

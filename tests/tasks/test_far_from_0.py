@@ -1,4 +1,4 @@
-"""Numbers far from 0 beside their deviation reach a network as those near 0 do, however their file is written."""
+"""Numbers far from 0 relative to their deviation reach a network like those near 0, in every file format."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ import torch
 from fredholm.tasks import FieldLearning, Forecasting, GraphLearning, OperatorLearning, PointLearning, SeriesLearning
 from fredholm.tasks.task import Batch, Task
 
-FAR = 1e9  # where float32 holds every 64th number
+FAR = 1e9  # float32 represents every 64th integer there
 DRAWN = np.random.default_rng(0)
 WAVES = np.round(DRAWN.normal(size=(24, 12)) * 64) / 64
 KINDS = np.arange(24) % 2
@@ -26,7 +26,7 @@ def series(folder: Path, offset: float) -> Task:
 
 
 def series_in_rows(folder: Path, offset: float) -> Task:
-    """Large arrays are read where they lie; here all are large."""
+    """Large arrays are read from their file; here all count as large."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fredholm.tasks.series.npz_file.LARGE", 0)
         return series(folder, offset)
@@ -99,7 +99,7 @@ def operators(folder: Path, offset: float) -> Task:
         operators,
     ],
 )
-def test_they_are_standardised_as_they_came(task: Callable[[Path, float], Task], tmp_path: Path) -> None:
+def test_numbers_far_from_0_are_standardised_exactly(task: Callable[[Path, float], Task], tmp_path: Path) -> None:
     batches: list[Batch] = []
     for offset in (0.0, FAR):
         (folder := tmp_path / str(offset)).mkdir()

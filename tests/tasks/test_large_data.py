@@ -1,4 +1,4 @@
-"""Data larger than the memory that a process may take are learnt from."""
+"""Training on data larger than the memory that a process may use."""
 
 import json
 import os
@@ -17,13 +17,13 @@ from tests.faults.samples import picture
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = 24 << 20
-"""Bytes that a process may take beside those that learning from small data took."""
+"""Bytes that a process may use in addition to those for training on small data."""
 SIZE = 4 * ROOM
-"""Bytes of large data."""
+"""Size of the large data in bytes."""
 
 
 def text(path: Path, size: int) -> Path:
-    """Lines, some of them blank, of so many bytes."""
+    """Writes lines, some of them blank, of `size` bytes."""
     line = "the cat number {} sat on the mat, and {} mice watched it\n{}"
     block = "".join(line.format(i, i % 7, "\n" * (i % 3 == 0)) for i in range(1000)).encode()
     with path.open("wb") as file:
@@ -33,14 +33,14 @@ def text(path: Path, size: int) -> Path:
 
 
 def rows(path: Path, size: int) -> Path:
-    """A document a line, of so many bytes."""
+    """Writes one document per line, of `size` bytes."""
     block = "".join(f'{{"id": {i}, "text": "the cat number {i} sat, and {i % 7} mice watched"}}\n' for i in range(1000))
     path.write_text(block * (size // len(block) + 1))
     return path
 
 
 def sentences(path: Path, size: int) -> Path:
-    """Long sentences of two classes, of so many bytes."""
+    """Writes long sentences of two classes, of `size` bytes."""
     words = np.random.default_rng(0).choice(["the", "cat", "sat", "on", "a", "mat", "and", "mice"], (50, 1000))
     with path.open("w") as file:
         file.write("text,label\n")
@@ -50,19 +50,19 @@ def sentences(path: Path, size: int) -> Path:
 
 
 def image_table(path: Path, size: int) -> Path:
-    """Images of 8 x 8 pixels, each with a note of some length, of so many bytes."""
+    """Writes images of 8 x 8 pixels, each with a note of some length, of `size` bytes."""
     count, rng = size // 12_000 + 20, np.random.default_rng(0)
     notes = [PngInfo() for _ in range(count)]
     for note in notes:
         note.add_text("note", rng.integers(32, 127, 12_000, dtype=np.uint8).tobytes().decode())
     cells = [picture(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8), pnginfo=note) for note in notes]
     table = pyarrow.table({"image": cells, "label": np.arange(count) % 2})
-    pyarrow.parquet.write_table(table, path, write_batch_size=16)  # else a page, which is read whole, is 12 MiB
+    pyarrow.parquet.write_table(table, path, write_batch_size=16)  # else a page, which is read as a whole, has 12 MiB
     return path
 
 
 def images(path: Path, size: int) -> Path:
-    """Images of 64 x 64 pixels in colour, of so many bytes."""
+    """Writes images of 64 x 64 pixels in colour, of `size` bytes."""
     count = size // (64 * 64 * 3) + 20
     x = np.random.default_rng(0).integers(0, 256, (count, 64, 64, 3), dtype=np.uint8)
     np.savez(path, x=x, y=np.arange(count) % 2)
@@ -70,14 +70,14 @@ def images(path: Path, size: int) -> Path:
 
 
 def shards(path: Path, size: int) -> Path:
-    """The same in ten files."""
+    """Writes the same in ten files."""
     for number in range(9):
         images(path.with_name(f"{number}.npz"), size // 10)
     return images(path, size // 10)
 
 
 def series(path: Path, size: int) -> Path:
-    """Series of 500 samples in three channels, of so many bytes."""
+    """Writes series of 500 samples in three channels, of `size` bytes."""
     count = size // (500 * 3 * 4) + 20
     values = np.random.default_rng(0).normal(size=(count, 500, 3)).astype(np.float32)
     np.savez(path, values=values, labels=np.arange(count) % 2)
@@ -85,7 +85,7 @@ def series(path: Path, size: int) -> Path:
 
 
 def masks(path: Path, size: int) -> Path:
-    """Images of 64 x 64 pixels in colour with their masks, of so many bytes."""
+    """Writes images of 64 x 64 pixels in colour with their masks, of `size` bytes."""
     count = size // (64 * 64 * 4) + 20
     drawn = np.random.default_rng(0)
     pixels = drawn.integers(0, 256, (count, 64, 64, 3), dtype=np.uint8)
@@ -94,7 +94,7 @@ def masks(path: Path, size: int) -> Path:
 
 
 def image_texts(path: Path, size: int) -> Path:
-    """Images of 128 x 128 pixels in colour with a text each, of so many bytes."""
+    """Writes images of 128 x 128 pixels in colour with a text each, of `size` bytes."""
     count = size // (128 * 128 * 3) + 20
     pixels = np.random.default_rng(0).integers(0, 256, (count, 128, 128, 3), dtype=np.uint8)
     np.savez(path, images=pixels, text=[f"number {i % 7} is shown" for i in range(count)], label=np.arange(count) % 2)
@@ -102,7 +102,7 @@ def image_texts(path: Path, size: int) -> Path:
 
 
 def functions(path: Path, size: int) -> Path:
-    """Functions on a grid of 32 x 32 points, and what is wanted of each, of so many bytes."""
+    """Writes functions on a grid of 32 x 32 points and the functions to predict, of `size` bytes."""
     count = size // (2 * 32 * 32 * 4) + 20
     values = np.random.default_rng(0).normal(size=(2, count, 32, 32)).astype(np.float32)
     np.savez(path, values=values[0], wanted_values=values[1])
@@ -115,7 +115,7 @@ GIVES_BACK = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "ARROW_IO_THREADS": "1",
 }
-"""By which the C library, and pyarrow with it, keep nothing that was freed: what counts is what is in use."""
+"""Makes the C library and pyarrow return freed memory at once, so that only memory in use counts."""
 MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "bytes": ("a.txt", text),
     "byte pairs": ("a.txt", text),
@@ -132,12 +132,12 @@ MADE: dict[str, tuple[str, Callable[[Path, int], Path]]] = {
     "shards": ("a.npz", shards),
 }
 LONG = ("byte pairs", "masked", "rows", "sentences", "masks", "image texts", "field")
-"""Whose tokens take minutes, or that are read as others are."""
+"""Kinds that take minutes for their tokens, or that are read like others."""
 
 
 @pytest.fixture(scope="module")
 def learners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    """One process that forks for each kind: to start one takes longer than to learn."""
+    """One process that forks for each kind: starting one takes longer than training."""
     folder = str(tmp_path_factory.mktemp("cache"))
     environment = {**os.environ, cache.FOLDER: folder, "OMP_NUM_THREADS": "1", **GIVES_BACK}
     command, pipe = [sys.executable, "-m", "tests.tasks.large"], subprocess.PIPE
@@ -146,9 +146,9 @@ def learners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Po
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are those of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory limits need Linux")
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.long if kind in LONG else ()) for kind in MADE])
-def test_they_are_learnt_from_within_a_quarter_of_their_size(
+def test_large_data_are_learnt_within_a_quarter_of_their_size(
     tmp_path: Path, kind: str, learners: subprocess.Popen[str]
 ) -> None:
     name, make = MADE[kind]

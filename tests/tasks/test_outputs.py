@@ -1,4 +1,4 @@
-"""Files that predictions write."""
+"""Files written by predictions."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from fredholm.tasks.outputs import Outputs, with_ending
 from tests.refusals import refused
 
 
-def test_nothing_that_exists_is_replaced_unasked(tmp_path: Path) -> None:
+def test_existing_files_are_not_replaced_without_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     outputs = Outputs(save=path)
     outputs.write("--save", path, b"first")
@@ -46,9 +46,7 @@ def test_a_link_is_never_followed(tmp_path: Path, overwrite: bool) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_disk_that_is_full_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
-) -> None:
+def test_a_full_disk_leaves_the_existing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool) -> None:
     path = tmp_path / "a.npz"
     if overwrite:
         path.write_bytes(b"first")
@@ -63,7 +61,7 @@ def test_a_disk_that_is_full_leaves_what_was_there(
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("a.npz", b"first")] * overwrite
 
 
-def test_a_name_gets_its_ending(tmp_path: Path) -> None:
+def test_a_missing_suffix_is_added(tmp_path: Path) -> None:
     assert with_ending("--save", tmp_path / "a", (".npz",)) == tmp_path / "a.npz"
     assert with_ending("--save", tmp_path / "A.NPZ", (".npz",)) == tmp_path / "A.NPZ"
     with refused(ValueError, "a.csv ends in .csv; expected .npz"):

@@ -1,4 +1,4 @@
-"""What tasks choose for their data by `Config.recommended`, and that what was set stays."""
+"""Settings that `Config.recommended` chooses for the data of each task, and explicit settings, which stay."""
 
 import csv
 import itertools
@@ -64,11 +64,11 @@ def test_the_context_holds_every_sentence(tmp_path: Path, length: int, small: in
 
 
 @pytest.mark.parametrize("length", [5, 400, pytest.param(3000, marks=pytest.mark.long)])
-def test_a_bank_of_sentences_reads_all_of_them_and_has_all_their_n_grams(tmp_path: Path, length: int) -> None:
+def test_a_bank_of_sentences_covers_their_length_and_all_their_n_grams(tmp_path: Path, length: int) -> None:
     config, schedule, _ = SentenceLearning.Config(data=sentences(tmp_path, length, 12)).recommended("small")
     assert isinstance(config, SentenceLearning.Config)
     assert isinstance(config.model, NGramBank.Config)
-    assert config.context == 65_536  # words that training lacks have more tokens than those it has
+    assert config.context == 65_536  # words missing from training have more tokens than known ones
     assert (schedule.epochs, schedule.patience) == (0, None)
     train = config.build()
     rows = [tuple(row[row != train.token_reading.pad].tolist()) for rows in train.train_rows() for row in rows]
@@ -91,27 +91,27 @@ def test_a_bank_reads_the_end_of_a_text_of_new_words(tmp_path: Path) -> None:
     assert not torch.allclose(first, second, atol=1e-3)
 
 
-def test_pairs_count_whole() -> None:
+def test_both_sentences_of_a_pair_count() -> None:
     tokens = Tokens(vocab_size=40).learn(["a b " * 100])
     assert context_for(tokens, [("a " * 10,)], 64) == 16  # 10 and two marks
     assert context_for(tokens, [("a " * 10, "b " * 10)], 64) == 32
     assert context_for(tokens, [("a " * 100,)], 64) == 64
 
 
-def test_what_was_set_of_sentences_stays(tmp_path: Path) -> None:
+def test_explicit_settings_of_sentences_stay(tmp_path: Path) -> None:
     model = SentenceStackConfig(stack=ITNet.Config(embed_dim=18, depth=3))
-    asked = SentenceLearning.Config(
+    requested = SentenceLearning.Config(
         data=sentences(tmp_path), context=40, tokens=Tokens(vocab_size=90), model=model, valid_fraction=0
     )
-    config, schedule, _ = asked.recommended("small")
+    config, schedule, _ = requested.recommended("small")
     assert isinstance(config, SentenceLearning.Config)
     assert isinstance(config.model, SentenceStackConfig)
     stack: Any = config.model.stack
-    assert (config.context, config.tokens, stack.embed_dim, stack.depth) == (40, asked.tokens, 18, 3)
+    assert (config.context, config.tokens, stack.embed_dim, stack.depth) == (40, requested.tokens, 18, 3)
     assert schedule.patience is None
 
 
-def test_tokens_are_as_many_as_the_text_can_teach() -> None:
+def test_the_vocabulary_size_follows_the_length_of_the_text() -> None:
     assert Tokens().recommended(["ab " * 1000]).vocab_size == 2000
     assert Tokens().recommended(["abc " * 20_000, "abc " * 20_000]).vocab_size == 3200
     assert Tokens().recommended(["abc " * 200_000]).vocab_size == 8000
@@ -121,9 +121,9 @@ def test_tokens_are_as_many_as_the_text_can_teach() -> None:
     assert Tokens(kind="byte_pairs").recommended(["ab"]) == Tokens(kind="byte_pairs", vocab_size=2000)
 
 
-def test_images_that_are_seen_a_few_times_are_learnt_without_dropout() -> None:
-    def rates(asked: ImageLearning.Config, epochs: int | None = None, share: float = 1.0) -> tuple[float, float]:
-        model: Any = cast(Any, asked.recommended("small", share=share, epochs=epochs).config).model
+def test_with_few_epochs_images_are_learnt_without_dropout() -> None:
+    def rates(requested: ImageLearning.Config, epochs: int | None = None, share: float = 1.0) -> tuple[float, float]:
+        model: Any = cast(Any, requested.recommended("small", share=share, epochs=epochs).config).model
         return model.dropout, model.drop_path
 
     usual, given = ImageLearning.Config(), ImageLearning.Config().model
@@ -136,23 +136,23 @@ def test_images_that_are_seen_a_few_times_are_learnt_without_dropout() -> None:
     assert rates(without) == rates(without, 1) == (0.0, 0.0)
 
 
-def test_masked_text(tmp_path: Path) -> None:
+def test_recommended_settings_of_masked_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat sat on the mat and the dog lay in the log\n" * 60)
-    asked = MaskedLanguageModelling.Config(data=str(tmp_path / "a.txt"))
+    requested = MaskedLanguageModelling.Config(data=str(tmp_path / "a.txt"))
     for preset, context, width, depth, batch in (("small", 128, 96, 4, 16), ("base", 512, 192, 8, 64)):
-        found: Any = asked.recommended(preset)  # pyright: ignore[reportArgumentType]
+        found: Any = requested.recommended(preset)  # pyright: ignore[reportArgumentType]
         stack = found.config.model.stack
         assert (found.config.context, stack.embed_dim, stack.depth) == (context, width, depth)
         assert (found.config.tokens.vocab_size, found.schedule.batch_size) == (2000, batch)
     given = ITNetMaskedModel.Config(stack=ITNet.Config(embed_dim=24, depth=4), position_frequencies=3)
-    config: Any = replace(asked, context=20, model=given).recommended("base")[0]
-    # a depth that is the default's was not set
+    config: Any = replace(requested, context=20, model=given).recommended("base")[0]
+    # a depth equal to the default counts as not set
     assert (config.context, config.model.stack.embed_dim, config.model.stack.depth) == (20, 24, 8)
     assert config.model.position_frequencies == 3
 
 
 def clouds(count: int, axes: str, *, size: int = 30, labels: bool = False) -> dict[str, Any]:
-    """Rods and plates that lie alike (""), or are turned about z ("z"), or about all axes ("xyz")."""
+    """Rods and plates that are aligned (""), or rotated about z ("z"), or about all axes ("xyz")."""
     draw, found = np.random.default_rng(0), []
     for i in range(count):
         points = draw.normal(size=(size, 3)) * ([3, 1, 0.3] if i % 2 else [2, 1.5, 0.5])
@@ -177,12 +177,12 @@ def point_set(count: int, axes: str) -> PointSet:
 
 
 @pytest.mark.parametrize(("axes", "expected"), [("", "none"), ("z", "axis"), ("xyz", "all")])
-def test_how_clouds_lie_is_seen(axes: str, expected: str) -> None:
+def test_rotations_of_clouds_are_detected(axes: str, expected: str) -> None:
     assert turned(point_set(200, axes)) == expected
     assert turned(point_set(20, axes)) == "none"
 
 
-def test_few_clouds_are_turned_where_aligned_ones_tell_their_classes_better() -> None:
+def test_few_clouds_count_as_rotated_if_aligned_ones_predict_their_classes_better() -> None:
     few = {
         axes: replace(point_set(20, axes), labels=torch.arange(20) % 2, classes=("rod", "plate"))
         for axes in ("", "xyz")
@@ -190,15 +190,15 @@ def test_few_clouds_are_turned_where_aligned_ones_tell_their_classes_better() ->
     assert [turned(few[axes]) for axes in ("", "xyz")] == ["none", "all"]
     x = few["xyz"].pos.reshape(20, -1, 3)
     longest = torch.linalg.svd(x - x.mean(1, keepdim=True))[2][:, 0]
-    leans = (longest[:, 2].abs() > longest[:, 2].abs().median()).long()  # which aligned clouds do not tell
+    leans = (longest[:, 2].abs() > longest[:, 2].abs().median()).long()  # the orientation, which alignment removes
     assert turned(replace(few["xyz"], labels=leans)) == "none"
     assert turned(replace(few["xyz"], labels=torch.zeros(20, dtype=torch.long))) == "none"
-    orders = list(itertools.permutations(range(3)))  # axes that are exchanged are no turns
+    orders = list(itertools.permutations(range(3)))  # exchanged axes are no rotations
     pos = [cloud[:, orders[i // 2 % 6]] for i, cloud in enumerate(few[""].pos.split(30))]
     assert turned(replace(few[""], pos=torch.cat(pos))) == "none"
 
 
-def test_clouds_that_face_one_of_two_ways_are_not_turned() -> None:
+def test_clouds_in_one_of_two_orientations_do_not_count_as_rotated() -> None:
     found = point_set(200, "")
     x = found.pos.reshape(200, -1, 3).clone()
     x[::2] = x[::2][..., [1, 0, 2]]
@@ -206,18 +206,18 @@ def test_clouds_that_face_one_of_two_ways_are_not_turned() -> None:
     assert turned(replace(found, pos=x.flatten(0, 1))) == "none"
 
 
-def test_points(tmp_path: Path) -> None:
+def test_recommended_settings_of_points(tmp_path: Path) -> None:
     np.savez(tmp_path / "clouds.npz", **clouds(FEW_CLOUDS + 300, "xyz", size=100))
-    asked = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
-    config: Any = asked.recommended("small")[0]
+    requested = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
+    config: Any = requested.recommended("small")[0]
     assert (config.num_points, config.num_centres, config.label_smoothing) == (512, 64, 0.1)
     assert config.augmentation == CloudAugmentation.Config(scale=(0.8, 1.25), jitter=0.01)
     assert config.align
     assert (config.model.pool, config.model.embed_dim, config.model.depth) == ("max", 64, 3)
-    config = asked.recommended("base")[0]
+    config = requested.recommended("base")[0]
     assert (config.num_points, config.num_centres, config.model.embed_dim, config.model.depth) == (1024, None, 128, 6)
     given = replace(
-        asked, num_centres=400, augmentation=CloudAugmentation.Config(jitter=0.2), model=PointPooling.Config()
+        requested, num_centres=400, augmentation=CloudAugmentation.Config(jitter=0.2), model=PointPooling.Config()
     )
     config = given.recommended("small")[0]
     assert (config.num_points, config.num_centres, config.augmentation) == (800, 400, given.augmentation)
@@ -225,28 +225,29 @@ def test_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("turns", "expected"), [("", "none"), ("xyz", "all")])
-def test_few_clouds_are_told_by_a_machine_unless_a_network_is_asked_for(
-    tmp_path: Path, turns: str, expected: str
-) -> None:
+def test_few_clouds_get_a_machine_unless_a_network_is_requested(tmp_path: Path, turns: str, expected: str) -> None:
     np.savez(tmp_path / "clouds.npz", **clouds(60, turns, size=30))
-    asked = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
-    recommended = asked.recommended("small")
+    requested = PointLearning.Config(data=str(tmp_path / "clouds.npz"))
+    recommended = requested.recommended("small")
     config: Any = recommended.config
     assert config.model == CloudMachine.Config(turns=expected, num_trees=100)  # pyright: ignore[reportArgumentType]
     assert (config.num_points, config.align, recommended.schedule.epochs) == (256, False, 0)
     assert config.build().splits.valid is None
     others = [
-        replace(asked, augmentation=CloudAugmentation.Config(jitter=0.1)),
-        replace(asked, num_neighbours=3),
-        replace(asked, label_smoothing=0.2),
-        replace(asked, model=ITNet.Config()),
+        replace(requested, augmentation=CloudAugmentation.Config(jitter=0.1)),
+        replace(requested, num_neighbours=3),
+        replace(requested, label_smoothing=0.2),
+        replace(requested, model=ITNet.Config()),
     ]
-    for config in (asked.recommended("small", epochs=3).config, *(each.recommended("small").config for each in others)):
+    for config in (
+        requested.recommended("small", epochs=3).config,
+        *(each.recommended("small").config for each in others),
+    ):
         assert isinstance(config, PointLearning.Config)
         assert config.model.learns_by_steps
 
 
-def test_clouds_whose_points_have_weights_are_told_by_a_network(tmp_path: Path) -> None:
+def test_clouds_with_weights_get_a_network(tmp_path: Path) -> None:
     arrays = clouds(40, "", size=20)
     np.savez(tmp_path / "clouds.npz", **arrays, weights=np.ones(arrays["x"].shape[:2]))
     config: Any = PointLearning.Config(data=str(tmp_path / "clouds.npz")).recommended("small")[0]
@@ -255,7 +256,7 @@ def test_clouds_whose_points_have_weights_are_told_by_a_network(tmp_path: Path) 
         PointLearning.Config(data=str(tmp_path / "clouds.npz"), model=CloudMachine.Config()).build()
 
 
-def test_points_that_are_told_each_have_no_centres(tmp_path: Path) -> None:
+def test_models_of_single_points_have_no_centres(tmp_path: Path) -> None:
     np.savez(tmp_path / "clouds.npz", **clouds(40, "", size=100, labels=True))
     config: Any = PointLearning.Config(data=str(tmp_path / "clouds.npz")).recommended("small")[0]
     assert (config.num_centres, config.augmentation.rotation, config.model.pool) == (None, "none", "cls")
@@ -267,7 +268,9 @@ def test_points_that_are_told_each_have_no_centres(tmp_path: Path) -> None:
     ("size", "small", "base"),
     [((64, 64), (None, (8,)), (None, (2,))), ((24, 200), ((16, 128), (16,)), (None, (8,)))],
 )
-def test_pixels(tmp_path: Path, size: tuple[int, int], small: tuple[Any, Any], base: tuple[Any, Any]) -> None:
+def test_recommended_settings_of_pixels(
+    tmp_path: Path, size: tuple[int, int], small: tuple[Any, Any], base: tuple[Any, Any]
+) -> None:
     write_pairs(tmp_path, *squares(10, size))
     for preset, expected in (("small", small), ("base", base)):
         config: Any = Segmentation.Config(data=str(tmp_path)).recommended(preset)[0]  # pyright: ignore[reportArgumentType]
@@ -279,29 +282,29 @@ def test_pixels(tmp_path: Path, size: tuple[int, int], small: tuple[Any, Any], b
     assert (given.image_size, given.patch_sizes, given.stem_depth) == (None, (2, 4), None)
 
 
-def test_grey_masks_keep_their_sides(tmp_path: Path) -> None:
+def test_grey_masks_keep_their_size(tmp_path: Path) -> None:
     images, masks = squares(10)
     write_pairs(tmp_path, images[..., 0], masks)
     config: Any = Segmentation.Config(data=str(tmp_path)).recommended("small")[0]
     assert config.augmentation.horizontal_flip == 0
 
 
-def test_images_with_text(tmp_path: Path) -> None:
-    asked = ImageTextLearning.Config(data=str(write_image_texts(tmp_path, num_images=1)))
-    config: Any = asked.recommended("small")[0]
+def test_recommended_settings_of_images_with_text(tmp_path: Path) -> None:
+    requested = ImageTextLearning.Config(data=str(write_image_texts(tmp_path, num_images=1)))
+    config: Any = requested.recommended("small")[0]
     assert (config.patch_size, config.image_size, config.context, config.tokens.vocab_size) == (1, None, 16, 2000)
     assert (config.model.embed_dim, config.model.depth, config.position_sigma) == (64, 4, 1.0)
     assert (config.stem_depth, config.augmentation) == (None, ImageChanges.Config())
-    config = replace(asked, modalities="image").recommended("small")[0]
+    config = replace(requested, modalities="image").recommended("small")[0]
     assert (config.tokens, config.context, config.patch_size) == (Tokens(), 64, 1)
-    config = replace(asked, modalities="text", position_frequencies=0).recommended("small")[0]
+    config = replace(requested, modalities="text", position_frequencies=0).recommended("small")[0]
     assert (config.patch_size, config.context, config.position_sigma) == (16, 16, 10.0)
 
 
 @pytest.mark.parametrize(
     "model", [ITNet.Config(), ConvNeXt.Config(channels=1, depths=(1, 1), dims=(4, 6), patch_size=2)]
 )
-def test_the_weights_of_another_task_say_nothing_about_the_size_of_images(tmp_path: Path, model: Any) -> None:
+def test_weights_of_another_task_do_not_change_the_size_of_images(tmp_path: Path, model: Any) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 12, 12), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", x_train=pixels, y_train=np.arange(20) % 2)
     config = ImageLearning.Config(data=str(tmp_path / "images.npz"), model=model)
@@ -313,7 +316,7 @@ def test_the_weights_of_another_task_say_nothing_about_the_size_of_images(tmp_pa
 
 
 @pytest.mark.parametrize("kind", [LanguageModelling, MaskedLanguageModelling])
-def test_a_context_far_above_the_usual_one_is_told_before_a_step_is_measured(kind: Any, tmp_path: Path) -> None:
+def test_a_note_reports_a_context_far_above_the_default_before_a_step_is_timed(kind: Any, tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("it was the best of times " * 2000)
     found = {
         context: kind.Config(data=str(tmp_path), context=context).recommended("small").notes for context in (2040, 4096)
@@ -324,7 +327,7 @@ def test_a_context_far_above_the_usual_one_is_told_before_a_step_is_measured(kin
     assert "up to 1,024 times with attention" in note
 
 
-def test_a_new_bert_of_hidden_tokens_has_the_rate_and_the_heads_of_its_width(tmp_path: Path) -> None:
+def test_a_new_masked_bert_has_the_learning_rate_and_heads_of_its_width(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("it was the best of times " * 400)
     for width, heads in ((240, 8), (36, 4)):
         stack = Bert.Config(num_segments=0, embed_dim=width)

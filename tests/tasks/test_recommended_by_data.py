@@ -1,4 +1,4 @@
-"""What graphs, nodes, links, fields and operators take from their data where nothing is said."""
+"""Settings that graphs, nodes, links, fields and operators take from their data unless set."""
 
 import dataclasses
 from pathlib import Path
@@ -30,7 +30,7 @@ def kernel_of(config: Any) -> object:
     return config.model.kernel.kernel
 
 
-def test_graphs_know_their_size_and_a_machine_takes_no_steps(tmp_path: Path) -> None:
+def test_graphs_include_their_size_and_a_machine_takes_no_steps(tmp_path: Path) -> None:
     config: Any
     config, schedule, *_ = GraphLearning.Config(data=str(rings(tmp_path / "a"))).recommended("small")
     assert config.model == GraphMachine.Config()
@@ -39,7 +39,7 @@ def test_graphs_know_their_size_and_a_machine_takes_no_steps(tmp_path: Path) -> 
     assert config.build().num_held_out("valid") == 0
 
 
-def test_sums_of_a_network_read_no_positions(tmp_path: Path) -> None:
+def test_networks_that_sum_over_neighbours_use_no_positions(tmp_path: Path) -> None:
     config: Any
     given = GraphLearning.Config(data=str(rings(tmp_path / "a")), model=GraphStackConfig())
     config, schedule, *_ = given.recommended("small")
@@ -78,7 +78,7 @@ def test_the_size_of_a_graph_is_a_feature_of_its_nodes(tmp_path: Path) -> None:
 
 
 def nodes_of(folder: Path, *, alike: bool) -> str:
-    """A ring of 60 nodes whose classes come in halves, or in turn."""
+    """A ring of 60 nodes whose two classes form halves, or alternate."""
     folder.mkdir()
     labels = ["a" if (i < 30 if alike else i % 2 == 0) else "b" for i in range(60)]
     (folder / "nodes.csv").write_text("id,label,x\n" + "".join(f"{i},{labels[i]},{i % 7}\n" for i in range(60)))
@@ -88,14 +88,14 @@ def nodes_of(folder: Path, *, alike: bool) -> str:
     return str(folder)
 
 
-def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
+def test_outputs_are_spread_where_neighbours_have_equal_classes(tmp_path: Path) -> None:
     found: dict[bool, Any] = {}
     for alike in (True, False):
         given = NodeLearning.Config(data=nodes_of(tmp_path / str(alike), alike=alike))
         found[alike], schedule, *_ = given.recommended("small", epochs=5)
         task = given.build()
         assert schedule.batch_size == task.num_train
-        # by hand: shares of edges between nodes that are not for the test that join one class, and by chance
+        # by hand: the share of edges outside the test split that join one class, and the share expected by chance
         assert task.splits.valid is not None
         labels = {
             node: label
@@ -105,7 +105,7 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
         ends = [(labels[i], labels[(i + 1) % 60]) for i in range(60) if i in labels and (i + 1) % 60 in labels]
         share = [sum(end == k for pair in ends for end in pair) / (2 * len(ends)) for k in (0, 1)]
         chance = sum(p * p for p in share)
-        within = (2 * sum(a == b for a, b in ends) + 8) / (2 * len(ends) + 8)  # both ways, and 8 besides
+        within = (2 * sum(a == b for a, b in ends) + 8) / (2 * len(ends) + 8)  # both directions, and 8 more
         expected = (within - chance) / (1 - chance)
         assert task.likeness == pytest.approx(expected, abs=1e-6)
         assert (task.likeness > 0.5) == alike
@@ -116,23 +116,23 @@ def test_outputs_spread_where_neighbours_are_alike(tmp_path: Path) -> None:
     assert (config.model.diffusion, config.model.depth, config.model.embed_dim) == (0.3, 4, 128)
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_nodes_know_their_structure_where_it_tells_their_class(tmp_path: Path, tells: bool) -> None:
+@pytest.mark.parametrize("is_predictive", [True, False])
+def test_nodes_include_their_structure_where_it_predicts_their_class(tmp_path: Path, is_predictive: bool) -> None:
     drawn = np.random.default_rng(0)
     ends = np.array([(i, int(drawn.integers(i))) for i in range(1, 120)])
     number = np.bincount(ends.ravel(), minlength=120)
     x = drawn.normal(size=120)
-    labels = (number > 1) if tells else (x + 0.3 * drawn.normal(size=120) > 0)
+    labels = (number > 1) if is_predictive else (x + 0.3 * drawn.normal(size=120) > 0)
     data = tmp_path / "nodes.npz"
     np.savez(data, edges=np.concatenate([ends, ends[:, ::-1]]), features=x[:, None], labels=labels.astype(np.int64))
     config: Any
     config, *_ = NodeLearning.Config(data=str(data)).recommended("small", epochs=5)
-    assert config.build().structure_helps is tells
-    assert (config.inputs.degrees, config.inputs.surroundings) == (tells, tells)
+    assert config.build().structure_helps is is_predictive
+    assert (config.inputs.degrees, config.inputs.surroundings) == (is_predictive, is_predictive)
 
 
 @pytest.mark.parametrize(("edges", "spreads"), [(0, True), (1, True), (6, False)])
-def test_outputs_spread_until_some_edges_join_other_classes(edges: int, spreads: bool, tmp_path: Path) -> None:
+def test_outputs_are_spread_until_some_edges_join_different_classes(edges: int, spreads: bool, tmp_path: Path) -> None:
     known = [f"{i},{i % 3},{'ab'[i % 2]},{'train' if i < 8 else 'test'}" for i in range(40)]
     (tmp_path / "nodes.csv").write_text("\n".join(["id,x,label,split", *known]) + "\n")
     joined = [(i, i + 1) for i in range(edges)] + [(i, i + 10) for i in range(10, 30)]
@@ -142,7 +142,7 @@ def test_outputs_spread_until_some_edges_join_other_classes(edges: int, spreads:
     assert config.model.diffusion == (0.9 if spreads else 0.0)
 
 
-def test_a_model_that_was_named_stays_even_where_it_is_the_default(tmp_path: Path) -> None:
+def test_an_explicit_model_stays_even_if_it_is_the_default(tmp_path: Path) -> None:
     rows = [f"{i},{t},{'ab'[i % 2]},{'' if t else i}" for i in range(8) for t in range(9)]
     (tmp_path / "sparse.csv").write_text("\n".join(["series,time,label,value", *rows]) + "\n")
     pixels, labels = np.random.default_rng(0).random((12, 9, 9)), np.arange(12) % 2
@@ -161,14 +161,17 @@ def test_a_model_that_was_named_stays_even_where_it_is_the_default(tmp_path: Pat
         assert (kept.schedule.epochs > 0, kept.notes) == (given.model.learns_by_steps, ())
 
 
-def test_links_take_a_machine_unless_something_of_a_network_is_asked_for(tmp_path: Path) -> None:
+def test_links_get_a_machine_unless_a_setting_of_a_network_is_given(tmp_path: Path) -> None:
     config: Any
-    asked = LinkLearning.Config(data=str(two_groups(tmp_path / "a")))
-    config, schedule, notes = asked.recommended("small")
+    requested = LinkLearning.Config(data=str(two_groups(tmp_path / "a")))
+    config, schedule, notes = requested.recommended("small")
     assert (config.model, schedule.epochs, notes) == (LinkMachine.Config(), 0, ())
     config.build()
-    walks = dataclasses.replace(asked, inputs=GraphInputs(num_walks=4))
-    for settings, expected in ((dataclasses.replace(asked, code_dim=4), "code_dim=4 takes"), (walks, "inputs takes")):
+    walks = dataclasses.replace(requested, inputs=GraphInputs(num_walks=4))
+    for settings, expected in (
+        (dataclasses.replace(requested, code_dim=4), "code_dim=4 takes"),
+        (walks, "inputs takes"),
+    ):
         config, schedule, [note] = settings.recommended("small")
         assert isinstance(config.model, ITNet.Config)
         assert schedule.epochs > 0
@@ -179,13 +182,13 @@ def test_links_take_a_machine_unless_something_of_a_network_is_asked_for(tmp_pat
     ("columns", "wanted"),
     [("", None), (",weight", "weights"), (",years", "features"), (",weight,years", "weights and features")],
 )
-def test_what_a_link_machine_does_not_read_of_edges_is_said(
+def test_notes_report_edge_attributes_that_a_link_machine_does_not_read(
     columns: str, wanted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [f"{i},{(i + k) % 9}" + ",1.5" * columns.count(",") for i in range(9) for k in (1, 8)]
     (tmp_path / "edges.csv").write_text("\n".join([f"source,target{columns}", *rows]) + "\n")
     (tmp_path / "nodes.csv").write_text("\n".join(["id", *map(str, range(9))]) + "\n")
-    # which takes long in large graphs, and which a network alone reads
+    # slow in large graphs, and read by a network alone
     monkeypatch.setattr("fredholm.tasks.graphs.inputs.walks_back", None)
     config, _, notes = LinkLearning.Config(data=str(tmp_path)).recommended("small")
     assert isinstance(config, LinkLearning.Config)
@@ -194,7 +197,7 @@ def test_what_a_link_machine_does_not_read_of_edges_is_said(
     assert notes == (() if wanted is None else (expected,))
 
 
-def test_link_networks_take_means_and_large_batches(tmp_path: Path) -> None:
+def test_link_networks_average_over_neighbours_and_use_large_batches(tmp_path: Path) -> None:
     config: Any
     given = LinkLearning.Config(data=str(two_groups(tmp_path / "a")))
     config, schedule, *_ = given.recommended("small", epochs=3)
@@ -205,14 +208,14 @@ def test_link_networks_take_means_and_large_batches(tmp_path: Path) -> None:
     config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=headed).recommended("small")
     assert isinstance(kernel_of(config), MLPConfig)
     kernel = OnEdgesConfig(kernel=MLPConfig(width=4), long_range=None)
-    asked = dataclasses.replace(LinkLearning.Config().model, kernel=kernel)
-    config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=asked).recommended("small")
+    requested = dataclasses.replace(LinkLearning.Config().model, kernel=kernel)
+    config, *_ = LinkLearning.Config(data=str(tmp_path / "a"), model=requested).recommended("small")
     assert config.model.kernel == kernel
-    assert isinstance(asked, ITNet.Config)
+    assert isinstance(requested, ITNet.Config)
 
 
 def literal_walks(edges: Tensor, size: int, pairs: Tensor) -> Tensor:
-    """Walks between two nodes, one after the other."""
+    """Walks between two nodes, enumerated one by one."""
     near = [set(edges[1, edges[0] == i].tolist()) for i in range(size)]
     rows = []
     for a, b in pairs.tolist():
@@ -243,7 +246,7 @@ def bumps(path: Path, noise: float = 0.0) -> str:
     return str(path)
 
 
-def test_half_of_a_field_is_shown_and_a_spline_goes_through_it(tmp_path: Path) -> None:
+def test_half_of_a_field_is_shown_and_interpolated_by_a_spline(tmp_path: Path) -> None:
     config: Any
     config, schedule, *_ = FieldLearning.Config(data=bumps(tmp_path / "a.npz")).recommended("small")
     assert (config.shown, config.spline_kernel, config.width, config.model.embed_dim) == (15, "matern52", 32, 64)
@@ -254,7 +257,7 @@ def test_half_of_a_field_is_shown_and_a_spline_goes_through_it(tmp_path: Path) -
     model, batch = task.model(), task.held_out_batch("valid", torch.arange(2))
     nothing = dataclasses.replace(config, model=dataclasses.replace(config.model, epsilon=1e-12)).build().model()
     alone, begun = (float(task.loss(each, batch).detach()) for each in (nothing, model))
-    assert begun == pytest.approx(alone, rel=0.05)  # a run begins as the spline alone
+    assert begun == pytest.approx(alone, rel=0.05)  # at first the prediction is the spline alone
     seen = batch | {f"wanted_{name}": batch[name] for name in ("pos", "values", "mask")}
     assert float(task.loss(model, seen).detach()) < 1e-8
     noisy: Any = FieldLearning.Config(data=bumps(tmp_path / "b.npz", noise=0.3)).recommended("small")[0]
@@ -285,7 +288,7 @@ def waves(path: Path, *, axes: int, walls: bool = False, ramp: bool = False) -> 
 
 
 @pytest.mark.parametrize("axes", [1, 2])
-def test_functions_that_repeat_are_known_by_their_borders(axes: int, tmp_path: Path) -> None:
+def test_periodic_functions_are_recognised_at_their_borders(axes: int, tmp_path: Path) -> None:
     config: Any
     config, schedule, *_ = OperatorLearning.Config(data=waves(tmp_path / "a.npz", axes=axes)).recommended("small")
     assert config.is_periodic
@@ -295,12 +298,12 @@ def test_functions_that_repeat_are_known_by_their_borders(axes: int, tmp_path: P
     for name in ("walls", "ramp"):
         data = waves(tmp_path / f"{name}.npz", axes=axes, **{name: True})
         assert not OperatorLearning.Config(data=data).recommended("small")[0].is_periodic  # pyright: ignore[reportAttributeAccessIssue]
-    asked: Any = OperatorLearning.Config(data=str(tmp_path / "a.npz"), position_sigma=2.0).recommended("base")[0]
-    assert (asked.is_periodic, asked.position_sigma) == (False, 2.0)
-    assert asked.model.kernel.num_waves_per_axis == (24 if axes == 1 else 8)
+    requested: Any = OperatorLearning.Config(data=str(tmp_path / "a.npz"), position_sigma=2.0).recommended("base")[0]
+    assert (requested.is_periodic, requested.position_sigma) == (False, 2.0)
+    assert requested.model.kernel.num_waves_per_axis == (24 if axes == 1 else 8)
 
 
-def test_scattered_functions_do_not_repeat(tmp_path: Path) -> None:
+def test_scattered_functions_are_not_periodic(tmp_path: Path) -> None:
     drawn = np.random.default_rng(0)
     for name, places in (("own", (20, 30, 2)), ("shared", (30, 2))):
         values = drawn.normal(size=(20, 30))

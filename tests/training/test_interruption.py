@@ -1,4 +1,4 @@
-"""Signals, lost workers and lost streams: a run stops between two steps with its state saved, or goes on."""
+"""Signals, lost workers and closed streams: a run stops between two steps with its state saved, or continues."""
 
 import contextlib
 import errno
@@ -41,7 +41,7 @@ def weights(path: Path) -> list[bytes]:
 
 @pytest.fixture
 def in_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Has something happen in the training process in the midst of a step, once."""
+    """Runs a callback once in the training process in the middle of a step."""
 
     def plan(happens: Callable[[], object]) -> None:
         losses = [0]
@@ -49,7 +49,7 @@ def in_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
 
         def loss(self: ToyTask, model: nn.Module, batch: Batch) -> Tensor:
             losses[0] += 1
-            if losses[0] == 2 * STEP:  # two parts a step
+            if losses[0] == 2 * STEP:  # two accumulation parts per step
                 happens()
             return original(self, model, batch)
 
@@ -60,7 +60,7 @@ def in_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Every signal is as it would be in a process of its own, and is left as it was found."""
+    """Restores the default handlers of a separate process, and checks that the run restores them too."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -71,7 +71,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_process_and_its_group_may_both_be_told_to_stop(
+def test_a_process_and_its_group_may_both_be_signalled_to_stop(
     tmp_path: Path, in_step: Callable, capfd: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
     run(tmp_path / "whole")
@@ -89,7 +89,7 @@ def test_a_process_and_its_group_may_both_be_told_to_stop(
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole") != []
 
 
-def test_what_a_signal_could_not_save_is_not_called_saved(
+def test_a_failed_save_after_a_signal_is_not_reported_as_saved(
     tmp_path: Path, in_step: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add = Draft.add
@@ -105,23 +105,23 @@ def test_what_a_signal_could_not_save_is_not_called_saved(
         run(tmp_path / "parts")
 
 
-def test_a_signal_while_the_end_is_saved_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_during_the_last_save_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last save replaces the state of the last step alone."""
     begin, begun = Draft.begin, [0]
 
-    def begin_and_tell(draft: Draft) -> None:
+    def begin_and_signal(draft: Draft) -> None:
         begun[0] += draft.path.name == "step-00000021"
         if begun[0] == 2:
-            time.sleep(0.1)  # the thread of the run waits for this one
+            time.sleep(0.1)  # the main thread waits for this one
             os.kill(os.getpid(), signal.SIGTERM)
         begin(draft)
 
-    monkeypatch.setattr(Draft, "begin", begin_and_tell)
+    monkeypatch.setattr(Draft, "begin", begin_and_signal)
     with pytest.raises(InterruptedRunError, match=r"^interrupted; the run in .* is done$"):
         run(tmp_path / "run")
 
 
-def test_ctrl_c_after_any_signal_stops_at_once() -> None:
+def test_ctrl_c_after_another_signal_stops_at_once() -> None:
     for first in STOPPING:
         with Interruption() as interruption:
             signal.raise_signal(first)
@@ -130,7 +130,7 @@ def test_ctrl_c_after_any_signal_stops_at_once() -> None:
         assert interruption.signal_number == first
 
 
-def test_ctrl_c_in_the_midst_of_the_answer_to_another_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_another_signal_is_handled_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for first in STOPPING:
         with Interruption() as interruption, monkeypatch.context() as patch:
             patch.setattr(os, "write", lambda *_: signal.raise_signal(signal.SIGINT))
@@ -140,7 +140,7 @@ def test_ctrl_c_in_the_midst_of_the_answer_to_another_stops_at_once(monkeypatch:
 
 
 @pytest.mark.slow
-def test_workers_leave_signals_to_the_run(tmp_path: Path, in_step: Callable) -> None:
+def test_workers_leave_signals_to_the_main_process(tmp_path: Path, in_step: Callable) -> None:
     run(tmp_path / "alone", batch_size=2)
 
     def raise_signals() -> None:
@@ -152,20 +152,20 @@ def test_workers_leave_signals_to_the_run(tmp_path: Path, in_step: Callable) -> 
                 os.kill(worker.pid, number)
 
     in_step(raise_signals)
-    run(tmp_path / "made by workers", batch_size=2, num_workers=2)  # most batches are still to be made
+    run(tmp_path / "made by workers", batch_size=2, num_workers=2)  # most batches are not made yet
     assert weights(tmp_path / "made by workers") == weights(tmp_path / "alone") != []
     assert multiprocessing.active_children() == []
 
 
 @pytest.mark.slow
-def test_a_lost_worker_is_one_line_and_the_run_is_saved(tmp_path: Path, in_step: Callable) -> None:
+def test_a_lost_worker_is_reported_in_one_line_and_the_run_is_saved(tmp_path: Path, in_step: Callable) -> None:
     run(tmp_path / "whole", num_workers=2)
 
     def lose() -> None:
         worker, _ = multiprocessing.active_children()
         assert worker.pid is not None
         worker.kill()
-        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet noticed
+        os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)  # dead, but not noticed yet
         lost.append(worker.pid)
 
     lost: list[int | None] = []
@@ -181,7 +181,7 @@ def test_a_lost_worker_is_one_line_and_the_run_is_saved(tmp_path: Path, in_step:
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole") != []
 
 
-def test_an_error_in_a_worker_is_told_like_one_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_worker_is_raised_like_one_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train_batch(self: ToyTask, indices: Tensor, generator: torch.Generator) -> Batch:
         raise ValueError("scan.png: no image")
 
@@ -191,7 +191,7 @@ def test_an_error_in_a_worker_is_told_like_one_in_the_run(tmp_path: Path, monkey
             run(tmp_path / str(workers), num_workers=workers)
 
 
-def test_a_signal_during_the_last_evaluation_ends_what_would_follow(
+def test_a_signal_during_the_last_evaluation_skips_the_remaining_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = ToyTask.held_out_batch
@@ -213,7 +213,7 @@ class _Unwritable(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [None, _Unwritable()])
-def test_a_run_goes_on_without_its_streams(
+def test_a_run_continues_without_output_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_step: Callable, stream: io.StringIO | None
 ) -> None:
     run(tmp_path / "whole")
@@ -226,7 +226,7 @@ def test_a_run_goes_on_without_its_streams(
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole") != []
 
 
-def test_nothing_is_shown_where_there_are_no_streams(
+def test_nothing_is_shown_without_output_streams(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)

@@ -1,4 +1,4 @@
-"""A run of a study is trained and measured once; one of another config is never taken for it."""
+"""A run of a study is trained and measured once, and the result of another config is never used for it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def config(seed: int = 0) -> Run.Config:
     return Run.Config(task=ToyTask.Config(), training=training, seed=seed)
 
 
-def test_it_is_measured_once_and_then_read(tmp_path: Path) -> None:
+def test_a_run_is_measured_once_and_then_read(tmp_path: Path) -> None:
     measured: list[Run] = []
 
     def measure(run: Run) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def test_it_is_measured_once_and_then_read(tmp_path: Path) -> None:
     assert len(measured) == 1
 
 
-def test_a_measurement_that_fails_leaves_a_trained_run_to_measure(tmp_path: Path) -> None:
+def test_a_failed_measurement_leaves_the_trained_run(tmp_path: Path) -> None:
     def fail(run: Run) -> dict[str, Any]:
         raise RuntimeError("no")
 
@@ -60,7 +60,7 @@ def test_another_config_is_refused(tmp_path: Path, measured: bool) -> None:
         (lambda data: b"", "is not valid JSON"),
     ],
 )
-def test_a_damaged_result_is_neither_read_nor_measured_over(
+def test_a_damaged_result_is_neither_used_nor_overwritten(
     tmp_path: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     def measure(run: Run) -> dict[str, Any]:

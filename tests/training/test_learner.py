@@ -44,7 +44,7 @@ def test_accumulation_equals_one_large_batch(parts: int) -> None:
     task, whole = learner()
     _, split = learner(dataclasses.replace(CONFIG, accumulation=parts))
     counts = [int(part.sum()) for part in batch_of(task, 0).rows["counted"].tensor_split(parts)]
-    assert len(set(counts)) > 1  # so that a mean of the parts' means would be wrong
+    assert len(set(counts)) > 1  # so that the mean of the means of the parts would be wrong
     for step in range(4):
         batch = batch_of(task, 10 * step)
         reports = whole.update(batch, step), split.update(batch, step)
@@ -88,7 +88,7 @@ def test_a_non_finite_loss_changes_nothing(poison: float) -> None:
     assert all(int(state["step"]) == 1 for state in learning.optimizer.state.values())
 
 
-def test_a_non_finite_gradient_of_a_finite_loss_is_caught_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_non_finite_gradient_of_a_finite_loss_is_noticed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     task, learning = learner()
     bias = next(iter(learning.model.parameters()))
     # sqrt has an infinite slope at 0, where its value is finite.
@@ -130,14 +130,14 @@ def test_impossible_numbers_are_refused(settings: dict[str, object], message: st
         dataclasses.replace(CONFIG, **settings)
 
 
-def test_an_absent_device_is_refused() -> None:
+def test_an_unavailable_device_is_refused() -> None:
     for name in ("cuda:99", "nonsense"):
         with pytest.raises(ValueError, match=f"^device '{name}' is not available here; `auto` or `cpu` always is$"):
             learner(dataclasses.replace(CONFIG, device=name))
 
 
 class Sampled(nn.Module):
-    """A class score from an integral with a learned proposal, of signals that hold a batch's features."""
+    """Class scores from an integral with a learned proposal, on signals made of the features of an example."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class Sampled(nn.Module):
 
 @dataclasses.dataclass
 class SampledTask:
-    """The toy task with another model."""
+    """The toy task with `Sampled` as its model."""
 
     toy: ToyTask
 
@@ -172,16 +172,16 @@ def of_proposal(model: nn.Module) -> dict[str, Tensor]:
     return {name: p for name, p in model.named_parameters() if "proposal" in name}
 
 
-def test_a_proposal_learns_without_the_model_saying_so() -> None:
+def test_a_proposal_is_trained_without_any_code_in_the_model() -> None:
     task, learning = sampled_learner()
     before = {name: p.clone() for name, p in of_proposal(learning.model).items()}
     assert before
-    for step in range(2):  # the readout starts at 0 and hides the rest from the first step
+    for step in range(2):  # the readout starts at 0, so that nothing else changes in the first step
         learning.update(batch_of(task, 0), step)
     assert all(not torch.equal(p, before[name]) for name, p in of_proposal(learning.model).items())
 
 
-def test_a_proposal_changes_no_gradient_and_no_step_of_the_rest() -> None:
+def test_a_proposal_changes_neither_gradients_nor_steps_of_other_parameters() -> None:
     found = []
     for weight in (0.0, 1e6):
         task, learning = sampled_learner(dataclasses.replace(CONFIG, gradient_clip=1e-2))
@@ -196,7 +196,7 @@ def test_a_proposal_changes_no_gradient_and_no_step_of_the_rest() -> None:
     assert all(torch.equal(p, found[1][1][name]) for name, p in found[0][1].items())
 
 
-def test_parts_of_a_batch_count_by_their_size_for_a_proposal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accumulation_weights_parts_by_their_size_for_a_proposal_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharedNodes, "proposal_loss", lambda self, integral, given: self.log_probability().mean())
     found = []
     for parts in (1, 3):
@@ -214,17 +214,17 @@ def test_parts_of_a_batch_count_by_their_size_for_a_proposal_too(monkeypatch: py
 
 
 def even_levels(*rows: int, num_samples: int, draw: str, device: torch.device) -> Tensor:
-    """The same draw for every part of a batch."""
+    """Makes every part of a batch draw the same nodes."""
     return ((torch.arange(num_samples, dtype=torch.float64) + 0.5) / num_samples).expand(*rows, num_samples)
 
 
-def test_what_is_clipped_stands_in_the_models_order() -> None:
+def test_parameters_of_proposals_are_in_the_order_of_the_model() -> None:
     _, learning = sampled_learner()
     names = {id(p): name for name, p in learning.model.named_parameters()}
     assert [names[id(p)] for p in learning._sampling] == list(of_proposal(learning.model))
 
 
-def test_the_decay_warms_up_to_its_limit() -> None:
+def test_the_averaging_decay_warms_up_to_its_limit() -> None:
     assert [warmed_decay(t, 0.9999) for t in (0, 8, 90)] == pytest.approx([1 / 10, 1 / 2, 91 / 100])
     assert warmed_decay(10**7, 0.9999) == 0.9999
     assert warmed_decay(5, 0.0) == 0.0
@@ -261,7 +261,7 @@ def test_buffers_are_copied_and_the_trained_model_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("decay", [1.0, -0.1])
-def test_an_average_of_a_decay_that_is_none(decay: float) -> None:
+def test_bad_averaging_decays_are_refused(decay: float) -> None:
     with refused(ValueError, f"ExponentialMovingAverage: decay must be in [0, 1); got {decay}"):
         ExponentialMovingAverage(nn.Linear(2, 2), decay)
 
@@ -281,7 +281,7 @@ def itnet(**settings: Any) -> models.ITNet:
     return models.ITNet(encoders.Image(image, 8), 3, config)
 
 
-def test_itnet_keeps_decay_off_biases_norms_tokens_and_the_kernels_output_bias() -> None:
+def test_itnet_exempts_biases_norms_tokens_and_output_biases_of_kernels_from_weight_decay() -> None:
     model = itnet()
     decayed, exempt = names(model)
     parameters = dict(model.named_parameters())
@@ -297,7 +297,7 @@ def test_itnet_keeps_decay_off_biases_norms_tokens_and_the_kernels_output_bias()
     assert exempt - output_biases == {name for name, parameter in parameters.items() if parameter.ndim <= 1}
 
 
-def test_frozen_frequencies_are_in_no_group() -> None:
+def test_frozen_frequencies_are_in_no_parameter_group() -> None:
     model = itnet()
     frozen = {name for name, _ in model.named_buffers() if "frequencies" in name}
     decayed, exempt = names(model)
@@ -317,7 +317,7 @@ def test_frozen_parameters_are_left_out() -> None:
     assert names(model) == ({"1.weight"}, {"1.bias"})
 
 
-def test_a_shared_parameter_that_one_owner_exempts_is_exempt_and_appears_once() -> None:
+def test_a_shared_parameter_exempted_by_one_owner_is_exempt_and_listed_once() -> None:
     class Exempting(nn.Module):
         no_weight_decay = frozenset({"table"})
 
@@ -329,7 +329,7 @@ def test_a_shared_parameter_that_one_owner_exempts_is_exempt_and_appears_once() 
     assert names(nn.Sequential(plain, Exempting(plain.weight))) == (set(), {"0.weight"})
 
 
-def test_an_unknown_exemption_is_an_error() -> None:
+def test_an_unknown_name_in_no_weight_decay_is_an_error() -> None:
     class Wrong(nn.Module):
         no_weight_decay = frozenset({"wieght"})
 
@@ -353,13 +353,13 @@ def test_an_unknown_exemption_is_an_error() -> None:
     ],
     ids=lambda kernel: type(kernel).__name__,
 )
-def test_every_kernel_finds_its_groups_whatever_its_options_leave_out(kernel):
+def test_every_kernel_has_parameter_groups_for_any_options(kernel):
     decayed, exempt = parameter_groups(kernel, 0.1)
     assert len(decayed["params"]) + len(exempt["params"]) == len(list(kernel.parameters()))
     assert all(parameter.ndim > 1 for _, parameter in decayed["params"])
 
 
 @pytest.mark.parametrize("decay", [-0.1, float("inf"), float("nan")])
-def test_a_decay_that_is_none(decay: float) -> None:
+def test_bad_weight_decays_are_refused(decay: float) -> None:
     with refused(ValueError, f"weight_decay must be >= 0 and finite; got {decay}"):
         parameter_groups(nn.Linear(2, 2), decay)

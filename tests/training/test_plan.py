@@ -19,7 +19,7 @@ def planned(held_out: tuple[str, ...] = ("valid", "test"), learns_by_steps: bool
     return plan(task, numbers, first_steps(task, numbers, seed=1))
 
 
-def test_it_counts_what_the_run_will_have() -> None:
+def test_a_plan_reports_the_sizes_of_the_run() -> None:
     found = planned()
     assert (found.num_train, found.num_valid, found.num_test) == (50, 50, 25)
     assert (found.epochs, found.num_steps, found.batch_size) == (3, 21, 8)
@@ -32,7 +32,7 @@ def test_it_counts_what_the_run_will_have() -> None:
     assert "1 epoch of 1 step on batches of 50" in str(planned(epochs=1, batch_size=50))
 
 
-def test_more_epochs_take_longer_and_none_are_fitted_at_once() -> None:
+def test_more_epochs_take_longer_and_zero_epochs_are_fitted_in_closed_form() -> None:
     few, many = planned(epochs=10), planned(epochs=10_000)
     assert many.seconds > 50 * few.seconds > 0
     none = planned(learns_by_steps=False)
@@ -41,13 +41,13 @@ def test_more_epochs_take_longer_and_none_are_fitted_at_once() -> None:
     assert planned(held_out=("test",)).num_valid == 0
 
 
-def test_a_loss_that_is_not_finite_is_told_before_the_run() -> None:
+def test_a_loss_that_is_not_finite_is_reported_before_the_run() -> None:
     with refused(DivergedError, "the loss is nan in the first steps, which were measured; try a lower learning_rate"):
         planned(learning_rate=1e30)
 
 
 @pytest.mark.parametrize(("seconds", "message"), [(0.2, "1 s"), (42.4, "42 s"), (1250, "21 min"), (9000, "2.5 h")])
-def test_durations_are_for_people(seconds: float, message: str) -> None:
+def test_durations_are_readable(seconds: float, message: str) -> None:
     assert f"at most {message};" in str(planned()._replace(seconds=seconds))
 
 
@@ -67,14 +67,14 @@ COST = StepCost(
 @pytest.mark.parametrize(
     ("minutes", "evaluate_every", "epochs"), [(1.0, 1, 40), (1.0, 4, 53), (100.0, 1, 90), (0.025, 1, 1)]
 )
-def test_as_many_epochs_as_fit(minutes: float, evaluate_every: int, epochs: int) -> None:
+def test_the_largest_number_of_epochs_that_fits_is_chosen(minutes: float, evaluate_every: int, epochs: int) -> None:
     def with_epochs(epochs: int) -> TrainingConfig:
         return TrainingConfig(epochs=epochs, evaluate_every=evaluate_every)
 
     assert epochs_within(minutes, 90, with_epochs, COST) == epochs
 
 
-def test_no_epoch_fits() -> None:
+def test_an_error_reports_if_no_epoch_fits() -> None:
     with refused(ValueError, "0.01 minutes a run are too few: one epoch takes about 0.1 here; pass more"):
         epochs_within(0.01, 90, lambda epochs: TrainingConfig(epochs=epochs), COST)
 
@@ -83,7 +83,7 @@ def test_no_epoch_fits() -> None:
     ("minutes", "num_train", "share"),
     [(11.0, 9000, 1.0), (9.0, 9000, 0.5), (1.5, 9000, 0.125), (0.1, 9000, 0.125), (0.1, 1999, 1.0), (0.1, 30, 1.0)],
 )
-def test_a_run_is_sized_for_as_large_a_share_as_fits(minutes: float, num_train: int, share: float) -> None:
+def test_the_largest_share_of_the_data_that_fits_is_chosen(minutes: float, num_train: int, share: float) -> None:
     def with_share(share: float) -> tuple[TrainingConfig, StepCost]:
         return TrainingConfig(epochs=1), COST._replace(seconds=60 * share, evaluation_seconds=0.0)
 

@@ -1,4 +1,4 @@
-"""A run on several processes has the numbers of the same run on one."""
+"""A run on several processes gives the numbers of the same run on one process."""
 
 import dataclasses
 import itertools
@@ -35,7 +35,7 @@ from tests.training.toy_task import ToyTask, toy_run
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "no parts": {"accumulation": 1},  # of the last batch, of two examples, one of three processes has none
+    "no parts": {"accumulation": 1},  # one of three processes has none of the last batch of two examples
     "more parts than examples a process": {"accumulation": 3, "num_examples": 49},
     "clipped": {"gradient_clip": 0.05},
     "patience": {"ema_decay": 0.5, "patience": 1, "epochs": 8, "learning_rate": 0.3},
@@ -49,7 +49,7 @@ def config(*, dropout: float = 0.0, num_examples: int = 50, **training: Any) -> 
 
 
 def trained(path: Path, run: Run.Config, **arguments: Any) -> dict[str, Any]:
-    """What a run on all processes says at its end, where each of them has come to."""
+    """The final metrics and weights of a run on all processes."""
     with muted():
         result = train(run, path, tasks=[ToyTask], processes=current(), **arguments)
     model = Run(path, tasks=[ToyTask], device="cpu").model("last")
@@ -74,7 +74,7 @@ def check_alike(path: Path, whole: Path) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of runs on one process, and what they said at their ends."""
+    """The folder of runs on one process, and their final metrics and weights."""
     path = tmp_path_factory.mktemp("alone")
     return path, trained_each(path, {name: config(**settings) for name, settings in CASES.items()})
 
@@ -92,7 +92,7 @@ def trained_each(path: Path, runs: dict[str, Run.Config]) -> dict[str, Any]:
         pytest.param(3, True, ("no parts", "clipped", "patience"), marks=pytest.mark.slow),
     ],
 )
-def test_runs_on_processes_are_those_on_one(
+def test_runs_on_several_processes_equal_those_on_one(
     tmp_path: Path, size: int, shard: bool, names: Iterable[str], alone: tuple[Path, dict[str, Any]]
 ) -> None:
     runs = {name: config(**CASES[name], shard=shard) for name in names}
@@ -106,7 +106,7 @@ def test_runs_on_processes_are_those_on_one(
 
 def test_patience_ends_a_run_early(tmp_path: Path) -> None:
     trained(tmp_path, config(**CASES["patience"]))
-    assert log(tmp_path)[-1]["epoch"] < 8  # so that the case above tells something
+    assert log(tmp_path)[-1]["epoch"] < 8  # so that the case above tests early stopping
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_curves_agree_over_fifty_steps(tmp_path: Path, size: int, shard: bool) -
 
 @final
 class Measured:
-    """Of a task, a held-out split and metrics of all kinds: sums, lists of examples, moments, one made of another."""
+    """A task with one held-out split and metrics of all kinds: sums, lists of examples, moments, and composed ones."""
 
     def __init__(self, count: int) -> None:
         generator = torch.Generator().manual_seed(2)
@@ -162,7 +162,7 @@ def scores(counts: list[int], batch_size: int) -> list[dict[str, float]]:
 
 
 class Repeating(nn.Module):
-    """Calls its block twice where an example says so."""
+    """Calls its block twice for marked examples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Repeating(nn.Module):
 
 
 def scores_of_parts(counts: list[int]) -> list[dict[str, float]]:
-    """What a model is measured at that lies on all processes, which call its blocks unequally often."""
+    """Scores of a model sharded over all processes, which call its blocks unequally often."""
     numbers: dict[str, Any] = {"batch_size": 1, "device": torch.device("cpu"), "dtype": torch.float32}
     torch.manual_seed(0)
     model, processes = Repeating().eval(), current()
@@ -183,11 +183,11 @@ def scores_of_parts(counts: list[int]) -> list[dict[str, float]]:
     found = [
         score_split(cast("Task", Measured(count)), "valid", called, processes=processes, **numbers) for count in counts
     ]
-    assert [own_part(parameter).numel() for parameter in model.parameters()] == held  # each has its part again
+    assert [own_part(parameter).numel() for parameter in model.parameters()] == held  # each one holds its part again
     return found
 
 
-def test_processes_with_unequal_examples_measure_a_model_that_lies_on_all() -> None:
+def test_a_sharded_model_is_scored_with_unequal_numbers_of_examples_per_process() -> None:
     expected = scores_of_parts([3, 8])
     for found in on_processes(2, scores_of_parts, [3, 8]):
         for each, own in zip(found, expected, strict=True):
@@ -195,7 +195,7 @@ def test_processes_with_unequal_examples_measure_a_model_that_lies_on_all() -> N
 
 
 def scores_of_first() -> dict[str, float]:
-    """What the first process measures by itself; it would wait for the others without end if its metrics did."""
+    """Scores computed by the first process alone; it would wait forever if its metrics synchronised."""
     return scored_alone() if current().is_first else {}
 
 
@@ -205,7 +205,7 @@ def scored_alone() -> dict[str, float]:
 
 
 def test_metrics_are_those_of_the_whole_split(tmp_path: Path) -> None:
-    counts = [11, 5, 2]  # of two examples, one of three processes has none
+    counts = [11, 5, 2]  # one of three processes has none of two examples
     expected = scores(counts, 3)
     assert expected[0]["exponential"] == pytest.approx(math.exp(expected[0]["mean"]), rel=1e-6)
     for found in on_processes(3, scores, counts, 3):
@@ -220,8 +220,8 @@ def mean_log_probability(nodes: SharedNodes, *arguments: Any) -> Tensor:
 
 
 def proposal_gradients() -> dict[str, Tensor]:
-    """Of a Monte Carlo proposal, which learns by a loss beside the task's, after one step on nodes without chance."""
-    patch = pytest.MonkeyPatch()  # of a process that ends
+    """Gradients of a Monte Carlo proposal, which has a loss of its own, after one step with fixed nodes."""
+    patch = pytest.MonkeyPatch()  # when the process ends
     patch.setattr(monte_carlo, "levels", even_levels)
     patch.setattr(SharedNodes, "proposal_loss", mean_log_probability)
     task, _ = sampled_learner()
@@ -234,7 +234,7 @@ def proposal_gradients() -> dict[str, Tensor]:
     return {name: p.grad for name, p in learner.model.named_parameters() if p.grad is not None}
 
 
-def test_losses_beside_that_of_the_task_count_by_examples() -> None:
+def test_additional_losses_are_weighted_by_examples() -> None:
     (alone,) = on_processes(1, proposal_gradients)
     assert any("proposal" in name and grad.abs().max() > 0 for name, grad in alone.items())
     for found in on_processes(3, proposal_gradients):
@@ -242,11 +242,11 @@ def test_losses_beside_that_of_the_task_count_by_examples() -> None:
 
 
 def resumed(path: Path, epochs: int, shard: bool) -> None:
-    """A run that goes on to so many epochs, on all processes."""
+    """Resumes a run up to `epochs`, on all processes."""
     trained(path, config(epochs=epochs, shard=shard), resume=True)
 
 
-def test_a_run_goes_on_on_other_numbers_of_processes(tmp_path: Path) -> None:
+def test_a_run_is_resumed_on_other_numbers_of_processes(tmp_path: Path) -> None:
     for epochs, size, shard in ((2, 1, False), (3, 3, False), (4, 2, True), (5, 3, True), (6, 1, False)):
         if size > 1:
             on_processes(size, resumed, tmp_path / "moved", epochs, shard)
@@ -256,8 +256,8 @@ def test_a_run_goes_on_on_other_numbers_of_processes(tmp_path: Path) -> None:
     check_alike(tmp_path / "moved", tmp_path / "still")
 
 
-def half_way(path: Path, run: Run.Config) -> None:
-    """A run whose processes are all stopped in the midst of it by one of them, and which then goes on."""
+def stopped_and_resumed(path: Path, run: Run.Config) -> None:
+    """A run that one process stops on all processes in the middle, and that is then resumed."""
     processes, update = current(), Learner.update
 
     def update_or_stop(self: Learner, share: Share, step: int) -> Any:
@@ -272,9 +272,9 @@ def half_way(path: Path, run: Run.Config) -> None:
     trained(path, run, resume=True)
 
 
-def test_one_process_that_is_told_stops_all_and_each_goes_on_with_its_own_draws(tmp_path: Path) -> None:
+def test_a_signal_to_one_process_stops_all_and_each_resumes_its_own_random_state(tmp_path: Path) -> None:
     run = config(dropout=0.3)
-    on_processes(3, half_way, tmp_path / "stopped", run)
+    on_processes(3, stopped_and_resumed, tmp_path / "stopped", run)
     on_processes(3, trained, tmp_path / "through", run)
     files = [sorted(path.rglob("*.safetensors")) for path in (tmp_path / "stopped", tmp_path / "through")]
     assert len(files[0]) == len(files[1]) > 2
@@ -282,7 +282,7 @@ def test_one_process_that_is_told_stops_all_and_each_goes_on_with_its_own_draws(
 
 
 def refusal(path: Path, runs: list[Run.Config]) -> str:
-    """What a process that is given a run of its own is refused with."""
+    """The error message on a process whose run differs from that of the others."""
     try:
         trained(path, runs[current().rank])
     except (ValueError, OtherProcessError) as error:
@@ -294,7 +294,7 @@ def refusals(path: Path, cases: list[list[Run.Config]]) -> list[str]:
     return [refusal(path, runs) for runs in cases]
 
 
-def test_processes_that_disagree_are_told_which_and_about_what(tmp_path: Path) -> None:
+def test_the_error_for_differing_configs_names_the_processes_and_the_setting(tmp_path: Path) -> None:
     others = [config(learning_rate=0.5), config(num_examples=20), config()]
     cases = [[config(), other, config()] for other in others[:2]] + [[config(batch_size=2)] * 3]
     found = on_processes(3, refusals, tmp_path / "run", cases)
@@ -307,7 +307,7 @@ def test_processes_that_disagree_are_told_which_and_about_what(tmp_path: Path) -
 
 
 def without_data(path: Path) -> str:
-    """What a process says that finds no data, where the others do."""
+    """The file named in the error on a process that finds no data, unlike the others."""
     if current().rank == 1:
         pytest.MonkeyPatch().setattr(ToyTask, "num_held_out", lambda self, split: (path / "photos").read_text())
     try:
@@ -324,7 +324,7 @@ def test_a_process_without_data_leaves_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_first_process_is_refused_ends_the_others(tmp_path: Path) -> None:
+def test_an_error_on_the_first_process_ends_the_others(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "other").touch()
     found = on_processes(2, refusal, tmp_path / "run", [config()] * 2)

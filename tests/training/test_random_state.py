@@ -33,7 +33,7 @@ def test_a_restored_state_repeats_every_generator() -> None:
         ("cuda", 1),
     ],
 )
-def test_a_state_that_is_none_changes_no_generator(name: str, value: object) -> None:
+def test_an_invalid_state_changes_no_generator(name: str, value: object) -> None:
     seed_everything(3)
     before = random_state()
     with refused(ValueError, "it is no state of the random generators here"):
@@ -41,7 +41,7 @@ def test_a_state_that_is_none_changes_no_generator(name: str, value: object) -> 
     assert random_state() == before
 
 
-def test_one_seed_gives_one_stream() -> None:
+def test_the_seed_decides_the_stream() -> None:
     seed_everything(4)
     first = draws()
     seed_everything(4)
@@ -56,7 +56,7 @@ def test_a_seed_out_of_range_is_refused(seed: int) -> None:
         seed_everything(seed)
 
 
-def test_keys_do_not_share_streams() -> None:
+def test_different_keys_give_different_streams() -> None:
     keys = [(0,), (0, 0), (0, 0, 0), (1, 2), (1, 2, 0), (2, 1), (1, 2, 1)]
     values = {tuple(torch.rand(4, generator=derived_generator(*key)).tolist()) for key in keys}
     assert len(values) == len(keys)

@@ -47,8 +47,8 @@ def _private() -> Run.Config: ...
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """./recipes/own.py, beside a file that must not be run and one that is no Python."""
+def own_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file ./recipes/own.py, next to a file that must not be run and one that is not valid Python."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "own.py").write_text(OWN)
@@ -60,7 +60,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "recipes" / "own.py"
 
 
-@pytest.mark.usefixtures("own")
+@pytest.mark.usefixtures("own_recipes")
 def test_recipes_are_found_by_their_annotation_without_running_files() -> None:
     listed = list_recipes([Path("recipes")])
     assert listed["mine"].summary == "A small run."
@@ -69,8 +69,8 @@ def test_recipes_are_found_by_their_annotation_without_running_files() -> None:
     assert not Path("ran").exists()
 
 
-@pytest.mark.usefixtures("own")
-def test_entries_of_a_function_come_before_those_of_its_file() -> None:
+@pytest.mark.usefixtures("own_recipes")
+def test_docstring_entries_of_a_function_take_precedence_over_those_of_its_file() -> None:
     listed = list_recipes([Path("recipes")])
     assert listed["mine"] == Listing(
         Path("recipes/own.py"),
@@ -83,8 +83,8 @@ def test_entries_of_a_function_come_before_those_of_its_file() -> None:
     assert (listed["wrong"].source, listed["wrong"].time) == ("", "a minute")
 
 
-@pytest.mark.usefixtures("own")
-def test_recipes_stand_with_their_modality_and_those_without_one_last() -> None:
+@pytest.mark.usefixtures("own_recipes")
+def test_recipes_are_listed_by_modality_and_those_without_one_last() -> None:
     Path("recipes/bare.py").write_text("def bare() -> 'Run.Config': ...\n".replace("'", ""))
     groups = recipes_by_modality([Path("recipes"), RECIPES])
     known = [modality for modality in groups if modality in MODALITIES]
@@ -95,27 +95,29 @@ def test_recipes_stand_with_their_modality_and_those_without_one_last() -> None:
     assert [*groups[""]] == ["bare"]
 
 
-def test_data_that_are_absent_are_told_with_where_to_get_them(own: Path) -> None:
-    recipe = open_recipe(f"{own}:mine")
+def test_the_error_for_missing_data_says_where_to_get_them(own_recipes: Path) -> None:
+    recipe = open_recipe(f"{own_recipes}:mine")
     with pytest.raises(
         ValueError, match="nothing is at toy, the data of mine; to get them: from the moon; then --task"
     ):
         recipe.refuse_absent_data(recipe.config)
     other = dataclasses.replace(recipe.config, task=dataclasses.replace(recipe.config.task, data="elsewhere"))
-    recipe.refuse_absent_data(other)  # data of one's own are the task's to find
+    recipe.refuse_absent_data(other)  # other data are checked by the task
     Path("toy.train.txt").touch()
-    recipe.refuse_absent_data(recipe.config)  # a name may be the start of those of its files
+    recipe.refuse_absent_data(recipe.config)  # a name may be a prefix of the names of files
 
 
 @pytest.mark.parametrize("reference", ["digits", "images", "recipes/own.py:wrong_but_built_in"])
-def test_data_that_come_with_the_library_are_never_absent(reference: str, own: Path) -> None:
-    own.write_text(OWN.replace("def mine", "def wrong_but_built_in").replace("    Get:   from the moon; then", "    "))
+def test_built_in_data_are_never_missing(reference: str, own_recipes: Path) -> None:
+    own_recipes.write_text(
+        OWN.replace("def mine", "def wrong_but_built_in").replace("    Get:   from the moon; then", "    ")
+    )
     recipe = open_recipe(reference)
     recipe.refuse_absent_data(recipe.config)
 
 
-@pytest.mark.usefixtures("own")
-def test_no_file_of_the_working_folder_shadows_a_name_or_is_found_by_one() -> None:
+@pytest.mark.usefixtures("own_recipes")
+def test_names_of_recipes_do_not_refer_to_files_of_the_working_folder() -> None:
     Path("recipes/zzz.py").write_text(
         f"from pathlib import Path\nPath('ran').touch()\n{OWN.replace('def mine', 'def digits')}"
     )
@@ -127,19 +129,19 @@ def test_no_file_of_the_working_folder_shadows_a_name_or_is_found_by_one() -> No
     assert Path("ran").exists()
 
 
-def test_a_recipe_of_ones_own_brings_its_task(own: Path) -> None:
-    recipe = open_recipe(f"{own}:mine")
+def test_a_custom_recipe_may_define_its_task(own_recipes: Path) -> None:
+    recipe = open_recipe(f"{own_recipes}:mine")
     assert recipe.name == "mine"
     assert [task.__name__ for task in recipe.tasks[len(TASKS) :]] == ["ToyTask"]
     assert isinstance(recipe.config, Run.Config)
 
 
-def test_a_tasks_word_is_its_default_run() -> None:
+def test_the_name_of_a_task_is_its_default_run() -> None:
     recipe = open_recipe("images")
     assert recipe.config.task.data == "digits"
 
 
-@pytest.mark.usefixtures("own")
+@pytest.mark.usefixtures("own_recipes")
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
@@ -153,7 +155,7 @@ def test_a_tasks_word_is_its_default_run() -> None:
         ("recipes/nul.py:f", "recipes/nul.py is not valid Python: it has a NUL character"),
     ],
 )
-def test_what_is_not_there_is_named_with_its_nearest(reference: str, message: str) -> None:
+def test_errors_name_the_closest_match(reference: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         open_recipe(reference)
     assert str(caught.value).startswith(message)
@@ -161,7 +163,7 @@ def test_what_is_not_there_is_named_with_its_nearest(reference: str, message: st
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.py")), ids=lambda path: path.stem)
-def test_the_projects_recipes_state_what_to_expect(path: Path) -> None:
+def test_recipes_of_the_project_state_the_expected_results(path: Path) -> None:
     head = path.read_text().split('"""')[1]
     for word in ("Command:", "Hardware:", "Time:", "Score:"):
         assert word in head
@@ -177,7 +179,7 @@ VERBS = ("Compare", "Fit", "Measure", "Train")
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.py")), ids=lambda path: path.stem)
-def test_the_first_line_of_the_projects_recipes_is_a_sentence(path: Path) -> None:
+def test_the_first_line_of_each_recipe_is_a_sentence(path: Path) -> None:
     listed = [listing.summary for listing in list_recipes().values() if listing.file.resolve() == path]
     for line in (path.read_text().split('"""')[1].partition("\n")[0], *listed):
         assert line.split()[0] in VERBS
@@ -188,11 +190,11 @@ def test_the_first_line_of_the_projects_recipes_is_a_sentence(path: Path) -> Non
 @pytest.mark.parametrize(
     "name", sorted(name for name, one in list_recipes().items() if one.file.resolve().parent == RECIPES)
 )
-def test_the_projects_recipes_say_what_they_need(name: str) -> None:
+def test_recipes_of_the_project_state_their_requirements(name: str) -> None:
     listing, data = list_recipes()[name], open_recipe(name).config.task.data
     assert listing.modality in MODALITIES
     for entry in (listing.data, listing.time):
-        assert 0 < len(entry) <= 100  # an entry is a line of a list
+        assert 0 < len(entry) <= 100  # one line per entry of a list
     if data == "digits":
         assert listing.source == ""
     else:
@@ -204,7 +206,7 @@ def test_the_projects_recipes_say_what_they_need(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.py")), ids=lambda path: path.stem)
-def test_the_projects_recipes_can_be_kept(path: Path) -> None:
+def test_recipes_of_the_project_can_be_saved_as_json(path: Path) -> None:
     for name in [name for name, listing in list_recipes().items() if listing.file.resolve() == path]:
         recipe = open_recipe(name)
         known = [kind for task in recipe.tasks for kind in (task.Config, task.Facts, *task.parts)]

@@ -48,7 +48,7 @@ def run(path: Path, config: Run.Config | None = None, *, resume: bool = False) -
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The measurements without those of time."""
+    """The lines of the log without times."""
     parsed = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     of_time = ("examples_per_second", "unix_time")
     return [{name: value for name, value in line.items() if name not in of_time} for line in parsed]
@@ -65,7 +65,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """Weights, average, optimiser, random states, progress, kept checkpoints and metrics agree bit for bit."""
+    """Checks that weights, average, optimiser, random states, progress, checkpoints and metrics agree bit for bit."""
     first, second = Checkpoints(one / "checkpoints"), Checkpoints(other / "checkpoints")
     assert first.steps() == second.steps() != []
     for step in first.steps():
@@ -73,7 +73,7 @@ def assert_same_run(one: Path, other: Path) -> None:
             files = [checkpoints.folder / f"step-{step:08d}" / name for checkpoints in (first, second)]
             assert files[0].read_bytes() == files[1].read_bytes()
         states = [checkpoints.load_state(step) for checkpoints in (first, second)]
-        # how many bytes the log had depends on how many digits times took
+        # the size of the log depends on the number of digits of times
         assert states[0].pop("log")["lines"] == states[1].pop("log")["lines"]
         assert states[0] == states[1]
     assert lines(one) == lines(other)
@@ -81,23 +81,23 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 @pytest.fixture
 def stop_at(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sends this process a signal, or raises, while batch number `number` (of all epochs) is made."""
+    """Sends this process a signal, or raises, while batch `number` (counted over all epochs) is made."""
 
-    def plan(number: int, what: signal.Signals | Exception) -> None:
+    def plan(number: int, event: signal.Signals | Exception) -> None:
         made = [0]
         original = ToyTask.train_batch
 
         def train_batch(self: ToyTask, indices: Tensor, generator: torch.Generator) -> Batch:
             made[0] += 1
             if made[0] == number:
-                if isinstance(what, Exception):
-                    raise what
-                os.kill(os.getpid(), what)
+                if isinstance(event, Exception):
+                    raise event
+                os.kill(os.getpid(), event)
             return original(self, indices, generator)
 
         monkeypatch.setattr(ToyTask, "train_batch", train_batch)
 
-    # A test process in the background may have been started to ignore it.
+    # A test process in the background may ignore the signal from the start.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield plan
     given_back = signal.signal(signal.SIGINT, before)
@@ -112,7 +112,7 @@ def test_two_runs_with_one_seed_are_identical_and_another_seed_differs(tmp_path:
     assert lines(tmp_path / "a") != lines(tmp_path / "c")
 
 
-def test_training_learns_and_its_records_are_complete(tmp_path: Path) -> None:
+def test_training_learns_and_its_log_is_complete(tmp_path: Path) -> None:
     result = run(tmp_path / "a", toy_run(epochs=15))
     assert result.metrics["accuracy"] > 0.8
     records = lines(tmp_path / "a")
@@ -131,18 +131,18 @@ def test_training_learns_and_its_records_are_complete(tmp_path: Path) -> None:
     "number",
     [
         3,  # before the first checkpoint
-        STEPS_PER_EPOCH + 3,  # in mid-epoch, between two lines of metrics
+        STEPS_PER_EPOCH + 3,  # in mid-epoch, between two lines of the log
         2 * STEPS_PER_EPOCH,  # the last batch of an epoch: saved before its evaluation
         2 * STEPS_PER_EPOCH + 1,
     ],
 )
-def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, stop_at: Any, number: int) -> None:
+def test_an_interrupted_run_is_resumed_bit_for_bit(tmp_path: Path, stop_at: Any, number: int) -> None:
     run(tmp_path / "whole")
     stop_at(number, signal.SIGINT)
     with pytest.raises(InterruptedRunError, match=rf"^interrupted; step {number} of 21 is saved in ") as caught:
         run(tmp_path / "parts")
     assert caught.value.signal_number == signal.SIGINT
-    seed_everything(999)  # whatever this process drew since must not matter
+    seed_everything(999)  # random numbers drawn since must not matter
     run(tmp_path / "parts", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
@@ -156,8 +156,8 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path, stop_at: Any) -> None:
 
 def test_several_interruptions_and_a_termination_leave_no_trace(tmp_path: Path, stop_at: Any) -> None:
     run(tmp_path / "whole")
-    for number, what in ((2, signal.SIGINT), (6, signal.SIGTERM), (5, signal.SIGINT)):
-        stop_at(number, what)
+    for number, event in ((2, signal.SIGINT), (6, signal.SIGTERM), (5, signal.SIGINT)):
+        stop_at(number, event)
         with pytest.raises(InterruptedRunError):
             run(tmp_path / "parts", resume=True)
     run(tmp_path / "parts", resume=True)
@@ -165,12 +165,12 @@ def test_several_interruptions_and_a_termination_leave_no_trace(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("number", [2, 11, 16])
-def test_a_crashed_run_goes_on_from_its_last_checkpoint(tmp_path: Path, stop_at: Any, number: int) -> None:
+def test_a_crashed_run_is_resumed_from_its_last_checkpoint(tmp_path: Path, stop_at: Any, number: int) -> None:
     run(tmp_path / "whole")
     stop_at(number, RuntimeError("power cut"))
     with pytest.raises(RuntimeError, match="power cut"):
         run(tmp_path / "parts")
-    # The crash tore the last line, and later lines than the checkpoint's are there.
+    # The crash truncated the last line, and the log has lines beyond the checkpoint.
     with (tmp_path / "parts" / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "st')
     stop_at(-1, signal.SIGINT)
@@ -185,7 +185,7 @@ def test_resuming_a_finished_run_repeats_its_result_and_changes_nothing(tmp_path
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_worker_processes_change_nothing(tmp_path: Path) -> None:
+def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     config = toy_run(epochs=1)
     run(tmp_path / "a", config)
     workers = dataclasses.replace(config, training=dataclasses.replace(config.training, num_workers=2))
@@ -201,7 +201,7 @@ def test_a_run_works_outside_the_main_thread(tmp_path: Path) -> None:
     assert results[0].metrics.keys() == {"accuracy", "loss"}
 
 
-def test_a_finished_run_can_be_opened_and_gives_its_metrics_again(tmp_path: Path) -> None:
+def test_a_finished_run_can_be_opened_and_evaluates_to_the_same_metrics(tmp_path: Path) -> None:
     result = run(tmp_path / "a")
     opened = Run(tmp_path / "a", tasks=[ToyTask], device="cpu")
     assert opened.config == toy_run()
@@ -211,7 +211,7 @@ def test_a_finished_run_can_be_opened_and_gives_its_metrics_again(tmp_path: Path
     best = max(validated, key=lambda line: (line["accuracy"], -line["loss"]))
     assert opened.step() == best["step"]
     assert opened.evaluate("valid")["accuracy"] == best["accuracy"]
-    for split in ("train", "Test", ""):  # or the test split would stand for them
+    for split in ("train", "Test", ""):  # otherwise the test split would be evaluated
         with refused(ValueError, f"split is {split!r}; expected one of valid, test"):
             opened.evaluate(cast(Any, split))
     for read in (opened.step, opened.model, lambda which: opened.evaluate("valid", which)):
@@ -233,9 +233,7 @@ def computed(**task: Any) -> Run.Config:
     return dataclasses.replace(config, training=config.training.without_steps())
 
 
-def test_the_test_split_is_read_once_and_what_is_measured_is_the_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_test_split_is_read_once_with_the_best_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     original = ToyTask.held_out_batch
 
@@ -244,7 +242,7 @@ def test_the_test_split_is_read_once_and_what_is_measured_is_the_best(
         return original(self, split, indices)
 
     monkeypatch.setattr(ToyTask, "held_out_batch", held_out_batch)
-    # far too large a rate: later evaluations are worse than the first ones
+    # far too large a learning rate: later evaluations are worse than the first ones
     config = altered(toy_run(epochs=8), training={"learning_rate": 3.0, "decay": "linear", "warmup_fraction": 0.9})
     result = run(tmp_path / "a", config)
     assert read == ["valid"] * 8 + ["test"]
@@ -253,7 +251,7 @@ def test_the_test_split_is_read_once_and_what_is_measured_is_the_best(
     assert opened.evaluate() == result.metrics != opened.evaluate("test", "last")
 
 
-def test_without_a_validation_split_the_last_checkpoint_is_measured(tmp_path: Path) -> None:
+def test_without_a_validation_split_the_last_checkpoint_is_evaluated(tmp_path: Path) -> None:
     result = run(tmp_path / "a", altered(toy_run(), held_out=("test",)))
     assert [line["kind"] for line in lines(tmp_path / "a")].count("valid") == 0
     opened = Run(tmp_path / "a", tasks=[ToyTask], device="cpu")
@@ -263,13 +261,13 @@ def test_without_a_validation_split_the_last_checkpoint_is_measured(tmp_path: Pa
         opened.evaluate("valid")
 
 
-def test_without_a_test_split_the_best_of_the_validation_split_is_reported(tmp_path: Path) -> None:
+def test_without_a_test_split_the_best_validation_result_is_reported(tmp_path: Path) -> None:
     result = run(tmp_path / "a", altered(toy_run(), held_out=("valid",)))
     validated = [line["accuracy"] for line in lines(tmp_path / "a") if line["kind"] == "valid"]
     assert (result.split, result.metrics["accuracy"]) == ("valid", max(validated))
 
 
-def test_a_run_out_of_patience_ends_and_resumes_as_it_would_have(tmp_path: Path, stop_at: Any) -> None:
+def test_a_run_out_of_patience_ends_and_is_resumed_as_if_uninterrupted(tmp_path: Path, stop_at: Any) -> None:
     config = altered(toy_run(epochs=30), training={"patience": 2, "learning_rate": 0.3})
     run(tmp_path / "whole", config)
     validated = [line for line in lines(tmp_path / "whole") if line["kind"] == "valid"]
@@ -284,7 +282,7 @@ def test_a_run_out_of_patience_ends_and_resumes_as_it_would_have(tmp_path: Path,
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_what_has_nothing_to_be_measured_on_is_refused(tmp_path: Path) -> None:
+def test_runs_without_held_out_data_are_refused(tmp_path: Path) -> None:
     for held_out, patience, message in (
         ((), None, "nothing is held out to measure on"),
         (("test",), 2, "patience=2 has no effect without a validation split"),
@@ -294,7 +292,7 @@ def test_what_has_nothing_to_be_measured_on_is_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "a").exists()
 
 
-def test_what_has_nothing_to_be_measured_on_is_trained_where_that_is_meant(tmp_path: Path) -> None:
+def test_runs_without_held_out_data_are_trained_if_no_metric_is_needed(tmp_path: Path) -> None:
     config = altered(toy_run(epochs=1), held_out=())
     result = train(config, tmp_path, tasks=[ToyTask], needs_measure=False)
     assert (result.metrics, result.split) == ({}, None)
@@ -304,7 +302,7 @@ def test_what_has_nothing_to_be_measured_on_is_trained_where_that_is_meant(tmp_p
         Run(tmp_path, tasks=[ToyTask], device="cpu").evaluate()
 
 
-def test_a_run_may_stand_beside_its_data_and_nothing_else(tmp_path: Path) -> None:
+def test_a_run_folder_may_lie_beside_its_data_but_not_among_other_files(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "what_it_learns.npz").touch()
     run(tmp_path, toy_run(epochs=1))
@@ -313,7 +311,7 @@ def test_a_run_may_stand_beside_its_data_and_nothing_else(tmp_path: Path) -> Non
         run(tmp_path, toy_run(epochs=1))
 
 
-def test_nothing_is_shown_of_a_muted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_muted_run_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with muted():
         run(tmp_path / "a", toy_run(epochs=1))
     assert capsys.readouterr() == ("", "")
@@ -321,7 +319,7 @@ def test_nothing_is_shown_of_a_muted_run(tmp_path: Path, capsys: pytest.CaptureF
     assert "epoch 1/1" in capsys.readouterr().out
 
 
-def test_what_a_model_starts_from_may_be_computed_and_is_all_there_is_without_epochs(tmp_path: Path) -> None:
+def test_initialise_sets_the_starting_point_and_is_the_whole_fit_with_0_epochs(tmp_path: Path) -> None:
     run(tmp_path / "computed", computed(starts_at=2.5))
     run(tmp_path / "trained", altered(toy_run(epochs=1), starts_at=2.5))
     model = Run(tmp_path / "computed", tasks=[ToyTask], device="cpu").model()
@@ -335,7 +333,9 @@ def test_what_a_model_starts_from_may_be_computed_and_is_all_there_is_without_ep
 @pytest.mark.parametrize(
     "setting", [{"epochs": 2}, {"learning_rate": 0.1}, {"batch_size": 8}, {"patience": 3}, {"log_every": 2}]
 )
-def test_settings_of_steps_are_refused_by_models_that_take_none(tmp_path: Path, setting: dict[str, Any]) -> None:
+def test_settings_of_steps_are_refused_for_models_fitted_in_closed_form(
+    tmp_path: Path, setting: dict[str, Any]
+) -> None:
     ((name, value),) = setting.items()
     with refused(ValueError, f"{name}={value} has no effect with a model that is fitted in closed form"):
         run(tmp_path / "a", altered(computed(), training=setting))
@@ -344,22 +344,20 @@ def test_settings_of_steps_are_refused_by_models_that_take_none(tmp_path: Path, 
     assert not (tmp_path / "a").exists()
 
 
-def test_a_setting_of_several_processes_leaves_no_folder(tmp_path: Path) -> None:
+def test_an_unusable_setting_for_several_processes_leaves_no_folder(tmp_path: Path) -> None:
     with refused(ValueError, "training.shard has no effect on one process"):
         run(tmp_path / "a", altered(toy_run(epochs=1), training={"shard": True}))
     assert not (tmp_path / "a").exists()
 
 
-def test_what_is_of_steps_alone_is_told_apart_from_what_a_computed_model_reads() -> None:
+def test_settings_are_divided_into_those_of_steps_and_others() -> None:
     others = {"epochs", "precision", "device", "evaluation_batch_size", "tensorboard", "shard"}
     assert {field.name for field in dataclasses.fields(TrainingConfig)} == {*OF_STEPS, *others}
     given = TrainingConfig(epochs=7, batch_size=4, patience=2, evaluation_batch_size=9, device="cpu")
     assert given.without_steps() == TrainingConfig(epochs=0, evaluation_batch_size=9, device="cpu")
 
 
-def test_the_training_loss_that_is_printed_is_that_of_its_epoch(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_training_loss_is_that_of_its_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "a", altered(toy_run(epochs=2), training={"log_every": 1}))
     printed = [line.split("train loss ")[1].split()[0] for line in capsys.readouterr().out.splitlines()[:2]]
     losses = [line["loss"] for line in lines(tmp_path / "a") if line["kind"] == "train"]
@@ -367,7 +365,7 @@ def test_the_training_loss_that_is_printed_is_that_of_its_epoch(
     assert printed == [f"{sum(half) / STEPS_PER_EPOCH:.4f}" for half in halves]
 
 
-def test_a_run_that_overfits_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overfitting_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "a", altered(toy_run(epochs=2)))
     assert "overfits" not in capsys.readouterr().out
     worse = iter(range(1, 100))
@@ -381,7 +379,7 @@ def test_a_run_that_overfits_says_so(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "the model overfits; try more data" in out
 
 
-def test_a_non_finite_loss_stops_the_run_and_keeps_the_batch(tmp_path: Path) -> None:
+def test_a_non_finite_loss_stops_the_run_and_saves_the_batch(tmp_path: Path) -> None:
     config = toy_run(poisoned=17)
     message = r"^the loss is nan at step \d+ \(epoch 0\); the batch is saved in "
     with pytest.raises(DivergedError, match=message) as caught:
@@ -398,7 +396,7 @@ def test_a_non_finite_loss_stops_the_run_and_keeps_the_batch(tmp_path: Path) -> 
     assert all(step <= notes["step"] for step in steps)
 
 
-def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_non_empty_folder_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
     with pytest.raises(ValueError, match=r"a is not empty; choose another --run-dir, or pass --resume"):
         run(tmp_path / "a", toy_run(epochs=1))
@@ -413,7 +411,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
         run(tmp_path / "c")
 
 
-def test_an_empty_or_absent_folder_starts_a_run_even_with_resume(tmp_path: Path) -> None:
+def test_an_empty_or_missing_folder_starts_a_run_even_with_resume(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("empty", "absent"):
         run(tmp_path / name, toy_run(epochs=1), resume=True)
@@ -434,13 +432,13 @@ def test_resuming_with_another_config_is_refused_by_field(tmp_path: Path) -> Non
 EVEN = {"learning_rate": 1e-2, "final_learning_rate": 1e-2, "warmup_fraction": 0.0}
 
 
-def test_a_run_that_goes_on_longer_at_an_even_rate_is_the_longer_run(tmp_path: Path) -> None:
+def test_extending_a_run_with_a_constant_rate_equals_the_longer_run(tmp_path: Path) -> None:
     short, long = (altered(toy_run(epochs=epochs), training=EVEN) for epochs in (3, 6))
     run(tmp_path / "whole", long)
     run(tmp_path / "parts", short)
     seed_everything(999)
     run(tmp_path / "parts", long, resume=True)
-    states = [_of(tmp_path / name) for name in ("whole", "parts")]
+    states = [last_state(tmp_path / name) for name in ("whole", "parts")]
     assert states[1].pop("log")["lines"] == states[0].pop("log")["lines"] + 2
     assert states[0] == states[1]
     for name in ("weights.safetensors", "ema.safetensors"):
@@ -453,13 +451,13 @@ def test_a_run_that_goes_on_longer_at_an_even_rate_is_the_longer_run(tmp_path: P
     assert Run(tmp_path / "parts", tasks=[ToyTask]).config == long
 
 
-def _of(path: Path) -> dict[str, Any]:
+def last_state(path: Path) -> dict[str, Any]:
     checkpoints = Checkpoints(path / "checkpoints")
     return checkpoints.load_state(checkpoints.last_step() or 0)
 
 
 @pytest.mark.parametrize("number", [1, STEPS_PER_EPOCH + 3])
-def test_a_run_that_goes_on_longer_is_resumed_like_any_other(tmp_path: Path, stop_at: Any, number: int) -> None:
+def test_an_extended_run_is_resumed_like_any_other(tmp_path: Path, stop_at: Any, number: int) -> None:
     for name in ("whole", "parts"):
         run(tmp_path / name)
     run(tmp_path / "whole", toy_run(epochs=5), resume=True)
@@ -470,7 +468,7 @@ def test_a_run_that_goes_on_longer_is_resumed_like_any_other(tmp_path: Path, sto
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_the_end_may_be_moved_in_mid_run_either_way_and_even_after_a_crash(tmp_path: Path, stop_at: Any) -> None:
+def test_the_number_of_epochs_may_be_changed_in_mid_run_even_after_a_crash(tmp_path: Path, stop_at: Any) -> None:
     for name, epochs in (("a", 5), ("b", 2)):
         stop_at(STEPS_PER_EPOCH + 3, signal.SIGINT)
         with pytest.raises(InterruptedRunError):
@@ -486,7 +484,7 @@ def test_the_end_may_be_moved_in_mid_run_either_way_and_even_after_a_crash(tmp_p
         assert kinds == [("schedule", 10), ("test", epochs * STEPS_PER_EPOCH)]
 
 
-def test_what_becomes_of_the_schedule_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_of_the_schedule_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rates = {"final_learning_rate": 0.0, "warmup_fraction": 0.0, "decay": "linear", "learning_rate": 0.3}
     run(tmp_path / "a", altered(toy_run(epochs=3), training=rates))
     capsys.readouterr()
@@ -505,24 +503,26 @@ def test_what_becomes_of_the_schedule_is_said(tmp_path: Path, capsys: pytest.Cap
     assert trained[7]["learning_rate"] == pytest.approx(0.3 * (1 - 23 / 42))
 
 
-def test_more_patience_is_as_if_it_had_been_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_extended_with_more_patience_equals_one_that_had_it_from_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     small, large = (altered(toy_run(epochs=12), training={"patience": n, "learning_rate": 0.3}) for n in (2, 3))
     run(tmp_path / "whole", large)
     run(tmp_path / "parts", small)
-    ended = _of(tmp_path / "parts")["progress"]
+    ended = last_state(tmp_path / "parts")["progress"]
     assert ended["epoch"] < 12
     with pytest.raises(ValueError, match=r"had 2 evaluations in a row .* training.patience is 2; pass more"):
         run(tmp_path / "parts", altered(small, training={"epochs": 20}), resume=True)
     capsys.readouterr()
     run(tmp_path / "parts", large, resume=True)
     assert "schedule" not in capsys.readouterr().out
-    states = [_of(tmp_path / name) for name in ("whole", "parts")]
+    states = [last_state(tmp_path / name) for name in ("whole", "parts")]
     assert states[0]["progress"]["epoch"] > ended["epoch"]
     assert states[1].pop("log")["lines"] == states[0].pop("log")["lines"] + 1
     assert states[0] == states[1]
 
 
-def test_an_end_that_is_past_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_an_end_in_the_past_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     run(tmp_path / "a")
     fitted = computed()
     run(tmp_path / "fitted", fitted)
@@ -545,7 +545,7 @@ def test_an_end_that_is_past_is_refused_and_changes_nothing(tmp_path: Path) -> N
         ({"held_out": "test"}, "run.task.held_out is 'test'; expected a list"),
     ],
 )
-def test_settings_of_other_types_are_refused_before_they_are_written(
+def test_settings_of_wrong_types_are_refused_before_they_are_written(
     tmp_path: Path, setting: dict[str, Any], message: str
 ) -> None:
     with refused(ValueError, message):
@@ -553,7 +553,7 @@ def test_settings_of_other_types_are_refused_before_they_are_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_config_that_builds_no_model_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_whose_model_cannot_be_built_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def model(self: ToyTask) -> None:
         raise ValueError("no such model")
 
@@ -578,7 +578,7 @@ def test_a_damaged_config_is_refused(tmp_path: Path, content: str, message: str)
         Run(tmp_path, tasks=[ToyTask])
 
 
-def test_a_folder_without_run_or_checkpoint_is_refused(tmp_path: Path, stop_at: Any) -> None:
+def test_a_folder_without_a_run_or_checkpoint_is_refused(tmp_path: Path, stop_at: Any) -> None:
     with pytest.raises(ValueError, match=r"is no folder; expected a run folder$"):
         Run(tmp_path / "absent")
     with pytest.raises(ValueError, match=r"is no run folder: it has no config\.json$"):
@@ -593,7 +593,7 @@ def test_a_folder_without_run_or_checkpoint_is_refused(tmp_path: Path, stop_at: 
 @pytest.mark.parametrize(
     ("reading", "which"), [("load_state", "best"), ("load_tensors", "best"), ("load_tensors", "last")]
 )
-def test_a_checkpoint_that_is_replaced_while_a_run_is_evaluated_is_read_again(
+def test_a_checkpoint_replaced_during_an_evaluation_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: str, which: Which
 ) -> None:
     path, short = tmp_path / "run", toy_run(epochs=1)
@@ -617,7 +617,7 @@ def test_a_checkpoint_that_is_replaced_while_a_run_is_evaluated_is_read_again(
     assert STEPS_PER_EPOCH not in RunFolder(path).checkpoints.steps()
 
 
-def test_a_checkpoint_that_stays_damaged_is_not_read_again(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_not_read_again(tmp_path: Path) -> None:
     run(tmp_path, toy_run(epochs=1))
     reader = Run(tmp_path, tasks=[ToyTask])
     RunFolder(tmp_path).checkpoints.average_files(STEPS_PER_EPOCH)[0].write_bytes(b"")
@@ -631,7 +631,7 @@ def test_a_run_of_an_unknown_task_is_refused(tmp_path: Path) -> None:
         Run(tmp_path / "a")
 
 
-def test_a_full_disk_stops_the_run_with_its_last_checkpoint_intact(
+def test_a_full_disk_stops_the_run_and_its_last_checkpoint_stays_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = os.fsync, [0]
@@ -652,7 +652,7 @@ def test_a_full_disk_stops_the_run_with_its_last_checkpoint_intact(
     assert_same_run(tmp_path / "whole", tmp_path / "a")
 
 
-def test_a_run_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_continues_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path / "whole")
     losses, is_later, begin, loss = [0], threading.Event(), Draft.begin, ToyTask.loss
 
@@ -663,7 +663,7 @@ def test_a_run_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch
 
     def counted(self: ToyTask, model: nn.Module, batch: Batch) -> Tensor:
         losses[0] += 1
-        if losses[0] == 2 * 6:  # two parts a step
+        if losses[0] == 2 * 6:  # two accumulation parts per step
             is_later.set()
         return loss(self, model, batch)
 
@@ -673,7 +673,7 @@ def test_a_run_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch
     assert_same_run(tmp_path / "whole", tmp_path / "a")
 
 
-def test_a_full_disk_is_told_after_the_step_in_which_it_is_noticed(
+def test_a_full_disk_is_reported_after_the_step_in_which_it_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saving, losses, save, loss = list[Checkpoints](), [0], Checkpoints.save, ToyTask.loss
@@ -692,7 +692,7 @@ def test_a_full_disk_is_told_after_the_step_in_which_it_is_noticed(
     monkeypatch.setattr(ToyTask, "loss", noticed)
     with refused(OSError, "cannot save the checkpoint of step 4 (No space left on device); there is no earlier one"):
         run(tmp_path / "a")
-    assert losses[0] == 2 * 5  # two parts a step
+    assert losses[0] == 2 * 5  # two accumulation parts per step
 
 
 def test_tensorboard_events_are_written(tmp_path: Path) -> None:
@@ -709,14 +709,14 @@ def test_tensorboard_events_are_written(tmp_path: Path) -> None:
     assert accuracy.value == pytest.approx(lines(tmp_path / "a")[-1]["accuracy"])
 
 
-def test_the_last_step_is_logged_however_short_the_run(tmp_path: Path) -> None:
+def test_the_last_step_is_logged_even_in_short_runs(tmp_path: Path) -> None:
     config = toy_run(epochs=1)
     run(tmp_path / "a", dataclasses.replace(config, training=dataclasses.replace(config.training, log_every=100)))
     (line,) = [line for line in lines(tmp_path / "a") if line["kind"] == "train"]
     assert (line["step"], 0 < line["loss"] < 10) == (STEPS_PER_EPOCH, True)
 
 
-def test_without_tensorboard_one_line_says_so_and_the_run_goes_on(
+def test_missing_tensorboard_is_reported_in_one_line_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
@@ -726,7 +726,7 @@ def test_without_tensorboard_one_line_says_so_and_the_run_goes_on(
     assert [line["kind"] for line in lines(tmp_path / "a")] == ["train", "train", "train", "valid", "test"]
 
 
-def test_a_package_that_training_needs_is_missed_before_anything_is_written(
+def test_missing_packages_are_reported_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(task: ToyTask) -> dict[str, Any]:
@@ -738,7 +738,7 @@ def test_a_package_that_training_needs_is_missed_before_anything_is_written(
         run(tmp_path / "b")
     assert not (tmp_path / "b").exists()
     (tmp_path / "x.txt").touch()
-    (found,) = Run(tmp_path / "a", tasks=[ToyTask]).predict([tmp_path / "x.txt"])  # needs none of it
+    (found,) = Run(tmp_path / "a", tasks=[ToyTask]).predict([tmp_path / "x.txt"])  # needs no package
     assert found["size"] == 0
     nothing = dataclasses.replace(toy_run(), task=dataclasses.replace(toy_run().task, held_out=()))
     train(nothing, tmp_path / "c", tasks=[ToyTask], needs_measure=False)
@@ -758,10 +758,10 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path: Path, capsys: pytest
     printed = capsys.readouterr().out.splitlines()
     names = averages(tmp_path / "one").keys()
     after = next(n for n, line in enumerate(printed) if line == f"from {tmp_path / 'one'}: {len(names)} tensors")
-    assert printed[after + 1].startswith("epoch 1/3")  # nothing is new or left
+    assert printed[after + 1].startswith("epoch 1/3")  # no tensor is new or left over
 
 
-def test_weights_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_do_not_fit_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "one")
     wider = dataclasses.replace(toy_run().task, width=9)
     start = dataclasses.replace(toy_run(), task=wider, init=str(tmp_path / "one"))
@@ -775,7 +775,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.Captur
     assert printed[at + 2].startswith("epoch 1/3")
 
 
-def test_a_start_that_is_resumed_before_its_first_checkpoint_is_the_same(tmp_path: Path, stop_at: Any) -> None:
+def test_a_run_resumed_before_its_first_checkpoint_starts_from_the_same_weights(tmp_path: Path, stop_at: Any) -> None:
     run(tmp_path / "one")
     start = dataclasses.replace(
         toy_run(), task=dataclasses.replace(toy_run().task, width=9), init=str(tmp_path / "one")
@@ -790,14 +790,14 @@ def test_a_start_that_is_resumed_before_its_first_checkpoint_is_the_same(tmp_pat
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_a_model_that_is_computed_starts_from_no_other(tmp_path: Path) -> None:
+def test_init_is_refused_for_models_fitted_in_closed_form(tmp_path: Path) -> None:
     run(tmp_path / "one")
     fitted = dataclasses.replace(computed(), init=str(tmp_path / "one"))
     with pytest.raises(ValueError, match=r"init=.* has no effect: this model is fitted in closed form"):
         run(tmp_path / "two", fitted)
 
 
-def test_another_run_that_is_none_leaves_no_folder(tmp_path: Path) -> None:
+def test_a_bad_init_leaves_no_folder(tmp_path: Path) -> None:
     with refused(ValueError, "init is empty; name the folder of a run, or leave it out"):
         dataclasses.replace(toy_run(), init=" ")
     start = dataclasses.replace(toy_run(), init=str(tmp_path / "absent"))
@@ -806,7 +806,7 @@ def test_another_run_that_is_none_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "two").exists()
 
 
-def test_a_task_without_functions_answers_at_no_places(tmp_path: Path) -> None:
+def test_query_points_are_refused_by_tasks_without_functions(tmp_path: Path) -> None:
     task = toy_run().task.build()
     with refused(ValueError, "--at has no effect: the task 'toy' predicts no functions; leave it out"):
         task.predict(task.model(), [], torch.device("cpu"), at=tmp_path / "places.csv")
@@ -830,13 +830,13 @@ NOBODY = "~nobody-at-all/a"
     ],
     ids=["init", "data", "read_trained", "recipe", "estimator"],
 )
-def test_the_home_folder_of_nobody_is_one_line(tmp_path: Path, opens: Callable[[Path], object]) -> None:
+def test_an_unknown_home_folder_gives_a_one_line_error(tmp_path: Path, opens: Callable[[Path], object]) -> None:
     with refused(ValueError, f"{NOBODY}: there is no home folder of that user; write the path in full"):
         opens(tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
 
-def test_folders_and_files_may_be_given_as_text(tmp_path: Path) -> None:
+def test_folders_and_files_may_be_given_as_strings(tmp_path: Path) -> None:
     place = str(tmp_path / "a")
     result = train(toy_run(epochs=1), place, tasks=[ToyTask])
     assert Run(place, tasks=[ToyTask]).evaluate()["loss"] == result.metrics["loss"]
@@ -857,30 +857,28 @@ def test_folders_and_files_may_be_given_as_text(tmp_path: Path) -> None:
         ({"task": ToyTask.Config(data=cast(str, [1.0]))}, "data of a task must be a path or a built-in name; got list"),
     ],
 )
-def test_parts_of_a_config_of_another_kind(changes: dict[str, Any], message: str) -> None:
+def test_parts_of_a_config_of_the_wrong_type_are_refused(changes: dict[str, Any], message: str) -> None:
     with refused(TypeError, f"training.Run.Config: {message}"):
         dataclasses.replace(toy_run(epochs=1), **changes)
 
 
 @pytest.mark.parametrize("seed", ["1", None, 1.5, True])
-def test_seeds_that_are_no_whole_numbers(seed: Any) -> None:
+def test_seeds_must_be_whole_numbers(seed: Any) -> None:
     with refused(TypeError, f"seed is {seed!r}; expected an integer from 0 to 4294967295"):
         dataclasses.replace(toy_run(epochs=1), seed=seed)
 
 
-def test_seeds_of_numpy_are_seeds(tmp_path: Path) -> None:
+def test_seeds_of_numpy_are_accepted(tmp_path: Path) -> None:
     configs = [dataclasses.replace(toy_run(epochs=1), seed=seed) for seed in (np.int64(3), 3)]
     results = [train(config, tmp_path / str(i), tasks=(ToyTask,)) for i, config in enumerate(configs)]
     assert results[0] == results[1]
 
 
-def test_a_folder_that_nothing_can_be_made_in_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_created_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_occupied(tmp_path / "runs" / "a")
     assert list(tmp_path.iterdir()) == []
 
-    def refuse(path: str, mode: int) -> None:  # permissions say nothing: root may write anywhere but in /proc
+    def refuse(path: str, mode: int) -> None:  # file modes would not matter: root may write anywhere but in /proc
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     monkeypatch.setattr(os, "mkdir", refuse)

@@ -1,4 +1,4 @@
-"""What a model takes of another's weights: entries of equal meaning, whatever their order, and nothing by number."""
+"""Weights taken from another model: entries with equal names in any order, and none by position alone."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def of(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("there", [("dog", "cat"), ("bird", "dog", "cat"), ("bird", "dog", "cow", "cat")])
-def test_rows_of_equal_names_are_taken_over(there: tuple[str, ...]) -> None:
+def test_rows_with_equal_names_are_copied(there: tuple[str, ...]) -> None:
     other, model = nn.Linear(4, len(there)), nn.Linear(4, 3)
     found = start_from(of(other), model, HERE, {"weight": {0: there}, "bias": {0: there}})
     for name, own in of(model).items():
@@ -30,17 +30,17 @@ def test_rows_of_equal_names_are_taken_over(there: tuple[str, ...]) -> None:
     assert (found.misfits, found.new, found.left) == ({}, [], [])
 
 
-def test_as_many_of_other_names_are_not_taken() -> None:
+def test_equally_many_rows_with_other_names_are_not_copied() -> None:
     other, model = nn.Linear(4, 3), nn.Linear(4, 3)
     names = ("a", "b", "c")
     found = start_from(of(other), model, HERE, {"weight": {0: names}, "bias": {0: names}})
     assert found.fitting == {}
     assert found.matched["weight", 0] == MatchedEntries((), HERE["weight"][0], names)
-    assert start_from(of(other), model, HERE, {}).fitting == {}  # nobody knows what its rows are
+    assert start_from(of(other), model, HERE, {}).fitting == {}  # the names of its rows are unknown
     assert start_from(of(other), model).fitting.keys() == {"weight", "bias"}
 
 
-def test_columns_and_rows_together() -> None:
+def test_columns_and_rows_are_matched_together() -> None:
     other, model = nn.Linear(2, 2), nn.Linear(3, 2)
     here, there = {"weight": {0: ("p", "q"), 1: ("x", "y", "z")}}, {"weight": {0: ("q", "r"), 1: ("z", "x")}}
     found = start_from(of(other), model, here, there).fitting["weight"]
@@ -49,7 +49,7 @@ def test_columns_and_rows_together() -> None:
     assert torch.equal(found, expected)
 
 
-def test_what_does_not_fit_is_told_with_both_shapes() -> None:
+def test_tensors_that_do_not_fit_are_reported_with_both_shapes() -> None:
     other, model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 3)), nn.Sequential(nn.Linear(4, 2))
     found = start_from(of(other), model)
     assert found.misfits == {"0.weight": ((2, 4), (3, 4)), "0.bias": ((2,), (3,))}
@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_told_with_both_shapes() -> None:
     assert start_from({"0.bias": torch.zeros(2, dtype=torch.float64)}, model).misfits == {"0.bias": ((2,), (2,))}
 
 
-def test_a_model_is_filled_under_the_first_of_several_names() -> None:
+def test_shared_parameters_are_filled_under_the_first_of_their_names() -> None:
     def tied() -> nn.ModuleDict:
         layer = nn.Linear(2, 2)
         return nn.ModuleDict({"one": layer, "other": layer})

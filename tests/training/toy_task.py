@@ -1,4 +1,4 @@
-"""A task small enough to train many times, with everything that a resumed run could get wrong."""
+"""A task small enough to train many times, with every feature that a resumed run could get wrong."""
 
 import random
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class ToyTask(Task):
         dropout: float = 0.3
         poisoned: int | None = None  # an example with an infinite feature
         held_out: tuple[str, ...] = ("valid", "test")
-        starts_at: float | None = None  # of the first layer's biases, which are then computed rather than drawn
+        starts_at: float | None = None  # the initial biases of the first layer, computed instead of drawn
         learns_by_steps: bool = True
 
         def build(self, facts: Task.Facts | None = None) -> "ToyTask":

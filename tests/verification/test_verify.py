@@ -1,4 +1,4 @@
-"""`fredholm verify`: everything holds, and what does not hold is found."""
+"""`fredholm verify`: all checks hold, and violations are found."""
 
 import json
 import math
@@ -28,7 +28,7 @@ def rows() -> list[Check]:
     return list(verify())
 
 
-def test_every_check_holds_and_every_layer_is_there(rows):
+def test_every_check_holds_and_every_layer_is_checked(rows):
     assert [row for row in rows if not row.ok] == []
     assert {row.layer for row in rows} == LAYERS
     assert {row.check for row in rows} >= ROUTES
@@ -38,7 +38,7 @@ def test_every_check_holds_and_every_layer_is_there(rows):
             assert 0 <= row.max_error <= 1e-10
 
 
-def test_every_quadrature_and_route_comes_with_its_gradient(rows):
+def test_every_quadrature_and_route_is_checked_with_its_gradient(rows):
     checks = {(row.layer, row.variant, row.check) for row in rows}
     for layer, variant, check in checks:
         if check in ROUTES:
@@ -46,7 +46,7 @@ def test_every_quadrature_and_route_comes_with_its_gradient(rows):
 
 
 @pytest.mark.slow
-def test_another_seed_gives_other_instances_and_leaves_the_global_state(rows):
+def test_another_seed_gives_other_instances_and_the_global_random_state_is_kept(rows):
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     others = list(verify(seed=1))
@@ -56,7 +56,7 @@ def test_another_seed_gives_other_instances_and_leaves_the_global_state(rows):
 
 
 @pytest.mark.slow
-def test_the_command_prints_a_table_and_ends_with_0(capsys):
+def test_the_command_prints_a_table_and_exits_with_0(capsys):
     assert cli.main(["verify"]) == 0
     printed = capsys.readouterr().out
     assert "Conv2d" in printed
@@ -64,7 +64,7 @@ def test_the_command_prints_a_table_and_ends_with_0(capsys):
     assert "FAILED" not in printed
 
 
-def test_json_has_one_object_a_check(capsys, rows):
+def test_json_has_one_object_per_check(capsys, rows):
     assert cli.main(["verify", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found) == len(rows)
@@ -91,7 +91,7 @@ def test_kernels_that_are_wrong_by_a_millionth_are_found(monkeypatch, capsys):
         assert any(line.startswith(layer) for line in failed), (layer, failed)
 
 
-def test_a_bound_from_below_and_a_nan():
+def test_lower_bounds_and_nan():
     assert not Check("witness", "", "", 0.01, 0.1, at_least=True).ok
     assert Check("witness", "", "", 0.2, 0.1, at_least=True).ok
     assert not Check("x", "", "quadrature", math.nan, 1e-12).ok
@@ -99,6 +99,6 @@ def test_a_bound_from_below_and_a_nan():
     assert "FAILED" in table([Check("x", "y", "quadrature", math.nan, 1e-12)])
 
 
-def test_what_is_no_seed_is_refused():
+def test_bad_seeds_are_refused():
     with pytest.raises(ValueError, match="seed is 100000000000000000000; expected an integer from 0"):
         next(verify(seed=10**20))

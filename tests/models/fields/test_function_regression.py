@@ -1,4 +1,4 @@
-"""Functions told by regression, against the literal formulas and refits without what is left out."""
+"""Regression between functions, against the literal formulas and refits without the left-out examples."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def on_line(**other: object) -> FunctionRegression:
 
 
 def pairs(bend: float, noise: float = 0.1) -> tuple[Tensor, Tensor]:
-    """Functions of two channels and what a map that bends more or less makes of them."""
+    """Functions of two channels and their images under a map with more or less curvature."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.randn(N, 3, generator=generator).double()
     given = (coarse @ torch.randn(3, 14, generator=generator).double()).unflatten(1, (7, 2))
@@ -34,37 +34,37 @@ def pairs(bend: float, noise: float = 0.1) -> tuple[Tensor, Tensor]:
 
 
 def kernel(a: Tensor, b: Tensor, rate: float) -> Tensor:
-    """κ of functions `(p, D)` and `(q, D)`, pair by pair."""
+    """κ between functions `(p, D)` and `(q, D)`, pair by pair."""
     rows = [
         [float(p @ q / len(p) if rate == 0 else (1 + rate**2 * (p - q).square().mean()) ** -0.5) for q in b] for p in a
     ]
     return torch.tensor(rows, dtype=torch.float64).view(len(a), len(b))
 
 
-def refitted(x: Tensor, y: Tensor, asked: Tensor, rate: float, penalty: float) -> Tensor:
-    """f(asked), by the formula at the top of the file, of functions `(n, D)` and `(n, E)`."""
+def refitted(x: Tensor, y: Tensor, query: Tensor, rate: float, penalty: float) -> Tensor:
+    """f(query), by the formula at the top of function_regression.py, fitted to functions `(n, D)` and `(n, E)`."""
     eye = torch.eye(len(x), dtype=torch.float64)
     off = eye - 1 / len(x)
     gram = kernel(x, x, rate)
     dual = off @ torch.linalg.solve(off @ gram @ off + penalty * eye, off @ y)
-    return y.mean(0) + (kernel(asked, x, rate) - gram.mean(0)) @ dual
+    return y.mean(0) + (kernel(query, x, rate) - gram.mean(0)) @ dual
 
 
 @pytest.mark.parametrize("bend", [0.0, 0.5])
-def test_it_is_the_literal_formula(bend: float) -> None:
+def test_predictions_follow_the_literal_formula(bend: float) -> None:
     given, got = pairs(bend)
     model = on_line()
     model.fit(given, got)
     assert (float(model.rate) > 0) == (bend > 0)
     x, y = given.flatten(1), got.flatten(1)
-    asked = torch.cat([x[:2], x[2:5] + 0.3])
-    wanted = refitted(x, y, asked, float(model.rate), float(model.penalty))
-    found = model(FunctionBatch(asked.unflatten(1, (7, 2)), Grid(7)))
+    query = torch.cat([x[:2], x[2:5] + 0.3])
+    wanted = refitted(x, y, query, float(model.rate), float(model.penalty))
+    found = model(FunctionBatch(query.unflatten(1, (7, 2)), Grid(7)))
     torch.testing.assert_close(found.flatten(1), wanted, rtol=1e-7, atol=1e-7)
 
 
 def check_choice(given: Tensor, expected: Tensor, groups: Tensor | None) -> FunctionRegression:
-    """A regression whose ℓ and λ have errors as small as any, by refits without each group."""
+    """Fits a regression and checks that no other ℓ and λ have smaller errors, by refits without each group."""
     model = on_line()
     model.fit(given, expected, groups=groups)
     x, y = given.flatten(1), expected.flatten(1)
@@ -83,7 +83,7 @@ def check_choice(given: Tensor, expected: Tensor, groups: Tensor | None) -> Func
     found = dict[tuple[float, float], float]()
     for rate in (0.0, *(1 / (multiple * unit) for multiple in LENGTHS)):
         scale = float((off @ kernel(x, x, rate) @ off).trace()) / N
-        for multiple in PENALTIES[10::4].tolist():  # some of them: refits cost
+        for multiple in PENALTIES[10::4].tolist():  # a sample of them, since refits are slow
             found[rate, multiple * scale] = error(rate, multiple * scale)
     least, own = min(found.values()), error(float(model.rate), float(model.penalty))
     assert own <= least * AS_GOOD
@@ -99,12 +99,12 @@ def test_length_and_penalty_have_the_smallest_errors_of_refits(bend: float, grou
     check_choice(*pairs(bend), groups)
 
 
-def test_length_and_penalty_of_twins_are_those_without_the_other_one() -> None:
+def test_with_groups_length_and_penalty_are_chosen_by_leaving_out_both_twins() -> None:
     generator = torch.Generator().manual_seed(0)
     size = torch.randn(N // 2, 1, 1, generator=generator).double()
     noise = torch.randn(N // 2, 7, 3, generator=generator).double()
     given = (size * torch.ones(7, 2)).repeat(2, 1, 1).float().double()
-    found = (size + 0.5 * noise).repeat(2, 1, 1)  # twins share their noise, which a short length tells
+    found = (size + 0.5 * noise).repeat(2, 1, 1)  # twins share their noise, which a short length could reproduce
     together = check_choice(given, found, torch.arange(N // 2).repeat(2))
     apart = on_line()
     apart.fit(given, found)
@@ -112,7 +112,7 @@ def test_length_and_penalty_of_twins_are_those_without_the_other_one() -> None:
     assert float(apart.error) < 0.1 < float(together.error)
 
 
-def test_of_pairs_that_a_linear_operator_made_it_is_that_operator() -> None:
+def test_a_linear_operator_is_recovered_exactly() -> None:
     generator = torch.Generator().manual_seed(0)
     matrix = torch.randn(14, 21, generator=generator).double()
     given = torch.randn(40, 7, 2, generator=generator).double()
@@ -121,15 +121,15 @@ def test_of_pairs_that_a_linear_operator_made_it_is_that_operator() -> None:
     model.fit(given[:30], got[:30])
     assert float(model.rate) == 0
     model.fit(given, got.flip(0))
-    model.fit(given[:30], got[:30])  # of an earlier fit nothing is left
-    assert not bool(model.functions[30:].any() or model.dual[30:].any()), "there are fewer functions than room"
+    model.fit(given[:30], got[:30])  # nothing of the earlier fit is left
+    assert not bool(model.functions[30:].any() or model.dual[30:].any()), "there are fewer functions than num_functions"
     found = model(FunctionBatch(given[30:], Grid(7)))
     torch.testing.assert_close(found, got[30:], rtol=1e-5, atol=1e-5)
     k = model.linear_kernel.flatten(2).flatten(0, 1)
     torch.testing.assert_close(k / 7, matrix.T, rtol=1e-4, atol=1e-4)
 
 
-def test_functions_that_tell_nothing_are_told_by_the_mean() -> None:
+def test_constant_functions_are_predicted_by_the_mean() -> None:
     found = torch.full((5, 7, 3), 2.0)
     model = on_line()
     model.fit(torch.ones(5, 7, 2), found)
@@ -137,7 +137,7 @@ def test_functions_that_tell_nothing_are_told_by_the_mean() -> None:
     assert torch.equal(model(FunctionBatch(torch.randn(3, 7, 2), Grid(7))), found[:3])
 
 
-def test_weights_that_are_read_in_16_bits_tell_the_same(tmp_path: Path) -> None:
+def test_the_precision_of_weights_is_kept_when_read_in_16_bits(tmp_path: Path) -> None:
     given, found = pairs(0.5, noise=0.0)
     model = on_line()
     model.fit(given, found)
@@ -148,7 +148,7 @@ def test_weights_that_are_read_in_16_bits_tell_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_answers_have_the_dtype_of_the_values_and_cost_what_these_lose(dtype: torch.dtype) -> None:
+def test_predictions_have_the_dtype_and_precision_of_the_values(dtype: torch.dtype) -> None:
     given, got = pairs(0.0)
     model = on_line()
     model.fit(given, got)
@@ -161,7 +161,7 @@ def test_answers_have_the_dtype_of_the_values_and_cost_what_these_lose(dtype: to
     assert model(FunctionBatch(given[:0].to(dtype), Grid(7)), Grid(9)).shape == (0, 9, 3)
 
 
-def test_of_a_draw_of_one_group_functions_are_left_out_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_the_sample_is_of_one_group_functions_are_left_out_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_regression, "CHOSEN", 4)
     given, found = pairs(0.5)
     groups = torch.zeros(N, dtype=torch.long)
@@ -176,7 +176,7 @@ def test_of_a_draw_of_one_group_functions_are_left_out_by_themselves(monkeypatch
     assert rates[0] == rates[1]
 
 
-def test_functions_of_two_kinds_alone_have_a_length() -> None:
+def test_functions_of_only_two_kinds_have_a_length() -> None:
     kind = torch.arange(N) % 4 == 0
     given = kind[:, None, None] * torch.ones(N, 7, 2)
     found = kind[:, None, None] * torch.ones(N, 7, 3)
@@ -185,8 +185,8 @@ def test_functions_of_two_kinds_alone_have_a_length() -> None:
     torch.testing.assert_close(model(FunctionBatch(given, Grid(7))), found)
 
 
-def test_lengths_are_in_units_of_distances_of_functions_that_differ() -> None:
-    """Most functions are alike, and by rounding seem to be apart: of 400 values it leaves 1e-15 of their squares."""
+def test_the_unit_of_length_is_the_distance_between_different_functions() -> None:
+    """Most functions are equal, but rounding gives them a distance: with 400 values 1e-15 of their squares remain."""
     size = torch.cat([torch.full((40,), 0.3), torch.linspace(-2, 2, 14)])[:, None, None]
     given = size * torch.randn(400, 1, generator=torch.Generator().manual_seed(0))
     model = on_line(given=400, num_channels=1, num_outputs=1, num_functions=54)
@@ -195,7 +195,7 @@ def test_lengths_are_in_units_of_distances_of_functions_that_differ() -> None:
     assert float(model.error) < 0.01
 
 
-def test_it_answers_elsewhere_and_of_functions_known_elsewhere() -> None:
+def test_inputs_and_predictions_may_be_at_other_points() -> None:
     given, found = pairs(0.3)
     model = on_line()
     model.fit(given, found)
@@ -208,7 +208,7 @@ def test_it_answers_elsewhere_and_of_functions_known_elsewhere() -> None:
     assert model(finer).shape == (3, 21, 3)
 
 
-def test_points_that_all_share_need_no_grid() -> None:
+def test_points_shared_by_all_functions_need_no_grid() -> None:
     generator = torch.Generator().manual_seed(0)
     given_pos, wanted_pos = (torch.rand(n, 2, generator=generator).double() for n in (9, 4))
     given = torch.randn(20, 9, 1, generator=generator).double()
@@ -222,7 +222,7 @@ def test_points_that_all_share_need_no_grid() -> None:
     torch.testing.assert_close(moved, got, rtol=1e-4, atol=1e-4)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_misfits_are_refused() -> None:
     given, found = pairs(0.0)
     model = on_line()
     with refused(ValueError, "expected given (n, 7, 2) of 2 to 12 functions; got (12, 6, 2)"):
@@ -254,7 +254,7 @@ def cubic(pos: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("shape", [(4,), (9,), (5, 6), (4, 5, 4)])
-def test_interpolation_on_a_grid_has_no_error_of_cubics(shape: tuple[int, ...]) -> None:
+def test_interpolation_on_a_grid_is_exact_for_cubics(shape: tuple[int, ...]) -> None:
     grid = Grid(*shape)
     places = torch.rand(11, len(shape), generator=torch.Generator().manual_seed(0)).double()
     values = cubic(grid.pos)[None] * torch.tensor([1.0, -2.0]).double()[:, None, None]
@@ -264,7 +264,7 @@ def test_interpolation_on_a_grid_has_no_error_of_cubics(shape: tuple[int, ...]) 
     torch.testing.assert_close(interpolated(FunctionBatch(values, grid), Points(each))[1], -2 * cubic(each[1]))
 
 
-def test_interpolation_reads_no_point_that_is_not_there() -> None:
+def test_interpolation_ignores_masked_points() -> None:
     exists = torch.tensor([True, True, False, True, True, True])
     grid = Grid(6, mask=exists)
     values = torch.where(exists, grid.pos[:, 0], torch.inf)[None, :, None]
@@ -272,7 +272,7 @@ def test_interpolation_reads_no_point_that_is_not_there() -> None:
     torch.testing.assert_close(found, interpolate(FunctionBatch(values, grid), Points(torch.tensor([[0.4], [0.9]]))))
 
 
-def test_interpolation_of_few_points_and_beyond_the_ends() -> None:
+def test_interpolation_between_few_points_and_extrapolation() -> None:
     one = interpolated(FunctionBatch(torch.tensor([[[3.0]]]), Grid(1)), Points(torch.tensor([[0.1], [5.0]])))
     assert one.flatten().tolist() == [3.0, 3.0]
     line = FunctionBatch(Grid(2).pos[None].float(), Grid(2))
@@ -280,14 +280,14 @@ def test_interpolation_of_few_points_and_beyond_the_ends() -> None:
     torch.testing.assert_close(found.flatten(), torch.tensor([0.5, 1.0, 1.25, 1.25, -0.25]))
 
 
-def test_interpolation_goes_round_a_torus() -> None:
+def test_interpolation_wraps_around_a_torus() -> None:
     grid = Grid(64, periodic=True)
     places = torch.tensor([[0.001], [0.999], [0.4]]).double()
     found = interpolated(FunctionBatch((2 * torch.pi * grid.pos).sin()[None], grid), Points(places, periodic=True))
     torch.testing.assert_close(found[0], (2 * torch.pi * places).sin(), rtol=1e-4, atol=1e-4)
 
 
-def test_answers_have_gradients_in_values_and_places() -> None:
+def test_predictions_have_gradients_in_values_and_positions() -> None:
     given, found = pairs(0.5)
     model = on_line()
     model.fit(given, found)
@@ -310,11 +310,11 @@ def blended() -> tuple[BlendedOperator, FunctionBatch]:
 
 
 @pytest.mark.parametrize("at", [None, Points(torch.tensor([[0.3], [0.5]]))])
-def test_a_blend_is_that_of_its_parts(at: Points | None) -> None:
+def test_a_blend_is_the_weighted_mean_of_its_parts(at: Points | None) -> None:
     model, inputs = blended()
     learnt, fitted = model.network(inputs, at), model.fitted(inputs, at)
     model.share.fill_(0.5)
-    assert torch.equal(model(inputs, at), learnt), "in training it is the network alone"
+    assert torch.equal(model(inputs, at), learnt), "training uses the network alone"
     model.eval()
     for share in (0.0, 0.25, 1.0):
         model.share.fill_(share)
@@ -322,7 +322,7 @@ def test_a_blend_is_that_of_its_parts(at: Points | None) -> None:
         torch.testing.assert_close(model.with_share(0.5)(inputs, at), (learnt + fitted) / 2)
 
 
-def test_a_blend_needs_a_network_that_answers_everywhere() -> None:
+def test_a_blend_needs_a_network_with_outputs_at_every_point() -> None:
     model, _ = blended()
     pooling = NeuralOperator(model.network.encoder, 3, NeuralOperator.Config(embed_dim=4, depth=1, pool="mean"))
     with refused(ValueError, "the network has pool='mean'; build it with pool='none'"):

@@ -10,7 +10,7 @@ from fredholm.domains import Points, Union
 from tests.models.fields.test_neural_field import samples
 from tests.refusals import refused
 
-ETA = 1 / 128  # exact in float32, as a parameter starts
+ETA = 1 / 128  # exact in float32, in which parameters start
 
 
 def regressor(num_layers: int = 7, *, num_terms: int = 6, **options: Any) -> models.InContextRegressor:
@@ -44,7 +44,7 @@ def test_layers_are_steps_of_gradient_descent(num_layers: int, weighed: bool) ->
     assert expected.abs().max() > 1e-2
 
 
-def test_samples_of_parts_that_share_a_mass_count_with_mean_1() -> None:
+def test_the_counts_of_parts_that_share_a_mass_have_mean_1() -> None:
     net, (y, x) = regressor(3), samples(n=20)
     union = Union(Points(x[:, :5]), Points(x[:, 5:]), mass=(0.5, 0.5))
     expected = descent(net.field.basis(x), y, union.counts.expand(len(y), -1), 3)
@@ -64,7 +64,7 @@ def test_preconditioned_layers_are_preconditioned_steps() -> None:
     torch.testing.assert_close(net(y, Points(x)).parameters.view(2, 6, 2), c, rtol=1e-10, atol=1e-12)
 
 
-def test_softmax_layers_come_near_as_the_temperature_rises() -> None:
+def test_softmax_layers_approach_the_exact_ones_as_the_temperature_rises() -> None:
     y, x = samples(n=20)
     exact = regressor(3)(y, Points(x)).parameters
     temperatures = torch.tensor([30.0, 100.0, 300.0, 1000.0])
@@ -78,8 +78,8 @@ def test_softmax_layers_come_near_as_the_temperature_rises() -> None:
     assert ((near - exact).norm() / exact.norm()).item() < 1e-4
 
 
-def test_it_fits_and_moves_with_its_samples() -> None:
-    """Samples of a field of the basis: descent finds it, in the frame as anywhere."""
+def test_it_fits_its_samples_and_is_equivariant() -> None:
+    """For samples of a field in the basis, gradient descent finds it, in the frame and after moving the samples."""
     net = regressor(10, frame=fields.Rotational())
     _, x = samples(n=60)
     frame = fields.Rotational().coordinates(Points(x))
@@ -96,7 +96,7 @@ def test_it_fits_and_moves_with_its_samples() -> None:
         assert found.relative.max() < 1e-11
 
 
-def test_steps_and_preconditioners_learn() -> None:
+def test_step_sizes_and_preconditioners_are_learnable() -> None:
     net, (y, x) = regressor(3), samples()
     net(y, Points(x))(x).square().sum().backward()
     for name, parameter in net.named_parameters():
@@ -115,7 +115,7 @@ def test_without_samples_the_field_is_zero() -> None:
     assert not grad.any()
 
 
-def test_refusals() -> None:
+def test_bad_arguments_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"temperature": 0.0}, "temperature"),
         ({"margin": math.inf}, "margin"),

@@ -18,7 +18,7 @@ SMALL = models.FieldOperator.Config(
 def operator(
     frame: fields.Frame, *, pos_dim: int = 2, field: fields.Field | None = None, **settings: Any
 ) -> models.FieldOperator:
-    """A small operator in float64 whose every parameter is noise: fields of norm 1 that depend on their samples."""
+    """A small operator in float64 with noise on all parameters, so that fields have norm 1 and depend on samples."""
     torch.manual_seed(1)
     size = pos_dim * frame.coordinates_per_axis
     field = fields.SIREN(size, 2, width=6, omega_0=5.0) if field is None else field
@@ -30,7 +30,7 @@ def operator(
 
 
 def samples(n: int = 11, pos_dim: int = 2, batch: int = 2) -> tuple[Tensor, Tensor]:
-    """Values `(batch, n, 2)` and skewed positions."""
+    """Values `(batch, n, 2)` at anisotropic positions."""
     generator = torch.Generator().manual_seed(5)
     x = torch.rand(batch, n, pos_dim, generator=generator, dtype=torch.float64) ** 3
     return torch.randn(batch, n, 2, generator=generator, dtype=torch.float64), x * torch.arange(1.0, pos_dim + 1) + 0.1
@@ -48,7 +48,7 @@ SHIFT = torch.tensor([0.3, -3.0], dtype=torch.float64)
 
 
 def moved_error(op: models.FieldOperator, A: Tensor) -> tuple[float, float]:
-    """‖f_{gS}(g x) - f_S(x)‖ / ‖f_S‖, and ‖f_S‖ as a root mean square."""
+    """‖f_{gS}(g x) - f_S(x)‖ / ‖f_S‖, and the root mean square ‖f_S‖."""
     u, x = samples()
     queries = torch.rand(2, 20, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64) * 2
     A, shift = A.to(u.dtype), SHIFT
@@ -59,7 +59,7 @@ def moved_error(op: models.FieldOperator, A: Tensor) -> tuple[float, float]:
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
 @pytest.mark.parametrize("move", MOVES)
-def test_fields_move_with_their_samples(move: str, attention: str) -> None:
+def test_fields_are_equivariant(move: str, attention: str) -> None:
     A, frame = MOVES[move]
     error, norm = moved_error(operator(frame, attention=attention), A)
     assert norm > 0.1
@@ -67,7 +67,7 @@ def test_fields_move_with_their_samples(move: str, attention: str) -> None:
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_ablations_and_frames_that_do_not_cover_fail(move: str) -> None:
+def test_ablations_and_frames_that_do_not_cover_the_motion_are_not_equivariant(move: str) -> None:
     A, frame = MOVES[move]
     assert moved_error(operator(frame, encoding="absolute"), A)[0] > 1e-3
     assert moved_error(operator(fields.Identity()), A)[0] > 1e-3
@@ -75,7 +75,7 @@ def test_ablations_and_frames_that_do_not_cover_fail(move: str) -> None:
         assert moved_error(operator(fields.Isotropic()), A)[0] > 1e-3
 
 
-def test_float32() -> None:
+def test_float32_is_close() -> None:
     u, x = samples()
     queries = torch.rand(2, 20, 2)
     op = operator(fields.Isotropic()).float()
@@ -86,7 +86,7 @@ def test_float32() -> None:
     assert ((after - before).norm() / before.norm()).item() < 1e-5
 
 
-def test_a_torus() -> None:
+def test_fields_on_a_torus() -> None:
     op = operator(fields.Periodic())
     u, x = samples()
     x, queries = x / 4, torch.rand(2, 20, 2, dtype=torch.float64)
@@ -110,7 +110,7 @@ def test_free_frequencies_scale_with_the_samples() -> None:
     torch.testing.assert_close(waves[1], waves[0] / 1.5, rtol=1e-11, atol=1e-11)
 
 
-def test_neither_order_nor_padding_nor_the_rest_of_the_batch_counts() -> None:
+def test_order_padding_and_batch_mates_change_nothing() -> None:
     op, (u, x) = operator(fields.Rotational()), samples()
     queries = torch.rand(5, 2, dtype=torch.float64)
     expected = op(u, Points(x))(queries)
@@ -131,7 +131,7 @@ def test_neither_order_nor_padding_nor_the_rest_of_the_batch_counts() -> None:
     torch.testing.assert_close(batched[1:], op(u[1:, :7], Points(x[1:, :7]))(queries), rtol=1e-11, atol=1e-11)
 
 
-def test_a_weight_of_two_is_a_sample_given_twice() -> None:
+def test_a_weight_of_two_equals_a_repeated_sample() -> None:
     op, (u, x) = operator(fields.Isotropic()), samples()
     queries, weights = torch.rand(5, 2, dtype=torch.float64), torch.ones(11, dtype=torch.float64)
     weights[0] = 2
@@ -139,7 +139,7 @@ def test_a_weight_of_two_is_a_sample_given_twice() -> None:
     torch.testing.assert_close(op(u, Points(x, weights))(queries), twice, rtol=1e-11, atol=1e-11)
 
 
-def test_weights_of_the_frame_alone() -> None:
+def test_frame_weights_may_differ_from_those_of_the_samples() -> None:
     op, (u, _) = operator(fields.Rotational()), samples(9)
     grid = torch.cartesian_prod(*(torch.linspace(-1, 1, 3, dtype=torch.float64),) * 2)
     quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
@@ -161,8 +161,8 @@ def test_weights_of_the_frame_alone() -> None:
     ],
     ids=lambda field: type(field).__name__,
 )
-def test_every_parameter_and_every_input_learns(field: fields.Field, attention: str) -> None:
-    """From the start, end to end: the values of the field at queries reach everything."""
+def test_every_parameter_and_input_has_a_gradient(field: fields.Field, attention: str) -> None:
+    """At initialisation, end to end: the values of the field at queries depend on everything."""
     op = models.FieldOperator(2, field, fields.Rotational(), dataclasses.replace(SMALL, attention=attention)).double()
     u, x = (part.requires_grad_() for part in samples())
     weights = torch.rand(2, 11, dtype=torch.float64, requires_grad=True)
@@ -199,7 +199,7 @@ def test_queries_far_outside_are_flagged() -> None:
 
 
 @pytest.mark.parametrize(("n", "message"), [(0, "at one place"), (1, "at one place"), (2, "ambiguous signs")])
-def test_few_samples(n: int, message: str) -> None:
+def test_few_samples_give_a_warning_and_finite_values(n: int, message: str) -> None:
     op, (u, x) = operator(fields.Rotational()), samples(n)
     with pytest.warns(RuntimeWarning, match=message) as caught:
         placed = op(u.requires_grad_(), Points(x.requires_grad_()))
@@ -213,7 +213,7 @@ def test_few_samples(n: int, message: str) -> None:
 
 
 @pytest.mark.long
-def test_one_graph() -> None:
+def test_the_model_compiles_to_one_graph() -> None:
     op, (u, x) = operator(fields.Rotational(average=True), depth=1), samples()
     queries = torch.rand(2, 3, 2, dtype=torch.float64)
 
@@ -237,7 +237,7 @@ def test_autocast_keeps_the_field_in_float32() -> None:
 
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
-def test_bfloat16_weights_lose_digits_and_no_covariance(attention: str) -> None:
+def test_bfloat16_weights_lose_precision_but_not_equivariance(attention: str) -> None:
     exact, (u, x) = operator(fields.Rotational(), attention=attention), samples()
     queries = torch.rand(2, 20, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     expected = exact(u, Points(x))(queries)
@@ -250,7 +250,7 @@ def test_bfloat16_weights_lose_digits_and_no_covariance(attention: str) -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in op.parameters())
 
 
-def test_samples_without_digits_in_their_frame_are_refused_unless_masked() -> None:
+def test_samples_beyond_the_precision_of_their_frame_are_refused_unless_masked() -> None:
     op, (u, x) = operator(fields.Identity()), samples()
     x[1, 3, 0] = 5e12
     with refused(ValueError, "models.FieldOperator: samples lie 5.0e+12 sizes", "fields.Isotropic"):
@@ -258,13 +258,13 @@ def test_samples_without_digits_in_their_frame_are_refused_unless_masked() -> No
     exists = torch.ones(2, 11, dtype=torch.bool)
     exists[1, 3] = False
     assert bool(op(u, Points(x, mask=exists))(torch.rand(4, 2)).isfinite().all())
-    near = 1 + 1e-13 * x.clamp(max=9.0)  # a masked place, which is kept as 0, is 10^13 sizes away
+    near = 1 + 1e-13 * x.clamp(max=9.0)  # the masked position, stored as 0, is 10^13 sizes away
     assert bool(operator(fields.Isotropic())(u, Points(near, mask=exists))(near).isfinite().all())
     large = 1e30 * x.clamp(max=9.0)
     assert bool(operator(fields.Isotropic())(u, Points(large))(large).isfinite().all())
 
 
-def test_refusals() -> None:
+def test_bad_arguments_are_refused() -> None:
     op, (u, x) = operator(fields.Isotropic()), samples()
     with refused(ValueError, "3 coordinates", "built for 2"):
         op(u, Points(torch.rand(2, 11, 3)))
@@ -299,8 +299,8 @@ def test_refusals() -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_fields() -> None:
-    """Waves from 20 samples each: half of the error of the mean is gone in 60 steps."""
+def test_a_short_training_learns_fields() -> None:
+    """Waves from 20 samples each: half of the error of the mean is gone after 60 steps."""
     torch.manual_seed(0)
     field = fields.FreeSinusoidalField(1, 1, num_terms=6, sigma=2.0)
     op = models.FieldOperator(1, field, fields.Isotropic(), dataclasses.replace(SMALL, embed_dim=16, head_dim=32))
@@ -316,7 +316,7 @@ def test_it_learns_fields() -> None:
     assert loss.item() < 0.25
 
 
-def test_samples_of_one_function_may_become_another_with_other_values() -> None:
+def test_input_and_output_functions_may_differ() -> None:
     field = fields.SIREN(2, 2, width=6)
     op = models.FieldOperator(2, field, fields.Isotropic(), SMALL, in_dim=3)
     pos = torch.rand(2, 7, 2)

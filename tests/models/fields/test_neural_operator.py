@@ -1,4 +1,4 @@
-"""Neural operators: their formula, and answers at any points."""
+"""Neural operators: their formula, and predictions at any points."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def model(kernel: KernelConfig = KERNELS[0], **settings: Any) -> NeuralOperator:
     config = NeuralOperator.Config(embed_dim=8, depth=3, num_heads=heads, kernel=kernel, **settings)
     net = config.build(encoder, 3).double()
     for parameter in net.parameters():
-        parameter.data.add_(0.05 * torch.randn_like(parameter))  # nothing hides behind an identity or a zero
+        parameter.data.add_(0.05 * torch.randn_like(parameter))  # no part is an identity or zero
     return net
 
 
@@ -37,7 +37,7 @@ def function(*shape: int) -> FunctionBatch:
 
 
 def literally(net: NeuralOperator, given: FunctionBatch, at: Domain) -> Tensor:
-    """Layer by layer: u on the samples, v at the places."""
+    """Layer by layer: u at the samples, v at the query points."""
     assert isinstance(net.encoder, Function)
     (u, domain), v, gelu = net.encoder(given), net.encoder.at(given, at), torch.nn.functional.gelu
     for layer, block in enumerate(net.blocks):
@@ -55,7 +55,7 @@ def literally(net: NeuralOperator, given: FunctionBatch, at: Domain) -> Tensor:
 
 @pytest.mark.parametrize("width", [None, 1.5])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_is_its_formula_with_every_gradient(kernel: KernelConfig, width: float | None) -> None:
+def test_outputs_and_gradients_follow_the_formula(kernel: KernelConfig, width: float | None) -> None:
     net = model(kernel, perceptron_expansion=width)
     given, at = function(3, 4), Points(torch.rand(5, 2, dtype=torch.float64))
     leaves = [given.values, *net.parameters()]
@@ -69,7 +69,7 @@ def test_is_its_formula_with_every_gradient(kernel: KernelConfig, width: float |
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
-def test_a_finer_grid_has_the_answers_of_the_points_it_shares(kernel: KernelConfig) -> None:
+def test_a_finer_grid_has_equal_outputs_at_shared_points(kernel: KernelConfig) -> None:
     net, given = model(kernel), function(3, 4)
     finer = net(given, at=Grid(9, 12)).unflatten(1, (9, 12))
     torch.testing.assert_close(finer[:, 1::3, 1::3].flatten(1, 2), net(given))
@@ -77,7 +77,7 @@ def test_a_finer_grid_has_the_answers_of_the_points_it_shares(kernel: KernelConf
     assert torch.equal(field(Grid(9, 12)), finer.flatten(1, 2))
 
 
-def test_grows_with_the_function() -> None:
+def test_the_output_scales_with_the_function() -> None:
     net = model()
     with torch.no_grad():
         for parameter in net.parameters():
@@ -87,11 +87,11 @@ def test_grows_with_the_function() -> None:
         net.encoder.lift.weight[:, 2:] = 0.0
     given = function(3, 4)
     small = FunctionBatch(given.values.detach() * 1e-4, given.domain)
-    # next to 0 the GELU is linear, so that without constants nothing forgets how large a function is
+    # near 0 the GELU is linear, so that without constants nothing removes the scale of the function
     torch.testing.assert_close(2 * net(small), net(small._replace(values=2 * small.values)), rtol=1e-2, atol=0)
 
 
-def test_a_matrix_follows_the_integral_where_the_kernel_has_none_of_all_channels() -> None:
+def test_an_output_matrix_is_added_where_the_kernel_does_not_mix_all_channels() -> None:
     names = [model(kernel).state_dict().keys() for kernel in KERNELS]
     assert ["blocks.0.operator.output_weight" in own for own in names] == [False, True, True]
 

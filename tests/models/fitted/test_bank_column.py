@@ -1,4 +1,4 @@
-"""Columns of files in a table: what banks say without each row, the main directions, and what is missing."""
+"""Columns of files in a table: left-out scores of a bank, principal directions, and missing files."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ READING = TableReading(num_numbers=2, num_images=1, images_may_miss=(0,), channe
 
 
 def stripes(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Images with a bright stripe, uint8, and whether it stands upright."""
+    """Images with a bright stripe, uint8, and whether it is vertical."""
     draw = torch.Generator().manual_seed(seed)
     images = (100 + 20 * torch.randn(n, 1, 11, 9, generator=draw)).clamp(0, 155)
     upright = torch.rand(n, generator=draw) < 0.5
@@ -40,7 +40,7 @@ def in_parts(cells: ImageCells, targets: Tensor, size: int = 7) -> list[tuple[Im
     return [(ImageCells(images, exists), own) for images, exists, own in parts]
 
 
-def test_an_image_becomes_what_a_bank_says_without_it_and_its_main_directions() -> None:
+def test_an_image_becomes_left_out_scores_and_principal_directions() -> None:
     images, upright = stripes(40)
     exists = torch.arange(40) % 5 > 0
     column, targets = built(), upright.long()
@@ -54,15 +54,17 @@ def test_an_image_becomes_what_a_bank_says_without_it_and_its_main_directions() 
     bank = BANK.build((11, 9), 1, 2)
     batches = [(part, own) for part, own in zip(plain.split(6), targets[exists].split(6), strict=True)]
     left_out = bank.fit(batches, CLASSES, groups=dealt(32, None, FOLDS, plain.device))
-    wanted = CLASSES.columns(targets[exists])
+    columns = CLASSES.columns(targets[exists])
     for k in range(2):
-        of, said = found[exists, k], left_out[:, k]
-        rho = max(torch.corrcoef(torch.stack([said, each]))[0, 1] for each in wanted.T)
-        torch.testing.assert_close(of, (rho * (said - said.mean()) / said.std()).clamp(-4, 4), rtol=1e-4, atol=1e-4)
+        of, scores = found[exists, k], left_out[:, k]
+        rho = max(torch.corrcoef(torch.stack([scores, each]))[0, 1] for each in columns.T)
+        torch.testing.assert_close(
+            of, (rho * (scores - scores.mean()) / scores.std()).clamp(-4, 4), rtol=1e-4, atol=1e-4
+        )
     along = found[exists, 2:5] * math.sqrt(3)
     torch.testing.assert_close(along.mean(0), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-5)
     torch.testing.assert_close(torch.cov(along.T), torch.eye(3, dtype=torch.float64), rtol=0, atol=2e-2)
-    # in the order of how much they vary, those of X of the ridge regression
+    # in order of their variance, as those of X in the ridge regression
     x = bank.features(plain).double()
     ends = [0, *torch.tensor([block.size for block in bank.head.blocks]).cumsum(0).tolist()]
     blocks = []
@@ -77,7 +79,7 @@ def test_an_image_becomes_what_a_bank_says_without_it_and_its_main_directions() 
     assert float(shared.min()) > 0.99
 
 
-def test_new_images_are_read_as_those_of_training_and_missing_ones_are_not_read() -> None:
+def test_new_images_are_read_like_training_images_and_missing_ones_are_ignored() -> None:
     images, upright = stripes(40)
     exists = torch.arange(40) % 5 > 0
     column = built()
@@ -87,10 +89,10 @@ def test_new_images_are_read_as_those_of_training_and_missing_ones_are_not_read(
         other = column(ImageCells(torch.where(exists[:, None, None, None], images, 255), exists))
     torch.testing.assert_close(again[:, 2:], found[:, 2:].float(), rtol=1e-4, atol=1e-4)
     assert torch.equal(again, other)
-    assert float((again[exists, :2] - found[exists, :2]).abs().mean()) > 0.01  # which has seen the row
+    assert float((again[exists, :2] - found[exists, :2]).abs().mean()) > 0.01  # it has seen the row
 
 
-def test_of_many_images_some_are_learnt_from_and_the_others_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_images_a_sample_is_fitted_and_the_others_count_as_new(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bank_column, "MOST_FILES", 20)
     images, upright = stripes(60)
     column, exists = built(may_miss=False), torch.ones(60, dtype=torch.bool)
@@ -103,38 +105,38 @@ def test_of_many_images_some_are_learnt_from_and_the_others_are_new(monkeypatch:
 
 
 @pytest.mark.parametrize(("num_there", "groups"), [(0, None), (1, None), (4, torch.arange(12) // 4)])
-def test_of_one_image_or_one_group_nothing_is_said(num_there: int, groups: Tensor | None) -> None:
+def test_for_a_single_image_or_group_the_scores_are_0(num_there: int, groups: Tensor | None) -> None:
     images, upright = stripes(12)
     cells = ImageCells(images, torch.arange(12) < num_there)
     column = built()
     found = column.fit(in_parts(cells, upright.long()), CLASSES, groups=groups)
     assert bool((found[:, :5] == 0).all())
     assert column(cells)[:, :5].abs().max() == 0
-    assert all(bool(each.isfinite().all()) for each in column.state_dict().values())  # else it is not saved
+    assert all(bool(each.isfinite().all()) for each in column.state_dict().values())  # otherwise it could not be saved
 
 
-def test_images_decide_together_with_numbers() -> None:
+def test_interactions_of_images_and_numbers_are_learnt() -> None:
     images, upright = stripes(260)
     numbers = torch.randn(260, 2, generator=torch.Generator().manual_seed(1))
     batch = TableBatch.of(numbers, images=images[:, None], has_image=torch.arange(260)[:, None] % 10 > 0)
     targets = (upright ^ (numbers[:, 0] > 0)).long()
     torch.manual_seed(0)
     machine = TableMachine.Config(images=BANK, num_trees=40).build(READING, 2)
-    learnt, asked = (TableBatch(*(part[own] for part in batch)) for own in (slice(0, 200), slice(200, None)))
+    learnt, tested = (TableBatch(*(part[own] for part in batch)) for own in (slice(0, 200), slice(200, None)))
     machine.fit([(learnt, targets[:200])], CLASSES)
     with torch.no_grad():
-        right = machine(asked).argmax(1) == targets[200:]
-    there = asked.has_image[:, 0]
+        right = machine(tested).argmax(1) == targets[200:]
+    there = tested.has_image[:, 0]
     assert float(right[there].float().mean()) > 0.85
     [count] = machine.counts().images.tolist()
     assert 0.5 < count <= 1
-    with torch.no_grad():  # alone in their batch
-        one = [machine(TableBatch(*(part[i : i + 1] for part in asked))) for i in range(3)]
-        torch.testing.assert_close(torch.cat(one), machine(asked)[:3], rtol=1e-4, atol=1e-4)
-    assert machine(TableBatch(*(part[:0] for part in asked))).shape == (0, 2)
+    with torch.no_grad():  # alone in a batch
+        one = [machine(TableBatch(*(part[i : i + 1] for part in tested))) for i in range(3)]
+        torch.testing.assert_close(torch.cat(one), machine(tested)[:3], rtol=1e-4, atol=1e-4)
+    assert machine(TableBatch(*(part[:0] for part in tested))).shape == (0, 2)
 
 
-def test_what_is_refused() -> None:
+def test_misfits_are_refused() -> None:
     machine = TableMachine.Config(images=BANK).build(READING, 2)
     numbers = torch.zeros(3, 2)
     with refused(ValueError, "rows have 2 numbers, 0 categories, 0 texts, 0 images", "expected 2 numbers, 0 cat"):
@@ -148,17 +150,17 @@ def test_what_is_refused() -> None:
         TableReading(num_numbers=0, num_images=1, images_may_miss=(1,), channels=3, image_size=(4, 4))
 
 
-def test_what_goes_against_the_answers_counts_for_nothing_and_what_is_far_is_cut() -> None:
+def test_scores_that_contradict_the_targets_get_no_weight_and_outliers_are_clipped() -> None:
     column = built()
-    wanted = torch.arange(6, dtype=torch.float64)[:, None]
-    # the mean of the others, which a bank says where it knows nothing, goes against an answer that is left out
-    column._set_scale(torch.cat([(wanted.sum() - wanted) / 5, wanted], 1), wanted, None)
-    torch.testing.assert_close(column.gain, torch.tensor([0.0, 1 / float(wanted.std())]))
+    targets = torch.arange(6, dtype=torch.float64)[:, None]
+    # the mean of the other examples, which an uninformed bank predicts, is anticorrelated with a left-out target
+    column._set_scale(torch.cat([(targets.sum() - targets) / 5, targets], 1), targets, None)
+    torch.testing.assert_close(column.gain, torch.tensor([0.0, 1 / float(targets.std())]))
     read = column._scaled(torch.tensor([[0.0, -1e3], [1e9, 1e3]]))
     torch.testing.assert_close(read[:, 1], torch.tensor([-4.0, 4.0]))
 
 
-def test_a_second_fit_forgets_the_first() -> None:
+def test_a_second_fit_replaces_the_first() -> None:
     images, upright = stripes(40)
     exists, twice, once = torch.ones(40, dtype=torch.bool), built(8), built(8)
     twice.fit([(ImageCells(images, exists), upright.long())], CLASSES)
@@ -172,17 +174,17 @@ def test_a_second_fit_forgets_the_first() -> None:
 def test_groups_are_left_out_of_the_bank_together() -> None:
     images, _ = stripes(20)
     images, targets = images.repeat_interleave(2, 0), torch.arange(20).repeat_interleave(2) % 2
-    images[:, :, 0, 0] = 10  # which makes twins not quite the same
+    images[:, :, 0, 0] = 10  # so that twins differ slightly
     cells = ImageCells(images, torch.ones(40, dtype=torch.bool))
     alone, together = (
         built().fit([(cells, targets)], CLASSES, groups=groups)[:, 0] for groups in (None, torch.arange(40) // 2)
     )
-    wanted = CLASSES.columns(targets)[:, 0]
-    agreement = [float(torch.corrcoef(torch.stack([each, wanted]))[0, 1]) for each in (alone, together)]
-    assert agreement[0] > 0.85 > 0.8 > agreement[1]  # a twin gives the answer away
+    column = CLASSES.columns(targets)[:, 0]
+    agreement = [float(torch.corrcoef(torch.stack([each, column]))[0, 1]) for each in (alone, together)]
+    assert agreement[0] > 0.85 > 0.8 > agreement[1]  # a twin reveals the target
 
 
-def test_images_of_one_colour_are_read() -> None:
+def test_constant_images_are_read() -> None:
     column = built()
     cells = ImageCells(torch.full((6, 1, 11, 9), 7, dtype=torch.uint8), torch.ones(6, dtype=torch.bool))
     assert bool(column.fit([(cells, torch.arange(6) % 2)], CLASSES).isfinite().all())
@@ -193,7 +195,7 @@ FILTERS = FilterBank.Config(num_thresholds=4, num_groups=2)
 
 
 def waves(n: int, seed: int = 0) -> tuple[SeriesCells, Tensor]:
-    """Series of 20 to 40 samples with two channels, one without meaning, and whether waves are fast."""
+    """Series of 20 to 40 samples in two channels, one of them uninformative, and whether waves are fast."""
     draw = torch.Generator().manual_seed(seed)
     steps, fast = torch.arange(40.0), torch.rand(n, generator=draw) < 0.5
     turns = steps / torch.where(fast, 4.0, 9.0)[:, None] + torch.rand(n, 1, generator=draw)
@@ -204,7 +206,7 @@ def waves(n: int, seed: int = 0) -> tuple[SeriesCells, Tensor]:
     return SeriesCells(values, times), fast
 
 
-def test_a_series_is_read_by_its_times_whatever_is_behind_it_or_in_its_batch() -> None:
+def test_a_series_is_read_by_its_times_without_padding_or_batch_mates() -> None:
     cells, fast = waves(50)
     values, times = cells.values.clone(), cells.times.clone()
     values[::7, 3, 1], times[::10] = torch.nan, torch.nan
@@ -223,12 +225,12 @@ def test_a_series_is_read_by_its_times_whatever_is_behind_it_or_in_its_batch() -
         torch.testing.assert_close(column(SeriesCells(values, times + 100)), plain, rtol=1e-4, atol=1e-4)
         alone = torch.cat([column(SeriesCells(values[i : i + 1], times[i : i + 1])) for i in range(3)])
         torch.testing.assert_close(alone, plain[:3], rtol=1e-4, atol=1e-4)
-        other = SeriesCells(values, times * 2)  # half as fast
+        other = SeriesCells(values, times * 2)  # at half the speed
         assert float((column(other) - plain).abs().amax()) > 0.1
     torch.testing.assert_close(plain[:, 4:], found[:, 4:].float(), rtol=1e-3, atol=1e-3)
 
 
-def test_series_decide_together_with_numbers() -> None:
+def test_interactions_of_series_and_numbers_are_learnt() -> None:
     cells, fast = waves(200)
     numbers = torch.randn(200, 2, generator=torch.Generator().manual_seed(1))
     batch = TableBatch.of(numbers, series=cells.values[:, None], series_times=cells.times[:, None])
@@ -236,20 +238,20 @@ def test_series_decide_together_with_numbers() -> None:
     reading = TableReading(num_numbers=2, series=(SeriesSampling(channels=2, spacing=1.0, extent=39.0),))
     torch.manual_seed(0)
     machine = TableMachine.Config(series=FILTERS, num_trees=40).build(reading, 2)
-    learnt, asked = (TableBatch(*(part[own] for part in batch)) for own in (slice(0, 140), slice(140, None)))
+    learnt, tested = (TableBatch(*(part[own] for part in batch)) for own in (slice(0, 140), slice(140, None)))
     machine.fit([(learnt, targets[:140])], CLASSES)
     with torch.no_grad():
-        assert float((machine(asked).argmax(1) == targets[140:]).float().mean()) > 0.85
+        assert float((machine(tested).argmax(1) == targets[140:]).float().mean()) > 0.85
     [count] = machine.counts().series.tolist()
     assert 0.2 < count <= 1
     with refused(
         ValueError, "series are (60, 1, 40, 1), with times (60, 1, 40) of torch.float64; expected (B, 1, N, 2)"
     ):
-        machine(asked._replace(series=asked.series[..., :1]))
+        machine(tested._replace(series=tested.series[..., :1]))
 
 
 @pytest.mark.parametrize(("is_informative", "num_fits"), [(True, 1), (False, 2)])
-def test_the_kernel_is_fitted_again_without_an_uninformative_bank_alone(
+def test_the_kernel_is_refitted_only_without_an_uninformative_bank(
     monkeypatch: pytest.MonkeyPatch, is_informative: bool, num_fits: int
 ) -> None:
     drawn = torch.Generator().manual_seed(1)

@@ -1,4 +1,4 @@
-"""Boosted trees: what they say by loops, how they grow by trying every question, what is left out by their folds."""
+"""Boosted trees: predictions by loops, growth by exhaustive search, and left-out scores by their folds."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ CLASSES = ClassTarget(names=("a", "b", "c"))
 
 
 def problem(n: int = 150, d: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Coordinates, the last with few values, and what thresholds of the first two decide."""
+    """Coordinates, the last with few values, and targets made of thresholds on the first two."""
     drawn = torch.Generator().manual_seed(seed)
     x = torch.randn(n, d, generator=drawn)
     x[:, -1] = x[:, -1].round()
@@ -27,8 +27,8 @@ def problem(n: int = 150, d: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
     return x, found[:, None]
 
 
-def said(model: BoostedTrees, x: Tensor, fold: int) -> Tensor:
-    """What the trees of a fold add, by going down each of them."""
+def predicted_by_loop(model: BoostedTrees, x: Tensor, fold: int) -> Tensor:
+    """The sum of the trees of a fold, by descending each of them."""
     rows = []
     for row in x:
         total = torch.zeros_like(model.bias)
@@ -41,7 +41,7 @@ def said(model: BoostedTrees, x: Tensor, fold: int) -> Tensor:
     return torch.stack(rows)
 
 
-def test_outputs_are_the_sums_over_trees_forward_and_in_every_gradient() -> None:
+def test_outputs_and_gradients_are_sums_over_trees() -> None:
     torch.manual_seed(0)
     model = BoostedTrees(3, 2, 5)
     with torch.no_grad():
@@ -51,23 +51,23 @@ def test_outputs_are_the_sums_over_trees_forward_and_in_every_gradient() -> None
         model.coordinate.random_(0, 3)
     x, weight = torch.randn(7, 3), torch.randn(7, 2)
     found = model(x)
-    wanted = model.bias + torch.stack([said(model, x, fold) for fold in range(FOLDS)]).sum(0)
-    torch.testing.assert_close(found, wanted)
+    expected = model.bias + torch.stack([predicted_by_loop(model, x, fold) for fold in range(FOLDS)]).sum(0)
+    torch.testing.assert_close(found, expected)
     own = torch.autograd.grad((found * weight).sum(), [model.leaves, model.bias])
-    other = torch.autograd.grad((wanted * weight).sum(), [model.leaves, model.bias])
+    other = torch.autograd.grad((expected * weight).sum(), [model.leaves, model.bias])
     torch.testing.assert_close(own, other)
     assert model(x[:0]).shape == (0, 2)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("depth", [1, 3])
-def test_a_tree_asks_what_gains_most_and_is_an_integral_by_its_kernel(outputs: int, depth: int) -> None:
+def test_a_tree_takes_the_best_splits_and_is_an_integral_operator_with_its_kernel(outputs: int, depth: int) -> None:
     x, found = problem()
-    wanted = torch.cat([found, found.square(), x[:, 2:3]], 1)[:, :outputs].double()
+    targets = torch.cat([found, found.square(), x[:, 2:3]], 1)[:, :outputs].double()
     fold = torch.arange(len(x)) % FOLDS
-    growth, again = (_Growth(x, wanted, fold) for _ in range(2))
+    growth, again = (_Growth(x, targets, fold) for _ in range(2))
     torch.manual_seed(3)
-    growth.grow(2)  # so that what is left is something else in each fold
+    growth.grow(2)  # so that the residuals differ between folds
     before, state = growth.rest.clone(), torch.get_rng_state()
     trees = growth.grow(depth)
     torch.set_rng_state(state)
@@ -94,16 +94,16 @@ def test_a_tree_asks_what_gains_most_and_is_an_integral_by_its_kernel(outputs: i
             before_it, box = gained(box), 2 * box + (mine[:, c] > b).long()
             assert gained(box) == pytest.approx(best, rel=1e-4)
             assert float(trees.gains[k, level]) == pytest.approx(best - before_it, rel=1e-2, abs=1e-3)
-        asked = list(zip(trees.coordinate[k, :depth].tolist(), trees.threshold[k, :depth].tolist(), strict=True))
-        same = torch.ones(len(x), len(mine), dtype=torch.bool)  # κ of all examples and those that are drawn
-        for c, b in asked:
+        splits = list(zip(trees.coordinate[k, :depth].tolist(), trees.threshold[k, :depth].tolist(), strict=True))
+        same = torch.ones(len(x), len(mine), dtype=torch.bool)  # κ of all examples and of those sampled
+        for c, b in splits:
             same &= (x[:, None, c] > b) == (mine[None, :, c] > b)
         kernel = same.double()
-        told_by_it = RATE * (kernel @ rest) / (PENALTY + kernel.sum(1, keepdim=True))
-        torch.testing.assert_close(growth.rest[k].double(), before[k] - told_by_it, rtol=1e-4, atol=1e-5)
+        step = RATE * (kernel @ rest) / (PENALTY + kernel.sum(1, keepdim=True))
+        torch.testing.assert_close(growth.rest[k].double(), before[k] - step, rtol=1e-4, atol=1e-5)
 
 
-def test_thresholds_lie_between_values_at_quantiles_where_they_are_many() -> None:
+def test_thresholds_lie_between_values_or_at_quantiles_of_many_values() -> None:
     few = torch.tensor([3.0, 1.0, 1.0, 2.0, 7.0])
     assert boosted_trees._edges(few)[:4].tolist() == [1.5, 2.5, 5.0, torch.inf]
     assert bool(boosted_trees._edges(torch.ones(9)).isinf().all())
@@ -115,12 +115,12 @@ def test_thresholds_lie_between_values_at_quantiles_where_they_are_many() -> Non
     mostly = torch.cat([torch.zeros(900), torch.arange(1.0, 101.0)])
     found = boosted_trees._edges(mostly)
     found = found[found.isfinite()]
-    assert float(found[0]) == 0.5  # what is 0 is told from what is not
+    assert float(found[0]) == 0.5  # 0 is separated from other values
     assert len(found) == 7
 
 
 @pytest.mark.parametrize("groups", [None, 40])
-def test_each_example_is_told_by_the_trees_that_do_not_know_it(groups: int | None) -> None:
+def test_left_out_scores_come_from_the_trees_of_the_other_folds(groups: int | None) -> None:
     x, found = problem()
     members = None if groups is None else torch.arange(len(x)) % groups
     model = BoostedTrees(4, 1, 40)
@@ -132,14 +132,14 @@ def test_each_example_is_told_by_the_trees_that_do_not_know_it(groups: int | Non
     if members is not None:
         assert all(len(fold[members == each].unique()) == 1 for each in range(40))
     with torch.no_grad():
-        alone = torch.stack([model.bias + FOLDS * said(model, x, each) for each in range(FOLDS)])
+        alone = torch.stack([model.bias + FOLDS * predicted_by_loop(model, x, each) for each in range(FOLDS)])
         torch.testing.assert_close(left_out.float(), alone[fold, torch.arange(len(x))], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(model(x), alone.mean(0), rtol=1e-4, atol=1e-4)
     assert float((left_out - found).square().mean()) < 0.4 * float(found.var())
     assert float((model(x).detach() - found).square().mean()) < float((left_out - found).square().mean())
 
 
-def test_trees_end_where_they_tell_no_more_and_where_nothing_is_to_be_told_there_are_none() -> None:
+def test_few_trees_are_grown_on_noise_and_none_on_constant_targets() -> None:
     x, _ = problem()
     noise = torch.randn(150, 1, generator=torch.Generator().manual_seed(7))
     model = BoostedTrees(4, 1, 80)
@@ -152,7 +152,7 @@ def test_trees_end_where_they_tell_no_more_and_where_nothing_is_to_be_told_there
     assert not model.leaves.isnan().any()
 
 
-def test_trees_are_shallow_and_deep_in_turn_and_end_where_they_no_longer_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shallow_and_deep_trees_alternate_until_they_no_longer_help(monkeypatch: pytest.MonkeyPatch) -> None:
     x, found = problem()
     depths, grow = list[int](), _Growth.grow
     monkeypatch.setattr(_Growth, "grow", lambda growth, depth: depths.append(depth) or grow(growth, depth))
@@ -162,12 +162,12 @@ def test_trees_are_shallow_and_deep_in_turn_and_end_where_they_no_longer_help(mo
     model.fit(x, found, NUMBER)
     used = int(model.leaves[0].flatten(1).any(1).sum())
     assert depths == [(4, 6)[t % 2] for t in range(used + 7)]
-    asked = (model.threshold[:, :used] < 1e30).sum(2)
-    assert asked[:, ::2].max() == 4
-    assert asked[:, 1::2].max() == 6
+    num_splits = (model.threshold[:, :used] < 1e30).sum(2)
+    assert num_splits[:, ::2].max() == 4
+    assert num_splits[:, 1::2].max() == 6
 
 
-def test_what_questions_gain_says_which_coordinates_matter() -> None:
+def test_gains_of_splits_show_which_coordinates_matter() -> None:
     x, found = problem(600)
     model = BoostedTrees(4, 1, 60)
     torch.manual_seed(0)
@@ -176,7 +176,7 @@ def test_what_questions_gain_says_which_coordinates_matter() -> None:
     assert float(model.gains[:2].min()) > 3 * float(model.gains[2:].max())
 
 
-def test_classes_are_told_and_a_share_of_them_is_read() -> None:
+def test_classes_are_predicted_and_a_fraction_can_be_read() -> None:
     x, _ = problem(400)
     y = ((x[:, 0] > 0.3).long() + (x[:, 1] > 0).long()) % 3
     model = BoostedTrees(4, 3, 60)
@@ -195,7 +195,7 @@ def test_classes_are_told_and_a_share_of_them_is_read() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 9])
-def test_few_examples_and_coordinates_that_are_all_the_same(n: int) -> None:
+def test_few_examples_and_constant_coordinates(n: int) -> None:
     for x in (torch.ones(n, 3), torch.randn(n, 3, generator=torch.Generator().manual_seed(0))):
         torch.manual_seed(0)
         model = BoostedTrees(3, 1, 10)
@@ -223,7 +223,7 @@ def test_dtypes_graphs_and_autocast() -> None:
     torch.testing.assert_close(other(x), found)
 
 
-def test_the_highest_of_few_values_is_told_from_the_others() -> None:
+def test_the_highest_of_few_values_can_be_split_off() -> None:
     x = (torch.arange(60.0) % 4)[:, None]
     trees = BoostedTrees(1, 1, 2)
     trees.fit(x, (x == 3).float(), NUMBER)
@@ -232,42 +232,42 @@ def test_the_highest_of_few_values_is_told_from_the_others() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_compiled_packages_tell_the_same_boxes(tmp_path: Path) -> None:
+def test_compiled_packages_give_the_same_boxes(tmp_path: Path) -> None:
     torch.manual_seed(0)
     x = torch.randn(200, 5)
     trees = BoostedTrees(5, 2, 8)
     trees.fit(x, (x[:, 0] > 0).long(), ClassTarget(names=("a", "b")))
     trees.requires_grad_(False)
     graph = torch.export.export(trees, (x[:5],), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
-    # headers that are compiled before, and processes that import torch, cost more than they save one package
+    # precompiled headers, and processes that import torch, cost more than they save for one package
     with inductor.patch({"compile_threads": 1, "aot_inductor.precompile_headers": False}):
         path = torch._inductor.aoti_compile_and_package(graph, package_path=str(tmp_path / "trees.pt2"))
     torch.testing.assert_close(torch._inductor.aoti_load_package(path)(x[:7]), trees(x[:7]))
 
 
-def test_a_tree_asks_for_coordinates_that_gained_and_for_a_draw_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_considers_coordinates_with_gains_and_a_sample_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boosted_trees, "READ", 0)
     x = torch.randn(60, 200, generator=torch.Generator().manual_seed(0))
     growth = _Growth(x, x[:, :1].double(), torch.arange(60) % FOLDS)
     gained = torch.zeros(200)
-    gained[torch.arange(0, 100, 2)] = torch.arange(1.0, 51.0)  # fifty of them, the later the more
+    gained[torch.arange(0, 100, 2)] = torch.arange(1.0, 51.0)  # fifty of them, with growing gains
     first, second = (growth._candidates(gained).tolist() for _ in range(2))
-    for asked in (first, second):
-        assert len(set(asked)) == len(asked) == 64
-        assert set(range(36, 100, 2)) <= set(asked)  # the best 32
+    for candidates in (first, second):
+        assert len(set(candidates)) == len(candidates) == 64
+        assert set(range(36, 100, 2)) <= set(candidates)  # the best 32
     assert len(set(first) ^ set(second)) > 20
     assert len(growth._candidates(gained[:64])) == 64
     gained[4:] = 0
     third, fourth = (set(growth._candidates(gained).tolist()) for _ in range(2))
     assert {0, 2} <= third & fourth
-    assert len(third & fourth) < 45  # what has gained nothing is drawn, wherever it stands
+    assert len(third & fourth) < 45  # coordinates without gain are sampled from everywhere
     monkeypatch.setattr(boosted_trees, "READ", growth.num_drawn * 150)
     assert len(growth._candidates(gained)) == 150
     monkeypatch.setattr(boosted_trees, "READ", growth.num_drawn * 900)
     assert len(growth._candidates(torch.zeros(700))) == 512
 
 
-def test_a_regressand_of_other_outputs_changes_nothing() -> None:
+def test_targets_with_another_number_of_outputs_are_refused_and_change_nothing() -> None:
     x, found = problem()
     model = BoostedTrees(4, 1, 20)
     torch.manual_seed(0)
@@ -278,33 +278,33 @@ def test_a_regressand_of_other_outputs_changes_nothing() -> None:
     torch.testing.assert_close(model(x), before, rtol=0, atol=0)
 
 
-def test_trees_grow_alike_under_autocast_and_infinity_is_above_all() -> None:
+def test_trees_are_equal_under_autocast_and_infinity_is_above_all_thresholds() -> None:
     x, found = problem(400)
-    wanted = torch.cat([found, -found, found.square()], 1)
+    targets = torch.cat([found, -found, found.square()], 1)
     target = NumberTarget(names=("a", "b", "c"), mean=(0.0,) * 3, deviation=(1.0,) * 3)
     models = [BoostedTrees(4, 3, 20) for _ in range(2)]
     for model, on in zip(models, (False, True), strict=True):
         torch.manual_seed(0)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
-            model.fit(x, wanted, target)
+            model.fit(x, targets, target)
     torch.testing.assert_close(models[0](x), models[1](x), rtol=0, atol=0)
     torch.testing.assert_close(models[0](torch.full((1, 4), torch.inf)), models[0](torch.full((1, 4), 1e30)))
 
 
-def test_what_gains_in_one_fold_is_asked_for_in_that_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_fold_considers_the_coordinates_with_gains_in_that_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boosted_trees, "READ", 0)
     x = torch.randn(90, 70, generator=torch.Generator().manual_seed(0))
     growth = _Growth(x, x[:, :1].double(), torch.arange(90) % FOLDS)
     torch.manual_seed(0)
     trees = [growth.grow(2) for _ in range(5)]
     for k in range(FOLDS):
-        wanted = torch.zeros(70)
+        expected = torch.zeros(70)
         for tree in trees:
-            wanted.index_add_(0, tree.coordinate[k], tree.gains[k])
-        torch.testing.assert_close(growth.gains[k], wanted)
+            expected.index_add_(0, tree.coordinate[k], tree.gains[k])
+        torch.testing.assert_close(growth.gains[k], expected)
 
 
-def test_a_wide_table_with_few_columns_that_matter() -> None:
+def test_a_wide_table_with_few_relevant_columns() -> None:
     x = torch.randn(300, 400, generator=torch.Generator().manual_seed(0))
     y = ((x[:, :1] > 0.2) ^ (x[:, 1:2] > 0)).float() + x[:, 2:3].sign()
     torch.manual_seed(0)
@@ -313,7 +313,7 @@ def test_a_wide_table_with_few_columns_that_matter() -> None:
     assert set(model.gains.topk(3).indices.tolist()) == {0, 1, 2}
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     x, found = problem()
     model = BoostedTrees(4, 1, 5)
     with refused(ValueError, "models.BoostedTrees: expected coordinates (n, 4) and n targets; got (150, 3)"):

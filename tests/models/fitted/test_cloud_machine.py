@@ -1,4 +1,4 @@
-"""Cloud machines: that no turn changes what is read, and that shapes, places and features are told where they count."""
+"""Cloud machines: invariance to rotations, and prediction from shapes, positions and features where they count."""
 
 import math
 import warnings
@@ -46,7 +46,7 @@ def everywhere(pos: Tensor) -> Tensor:
 
 
 def shapes(count: int, seed: int = 0, points: int = 40) -> Tensor:
-    """Shells, full balls and crosses of three rods, one after the other, of any size and turned in any way."""
+    """Shells, full balls and crosses of three rods in turn, of any size and orientation."""
     x = noise(count, points, 3, seed=seed)
     shell = x / x.norm(dim=2, keepdim=True)
     ball = shell * noise(count, points, 1, seed=seed + 1).abs().clamp(max=2) / 2
@@ -67,26 +67,26 @@ def shapes(count: int, seed: int = 0, points: int = 40) -> Tensor:
         ("none", about_z(0.7), False),
     ],
 )
-def test_what_is_read_is_blind_to_turns_as_asked(turns: Turns, turn: Tensor, stays: bool) -> None:
+def test_numbers_are_invariant_to_the_configured_rotations(turns: Turns, turn: Tensor, stays: bool) -> None:
     pos = noise(3, 30, 3) * torch.tensor([1.0, 2.0, 3.0])
     before, after = (numbers_of_clouds(each, everywhere(pos), turns) for each in (pos, 3 * pos @ turn + 5))
     assert before.shape == (3, num_numbers(turns))
     assert torch.allclose(before, after, atol=1e-6) == stays
-    if not stays:  # what is told of freer clouds too still stays
+    if not stays:  # the numbers used for all rotations are invariant
         freer = NUM_OF_TURNS["all"]
         torch.testing.assert_close(before[:, :freer], after[:, :freer], atol=1e-6, rtol=1e-6)
 
 
-def test_half_of_it_is_blind_to_stretching() -> None:
+def test_half_of_the_numbers_are_invariant_to_stretching() -> None:
     pos, half = noise(2, 60, 3), (NUM_OF_TURNS["all"] - 3) // 2
     both = (pos, pos @ torch.tensor([[1.2, 0.3, 0.0], [0.0, 0.7, 0.1], [0.0, 0.0, 1.5]], dtype=torch.float64))
     before, after = (numbers_of_clouds(each, everywhere(pos), "all") for each in both)
-    # but for FLAT, by which a plane stays one
+    # except for FLAT, which regularises flat clouds
     torch.testing.assert_close(before[:, half : 2 * half], after[:, half : 2 * half], atol=1e-2, rtol=1e-2)
     assert not torch.allclose(before[:, :half], after[:, :half], atol=1e-2)
 
 
-def test_neither_padding_nor_order_nor_batch_mates_change_it() -> None:
+def test_padding_order_and_batch_mates_change_nothing() -> None:
     pos = noise(2, 20, 3)
     order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
     whole = numbers_of_clouds(pos, everywhere(pos), "none")
@@ -98,14 +98,14 @@ def test_neither_padding_nor_order_nor_batch_mates_change_it() -> None:
 
 
 @pytest.mark.parametrize("points", [0, 1, 2, 5])
-def test_clouds_of_few_points_and_of_points_that_coincide_give_numbers(points: int) -> None:
+def test_clouds_of_few_or_coinciding_points_give_finite_numbers(points: int) -> None:
     for pos in (noise(1, 5, 3), torch.ones(1, 5, 3).double(), noise(1, 5, 3) * torch.tensor([1.0, 0.0, 0.0])):
         found = numbers_of_clouds(pos, torch.arange(5)[None] < points, "none")
         assert found.isfinite().all()
         assert bool((found == 0).all()) == (points == 0)
 
 
-def test_eigenvalues_determinants_and_quantiles_are_those_of_torch() -> None:
+def test_eigenvalues_determinants_and_quantiles_match_torch() -> None:
     x = noise(6, 3, 3)
     x = x @ x.mT
     x[0] = torch.eye(3)
@@ -117,8 +117,8 @@ def test_eigenvalues_determinants_and_quantiles_are_those_of_torch() -> None:
 
 
 @pytest.mark.slow
-def test_eigenvalues_go_into_onnx(tmp_path: Path) -> None:
-    """Which has no arccosine in float64."""
+def test_eigenvalues_can_be_exported_to_onnx(tmp_path: Path) -> None:
+    """ONNX has no arccosine in float64."""
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
 
@@ -128,33 +128,33 @@ def test_eigenvalues_go_into_onnx(tmp_path: Path) -> None:
 
     x = noise(50, 3, 3)
     x = torch.cat([x + x.mT, -noise(1, 3, 1) * noise(1, 3, 1).mT, torch.eye(3)[None].double()])
-    warnings.simplefilter("ignore")  # what exporters say of their own inside
+    warnings.simplefilter("ignore")  # exporters warn about their own internals
     torch.onnx.export(Eigenvalues().eval(), (x,), file := tmp_path / "eigenvalues.onnx", dynamo=True, verbose=False)
     (found,) = onnxruntime.InferenceSession(file).run(None, {"matrices": x.numpy()})
     torch.testing.assert_close(torch.from_numpy(found), eigenvalues(x))
 
 
-def test_shapes_are_told_whatever_their_turn_and_size() -> None:
+def test_shapes_are_predicted_for_any_rotation_and_size() -> None:
     torch.manual_seed(0)
     built = CloudMachine.Config(turns="all", num_trees=0).build(CloudReading(), 3)
     left_out = built.fit([(PointBatch(shapes(30)), torch.arange(30) % 3)], CLASSES)
     with torch.no_grad():
         found = built(PointBatch(shapes(30, seed=100)))
-    wanted = torch.arange(30) % 3
-    assert (found.argmax(1) == wanted).double().mean() > 0.9
-    assert (left_out.argmax(1) == wanted).double().mean() > 0.8
+    targets = torch.arange(30) % 3
+    assert (found.argmax(1) == targets).double().mean() > 0.9
+    assert (left_out.argmax(1) == targets).double().mean() > 0.8
 
 
 @pytest.mark.parametrize("keeps_place", [False, True])
-def test_size_and_place_are_told_where_they_count(keeps_place: bool) -> None:
+def test_size_and_position_are_predicted_where_they_count(keeps_place: bool) -> None:
     torch.manual_seed(0)
     size, at = noise(40, 1, seed=1).exp(), noise(40, 1, seed=2)
     pos = size[..., None] * noise(40, 15, 3, seed=3) + at[..., None]
     target = NumberTarget(names=("size", "x"), mean=(0.0, 0.0), deviation=(1.0, 1.0))
     built = CloudMachine.Config(num_trees=0).build(CloudReading(keeps_place=keeps_place), 2)
-    wanted = torch.cat([size.log(), at], 1)
-    left_out = built.fit([(PointBatch(pos), wanted)], target)
-    errors = (left_out - wanted).square().mean(0) / wanted.var(0)
+    targets = torch.cat([size.log(), at], 1)
+    left_out = built.fit([(PointBatch(pos), targets)], target)
+    errors = (left_out - targets).square().mean(0) / targets.var(0)
     assert bool((errors < 0.5).all()) == keeps_place
 
 
@@ -170,7 +170,7 @@ def test_features_of_points_are_read(count: int) -> None:
         torch.testing.assert_close(found[:, 3 * count : 4 * count], features.amax(1))
 
 
-def test_what_it_cannot_read_is_refused() -> None:
+def test_unreadable_clouds_and_bad_settings_are_refused() -> None:
     built = CloudMachine.Config().build(CloudReading(), 2)
     with refused(ValueError, "models.CloudMachine", "masses"):
         built(PointBatch(noise(1, 4, 3), weights=torch.ones(1, 4)))

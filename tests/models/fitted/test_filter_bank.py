@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {"num_thresholds": 3, "num_groups": 2}
 
 
 def bank(longest: int = 37, channels: int = 1, spacing: float = 1.0, **settings: Any) -> FilterBank:
-    """One with thresholds away from 0, in float64."""
+    """A bank with random thresholds, in float64."""
     sampling = SeriesSampling(channels=channels, spacing=spacing, extent=(longest - 1) * spacing)
     net = FilterBank.Config(**(SMALL | settings)).build(sampling, 3).double()
     net.thresholds.copy_(torch.randn_like(net.thresholds))
@@ -28,7 +28,7 @@ def bank(longest: int = 37, channels: int = 1, spacing: float = 1.0, **settings:
 
 
 def slow_features(net: FilterBank, series: Tensor, stride: int = 1) -> list[float]:
-    """Features of one series `(N, C)` at the rate of training, one number after the other."""
+    """Features of one series `(N, C)` at the training rate, one number after the other."""
     found: list[float] = []
     rows = series.tolist()
     signals = [rows, [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(rows)]]
@@ -85,7 +85,7 @@ def padded(series: list[Tensor]) -> SeriesBatch:
 
 
 @pytest.mark.parametrize(("channels", "settings"), [(1, {}), (3, {}), (1, {"differences": False}), (11, {})])
-def test_features_are_those_of_the_loop(channels: int, settings: dict[str, Any]) -> None:
+def test_features_equal_those_of_the_loop(channels: int, settings: dict[str, Any]) -> None:
     net = bank(23, channels, **settings)
     series = [torch.randn(n, channels, dtype=torch.float64) for n in (23, 9, 14)]
     found = net.features(padded(series))
@@ -94,7 +94,7 @@ def test_features_are_those_of_the_loop(channels: int, settings: dict[str, Any])
 
 
 @pytest.mark.parametrize("settings", [{"num_groups": 0}, {"num_thresholds": 0}, {"num_thresholds": 1}])
-def test_either_kind_of_features_alone(settings: dict[str, Any]) -> None:
+def test_each_kind_of_features_alone(settings: dict[str, Any]) -> None:
     net = bank(23, **settings)
     u = torch.randn(1, 23, 1, dtype=torch.float64)
     expected = torch.tensor([slow_features(net, u[0])], dtype=torch.float64)
@@ -136,7 +136,7 @@ def test_padding_and_batch_mates_change_nothing() -> None:
         torch.testing.assert_close(net.features(one[None])[0], row)
 
 
-def test_holes_are_bridged_by_straight_lines() -> None:
+def test_gaps_are_bridged_by_straight_lines() -> None:
     net = bank(20)
     line = torch.linspace(-1, 3, 20, dtype=torch.float64)[None, :, None]
     mask = torch.ones(1, 20, dtype=torch.bool)
@@ -144,7 +144,7 @@ def test_holes_are_bridged_by_straight_lines() -> None:
     torch.testing.assert_close(net.features(SeriesBatch(line, mask)), net.features(line))
 
 
-def test_another_rate_and_irregular_times_mean_the_same() -> None:
+def test_features_do_not_depend_on_the_rate_or_form_of_times() -> None:
     net = bank(41, spacing=0.5)
     t = torch.arange(41, dtype=torch.float64) * 0.5
     u = (t * 0.9).sin()[None, :, None]
@@ -167,7 +167,7 @@ def test_another_rate_and_irregular_times_mean_the_same() -> None:
 
 
 def batches(n: int = 24, length: int = 30) -> list[tuple[SeriesBatch, Tensor]]:
-    """Two waves and a noise, in two batches."""
+    """Two kinds of waves and noise, in two batches."""
     labels = torch.arange(n) % 3
     t = torch.arange(length, dtype=torch.float32)
     phase = 6 * torch.rand(n, 1)
@@ -185,7 +185,7 @@ def fitted(seed: int = 0, **settings: Any) -> FilterBank:
     return net
 
 
-def test_it_learns_and_travels_as_tensors() -> None:
+def test_it_learns_and_is_restored_from_its_tensors() -> None:
     net, (given, labels) = fitted(), batches(60)[1]
     assert (net(given).argmax(1) == labels).float().mean() > 0.9
     torch.manual_seed(5)
@@ -196,7 +196,7 @@ def test_it_learns_and_travels_as_tensors() -> None:
     assert not torch.equal(net.thresholds[0], net.thresholds[1])
 
 
-def test_a_seed_decides_everything() -> None:
+def test_the_seed_decides_everything() -> None:
     state = torch.get_rng_state()
     one = fitted(3)
     torch.set_rng_state(state)
@@ -213,14 +213,14 @@ def test_thresholds_are_quantiles_of_training_responses() -> None:
     net = bank(30, num_groups=0).float()
     constant = SeriesBatch(torch.full((4, 30, 1), 2.0))
     net.fit([(constant, torch.tensor([0, 1, 2, 0]))], CLASSES)
-    assert net.thresholds[0, :, -1].amax() <= 2.0 + 1e-5  # the level filter gives 2, less near the ends
+    assert net.thresholds[0, :, -1].amax() <= 2.0 + 1e-5  # the filter for the level gives 2, less near the ends
     assert net.thresholds[0, :, -1].amin() > 0
     assert not net.thresholds[1, :, :-1].any()  # differences of a constant
     assert net(constant).isfinite().all()
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_single_samples(length: int) -> None:
+def test_series_of_a_single_sample(length: int) -> None:
     torch.manual_seed(0)
     net = FilterBank.Config(**SMALL).build(SeriesSampling(channels=2, spacing=1.0, extent=1.0), 2)
     values, labels = torch.randn(12, length, 2), torch.arange(12) % 2
@@ -240,7 +240,7 @@ def test_series_without_samples_have_no_features() -> None:
     assert net.features(torch.zeros(0, 5, 1, dtype=torch.float64)).shape == (0, found.shape[1])
 
 
-def test_precision() -> None:
+def test_precision_of_dtypes() -> None:
     net, u = bank(33, 2), torch.randn(3, 33, 2, dtype=torch.float64)
     double = net.features(u)
     narrow = net.config.build(net.sampling, 3)
@@ -253,7 +253,7 @@ def test_precision() -> None:
         assert torch.equal(narrow.features(u.float()), single)
 
 
-def test_refusals() -> None:
+def test_bad_arguments_are_refused() -> None:
     with refused(ValueError, "num_thresholds, num_groups and num_lags are 0; give one of them"):
         FilterBank.Config(num_thresholds=0, num_groups=0)
     with refused(ValueError, "num_nodes must be at least 1; got 0"):
@@ -265,7 +265,7 @@ def test_refusals() -> None:
 
 
 def test_lags_of_series_without_samples_are_zero() -> None:
-    """Also where no series of a batch has any, and there are no values at all to read."""
+    """Also if no series of a batch has samples, so that there are no values to read."""
     net = bank(channels=2, num_lags=3)
     nothing, times = torch.zeros(2, 4, dtype=torch.bool), torch.rand(2, 4).double().cumsum(1)
     values = torch.randn(2, 4, 2).double()

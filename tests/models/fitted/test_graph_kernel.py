@@ -1,4 +1,4 @@
-"""Kernels of a graph: the sum of polynomials is the inverse of a matrix, whatever edges weigh."""
+"""Kernels of a graph: the sum of polynomials equals the inverse of a matrix for any edge weights."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from fredholm.models.fitted.graph_kernel import LEAST, GraphSteps, Reach
 
 
 def ends(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Edges between all nodes but the last three, some twice, and what they weigh."""
+    """Edges between all nodes but the last three, some of them repeated, and their weights."""
     draw = torch.Generator().manual_seed(0)
     found = torch.randint(count - 3, (2, 90), generator=draw)
     return found[:, found[0] != found[1]], torch.rand(90, generator=draw)
@@ -42,14 +42,14 @@ def test_it_is_the_inverse_of_a_matrix(reach: Reach) -> None:
     )
 
 
-def test_units_of_weights_and_lone_nodes() -> None:
+def test_units_of_weights_and_isolated_nodes() -> None:
     edges, weights = ends(40)
     weights, nodes = weights[: edges.shape[1]], torch.arange(40)
     one, other = (GraphSteps(edges[0], edges[1], unit * weights.double(), 40) for unit in (1.0, 1e-20))
     reach = Reach(0.9, 2)
     found, again = (steps.between(nodes, [reach])[0] for steps in (one, other))
     torch.testing.assert_close(found, again)
-    torch.testing.assert_close(found[37:], torch.eye(40, dtype=torch.float64)[37:])  # they know themselves alone
+    torch.testing.assert_close(found[37:], torch.eye(40, dtype=torch.float64)[37:])  # related to themselves alone
     none = torch.zeros(0, dtype=torch.int64)
     without = GraphSteps(none, none, torch.zeros(0), 5)
     torch.testing.assert_close(without.between(torch.arange(5), [reach])[0], torch.eye(5, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Graph machines: what they read beside the bank, and that the better of neighbourhoods and summaries is said."""
+"""Graph machines: their numbers of a graph, and the choice between neighbourhoods and summaries."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def machine(reading: GraphReading = READING, num_outputs: int = 2) -> GraphMachi
 
 
 def graphs(count: int, seed: int = 0) -> GraphBatch:
-    """Nodes of two kinds, joined at random, five to ten in a graph."""
+    """Five to ten nodes of two kinds per graph, joined at random."""
     draw = torch.Generator().manual_seed(seed)
     number = 5 + torch.arange(count) % 6
     joined = torch.rand(count, SIZE, SIZE, generator=draw).triu(1) < 0.1 + 0.3 * torch.rand(count, 1, 1, generator=draw)
@@ -40,43 +40,43 @@ def graphs(count: int, seed: int = 0) -> GraphBatch:
     return GraphBatch(features, edges, torch.zeros(count, SIZE, 1), mask, kinds=kinds)
 
 
-def some(batch: GraphBatch, which: slice) -> GraphBatch:
-    return GraphBatch(*(None if part is None else part[which] for part in batch))  # pyright: ignore[reportArgumentType]
+def some(batch: GraphBatch, indices: slice) -> GraphBatch:
+    return GraphBatch(*(None if part is None else part[indices] for part in batch))  # pyright: ignore[reportArgumentType]
 
 
 def triangles(batch: GraphBatch) -> Tensor:
     joined = torch.zeros(len(batch.features), SIZE + 1, SIZE + 1)
     for own, ends in zip(joined, batch.edge_index, strict=True):
-        own[ends[0], ends[1]] = 1  # those that are none join the last
+        own[ends[0], ends[1]] = 1  # padding edges join the last node
     joined = joined[:, :-1, :-1]
     return (joined @ joined @ joined).diagonal(dim1=1, dim2=2).sum(1) / 6
 
 
-def test_how_many_triangles_is_predicted() -> None:
+def test_the_number_of_triangles_is_predicted() -> None:
     batch = graphs(110)
-    wanted = triangles(batch)[:, None].double()
+    targets = triangles(batch)[:, None].double()
     built = machine(num_outputs=1)
-    left_out = built.fit([(some(batch, slice(70)), wanted[:70])], NUMBER)
+    left_out = built.fit([(some(batch, slice(70)), targets[:70])], NUMBER)
     rest = some(batch, slice(70, None))
     with torch.no_grad():
-        errors = [float((expected - wanted[70:]).square().mean()) for expected in (built(rest), built.bank(rest))]
+        errors = [float((predicted - targets[70:]).square().mean()) for predicted in (built(rest), built.bank(rest))]
     assert errors[0] < 0.2 * errors[1]
-    assert float((left_out - wanted[:70]).square().mean()) < 0.2 * errors[1]
+    assert float((left_out - targets[:70]).square().mean()) < 0.2 * errors[1]
     assert float(built.second.gain[1]) > 0.5
 
 
-def test_where_neighbourhoods_decide_the_bank_does() -> None:
+def test_the_bank_gets_the_larger_share_where_neighbourhoods_decide() -> None:
     batch = graphs(60)
     values = torch.randn(60, SIZE, 2, generator=torch.Generator().manual_seed(1))
     batch = batch._replace(features=values, kinds=None, edge_index=torch.full((60, 2, 1), -1))
-    # how often both features have one sign: of each by itself nothing is to be known
+    # how often both features have the same sign; each by itself is uninformative
     alike = torch.where(batch.mask[..., None], values, 0).prod(-1).sign().sum(1) if batch.mask is not None else values
     built = machine(num_outputs=1)
     built.fit([(batch, alike[:, None].double())], NUMBER)
     assert float(built.second.gain[1]) < 0.5 < float(built.second.gain[0])
 
 
-def test_numbers_are_summaries_of_what_exceeds_the_least_and_counts_of_colours() -> None:
+def test_numbers_are_summaries_of_features_above_their_minimum_and_colour_counts() -> None:
     batch = graphs(12)
     built = machine()
     built.fit([(batch, torch.arange(12) % 2)], CLASSES)
@@ -85,7 +85,7 @@ def test_numbers_are_summaries_of_what_exceeds_the_least_and_counts_of_colours()
     assert batch.mask is not None
     count = num_summaries(2, 0, 6)
     kinds = torch.nn.functional.one_hot(batch.kinds, 2) * batch.mask[..., None]
-    # N m is how many there are, in units of the deviation
+    # N m is the count, in units of the deviation
     torch.testing.assert_close(found[:, 25:27], kinds.sum(1).double() / 0.5, rtol=1e-5, atol=1e-5)
     own = colours(torch.tensor([0, 1]), torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(0).long(), 0)[0]
     for kind, colour in enumerate(own.tolist()):
@@ -95,7 +95,7 @@ def test_numbers_are_summaries_of_what_exceeds_the_least_and_counts_of_colours()
     assert found.shape[1] == count + NUM_COLOURS
 
 
-def test_features_of_edges_exceed_their_least() -> None:
+def test_the_minimum_is_subtracted_from_features_of_edges() -> None:
     batch = graphs(12)
     draw = torch.Generator().manual_seed(2)
     batch = batch._replace(edge_features=torch.randn(*batch.edge_index.shape[::2], 1, generator=draw) - 5)
@@ -106,7 +106,7 @@ def test_features_of_edges_exceed_their_least() -> None:
     assert built.second.machine.table.reading.may_miss[2:] == (num_summaries(2, 1, 6) - 2, num_summaries(2, 1, 6) - 1)
 
 
-def test_mates_of_a_batch_padding_and_saving_change_nothing() -> None:
+def test_batch_mates_padding_and_saving_change_nothing() -> None:
     batch, labels = graphs(30), torch.arange(30) % 2
     built = machine()
     built.fit([(some(batch, slice(20)), labels[:20]), (some(batch, slice(20, None)), labels[20:])], CLASSES)
@@ -129,13 +129,13 @@ def _kinds(batch: GraphBatch) -> Tensor:
 
 
 @pytest.mark.parametrize(("features", "each"), [(2, 6), (32, 6), (50, 3), (MOST_NUMBERS, 1), (MOST_NUMBERS + 1, 0)])
-def test_features_share_the_numbers_of_a_graph(features: int, each: int) -> None:
+def test_features_share_the_limited_numbers_of_a_graph(features: int, each: int) -> None:
     built = machine(GraphReading(features=features, pos_dim=1))
     assert built.num_of_each == each
     assert built.second.machine.table.reading.num_numbers == num_summaries(features, 0, each) + NUM_COLOURS
 
 
-def test_one_graph_and_one_class_are_told_as_they_are() -> None:
+def test_a_single_graph_and_a_single_class_are_fitted_exactly() -> None:
     built = machine(num_outputs=1)
     built.fit([(graphs(1), torch.ones(1, 1))], NUMBER)
     torch.testing.assert_close(built(graphs(1)), torch.ones(1, 1))
@@ -144,7 +144,7 @@ def test_one_graph_and_one_class_are_told_as_they_are() -> None:
     assert bool((built(graphs(12)).argmax(1) == 0).all())
 
 
-def test_a_group_is_left_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_left_out_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     groups, seen = torch.arange(20) // 2, list[Tensor | None]()
     fit = NeighbourhoodBank.fit
     monkeypatch.setattr(
@@ -155,7 +155,7 @@ def test_a_group_is_left_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen[0] is groups
 
 
-def test_sizes_and_sets_that_are_none_are_refused() -> None:
+def test_bad_sizes_and_empty_sets_are_refused() -> None:
     with refused(ValueError, "models.GraphMachine", "num_centres", "0"):
         GraphMachine.Config(num_centres=0)
     with refused(ValueError, "models.GraphMachine", "num_trees", "-1"):
@@ -164,11 +164,11 @@ def test_sizes_and_sets_that_are_none_are_refused() -> None:
         machine().fit([], CLASSES)
 
 
-def test_numbers_that_come_back_have_the_same_ranks_in_float64() -> None:
-    """A number that is a quantile is in the middle of those alike, in the digits of any weights."""
+def test_repeated_numbers_have_the_same_ranks_in_float64() -> None:
+    """A number equal to a quantile is ranked in the middle of equal numbers, in the precision of any weights."""
     batch = graphs(60)
     built = machine()
     built.fit([(batch, (triangles(batch) > 2).long())], CLASSES)
-    wanted = built.second.machine.coordinates(built.numbers(batch))
+    expected = built.second.machine.coordinates(built.numbers(batch))
     found = built.double().second.machine.coordinates(built.numbers(batch))
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Summaries of graphs, by loops over nodes, edges, threes and paths."""
+"""Summaries of graphs, against loops over nodes, edges, triples and paths."""
 
 import itertools
 import math
@@ -86,7 +86,7 @@ def shape_by_loop(n: int, edges: list[tuple[int, int]]) -> list[float]:
     ]
 
 
-def test_what_is_told_of_the_shape_is_what_loops_find() -> None:
+def test_summaries_of_the_shape_equal_those_of_loops() -> None:
     shapes = list(SHAPES.values())
     domain = laid(shapes)
     found = summarise_graphs(torch.zeros(len(shapes), domain.num_points, 1), domain, None, 1)[:, :SHAPE]
@@ -94,7 +94,7 @@ def test_what_is_told_of_the_shape_is_what_loops_find() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_many_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_many_graphs_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = list(SHAPES.values())
     domain = laid(shapes)
     whole = summarise_graphs(torch.zeros(len(shapes), domain.num_points, 1), domain, None, 1)
@@ -104,7 +104,7 @@ def test_many_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(found, whole)
 
 
-def test_features_and_weights_are_summed_up_by_the_measure() -> None:
+def test_features_are_summarised_with_weights() -> None:
     draw = torch.Generator().manual_seed(2)
     shapes = [SHAPES["thin"], SHAPES["ring"], SHAPES["alone"]]
     size, most = 12, max(len(edges) for _, edges in shapes)
@@ -137,7 +137,7 @@ def test_features_and_weights_are_summed_up_by_the_measure() -> None:
 
 
 @pytest.mark.parametrize("each", [0, 1, 3, 4, 6])
-def test_some_of_the_numbers_of_a_feature(each: int) -> None:
+def test_a_smaller_number_of_summaries_per_feature(each: int) -> None:
     domain = laid([SHAPES["ring"], SHAPES["no edges"]], edge_features=torch.randn(2, 12, 2))
     values = torch.randn(2, 6, 3)
     whole = summarise_graphs(values, domain, domain.edge_features, 6)
@@ -161,7 +161,7 @@ def test_the_order_of_nodes_and_edges_changes_nothing() -> None:
     torch.testing.assert_close(summarise_graphs(other, laid([(n, moved)]), None, 6), found, rtol=1e-12, atol=1e-12)
 
 
-def test_what_weighs_nothing_is_not_there() -> None:
+def test_nodes_and_edges_of_weight_0_are_ignored() -> None:
     n, edges = SHAPES["thin"]
     more = [*edges, (0, n), (n, 0), (n, 3), (2, 7), (7, 2)]
     weights, of_edges = torch.ones(1, n + 1), torch.ones(1, len(more))
@@ -173,7 +173,7 @@ def test_what_weighs_nothing_is_not_there() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_paths_of_large_graphs_are_not_followed() -> None:
+def test_paths_are_not_counted_in_large_graphs() -> None:
     shapes = [(n, both_ways([(i, i + 1) for i in range(n - 1)])) for n in (MOST_NODES, MOST_NODES + 1)]
     domain = laid(shapes)
     found = summarise_graphs(torch.zeros(2, MOST_NODES + 1, 1), domain, None, 1)
@@ -183,7 +183,7 @@ def test_paths_of_large_graphs_are_not_followed() -> None:
     assert bool(found[:, : SHAPE - 2].isfinite().all())
 
 
-def test_what_varies_by_rounding_alone_has_no_deviation() -> None:
+def test_variation_by_rounding_alone_has_no_deviation() -> None:
     n, edges = SHAPES["thin"]
     weights = torch.rand(20, n, generator=torch.Generator().manual_seed(4)) + 0.1
     values = torch.full((20, n, 1), 0.7) + torch.arange(20)[:, None, None]

@@ -1,4 +1,4 @@
-"""Banks of patches: what their features are, what each block of them tells, and mirror images."""
+"""Banks of patches: their features, the use of each block of features, and mirror images."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def noise(count: int, seed: int = 0) -> Tensor:
 
 
 def discs(count: int) -> tuple[Tensor, Tensor]:
-    """A bright or dark square of 4 pixels on a long image, and how far it is from the left."""
+    """A bright or dark square of 4 pixels on a wide image, and its distance from the left."""
     draw = torch.Generator().manual_seed(1)
     images, column = 0.3 * torch.randn(count, 1, 9, 48, generator=draw), torch.randint(45, (count,), generator=draw)
     for number, c in enumerate(column.tolist()):
@@ -32,14 +32,14 @@ def discs(count: int) -> tuple[Tensor, Tensor]:
     return images, (column / 10 - 2)[:, None].double()
 
 
-def error_of(images: Tensor, wanted: Tensor, built: ImageBank) -> float:
-    """Mean square of what is said wrong of the last 40, over the variance."""
-    built.fit([(images[:-40], wanted[:-40])], NUMBER)
+def error_of(images: Tensor, targets: Tensor, built: ImageBank) -> float:
+    """Mean squared error on the last 40 images, divided by the variance."""
+    built.fit([(images[:-40], targets[:-40])], NUMBER)
     with torch.no_grad():
-        return float((built(images[-40:]) - wanted[-40:]).square().mean() / wanted[-40:].var())
+        return float((built(images[-40:]) - targets[-40:]).square().mean() / targets[-40:].var())
 
 
-def test_an_answer_is_that_of_a_filter_to_a_patch_of_mean_0_and_contrast_1() -> None:
+def test_a_feature_is_the_response_of_a_filter_to_a_normalised_patch() -> None:
     built, images = bank(), noise(5)
     built.fit([(images, torch.arange(5) % 2)], CLASSES)
     filters = built.filters[1]
@@ -50,7 +50,7 @@ def test_an_answer_is_that_of_a_filter_to_a_patch_of_mean_0_and_contrast_1() -> 
     answers = (filters.kernels * normed).sum((1, 2, 3)) - filters.offsets
     expected = torch.cat([(sign * answers - filters.threshold).clamp_min(0) for sign in (1, -1)])
     torch.testing.assert_close(filters(images)[2, :, 3, 5], expected, rtol=1e-4, atol=1e-4)
-    assert 0.2 < float((filters(images) > 0).float().mean()) < 0.48  # of two signs at most half
+    assert 0.2 < float((filters(images) > 0).float().mean()) < 0.48  # at most half of the two signs
 
 
 def test_filters_are_whitened_patches() -> None:
@@ -59,7 +59,7 @@ def test_filters_are_whitened_patches() -> None:
     built.fit([(images, torch.arange(30) % 2)], CLASSES)
     filters = built.filters[0]
     assert isinstance(filters, image_bank._Filters)
-    # a slope that all patches share says nothing: the mean of all answers is near 0
+    # a gradient common to all patches is removed: the mean response is near 0
     windows = images.unfold(2, 4, 1).unfold(3, 4, 1).reshape(-1, 16)
     windows = windows - windows.mean(1, keepdim=True)
     windows = windows / (windows.square().mean(1, keepdim=True) + CONTRAST).sqrt()
@@ -78,7 +78,7 @@ def test_filters_of_smooth_images_are_not_smooth() -> None:
     assert along[0] < 0.6 * along[1]
 
 
-def test_textures_are_told_apart_and_left_out_ones_as_well_as_new_ones() -> None:
+def test_textures_are_classified_in_left_out_and_in_new_images() -> None:
     images, kind = noise(100), torch.arange(100) % 2
     images[kind == 1] = (images + images.roll(1, -1))[kind == 1]
     built = bank()
@@ -90,18 +90,18 @@ def test_textures_are_told_apart_and_left_out_ones_as_well_as_new_ones() -> None
     assert float((left_out.argmax(1) == kind[:60]).float().mean()) > 0.85
 
 
-def test_where_something_is_is_told_by_places() -> None:
+def test_positions_are_predicted_from_features_by_place() -> None:
     images, column = discs(140)
     assert error_of(images, column, bank(size=(9, 48), outputs=1)) < 0.045
 
 
-def test_brightness_is_told_of_images_without_anything_on_them() -> None:
+def test_brightness_of_constant_images_is_predicted() -> None:
     level = torch.randn(90, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     images = level.float()[..., None, None].expand(90, 1, 12, 14)
     assert error_of(images, level, bank(outputs=1)) < 1e-3
 
 
-def test_mirror_images_are_the_same_where_left_out_images_say_so() -> None:
+def test_mirror_images_are_averaged_where_that_helps_left_out_images() -> None:
     images, kind = noise(80), torch.arange(80) % 2
     streaks = images + images.roll((1, 1), (-1, -2)) + images.roll((2, 2), (-1, -2))
     images[1::4], images[3::4] = streaks[1::4], streaks.flip(-1)[3::4]
@@ -122,14 +122,14 @@ def test_mirror_images_are_the_same_where_left_out_images_say_so() -> None:
 def test_images_of_a_group_are_left_out_together() -> None:
     images, group = noise(24), torch.arange(24) // 2
     images[1::2] = images[::2]
-    wanted = torch.randn(12, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64).repeat_interleave(2, 0)
-    alone = bank(outputs=1).fit([(images, wanted)], NUMBER)
-    together = bank(outputs=1).fit([(images, wanted)], NUMBER, groups=group)
-    errors = [float((expected - wanted).square().mean()) for expected in (alone, together)]
+    values = torch.randn(12, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64).repeat_interleave(2, 0)
+    alone = bank(outputs=1).fit([(images, values)], NUMBER)
+    together = bank(outputs=1).fit([(images, values)], NUMBER, groups=group)
+    errors = [float((predicted - values).square().mean()) for predicted in (alone, together)]
     assert 4 * errors[0] < errors[1]
 
 
-def test_shares_are_chosen_by_some_of_many_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_are_chosen_by_a_sample_of_many_images(monkeypatch: pytest.MonkeyPatch) -> None:
     images, column = discs(60)
     monkeypatch.setattr(image_bank, "CHOSEN_BY", 25)
     sizes = list[int]()
@@ -145,7 +145,7 @@ def test_shares_are_chosen_by_some_of_many_images(monkeypatch: pytest.MonkeyPatc
     assert sizes == [25] * 8 + [60]
 
 
-def test_images_of_any_size_are_read_and_large_ones_at_fewer_patches() -> None:
+def test_images_of_any_size_are_read_and_large_ones_by_fewer_patches() -> None:
     built = bank()
     built.fit([(noise(6), torch.arange(6) % 2)], CLASSES)
     assert built(torch.randn(2, 1, 17, 31)).shape == (2, 2)
@@ -158,7 +158,7 @@ def test_images_of_any_size_are_read_and_large_ones_at_fewer_patches() -> None:
         assert bool(small(torch.randn(3, 1, *size)).isfinite().all())
 
 
-def test_gradients_are_finite_where_no_filter_answers() -> None:
+def test_gradients_are_finite_where_no_filter_responds() -> None:
     built = bank()
     built.fit([(noise(6), torch.arange(6) % 2)], CLASSES)
     images = torch.zeros(2, 1, 12, 14, requires_grad=True)
@@ -167,13 +167,13 @@ def test_gradients_are_finite_where_no_filter_answers() -> None:
     assert bool(images.grad.isfinite().all())
 
 
-def test_parts_are_means_of_thirds() -> None:
+def test_parts_are_averages_of_thirds() -> None:
     values = torch.arange(7.0 * 8).view(1, 1, 7, 8)
     found = image_bank._in_parts(values, PARTS)
     torch.testing.assert_close(found, torch.nn.functional.adaptive_avg_pool2d(values, PARTS))
 
 
-def test_what_cannot_be_read_is_refused_by_name() -> None:
+def test_unreadable_images_are_refused_by_name() -> None:
     built = bank()
     with refused(ValueError, "models.ImageBank", "no image"):
         built.fit([], CLASSES)

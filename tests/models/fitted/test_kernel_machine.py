@@ -1,4 +1,4 @@
-"""Kernel machines: the kernel by loops, the fit by solving its system, what is left out by fits without it."""
+"""Kernel machines: the kernel by loops, the fit by solving its system, left-out scores by refits."""
 
 import math
 
@@ -16,7 +16,7 @@ NUMBER = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
 
 
 def problem(n: int = 60, d: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Coordinates, of which the first two matter."""
+    """Coordinates of which the first two matter."""
     x = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return x, torch.sin(2 * x[:, 0]) + x[:, 1]
 
@@ -48,7 +48,7 @@ def kernel(machine: KernelMachine, x: Tensor, y: Tensor) -> Tensor:
     return found
 
 
-def test_outputs_are_the_sum_over_centres_forward_and_in_every_gradient() -> None:
+def test_outputs_and_gradients_are_sums_over_centres() -> None:
     machine = KernelMachine(5, 3, 7).double()
     with torch.no_grad():
         for tensor in (machine.centres, machine.relevance, machine.dual, machine.bias):
@@ -58,16 +58,16 @@ def test_outputs_are_the_sum_over_centres_forward_and_in_every_gradient() -> Non
         machine.square.fill_(4.0)
     x, _ = problem(6)
     mine, theirs = (x.clone().requires_grad_() for _ in range(2))
-    found, wanted = machine(mine), kernel(machine, theirs, machine.centres) @ machine.dual + machine.bias
-    torch.testing.assert_close(found, wanted)
+    found, expected = machine(mine), kernel(machine, theirs, machine.centres) @ machine.dual + machine.bias
+    torch.testing.assert_close(found, expected)
     weight = torch.rand(6, 3, dtype=torch.float64)
     own = torch.autograd.grad((found * weight).sum(), [mine, machine.dual, machine.bias])
-    other = torch.autograd.grad((wanted * weight).sum(), [theirs, machine.dual, machine.bias])
+    other = torch.autograd.grad((expected * weight).sum(), [theirs, machine.dual, machine.bias])
     torch.testing.assert_close(own, other)
 
 
 @pytest.mark.parametrize("groups", [0, 20])
-def test_of_few_examples_nothing_is_learnt_from_noise(groups: int) -> None:
+def test_with_few_examples_nothing_is_learnt_from_noise(groups: int) -> None:
     errors = list[float]()
     for seed in range(1, 5):
         x, _ = problem(60, 40, seed)
@@ -75,19 +75,19 @@ def test_of_few_examples_nothing_is_learnt_from_noise(groups: int) -> None:
         members = torch.arange(60) // 3 if groups else None
         left_out = fitted(KernelMachine(40, 1, 60).double(), x, y, NUMBER, members)
         errors.append(float((left_out - y).square().mean()))
-    assert sum(errors) / 4 > 0.93  # 0.75 by metrics that have seen the examples
+    assert sum(errors) / 4 > 0.93  # 0.75 with metrics that have seen the examples
 
 
 @pytest.mark.parametrize("per_group", [1, 3])
-def test_the_mean_of_wide_rows_tells_nothing_of_those_left_out(per_group: int) -> None:
+def test_left_out_scores_of_wide_rows_do_not_leak_through_the_mean(per_group: int) -> None:
     x, _ = problem(30, 100)
-    # what is centred, and linear in more coordinates than there are rows, is known by the sum of the others
+    # centred targets that are linear in more coordinates than rows follow from the sum of the others
     x, y = x - x.mean(0), (torch.arange(30) % 2 * 2.0 - 1)[:, None].double()
     members = None if per_group == 1 else list(torch.arange(30).split(per_group))
-    assert kernel_machine._Part(x, y, members).fit(x @ x.T / 100).error > 0.8  # 0 where the mean is that of all
+    assert kernel_machine._Part(x, y, members).fit(x @ x.T / 100).error > 0.8  # 0 if the mean is taken over all rows
 
 
-def test_of_few_examples_the_metric_is_learnt_where_it_helps() -> None:
+def test_with_few_examples_the_metric_is_learnt_where_it_helps() -> None:
     x, y = problem(200, 12)
     y = y + 0.5 * torch.randn(200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     machine = KernelMachine(12, 1, 200).double()
@@ -98,10 +98,10 @@ def test_of_few_examples_the_metric_is_learnt_where_it_helps() -> None:
     assert 0.7 < (left_out - y[:120, None]).square().mean() / others.square().mean() < 1.5
 
 
-def test_what_is_told_where_the_metric_is_learnt_is_of_fits_without_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_out_scores_use_metrics_learnt_without_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = torch.arange(40) // 2
     x, y = (each[groups] for each in problem(20))
-    y = y + 0.1 * torch.randn(20, dtype=torch.float64)[groups]  # which the other of a pair tells
+    y = y + 0.1 * torch.randn(20, dtype=torch.float64)[groups]  # the twin reveals it
     part = kernel_machine._Part(x, (y - y.mean())[:, None], kernel_machine.members_of(groups))
     torch.manual_seed(2)
     found = kernel_machine._chosen_of_few(part, groups).fit
@@ -116,7 +116,7 @@ def test_what_is_told_where_the_metric_is_learnt_is_of_fits_without_each_part(mo
     assert found.error == pytest.approx(float((expected[:, 0] - y).square().mean()), rel=1e-5)
 
 
-def test_a_graph_says_the_same() -> None:
+def test_a_graph_gives_the_same_outputs() -> None:
     machine = KernelMachine(37, 2, 9)
     torch.nn.init.normal_(machine.dual)
     machine.centres.normal_()
@@ -128,13 +128,13 @@ def test_a_graph_says_the_same() -> None:
 
 @pytest.mark.parametrize(("n", "centres", "groups"), [(40, 40, 0), (40, 60, 7), (40, 17, 0), (40, 17, 7)])
 @pytest.mark.parametrize("chosen", [1500, 30])
-def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
+def test_the_fit_solves_its_system_and_left_out_scores_are_those_of_refits(
     n: int, centres: int, groups: int, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_machine, "CHOSEN", chosen)
     monkeypatch.setattr(kernel_machine, "FEW", 0)
     x, y = problem(n)
-    x = x.float().double()  # as centres are kept
+    x = x.float().double()  # the precision of stored centres
     members = torch.arange(n) % groups if groups else None
     machine = KernelMachine(5, 1, centres).double()
     left_out = fitted(machine, x, y[:, None], NUMBER, members)
@@ -144,7 +144,7 @@ def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
     assert not machine.dual[count:].any()
 
     def compute(without: Tensor) -> Tensor:
-        """Of the examples of a group, by a fit that does not know them."""
+        """Scores for the examples of a group, by a fit without them."""
         keep = torch.ones(n, dtype=torch.bool)
         keep[without] = False
         if count == n:
@@ -164,30 +164,30 @@ def test_the_fit_solves_its_system_and_leaves_out_what_it_says(
 
 
 @pytest.mark.parametrize("p", [1, 2])
-def test_how_steep_it_is_along_each_coordinate_is_what_autograd_says(p: int) -> None:
+def test_steepness_along_each_coordinate_matches_autograd(p: int) -> None:
     x, y = problem(20)
     part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
     metric = part._tried(p, torch.rand(5, dtype=torch.float64) + 0.1, (2.0,))
     steep = torch.zeros(5, dtype=torch.float64)
     for i in range(len(x)):
-        asked, others = x[i].clone().requires_grad_(), torch.arange(len(x)) != i
-        apart = (metric.weight * (asked - x[others])).abs().pow(p).sum(1).pow(1 / p)
+        query, others = x[i].clone().requires_grad_(), torch.arange(len(x)) != i
+        apart = (metric.weight * (query - x[others])).abs().pow(p).sum(1).pow(1 / p)
         value = torch.exp(-apart / metric.length) @ metric.fit.dual[others, 0]
-        steep += torch.autograd.grad(value, asked)[0].square() / len(x)
+        steep += torch.autograd.grad(value, query)[0].square() / len(x)
     torch.testing.assert_close(part._steepness(p, metric), steep)
 
 
-def test_coordinates_that_matter_are_found() -> None:
+def test_relevant_coordinates_are_found() -> None:
     x, y = problem(300, 12)
     machine = KernelMachine(12, 1, 300)
     fitted(machine, x, y[:, None], NUMBER)
     for relevance in machine.relevance:
         assert float(relevance[:2].min()) > 3 * float(relevance[2:].max())
-    asked, wanted = problem(200, 12, seed=1)
-    assert float((machine(asked).detach()[:, 0] - wanted).square().mean()) < 0.05 * float(wanted.var())
+    new, expected = problem(200, 12, seed=1)
+    assert float((machine(new).detach()[:, 0] - expected).square().mean()) < 0.05 * float(expected.var())
 
 
-def test_what_is_linear_takes_the_linear_kernel() -> None:
+def test_the_linear_kernel_is_chosen_for_linear_targets() -> None:
     x, _ = problem(60, 4)
     y = x @ torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)
     machine = KernelMachine(4, 1, 60)
@@ -197,7 +197,7 @@ def test_what_is_linear_takes_the_linear_kernel() -> None:
     torch.testing.assert_close(machine(far)[:, 0].double(), 5 * y[:3], rtol=0.1, atol=0.3)
 
 
-def test_what_is_smooth_takes_the_smooth_kernel_and_what_jumps_does_not() -> None:
+def test_the_smooth_kernel_is_chosen_for_smooth_targets_but_not_for_jumps() -> None:
     x = 2 * torch.rand(160, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
     smooth, jumping = torch.sin(2 * x[:, 0]) + torch.cos(x[:, 1]) * x[:, 0], (x > 0).double().sum(1) % 2
     errors = list[float]()
@@ -206,20 +206,20 @@ def test_what_is_smooth_takes_the_smooth_kernel_and_what_jumps_does_not() -> Non
         fitted(machine, x[:120], y[:120, None], NUMBER)
         errors.append(float((machine(x[120:]).detach()[:, 0] - y[120:]).square().mean() / y.var()) ** 0.5)
         assert (float(machine.shares[3]) > 0) == (y is smooth)
-    assert errors[0] < 0.005  # without it 0.01
+    assert errors[0] < 0.005  # 0.01 without it
 
 
-def test_of_some_centres_a_smooth_kernel_keeps_its_digits() -> None:
+def test_with_few_centres_a_smooth_kernel_keeps_its_precision() -> None:
     x = 2 * torch.rand(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
     y = torch.sin(2 * x[:, 0]) + torch.cos(x[:, 1]) * x[:, 0]
     machine = KernelMachine(2, 1, 100)
     left_out = fitted(machine, x[:300], y[:300, None], NUMBER)
     assert float(machine.shares[3]) > 0
-    for expected, true in ((left_out[:, 0], y[:300]), (machine(x[300:]).detach()[:, 0], y[300:])):
-        assert float((expected - true).square().mean() / y.var()) ** 0.5 < 2e-3
+    for predicted, true in ((left_out[:, 0], y[:300]), (machine(x[300:]).detach()[:, 0], y[300:])):
+        assert float((predicted - true).square().mean() / y.var()) ** 0.5 < 2e-3
 
 
-def test_half_precision_and_autocast_cost_what_the_inputs_lose() -> None:
+def test_half_precision_and_autocast_lose_only_the_precision_of_the_inputs() -> None:
     x, y = problem(80)
     machine = KernelMachine(5, 2, 80)
     fitted(machine, x, (y > 0).long(), CLASSES)
@@ -230,7 +230,7 @@ def test_half_precision_and_autocast_cost_what_the_inputs_lose() -> None:
     torch.testing.assert_close(machine(x).float(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_far_from_the_origin_it_is_fitted_to_what_it_keeps() -> None:
+def test_far_from_the_origin_the_fit_uses_centres_in_stored_precision() -> None:
     x, y = problem(60)
     machine = KernelMachine(5, 1, 60)
     far = x + 1e6
@@ -239,14 +239,14 @@ def test_far_from_the_origin_it_is_fitted_to_what_it_keeps() -> None:
     assert float(own) <= 1.1 * float((left_out[:, 0] - y).square().mean())
 
 
-def test_what_is_chosen_has_the_smallest_left_out_error() -> None:
+def test_the_choice_has_the_smallest_left_out_error() -> None:
     x, y = problem(70)
     part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
     for p in (1, 2):
         alike = torch.ones(5, dtype=torch.float64)
         tried = [part._tried(p, alike, (length,)).fit.error for length in kernel_machine.LENGTHS]
         assert part.plain()[p - 1].fit.error == min(tried)
-        assert part.learnt(part.plain())[p - 1].fit.error < min(tried)  # some coordinates tell nothing
+        assert part.learnt(part.plain())[p - 1].fit.error < min(tried)  # some coordinates are uninformative
     chosen = kernel_machine._chosen(part, part.learnt(part.plain()))
     assert chosen.fit.error <= min(metric.fit.error for metric in chosen.metrics)
 
@@ -263,7 +263,7 @@ def test_steepness_is_summed_over_outputs() -> None:
         torch.testing.assert_close(whole._steepness(p, metric), separate[0] + separate[1])
 
 
-def test_examples_that_coincide_and_coordinates_that_do_not_vary() -> None:
+def test_coinciding_examples_and_constant_coordinates() -> None:
     x = torch.zeros(6, 3, dtype=torch.float64)
     machine = KernelMachine(3, 1, 6)
     left_out = fitted(machine, x, torch.arange(6.0)[:, None].double(), NUMBER)
@@ -273,7 +273,7 @@ def test_examples_that_coincide_and_coordinates_that_do_not_vary() -> None:
     assert math.isclose(float(machine(x).detach()[0]), 2.5, abs_tol=0.3)
 
 
-def test_of_two_examples_each_is_told_what_the_other_is() -> None:
+def test_of_two_examples_each_is_predicted_by_the_other() -> None:
     x, y = problem(3)
     left_out = fitted(KernelMachine(5, 1, 3), x[:2], y[:2, None], NUMBER)
     torch.testing.assert_close(left_out, y[:2, None].flip(0), rtol=1e-6, atol=1e-6)
@@ -291,7 +291,7 @@ def test_the_same_seed_gives_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Tripled(Regressand):
-    """Numbers, of which three times the score and two are told."""
+    """Numbers whose readout is three times the score plus two."""
 
     def columns(self, targets: Tensor) -> Tensor:
         return targets.double()
@@ -301,7 +301,7 @@ class Tripled(Regressand):
         return Readout(torch.zeros(1, dtype=torch.int64), 3 * one, 2 * one)
 
 
-def test_a_second_fit_forgets_the_first_and_outputs_are_read_as_the_regressand_says() -> None:
+def test_a_second_fit_replaces_the_first_and_outputs_use_the_readout() -> None:
     x, y = problem(40)
     once, twice = KernelMachine(5, 1, 40), KernelMachine(5, 1, 40)
     fitted(twice, x, x[:, 4:], NUMBER)
@@ -314,15 +314,15 @@ def test_a_second_fit_forgets_the_first_and_outputs_are_read_as_the_regressand_s
     torch.testing.assert_close(twice(x), 3 * once(x) + 2, rtol=1e-3, atol=1e-3)
 
 
-def test_rows_in_several_parts_are_fitted_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_several_parts_give_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = problem(50)
     one, parts = KernelMachine(5, 1, 20).double(), KernelMachine(5, 1, 20).double()
-    wanted = fitted(one, x, y[:, None], NUMBER)
+    expected = fitted(one, x, y[:, None], NUMBER)
     monkeypatch.setattr(kernel_machine, "_ROWS", 7)
-    torch.testing.assert_close(fitted(parts, x, y[:, None], NUMBER), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(fitted(parts, x, y[:, None], NUMBER), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     machine = KernelMachine(3, 1, 6)
     for x, words in (
         (torch.zeros(1, 3), "fewer than 2 examples"),
@@ -341,24 +341,24 @@ def test_what_is_refused() -> None:
         KernelMachine(3, 1, 0)
 
 
-def test_without_rounds_coordinates_count_as_they_are() -> None:
+def test_without_rounds_all_coordinates_have_relevance_1() -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(60, 5, generator=draw)
-    wanted = x[:, :1].double().sin()
+    targets = x[:, :1].double().sin()
     for num_rounds, is_learnt in ((0, False), (3, True)):
         torch.manual_seed(0)
         machine = KernelMachine(5, 1, 60, num_rounds=num_rounds)
-        machine.solve(x, wanted)
+        machine.solve(x, targets)
         assert bool((machine.relevance != 1).any()) is is_learnt
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(12) // 3])
-def test_penalties_that_are_tried_together_are_those_tried_one_by_one(
+def test_penalties_tried_together_equal_those_tried_one_by_one(
     groups: Tensor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = torch.Generator().manual_seed(0)
-    root, wanted = (torch.randn(12, count, generator=draw).double() for count in (4, 2))
-    kernel, centred, members = root @ root.T, wanted - wanted.mean(0), kernel_machine.members_of(groups)
+    root, targets = (torch.randn(12, count, generator=draw).double() for count in (4, 2))
+    kernel, centred, members = root @ root.T, targets - targets.mean(0), kernel_machine.members_of(groups)
     together = kernel_machine.best_fit(kernel, centred, members, kernel_machine.PENALTIES)
     monkeypatch.setattr(kernel_machine, "_OUTPUTS", 1)
     apart = kernel_machine.best_fit(kernel, centred, members, kernel_machine.PENALTIES)

@@ -13,7 +13,7 @@ JOINED = ClassTarget(names=("apart", "joined"))
 
 
 def circle(size: int, *, is_directed: bool = False) -> Tensor:
-    """Each node and the four that follow on it; every seventh of these edges is missing."""
+    """Each node is joined to the next four; every seventh of these edges is missing."""
     places = torch.arange(size)
     ends = torch.cat([torch.stack([places, (places + k) % size]) for k in (1, 2, 3, 4)], 1)
     ends = ends[:, torch.arange(ends.shape[1]) % 7 > 0]
@@ -25,8 +25,8 @@ def learnt(edges: Tensor, features: Tensor, *, is_directed: bool = False, num_tr
     machine = LinkMachine.Config(num_trees=num_trees).build(features.shape[1], 2, is_directed=is_directed)
     own = edges.T if is_directed else edges.T[edges[0] < edges[1]]
     others = torch.randint(len(features), (len(own), 2))
-    asked = GraphPairs(edges, features, torch.cat([own, others]))
-    machine.fit([(asked, torch.tensor([1, 0]).repeat_interleave(len(own)))], JOINED)
+    inputs = GraphPairs(edges, features, torch.cat([own, others]))
+    machine.fit([(inputs, torch.tensor([1, 0]).repeat_interleave(len(own)))], JOINED)
     return machine
 
 
@@ -36,7 +36,7 @@ def logits(machine: LinkMachine, edges: Tensor, features: Tensor, pairs: Tensor)
 
 @pytest.mark.parametrize("is_directed", [False, True])
 @pytest.mark.parametrize("num_features", [0, 2])
-def test_missing_edges_are_told_from_other_pairs(is_directed: bool, num_features: int) -> None:
+def test_missing_edges_score_higher_than_other_pairs(is_directed: bool, num_features: int) -> None:
     edges, features = circle(80, is_directed=is_directed), torch.zeros(80, num_features)
     machine = learnt(edges, features, is_directed=is_directed)
     missing = torch.tensor([[k, k + 1] for k in range(0, 77, 7)])
@@ -47,7 +47,7 @@ def test_missing_edges_are_told_from_other_pairs(is_directed: bool, num_features
         assert float((near - logits(machine, edges, features, missing.flip(1))).mean()) > 0.2
 
 
-def test_an_edge_is_asked_about_in_a_graph_without_it_and_others_in_the_whole() -> None:
+def test_an_edge_is_scored_in_a_graph_without_it_and_other_pairs_in_the_whole_graph() -> None:
     edges, features = circle(40), torch.randn(40, 2)
     machine = learnt(edges, features)
     pair = edges.T[:1]
@@ -60,7 +60,7 @@ def test_an_edge_is_asked_about_in_a_graph_without_it_and_others_in_the_whole() 
     assert not torch.allclose(logits(machine, edges, features, other), logits(machine, without, features, other))
 
 
-def test_in_a_fit_pairs_without_an_edge_see_as_many_edges_as_edges_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_during_a_fit_negative_pairs_see_as_many_edges_as_positive_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[tuple[int, Tensor]]()
 
     whole = PairSummaries.of
@@ -80,7 +80,7 @@ def test_in_a_fit_pairs_without_an_edge_see_as_many_edges_as_edges_do(monkeypatc
         assert count == int((machine._parts(edges.T) != parts).sum())
 
 
-def test_a_pair_is_told_by_itself() -> None:
+def test_a_pair_is_scored_independently_of_the_others() -> None:
     edges, features = circle(40), torch.randn(40, 20)
     machine = learnt(edges, features)
     pairs = torch.tensor([[0, 20], [3, 4], [7, 9], [9, 7], [5, 5]])
@@ -91,7 +91,7 @@ def test_a_pair_is_told_by_itself() -> None:
     assert bool(together.isfinite().all())
 
 
-def test_what_is_known_of_the_whole_graph_is_kept_until_another_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summaries_of_the_whole_graph_are_cached_until_another_graph_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     edges, features, pairs = circle(40), torch.randn(40, 2), torch.tensor([[0, 20], [3, 19]])
     machine = learnt(edges, features)
     expected = logits(machine, edges, features, pairs)
@@ -115,7 +115,7 @@ def test_what_is_known_of_the_whole_graph_is_kept_until_another_comes(monkeypatc
     torch.testing.assert_close(kept, expected)
 
 
-def test_directions_of_many_features_are_read_anew_after_another_fit() -> None:
+def test_directions_of_many_features_are_recomputed_after_another_fit() -> None:
     edges, one = circle(40), torch.randn(40, 90)
     machine, pairs = learnt(edges, one), torch.tensor([[0, 20], [3, 19]])
     logits(machine, edges, one, pairs)
@@ -124,7 +124,7 @@ def test_directions_of_many_features_are_read_anew_after_another_fit() -> None:
     assert turned.are_of(edges, one, machine.directions)
 
 
-def test_without_trees_a_linear_function_speaks() -> None:
+def test_without_trees_a_linear_function_predicts() -> None:
     edges, features = circle(40), torch.zeros(40, 0)
     machine, pairs = learnt(edges, features, num_trees=0), torch.tensor([[0, 1], [0, 20]])
     assert machine.trees is None
@@ -132,7 +132,7 @@ def test_without_trees_a_linear_function_speaks() -> None:
     assert near > far
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     edges, features = circle(10), torch.zeros(10, 2)
     machine, pairs = LinkMachine.Config(num_trees=1).build(2, 2, is_directed=False), torch.tensor([[0, 1], [0, 5]])
     for given, message in (
@@ -142,49 +142,49 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             machine(given)
-    asked = GraphPairs(edges, features, pairs)
+    inputs = GraphPairs(edges, features, pairs)
     with refused(ValueError, "expected one graph with at least 2 pairs of nodes to fit to"):
         machine.fit([], JOINED)
     with refused(ValueError, "there are 3 targets of 2 pairs"):
-        machine.fit([(asked, torch.tensor([1, 0, 1]))], JOINED)
+        machine.fit([(inputs, torch.tensor([1, 0, 1]))], JOINED)
     with refused(ValueError, "num_trees must be at least 0; got -1"):
         LinkMachine.Config(num_trees=-1)
 
 
-def test_both_parts_speak_by_gain_and_shift() -> None:
+def test_both_parts_are_combined_with_gain_and_shift() -> None:
     edges, features, pairs = circle(40), torch.zeros(40, 0), torch.tensor([[0, 20], [3, 19]])
     machine = learnt(edges, features)
     assert machine.trees is not None
     machine.gain.copy_(torch.tensor([[2.0], [3.0]]))
     machine.shift.copy_(torch.tensor([0.5, -1.0]))
-    asked = GraphPairs(edges, features, pairs)
-    numbers = machine._numbers(asked, torch.full((2,), link_machine.PARTS))
+    inputs = GraphPairs(edges, features, pairs)
+    numbers = machine._numbers(inputs, torch.full((2,), link_machine.PARTS))
     expected = 2 * machine.linear(numbers) + 3 * machine.trees(numbers) + machine.shift
-    torch.testing.assert_close(machine(asked), expected)
+    torch.testing.assert_close(machine(inputs), expected)
 
 
-def test_the_share_with_the_smallest_left_out_errors_is_taken() -> None:
+def test_the_share_with_the_smallest_left_out_errors_is_chosen() -> None:
     edges, features = circle(60), torch.zeros(60, 0)
     own = edges.T[edges[0] < edges[1]]
     torch.manual_seed(1)
-    asked = GraphPairs(edges, features, torch.cat([own, torch.randint(60, (len(own), 2))]))
+    inputs = GraphPairs(edges, features, torch.cat([own, torch.randint(60, (len(own), 2))]))
     targets = torch.tensor([1, 0]).repeat_interleave(len(own))
     machine, alone = (LinkMachine.Config(num_trees=30).build(0, 2, is_directed=False) for _ in range(2))
-    numbers = alone._numbers(asked, alone._parts(asked.pairs))
+    numbers = alone._numbers(inputs, alone._parts(inputs.pairs))
     linear, trees = ScoreRecorder(JOINED), ScoreRecorder(JOINED)
     assert alone.trees is not None
     torch.manual_seed(2)
     alone.linear.fit(numbers, targets, linear)
     alone.trees.fit(numbers, targets, trees)
     torch.manual_seed(2)
-    left_out = machine.fit([(asked, targets)], JOINED)
+    left_out = machine.fit([(inputs, targets)], JOINED)
     tried = {a / 10: linear.scores + a / 10 * (trees.scores - linear.scores) for a in range(11)}
     errors = {a: float((JOINED.columns(targets) - each).square().mean()) for a, each in tried.items()}
     best = min(errors, key=errors.__getitem__)
     assert 0 < best < 1
     readout = JOINED.readout(tried[best], targets)
     torch.testing.assert_close(left_out, readout(tried[best]))
-    # the scores of both parts, which their outputs give, in the same shares
+    # the scores of both parts, blended in the same shares
     scores = torch.zeros(len(targets), 2, dtype=torch.float64)
     with torch.no_grad():
         for share, part in ((1 - best, alone.linear), (best, alone.trees)):
@@ -193,7 +193,7 @@ def test_the_share_with_the_smallest_left_out_errors_is_taken() -> None:
     torch.testing.assert_close(found.double(), readout.gain * scores + readout.shift, rtol=1e-3, atol=1e-3)
 
 
-def test_many_features_are_read_along_those_in_which_they_vary_most() -> None:
+def test_many_features_are_projected_on_their_principal_directions() -> None:
     features = torch.randn(40, 90, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 0.1, 90)
     machine = learnt(circle(40), features + 5)
     directions = machine.directions.double()
@@ -201,5 +201,5 @@ def test_many_features_are_read_along_those_in_which_they_vary_most() -> None:
     torch.testing.assert_close(
         directions[:, :rank].T @ directions[:, :rank], torch.eye(rank).double(), atol=1e-4, rtol=0
     )
-    _, _, wanted = torch.linalg.svd((features - features.mean(0)).double(), full_matrices=False)
-    assert float((wanted[:10] @ directions).norm(dim=1).min()) > 0.999
+    _, _, expected = torch.linalg.svd((features - features.mean(0)).double(), full_matrices=False)
+    assert float((expected[:10] @ directions).norm(dim=1).min()) > 0.999

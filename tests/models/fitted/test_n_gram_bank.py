@@ -1,4 +1,4 @@
-"""The bank of n-grams: its features by a loop over each sentence, its fit by solving each system at once."""
+"""The bank of n-grams: features by a loop over each sentence, the fit by solving each system directly."""
 
 import dataclasses
 import math
@@ -16,17 +16,17 @@ from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Targe
 from tests.refusals import refused
 
 SPELLING = ("", " ", " ", " a", " ab", "b", " cab", "ca", " c", "", " bb", "abc", " ")
-"""Words of one to three letters, their further pieces, a token of no letter and one that is a space."""
+"""Words of one to three letters, continuation pieces, a token without letters and one that is a space."""
 READING = TokenReading(vocab_size=13, context=12, pad=0, separator=2, spelling=SPELLING)
 CLASSES = ClassTarget(names=("a", "b", "c"))
 
 
 Counts = Callable[[list[int], int], Counter[tuple[int, ...]]]
-"""N-grams of a row, up to so many symbols."""
+"""Counts the n-grams of a row up to a length in symbols."""
 
 
 def rows(count: int = 30, *, pairs: bool = False, seed: int = 0) -> Tensor:
-    """`[1] words [2]`, or `[1] words [2] words [2]`, of several lengths, filled up with 0."""
+    """`[1] words [2]`, or `[1] words [2] words [2]`, of several lengths, padded with 0."""
     drawn = torch.Generator().manual_seed(seed)
     found = torch.zeros(count, 12, dtype=torch.int64)
     for i in range(count):
@@ -37,21 +37,21 @@ def rows(count: int = 30, *, pairs: bool = False, seed: int = 0) -> Tensor:
 
 
 def grams(row: list[int], order: int) -> Counter[tuple[int, ...]]:
-    """With 0 for the first sentence and 1 for the second before each."""
+    """Counts of the n-grams of a row, each with a leading 0 for the first sentence or 1 for the second."""
     tokens = [t for t in row if t != 0]
     return Counter(
         (int(2 in tokens[:i]), *tokens[i : i + k]) for k in range(1, order + 1) for i in range(len(tokens) - k + 1)
     )
 
 
-def telling(counts: list[Counter[tuple[int, ...]]]) -> Counter[tuple[int, ...]]:
-    """In how many rows n-grams stand, but for those of which all rows have as many."""
+def informative(counts: list[Counter[tuple[int, ...]]]) -> Counter[tuple[int, ...]]:
+    """The number of rows with each n-gram, without n-grams of which all rows have equally many."""
     seen = Counter(g for each in counts for g in each)
     return Counter({g: n for g, n in seen.items() if len({each[g] for each in counts}) > 1})
 
 
 def letter_grams(row: list[int], order: int) -> Counter[tuple[int, ...]]:
-    """Likewise of letters: no space but at an end, and of spaces in a row the last."""
+    """The same for letters: spaces only at the ends of n-grams, and the last one of a run of spaces."""
     tokens = [t for t in row if t != 0]
     spelt = [(int(2 in tokens[:i]), letter) for i, token in enumerate(tokens) for letter in SPELLING[token]]
     spelt = [s for i, s in enumerate(spelt) if s[1] != " " or i + 1 == len(spelt) or spelt[i + 1][1] != " "]
@@ -64,13 +64,13 @@ def letter_grams(row: list[int], order: int) -> Counter[tuple[int, ...]]:
     return found
 
 
-def by_loop(train: Tensor, asked: Tensor, order: int, share: float = 1.0, counted: Counts = grams) -> np.ndarray:
-    """Features `(n, p)` of rows asked, with a column for each n-gram of the training rows, by length and tokens."""
+def by_loop(train: Tensor, queries: Tensor, order: int, share: float = 1.0, counted: Counts = grams) -> np.ndarray:
+    """Features `(n, p)` of rows, with a column for each n-gram of the training rows, by length and tokens."""
     counts = [counted(row, order) for row in train.tolist()]
-    seen = telling(counts)
+    seen = informative(counts)
     names = sorted(seen, key=lambda g: (g[0], len(g), g))
-    found = np.zeros((len(asked), len(names)))
-    for i, row in enumerate(asked.tolist()):
+    found = np.zeros((len(queries), len(names)))
+    for i, row in enumerate(queries.tolist()):
         for g, count in counted(row, order).items():
             if g in seen:
                 rarity = 1 + math.log((1 + len(train)) / (1 + seen[g]))
@@ -81,7 +81,7 @@ def by_loop(train: Tensor, asked: Tensor, order: int, share: float = 1.0, counte
 
 
 def dense(bank: NGramBank, tokens: Tensor) -> Tensor:
-    """Without the columns of what is no n-gram."""
+    """Features without the unused columns."""
     row, gram, value = bank.features(tokens)
     found = torch.zeros(len(tokens), bank.num_features, dtype=torch.float64)
     found[row, gram] = value
@@ -101,39 +101,39 @@ def fitted(found: NGramBank, tokens: Tensor, values: Tensor, target: Target, gro
     return found
 
 
-def ridge(x: np.ndarray, y: np.ndarray, penalty: float, asked: np.ndarray) -> np.ndarray:
-    """The scores of what is asked by the ridge regression of x and y, whose constant is not penalised."""
+def ridge(x: np.ndarray, y: np.ndarray, penalty: float, queries: np.ndarray) -> np.ndarray:
+    """Scores of the query rows by the ridge regression of y on x, whose constant is not penalised."""
     centred, middle = x - x.mean(0), y.mean(0)
     weight = np.linalg.solve(centred.T @ centred + penalty * np.eye(x.shape[1]), centred.T @ (y - middle))
-    return middle + (asked - x.mean(0)) @ weight
+    return middle + (queries - x.mean(0)) @ weight
 
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_features_are_those_of_the_definition(order: int, pairs: bool) -> None:
-    train, asked = rows(pairs=pairs), rows(9, pairs=pairs, seed=1)
+def test_features_of_tokens_follow_the_definition(order: int, pairs: bool) -> None:
+    train, queries = rows(pairs=pairs), rows(9, pairs=pairs, seed=1)
     found = bank(order, 2000)
     found.fit([(train, torch.arange(30) % 3)], CLASSES)
-    expected = by_loop(train, asked, order)
-    np.testing.assert_allclose(dense(found, asked).numpy(), expected, atol=1e-6)
+    expected = by_loop(train, queries, order)
+    np.testing.assert_allclose(dense(found, queries).numpy(), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("letter_order", [1, 3, 4])
-def test_letters_are_those_of_the_definition(letter_order: int, pairs: bool) -> None:
-    train, asked = rows(pairs=pairs), rows(9, pairs=pairs, seed=1)
+def test_features_of_letters_follow_the_definition(letter_order: int, pairs: bool) -> None:
+    train, queries = rows(pairs=pairs), rows(9, pairs=pairs, seed=1)
     found = bank(2, 2000, letter_order=letter_order)
     found.fit([(some, torch.arange(len(some)) % 3) for some in train.split(7)], CLASSES)
     found.letter_share.fill_(0.3)
-    of_tokens, of_letters = by_loop(train, asked, 2), by_loop(train, asked, letter_order, counted=letter_grams)
+    of_tokens, of_letters = by_loop(train, queries, 2), by_loop(train, queries, letter_order, counted=letter_grams)
     expected = np.concatenate([0.7**0.5 * of_tokens, 0.3**0.5 * of_letters], 1)
-    np.testing.assert_allclose(dense(found, asked).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(dense(found, queries).numpy(), expected, atol=1e-6)
 
 
 def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """Scores of each row by the fit without its part, times their gain, with the penalty that has the smallest errors.
+    """Scores of each row by the fit without its part, times their gain, with the penalty of the smallest error.
 
-    Also that penalty and that gain.
+    Returns that penalty and gain, too.
     """
     unit, best = ((x - x.mean(0)) ** 2).sum(1).mean(), None
     mean = np.stack([y[part != own].mean(0) for own in part])
@@ -150,18 +150,18 @@ def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np
     return best
 
 
-@pytest.mark.parametrize(("order", "told_by"), [(2, "words"), (3, "words"), (2, "pairs"), (2, "chance")])
+@pytest.mark.parametrize(("order", "source"), [(2, "words"), (3, "words"), (2, "pairs"), (2, "chance")])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_longer_n_grams_count_less_where_that_is_surely_better(
-    order: int, told_by: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
+def test_longer_n_grams_get_a_smaller_share_only_where_that_is_surely_better(
+    order: int, source: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-10)
     monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
     tokens, draw = rows(60, pairs=pairs), torch.Generator().manual_seed(4)
     worth = torch.randn(13 * 13, generator=draw, dtype=torch.float64)
-    if told_by == "words":
+    if source == "words":
         values = worth[tokens].sum(1)
-    elif told_by == "pairs":
+    elif source == "pairs":
         values = worth[13 * tokens[:, :-1] + tokens[:, 1:]].sum(1)
     else:
         values = worth[:60]
@@ -178,31 +178,31 @@ def test_longer_n_grams_count_less_where_that_is_surely_better(
         gain = errors[0] - errors[-1]
         if len(errors) > 1 and gain.mean() > ridge_head.SURE * gain.std(ddof=1) / math.sqrt(60):
             chosen = share
-    assert (chosen < 1) == (told_by == "words")
+    assert (chosen < 1) == (source == "words")
     expected = by_loop(tokens, rows(9, seed=1), order, chosen)
     np.testing.assert_allclose(dense(found, rows(9, seed=1)).numpy(), expected, atol=1e-6)
 
 
-def test_shares_are_tried_as_long_as_they_get_better(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_are_tried_while_the_error_decreases(monkeypatch: pytest.MonkeyPatch) -> None:
     errors, fit = iter((3.0, 4.0, 1.0, 1.0)), n_gram_bank._ridge
 
-    def found(features: Tensor, wanted: Tensor, part: Tensor) -> n_gram_bank._Ridge:
-        return fit(features, wanted, part)._replace(left_out=wanted - next(errors))
+    def found(features: Tensor, targets: Tensor, part: Tensor) -> n_gram_bank._Ridge:
+        return fit(features, targets, part)._replace(left_out=targets - next(errors))
 
     monkeypatch.setattr(n_gram_bank, "_ridge", found)
     fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
     assert list(errors) == [1.0, 1.0]
 
 
-def test_a_row_of_which_nothing_counts_is_no_direction() -> None:
-    empty = torch.tensor([[1, 2] + [0] * 10])  # its marks are in all rows, and the two in a row in this one alone
+def test_a_row_without_informative_n_grams_has_the_scores_of_the_bias() -> None:
+    empty = torch.tensor([[1, 2] + [0] * 10])  # its marks occur in all rows, and their bigram in this one alone
     found = fitted(bank(), torch.cat([rows(), empty]), torch.arange(31) % 3, CLASSES)
     assert len(found.features(empty)[0]) == 1
     found.of_tokens.rarity[found.of_tokens.num_symbols > 1] = 0
     torch.testing.assert_close(found(empty)[0], found.bias)
 
 
-def test_scores_are_those_of_the_ridge_regression_with_the_best_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_match_ridge_regression_with_the_best_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-12)
     monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
     tokens, values = rows(), torch.arange(30) * 7 % 3
@@ -215,18 +215,18 @@ def test_scores_are_those_of_the_ridge_regression_with_the_best_penalty(monkeypa
         left_out, penalty, gain = left_out_by_loop(x, y, part)
         assert float(found.penalty) == pytest.approx(penalty, rel=1e-6)
         readout = CLASSES.readout(torch.tensor(left_out), values)
-        asked = rows(8, seed=1)
-        scores = y.mean(0) + gain * (ridge(x, y, penalty, by_loop(tokens, asked, 2)) - y.mean(0))
-        torch.testing.assert_close(found(asked).double(), readout(torch.tensor(scores)), rtol=1e-4, atol=1e-4)
+        queries = rows(8, seed=1)
+        scores = y.mean(0) + gain * (ridge(x, y, penalty, by_loop(tokens, queries, 2)) - y.mean(0))
+        torch.testing.assert_close(found(queries).double(), readout(torch.tensor(scores)), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("told_by", ["letters", "tokens"])
-def test_letters_are_read_where_errors_are_smaller(told_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("source", ["letters", "tokens"])
+def test_letters_are_used_where_errors_are_smaller(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-10)
     monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
     tokens, draw = rows(60), torch.Generator().manual_seed(4)
     worth = torch.randn(13, generator=draw, dtype=torch.float64)
-    if told_by == "letters":
+    if source == "letters":
         worth = torch.tensor([float("b" in word) for word in SPELLING], dtype=torch.float64)
     values = worth[tokens].sum(1)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
@@ -236,20 +236,20 @@ def test_letters_are_read_where_errors_are_smaller(told_by: str, monkeypatch: py
     x = by_loop(tokens, tokens, 1)
     both = 0.5**0.5 * np.concatenate([x, by_loop(tokens, tokens, 3, counted=letter_grams)], 1)
     errors = [((y - left_out_by_loop(each, y, part)[0]) ** 2).mean() for each in (x, both)]
-    assert (errors[1] < errors[0]) == (told_by == "letters")
-    assert float(found.letter_share) == (0.5 if told_by == "letters" else 0.0)
-    expected = both if told_by == "letters" else x
+    assert (errors[1] < errors[0]) == (source == "letters")
+    assert float(found.letter_share) == (0.5 if source == "letters" else 0.0)
+    expected = both if source == "letters" else x
     _, penalty, gain = left_out_by_loop(expected, y, part)
     got = y.mean(0) + gain * (ridge(expected, y, penalty, expected) - y.mean(0))
     torch.testing.assert_close(found(tokens).double(), torch.tensor(got), rtol=1e-3, atol=1e-3)
 
 
-def test_what_says_the_opposite_of_others_has_no_gain() -> None:
-    """Each word stands in two sentences of opposite values, so that one tells the other wrongly with any penalty."""
+def test_predictions_anticorrelated_with_the_targets_have_no_gain() -> None:
+    """Each word occurs in two sentences of opposite values, so that one predicts the other wrongly with any penalty."""
     features = torch.eye(20, dtype=torch.float64).repeat_interleave(2, 0).to_sparse_coo().coalesce()
-    wanted = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(20, 1)
-    part = (torch.arange(40) + torch.arange(40) // 2) % 2  # a sentence of a word each, as many of either value
-    found = n_gram_bank._ridge(features, wanted, part)
+    targets = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(20, 1)
+    part = (torch.arange(40) + torch.arange(40) // 2) % 2  # one word per sentence, with both values equally often
+    found = n_gram_bank._ridge(features, targets, part)
     assert not found.weight.any()
     torch.testing.assert_close(found.left_out, torch.zeros(40, 1, dtype=torch.float64))  # the mean of the others
 
@@ -257,13 +257,13 @@ def test_what_says_the_opposite_of_others_has_no_gain() -> None:
 def test_shares_are_compared_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, groups = list[Tensor | None](), torch.arange(30) // 3
     monkeypatch.setattr(n_gram_bank, "is_surely_less", lambda *given: seen.append(given[2]))
-    values = rows().float().sum(1, keepdim=True)  # told by single words
+    values = rows().float().sum(1, keepdim=True)  # predictable from single words
     fitted(bank(2, 500, 1), rows(), values, NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,)), groups)
     assert seen
     assert all(each is groups for each in seen)
 
 
-def test_systems_solved_together_or_one_by_one_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_solved_together_or_one_by_one_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, values = rows(), torch.arange(30) * 7 % 3
     together = fitted(bank(), tokens, values, CLASSES)
     monkeypatch.setattr(n_gram_bank, "COLUMNS", 1)
@@ -280,35 +280,35 @@ def test_every_kind_of_target_is_learnt() -> None:
     assert ((predicted > 0) == both).float().mean() > 0.9
     number = NumberTarget(names=("n",), mean=(float(often.double().mean()),), deviation=(float(often.double().std()),))
     predicted = fitted(bank(1, num_outputs=1), tokens, often[:, None].double(), number)(tokens).detach()
-    wanted = number.targets(often[:, None].double())
-    assert float((predicted - wanted).square().mean()) < 0.3 * float(wanted.square().mean())
+    targets = number.targets(often[:, None].double())
+    assert float((predicted - targets).square().mean()) < 0.3 * float(targets.square().mean())
 
 
-def test_few_grams_are_the_most_frequent_ones() -> None:
+def test_with_a_limit_the_most_frequent_n_grams_are_kept() -> None:
     tokens = rows()
-    seen = telling([grams(row, 2) for row in tokens.tolist()])
+    seen = informative([grams(row, 2) for row in tokens.tolist()])
     found = fitted(bank(2, 6), tokens, torch.arange(30) % 3, CLASSES)
     counts = ((1 + 30) / torch.exp(found.of_tokens.rarity.double() - 1) - 1).round()
     assert sorted(counts.tolist()) == sorted(seen.values())[-6:]
     assert found(tokens).std() > 0
 
 
-def test_what_all_sentences_hold_equally_often_takes_no_length_from_others() -> None:
+def test_n_grams_common_to_all_sentences_do_not_change_the_norm() -> None:
     tokens, labels = rows(), torch.arange(30) % 3
     with_mark, without = (fitted(bank(1), given, labels, CLASSES)(given) for given in (tokens, tokens[:, 1:]))
     torch.testing.assert_close(with_mark, without)
 
 
-def test_sentences_that_are_all_alike_have_the_mean() -> None:
+def test_equal_sentences_are_predicted_by_the_mean() -> None:
     found = fitted(bank(), rows(1).expand(30, -1), torch.arange(30) % 3, CLASSES)
     assert not bool(found.of_tokens.rarity.any())
     torch.testing.assert_close(found(rows(4, seed=1)), found.bias.expand(4, -1))
 
 
 @pytest.mark.parametrize("count", [3, 4, 5])
-def test_sentences_that_differ_by_rounding_alone_have_the_mean(count: int) -> None:
+def test_sentences_that_differ_by_rounding_alone_are_predicted_by_the_mean(count: int) -> None:
     words, none = torch.arange(3, 3 + count), torch.zeros(count, dtype=torch.int64)
-    tokens = torch.stack([torch.cat([words] * k + [none] * (3 - k)) for k in (1, 2, 3)] * 10)  # each as often
+    tokens = torch.stack([torch.cat([words] * k + [none] * (3 - k)) for k in (1, 2, 3)] * 10)  # each one equally often
     found = fitted(bank(1), tokens, torch.arange(30) % 3, CLASSES)
     assert found.weight.abs().max() < 1e-9
     assert found.penalty > 1e-6
@@ -316,12 +316,12 @@ def test_sentences_that_differ_by_rounding_alone_have_the_mean(count: int) -> No
 
 def test_padding_and_batch_mates_change_nothing() -> None:
     found = fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
-    asked = rows(5, seed=1)
-    alone = torch.cat([found(row[None, : int((row != 0).sum())]) for row in asked])
-    torch.testing.assert_close(found(asked), alone)
+    queries = rows(5, seed=1)
+    alone = torch.cat([found(row[None, : int((row != 0).sum())]) for row in queries])
+    torch.testing.assert_close(found(queries), alone)
 
 
-def test_a_sentence_of_which_nothing_is_known_has_the_scores_of_no_words() -> None:
+def test_a_sentence_of_unknown_words_has_the_scores_of_an_empty_one() -> None:
     few = rows()
     few[few == 12] = 11
     found = fitted(bank(1), few, torch.arange(30) % 3, CLASSES)
@@ -331,7 +331,7 @@ def test_a_sentence_of_which_nothing_is_known_has_the_scores_of_no_words() -> No
     assert torch.equal(found(torch.zeros(1, 0, dtype=torch.int64)), found.bias[None])
 
 
-def test_gradients_go_on_from_a_fit() -> None:
+def test_parameters_have_gradients_after_a_fit() -> None:
     found = fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
     found(rows(4, seed=1)).square().sum().backward()
     for parameter in (found.weight, found.bias):
@@ -339,7 +339,7 @@ def test_gradients_go_on_from_a_fit() -> None:
         assert bool(parameter.grad.any())
 
 
-def test_it_is_as_many_as_the_rows_have() -> None:
+def test_the_recommended_size_is_the_number_of_n_grams_in_the_rows() -> None:
     tokens, config = rows(), NGramBank.Config()
     names, spelt = (
         {g for row in tokens.tolist() for g in counted(row, n)} for counted, n in ((grams, 2), (letter_grams, 5))
@@ -350,15 +350,15 @@ def test_it_is_as_many_as_the_rows_have() -> None:
     assert given.recommended(tokens.split(7), READING, 0, 0) == given
 
 
-def test_what_is_told_of_a_sentence_left_out_knows_nothing_of_it() -> None:
-    tokens = torch.arange(3, 11)[:, None]  # which have nothing in common, so that the mean of the others is told
+def test_left_out_scores_do_not_depend_on_the_left_out_sentence() -> None:
+    tokens = torch.arange(3, 11)[:, None]  # these have nothing in common, so that the mean of the others is predicted
     values = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0]).double()[:, None]
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     predicted = bank(1, 20, 1).fit([(tokens, values)], target)
     torch.testing.assert_close(predicted, (values.sum() - values) / 7)
 
 
-def test_letters_are_left_out_where_there_are_none_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_are_switched_off_where_there_are_none_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     without = dataclasses.replace(READING, spelling=None)
     found = NGramBank.Config().recommended([rows()], without, 0, 0)
     assert found == NGramBank.Config(num_grams=found.num_grams, letter_order=0)
@@ -370,12 +370,12 @@ def test_letters_are_left_out_where_there_are_none_or_too_many(monkeypatch: pyte
     for most, order in ((letters, 5), (letters - 1, 0)):
         monkeypatch.setattr(n_gram_bank, "MOST_LETTERS", most)
         assert NGramBank.Config().recommended(rows().split(7), READING, 0, 0).letter_order == order
-    asked = NGramBank.Config(letter_order=2).recommended(rows().split(7), READING, 0, 0)
-    assert asked.letter_order == 2
-    assert asked.num_letter_grams == len({g for row in rows().tolist() for g in letter_grams(row, 2)})
+    queries = NGramBank.Config(letter_order=2).recommended(rows().split(7), READING, 0, 0)
+    assert queries.letter_order == 2
+    assert queries.num_letter_grams == len({g for row in rows().tolist() for g in letter_grams(row, 2)})
 
 
-def test_n_grams_of_a_large_alphabet_are_as_long_as_can_be_numbered() -> None:
+def test_n_grams_of_a_large_alphabet_are_limited_by_the_range_of_their_numbers() -> None:
     spelling = ("", " ", " ", *(" " + chr(0x4E00 + k) for k in range(9000)))
     reading = TokenReading(vocab_size=len(spelling), context=12, pad=0, separator=2, spelling=spelling)
     found = NGramBank.Config().recommended([rows()], reading, 0, 0)

@@ -1,4 +1,4 @@
-"""The bank of neighbourhoods: its features node by node, by their definition, and what they do not read."""
+"""The bank of neighbourhoods: its features node by node from their definition, and inputs that it ignores."""
 
 import math
 from pathlib import Path
@@ -27,7 +27,7 @@ def bank(reading: GraphReading = READING, **settings: Any) -> NeighbourhoodBank:
 
 
 def batch(size: int = 5, nodes: int = 6, edges: int = 9) -> GraphBatch:
-    """Graphs of 1 to `nodes` nodes, all that they may have in them; node 0 of each has no edge that ends there."""
+    """Graphs of 1 to `nodes` nodes with every optional part; no edge ends at node 0 of each."""
     counts = torch.arange(size) % nodes + 1
     ends = torch.full((size, 2, edges), -1)
     for i, count in enumerate(counts.tolist()):
@@ -50,13 +50,13 @@ def batch(size: int = 5, nodes: int = 6, edges: int = 9) -> GraphBatch:
     )
 
 
-def some(graphs: GraphBatch, which: slice) -> GraphBatch:
+def some(graphs: GraphBatch, indices: slice) -> GraphBatch:
     """Some of the graphs of a batch."""
-    return GraphBatch(*(None if part is None else part[which] for part in graphs))  # pyright: ignore[reportArgumentType]
+    return GraphBatch(*(None if part is None else part[indices] for part in graphs))  # pyright: ignore[reportArgumentType]
 
 
 def by_loop(built: NeighbourhoodBank, graphs: GraphBatch) -> Tensor:
-    """The waves, from the legend alone, in float64."""
+    """The waves, from the definition alone, in float64."""
     rows = []
     assert graphs.mask is not None
     assert graphs.edge_weights is not None
@@ -74,7 +74,7 @@ def by_loop(built: NeighbourhoodBank, graphs: GraphBatch) -> Tensor:
         ]
 
         def average(values: list[Tensor], v: int, edges: Any = edges) -> Tensor:
-            """Of what each edge that ends at v tells."""
+            """The weighted mean of the values of the edges that end at v."""
             own = [(a, value) for (_, end, a, _), value in zip(edges, values, strict=True) if end == v]
             mass = sum(a for a, _ in own)
             return sum((a * value for a, value in own), torch.zeros(values[0].shape).double()) / (mass or 1.0)
@@ -105,17 +105,17 @@ def test_features_are_means_and_deviations_of_waves_over_neighbourhoods(hops: in
     built.scale.fill_(scale)
     waves, colours = built.features(graphs).split([600, 50], 1)
     torch.testing.assert_close(waves.double(), expected, rtol=1e-4, atol=2e-5)
-    assert not expected[0, 300:].abs().max() > 1e-6  # a single node does not vary
+    assert not expected[0, 300:].abs().max() > 1e-6  # a single node has no variation
     assert not waves[0, 300:].any()
     u, domain = read_graphs(built.encoder, graphs)
     assert built.colours is not None
     assert torch.equal(colours, built.colours(graphs, domain, u.dtype))
     nodes = torch.arange(5) + 1.0
-    if hops < 3:  # else there are more colours than 50
+    if hops < 3:  # otherwise there are more than 50 colours
         torch.testing.assert_close(colours.square().sum(1), (hops + 1) * nodes)
 
 
-def test_edges_and_nodes_that_weigh_nothing_and_padding_change_nothing() -> None:
+def test_edges_and_nodes_of_weight_0_and_padding_change_nothing() -> None:
     built, graphs = bank(), batch()
     built.fit([(graphs, torch.tensor([0, 1, 0, 1, 1]))], CLASSES)
     expected = built(graphs)
@@ -125,8 +125,8 @@ def test_edges_and_nodes_that_weigh_nothing_and_padding_change_nothing() -> None
     torch.testing.assert_close(built(some(graphs, slice(2, 3))), expected[2:3])
     assert graphs.edge_weights is not None
     idle = graphs._replace(edge_weights=torch.cat([torch.zeros(5, 3), graphs.edge_weights[:, 3:]], 1))
-    gone = graphs._replace(edge_index=torch.cat([torch.full((5, 2, 3), -1), graphs.edge_index[..., 3:]], 2))
-    torch.testing.assert_close(built(idle), built(gone))
+    removed = graphs._replace(edge_index=torch.cat([torch.full((5, 2, 3), -1), graphs.edge_index[..., 3:]], 2))
+    torch.testing.assert_close(built(idle), built(removed))
     assert not torch.allclose(built(idle), expected)
 
 
@@ -142,10 +142,10 @@ def test_without_masks_weights_and_edges() -> None:
     torch.testing.assert_close(found, torch.cat([waves.mean(1), waves.std(1, correction=0)], 1), rtol=1e-4, atol=1e-5)
 
 
-def test_the_inner_product_of_means_is_that_of_gaussians() -> None:
+def test_the_inner_product_of_means_approximates_the_gaussian_kernel() -> None:
     built, graphs = bank(num_waves=40_000, hops=0), batch(2)
     built.scale.fill_(1.5)
-    mean = built.features(graphs)[:, :40_000]  # colours are last
+    mean = built.features(graphs)[:, :40_000]  # colours come last
     zs = []
     for i in range(2):
         one = some(graphs, slice(i, i + 1))
@@ -159,7 +159,7 @@ def test_the_inner_product_of_means_is_that_of_gaussians() -> None:
 
 
 @pytest.mark.parametrize("num_colours", [0, 60])
-def test_the_fit_is_that_of_the_scale_and_shares_with_the_smallest_errors(num_colours: int) -> None:
+def test_the_fit_uses_the_scale_and_shares_with_the_smallest_errors(num_colours: int) -> None:
     graphs = batch(30)
     assert graphs.kinds is not None
     labels = (graphs.features[:, 0, 0] + 2 * graphs.kinds[:, 0] > 1).long()
@@ -195,7 +195,7 @@ def test_the_fit_is_that_of_the_scale_and_shares_with_the_smallest_errors(num_co
     assert float(built.head.error) == pytest.approx(float(head.error))
 
 
-def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scale_is_chosen_by_a_sample_of_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fredholm.models.fitted.neighbourhood_bank.CHOSEN_BY", 10)
     seen: list[int] = []
     has_groups = False
@@ -221,11 +221,11 @@ def test_the_scale_is_chosen_by_some_of_many_graphs(monkeypatch: pytest.MonkeyPa
     assert seen[-1] == 25
     seen.clear()
     bank(num_waves=20).fit([(graphs, labels)], CLASSES, groups=(torch.arange(25) > 2).long())
-    assert seen == [25] * (len(SCALES) + 2)  # two groups are needed, however large
+    assert seen == [25] * (len(SCALES) + 2)  # at least two groups, however large
 
 
-def test_cycles_and_paths_are_told_apart_by_nothing_but_their_edges() -> None:
-    """As many nodes, all alike; a mean over neighbours alone shows nothing, walks in `GraphInputs` would."""
+def test_cycles_and_paths_are_distinguished_by_their_edges_alone() -> None:
+    """Equally many nodes, all alike; means over neighbours alone show nothing, walks in `GraphInputs` would."""
     draw = np.random.default_rng(0)
     ends, labels = torch.full((60, 2, 12), -1), torch.arange(60) % 2
     for i in range(60):
@@ -240,9 +240,9 @@ def test_cycles_and_paths_are_told_apart_by_nothing_but_their_edges() -> None:
 
 
 def bonds(count: int) -> tuple[GraphBatch, Tensor]:
-    """A node between two others of two kinds: which of them is joined by which of two edges, one time in five wrong.
+    """A node between two others of two kinds: the class says which edge leads to which, with one in five wrong.
 
-    Means along edges are the same either way, of nodes and of edges.
+    Means of nodes and of edges are the same for both classes.
     """
     labels = torch.arange(count) % 2
     turned = torch.where(torch.rand(count) < 0.2, 1 - labels, labels)
@@ -254,7 +254,7 @@ def bonds(count: int) -> tuple[GraphBatch, Tensor]:
     return GraphBatch(u, ends, torch.zeros(count, 3, 1), kinds=kinds, edge_kinds=edge_kinds), labels
 
 
-def test_colours_know_which_neighbour_is_joined_by_which_edge() -> None:
+def test_colours_record_which_neighbour_is_joined_by_which_edge() -> None:
     graphs, labels = bonds(300)
     tested, truth = bonds(200)
     reached = []
@@ -267,7 +267,7 @@ def test_colours_know_which_neighbour_is_joined_by_which_edge() -> None:
     assert built.head.shares[2] > 0.4
 
 
-def test_a_saved_bank_knows_its_colours(tmp_path: Path) -> None:
+def test_a_saved_bank_keeps_its_colours(tmp_path: Path) -> None:
     graphs, labels = bonds(60)
     built = bank(GraphReading(features=3, pos_dim=1), num_waves=64, num_colours=50)
     built.fit([(graphs, labels)], CLASSES)
@@ -281,7 +281,7 @@ def test_a_saved_bank_knows_its_colours(tmp_path: Path) -> None:
     torch.testing.assert_close(built(graphs).float(), other(graphs), rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_reach_the_features_of_nodes() -> None:
+def test_features_of_nodes_have_gradients() -> None:
     built, graphs = bank(num_waves=40), batch()
     built.fit([(graphs, torch.tensor([0, 1, 0, 1, 1]))], CLASSES)
     built = built.double()
@@ -294,7 +294,7 @@ def test_gradients_reach_the_features_of_nodes() -> None:
     assert torch.autograd.gradcheck(compute, graphs.features[mask].double().flatten().requires_grad_())
 
 
-def test_autocast_rounds_no_phase() -> None:
+def test_autocast_does_not_round_phases() -> None:
     built, graphs = bank(), batch()
     built.fit([(graphs, torch.tensor([0, 1, 0, 1, 1]))], CLASSES)
     built.scale.fill_(8.0)
@@ -304,7 +304,7 @@ def test_autocast_rounds_no_phase() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_features_of_other_dtypes_are_read_in_that_of_the_model(dtype: torch.dtype) -> None:
+def test_features_are_computed_in_the_dtype_of_the_model(dtype: torch.dtype) -> None:
     built, graphs = bank(), batch()
     rounded = graphs.features.to(dtype)
     found = built.features(graphs._replace(features=rounded))
@@ -312,7 +312,7 @@ def test_features_of_other_dtypes_are_read_in_that_of_the_model(dtype: torch.dty
     torch.testing.assert_close(found, built.features(graphs._replace(features=rounded.float())))
 
 
-def test_no_graphs_and_a_single_one() -> None:
+def test_no_graph_and_a_single_graph() -> None:
     built = bank()
     with refused(ValueError, "models.NeighbourhoodBank", "no graph"):
         built.fit([], CLASSES)
@@ -321,7 +321,7 @@ def test_no_graphs_and_a_single_one() -> None:
     assert built(one).isfinite().all()
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     graphs = batch()
     with refused(ValueError, "models.NeighbourhoodBank", "too large for float32"):
         bank()(graphs._replace(features=3e38 * torch.ones(5, 6, 3)))

@@ -1,4 +1,4 @@
-"""Node machines: what is known near by is read where it surely tells something, and nowhere else."""
+"""Node machines: the targets of nearby known nodes are used where that surely helps, and nowhere else."""
 
 import dataclasses
 from typing import Any
@@ -17,7 +17,7 @@ from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, l
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
-pytestmark = pytest.mark.usefixtures("quick_choices")  # of kernels and trees, which have tests of their own
+pytestmark = pytest.mark.usefixtures("quick_choices")  # kernels and trees have their own tests
 NUMBER = NumberTarget(names=("height",), mean=(0.0,), deviation=(1.0,))
 SIZE, KNOWN = 90, torch.arange(0, 90, 2)
 
@@ -42,46 +42,46 @@ def heights() -> Tensor:
     return (4 * torch.pi * torch.arange(SIZE) / SIZE).sin()[:, None].double()
 
 
-def error(expected: Tensor, wanted: Tensor) -> float:
+def error(predicted: Tensor, targets: Tensor) -> float:
     others = torch.ones(SIZE, dtype=torch.bool)
     others[KNOWN] = False
-    return float((expected.detach().double() - wanted)[others].square().mean().sqrt())
+    return float((predicted.detach().double() - targets)[others].square().mean().sqrt())
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_centres": 30}])
-def test_what_is_smooth_along_edges_is_told_by_known_nodes(settings: dict[str, Any]) -> None:
-    known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
+def test_targets_that_vary_smoothly_along_edges_are_predicted_from_known_nodes(settings: dict[str, Any]) -> None:
+    known, targets = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
     built = machine(**settings)
     assert not built(known).any()
-    left_out = built.fit([(known, wanted[KNOWN])], NUMBER)
-    assert float((left_out - wanted[KNOWN]).square().mean().sqrt()) < 0.2
-    assert error(built(known), wanted) < 0.1
+    left_out = built.fit([(known, targets[KNOWN])], NUMBER)
+    assert float((left_out - targets[KNOWN]).square().mean().sqrt()) < 0.2
+    assert error(built(known), targets) < 0.1
     elsewhere = known._replace(nodes=torch.full_like(KNOWN, -1))
-    assert error(built(elsewhere), wanted) > 0.4
+    assert error(built(elsewhere), targets) > 0.4
 
 
-def test_features_and_known_nodes_are_read_together() -> None:
+def test_features_and_known_nodes_are_used_together() -> None:
     features = noise(SIZE, 2)
-    wanted, known = heights() + features[:, :1].double(), KnownNodes(ring(features), KNOWN)
+    targets, known = heights() + features[:, :1].double(), KnownNodes(ring(features), KNOWN)
     built = machine()
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     assert 0 < float(built.share) < 1
-    assert error(built(known), wanted) < 0.3
+    assert error(built(known), targets) < 0.3
 
 
-def test_neighbours_may_be_unlike() -> None:
-    wanted = (torch.arange(SIZE) % 2 * 2.0 - 1)[:, None].double()
+def test_neighbours_may_have_opposite_targets() -> None:
+    targets = (torch.arange(SIZE) % 2 * 2.0 - 1)[:, None].double()
     known = KnownNodes(ring(noise(SIZE, 2)), torch.arange(0, SIZE, 3))
     built = machine(known=known.nodes)
-    built.fit([(known, wanted[known.nodes])], NUMBER)
-    assert float((built(known).detach() - wanted).abs().mean()) < 0.2
+    built.fit([(known, targets[known.nodes])], NUMBER)
+    assert float((built(known).detach() - targets).abs().mean()) < 0.2
 
 
-def test_nothing_is_read_of_known_nodes_where_features_tell_all() -> None:
+def test_known_nodes_are_ignored_where_features_suffice() -> None:
     features = noise(SIZE, 2)
-    wanted, known = features[:, :1].double() * 2, KnownNodes(ring(features), KNOWN)
+    targets, known = features[:, :1].double() * 2, KnownNodes(ring(features), KNOWN)
     built = machine()
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     assert (float(built.share), bool(built.dual.any())) == (0.0, False)
     elsewhere = known._replace(nodes=torch.full_like(KNOWN, -1))
     assert torch.equal(built(known), built(elsewhere))
@@ -96,21 +96,21 @@ def grown(graph: GraphBatch, more: list[list[int]]) -> GraphBatch:
 
 
 @pytest.mark.parametrize("settings", [{"num_positions": 0}, {"num_positions": 0, "num_centres": 30}])
-def test_a_graph_that_has_grown_is_told_as_before(settings: dict[str, Any]) -> None:
-    """Of a smooth kernel β is large, and what it says of the least other kernel would be anything."""
-    wanted, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
+def test_a_graph_that_has_grown_has_the_same_predictions(settings: dict[str, Any]) -> None:
+    """β of a smooth kernel is large, which would amplify small differences between kernels."""
+    targets, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
     built = machine(**settings)
-    built.fit([(known, (wanted + 0.2 * noise(SIZE, 1))[KNOWN])], NUMBER)
+    built.fit([(known, (targets + 0.2 * noise(SIZE, 1))[KNOWN])], NUMBER)
     assert float(built.reach[0]) > 0.8
     far = KnownNodes(grown(known.graph, [[SIZE, SIZE + 1]]), KNOWN)
     torch.testing.assert_close(built(far)[:SIZE], built(known), atol=1e-3, rtol=0.0)
     near = KnownNodes(grown(known.graph, [[SIZE, 2], [SIZE + 1, 30], [SIZE + 2, SIZE + 1]]), KNOWN)
-    assert error(built(near)[:SIZE], wanted) < 0.3
-    assert float((built(near).detach()[SIZE:].double() - wanted[[2, 30, 30]]).abs().max()) < 0.5
+    assert error(built(near)[:SIZE], targets) < 0.3
+    assert float((built(near).detach()[SIZE:].double() - targets[[2, 30, 30]]).abs().max()) < 0.5
 
 
 def groups(seed: int, *, join: float, ring_of: int = 5, size: int = 160, more: int = 0) -> tuple[GraphBatch, Tensor]:
-    """Nodes of some groups, each joined to those of the next one alone but for noise; the last `more` are new."""
+    """Nodes of some groups, each joined mostly to those of the next group; the last `more` nodes are new."""
     draw = torch.Generator().manual_seed(seed)
     own = torch.arange(size + more) % ring_of
     apart = (own[:, None] - own).remainder(ring_of)
@@ -123,7 +123,7 @@ def groups(seed: int, *, join: float, ring_of: int = 5, size: int = 160, more: i
     return graph, own
 
 
-def test_groups_that_are_joined_to_each_other_are_told_where_nodes_lie() -> None:
+def test_groups_that_are_joined_to_each_other_are_predicted_from_positions() -> None:
     graph, own = groups(0, join=0.15)
     known, target = torch.arange(50), ClassTarget(names=tuple("abcde"))
     right = list[float]()
@@ -139,7 +139,7 @@ def test_groups_that_are_joined_to_each_other_are_told_where_nodes_lie() -> None
     assert right[0] > right[1] + 0.05
 
 
-def test_where_nodes_lie_is_known_in_a_graph_that_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_are_recovered_in_a_graph_that_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, own = groups(1, join=0.2, more=20)
     before = (whole.edge_index[0] < 160).all(0)
     graph = GraphBatch(whole.features[:, :160], whole.edge_index[:, :, before], whole.pos[:, :160])
@@ -153,13 +153,13 @@ def test_where_nodes_lie_is_known_in_a_graph_that_has_grown(monkeypatch: pytest.
     elsewhere = built(KnownNodes(whole, torch.full_like(known, -1)))
     assert bool(elsewhere.isfinite().all())
     assert float((elsewhere.argmax(1) == own).double().mean()) < 0.6
-    # signs of eigenvectors are chance
-    monkeypatch.setattr(node_machine, "positions_of", lambda *of, **which: -positions_of(*of, **which))
+    # signs of eigenvectors are arbitrary
+    monkeypatch.setattr(node_machine, "positions_of", lambda *of, **settings: -positions_of(*of, **settings))
     torch.testing.assert_close(built(KnownNodes(whole, known)).argmax(1), found)
 
 
 def crowds(more: int) -> tuple[GraphBatch, GraphBatch, Tensor]:
-    """Three groups that are joined within, 60 nodes, and with more."""
+    """Three groups joined within, as a graph of 60 nodes and one with more."""
     own = torch.arange(60 + more) % 3
     chance = torch.where(own[:, None] == own, 0.4, 0.02)
     joined = torch.rand(60 + more, 60 + more, generator=torch.Generator().manual_seed(1)) < chance
@@ -172,8 +172,8 @@ def crowds(more: int) -> tuple[GraphBatch, GraphBatch, Tensor]:
     return found[0], found[1], own
 
 
-def test_what_was_said_of_known_nodes_is_kept_in_a_graph_that_has_grown() -> None:
-    """Means of degrees around tell small groups apart by chance, and others where there are more nodes."""
+def test_predictions_for_known_nodes_are_stored_for_a_graph_that_has_grown() -> None:
+    """Means of neighbouring degrees separate small groups by chance, and differently in a larger graph."""
     graph, whole, own = crowds(9)
     known = torch.arange(60)
     built = machine(1, 3, known, num_positions=0)
@@ -188,8 +188,8 @@ def test_what_was_said_of_known_nodes_is_kept_in_a_graph_that_has_grown() -> Non
         torch.testing.assert_close(built(KnownNodes(graph, known)).argmax(1), own[:60])
 
 
-def test_a_change_at_known_nodes_is_told_along_the_edges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every second node of a ring, of which even walks tell nothing of the others."""
+def test_a_change_at_known_nodes_propagates_along_the_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every second node of a ring known, walks of even length would not reach the others."""
     built, places, change = machine(), torch.arange(SIZE), heights()
     built.signed.fill_(False)
     steps = GraphSteps(places, (places + 1) % SIZE, torch.ones(SIZE), SIZE)
@@ -206,55 +206,57 @@ def test_a_change_at_known_nodes_is_told_along_the_edges(monkeypatch: pytest.Mon
     torch.testing.assert_close(even, change[KNOWN].mean(0).expand(SIZE, -1))
 
 
-def test_gradients_go_on_from_the_fit_in_its_own_graph() -> None:
-    known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
+def test_gradients_continue_after_a_fit_in_its_own_graph() -> None:
+    known, targets = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
     built = machine()
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     before = built(known).detach()
     with torch.no_grad():
         built.dual.mul_(0.5)
     assert float((built(known) - before).detach().abs().max()) > 0.1
 
 
-def test_what_even_walks_alone_would_say_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a ring of which every second node is known, they say nothing of the others."""
-    known, wanted = KnownNodes(ring(torch.zeros(SIZE, 1)), KNOWN), heights()
+def test_kernels_of_even_walks_are_not_used_where_they_do_not_reach_other_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With every second node of a ring known, walks of even length do not reach the others."""
+    known, targets = KnownNodes(ring(torch.zeros(SIZE, 1)), KNOWN), heights()
     built = machine(1)
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     assert not bool(built.signed)
     assert int(built.reach[2]) == 1
-    assert error(built(known), wanted) < 0.1
+    assert error(built(known), targets) < 0.1
     rest = KnownNodes(known.graph, torch.arange(0, SIZE, 3))
     both = machine(1, known=rest.nodes)
-    both.fit([(rest, wanted[rest.nodes])], NUMBER)
+    both.fit([(rest, targets[rest.nodes])], NUMBER)
     assert bool(both.signed)
     monkeypatch.setattr(node_machine, "REACHES", (Reach(0.0, 1), Reach(0.97, 1, stride=2)))
-    built.fit([(known, wanted[KNOWN])], NUMBER)
+    built.fit([(known, targets[KNOWN])], NUMBER)
     assert float(built.share) == 0
 
 
-def test_where_nodes_lie_is_not_read_of_noise() -> None:
+def test_positions_are_not_used_for_noise() -> None:
     graph, _ = groups(2, join=0.2, ring_of=3)
     known = torch.arange(48)
     for seed in range(2):
         built = machine(1, known=known, num_trees=0)
-        wanted = torch.randn(48, 1, generator=torch.Generator().manual_seed(seed)).double()
-        built.fit([(KnownNodes(graph, known), wanted)], NUMBER)
+        targets = torch.randn(48, 1, generator=torch.Generator().manual_seed(seed)).double()
+        built.fit([(KnownNodes(graph, known), targets)], NUMBER)
         assert not built.reads_known
 
 
-def test_without_features_the_aim_is_what_was_to_be_told() -> None:
-    wanted = heights()[KNOWN] + 0.2 * noise(len(KNOWN), 1).double()
+def test_without_features_the_aim_is_the_centred_target() -> None:
+    targets = heights()[KNOWN] + 0.2 * noise(len(KNOWN), 1).double()
     built = machine()
-    built.fit([(KnownNodes(ring(torch.zeros(SIZE, 2)), KNOWN), wanted)], NUMBER)
+    built.fit([(KnownNodes(ring(torch.zeros(SIZE, 2)), KNOWN), targets)], NUMBER)
     assert float(built.share) == 1
-    torch.testing.assert_close(built.aim, wanted - wanted.mean(0))
+    torch.testing.assert_close(built.aim, targets - targets.mean(0))
 
 
-def test_nothing_is_solved_for_again_in_the_graph_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted, graph = heights(), ring(noise(SIZE, 2))
+def test_the_graph_of_the_fit_needs_no_new_solution(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets, graph = heights(), ring(noise(SIZE, 2))
     built = machine()
-    built.fit([(KnownNodes(graph, KNOWN), wanted[KNOWN])], NUMBER)
+    built.fit([(KnownNodes(graph, KNOWN), targets[KNOWN])], NUMBER)
     monkeypatch.delattr(GraphSteps, "between")
     order = torch.arange(SIZE).flip(0)  # the same graph, with its nodes and edges in another order
     turned = GraphBatch(graph.features[:, order], SIZE - 1 - graph.edge_index.flip(2), graph.pos)
@@ -262,21 +264,21 @@ def test_nothing_is_solved_for_again_in_the_graph_of_the_fit(monkeypatch: pytest
     torch.testing.assert_close(found, built(KnownNodes(graph, KNOWN)))
 
 
-def test_left_out_groups_say_less() -> None:
-    """Each group is a stretch of the ring: what lies in its middle is far from all that is known without it."""
-    wanted, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
+def test_left_out_groups_have_larger_errors() -> None:
+    """Each group is an arc of the ring, whose middle is far from all other known nodes."""
+    targets, known = heights(), KnownNodes(ring(noise(SIZE, 2)), KNOWN)
     alone, whole = machine(), machine()
-    by_itself = alone.fit([(known, wanted[KNOWN])], NUMBER)
-    by_groups = whole.fit([(known, wanted[KNOWN])], NUMBER, groups=torch.arange(len(KNOWN)) // 15)
-    errors = [float((each - wanted[KNOWN]).square().mean()) for each in (by_itself, by_groups)]
+    by_itself = alone.fit([(known, targets[KNOWN])], NUMBER)
+    by_groups = whole.fit([(known, targets[KNOWN])], NUMBER, groups=torch.arange(len(KNOWN)) // 15)
+    errors = [float((each - targets[KNOWN]).square().mean()) for each in (by_itself, by_groups)]
     assert errors[1] > errors[0]
 
 
 def test_classes_and_several_numbers() -> None:
-    wanted, graph = (torch.arange(SIZE) // 30).long(), ring(noise(SIZE, 2))
+    targets, graph = (torch.arange(SIZE) // 30).long(), ring(noise(SIZE, 2))
     built = machine(num_outputs=3)
-    built.fit([(KnownNodes(graph, KNOWN), wanted[KNOWN])], ClassTarget(names=("a", "b", "c")))
-    assert float((built(KnownNodes(graph, KNOWN)).argmax(1) == wanted).double().mean()) > 0.9
+    built.fit([(KnownNodes(graph, KNOWN), targets[KNOWN])], ClassTarget(names=("a", "b", "c")))
+    assert float((built(KnownNodes(graph, KNOWN)).argmax(1) == targets).double().mean()) > 0.9
     two = NumberTarget(names=("x", "y"), mean=(0.0, 0.0), deviation=(1.0, 1.0), quantiles=(0.1, 0.9))
     both = torch.cat([heights(), -heights()], 1)
     built = machine(num_outputs=4)
@@ -286,14 +288,14 @@ def test_classes_and_several_numbers() -> None:
     assert error(found.unflatten(1, (2, 2)).mean(2), both) < 0.2
 
 
-def test_many_features_are_read_by_their_directions() -> None:
+def test_many_features_are_projected_on_their_principal_directions() -> None:
     width = MOST_FEATURES + 6
     features = noise(SIZE, 1) @ noise(1, width)
-    known, wanted = KnownNodes(ring(features), KNOWN), features[:, :1].double()
+    known, targets = KnownNodes(ring(features), KNOWN), features[:, :1].double()
     built = machine(width)
     assert built.machine.mean.shape == (3 * NUM_DIRECTIONS + len(KNOWN) // 4,)
-    built.fit([(known, wanted[KNOWN])], NUMBER)
-    assert error(built(known), wanted) < 0.3
+    built.fit([(known, targets[KNOWN])], NUMBER)
+    assert error(built(known), targets) < 0.3
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -305,12 +307,12 @@ def test_few_known_nodes(count: int) -> None:
     assert bool(built(known).isfinite().all())
 
 
-def test_what_is_refused() -> None:
-    graph, wanted = ring(noise(SIZE, 2)), heights()
+def test_bad_arguments_are_refused() -> None:
+    graph, targets = ring(noise(SIZE, 2)), heights()
     with refused(ValueError, "expected one graph with at least 2 known nodes"):
-        machine(known=KNOWN[:1]).fit([(KnownNodes(graph, KNOWN[:1]), wanted[:1])], NUMBER)
+        machine(known=KNOWN[:1]).fit([(KnownNodes(graph, KNOWN[:1]), targets[:1])], NUMBER)
     with refused(ValueError, "there are 44 targets of 45 nodes; expected 45 of each"):
-        machine().fit([(KnownNodes(graph, KNOWN), wanted[:44])], NUMBER)
+        machine().fit([(KnownNodes(graph, KNOWN), targets[:44])], NUMBER)
     with refused(ValueError, "known nodes are (3,); expected (45,)"):
         machine()(KnownNodes(graph, KNOWN[:3]))
     with refused(ValueError, "num_centres must be at least 2"):
@@ -318,33 +320,33 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(12) // 3])
-def test_what_is_left_out_is_what_a_fit_without_it_says(groups: Tensor | None) -> None:
-    root, other, wanted = noise(12, 4).double(), noise(12, 3).double().exp(), noise(12, 2).double()
+def test_left_out_scores_equal_those_of_refits(groups: Tensor | None) -> None:
+    root, other, targets = noise(12, 4).double(), noise(12, 3).double().exp(), noise(12, 2).double()
     of_graph = other @ other.T
     kernel = root @ root.T + of_graph + 0.3 * torch.eye(12, dtype=torch.float64)
-    centred = wanted - wanted.mean(0)
+    centred = targets - targets.mean(0)
     errors, found, _ = left_out_part(torch.linalg.inv(kernel), of_graph, centred, members_of(groups))
     for own in [torch.tensor([i]) for i in range(12)] if groups is None else members_of(groups) or []:
         rest = torch.ones(12, dtype=torch.bool)
         rest[own] = False
-        mean = wanted[rest].mean(0)
-        dual = torch.linalg.solve(kernel[rest][:, rest], wanted[rest] - mean)
-        torch.testing.assert_close(errors[own], wanted[own] - mean - kernel[own][:, rest] @ dual)
+        mean = targets[rest].mean(0)
+        dual = torch.linalg.solve(kernel[rest][:, rest], targets[rest] - mean)
+        torch.testing.assert_close(errors[own], targets[own] - mean - kernel[own][:, rest] @ dual)
         torch.testing.assert_close(found[own], of_graph[own][:, rest] @ dual)
 
 
-def test_noise_is_not_read_of_known_nodes() -> None:
+def test_known_nodes_are_not_used_for_noise() -> None:
     known, found = KnownNodes(ring(noise(SIZE, 2)), KNOWN), list[float]()
     for seed in range(4):
-        wanted = torch.randn(len(KNOWN), 1, generator=torch.Generator().manual_seed(seed)).double()
+        targets = torch.randn(len(KNOWN), 1, generator=torch.Generator().manual_seed(seed)).double()
         built = machine(num_trees=0)
-        built.fit([(known, wanted)], NUMBER)
+        built.fit([(known, targets)], NUMBER)
         found.append(float(built.share))
     assert found == [0.0] * 4
 
 
 def rings_of_two_kinds(count: int, size: int) -> tuple[GraphBatch, Tensor]:
-    """Rings, each of one kind, which the mean of its features tells and those of a node and near by hardly do."""
+    """Rings, each of one kind, which the mean of its features shows and those of a few neighbours hardly do."""
     kind, places = torch.arange(count).repeat_interleave(size) % 2, torch.arange(count * size)
     after = places // size * size + (places + 1) % size
     features = (kind - 0.5)[:, None] + 1.5 * noise(count * size, 3)
@@ -353,9 +355,9 @@ def rings_of_two_kinds(count: int, size: int) -> tuple[GraphBatch, Tensor]:
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_centres": 80}])
-def test_features_are_spread_where_that_surely_tells_more(settings: dict[str, Any]) -> None:
+def test_features_are_spread_along_edges_where_that_surely_helps(settings: dict[str, Any]) -> None:
     graph, kind = rings_of_two_kinds(100, 20)
-    nodes = torch.arange(0, 70 * 20, 20)  # one in each of the first rings, of the others none
+    nodes = torch.arange(0, 70 * 20, 20)  # one in each of the first rings, none in the others
     others, target = torch.arange(70 * 20, 100 * 20), ClassTarget(names=("even", "odd"))
     built = machine(3, 2, nodes, **settings)
     left_out = built.fit([(KnownNodes(graph, nodes), kind[nodes])], target)
@@ -368,7 +370,7 @@ def test_features_are_spread_where_that_surely_tells_more(settings: dict[str, An
     assert near.spread is None
     near.fit([(KnownNodes(graph, nodes), kind[nodes])], target)
     assert float((near(KnownNodes(graph, nodes))[others].argmax(1) == kind[others]).double().mean()) < 0.8
-    # features tell in another graph too, and a fit to what they tell nothing of leaves nothing behind
+    # features predict in another graph too, and a fit to uninformative ones leaves nothing behind
     elsewhere, theirs = rings_of_two_kinds(20, 20)
     answers = built(KnownNodes(elsewhere, torch.full_like(nodes, -1))).argmax(1)
     assert float((answers == theirs).double().mean()) > 0.9
@@ -376,7 +378,7 @@ def test_features_are_spread_where_that_surely_tells_more(settings: dict[str, An
     assert not built.spread.dual.any()
 
 
-def test_spread_features_are_those_where_walks_end() -> None:
+def test_spread_features_are_expected_values_at_the_ends_of_walks() -> None:
     built, features = machine(), noise(SIZE, 2)
     u, domain = built._signal(ring(features))  # pyright: ignore[reportPrivateUsage]
     step = torch.zeros(SIZE, SIZE, dtype=torch.float64)
@@ -389,29 +391,29 @@ def test_spread_features_are_those_where_walks_end() -> None:
     torch.testing.assert_close(built._far(u, domain).double(), expected, rtol=1e-5, atol=1e-6)  # pyright: ignore[reportPrivateUsage]
 
 
-def test_spread_features_and_known_nodes_are_read_together() -> None:
-    """Numbers of rings: what features tell of each, and something of its own that two known nodes tell."""
+def test_spread_features_and_known_nodes_are_used_together() -> None:
+    """Targets of rings: one part follows from features, another is shown by two known nodes of each ring."""
     graph, kind = rings_of_two_kinds(110, 20)
     own = noise(110, 1).repeat_interleave(20, 0).double()
-    wanted = 7 + 2 * kind[:, None].double() + 0.6 * own
+    targets = 7 + 2 * kind[:, None].double() + 0.6 * own
     nodes, others = torch.arange(100).repeat_interleave(2) * 20 + torch.tensor([0, 10]).repeat(100), kind[2000:]
     known = KnownNodes(graph, nodes)
     built = machine(3, 1, nodes, hops=1, num_positions=0, num_trees=0, num_centres=150)
-    left_out = built.fit([(known, wanted[nodes])], NUMBER)
+    left_out = built.fit([(known, targets[nodes])], NUMBER)
     assert built.spread is not None
     assert built.spread.dual.any()
     assert 0 < float(built.share) < 1
-    # below, outputs would know of the node itself
-    assert 0.4 < float((left_out - wanted[nodes]).square().mean().sqrt()) < 0.6
+    # below, predictions would depend on the node's own target
+    assert 0.4 < float((left_out - targets[nodes]).square().mean().sqrt()) < 0.6
     found = built(known).detach().double()
-    assert float((found[:2000] - wanted[:2000]).square().mean().sqrt()) < 0.5
-    # of rings of which nothing is known, features tell all but what is their own
+    assert float((found[:2000] - targets[:2000]).square().mean().sqrt()) < 0.5
+    # in rings without known nodes, features predict all but the ring's own part
     assert float((found[2000:, 0] - 7 - 2 * others).square().mean().sqrt()) < 0.6
-    # what is left of the right side of one system is λ β
+    # the residual of one system is λ β
     u, domain = built._signal(graph)  # pyright: ignore[reportPrivateUsage]
     of_features = built.spread(built._far(u, domain)).detach().double()[nodes]  # pyright: ignore[reportPrivateUsage]
     steps = node_machine._steps(domain, u.shape[1])  # pyright: ignore[reportPrivateUsage]
     of_graph = steps.sums(nodes, built.dual.detach(), built._sight.coefficients())[nodes]  # pyright: ignore[reportPrivateUsage]
     drawn = built.dual.detach()[:, 0] != 0
-    rest = (wanted[nodes] - of_features - of_graph - built.noise * built.dual.detach())[drawn]
-    torch.testing.assert_close(rest, wanted[nodes][drawn].mean(0).expand_as(rest), atol=1e-4, rtol=0.0)
+    rest = (targets[nodes] - of_features - of_graph - built.noise * built.dual.detach())[drawn]
+    torch.testing.assert_close(rest, targets[nodes][drawn].mean(0).expand_as(rest), atol=1e-4, rtol=0.0)

@@ -1,4 +1,4 @@
-"""The ridge head against explicit refits without each example, and what it says of every kind of target."""
+"""The ridge head against explicit refits without each example, and its outputs for every kind of target."""
 
 import math
 from typing import NamedTuple
@@ -21,7 +21,7 @@ def classes_of(count: int) -> ClassTarget:
 
 
 def data(n: int, p: int, classes: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Noisy features of shifted means, one of which is constant."""
+    """Noisy features with shifted means, one of which is constant."""
     labels = torch.arange(n) % classes
     features = 5 + torch.randn(n, p, dtype=dtype) * torch.linspace(0.1, 9, p, dtype=dtype)
     features += labels[:, None] * torch.randn(p, dtype=dtype)
@@ -51,13 +51,13 @@ def gained(expected: Tensor, targets: Tensor, gain: float) -> Tensor:
 
 
 def means(targets: Tensor, groups: Tensor | None = None) -> Tensor:
-    """Of the other examples of each, or of other groups."""
+    """For each example, the mean of the others, or of the other groups."""
     groups = torch.arange(len(targets)) if groups is None else groups
     return torch.stack([targets[groups != group].mean(0) for group in groups])
 
 
 def refits(x: Tensor, targets: Tensor, penalty: float, groups: Tensor | None = None) -> Tensor:
-    """What is said of each example by a fit to the others, or to those of other groups."""
+    """The prediction for each example by a fit to the others, or to the other groups."""
     rows, groups = [], torch.arange(len(x)) if groups is None else groups
     for i in range(len(x)):
         others = groups != groups[i]
@@ -67,7 +67,7 @@ def refits(x: Tensor, targets: Tensor, penalty: float, groups: Tensor | None = N
 
 
 class Chosen(NamedTuple):
-    """The smallest left-out error with a gain where all are worse than the mean, and without it; penalty and gain.
+    """Penalty and gain with the smallest left-out error, preferring fits better than the mean, which need no gain.
 
     The penalty is a multiple of the mean eigenvalue.
     """
@@ -94,21 +94,21 @@ def chosen(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Chosen:
 
 
 def left_out(x: Tensor, targets: Tensor, groups: Tensor | None = None) -> Tensor:
-    """What is said of each example by the fit without it that is chosen."""
+    """The prediction for each example by the chosen fit without it."""
     multiple, gain = chosen(x, targets, groups)[3:]
     mean = means(targets, groups)
     return mean + gain * (refits(x, targets, multiple * float(x.square().sum()) / len(x), groups) - mean)
 
 
 def whole(x: Tensor, targets: Tensor) -> Tensor:
-    """What is said of each example by the fit to all that is chosen."""
+    """The prediction for each example by the chosen fit to all examples."""
     multiple, gain = chosen(x, targets)[3:]
     weight, offset = solved(x, targets, multiple * float(x.square().sum()) / len(x))
     return gained(x @ weight + offset, targets, gain)
 
 
 @pytest.mark.parametrize(("n", "p", "classes"), [(11, 5, 3), (7, 19, 2), (13, 13, 4), (5, 2, 2)])
-def test_left_out_logits_and_penalty_are_those_of_refits(n: int, p: int, classes: int) -> None:
+def test_left_out_logits_and_penalty_match_those_of_refits(n: int, p: int, classes: int) -> None:
     features, labels = data(n, p, classes)
     head = RidgeHead(p, classes).double()
     logits = head.fit(features, labels, classes_of(classes))
@@ -119,7 +119,7 @@ def test_left_out_logits_and_penalty_are_those_of_refits(n: int, p: int, classes
 
 
 @pytest.mark.parametrize("p", [1, 7])
-def test_a_group_of_almost_all_is_left_out_exactly(p: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_of_almost_all_examples_is_left_out_exactly(p: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the smallest penalty 1 - h is about λ, to which nothing may be added."""
     monkeypatch.setattr(ridge_head, "PENALTIES", PENALTIES[:1])
     features, groups = torch.linspace(-1, 2, 5).double()[:, None] ** torch.arange(1, p + 1), torch.arange(5) > 3
@@ -149,7 +149,7 @@ def test_groups_are_left_out_together(n: int, p: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "p"), [(20, 6), (6, 20)])
-def test_logits_are_those_of_ridge_regression(n: int, p: int) -> None:
+def test_logits_match_ridge_regression(n: int, p: int) -> None:
     features, labels = data(n, p, 3)
     head = RidgeHead(p, 3).double()
     head.fit(features, labels, classes_of(3))
@@ -159,7 +159,7 @@ def test_logits_are_those_of_ridge_regression(n: int, p: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "p", "last"), [(12, 7, 3), (9, 14, 5)])
-def test_two_blocks_are_weighed_by_what_was_left_out(n: int, p: int, last: int) -> None:
+def test_two_blocks_are_weighted_by_left_out_errors(n: int, p: int, last: int) -> None:
     features = torch.randn(n, p, dtype=torch.float64)
     y = features[:, :1] - 0.5 * features[:, -1:] + 0.3 * torch.randn(n, 1, dtype=torch.float64)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
@@ -178,7 +178,7 @@ def test_two_blocks_are_weighed_by_what_was_left_out(n: int, p: int, last: int) 
     torch.testing.assert_close(head(features), whole(both, y), rtol=1e-6, atol=1e-7)
 
 
-def test_a_block_that_tells_nothing_is_left_out() -> None:
+def test_an_uninformative_block_gets_no_share() -> None:
     features = torch.randn(60, 12, dtype=torch.float64)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     for own in (slice(0, 8), slice(8, 12)):
@@ -196,18 +196,18 @@ def test_a_block_that_tells_nothing_is_left_out() -> None:
     assert constant.shares.tolist() == [1.0, 0.0]
 
 
-def test_shares_that_are_tried_leave_the_last_block_what_it_is_given() -> None:
+def test_tried_shares_distribute_the_remainder_of_the_last_block() -> None:
     assert shares_of(1) == [(1.0,)]
     assert shares_of(2) == [(1 - s, s) for s in SHARES]
     three = shares_of(3)
-    assert len(three) == len(set(three)) == 4 * len(SHARES) + 1  # all the share of the last is one way
+    assert len(three) == len(set(three)) == 4 * len(SHARES) + 1  # the full share of the last block is one case
     assert {shares[2] for shares in three} == set(SHARES)
     assert all(sum(shares) == pytest.approx(1) for shares in three)
     assert {round(shares[1] / (1 - shares[2]), 6) for shares in three if shares[2] < 1} == set(SHARES)
 
 
 @pytest.mark.parametrize(("n", "sizes"), [(30, (4, 3, 5)), (11, (6, 9, 5))])
-def test_three_blocks_one_of_which_keeps_its_deviations(n: int, sizes: tuple[int, ...]) -> None:
+def test_three_blocks_with_one_not_standardised(n: int, sizes: tuple[int, ...]) -> None:
     p = sum(sizes)
     features = torch.randn(n, p, dtype=torch.float64) * torch.linspace(0.1, 4, p, dtype=torch.float64)
     y = features[:, :1] + 0.3 * features[:, -1:] + 0.3 * torch.randn(n, 1, dtype=torch.float64)
@@ -220,7 +220,7 @@ def test_three_blocks_one_of_which_keeps_its_deviations(n: int, sizes: tuple[int
     two = two - two.mean(0)
     x = torch.cat([(s * n) ** 0.5 * part / part.norm() for s, part in zip(shares, (one, two, three), strict=True)], 1)
     best = chosen(x, y)
-    assert float(head.penalty) == pytest.approx(best.multiple)  # of X with mean eigenvalue 1
+    assert float(head.penalty) == pytest.approx(best.multiple)  # X scaled to mean eigenvalue 1
     assert float(head.error) == pytest.approx(best.error)
     torch.testing.assert_close(predicted, left_out(x, y), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(head(features), whole(x, y), rtol=1e-6, atol=1e-6)
@@ -233,8 +233,8 @@ def test_three_blocks_one_of_which_keeps_its_deviations(n: int, sizes: tuple[int
     assert head.shares.tolist() == pytest.approx(list(shares_of(3)[errors.index(min(errors))]))
 
 
-def test_features_without_a_share_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 12 features there are fewer examples, with 8 more: the form is that of what takes part."""
+def test_features_without_a_share_do_not_influence_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are fewer examples than the 12 features, but more than the 8 in use, which decide on the form solved."""
     features, target = (
         torch.randn(10, 12, dtype=torch.float64),
         NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,)),
@@ -259,13 +259,13 @@ def test_features_without_a_share_change_nothing(monkeypatch: pytest.MonkeyPatch
     assert not head.weight[:, 8:].any()
     assert head.shares.tolist() == pytest.approx([0.3, 0.7, 0.0], rel=1e-12)
     features[:, :8] = 1.0
-    head.fit(features, y, target, shares=[(0.5, 0.5, 0.0)])  # the blocks that were to share are constant
+    head.fit(features, y, target, shares=[(0.5, 0.5, 0.0)])  # the blocks that should share are constant
     assert head.shares.tolist() == [0.0, 0.0, 1.0]
     assert head.weight[:, 8:].any()
 
 
-def test_what_tells_examples_apart_is_chosen_though_its_scores_are_too_large() -> None:
-    """With every penalty the errors of twelve examples are larger than those of their mean."""
+def test_an_informative_fit_is_chosen_even_if_its_scores_are_too_large() -> None:
+    """With every penalty the errors on twelve examples exceed those of their mean."""
     torch.manual_seed(48)
     features = torch.randn(12, 12, dtype=torch.float64)
     y = features[:, :1] + 0.5 * torch.randn(12, 1, dtype=torch.float64)
@@ -278,7 +278,7 @@ def test_what_tells_examples_apart_is_chosen_though_its_scores_are_too_large() -
 
 
 def test_a_gain_is_at_most_1() -> None:
-    """With the largest penalties what is told of eight examples is far too small, and better than the mean."""
+    """With the largest penalties the predictions for eight examples are far too small, but better than the mean."""
     torch.manual_seed(1)
     features = torch.randn(8, 4, dtype=torch.float64)
     y = 0.5 * features[:, :1] + torch.randn(8, 1, dtype=torch.float64)
@@ -286,7 +286,7 @@ def test_a_gain_is_at_most_1() -> None:
     torch.testing.assert_close(head.fit(features, y, target), left_out(standard(features), y))
 
 
-def test_shares_without_a_gain_go_before_those_that_need_one() -> None:
+def test_shares_without_a_gain_are_preferred_to_those_that_need_one() -> None:
     torch.manual_seed(261)
     features = torch.randn(12, 16, dtype=torch.float64)
     y = 0.6 * features[:, :1] + 0.4 * features[:, 8:9] + torch.randn(12, 1, dtype=torch.float64)
@@ -299,16 +299,16 @@ def test_shares_without_a_gain_go_before_those_that_need_one() -> None:
     assert head.shares.tolist() == [1.0, 0.0]
 
 
-def test_examples_of_a_group_are_one_chance() -> None:
+def test_examples_of_a_group_count_as_one_observation() -> None:
     errors, others = torch.zeros(40), torch.tensor([1.0, 1.0, 1.0, -0.5]).repeat_interleave(10)
     groups = torch.arange(40) // 10 * 7
-    # of forty the mean is 0.63, and its standard error 0.10; of four sums it is 6.3, and 3.8
+    # over forty examples the mean is 0.63, with standard error 0.10; over four sums it is 6.3, with 3.8
     for given, is_sure in ((None, True), (groups, False), (torch.arange(40), True)):
         assert ridge_head.is_surely_less(errors, others, given) == is_sure
         assert not ridge_head.is_surely_less(others, errors, given)
 
 
-def test_small_penalties_are_not_drowned_by_rounding() -> None:
+def test_small_penalties_are_not_lost_to_rounding() -> None:
     features, y = torch.randn(9, 13, dtype=torch.float64), torch.randn(9, 1, dtype=torch.float64)
     spectrum, _ = ridge_head._Table(features, (FeatureBlock(13),)).spectrum((1.0,), y - y.mean(0))
     penalty = 1e-6 * spectrum.unit
@@ -316,7 +316,7 @@ def test_small_penalties_are_not_drowned_by_rounding() -> None:
     torch.testing.assert_close(errors, y - refits(standard(features), y, penalty), rtol=1e-7, atol=1e-7)
 
 
-def test_where_nothing_is_told_apart_the_smallest_errors_decide() -> None:
+def test_for_uninformative_features_the_smallest_errors_decide() -> None:
     features = torch.randn(6, 3, dtype=torch.float64)
     y = torch.tensor([[1.0], [-1.0]] * 3).double() + 0.01 * features[:, :1]
     features[:, 1:] = 0
@@ -330,17 +330,17 @@ def test_where_nothing_is_told_apart_the_smallest_errors_decide() -> None:
     assert head.weight.any()
 
 
-def test_both_forms_agree() -> None:
+def test_primal_and_dual_form_agree() -> None:
     features, labels = data(12, 11, 3)
     primal, dual = RidgeHead(11, 3).double(), RidgeHead(22, 3).double()
     primal.fit(features, labels, classes_of(3))
-    dual.fit(torch.cat([features, features], 1), labels, classes_of(3))  # twice each: the penalty counts twice
+    dual.fit(torch.cat([features, features], 1), labels, classes_of(3))  # each feature twice: the penalty counts twice
     torch.testing.assert_close(dual.penalty, 2 * primal.penalty)
     torch.testing.assert_close(dual.weight[:, :11] + dual.weight[:, 11:], primal.weight, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(dual.bias, primal.bias, rtol=1e-6, atol=1e-9)
 
 
-def test_probabilities_are_calibrated_on_what_was_left_out() -> None:
+def test_probabilities_are_calibrated_on_left_out_scores() -> None:
     labels = torch.arange(400) % 2
     features = labels[:, None] + 1.5 * torch.randn(400, 3, dtype=torch.float64)
     logits = RidgeHead(3, 2).double().fit(features, labels, classes_of(2))
@@ -355,7 +355,7 @@ def test_probabilities_are_calibrated_on_what_was_left_out() -> None:
         assert float(labels[within].double().mean()) == pytest.approx(low + 0.1, abs=0.12)
 
 
-def test_weights_of_classes_and_labels_count_in_the_logits() -> None:
+def test_class_and_label_weights_enter_the_logits() -> None:
     labels = (torch.arange(600) % 6 == 0).long()
     features = labels[:, None] + 1.0 * torch.randn(600, 2, dtype=torch.float64)
     plain, weighed = classes_of(2), ClassTarget(names=("a", "b"), weights=(0.6, 3.0))
@@ -371,10 +371,10 @@ def test_weights_of_classes_and_labels_count_in_the_logits() -> None:
 
 
 @pytest.mark.parametrize(("n", "p"), [(14, 5), (9, 13)])
-def test_labels_have_a_factor_each(n: int, p: int) -> None:
+def test_each_label_has_its_own_factor(n: int, p: int) -> None:
     features = torch.randn(n, p, dtype=torch.float64)
     has = (features[:, :3] + torch.tensor([0.1, 1.0, 2.0]) * torch.randn(n, 3, dtype=torch.float64) > 0).float()
-    has[:, 2] = 0.0  # a label that none has
+    has[:, 2] = 0.0  # a label without examples
     head, target = RidgeHead(p, 3).double(), LabelTarget(names=("x", "y", "z"))
     logits = head.fit(features, has, target)
     scores = left_out(standard(features), 2 * has.double() - 1)
@@ -392,7 +392,7 @@ def test_labels_have_a_factor_each(n: int, p: int) -> None:
     assert head(features).isfinite().all()
 
 
-def test_numbers_are_told_as_they_are_fitted() -> None:
+def test_numbers_are_predicted_as_fitted() -> None:
     features = torch.randn(12, 7, dtype=torch.float64)
     y = torch.randn(12, 2, dtype=torch.float64) + features[:, :2]
     head, target = RidgeHead(7, 2).double(), NumberTarget(names=("a", "b"), mean=(0.0, 0.0), deviation=(1.0, 1.0))
@@ -402,7 +402,7 @@ def test_numbers_are_told_as_they_are_fitted() -> None:
 
 
 @pytest.mark.parametrize("n", [11, 3])
-def test_quantiles_are_those_of_the_left_out_errors(n: int) -> None:
+def test_quantiles_come_from_the_left_out_errors(n: int) -> None:
     features = torch.randn(n, 3, dtype=torch.float64)
     y, levels = torch.randn(n, 2, dtype=torch.float64) + features[:, :2], (0.01, 0.3, 0.5, 0.99)
     target = NumberTarget(names=("a", "b"), mean=(0.0, 0.0), deviation=(1.0, 1.0), quantiles=levels)
@@ -411,11 +411,11 @@ def test_quantiles_are_those_of_the_left_out_errors(n: int) -> None:
     x = standard(features)
     errors = y - left_out(x, y)
     found = whole(x, y)[:, :, None]
-    shift = np.quantile(errors.numpy(), levels, axis=0, method="weibull")  # numpy's name for place τ (n + 1)
+    shift = np.quantile(errors.numpy(), levels, axis=0, method="weibull")  # numpy's name for position τ (n + 1)
     torch.testing.assert_close(head(features).view(n, 2, 4), found + torch.from_numpy(shift).T)
 
 
-def test_quantiles_hold_as_much_as_they_say() -> None:
+def test_quantiles_are_calibrated() -> None:
     features = torch.randn(300, 4, dtype=torch.float64)
     y = features.sum(1, keepdim=True) + torch.randn(300, 1, dtype=torch.float64)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,), quantiles=(0.1, 0.9))
@@ -439,7 +439,7 @@ def test_separable_classes_have_finite_logits() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_edges(dtype: torch.dtype) -> None:
+def test_few_examples_and_rare_classes(dtype: torch.dtype) -> None:
     features, labels = data(9, 4, 2, dtype)
     labels[:] = 0
     labels[4] = 2  # one example of a class, none of another
@@ -464,7 +464,7 @@ def test_edges(dtype: torch.dtype) -> None:
         assert one(features).isfinite().all()
 
 
-def test_float32_features_give_what_float64_ones_give() -> None:
+def test_float32_and_float64_features_give_the_same() -> None:
     features, labels = data(15, 31, 3)
     features = features.float()
     single, double = RidgeHead(31, 3), RidgeHead(31, 3).double()
@@ -476,7 +476,7 @@ def test_float32_features_give_what_float64_ones_give() -> None:
     assert RidgeHead(2, 2, further=[FeatureBlock(1)]).shares.isnan().tolist() == [True, True]
 
 
-def test_refusals() -> None:
+def test_bad_arguments_are_refused() -> None:
     head, (features, labels) = RidgeHead(4, 2), data(6, 4, 2)
     target = classes_of(2)
     with refused(ValueError, "expected features (n, 4) and n targets with n at least 1; got (6, 3) and (6,)"):
@@ -504,13 +504,13 @@ def test_refusals() -> None:
             head.fit(features, labels, target, shares=[shares])
 
 
-def test_examples_that_something_is_chosen_by_are_drawn_whatever_their_order() -> None:
+def test_sampled_examples_are_balanced_for_any_order() -> None:
     drawn = some_drawn(4000, None, 1000)
     assert int(drawn.sum()) == 1000
-    for period in (2, 3, 4):  # labels that come in turn
+    for period in (2, 3, 4):  # alternating labels
         counts = (torch.arange(4000) % period)[drawn].bincount()
         assert int(counts.max() - counts.min()) < 0.2 * 1000 / period
-    assert int((torch.arange(4000) // 2000)[drawn].bincount().diff().abs()) < 0.1 * 1000  # or one after the other
+    assert int((torch.arange(4000) // 2000)[drawn].bincount().diff().abs()) < 0.1 * 1000  # or sorted labels
     groups = torch.arange(4000) // 7 * 5
     of_groups = some_drawn(4000, groups, 1000)
     assert 990 <= int(of_groups.sum()) <= 1000
@@ -518,7 +518,7 @@ def test_examples_that_something_is_chosen_by_are_drawn_whatever_their_order() -
 
 
 @pytest.mark.parametrize(("count", "is_sure"), [(1, False), (4, False), (5, True)])
-def test_of_very_few_examples_nothing_is_sure(count: int, is_sure: bool) -> None:
+def test_no_comparison_is_significant_with_very_few_examples(count: int, is_sure: bool) -> None:
     less = torch.linspace(1.0, 1.1, count, dtype=torch.float64)
     more = less + torch.linspace(1.0, 1.1, count, dtype=torch.float64)
     assert ridge_head.is_surely_less(less, more) == is_sure
@@ -526,7 +526,7 @@ def test_of_very_few_examples_nothing_is_sure(count: int, is_sure: bool) -> None
     assert ridge_head.is_surely_less(less.repeat(2), more.repeat(2), twice) == is_sure
 
 
-def test_directions_are_those_in_which_what_is_fitted_to_varies_most() -> None:
+def test_directions_are_those_of_the_largest_variance_of_standardised_features() -> None:
     drawn = torch.Generator().manual_seed(0)
     hidden = torch.randn(60, 2, generator=drawn, dtype=torch.float64) * torch.tensor([3.0, 1.5])
     features = hidden @ torch.randn(2, 7, generator=drawn, dtype=torch.float64)
@@ -538,6 +538,6 @@ def test_directions_are_those_in_which_what_is_fitted_to_varies_most() -> None:
     along = features @ head.directions(features, 2)
     standard = (features - features.mean(0)) / features.std(0, correction=0)
     left, values, _ = torch.linalg.svd(standard, full_matrices=False)
-    wanted = left[:, :2] * values[:2]
+    expected = left[:, :2] * values[:2]
     found = along - along.mean(0)
-    torch.testing.assert_close(found * (found * wanted).sum(0).sign(), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found * (found * expected).sum(0).sign(), expected, rtol=1e-6, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Series machines: numbers of a series by loops, and that what is said is the better of filters and places."""
+"""Series machines: numbers of a series by loops, and the choice between filters and numbers."""
 
 import math
 from typing import Any
@@ -28,16 +28,16 @@ def noise(*size: int) -> Tensor:
 
 
 def steps(count: int) -> tuple[Tensor, Tensor]:
-    """Series whose level changes at a sample, and which one."""
+    """Series whose level changes at one sample, and the index of that sample."""
     at = 4 + torch.arange(count) * 7 % 32
     return (torch.arange(40) >= at[:, None]).float()[..., None] + 0.2 * noise(count, 40, 1), at
 
 
-def test_numbers_are_means_by_place_and_what_times_say() -> None:
+def test_numbers_are_local_means_and_summaries_of_times() -> None:
     sampling = SeriesSampling(channels=5, spacing=0.5, extent=9.0, observation=(0, 2))
     built = machine(sampling, num_places=4)
     seen = torch.rand(3, 12, 2, generator=torch.Generator().manual_seed(1)) < 0.4
-    seen[1, :, 1] = False  # a channel without any
+    seen[1, :, 1] = False  # one channel without observations
     values = torch.cat([noise(3, 12, 3) + 2, seen.float()], -1)
     times = (0.1 + torch.rand(3, 12, generator=torch.Generator().manual_seed(2))).double().cumsum(1)
     exists = torch.arange(12) < torch.tensor([12, 7, 3])[:, None]
@@ -81,7 +81,7 @@ def test_numbers_are_means_by_place_and_what_times_say() -> None:
         torch.testing.assert_close(of_times[i].tolist(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_rounding_decides_no_extreme_moment_or_frequency() -> None:
+def test_rounding_does_not_decide_extremes_moments_or_frequencies() -> None:
     built = machine(SeriesSampling(channels=6, spacing=1.0, extent=7.0, observation=(0, 1, 2)), num_places=5)
     up = torch.tensor([0.0, 1.0, 1.0000001, 1e9, 0.3, -1.0, -1.0000001, 0.0])
     level = torch.tensor([0.1, 0.1, 0.10000001, 0.1, 0.1, 0.09999999, 0.1, 0.1])
@@ -96,7 +96,7 @@ def test_rounding_decides_no_extreme_moment_or_frequency() -> None:
     torch.testing.assert_close(tiny, plain)
 
 
-def test_many_channels_have_one_mean_and_no_waves() -> None:
+def test_with_many_channels_there_is_one_mean_each_and_no_waves() -> None:
     built, values = machine(SeriesSampling(channels=12, spacing=1.0, extent=7.0)), noise(2, 8, 12)
     found = built.numbers(values)
     assert (built.num_places, found.shape) == (1, (2, 12 * 16 + 4))
@@ -105,7 +105,7 @@ def test_many_channels_have_one_mean_and_no_waves() -> None:
 
 
 @pytest.mark.parametrize("start", [0.1, -100.0])
-def test_samples_that_do_not_exist_between_others_change_no_number(start: float) -> None:
+def test_masked_samples_between_others_change_nothing(start: float) -> None:
     built = machine(SeriesSampling(channels=2, spacing=0.5, extent=5.5), num_places=4)
     values, times = noise(2, 12, 2), start + (0.1 + noise(2, 12).abs()).double().cumsum(1)
     exists = torch.tensor([1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 0], dtype=torch.bool)
@@ -113,25 +113,25 @@ def test_samples_that_do_not_exist_between_others_change_no_number(start: float)
     torch.testing.assert_close(found, built.numbers(SeriesBatch(values[:, exists], None, times[:, exists])))
 
 
-def test_when_something_happens_is_predicted() -> None:
+def test_the_time_of_an_event_is_predicted() -> None:
     values, at = steps(90)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     left_out = built.fit([(SeriesBatch(values[:60]), NUMBER.targets(at[:60, None].float()))], NUMBER)
-    wanted = NUMBER.targets(at[:, None].float())
+    targets = NUMBER.targets(at[:, None].float())
     with torch.no_grad():
         errors = [
-            float((expected - wanted[60:]).square().mean())
-            for expected in (built(values[60:]), built.bank(values[60:]))
+            float((predicted - targets[60:]).square().mean())
+            for predicted in (built(values[60:]), built.bank(values[60:]))
         ]
     assert errors[0] < 0.02 < errors[1]
-    assert float((left_out - wanted[:60]).square().mean()) < 0.05
+    assert float((left_out - targets[:60]).square().mean()) < 0.05
     assert float(built.second.gain[1]) > 0.5
 
 
-def test_where_shapes_decide_filters_do() -> None:
+def test_filters_get_the_larger_share_where_shapes_decide() -> None:
     phase = 6.3 * torch.rand(60, 1, generator=torch.Generator().manual_seed(3))
     labels = torch.arange(60) % 2
-    rising = (0.15 * torch.arange(90) + phase) % 1.0  # and falling, with the same waves and moments
+    rising = (0.15 * torch.arange(90) + phase) % 1.0  # rising and falling ramps, with the same frequencies and moments
     values = torch.where(labels[:, None] == 0, rising, 1 - rising)[..., None] + 0.1 * noise(60, 90, 1)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=89.0))
     built.fit([(SeriesBatch(values[:40]), labels[:40])], CLASSES)
@@ -139,18 +139,18 @@ def test_where_shapes_decide_filters_do() -> None:
     assert float(built.second.gain[0].min()) > 0.5 > float(built.second.gain[1].max())
 
 
-def test_outputs_are_read_from_the_mean_of_scores() -> None:
+def test_outputs_are_read_from_the_mean_of_the_scores() -> None:
     values, at = steps(40)
     target = NumberTarget(names=("at",), mean=(20.0,), deviation=(10.0,), quantiles=(0.1, 0.5, 0.9))
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 3)
     left_out = built.fit([(SeriesBatch(values), target.targets(at[:, None].float()))], target)
     found = built(values)
     torch.testing.assert_close(found[:, 1:].diff(dim=0), found[:, :2].diff(dim=0), rtol=1e-3, atol=1e-3)
-    # three levels of one score are as far apart as those of series that are left out
+    # three levels of one score are as far apart as those of left-out series
     torch.testing.assert_close(found.diff(dim=1).double(), left_out.diff(dim=1), rtol=1e-3, atol=1e-3)
 
 
-def test_mates_of_a_batch_and_saving_change_nothing() -> None:
+def test_batch_mates_and_saving_change_nothing() -> None:
     values, at = steps(30)
     sampling = SeriesSampling(channels=1, spacing=1.0, extent=39.0)
     built = machine(sampling)
@@ -177,18 +177,20 @@ def test_the_machine_has_no_share_where_it_is_not_surely_better(monkeypatch: pyt
     assert shares[1] == 0 < shares[2]
 
 
-def test_a_share_that_surely_helps_is_taken_where_the_best_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_surely_helpful_share_is_taken_where_the_best_one_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     values, at = steps(30)
-    asked = list[Tensor]()
-    monkeypatch.setattr(second_reading, "is_surely_less", lambda *given: asked.append(given[0]) or len(asked) in (2, 3))
+    differences = list[Tensor]()
+    monkeypatch.setattr(
+        second_reading, "is_surely_less", lambda *given: differences.append(given[0]) or len(differences) in (2, 3)
+    )
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER)
-    assert float(asked[9].mean()) < float(asked[2].mean()) < float(asked[1].mean())
+    assert float(differences[9].mean()) < float(differences[2].mean()) < float(differences[1].mean())
     torch.testing.assert_close(built.second.gain[:, 0], torch.tensor([0.7, 0.3]))
 
 
 @pytest.mark.parametrize("exists", [torch.zeros(2, 5, dtype=torch.bool), torch.arange(5) < torch.tensor([[1], [0]])])
-def test_series_without_samples_and_with_one(exists: Tensor) -> None:
+def test_series_without_samples_and_with_one_sample(exists: Tensor) -> None:
     sampling = SeriesSampling(channels=2, spacing=1.0, extent=39.0)
     built = machine(sampling)
     values, at = steps(20)
@@ -206,7 +208,7 @@ def test_series_without_samples_and_with_one(exists: Tensor) -> None:
     assert bool(built(given).isfinite().all())
 
 
-def test_a_channel_that_is_never_observed_and_one_class_say_nothing() -> None:
+def test_an_unobserved_channel_and_a_single_class_give_finite_outputs() -> None:
     values, at = steps(20)
     seen = torch.ones_like(values)
     sampling = SeriesSampling(channels=4, spacing=1.0, extent=39.0, observation=(0, 1))
@@ -219,17 +221,17 @@ def test_a_channel_that_is_never_observed_and_one_class_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-4), (torch.bfloat16, 0.3)])
-def test_other_dtypes(dtype: torch.dtype, near: float) -> None:
+def test_outputs_in_other_dtypes_are_close(dtype: torch.dtype, near: float) -> None:
     values, at = steps(60)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER)
     before, values = built(values), values.to(dtype)
-    found = built.to(dtype)(values)  # a level lies at a response of training, which is rounded otherwise
+    found = built.to(dtype)(values)  # a threshold equals a training response, which is rounded differently
     torch.testing.assert_close(found.float(), before, rtol=near, atol=near)
 
 
 @pytest.mark.slow
-def test_a_graph_holds_any_series() -> None:
+def test_a_graph_takes_any_series() -> None:
     values, at = steps(30)
     sampling = SeriesSampling(channels=2, spacing=1.0, extent=39.0, observation=(0,))
     batch = torch.cat([values, (noise(30, 40, 1) > 0).float()], -1)
@@ -249,14 +251,14 @@ def test_a_graph_holds_any_series() -> None:
     torch.testing.assert_close(graph.module()(*(each[1:] for each in inputs)), built(SeriesBatch(*inputs))[1:])
 
 
-def test_one_series_is_told_as_it_is() -> None:
+def test_a_single_series_is_fitted_exactly() -> None:
     values, _ = steps(1)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     built.fit([(SeriesBatch(values), torch.ones(1, 1))], NUMBER)
     torch.testing.assert_close(built(values), torch.ones(1, 1))
 
 
-def test_a_group_is_left_out_whole_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_parts_leave_out_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     values, at = steps(20)
     groups, seen = torch.arange(20) // 2, list[Tensor | None]()
     for kind in (FilterBank, TableMachine):
@@ -270,11 +272,11 @@ def test_a_group_is_left_out_whole_by_both(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(second_reading, "is_surely_less", lambda *given: seen.append(given[2]) or True)
     built = machine(SeriesSampling(channels=1, spacing=1.0, extent=39.0), 1)
     built.fit([(SeriesBatch(values), NUMBER.targets(at[:, None].float()))], NUMBER, groups=groups)
-    assert len(seen) == 2 + 10  # both fits, and each share but 0
+    assert len(seen) == 2 + 10  # both fits, and each share above 0
     assert all(each is groups for each in seen)
 
 
-def test_channels_share_the_numbers_of_a_series() -> None:
+def test_channels_share_the_limited_numbers_of_a_series() -> None:
     for channels, watched, longest, places in (
         (1, 0, 40, 32),
         (1, 0, 5, 5),
@@ -291,10 +293,10 @@ def test_channels_share_the_numbers_of_a_series() -> None:
         assert built.second.machine.table.reading.may_miss == (tuple(range(count - 4)) if watched else ())
 
 
-def test_numbers_that_vary_by_rounding_alone_say_nothing() -> None:
+def test_numbers_that_vary_by_rounding_alone_are_ignored() -> None:
     values, at = steps(20)
     built = machine(SeriesSampling(channels=2, spacing=1.0, extent=39.0), 1)
-    level = 1e4 + 1e-3 * noise(20, 1, 1)  # float32 has 1e-3 between its numbers there
+    level = 1e4 + 1e-3 * noise(20, 1, 1)  # float32 has a spacing of 1e-3 there
     batch = SeriesBatch(torch.cat([values, level.expand(-1, 40, -1)], -1))
     built.fit([(batch, NUMBER.targets(at[:, None].float()))], NUMBER)
     of_each = built.second.machine.scale[:18].view(2, 9)

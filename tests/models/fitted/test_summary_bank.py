@@ -1,4 +1,4 @@
-"""The summary bank: its nine numbers by a loop, its ranks by their definition, and what it does not read."""
+"""The summary bank: its nine summaries by a loop, its ranks by their definition, and inputs that it ignores."""
 
 import math
 
@@ -20,7 +20,7 @@ def bank(sampling: SeriesSampling = WATCHED, degree: int = 2, num_outputs: int =
 
 
 def batch(size: int = 6, samples: int = 7, share: float = 0.5) -> SeriesBatch:
-    """Series of three channels at irregular times, the first and the last of which are observed here and there."""
+    """Series of three channels at irregular times, the first and the last of which are observed at random."""
     found = (torch.rand(size, samples, 2) < share).float()
     values = torch.randn(size, samples, 3)
     mask = torch.arange(samples) < torch.arange(1, size + 1)[:, None]
@@ -28,7 +28,7 @@ def batch(size: int = 6, samples: int = 7, share: float = 0.5) -> SeriesBatch:
 
 
 def nine(u: list[float], t: list[float], end: float) -> list[float]:
-    """Of the values at the times at which a channel was observed."""
+    """The nine summaries of one channel, from its values at the times at which it was observed."""
     n = len(u)
     if not n:
         return [math.nan] * 6 + [0, math.nan, math.nan]
@@ -39,28 +39,28 @@ def nine(u: list[float], t: list[float], end: float) -> list[float]:
     return [m, deviation, min(u), max(u), u[0], u[-1], n, slope, end - t[-1]]
 
 
-def by_loop(series: SeriesBatch, told_by: dict[int, int], channels: int) -> Tensor:
+def by_loop(series: SeriesBatch, observed_by: dict[int, int], channels: int) -> Tensor:
     assert series.mask is not None
     assert series.times is not None
     rows = []
     for values, mask, times in zip(series.values, series.mask, series.times, strict=True):
         row: list[float] = []
         for c in range(channels):
-            seen = [j for j in range(len(mask)) if mask[j] and (c not in told_by or values[j, told_by[c]] == 1)]
+            seen = [j for j in range(len(mask)) if mask[j] and (c not in observed_by or values[j, observed_by[c]] == 1)]
             end = max(float(times[j]) for j in range(len(mask)) if mask[j])
             row += nine([float(values[j, c]) for j in seen], [float(times[j]) for j in seen], end)
         rows.append(row)
     return torch.tensor(rows)
 
 
-def test_summaries_are_those_of_what_was_observed() -> None:
+def test_summaries_use_observed_samples_alone() -> None:
     series = batch()
     expected = by_loop(series, {0: 3, 2: 4}, 3)
     assert expected.isnan().any()
     torch.testing.assert_close(bank().summaries(series), expected, equal_nan=True)
 
 
-def test_a_single_channel_of_observation_speaks_for_all() -> None:
+def test_a_single_observation_channel_applies_to_all() -> None:
     series = batch()
     series = series._replace(values=series.values[..., :4])
     sampling = SeriesSampling(channels=4, spacing=1.0, extent=9.0, observation=(0,))
@@ -75,7 +75,7 @@ def test_series_without_gaps_at_one_rate() -> None:
     torch.testing.assert_close(found, torch.tensor([[3, math.sqrt(14 / 3), 1, 6, 1, 6, 3, 5, 0]]))
 
 
-def test_what_was_filled_in_and_padding_change_nothing() -> None:
+def test_filled_in_values_and_padding_change_nothing() -> None:
     series, built = batch(), bank()
     built.fit([(series, torch.tensor([0, 1, 0, 1, 1, 0]))], CLASSES)
     values = series.values.clone()
@@ -109,7 +109,7 @@ def test_logits_are_a_ridge_regression_on_polynomials_of_ranks() -> None:
     torch.testing.assert_close(built(series), head(expected), rtol=1e-4, atol=1e-5)
 
 
-def test_gross_errors_and_units_do_not_matter() -> None:
+def test_outliers_and_units_do_not_matter() -> None:
     series, labels, built = batch(40), torch.arange(40) % 2, bank()
     got = series.values.clone()
     got[..., 1] = got[..., 1].exp() * 1e-3
@@ -117,11 +117,11 @@ def test_gross_errors_and_units_do_not_matter() -> None:
     for values in (series.values, got):
         built.fit([(series._replace(values=values), labels)], CLASSES)
         ranks = built._features(built.summaries(series._replace(values=values)))
-        found.append(ranks.unflatten(1, (3, 3, 9))[:, :, 1, 2:6])  # least, largest, first and last of the channel
+        found.append(ranks.unflatten(1, (3, 3, 9))[:, :, 1, 2:6])  # minimum, maximum, first and last value
     torch.testing.assert_close(found[0], found[1])
 
 
-def test_nothing_to_fit_to_and_an_observation_of_no_channel() -> None:
+def test_bad_arguments_are_refused() -> None:
     with refused(ValueError, "models.SummaryBank", "no series"):
         bank().fit([], CLASSES)
     with refused(ValueError, "models.SummaryBank", "degree", "0"):

@@ -1,4 +1,4 @@
-"""Table machines: what columns become, by loops, and what is told of rows with all kinds of columns."""
+"""Table machines: coordinates of columns by loops, and predictions for rows with all kinds of columns."""
 
 import dataclasses
 import math
@@ -18,14 +18,14 @@ TEXT = TokenReading(vocab_size=13, context=12, pad=0, separator=2)
 BANK = NGramBank.Config(num_grams=400, letter_order=0)
 READING = TableReading(num_numbers=3, may_miss=(1,), num_categories=(2, 3), num_texts=2, text=TEXT)
 CLASSES = ClassTarget(names=("a", "b"))
-pytestmark = pytest.mark.usefixtures("quick_choices")  # of kernels and trees, which have tests of their own
+pytestmark = pytest.mark.usefixtures("quick_choices")  # kernels and trees have their own tests
 
 
 def rows(n: int, seed: int = 0) -> TableBatch:
     drawn = torch.Generator().manual_seed(seed)
     numbers = torch.randn(n, 3, generator=drawn)
     numbers[::4, 1] = torch.nan
-    numbers[:, 2] = numbers[:, 2].round()  # values that come back
+    numbers[:, 2] = numbers[:, 2].round()  # values that recur
     categories = torch.stack([torch.randint(-1, k, (n,), generator=drawn) for k in (2, 3)], 1)
     tokens = torch.randint(3, 13, (n, 2, 6), generator=drawn)
     tokens[:, :, 0], tokens[:, :, 4] = 1, 2
@@ -34,7 +34,7 @@ def rows(n: int, seed: int = 0) -> TableBatch:
 
 
 def answers(batch: TableBatch) -> Tensor:
-    """By a word of the first text, unless the first number is high."""
+    """Labels that follow a word of the first text, unless the first number is high."""
     return ((batch.tokens[:, 0] == 7).any(1) ^ (batch.numbers[:, 0] > 0)).long()
 
 
@@ -50,17 +50,17 @@ def test_numbers_and_categories_become_coordinates() -> None:
     batch, reading = rows(90), dataclasses.replace(READING, num_texts=0, text=None)
     batch = batch._replace(tokens=batch.tokens[:, :0])
     machine = fitted(batch, torch.arange(90) % 2, TableMachine.Config(num_centres=90), reading)
-    asked = rows(20, seed=1)._replace(tokens=batch.tokens[:20])
-    asked.numbers[0, 0], asked.numbers[1, 0] = 99.0, -99.0
-    found = machine._of_columns(asked)
+    inputs = rows(20, seed=1)._replace(tokens=batch.tokens[:20])
+    inputs.numbers[0, 0], inputs.numbers[1, 0] = 99.0, -99.0
+    found = machine._of_columns(inputs)
     assert found.shape == (20, machine.num_coordinates) == (20, 3 * 2 + 1 + 2 + 3)
     for i in range(20):
-        wanted = list[float]()
+        expected = list[float]()
         for k in range(3):
-            value = float(asked.numbers[i, k])
-            wanted.append(0.0 if math.isnan(value) else max(-4.0, min(4.0, value)) / math.sqrt(2))
+            value = float(inputs.numbers[i, k])
+            expected.append(0.0 if math.isnan(value) else max(-4.0, min(4.0, value)) / math.sqrt(2))
         for k in range(3):
-            value, known = float(asked.numbers[i, k]), sorted(v for v in batch.numbers[:, k].tolist() if v == v)
+            value, known = float(inputs.numbers[i, k]), sorted(v for v in batch.numbers[:, k].tolist() if v == v)
             knots = [known[int((j + 0.5) / NUM_QUANTILES * len(known))] for j in range(NUM_QUANTILES)]
             scores = [
                 float(torch.special.ndtri(torch.tensor((j + 0.5) / NUM_QUANTILES, dtype=torch.float64)))
@@ -75,16 +75,16 @@ def test_numbers_and_categories_become_coordinates() -> None:
                     else max(0.0, min(1.0, (value - low) / (high - low)))
                 )
                 rank += (scores[j + 1] - scores[j]) * share
-            wanted.append(0.0 if math.isnan(value) else rank / math.sqrt(2))
-        wanted.append(float(asked.numbers[i, 1].isnan()))
+            expected.append(0.0 if math.isnan(value) else rank / math.sqrt(2))
+        expected.append(float(inputs.numbers[i, 1].isnan()))
         for k, count in enumerate((2, 3)):
-            wanted += [float(asked.categories[i, k] == level) for level in range(count)]
-        torch.testing.assert_close(found[i], torch.tensor(wanted), rtol=1e-4, atol=1e-4)
+            expected += [float(inputs.categories[i, k] == level) for level in range(count)]
+        torch.testing.assert_close(found[i], torch.tensor(expected), rtol=1e-4, atol=1e-4)
 
 
-def test_texts_become_what_a_bank_says_without_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_become_left_out_scores_of_a_bank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bank_column, "SURE", 0.0)
-    monkeypatch.setattr(table_machine, "FEW", 0)  # else the bank of texts, which do not help, is switched off
+    monkeypatch.setattr(table_machine, "FEW", 0)  # otherwise the bank of texts, which do not help, is switched off
     batch = rows(60)
     targets = answers(batch)
     config = TableMachine.Config(num_centres=60, num_trees=5, texts=BANK, num_directions=3)
@@ -101,20 +101,20 @@ def test_texts_become_what_a_bank_says_without_each_row(monkeypatch: pytest.Monk
     along = found[:, 2:] * math.sqrt(3)
     torch.testing.assert_close(along.std(0), torch.ones(3), rtol=1e-4, atol=1e-4)
     learnt = text.fit([(batch.tokens[:, 0], targets)], CLASSES)
-    assert not torch.allclose(learnt[:, :2], found[:, :2].double(), atol=0.05)  # what is told of a row without it
+    assert not torch.allclose(learnt[:, :2], found[:, :2].double(), atol=0.05)  # the left-out score of a row
 
 
-def test_what_no_kind_of_column_tells_alone_is_learnt() -> None:
+def test_interactions_between_kinds_of_columns_are_learnt() -> None:
     batch = rows(300)
     machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=300, texts=BANK), READING)
-    asked = rows(300, seed=1)
-    predicted = machine(asked).argmax(1)
-    assert float((predicted == answers(asked)).float().mean()) > 0.8
-    alone = machine(asked._replace(tokens=rows(300, seed=2).tokens)).argmax(1)
-    assert float((alone == answers(asked)).float().mean()) < 0.7
+    new_rows = rows(300, seed=1)
+    predicted = machine(new_rows).argmax(1)
+    assert float((predicted == answers(new_rows)).float().mean()) > 0.8
+    alone = machine(new_rows._replace(tokens=rows(300, seed=2).tokens)).argmax(1)
+    assert float((alone == answers(new_rows)).float().mean()) < 0.7
 
 
-def test_a_text_that_tells_nothing_does_little_harm() -> None:
+def test_an_uninformative_text_does_little_harm() -> None:
     batch = rows(300)
     y = torch.randn(300, 1, generator=torch.Generator().manual_seed(5))
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
@@ -122,8 +122,8 @@ def test_a_text_that_tells_nothing_does_little_harm() -> None:
     machine = TableMachine.Config(num_centres=300, texts=BANK).build(READING, 1)
     left_out = machine.fit([(batch, y)], target)
     assert float((left_out - y).square().mean()) > 0.7 * float(y.var())
-    asked = rows(600, seed=9)
-    assert float(machine(asked).detach().var()) < 0.3 * float(y.var())
+    new_rows = rows(600, seed=9)
+    assert float(machine(new_rows).detach().var()) < 0.3 * float(y.var())
 
 
 def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
@@ -137,11 +137,11 @@ def test_groups_are_left_out_together_by_banks_and_by_the_machine() -> None:
         machine = TableMachine.Config(num_centres=80, num_trees=10, texts=BANK).build(READING, 1)
         left_out = machine.fit([(batch, y)], target, groups=groups)
         errors.append(float((left_out - y).square().mean() / y.var()))
-    assert errors[0] < 0.1  # its double tells
+    assert errors[0] < 0.1  # its twin reveals it
     assert errors[1] > 0.5
 
 
-def test_a_row_alone_is_told_what_it_is_told_in_a_batch() -> None:
+def test_a_row_is_predicted_alone_as_in_a_batch() -> None:
     batch = rows(60)
     machine = fitted(batch, answers(batch), TableMachine.Config(num_centres=60, num_trees=5, texts=BANK), READING)
     whole = machine(batch)
@@ -174,7 +174,7 @@ def test_one_kind_of_column_is_enough(reading: TableReading) -> None:
     assert float(machine(some).detach().std()) > 0
 
 
-def test_columns_that_lack_all_or_are_one_number() -> None:
+def test_missing_and_constant_columns() -> None:
     numbers = torch.stack([torch.full((20,), torch.nan), torch.zeros(20), torch.arange(20.0)], 1)
     reading = TableReading(num_numbers=3, may_miss=(0,))
     batch = TableBatch.of(numbers)
@@ -187,13 +187,13 @@ def test_columns_that_lack_all_or_are_one_number() -> None:
 
 
 @pytest.mark.parametrize("decide", [True, False], ids=["thresholds", "smooth"])
-def test_trees_tell_what_thresholds_decide_and_the_kernel_what_is_smooth(decide: bool) -> None:
+def test_trees_predict_thresholds_and_the_kernel_smooth_functions(decide: bool) -> None:
     numbers = torch.randn(1250, 5, generator=torch.Generator().manual_seed(0))
     first, second, third = numbers.T[:3]
     steps = ((first * 2).floor() + (second > 0.3).float()) * torch.where(third > 0, 1.0, -1.0)
     y = (steps if decide else torch.sin(2 * first) + second * third)[:, None]
     batch = TableBatch.of(numbers)
-    learnt, asked = (TableBatch(*(part[some] for part in batch)) for some in (slice(0, 250), slice(250, None)))
+    learnt, tested = (TableBatch(*(part[some] for part in batch)) for some in (slice(0, 250), slice(250, None)))
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
     errors = []
     for num_trees in (0, 100):
@@ -201,14 +201,14 @@ def test_trees_tell_what_thresholds_decide_and_the_kernel_what_is_smooth(decide:
         config = TableMachine.Config(num_centres=250, num_trees=num_trees)
         machine = config.build(TableReading(num_numbers=5), 1)
         machine.fit([(learnt, y[:250])], target)
-        errors.append(float((machine(asked).detach() - y[250:]).square().mean() / y.var()))
+        errors.append(float((machine(tested).detach() - y[250:]).square().mean() / y.var()))
     assert errors[1] < (0.5 if decide else 1.01) * errors[0]
     assert machine.share >= 0.8 if decide else machine.share <= 0.3
     assert machine.trees is not None
     assert machine.trees.leaves.any() == (machine.share > 0)
 
 
-def test_the_share_of_trees_and_the_readout_are_those_of_what_both_say_without_a_row() -> None:
+def test_the_share_of_trees_and_the_readout_come_from_left_out_scores() -> None:
     numbers = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     y = ((numbers[:, 0] > 0.4) ^ (numbers[:, 1] + numbers[:, 2] > 0)).long()
     batch = TableBatch.of(numbers)
@@ -218,12 +218,12 @@ def test_the_share_of_trees_and_the_readout_are_those_of_what_both_say_without_a
     torch.manual_seed(0)
     left_out = machine.fit([(batch, y)], CLASSES)
     other._take_quantiles(numbers)
-    x, wanted = other._of_columns(batch).double(), CLASSES.columns(y)
+    x, expected = other._of_columns(batch).double(), CLASSES.columns(y)
     assert other.trees is not None
     torch.manual_seed(0)
-    kernel, trees = other.machine.solve(x, wanted), other.trees.solve(numbers, wanted)
+    kernel, trees = other.machine.solve(x, expected), other.trees.solve(numbers, expected)
     predicted = [(1 - tenths / 10) * kernel.left_out + tenths / 10 * trees.left_out for tenths in range(11)]
-    errors = [float((wanted - each).square().mean()) for each in predicted]
+    errors = [float((expected - each).square().mean()) for each in predicted]
     best = min(range(11), key=errors.__getitem__)
     assert 0 < best < 10
     assert float(machine.share) == pytest.approx(best / 10)
@@ -235,30 +235,30 @@ def test_the_share_of_trees_and_the_readout_are_those_of_what_both_say_without_a
     torch.testing.assert_close(machine(batch), both, rtol=1e-4, atol=1e-4)
 
 
-def test_a_question_of_a_number_does_not_depend_on_its_batch() -> None:
+def test_inputs_of_the_trees_do_not_depend_on_the_batch() -> None:
     numbers = torch.randint(0, 7, (300, 3), generator=torch.Generator().manual_seed(0)).float() / 7
     numbers[::5, 1] = torch.nan
     batch = TableBatch.of(numbers)
     machine = TableMachine.Config(num_centres=300).build(TableReading(num_numbers=3, may_miss=(1,)), 1)
-    asked = machine._for_trees(numbers, machine._of_columns(batch))
-    torch.testing.assert_close(asked[:, :3], numbers.nan_to_num(nan=0.0), rtol=0, atol=0)
-    torch.testing.assert_close(asked[:, 3], numbers[:, 1].isnan().float(), rtol=0, atol=0)
-    assert asked.shape == (300, 4)
+    inputs = machine._for_trees(numbers, machine._of_columns(batch))
+    torch.testing.assert_close(inputs[:, :3], numbers.nan_to_num(nan=0.0), rtol=0, atol=0)
+    torch.testing.assert_close(inputs[:, 3], numbers[:, 1].isnan().float(), rtol=0, atol=0)
+    assert inputs.shape == (300, 4)
 
 
 def test_ranks_are_the_same_in_float64() -> None:
-    """Numbers that come back are quantiles themselves, whose ranks are in the middle of those alike."""
+    """Repeated numbers are quantiles themselves, and ranked in the middle of equal numbers."""
     numbers = (torch.arange(40) % 3)[:, None] / 3
     built = NumbersMachine(1, 1, num_centres=40, num_trees=0)
     target = NumberTarget(names=("y",), mean=(0.3,), deviation=(0.3,), quantiles=())
     built.fit(numbers, numbers.double(), target)
-    wanted = built.coordinates(numbers)
-    torch.testing.assert_close(built.double().coordinates(numbers), wanted, rtol=1e-6, atol=1e-6)
+    expected = built.coordinates(numbers)
+    torch.testing.assert_close(built.double().coordinates(numbers), expected, rtol=1e-6, atol=1e-6)
     built.fit(numbers.double(), numbers.double(), target)
-    torch.testing.assert_close(built.coordinates(numbers.double()), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(built.coordinates(numbers.double()), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_columns_count_as_the_most_of_their_coordinates() -> None:
+def test_the_importance_of_a_column_is_the_largest_of_its_coordinates() -> None:
     machine = TableMachine.Config(texts=dataclasses.replace(BANK, num_grams=9), num_directions=3).build(READING, 2)
     assert machine.trees is not None
     assert machine.num_coordinates == 3 * 2 + 1 + (2 + 3) + 2 * (2 + 3)
@@ -267,13 +267,13 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
     machine.machine.relevance.copy_(torch.stack([weight, weight.flip(0)]) / 22)
     mean = (0.1 * weight + 0.4 * weight.flip(0)) / 0.5 / 22
     numbers, categories, texts, *_ = machine.counts()
-    wanted = [mean[[0, 3]].max(), mean[[1, 4, 6]].max(), mean[[2, 5]].max()]
-    torch.testing.assert_close(numbers, torch.stack(wanted))
+    expected = [mean[[0, 3]].max(), mean[[1, 4, 6]].max(), mean[[2, 5]].max()]
+    torch.testing.assert_close(numbers, torch.stack(expected))
     torch.testing.assert_close(categories, torch.stack([mean[7:9].max(), mean[9:12].max()]))
     torch.testing.assert_close(texts, torch.stack([mean[12:17].max(), mean[17:22].max()]))
     machine.share.fill_(0.25)
-    machine.trees.gains.copy_(torch.linspace(1, 0, 19).square())  # of the numbers, the one that may miss, and so on
-    asked = torch.cat([torch.zeros(3), torch.linspace(1, 0, 19)])
+    machine.trees.gains.copy_(torch.linspace(1, 0, 19).square())  # number, then the flag for missing ones, and so on
+    tree_gains = torch.cat([torch.zeros(3), torch.linspace(1, 0, 19)])
     numbers, categories, texts, *_ = machine.counts()
     for found, places in (
         (numbers[0], [0, 3]),
@@ -282,10 +282,10 @@ def test_columns_count_as_the_most_of_their_coordinates() -> None:
         (categories[1], [9, 10, 11]),
         (texts[1], list(range(17, 22))),
     ):
-        torch.testing.assert_close(found, 0.75 * mean[places].max() + 0.25 * asked[places].max())
+        torch.testing.assert_close(found, 0.75 * mean[places].max() + 0.25 * tree_gains[places].max())
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     batch = rows(5)
     machine = TableMachine.Config(texts=dataclasses.replace(BANK, num_grams=10)).build(READING, 2)
     with refused(

@@ -1,4 +1,4 @@
-"""Colours against nodes that are coloured one by one, by nested tuples, and what their counts do not know."""
+"""Colours against nodes coloured one by one, with nested tuples, and inputs that do not change the counts."""
 
 from collections import Counter, defaultdict
 from typing import Any
@@ -17,7 +17,7 @@ MASK = 2**64 - 1
 
 
 def batch(size: int = 8, nodes: int = 7, edges: int = 12, *, weighed: bool = True) -> GraphBatch:
-    """Graphs of 1 to `nodes` nodes, with loops, edges that are listed twice and, where weighed, what weighs nothing."""
+    """Graphs of 1 to `nodes` nodes, with loops, repeated edges and, if weighted, nodes and edges of weight 0."""
     counts = torch.arange(size) % nodes + 1
     ends = torch.full((size, 2, edges), -1)
     for i, count in enumerate(counts.tolist()):
@@ -56,7 +56,7 @@ def chosen(graphs: GraphBatch, num_colours: int = 500, depth: int = 2) -> Colour
 
 
 def by_tuples(graphs: GraphBatch, depth: int) -> list[defaultdict[Any, float]]:
-    """The counts of each graph, node by node: a colour is its depth and all that it was made of."""
+    """The counts of each graph, node by node: a colour is its depth and everything it was made of."""
     found = []
     for i, features in enumerate(graphs.features):
         mask = [True] * len(features) if graphs.mask is None else graphs.mask[i].tolist()
@@ -83,14 +83,14 @@ def by_tuples(graphs: GraphBatch, depth: int) -> list[defaultdict[Any, float]]:
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("bare", [(), ("kinds",), ("edge_kinds",), ("mask", "weights", "edge_weights")])
-def test_counts_are_those_of_nodes_one_by_one(depth: int, bare: tuple[str, ...]) -> None:
+def test_counts_equal_those_of_nodes_one_by_one(depth: int, bare: tuple[str, ...]) -> None:
     graphs = batch()
     if "mask" in bare:
         graphs = graphs._replace(edge_index=torch.randint(7, (8, 2, 12)))
     graphs = graphs._replace(**dict.fromkeys(bare))
     expected = by_tuples(graphs, depth)
     found = counted(chosen(graphs, depth=depth), graphs)
-    # up to the names of colours: the columns are the same, in some order
+    # up to the names of colours: the same columns in some order
     names = sorted({name for counts in expected for name in counts}, key=repr)
     table = torch.tensor([[counts[name] for name in names] for counts in expected])
     assert int((found > 0).any(0).sum()) == len(names) > depth
@@ -101,7 +101,7 @@ def test_counts_are_those_of_nodes_one_by_one(depth: int, bare: tuple[str, ...])
     torch.testing.assert_close(*map(torch.tensor, columns), rtol=1e-3, atol=2e-3)
 
 
-def test_the_order_of_nodes_and_edges_and_padding_change_nothing() -> None:
+def test_order_and_padding_change_nothing() -> None:
     graphs = batch()
     counts = chosen(graphs)
     expected = counted(counts, graphs)
@@ -131,18 +131,18 @@ def test_the_order_of_nodes_and_edges_and_padding_change_nothing() -> None:
     torch.testing.assert_close(counted(counts, alone), expected[2:3])
 
 
-def test_weights_multiply_counts_and_nothing_is_not_there() -> None:
+def test_weights_multiply_counts_and_weight_0_is_ignored() -> None:
     ends = torch.tensor([[[0, 1, 1, 2], [1, 0, 2, 1]]])
     graphs = GraphBatch(torch.zeros(1, 3, 1), ends, torch.zeros(1, 3, 1), weights=torch.tensor([[1.0, 3.0, 0.0]]))
     pair = GraphBatch(torch.zeros(1, 2, 1), ends[..., :2], torch.zeros(1, 2, 1))
     counts = chosen(pair)
-    assert counted(counts, pair).square().unique().tolist() == pytest.approx([0.0, 2.0])  # both nodes alike
+    assert counted(counts, pair).square().unique().tolist() == pytest.approx([0.0, 2.0])  # both nodes are alike
     assert counted(counts, graphs).square().sum() == pytest.approx(3 * 2.0)  # three depths, 1/2 + 3/2 nodes
     strange = graphs._replace(kinds=torch.tensor([[0, 0, 9]]))
     assert torch.equal(chosen(strange).known, counts.known)
     heavy = graphs._replace(weights=100 * graphs.weights) if graphs.weights is not None else graphs
     torch.testing.assert_close(counted(counts, heavy), counted(counts, graphs))
-    for weight, same in ((0.3, True), (0.0, False)):  # an edge is there, whatever it weighs, or not
+    for weight, same in ((0.3, True), (0.0, False)):  # an edge counts or not, whatever its weight
         weighed = pair._replace(edge_weights=torch.tensor([[1.0, weight]]))
         assert torch.allclose(counted(counts, weighed), counted(counts, pair)) == same
 
@@ -154,12 +154,12 @@ def test_single_nodes_and_graphs_without_edges() -> None:
     )
     found = counted(chosen(graphs), graphs).square()
     assert found.sum(1).tolist() == pytest.approx([9.0, 3.0])
-    assert int((found > 0).any(0).sum()) == 3  # one colour a depth
+    assert int((found > 0).any(0).sum()) == 3  # one colour per depth
     deep = counted(chosen(graphs, depth=0), graphs).square()
     assert deep.sum(1).tolist() == pytest.approx([3.0, 1.0])
 
 
-def test_colours_of_most_graphs_are_known_and_others_count_nothing() -> None:
+def test_the_most_common_colours_are_kept_and_others_count_nothing() -> None:
     graphs = batch(40, weighed=False)
     expected, depth = by_tuples(graphs, 2), 2
     in_graphs = Counter(name for counts in expected for name in counts)
@@ -168,7 +168,7 @@ def test_colours_of_most_graphs_are_known_and_others_count_nothing() -> None:
         seen = sorted((found > 0).sum(0).tolist(), reverse=True)
         assert seen == sorted(in_graphs.values(), reverse=True)[:number]
     alike = GraphBatch(*(None if part is None else part[:1] for part in batch(1)))  # pyright: ignore[reportArgumentType]
-    shallow = chosen(alike, 1)  # its three colours are in one graph each
+    shallow = chosen(alike, 1)  # its three colours occur in one graph each
     assert counted(shallow, alike).sum() > 0
     assert torch.equal(shallow.known, chosen(alike, 1, depth=0).known)
     strange = graphs._replace(kinds=torch.full((40, 7), 99))
@@ -176,11 +176,11 @@ def test_colours_of_most_graphs_are_known_and_others_count_nothing() -> None:
     assert not counted(ColourCounts(5, 2), graphs).any()  # before any are chosen
     few = chosen(graphs, 500)
     few.choose([(alike, domain_of(alike))])
-    assert torch.equal(few.known, chosen(alike).known)  # none is left of those before
+    assert torch.equal(few.known, chosen(alike).known)  # none is left of the earlier ones
 
 
 def mixed(x: int) -> int:
-    """SplitMix64's next number after the state x, by whole numbers of Python."""
+    """The next number of SplitMix64 after the state x, in Python integers."""
     x = (x + 0x9E3779B97F4A7C15) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -188,7 +188,7 @@ def mixed(x: int) -> int:
 
 
 def test_colours_are_the_same_on_every_machine() -> None:
-    assert mixed(0) == 0xE220A8397B1DCDAF  # the first number of the published generator with the seed 0
+    assert mixed(0) == 0xE220A8397B1DCDAF  # the first number of the published generator for seed 0
     kinds, bond, signed = [3, -7, 2**62], 5, lambda x: x - 2**64 if x >= 2**63 else x
     first = [mixed(kind & MASK) for kind in kinds]
     ends = torch.tensor([[0, 2], [1, 1]])
@@ -198,7 +198,7 @@ def test_colours_are_the_same_on_every_machine() -> None:
     assert found.tolist() == [[signed(x) for x in first], [signed(x) for x in second]]
 
 
-def test_kinds_are_of_rows() -> None:
+def test_kinds_number_the_different_rows() -> None:
     rows = torch.tensor([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [0.0, 2.0], [-0.0, 2.0], [1e-30, 2.0]])
     kinds = kinds_of(rows).tolist()
     assert kinds[0] == kinds[2]
@@ -207,7 +207,7 @@ def test_kinds_are_of_rows() -> None:
     assert kinds_of(rows[:, :0]).tolist() == [0] * 6
 
 
-def test_gradients_reach_the_weights_of_nodes() -> None:
+def test_weights_of_nodes_have_gradients() -> None:
     graphs = batch()
     assert graphs.weights is not None
     counts, weights = chosen(graphs), graphs.weights.double().requires_grad_()
@@ -219,7 +219,7 @@ def test_gradients_reach_the_weights_of_nodes() -> None:
     assert weights.grad.any()
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     graphs = batch()
     assert graphs.kinds is not None
     with refused(ValueError, "models.NeighbourhoodBank", "kinds must be int64 (8, 7); got (8, 7), torch.float32"):

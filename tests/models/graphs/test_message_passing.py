@@ -47,12 +47,12 @@ def test_order_padding_and_batch_mates_change_nothing(layer: str, pool: str) -> 
     two = torch.stack([torch.nn.functional.pad(EDGES, (0, 1), value=-1), torch.randint(7, (2, 8))])
     padded = compute(mates, two, slice(5), mask=mask)
     for other in (turned, padded):
-        for found, wanted in zip(other, expected, strict=True):
-            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
+        for found, right in zip(other, expected, strict=True):
+            torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("residual", [True, False])
-def test_a_layer_is_the_packages_own(residual: bool) -> None:
+def test_layers_are_those_of_the_package(residual: bool) -> None:
     model = build(layer="gcn", pool="none", residual=residual)
     features, weights = torch.randn(1, 5, 3, dtype=torch.float64), torch.rand(1, 7, dtype=torch.float64)
     u = model.encoder.get_submodule("embedding")(features[0])
@@ -63,7 +63,7 @@ def test_a_layer_is_the_packages_own(residual: bool) -> None:
 
 
 class Shared(Encoder):
-    """Signals on one graph, which all entries share."""
+    """Signals on one graph that all batch entries share."""
 
     embed_dim, pos_dim = 8, 2
 
@@ -79,7 +79,7 @@ def test_one_graph_may_be_shared_by_a_batch_of_signals() -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_graph_without_edges_is_predicted(layer: str) -> None:
+def test_a_graph_without_edges_gives_finite_outputs(layer: str) -> None:
     model = build(layer=layer)
     out = model(batch(torch.randn(1, 2, 3, dtype=torch.float64), torch.zeros(1, 2, 0, dtype=torch.int64)))
     assert out.shape == (1, 4)
@@ -100,7 +100,7 @@ def test_bad_settings() -> None:
             MessagePassing.Config(**settings)
 
 
-def test_a_signal_on_no_graph_is_refused() -> None:
+def test_a_signal_without_a_graph_is_refused() -> None:
     clouds = PointCloud.Config(num_frequencies=0, num_neighbours=0)
     model = MessagePassing(PointCloud(clouds, 8), 4, MessagePassing.Config(embed_dim=8))
     with refused(TypeError, "expected a signal on a graph; got Points"):

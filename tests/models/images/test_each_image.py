@@ -20,7 +20,7 @@ def batch() -> ImageTextBatch:
     return ImageTextBatch(torch.randn(3, 2, 1, 4, 4, dtype=torch.float64), torch.randint(0, 10, (3, 5)))
 
 
-def test_is_one_linear_layer_on_the_joined_class_tokens() -> None:
+def test_it_is_one_linear_layer_on_the_joined_class_tokens() -> None:
     pairs, given = pair_model(2 * 3), batch()
     found = EachImage(pairs, 2)(given)
     weight, bias = pairs.head.weight.detach(), pairs.head.bias.detach()
@@ -31,7 +31,7 @@ def test_is_one_linear_layer_on_the_joined_class_tokens() -> None:
     torch.testing.assert_close(found, torch.cat(tokens, dim=1) @ joined.T + bias[:3] + bias[3:])
 
 
-def test_images_meet_in_the_last_layer_alone_and_their_order_counts() -> None:
+def test_images_are_combined_in_the_last_layer_alone_and_in_their_order() -> None:
     model, (images, tokens) = EachImage(pair_model(2 * 3), 2), batch()
     other = torch.randn_like(images[:, :1])
     first, second = images[:, :1], images[:, 1:]
@@ -45,7 +45,7 @@ def test_images_meet_in_the_last_layer_alone_and_their_order_counts() -> None:
     assert (compute(first, second) - compute(second, first)).abs().min() > 1e-6
 
 
-def test_what_is_refused() -> None:
+def test_bad_arguments_are_refused() -> None:
     with refused(ValueError, "num_images is 2, which must divide the 3 outputs"):
         EachImage(pair_model(3), 2)
     with refused(ValueError, "(batch, 3, channels, height, width)", "(3, 2, 1, 4, 4)"):

@@ -26,7 +26,7 @@ def model(image_size: tuple[int, int] = (4, 6), num_outputs: int = 3, *, any_siz
 
 
 def randomised(net: InfViT) -> InfViT:
-    """In float64 with noise on every parameter."""
+    """The model in float64, with noise on every parameter."""
     net = net.double()
     with torch.no_grad():
         for parameter in net.parameters():
@@ -39,14 +39,14 @@ def images(batch: int = 2, image_size: tuple[int, int] = (4, 6), dtype: torch.dt
 
 
 def hop(block: Any, u: Tensor, domain: Domain) -> Tensor:
-    """A V of a layer, head by head, from the weights in full, `(B, N, C)`."""
+    """A V of a layer, head by head, from the full weights, `(B, N, C)`."""
     kernel, v = block.operator.kernel, block.operator_norm(u)
     values = torch.einsum("hoi,bni->bhno", kernel.value_matrices(), kernel.multiplicand(v))
     return (analysis.attention_weights(kernel, v, domain) @ values).transpose(1, 2).flatten(2)
 
 
 def formula(net: InfViT, x: Tensor) -> Tensor:
-    """The whole model, layer by layer, as its docstring states it."""
+    """The whole model, layer by layer, following its docstring."""
     c = net.config
     u, domain = net.encoder(x)
     if c.pool == "cls":
@@ -84,7 +84,7 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=lambda s: ", ".join(str(v) for v in s.values()))
-def test_is_its_formula_forward_and_in_every_gradient(settings: dict[str, Any]) -> None:
+def test_outputs_and_gradients_follow_the_formula(settings: dict[str, Any]) -> None:
     net, x = randomised(model(**settings)), images(6, dtype=torch.float64)
     got, expected = net(x), formula(net, x)
     torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-10)
@@ -95,12 +95,12 @@ def test_is_its_formula_forward_and_in_every_gradient(settings: dict[str, Any]) 
         torch.autograd.grad(expected.square().sum(), list(named.values())),
         strict=True,
     ):
-        assert a.any(), name  # everything learns
+        assert a.any(), name  # every parameter has a gradient
         assert (a - b).abs().max() <= 1e-9 * b.abs().max() + 1e-12, name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_resolution(kind: AttentionKind) -> None:
+def test_other_resolutions_follow_the_formula(kind: AttentionKind) -> None:
     net = randomised(model(attention=kind, any_size=True))
     for size in ((2, 2), (6, 10), (4, 6)):
         x = images(3, size, torch.float64)
@@ -109,7 +109,7 @@ def test_any_resolution(kind: AttentionKind) -> None:
         net(torch.zeros(1, 1, 5, 6, dtype=torch.float64))
 
 
-def test_a_place_has_its_position_at_every_resolution() -> None:
+def test_a_position_is_encoded_alike_at_every_resolution() -> None:
     encoder = model(any_size=True).encoder
     coarse, grid = encoder(torch.ones(1, 1, 2, 2))  # one patch in the middle
     fine, other = encoder(torch.ones(1, 1, 6, 6))
@@ -129,13 +129,13 @@ def test_weights_are_recorded_layer_by_layer(kind: AttentionKind) -> None:
     assert maps.shape == (2, 2, 3)
 
 
-def test_blocks_are_those_of_their_kind() -> None:
+def test_blocks_follow_the_kind_of_attention() -> None:
     for kind in KINDS:
         block = DiscountedBlock if kind in ("pure", "linear") else ResidualBlock
         assert all(isinstance(layer, block) for layer in model(attention=kind).blocks)
 
 
-def test_one_discount_a_head_for_all_layers() -> None:
+def test_all_layers_share_one_discount_per_head() -> None:
     net = model(attention="pure", learn_gamma=True, gamma=0.4)
     learned = {name: p for name, p in net.named_parameters() if "discount" in name}
     assert {name: tuple(p.shape) for name, p in learned.items()} == {"discount.raw": (2,)}
@@ -144,7 +144,7 @@ def test_one_discount_a_head_for_all_layers() -> None:
     assert sum("discount" in name for name, _ in own) == 3
 
 
-def test_training_drops_and_evaluation_does_not() -> None:
+def test_dropout_is_active_only_in_training() -> None:
     net, x = model(attention="pure", dropout=0.3, drop_path=0.3), images(8)
     assert not torch.equal(net(x), net(x))
     net.eval()
@@ -154,7 +154,7 @@ def test_training_drops_and_evaluation_does_not() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_autocast_trains(kind: AttentionKind) -> None:
+def test_training_under_autocast(kind: AttentionKind) -> None:
     net = model(attention=kind, learn_gamma=kind != "softmax")
     with torch.autocast("cpu", torch.bfloat16):
         loss = net(images()).float().square().sum()
@@ -164,7 +164,7 @@ def test_autocast_trains(kind: AttentionKind) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["pure", "factorised", "linear"])
-def test_one_graph(kind: AttentionKind) -> None:
+def test_the_model_compiles_to_one_graph(kind: AttentionKind) -> None:
     running: dict[str, Any] = {} if kind == "factorised" else {"accumulation": "running"}
     net, x = model(attention=kind, depth=2, **running).eval(), images()
     torch.compiler.reset()
@@ -202,7 +202,7 @@ def test_golden_parameter_shapes() -> None:
 
 
 def counted(config: Config) -> int:
-    """Parameters from the layers as they are stated, with 1000 outputs and an image encoder of 64 frequencies."""
+    """Number of parameters, from the documented layers, with 1000 outputs and an image encoder of 64 frequencies."""
     d = config.embed_dim
     maps = 3 if config.attention == "linear" else 4  # tied queries and keys
     layer = maps * (d * d + d) + (4 * d * d + 4 * d) + (4 * d * d + d) + 2 * 2 * d
@@ -230,7 +230,7 @@ def test_the_configurations_have_their_golden_sizes(config: Config, whole: int) 
     assert sum(p.numel() for p in net.parameters()) == whole == counted(config)
 
 
-def test_the_configurations_are_the_papers() -> None:
+def test_the_configurations_match_the_paper() -> None:
     def sizes(config: Config) -> tuple[Any, ...]:
         return config.depth, config.embed_dim, config.num_heads, config.attention
 
@@ -268,7 +268,7 @@ def test_bad_settings(settings: dict[str, Any], message: list[str]) -> None:
         model(**settings)
 
 
-def test_parts_that_do_not_fit() -> None:
+def test_mismatched_parts_are_refused() -> None:
     encoder = encoders.Image(encoders.Image.Config(image_size=(4, 4), patch_size=2), 6)
     with refused(ValueError, "the encoder gives 6 channels", "embed_dim 8"):
         InfViT(encoder, 3, Config(embed_dim=8, num_heads=2))

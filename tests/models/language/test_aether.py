@@ -20,7 +20,7 @@ OPTIONS = {
 
 
 def model(**settings: Any) -> Aether:
-    """A double model away from its start, so that every part weighs."""
+    """A model in float64 with perturbed weights, so that every part has an influence."""
     torch.manual_seed(0)
     built = Aether.Config(**{**SMALL, **settings}).build(VOCABULARY, CONTEXT).double().eval()
     with torch.no_grad():
@@ -35,7 +35,7 @@ def tokens(length: int = CONTEXT, batch: int = 2) -> Tensor:
 
 
 def formula(net: Aether, given: Tensor) -> Tensor:
-    """The model written out, with literal differences: heads one by one, attention weights in full."""
+    """The model written out, with explicit differences: heads one by one, attention weights in full."""
     u = net.tokens.weight[given]
     if net.positions is not None:
         u = u + net.positions.weight[: given.shape[1]]
@@ -63,7 +63,7 @@ def test_equals_the_formula(length):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
-def test_token_by_token_and_in_chunks_equal_the_whole(options):
+def test_token_by_token_and_in_chunks_equals_the_whole(options):
     net, given = model(**options), tokens()
     whole = net(given)
     for cuts in ([1] * CONTEXT, [4, 1, 4], [CONTEXT]):
@@ -95,7 +95,7 @@ def test_the_small_model_has_124_million_parameters_and_neither_norms_nor_biases
 
 
 @pytest.mark.parametrize("width", [32, 256])
-def test_the_signal_keeps_its_size_through_depth(width):
+def test_activations_keep_their_size_through_depth(width):
     torch.manual_seed(0)
     net = Aether.Config(embed_dim=width, depth=12, num_heads=4).build(50, 16).eval()
     sizes = []
@@ -121,13 +121,13 @@ def test_bfloat16_autocast_is_close():
 
 
 @pytest.mark.long
-def test_compiles_whole():
+def test_the_model_compiles_to_one_graph():
     net, given = model().float(), tokens()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(given), net(given))
 
 
-def test_refusals():
+def test_bad_arguments_are_refused():
     with refused(ValueError, "num_heads must divide embed_dim", "5 heads for 12 channels"):
         model(num_heads=5)
     with refused(ValueError, "layer_norm is 'none' or 'pre' or 'post'", "'before'"):

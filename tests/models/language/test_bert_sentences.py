@@ -1,4 +1,4 @@
-"""BERT on sentences; that it equals the peers' is tested in tests/pretrained/test_fine_tune.py."""
+"""BERT on sentences; equality with the original is tested in tests/pretrained/test_fine_tune.py."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ READING = TokenReading(vocab_size=9, context=8, pad=0, separator=2)
 STACK = Bert.Config(embed_dim=8, depth=1, num_heads=2, head="none", dropout=0.0)
 
 
-def test_what_is_read_is_the_class_token() -> None:
+def test_the_head_reads_the_pooled_class_token() -> None:
     torch.manual_seed(0)
     model = BertSentences.Config(stack=STACK, pooling="relu").build(READING, 3).eval()
     tokens = torch.tensor([[1, 5, 2, 0], [1, 2, 4, 2]])
@@ -22,7 +22,7 @@ def test_what_is_read_is_the_class_token() -> None:
     assert model(tokens).shape == (2, 3)
 
 
-def test_what_is_read_is_the_class_token_itself_or_the_mean() -> None:
+def test_the_head_may_read_the_class_token_itself_or_the_mean() -> None:
     tokens = torch.tensor([[1, 5, 2, 0], [1, 2, 4, 2]])
     for pooling in ("first", "mean"):
         torch.manual_seed(0)
@@ -35,7 +35,7 @@ def test_what_is_read_is_the_class_token_itself_or_the_mean() -> None:
         assert torch.equal(model.pooled(torch.zeros(1, 3, dtype=torch.int64))[0], u.new_zeros(8)) == (pooling == "mean")
 
 
-def test_sizes_that_are_not_set_follow_the_data() -> None:
+def test_sizes_follow_the_data_unless_set() -> None:
     config = BertSentences.Config()
     sized = config.recommended([], READING, 64, 2).stack
     assert (sized.embed_dim, sized.depth, sized.num_heads) == (64, 2, 4)
@@ -46,7 +46,7 @@ def test_sizes_that_are_not_set_follow_the_data() -> None:
     assert dataclasses.replace(config, positions=12).max_input_tokens == 12
 
 
-def test_what_nothing_reads_is_refused() -> None:
+def test_settings_without_effect_are_refused() -> None:
     with refused(ValueError, "stack.head='tokens' has no effect", "pass 'none'"):
         BertSentences.Config(stack=Bert.Config())
     with refused(ValueError, "pooling must be one of ('tanh', 'relu', 'first', 'mean'); got 'max'"):

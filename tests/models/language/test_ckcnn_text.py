@@ -32,7 +32,7 @@ def tokens(length: int = CONTEXT) -> Tensor:
 
 
 @pytest.mark.parametrize("length", [0, 1, CONTEXT])
-def test_is_its_stack_between_vectors_and_a_head(length: int) -> None:
+def test_it_is_a_stack_between_embeddings_and_a_head(length: int) -> None:
     net, given = model(), tokens(length)
     expected = net.head(net.stack(net.tokens.weight[given], Sequence(length, spacing=1.0)))
     torch.testing.assert_close(net(given), expected)
@@ -48,7 +48,7 @@ def test_no_logit_depends_on_a_later_token() -> None:
 
 @pytest.mark.parametrize("horizon", [None, 3.5])
 @pytest.mark.parametrize("cuts", [(0, 5, 6, CONTEXT), tuple(range(CONTEXT + 1)), (0, 0, CONTEXT)])
-def test_in_pieces_is_the_whole(horizon: float | None, cuts: tuple[int, ...]) -> None:
+def test_reading_in_pieces_gives_the_logits_of_the_whole(horizon: float | None, cuts: tuple[int, ...]) -> None:
     net, given = model(horizon=horizon), tokens()
     state, parts = net.initial_state(2), []
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_in_pieces_is_the_whole(horizon: float | None, cuts: tuple[int, ...]) ->
         net.advance(given[:, :1], state)
 
 
-def test_drawn_text_is_that_of_no_cache() -> None:
+def test_generated_text_is_the_same_with_and_without_a_cache() -> None:
     net, prompt = model(), tokens(3)
     drawn = [
         torch.stack(list(islice(generate(net, prompt, generator=torch.Generator().manual_seed(1), cache=cache), 14)))
@@ -69,18 +69,18 @@ def test_drawn_text_is_that_of_no_cache() -> None:
     assert torch.equal(*drawn)
 
 
-def test_a_dropped_token_is_dropped_everywhere() -> None:
+def test_embedding_dropout_drops_a_token_everywhere() -> None:
     net = model(embedding_dropout=0.5).train()
     given = torch.arange(VOCABULARY).repeat(2, 5)
     net.stack, net.head = torch.nn.Identity(), torch.nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
     vectors = net._embed(given)
-    gone = (vectors == 0).all(-1)
-    assert torch.equal(gone, gone[0, :VOCABULARY].repeat(2, 5))
-    assert 0 < gone.sum() < gone.numel()
-    torch.testing.assert_close(vectors[~gone], 2 * net.tokens.weight[given][~gone])
+    dropped = (vectors == 0).all(-1)
+    assert torch.equal(dropped, dropped[0, :VOCABULARY].repeat(2, 5))
+    assert 0 < dropped.sum() < dropped.numel()
+    torch.testing.assert_close(vectors[~dropped], 2 * net.tokens.weight[given][~dropped])
 
 
-def test_the_text_task_trains_it_and_keeps_it(tmp_path: Path) -> None:
+def test_the_text_task_trains_and_stores_it(tmp_path: Path) -> None:
     (tmp_path / "some.txt").write_text("the cat sat on the mat. " * 9)
     made = LanguageModelling.Config(data=str(tmp_path / "some.txt"), context=16, model=config())
     assert from_json(to_json(made), LanguageModelling.Config, LanguageModelling.parts) == made

@@ -14,7 +14,7 @@ from tests.refusals import refused
 
 @final
 class Reader(LanguageModel):
-    """Wants the sum of all tokens read, and notes what it was handed."""
+    """Predicts the sum of all tokens read, and records the tokens that it is given."""
 
     def __init__(self, vocab_size: int, context: int) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class Reader(LanguageModel):
         return logits, ((sums[:, -1], num_read + tokens.shape[1]),)
 
     def logits(self, signal: Tensor) -> Tensor:
-        assert signal.shape[1] == 1, "of a prompt the last place alone is asked"
+        assert signal.shape[1] == 1, "only the last position of a prompt needs logits"
         return signal
 
 
 def gpt2(context: int = 12) -> GPT2:
     net = GPT2.Config(embed_dim=12, depth=2, num_heads=3, dropout=0.0).build(13, context).eval()
     with torch.no_grad():
-        net.tokens.weight.mul_(10)  # logits far enough apart that draws depend on them
+        net.tokens.weight.mul_(10)  # logits far enough apart that samples depend on them
     return net
 
 
@@ -55,7 +55,7 @@ def drawn(net: LanguageModel, prompt: Tensor, count: int, **settings: Any) -> li
     "sampling", [Sampling(temperature=0), Sampling(), Sampling(temperature=0.7, top_k=5, top_p=0.9)]
 )
 @pytest.mark.parametrize("length", [1, 5, 12])
-def test_cached_is_recomputed_token_for_token(sampling: Sampling, length: int) -> None:
+def test_generation_with_and_without_a_cache_gives_the_same_tokens(sampling: Sampling, length: int) -> None:
     net, prompt = gpt2(), torch.randint(13, (3, length))
     texts = [
         drawn(net, prompt, 40, sampling=sampling, generator=torch.Generator().manual_seed(5), cache=cache)
@@ -65,7 +65,7 @@ def test_cached_is_recomputed_token_for_token(sampling: Sampling, length: int) -
     assert len({tuple(row) for row in zip(*texts[0], strict=True)}) > 1
 
 
-def test_one_seed_one_text() -> None:
+def test_the_seed_decides_the_text() -> None:
     net, prompt = gpt2(), torch.randint(13, (1, 4))
     one, same, other = (drawn(net, prompt, 30, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert one == same != other
@@ -77,7 +77,7 @@ def test_one_seed_one_text() -> None:
 def test_tokens_are_read_once_until_the_context_is_full() -> None:
     net = Reader(vocab_size=7, context=6)
     found = drawn(net, torch.tensor([[1, 2]]), 8, sampling=Sampling(temperature=0))
-    # 1 2 | 3 6 5 3 fill the context; then the latest three tokens are read anew
+    # 1 2 | 3 6 5 3 fill the context; then the latest three tokens are read again
     assert [token for (token,) in found] == [3, 6, 5, 3, 6, 0, 0, 0]
     assert net.handed == [(1, 2), (3,), (6,), (5,), (3,), (5, 3, 6), (0,), (0,)]
     net.handed.clear()
@@ -86,7 +86,7 @@ def test_tokens_are_read_once_until_the_context_is_full() -> None:
 
 
 @pytest.mark.parametrize("context", [1, 2, 5])
-def test_tiny_contexts_go_on(context: int) -> None:
+def test_generation_continues_beyond_tiny_contexts(context: int) -> None:
     net = Reader(vocab_size=7, context=context)
     ways = [
         drawn(net, torch.tensor([[3]]), 9, sampling=Sampling(temperature=0), cache=cache) for cache in (True, False)
@@ -95,7 +95,7 @@ def test_tiny_contexts_go_on(context: int) -> None:
     assert all(len(part) <= context for part in net.handed)
 
 
-def test_draws_follow_the_distribution() -> None:
+def test_samples_follow_the_distribution() -> None:
     logits = torch.tensor([2.0, 0.0, 1.0, -1.0])
     sampling = Sampling(temperature=2.0)
     expected = (logits / 2).double().softmax(-1)
@@ -105,7 +105,7 @@ def test_draws_follow_the_distribution() -> None:
     torch.testing.assert_close(shares.double(), expected, atol=0.015, rtol=0)
 
 
-def test_cut_off_distributions() -> None:
+def test_truncated_distributions() -> None:
     logits = torch.tensor([0.4, 0.1, 0.3, 0.2]).log()
 
     def kept(**settings: Any) -> list[float]:
@@ -116,7 +116,7 @@ def test_cut_off_distributions() -> None:
     assert kept(top_p=0.65) == pytest.approx([4 / 7, 0, 3 / 7, 0])
     assert kept(top_p=0.75) == pytest.approx([4 / 9, 0, 3 / 9, 2 / 9])
     assert kept(top_p=1e-9) == [1, 0, 0, 0]
-    # after top_k the two are 4/7 and 3/7: the first alone reaches a half
+    # after top_k the two have 4/7 and 3/7: the first alone reaches one half
     assert kept(top_k=2, top_p=0.5) == [1, 0, 0, 0]
     assert kept(top_k=2, top_p=0.6) == pytest.approx([4 / 7, 0, 3 / 7, 0])
     assert kept(temperature=0) == [1, 0, 0, 0]
@@ -141,7 +141,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
         Sampling(**settings)
 
 
-def test_bad_prompts_are_told_before_anything_is_drawn() -> None:
+def test_bad_prompts_are_refused_before_sampling() -> None:
     net = gpt2()
     with refused(ValueError, "13 tokens exceed the context of 12"):
         generate(net, torch.zeros(1, 13, dtype=torch.int64))
@@ -151,7 +151,7 @@ def test_bad_prompts_are_told_before_anything_is_drawn() -> None:
         generate(net, torch.zeros(1, 2))
 
 
-def test_logits_that_are_no_numbers_are_refused() -> None:
+def test_logits_that_are_not_finite_are_refused() -> None:
     net = gpt2()
     with torch.no_grad():
         net.tokens.weight.fill_(torch.nan)
@@ -159,7 +159,7 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
         next(generate(net, torch.zeros(1, 1, dtype=torch.int64)))
 
 
-def test_prompts_of_different_length_go_on_each_for_itself() -> None:
+def test_prompts_of_different_length_are_continued_independently() -> None:
     net, lengths = gpt2(), torch.tensor([2, 5, 3])
     prompt = torch.randint(13, (3, 5), generator=torch.Generator().manual_seed(2))
     likeliest = Sampling(temperature=0)
@@ -169,7 +169,7 @@ def test_prompts_of_different_length_go_on_each_for_itself() -> None:
         assert together[:, entry].tolist() == [*prompt[entry, 2:length].tolist(), *alone.tolist()]
 
 
-def test_what_fills_a_short_prompt_up_is_not_read() -> None:
+def test_padding_of_short_prompts_is_not_read() -> None:
     net, lengths = gpt2(), torch.tensor([2, 4])
     prompt = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
     other = torch.tensor([[1, 2, 9, 9], [5, 6, 7, 8]])
@@ -195,7 +195,7 @@ def test_bad_lengths() -> None:
         ({"prompt": "It was"}, "models.Reader: tokens must be a tensor, int64 (batch, length); got str"),
     ],
 )
-def test_arguments_of_another_kind(change: dict[str, Any], message: str) -> None:
+def test_arguments_of_the_wrong_type_are_refused(change: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"model": Reader(5, 4), "prompt": torch.zeros(1, 2, dtype=torch.int64), **change}
     with refused(TypeError, message):
         generate(**given)

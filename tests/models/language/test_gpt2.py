@@ -16,7 +16,7 @@ VOCABULARY, CONTEXT = 11, 9
 
 
 def model(**settings: Any) -> GPT2:
-    """A double model far from its start, so that every part weighs."""
+    """A model in float64 with large random weights, so that every part has an influence."""
     built = GPT2.Config(**{**SMALL, **settings}).build(VOCABULARY, CONTEXT).double().eval()
     with torch.no_grad():
         for parameter in built.parameters():
@@ -75,7 +75,7 @@ def turned(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("settings", [{"bias": True}, {"bias": False}, {"positions": "rotary"}], ids=str)
 @pytest.mark.parametrize("length", [1, 7, CONTEXT])
-def test_it_is_the_formula(settings: dict[str, Any], length: int) -> None:
+def test_outputs_and_gradients_follow_the_formula(settings: dict[str, Any], length: int) -> None:
     net, given = model(**settings), tokens(length)
     got, expected = net(given), formula(net, given)
     torch.testing.assert_close(got, expected)
@@ -106,7 +106,7 @@ def test_reading_in_pieces_gives_the_logits_of_the_whole(lengths: list[int], pos
     torch.testing.assert_close(torch.cat(parts, 1), net(given))
 
 
-def test_a_state_may_be_gone_on_from_twice() -> None:
+def test_a_state_can_be_continued_twice() -> None:
     net, given = model(), tokens()
     _, state = net.advance(given[:, :4], net.initial_state(2))
     first, _ = net.advance(given[:, 4:], state)
@@ -123,7 +123,7 @@ def test_the_published_size() -> None:
     assert (config.embed_dim, config.depth, config.num_heads, config.expansion, config.bias) == (768, 12, 12, 4, True)
 
 
-def test_weights_start_as_published() -> None:
+def test_initial_weights_are_those_published() -> None:
     net = GPT2.Config(embed_dim=128, depth=8, num_heads=4).build(300, 200)
     for name, parameter in net.named_parameters():
         if name.endswith("bias"):
@@ -141,14 +141,14 @@ def test_biases_are_optional() -> None:
     assert not [name for name in names if name.endswith("bias")]
 
 
-def test_dropout_acts_in_training_alone() -> None:
+def test_dropout_is_active_only_in_training() -> None:
     net, given = model(dropout=0.5), tokens()
     assert torch.equal(net(given), net(given))
     net.train()
     assert not torch.allclose(net(given), net(given))
 
 
-def test_autocast_trains() -> None:
+def test_training_under_autocast() -> None:
     net, given = model().float(), tokens()
     with torch.autocast("cpu", torch.bfloat16):
         logits = net(given)
@@ -160,8 +160,8 @@ def test_autocast_trains() -> None:
 
 
 @pytest.mark.long
-def test_one_graph() -> None:
-    """What it is made of always is: attention by `tests/contracts/uses.py`, blocks by `tests/models/test_itnet.py`."""
+def test_the_model_compiles_to_one_graph() -> None:
+    """Its parts always do: attention in `tests/contracts/uses.py`, blocks in `tests/models/test_itnet.py`."""
     net, given = model(), tokens()
     torch.compiler.reset()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
@@ -210,7 +210,7 @@ def test_a_config_is_a_frozen_value() -> None:
 
 
 @pytest.mark.parametrize("token", [-1, 5])
-def test_tokens_that_are_none(token: int) -> None:
+def test_tokens_out_of_range_are_refused(token: int) -> None:
     net = GPT2(5, 4, GPT2.Config(embed_dim=4, depth=1, num_heads=1))
     with refused(ValueError, f"models.GPT2: there are tokens 0 to 4; got {token}"):
         net(torch.tensor([[0, 4, token]]))

@@ -1,4 +1,4 @@
-"""ITNets of tokens: nothing changes with padding, batch mates or what comes later, and steps equal the whole."""
+"""ITNets of tokens: padding, batch mates and later tokens change nothing, and steps equal the whole."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -69,14 +69,14 @@ def sentences(batch: int = 3, length: int = 11) -> Tensor:
 
 
 def with_gradients(model: nn.Module, out: Tensor) -> Iterator[Tensor]:
-    """The result, and the gradient of every parameter, of one function of it."""
+    """The output, and the gradient in every parameter of one function of it."""
     weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
     parameters = [p for p in model.parameters() if p.numel()]
     found = torch.autograd.grad((out * weights).sum(), parameters, allow_unused=True, materialize_grads=True)
     yield from (out.detach(), *found)
 
 
-def same(one: Iterator[Tensor], other: Iterator[Tensor]) -> None:
+def check_equal(one: Iterator[Tensor], other: Iterator[Tensor]) -> None:
     for a, b in zip(one, other, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * max(1.0, float(b.detach().abs().max())))
 
@@ -86,19 +86,19 @@ def test_padding_and_batch_mates_change_nothing(name: str) -> None:
     model, tokens = masked(name), sentences()
     length = tokens.shape[1]
     longer = nn.functional.pad(tokens, (0, 6), value=PAD)
-    same(with_gradients(model, model(tokens)), with_gradients(model, model(longer)[:, :length]))
+    check_equal(with_gradients(model, model(tokens)), with_gradients(model, model(longer)[:, :length]))
     mates = longer.clone()
     mates[1, 4:] = PAD
     mates[2, length:] = 3
-    same(with_gradients(model, model(tokens)[:1]), with_gradients(model, model(mates)[:1, :length]))
+    check_equal(with_gradients(model, model(tokens)[:1]), with_gradients(model, model(mates)[:1, :length]))
     order = torch.tensor([2, 0, 1])
-    same(iter([model(longer)[order]]), iter([model(longer[order])]))
+    check_equal(iter([model(longer)[order]]), iter([model(longer[order])]))
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_what_comes_later_changes_nothing(name: str) -> None:
+def test_later_tokens_change_nothing(name: str) -> None:
     model, tokens = causal(name), sentences()
-    same(with_gradients(model, model(tokens[:, :7])), with_gradients(model, model(tokens)[:, :7]))
+    check_equal(with_gradients(model, model(tokens[:, :7])), with_gradients(model, model(tokens)[:, :7]))
 
 
 def read(model: ITNetLanguageModel, tokens: Tensor, *cuts: int) -> tuple[Tensor, LanguageState]:
@@ -110,11 +110,11 @@ def read(model: ITNetLanguageModel, tokens: Tensor, *cuts: int) -> tuple[Tensor,
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_a_text_read_in_pieces_is_the_whole(name: str) -> None:
+def test_reading_in_pieces_gives_the_logits_of_the_whole(name: str) -> None:
     model, tokens = causal(name), sentences()
-    same(with_gradients(model, model(tokens)), with_gradients(model, read(model, tokens, 4)[0]))
+    check_equal(with_gradients(model, model(tokens)), with_gradients(model, read(model, tokens, 4)[0]))
     one_by_one, state = read(model, tokens, *range(1, tokens.shape[1]))
-    same(with_gradients(model, model(tokens)), with_gradients(model, one_by_one))
+    check_equal(with_gradients(model, model(tokens)), with_gradients(model, one_by_one))
     assert state[0][0].tolist() == [tokens.shape[1]] * len(tokens)
 
 
@@ -125,7 +125,7 @@ def test_a_state_of_fixed_size_does_not_grow(name: str) -> None:
     assert sizes[0] == sizes[1]
 
 
-def test_positions_are_places_over_the_context() -> None:
+def test_positions_are_indices_divided_by_the_context() -> None:
     encoder = encoders.Text(7, 4, context=16, num_frequencies=3, pad=0)
     whole, domain = encoder(torch.arange(1, 7)[None])
     assert domain.pos[:, 0].tolist() == [k / 16 for k in range(6)]
@@ -137,7 +137,7 @@ def test_positions_are_places_over_the_context() -> None:
     assert padded.mask.tolist() == [[True, True, False]]
 
 
-def test_segments_are_told_by_separators() -> None:
+def test_segments_are_separated_by_separators() -> None:
     encoder = encoders.Text(7, 4, separator=2)
     assert encoder.segment_weight is not None
     tokens = torch.tensor([[3, 2, 3, 2, 3]])
@@ -146,7 +146,7 @@ def test_segments_are_told_by_separators() -> None:
     torch.testing.assert_close(rest[0], encoder.segment_weight[[0, 0, 1, 1, 1]])
 
 
-def test_a_sentence_is_read_from_its_class_token() -> None:
+def test_the_head_reads_the_class_token_of_a_sentence() -> None:
     encoder = encoders.Text(VOCABULARY, 8, context=CONTEXT, pad=PAD, has_class_token=True)
     model = ITNet(encoder, 3, stack(BY_KIND["exact"], pool="cls")).eval()
     assert model.cls_token is None
@@ -158,7 +158,7 @@ def test_a_sentence_is_read_from_its_class_token() -> None:
     torch.testing.assert_close(model(longer), out)
 
 
-def test_the_mean_of_a_sentence_leaves_padding_out() -> None:
+def test_the_mean_of_a_sentence_excludes_padding() -> None:
     encoder = encoders.Text(VOCABULARY, 8, context=CONTEXT, pad=PAD)
     model = ITNet(encoder, 3, stack(BY_KIND["attention"], pool="mean")).eval()
     longer = nn.functional.pad(sentences(), (0, 4), value=PAD)
@@ -177,7 +177,7 @@ def test_kernels_that_look_ahead_are_refused(config: KernelConfig, message: list
         ITNetLanguageModel.Config(stack=stack(config)).build(VOCABULARY, CONTEXT)
 
 
-def test_kernels_that_carry_no_state_are_refused() -> None:
+def test_kernels_without_a_state_are_refused() -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Other(KernelConfig):
         kernel: type[Kernel]

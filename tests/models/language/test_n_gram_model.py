@@ -15,7 +15,7 @@ V, CONTEXT = 5, 12
 
 
 def a_text(length: int = 90, seed: int = 0) -> Tensor:
-    """Tokens that mostly follow from the two before, some of them never seen."""
+    """Tokens that mostly follow from the two before; the last one of the vocabulary never occurs."""
     generator = torch.Generator().manual_seed(seed)
     tokens = [0, 1]
     for noise in torch.randint(10, (length - 2,), generator=generator).tolist():
@@ -30,7 +30,7 @@ def counted(tokens: Tensor, order: int = 4, context: int = CONTEXT) -> NGramMode
 
 
 class Literal:
-    """The same by loops over all places of the text."""
+    """The same model by loops over all positions of the text."""
 
     def __init__(self, tokens: list[int], order: int, stretches: int = 8) -> None:
         self.order, self.tokens = order, tokens
@@ -84,30 +84,30 @@ class Literal:
 
 
 @pytest.mark.parametrize(("length", "order"), [(90, 4), (41, 3), (200, 6), (9, 9), (2, 3), (3, 1)])
-def test_it_is_what_loops_over_the_text_say(length: int, order: int) -> None:
+def test_probabilities_equal_those_of_loops_over_the_text(length: int, order: int) -> None:
     tokens = a_text(length)
     model = counted(tokens, order)
     literal = Literal(tokens.tolist(), min(order, length - 1))
-    asked = torch.cat([a_text(CONTEXT, seed=1)[None], torch.randint(V, (3, CONTEXT))])
-    found = model.probabilities(asked)
-    wanted = torch.tensor([[literal.chances(row[: t + 1]) for t in range(CONTEXT)] for row in asked.tolist()])
-    torch.testing.assert_close(found, wanted, rtol=2e-6, atol=1e-8)
-    torch.testing.assert_close(model(asked), wanted.log(), rtol=2e-6, atol=2e-6)
+    tokens_read = torch.cat([a_text(CONTEXT, seed=1)[None], torch.randint(V, (3, CONTEXT))])
+    found = model.probabilities(tokens_read)
+    expected = torch.tensor([[literal.chances(row[: t + 1]) for t in range(CONTEXT)] for row in tokens_read.tolist()])
+    torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-8)
+    torch.testing.assert_close(model(tokens_read), expected.log(), rtol=2e-6, atol=2e-6)
 
 
 def test_chances_sum_to_one_and_none_is_zero() -> None:
     p = counted(a_text()).probabilities(torch.randint(V, (7, CONTEXT)))
     torch.testing.assert_close(p.sum(-1), torch.ones(7, CONTEXT))
-    assert float(p.min()) > 0  # also of token 4, which never came
+    assert float(p.min()) > 0  # also of token 4, which never occurred
 
 
-def test_what_all_contexts_leave_next_to_nothing_to_is_no_zero() -> None:
+def test_logits_stay_finite_where_contexts_leave_almost_no_probability() -> None:
     model = counted(a_text(200), order=6)
     model.kept.fill_(1e-9)
     assert bool(model(torch.randint(V, (7, CONTEXT))).isfinite().all())
 
 
-def test_a_graph_says_the_same_without_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_without_access_to_values_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = counted(a_text()), torch.randint(V, (3, CONTEXT))
     expected = model(tokens)
     monkeypatch.setattr(n_gram_model, "values_can_be_read", lambda *_: False)
@@ -115,10 +115,10 @@ def test_a_graph_says_the_same_without_values(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9])
-def test_bisection_is_a_sorted_search(size: int) -> None:
+def test_bisection_matches_searchsorted(size: int) -> None:
     keys = torch.arange(size) * 3
-    wanted = torch.arange(-1, 3 * size + 2)
-    assert torch.equal(n_gram_model._bisected(keys, wanted), torch.searchsorted(keys, wanted))
+    expected = torch.arange(-1, 3 * size + 2)
+    assert torch.equal(n_gram_model._bisected(keys, expected), torch.searchsorted(keys, expected))
 
 
 def network(depth: int = 1) -> GPT2:
@@ -135,7 +135,7 @@ def blended(share: float) -> BlendedLanguageModel:
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.25, 1.0])
 @pytest.mark.parametrize("pieces", [(5, 7), (1, 1, 10), (12,), (0, 3)])
-def test_pieces_give_the_logits_of_the_whole(share: float | None, pieces: tuple[int, ...]) -> None:
+def test_reading_in_pieces_gives_the_logits_of_the_whole(share: float | None, pieces: tuple[int, ...]) -> None:
     model = counted(a_text()) if share is None else blended(share)
     tokens = a_text(CONTEXT, seed=2)[None].repeat(2, 1)
     tokens[1] = torch.randint(V, (CONTEXT,))
@@ -150,11 +150,11 @@ def test_pieces_give_the_logits_of_the_whole(share: float | None, pieces: tuple[
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_probabilities_are_blended(share: float) -> None:
     model, tokens = blended(share), torch.randint(V, (3, CONTEXT))
-    wanted = share * model.network(tokens).softmax(-1) + (1 - share) * model.fitted.probabilities(tokens)
-    torch.testing.assert_close(model(tokens).softmax(-1), wanted)
+    expected = share * model.network(tokens).softmax(-1) + (1 - share) * model.fitted.probabilities(tokens)
+    torch.testing.assert_close(model(tokens).softmax(-1), expected)
 
 
-def test_training_is_the_network_alone() -> None:
+def test_training_uses_the_network_alone() -> None:
     model, tokens = blended(0.25).train(), torch.randint(V, (3, CONTEXT))
     torch.testing.assert_close(model(tokens), model.network(tokens), rtol=0, atol=0)
     model(tokens).square().sum().backward()
@@ -164,7 +164,7 @@ def test_training_is_the_network_alone() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_the_same_is_drawn_with_and_without_a_state(share: float) -> None:
+def test_generated_text_is_the_same_with_and_without_a_state(share: float) -> None:
     model, prompt = blended(share), torch.tensor([[0, 1, 2], [3, 0, 1]])
     drawn = [
         torch.stack(
@@ -175,7 +175,7 @@ def test_the_same_is_drawn_with_and_without_a_state(share: float) -> None:
     assert torch.equal(*drawn)
 
 
-def test_a_network_of_16_bits_keeps_the_chances_of_counts() -> None:
+def test_counts_keep_their_precision_beside_a_network_of_16_bits() -> None:
     model, tokens = blended(0.0), torch.randint(V, (3, CONTEXT))
     expected = model(tokens)
     model.network.bfloat16()
@@ -184,13 +184,13 @@ def test_a_network_of_16_bits_keeps_the_chances_of_counts() -> None:
     torch.testing.assert_close(model.logits(signal), expected)
 
 
-def test_all_of_a_model_may_be_of_16_bits() -> None:
+def test_the_whole_model_may_have_16_bits() -> None:
     model = counted(a_text())
-    wanted = model.probabilities(a_text()[None])
-    torch.testing.assert_close(model.to(torch.bfloat16).probabilities(a_text()[None]), wanted, rtol=0.05, atol=1e-3)
+    expected = model.probabilities(a_text()[None])
+    torch.testing.assert_close(model.to(torch.bfloat16).probabilities(a_text()[None]), expected, rtol=0.05, atol=1e-3)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_misfits_are_refused() -> None:
     sizes = NGramModel.distinct(a_text(), V, 3)
     model = NGramModel(V, CONTEXT, NGramModel.Config(sizes=sizes))
     other = a_text(60)

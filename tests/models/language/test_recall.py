@@ -23,7 +23,7 @@ def given(*shape: int) -> Tensor:
 
 
 def literal(model: Recall, given: list[float], text: list[int], x: int) -> list[float]:
-    """The probabilities after place x of a text, by loops."""
+    """The probabilities after position x of a text, by loops."""
     p = given
     for k in range(1, LONGEST + 1):
         if x - k + 1 < 0 or NOTHING in (last := text[x - k + 1 : x + 1]):
@@ -39,7 +39,7 @@ def literal(model: Recall, given: list[float], text: list[int], x: int) -> list[
 
 
 def texts(length: int) -> Tensor:
-    """Of three, one repeats itself, and one has not yet begun at first."""
+    """Three texts: the second repeats itself, and the third begins with padding."""
     found = torch.stack([a_text(99), torch.tensor([0, 1, 2])[torch.arange(99) % 3], a_text(99, seed=1)])[:, :length]
     found[2, : length // 3] = NOTHING
     return found
@@ -47,37 +47,37 @@ def texts(length: int) -> Tensor:
 
 @pytest.mark.parametrize(("reach", "length", "count"), [(30, 60, 9), (7, 41, 30), (100, 40, 40), (1, 9, 5), (3, 1, 1)])
 @pytest.mark.parametrize("is_graph", [False, True])
-def test_it_is_what_loops_say(
+def test_probabilities_equal_those_of_loops(
     reach: int, length: int, count: int, is_graph: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, text, before = recall(reach), texts(length), given(3, count)
-    wanted = [
+    expected = [
         [literal(model, before[b, i].tolist(), text[b].tolist(), length - count + i) for i in range(count)]
         for b in range(3)
     ]
     if is_graph:
         monkeypatch.setattr(recalling, "values_can_be_read", lambda *_: False)
     found = model(before, text)
-    torch.testing.assert_close(found, torch.tensor(wanted), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(found.sum(-1), torch.ones(3, count))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("is_graph", [False, True])
-def test_a_share_of_it_is_recalled(share: float, is_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_share_blends_recalled_probabilities(share: float, is_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model, text, before = recall(), texts(40), given(3, 20)
     whole = model(before, text)
     assert float((whole - before).abs().max()) > 0.1
     if is_graph:
         monkeypatch.setattr(recalling, "values_can_be_read", lambda *_: False)
-    wanted = share * whole + (1 - share) * before
-    torch.testing.assert_close(model(before, text, share), wanted)
+    expected = share * whole + (1 - share) * before
+    torch.testing.assert_close(model(before, text, share), expected)
     model.share.fill_(share)
-    torch.testing.assert_close(model(before, text), wanted)
+    torch.testing.assert_close(model(before, text), expected)
     torch.testing.assert_close(model(before, text, 1.0), whole)
 
 
-def test_what_comes_later_batch_mates_and_how_a_text_is_cut_change_nothing() -> None:
+def test_later_tokens_batch_mates_and_the_division_of_a_text_change_nothing() -> None:
     model, text, before = recall(20), texts(70), given(3, 70)
     whole = model(before, text)
     (other := text.clone())[:, 50:] = torch.randint(V, (3, 20), generator=torch.Generator().manual_seed(0))
@@ -89,7 +89,7 @@ def test_what_comes_later_batch_mates_and_how_a_text_is_cut_change_nothing() -> 
         torch.testing.assert_close(model(before[:, start:end], seen), whole[:, start:end], rtol=0, atol=0)
 
 
-def test_before_a_fit_and_without_repeats_nothing_is_added() -> None:
+def test_probabilities_are_unchanged_before_a_fit_and_without_repeats() -> None:
     text, before = texts(40), given(3, 40)
     torch.testing.assert_close(Recall(V, 9)(before, text), before)
     torch.testing.assert_close(recall()(before[:1, :4], torch.tensor([[4, 2, 0, 1]])), before[:1, :4])
@@ -97,57 +97,57 @@ def test_before_a_fit_and_without_repeats_nothing_is_added() -> None:
     assert recall()(before[:, :0], text[:, :7]).shape == (3, 0, V)
 
 
-def test_the_weights_are_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weights_have_the_maximum_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, model = a_text(300), recall(50)
     before = given(299)
-    came = before.gather(-1, tokens[1:, None])[:, 0].double()
-    model.fit(tokens, came, torch.zeros(299, dtype=torch.int64))
+    observed = before.gather(-1, tokens[1:, None])[:, 0].double()
+    model.fit(tokens, observed, torch.zeros(299, dtype=torch.int64))
 
     fitted = model.kept.clone()
 
     def cost() -> float:
-        """In nats, as if each weight had one more of either."""
+        """Negative log likelihood in nats, with one pseudo-count of either outcome for each weight."""
         p = model(before[None].double(), tokens[None, :-1])[0].gather(-1, tokens[1:, None])
         kept = model.kept[model.kept < 1]
         return -float(p.log().sum()) - float(kept.log().sum() + (1 - kept).log().sum())
 
     for k, place in ((0, 6 * 3 + 3), (1, 6 * 2 + 2), (2, 6)):
         model.kept.copy_(fitted)
-        model.kept[k + 1 :] = 1.0  # the best of each length with those of the shorter ones
+        model.kept[k + 1 :] = 1.0  # the best weight of each length, given those of the shorter ones
         best, own = cost(), float(fitted[k, place])
         for other in (0.9 * own, 1 - 0.9 * (1 - own)):
             model.kept[k, place] = other
             assert cost() > best
         model.kept[k, place] = own
     model.kept.copy_(fitted)
-    # where text is longer than is looked at, whole stretches of it are left out
+    # of a text longer than the limit, whole stretches are left out
     for most in (299, 298):
         monkeypatch.setattr(recalling, "_PLACES", most)
-        model.fit(tokens, came, torch.zeros(299, dtype=torch.int64))
+        model.fit(tokens, observed, torch.zeros(299, dtype=torch.int64))
         assert torch.equal(model.kept, fitted) == (most == 299)
 
 
-def test_weights_do_not_depend_on_how_a_stretch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_do_not_depend_on_the_window_size(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, stretch = a_text(300), (torch.arange(299) >= 170).long()
-    came = given(299).gather(-1, tokens[1:, None])[:, 0].double()
+    observed = given(299).gather(-1, tokens[1:, None])[:, 0].double()
     found = list[Tensor]()
     for size in (128, 37, 1000):
         monkeypatch.setattr(recalling, "_WINDOW", size)
         model = Recall(V, 20)
-        model.fit(tokens, came, stretch)
+        model.fit(tokens, observed, stretch)
         found.append(model.kept.clone())
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-12, atol=0)
-    model.fit(tokens, came, torch.zeros(299, dtype=torch.int64))
-    assert not torch.equal(model.kept, found[0])  # nothing of another stretch is recalled
+    model.fit(tokens, observed, torch.zeros(299, dtype=torch.int64))
+    assert not torch.equal(model.kept, found[0])  # nothing is recalled from another stretch
 
 
-def test_names_that_a_text_brings_are_learnt_as_it_is_read() -> None:
+def test_words_repeated_within_a_text_are_learnt_while_reading() -> None:
     generator = torch.Generator().manual_seed(0)
     size = 30
 
     def chapters(count: int) -> Tensor:
-        """Each repeats a word of its own, of eight tokens, between others."""
+        """Each chapter repeats a word of its own, of eight tokens, between random ones."""
         found = list[Tensor]()
         for _ in range(count):
             word = torch.randint(size, (8,), generator=generator)
@@ -162,7 +162,7 @@ def test_names_that_a_text_brings_are_learnt_as_it_is_read() -> None:
         model = NGramModel(size, len(read), config)
         model.fit(learnt)
         bits[reach] = -float(model.probabilities(read[None, :-1])[0].gather(-1, read[1:, None]).log2().mean())
-    assert bits[0] > 4.5  # of log2(30) = 4.9: nothing of the other chapters comes again
+    assert bits[0] > 4.5  # of log2(30) = 4.9: nothing of the other chapters recurs
     assert bits[60] < 3.0
 
 
@@ -180,18 +180,18 @@ def recalling_counts(share: float | None) -> NGramModel | BlendedLanguageModel:
 
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.3, 1.0])
-def test_a_past_is_as_if_it_had_been_read(share: float | None) -> None:
+def test_a_past_is_treated_as_text_read_before(share: float | None) -> None:
     model, text = recalling_counts(share), a_text(CONTEXT, seed=3)[None]
     past = a_text(50, seed=5)[None]
     found, alone = model(text, past).softmax(-1), model(text).softmax(-1)
     assert torch.equal(found, alone) == (share == 1.0)
     counts = model if isinstance(model, NGramModel) else model.fitted
     assert counts.recall is not None
-    wanted = counts.recall(counts._of_text(text), torch.cat([past, text], 1))
+    expected = counts.recall(counts._of_text(text), torch.cat([past, text], 1))
     if share is not None:
         assert isinstance(model, BlendedLanguageModel)
-        wanted = share * model.network(text).softmax(-1) + (1 - share) * wanted
-    torch.testing.assert_close(found, wanted)
+        expected = share * model.network(text).softmax(-1) + (1 - share) * expected
+    torch.testing.assert_close(found, expected)
     torch.testing.assert_close(model(text, torch.full((1, 9), NOTHING)), model(text))
     model.train()
     if share is not None:
@@ -201,7 +201,7 @@ def test_a_past_is_as_if_it_had_been_read(share: float | None) -> None:
 
 @pytest.mark.parametrize("share", [None, 0.3])
 @pytest.mark.parametrize("pieces", [(5, 7), (1, 1, 10), (0, 3)])
-def test_pieces_recall_what_was_read(share: float | None, pieces: tuple[int, ...]) -> None:
+def test_reading_in_pieces_recalls_earlier_pieces(share: float | None, pieces: tuple[int, ...]) -> None:
     model, text = recalling_counts(share), torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3], [*range(4)] * 3])
     text[1, 3] = 1
     whole, state, found, start = model(text[:, : sum(pieces)]), model.initial_state(2), list[Tensor](), 0
@@ -212,7 +212,7 @@ def test_pieces_recall_what_was_read(share: float | None, pieces: tuple[int, ...
     torch.testing.assert_close(torch.cat(found, 1), whole, rtol=1e-4, atol=1e-5)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_misfits_are_refused() -> None:
     model, tokens = recalling_counts(None), a_text(CONTEXT)[None]
     assert isinstance(model, NGramModel)
     without = NGramModel(V, CONTEXT, NGramModel.Config(sizes=(4,)))

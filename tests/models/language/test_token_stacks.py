@@ -1,4 +1,4 @@
-"""Models of tokens at sizes where something is missing: no text, no token, one, a text that is all hidden; 16 bits."""
+"""Models of tokens at edge sizes: no text, no token, one token, a text that is fully masked; and 16 bits."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_every_size_has_finite_logits_and_gradients(name: str, shape: tuple[int,
 
 @pytest.mark.parametrize("there", [[3, 4, 5, 6], [0, 1, 2, 3], [1, 2, 4, 6]], ids=["left", "right", "between"])
 @pytest.mark.parametrize("name", MODELS)
-def test_hidden_tokens_change_nothing(name: str, there: list[int]) -> None:
+def test_masked_tokens_change_nothing(name: str, there: list[int]) -> None:
     model, tokens = MODELS[name]().double().eval(), torch.randint(11, (2, 4))
     padded, mask = torch.randint(11, (2, 7)), torch.zeros(2, 7, dtype=torch.bool)
     padded[:, there], mask[:, there] = tokens, True
@@ -49,7 +49,7 @@ def test_a_text_without_tokens_has_no_class() -> None:
         model(torch.zeros(2, 0, dtype=torch.int64))
 
 
-def test_masks_of_another_shape_or_kind() -> None:
+def test_masks_of_the_wrong_shape_or_dtype_are_refused() -> None:
     tokens = torch.zeros(2, 5, dtype=torch.int64)
     for build in MODELS.values():
         for mask in (torch.ones(2, 4, dtype=torch.bool), torch.ones(2, 5)):

@@ -17,7 +17,7 @@ LENGTH, CHANNELS = 11, 3
 
 
 def model(encoder: Encoder | None = None, **settings: Any) -> CKCNN:
-    """A double model away from its start, so that every part weighs."""
+    """A model in float64 with perturbed weights, so that every part has an influence."""
     config = CKCNN.Config(**{**SMALL, **settings})
     built = CKCNN(encoder or Series(CHANNELS), 4, config, extent=LENGTH - 1.0, spacing=1.0).double().eval()
     with torch.no_grad():
@@ -57,7 +57,7 @@ def test_equals_the_formula(length: int) -> None:
     torch.testing.assert_close(every(u), formula(net, u))
 
 
-def test_the_mean_is_over_what_exists() -> None:
+def test_the_mean_is_over_valid_samples() -> None:
     net, u = model(pool="mean"), values()
     mask = torch.arange(LENGTH) < torch.tensor([[LENGTH], [4]])
     out = net(SeriesBatch(u, mask))
@@ -68,7 +68,7 @@ def test_the_mean_is_over_what_exists() -> None:
 
 @pytest.mark.parametrize("pool", ["last", "mean", "none"])
 @pytest.mark.parametrize("is_causal", [True, False])
-def test_a_series_does_not_see_its_padding_nor_the_others_of_its_batch(pool: str, is_causal: bool) -> None:
+def test_padding_and_batch_mates_change_nothing(pool: str, is_causal: bool) -> None:
     net, u = model(pool=pool, is_causal=is_causal), values(batch=3)
     lengths = [4, LENGTH, 1]
     mask = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
@@ -97,7 +97,7 @@ def test_no_output_depends_on_a_later_sample() -> None:
     assert not torch.allclose(centred(u)[:, :6], centred(changed)[:, :6])
 
 
-def test_nothing_to_read_gives_the_heads_bias() -> None:
+def test_a_series_without_samples_gives_the_bias_of_the_head() -> None:
     for pool in ("last", "mean"):
         net = model(pool=pool)
         mask = torch.tensor([[False] * LENGTH, [True] * LENGTH])
@@ -114,7 +114,7 @@ def wave(times: Tensor) -> Tensor:
     return torch.sin(times[..., None] * phases) * torch.sin(math.pi * times / 10)[..., None] ** 2
 
 
-def test_another_rate_gives_the_same_answer_by_its_times_alone() -> None:
+def test_another_sampling_rate_gives_nearly_the_same_output_if_times_are_given() -> None:
     net = CKCNN(Series(CHANNELS, spacing=0.1), 4, CKCNN.Config(**SMALL), extent=10.0, spacing=0.1).double().eval()
     known = net(wave(torch.linspace(0, 10, 101, dtype=torch.float64))[None])
     errors = []
@@ -128,7 +128,7 @@ def test_another_rate_gives_the_same_answer_by_its_times_alone() -> None:
     assert errors[1] < errors[0]
 
 
-def test_irregular_times_give_nearly_the_answer_of_all_samples() -> None:
+def test_irregular_samples_give_nearly_the_output_of_all_samples() -> None:
     net = CKCNN(Series(CHANNELS, spacing=0.1), 4, CKCNN.Config(**SMALL), extent=10.0, spacing=0.1).double().eval()
     times = torch.linspace(0, 10, 101, dtype=torch.float64)
     kept = (torch.rand(101) < 0.5) | (times == 0) | (times == 10)
@@ -138,7 +138,7 @@ def test_irregular_times_give_nearly_the_answer_of_all_samples() -> None:
     assert (net(batch) - known).abs().max() < 0.3 * (plain - known).abs().max()
 
 
-def test_rates_mixed_in_a_batch_are_those_of_each() -> None:
+def test_rates_may_differ_within_a_batch() -> None:
     net = model()
     u, spacing = values(6), torch.tensor([1.0, 2.0])
     mixed = net(SeriesBatch(u, spacing=spacing))
@@ -147,7 +147,7 @@ def test_rates_mixed_in_a_batch_are_those_of_each() -> None:
         torch.testing.assert_close(mixed[row : row + 1], alone)
 
 
-def test_in_pieces_is_the_whole() -> None:
+def test_reading_in_pieces_gives_the_logits_of_the_whole() -> None:
     net, u = model(pool="none"), values()
     with torch.no_grad():
         state, parts = net.stack.initial_state(2), []
@@ -158,16 +158,16 @@ def test_in_pieces_is_the_whole() -> None:
         torch.testing.assert_close(torch.cat(parts, 1), net(u))
 
 
-def test_a_horizon_ends_what_is_seen() -> None:
+def test_a_horizon_limits_the_receptive_field() -> None:
     net, u = model(horizon=2.5, pool="none", depth=1), values()
     changed = u.clone()
     changed[:, :3] += 1
     same = (net(u) - net(changed)).abs().amax((0, 2)) < 1e-12
-    # two convolutions that reach 2 samples back each: outputs from sample 2 + 4 + 1 on see nothing of the first three
+    # two convolutions that reach 2 samples back each: outputs from sample 2 + 4 + 1 on do not see the first three
     assert same.tolist() == [False] * 7 + [True] * (LENGTH - 7)
 
 
-def test_images_have_a_centred_network() -> None:
+def test_networks_of_images_have_centred_kernels() -> None:
     class Pixels(Encoder):
         embed_dim, pos_dim = 2, 2
 
@@ -183,19 +183,19 @@ def test_images_have_a_centred_network() -> None:
 
 @pytest.mark.parametrize(("channels", "num_classes", "count"), [(3, 20, 100_568), (4, 20, 101_618), (1, 10, 98_158)])
 def test_parameter_counts(channels: int, num_classes: int, count: int) -> None:
-    """The paper's: 100.67K on character trajectories, 101.75K with dropped samples, 98.29K on sequential MNIST."""
+    """The paper has 100.67K on character trajectories, 101.75K with dropped samples, 98.29K on sequential MNIST."""
     net = CKCNN(Series(channels), num_classes, CKCNN.Config())
     assert sum(parameter.numel() for parameter in net.parameters()) == count
 
 
-def test_every_parameter_receives_a_gradient() -> None:
+def test_every_parameter_has_a_gradient() -> None:
     net = model().train()
     net(values()).square().sum().backward()
     missing = [name for name, p in net.named_parameters() if p.numel() and (p.grad is None or not p.grad.any())]
     assert missing == []
 
 
-def test_dropout_rates_reach_their_places() -> None:
+def test_dropout_rates_are_passed_on() -> None:
     net = model(dropout=0.2, input_dropout=0.3, weight_dropout=0.4).train()
     assert net.stack.input_dropout.p == 0.3
     assert {block.dropout.p for block in blocks(net)} == {0.2}
@@ -207,7 +207,7 @@ def test_dropout_rates_reach_their_places() -> None:
     assert torch.equal(net(u), net(u))
 
 
-def test_the_checkpoint_keeps_what_the_kernels_know_of_training() -> None:
+def test_a_checkpoint_stores_extent_and_spacing_of_training() -> None:
     net = model()
     other = CKCNN(Series(CHANNELS), 4, CKCNN.Config(**SMALL), extent=99.0, spacing=1.0).double().eval()
     other.load_state_dict(net.state_dict())
@@ -215,7 +215,7 @@ def test_the_checkpoint_keeps_what_the_kernels_know_of_training() -> None:
     torch.testing.assert_close(other(u), net(u))
 
 
-def test_low_precision_stays_near() -> None:
+def test_low_precision_is_close() -> None:
     net = model().float()
     u = values().float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -224,7 +224,7 @@ def test_low_precision_stays_near() -> None:
 
 
 @pytest.mark.long
-def test_compiles_whole() -> None:
+def test_the_model_compiles_to_one_graph() -> None:
     net, u = model(depth=1).float(), values().float()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(u), net(u))

@@ -1,4 +1,4 @@
-"""Learning fields: batches are what the config says, a small run learns, refines and answers, and mistakes are told."""
+"""Learning fields: batches follow the config, a small run learns, refines and predicts, and mistakes raise errors."""
 
 import dataclasses
 import io
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 def write(folder: Path, *, points: int = 12, wanted: bool = False) -> Path:
-    """40 waves on a line at points of their own, 10 of them to test; or their slopes, elsewhere."""
+    """40 waves on a line, each at points of its own, 10 of them for testing; or their slopes, at other points."""
     drawn = np.random.default_rng(0)
     pos, phase = np.sort(drawn.uniform(0, 2, (40, points, 1)), 1), drawn.uniform(0, 6, (40, 1, 1))
     arrays: dict[str, Any] = {"pos": pos, "values": 5 + 3 * np.sin(2 * pos + phase), "is_test": np.arange(40) >= 30}
@@ -45,7 +45,7 @@ def config(folder: Path, **settings: Any) -> FieldLearning.Config:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that has learned a little."""
+    """The folder of a briefly trained run."""
     folder = tmp_path_factory.mktemp("field")
     training = TrainingConfig(
         epochs=40, batch_size=10, learning_rate=4e-3, evaluate_every=40, device="cpu", tensorboard=False
@@ -58,7 +58,7 @@ def scored(task: FieldLearning, model: torch.nn.Module) -> dict[str, float]:
     return score_split(task, "test", model, batch_size=4, device=CPU, dtype=torch.float32)
 
 
-def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
+def test_batches_are_standardised_and_drawn_as_configured(tmp_path: Path) -> None:
     task = config(tmp_path, shown=7, wanted=4).build()
     batch = task.train_batch(torch.arange(30), torch.Generator().manual_seed(0))
     assert batch["pos"].shape == (30, 7, 1)
@@ -72,7 +72,7 @@ def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
         assert bool((tensor[:, :, None] == everything["pos"][:, None]).any(2).all())
 
 
-def test_what_is_shown_of_a_test_function_depends_on_nothing_but_it(tmp_path: Path) -> None:
+def test_samples_shown_of_a_test_function_depend_on_that_function_alone(tmp_path: Path) -> None:
     task = config(tmp_path, shown=7).build()
     together, alone = task.held_out_batch("test", torch.arange(5)), task.held_out_batch("test", torch.tensor([3]))
     assert torch.equal(together["pos"][3:4], alone["pos"])
@@ -112,7 +112,7 @@ def test_relative_errors_are_in_the_unit_of_the_data(tmp_path: Path) -> None:
     assert scored(task, model)["relative_error"] == pytest.approx(error.mean().item(), rel=1e-4)
 
 
-def test_relative_errors_are_the_same_in_a_unit_whose_squares_float32_does_not_hold(tmp_path: Path) -> None:
+def test_relative_errors_do_not_change_in_a_unit_whose_squares_underflow_float32(tmp_path: Path) -> None:
     found = []
     for unit in (1.0, 1e25):
         settings = config(tmp_path)
@@ -180,7 +180,7 @@ def test_every_kind_takes_a_step(tmp_path: Path, settings: dict[str, Any]) -> No
     assert all(g is not None and bool(g.isfinite().all()) for g in gradients)
 
 
-def test_a_frame_may_follow_what_samples_show(tmp_path: Path) -> None:
+def test_frame_weights_may_follow_the_size_of_the_samples(tmp_path: Path) -> None:
     task = config(tmp_path, weigh_frame=True).build()
     model = task.model()
     assert isinstance(model, FieldOperator)
@@ -190,7 +190,7 @@ def test_a_frame_may_follow_what_samples_show(tmp_path: Path) -> None:
     torch.testing.assert_close(batch["frame_weights"], size)
 
 
-def test_a_run_learns_and_refining_brings_its_fields_nearer(run: Path) -> None:
+def test_a_run_learns_and_refining_reduces_the_errors_of_its_fields(run: Path) -> None:
     done = Run(run, device="cpu")
     assert isinstance(done.task, FieldLearning)
     model, task = done.model(), done.task
@@ -203,7 +203,7 @@ def test_a_run_learns_and_refining_brings_its_fields_nearer(run: Path) -> None:
     assert scored(refined, model)["loss"] < 0.5 * learned["loss"]
 
 
-def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -> None:
+def test_values_that_overflow_fail_only_their_own_file(run: Path, tmp_path: Path) -> None:
     for name, factor in (("good", 1.0), ("large", 1e30), ("largest", 4e37)):
         lines = [f"{x},{factor * height}" for x, height in ((0.1, 5), (1.0, 7), (1.9, -3))]
         (tmp_path / f"{name}.csv").write_text("\n".join(["x,height", *lines]))
@@ -217,7 +217,7 @@ def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -
     assert failed["largest.csv"].startswith("largest.csv: a value is too far from those of training")
 
 
-def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_path: Path) -> None:
+def test_predictions_are_values_at_the_requested_places(run: Path, tmp_path: Path) -> None:
     table = tmp_path / "new.csv"
     table.write_text("field,x,height\na,0.1,5\na,1.0,7\na,1.9,3\nb,0.2,4\nb,1.4,6\n")
     (tmp_path / "at.csv").write_text("x\n0.5\n40\n")
@@ -234,25 +234,25 @@ def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_
 
     own = done.task
 
-    def ask(outputs: Outputs | None = None, **answer: Any) -> Sequence[Mapping[str, str | float]]:
+    def predict(outputs: Outputs | None = None, **answer: Any) -> Sequence[Mapping[str, str | float]]:
         task = dataclasses.replace(own.config, answer=Answer(**answer)).build(own.facts)
         return task.predict(done.model(), [table], CPU, outputs=outputs)
 
     at_places = done.predict([table], at=tmp_path / "at.csv")
     assert [(row["x"], row["far"]) for row in at_places] == 2 * [(0.5, ""), (40.0, "far")]
-    on_grid = ask(grid=(5,))
+    on_grid = predict(grid=(5,))
     assert [row["x"] for row in on_grid[:5]] == pytest.approx([0.1, 0.55, 1.0, 1.45, 1.9])
     assert on_grid[2]["height"] == pytest.approx(rows[1]["height"], abs=1e-5)
-    found = ask(Outputs(save=tmp_path / "out"), grid=(5,))
+    found = predict(Outputs(save=tmp_path / "out"), grid=(5,))
     assert [row["field"] for row in found] == ["a", "b"]
     assert found[0]["largest height"] == pytest.approx(max(float(row["height"]) for row in on_grid[:5]), abs=1e-6)
     assert found[0]["saved"] == str(tmp_path / "out.npz")
-    for name in ("out.npz", "out"):  # the ending comes before the check
+    for name in ("out.npz", "out"):  # the ending is checked first
         with refused(ValueError, "out.npz exists; name another file"):
-            ask(Outputs(save=tmp_path / name), grid=(5,))
+            predict(Outputs(save=tmp_path / name), grid=(5,))
     for grid in (None, (5, 5, 5)):
         with refused(ValueError, "--picture needs answer.grid with one or two coordinates"):
-            ask(Outputs(picture=tmp_path / "p.png"), grid=grid)
+            predict(Outputs(picture=tmp_path / "p.png"), grid=grid)
     with np.load(tmp_path / "out.npz") as opened:
         saved = dict(opened)
     assert saved["offsets"].tolist() == [0, 5, 10]
@@ -260,7 +260,7 @@ def test_predictions_are_values_at_the_places_that_are_asked_for(run: Path, tmp_
 
 
 @pytest.mark.slow
-def test_pictures_have_a_panel_a_field() -> None:
+def test_pictures_have_one_panel_per_field() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.image import imread
 
@@ -300,12 +300,12 @@ def test_pictures_have_a_panel_a_field() -> None:
         ({"shown_seed": 1}, "shown_seed=1 has no effect with shown=None"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         FieldLearning.Config(**settings)
 
 
-def test_an_answer_on_a_grid_of_nothing_is_refused() -> None:
+def test_an_answer_on_an_empty_grid_is_refused() -> None:
     with refused(ValueError, "answer.grid is ()"):
         Answer(grid=())
 

@@ -1,4 +1,4 @@
-"""Sampled functions from files: what is read is what was written, and what does not fit is told by file and place."""
+"""Sampled functions from files: arrays are read as written, and errors name the file and the place."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +54,7 @@ def read(folder: Path, **arrays: Any) -> FieldSet:
     return found
 
 
-def test_points_may_be_shared_or_of_each_function_alone(tmp_path: Path) -> None:
+def test_points_may_be_shared_or_belong_to_each_function(tmp_path: Path) -> None:
     values, own, shared = drawn(3, 5, 2), drawn(3, 5, 1), drawn(5, 1)
     for pos in (own, shared):
         found = read(tmp_path, values=values, pos=pos)
@@ -66,7 +66,7 @@ def test_points_may_be_shared_or_of_each_function_alone(tmp_path: Path) -> None:
     assert read(tmp_path, values=values[..., 0], pos=own).channels == ("value",)
 
 
-def test_functions_may_have_numbers_of_samples_of_their_own(tmp_path: Path) -> None:
+def test_functions_may_differ_in_their_number_of_samples(tmp_path: Path) -> None:
     values, pos, offsets = drawn(6), drawn(6, 2), np.array([0, 2, 6])
     found = read(tmp_path, values=values, pos=pos, offsets=offsets)
     assert found.given.mask is not None
@@ -185,7 +185,7 @@ def test_values_that_are_nan_are_no_samples(tmp_path: Path) -> None:
     assert bool(found.given.values.isfinite().all())
 
 
-def test_what_is_wanted_may_lie_elsewhere_and_be_something_else(tmp_path: Path) -> None:
+def test_targets_may_lie_at_other_points_and_have_other_channels(tmp_path: Path) -> None:
     arrays = {"values": drawn(2, 3), "pos": drawn(3, 2), "wanted_values": drawn(2, 4, 2), "wanted_pos": drawn(2, 4, 2)}
     found = read(tmp_path, **arrays, wanted_channels=["u", "v"], coordinates=["lon", "lat"])
     assert found.targets.values.shape == (2, 4, 2)
@@ -193,7 +193,7 @@ def test_what_is_wanted_may_lie_elsewhere_and_be_something_else(tmp_path: Path) 
     assert torch.equal(found.select(torch.tensor([1])).targets.pos[0], torch.from_numpy(arrays["wanted_pos"][1]))
 
 
-def test_a_split_is_told_by_names_or_by_an_array(tmp_path: Path) -> None:
+def test_a_split_is_given_by_names_of_arrays_or_by_is_test(tmp_path: Path) -> None:
     values, pos = drawn(5, 3), drawn(3, 1)
     named = read_npz(write(tmp_path, train_values=values[:3], test_values=values[3:], pos=pos))
     flagged = read_npz(write(tmp_path, values=values, pos=pos, is_test=np.arange(5) >= 3))
@@ -208,7 +208,7 @@ def test_a_split_is_told_by_names_or_by_an_array(tmp_path: Path) -> None:
     assert whole.train.keys.strata == [0] * 5
 
 
-def test_a_table_has_a_row_a_sample(tmp_path: Path) -> None:
+def test_a_table_has_one_row_per_sample(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("field,y,x,heat\na,1,2,3\nb,4,5,6\na,7,8,9\n")
     found = read_csv(path)
@@ -234,7 +234,7 @@ def test_images_are_functions_of_the_plane() -> None:
     assert 0.9 < float(found.train.given.values.max()) <= 1
 
 
-def test_darcy_flow_wants_the_solution_of_a_coefficient(tmp_path: Path) -> None:
+def test_darcy_flow_predicts_the_solution_from_the_coefficient(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {}
     for split, n, size in (("train", 3, 16), ("test", 2, 16), ("test", 2, 32)):
         arrays[f"darcy_{split}_{size}_x"] = drawn(n, size, size) > 0
@@ -306,7 +306,7 @@ def test_a_table_names_line_and_column(tmp_path: Path, text: str, message: str) 
         read_csv(path)
 
 
-def test_a_coordinate_too_many_is_refused_where_columns_are_given(tmp_path: Path) -> None:
+def test_an_extra_coordinate_is_refused_where_columns_are_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("x,y,z,u\n1,2,3,4\n")
     assert read_csv(path, coordinates=("x", "y"), channels=("z", "u")).channels == ("z", "u")
@@ -314,7 +314,7 @@ def test_a_coordinate_too_many_is_refused_where_columns_are_given(tmp_path: Path
         read_csv(path, coordinates=("x", "y"), channels=("u",))
 
 
-def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
+def test_sources_that_are_not_usable_are_refused(tmp_path: Path) -> None:
     cases: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: open_fields(tmp_path / "none.npz"), "no data called"),
         (lambda: read_fields(tmp_path / "set.png"), "is of no known kind"),
@@ -325,12 +325,12 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
         (lambda: read_fields(write(tmp_path, values=drawn(2, 3)), channels=("a", "b")), "has the channels value; exp"),
         (lambda: open_fields(write(tmp_path, values=drawn(1, 3))), "holds one function; expected one to learn from"),
     )
-    for read_it, message in cases:
+    for call, message in cases:
         with pytest.raises(ValueError, match=message):
-            read_it()
+            call()
 
 
-def test_a_part_of_a_file_is_read(tmp_path: Path) -> None:
+def test_one_part_of_a_file_is_read(tmp_path: Path) -> None:
     path = write(tmp_path, train_values=drawn(2, 3), test_values=drawn(1, 3))
     with pytest.warns(UserWarning, match="holds the parts train, test; the test part is read"):
         assert len(read_fields(path)) == 1
@@ -352,13 +352,13 @@ def test_sets_that_do_not_agree_are_refused() -> None:
             FieldSet(**{**good, **change})
 
 
-def test_places_are_read_without_values(tmp_path: Path) -> None:
+def test_query_points_are_read_without_values(tmp_path: Path) -> None:
     (tmp_path / "at.csv").write_text("y,x\n1,2\n3,4\n")
     pos = drawn(5, 2)
     assert read_places(tmp_path / "at.csv", ("x", "y")).tolist() == [[2, 1], [4, 3]]
     assert torch.equal(read_places(write(tmp_path, pos=pos), ("x", "y")), torch.from_numpy(pos))
     (tmp_path / "two.csv").write_text("field,x\na,2\nb,4\n")
-    for read_it, message in (
+    for call, message in (
         (lambda: read_places(tmp_path / "two.csv", ("x",)), "holds the places of 2 functions; expected those of one"),
         (lambda: read_places(write(tmp_path, pos=pos), ("x",)), r"pos is float64 \(5, 2\); expected .* \(N, 1\) of x"),
         (lambda: read_places(write(tmp_path, pos=pos * np.nan), ("x", "y")), "expected finite numbers"),
@@ -366,10 +366,10 @@ def test_places_are_read_without_values(tmp_path: Path) -> None:
         (lambda: read_places(write(tmp_path, values=pos), ("x", "y")), r"pos is float64 \(0,\)"),
     ):
         with pytest.raises(ValueError, match=message):
-            read_it()
+            call()
 
 
-def test_names_of_arrays_are_those_of_the_model(tmp_path: Path) -> None:
+def test_names_of_arrays_must_match_those_of_the_model(tmp_path: Path) -> None:
     path = write(tmp_path, values=drawn(2, 3, 4, 2), channels=["age", "heat"])
     assert read_fields(path, coordinates=("y", "x"), channels=("age", "heat")).channels == ("age", "heat")
     assert read_fields(path, channels=("value 1", "value 2")).channels == ("age", "heat")  # of a model without names

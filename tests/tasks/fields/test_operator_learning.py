@@ -1,4 +1,4 @@
-"""Learning operators: batches, losses and roll-outs are what they say, a small run learns, and mistakes are told."""
+"""Learning operators: batches, losses and roll-outs match their definitions, runs learn, and mistakes raise errors."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 def waves(count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Functions of the unit box, their positions, and the functions a quarter wave on."""
+    """Functions on the unit box, their positions, and the same functions shifted by a quarter of a wave."""
     drawn = np.random.default_rng(0)
     pos = Grid(*shape).pos.numpy()
     phase = drawn.uniform(0, 6, (count, 1, len(shape)))
@@ -46,7 +46,7 @@ def write(folder: Path, shape: tuple[int, ...] = (8, 6), **more: Any) -> Path:
 
 
 def trajectories(folder: Path, steps: int = 3) -> Path:
-    """Waves on a circle that move by a sixteenth a step."""
+    """Waves on a circle that move by a sixteenth of it per step."""
     pos, phase = Grid(16).pos.numpy()[:, 0], np.random.default_rng(0).uniform(0, 6, (40, 1, 1))
     moved = pos - np.arange(steps + 1)[:, None] / 16
     np.savez(folder / "moving.npz", trajectories=np.sin(2 * np.pi * moved + phase), is_test=np.arange(40) >= 30)
@@ -63,7 +63,7 @@ def scored(task: OperatorLearning, model: torch.nn.Module) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that has learned a little."""
+    """The folder of a briefly trained run."""
     folder = tmp_path_factory.mktemp("operator")
     training = TrainingConfig(epochs=40, batch_size=9, learning_rate=1e-2, evaluate_every=40, device="cpu")
     task = config(write(folder))
@@ -72,19 +72,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(run: Path, **settings: Any) -> OperatorLearning:
-    """The run's task, asked otherwise."""
+    """The run's task with changed settings."""
     task = Run(run, device="cpu").task
     assert isinstance(task, OperatorLearning)
     return dataclasses.replace(task.config, **settings).build(task.facts)
 
 
-def test_a_small_run_learns_and_knows_the_operator_on_a_finer_grid(run: Path, tmp_path: Path) -> None:
+def test_a_small_run_learns_and_the_operator_transfers_to_a_finer_grid(run: Path, tmp_path: Path) -> None:
     model = Run(run, device="cpu").model()
     learned = scored(changed(run), model)["relative_l2"]
     assert learned < 0.05
     finer = scored(changed(run, data=str(write(tmp_path, (16, 12)))), model)["relative_l2"]
     assert finer < 1.5 * learned + 0.01
-    # the same samples are given, and the answer is wanted on the finer grid
+    # the same samples as inputs, and outputs on the finer grid
     coarse, fine = waves(40, (8, 6)), waves(40, (16, 12))
     values, pos = coarse[0].reshape(40, -1), coarse[1]
     given: dict[str, Any] = {
@@ -97,7 +97,7 @@ def test_a_small_run_learns_and_knows_the_operator_on_a_finer_grid(run: Path, tm
     assert between < 0.3
 
 
-def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
+def test_batches_are_standardised_and_drawn_as_configured(tmp_path: Path) -> None:
     task = config(write(tmp_path), shown=0.5, wanted=10, fill_in=False).build()
     batch = task.train_batch(torch.arange(27), torch.Generator().manual_seed(0))
     assert batch["pos"].shape == (27, 24, 2)
@@ -118,14 +118,14 @@ def test_batches_are_standardised_and_drawn_as_asked(tmp_path: Path) -> None:
     assert len(counts) > 3
 
 
-def test_what_lies_on_no_grid_is_brought_onto_that_of_training(tmp_path: Path) -> None:
+def test_samples_off_the_grid_are_interpolated_onto_the_training_grid(tmp_path: Path) -> None:
     path = write(tmp_path)
-    half, as_it_is = (config(path, shown=0.5, fill_in=on).build() for on in (True, False))
+    half, unfilled = (config(path, shown=0.5, fill_in=on).build() for on in (True, False))
     assert half.facts.grid is not None
     assert (half.facts.grid.shape, half.facts.grid.origin) == ((8, 6), (1 / 16, 1 / 12))
     for found, shown in (
-        [task.held_out_batch("valid", torch.arange(3)) for task in (half, as_it_is)],
-        [task.train_batch(torch.arange(5), torch.Generator().manual_seed(0)) for task in (half, as_it_is)],
+        [task.held_out_batch("valid", torch.arange(3)) for task in (half, unfilled)],
+        [task.train_batch(torch.arange(5), torch.Generator().manual_seed(0)) for task in (half, unfilled)],
     ):
         given = FunctionBatch(shown["values"], Points(shown["pos"]))
         torch.testing.assert_close(found["values"], interpolate(given, Grid(8, 6)))
@@ -141,7 +141,7 @@ def test_what_lies_on_no_grid_is_brought_onto_that_of_training(tmp_path: Path) -
     assert finer.held_out_batch("valid", torch.arange(1))["pos"].shape[1] == 35
 
 
-def test_functions_with_places_of_their_own_get_a_grid_and_those_that_share_places_none(tmp_path: Path) -> None:
+def test_functions_with_points_of_their_own_get_a_grid_and_shared_points_get_none(tmp_path: Path) -> None:
     def mesh(name: str, *, shared: bool) -> OperatorLearning.Config:
         lines = [
             f"{f},{10 * x:.3f},{5 + y:.3f},{x},1"
@@ -158,7 +158,7 @@ def test_functions_with_places_of_their_own_get_a_grid_and_those_that_share_plac
     apart = mesh("apart.csv", shared=False).build()
     grid = apart.facts.grid
     assert grid is not None
-    assert grid.shape == (24, 2)  # ten times as long as high, and about twice 30 points
+    assert grid.shape == (24, 2)  # ten times as long as high, with about 2 * 30 points
     for axis, longest in enumerate((1.0, 0.1)):
         first, last = grid.origin[axis], grid.origin[axis] + (grid.shape[axis] - 1) * grid.spacing[axis]
         assert 0 <= first <= last <= longest
@@ -168,7 +168,7 @@ def test_functions_with_places_of_their_own_get_a_grid_and_those_that_share_plac
     assert torch.isfinite(apart.loss(model, apart.train_batch(torch.arange(4), torch.Generator())))
 
 
-def test_the_validation_part_is_split_off_from_training(tmp_path: Path) -> None:
+def test_the_validation_split_is_taken_from_training(tmp_path: Path) -> None:
     path = write(tmp_path)
     task = config(path).build()
     assert (task.num_train, task.num_held_out("valid"), task.num_held_out("test")) == (27, 3, 10)
@@ -196,7 +196,7 @@ def test_errors_are_relative_in_the_unit_of_the_data(tmp_path: Path) -> None:
 
 
 class Shift(torch.nn.Module):
-    """Says the same change everywhere."""
+    """Predicts the same change everywhere."""
 
     def forward(self, inputs: Any, at: Any = None) -> Tensor:
         return 0.5 * inputs.values if at is None else torch.full((len(inputs.values), at.num_points, 1), 7.0)
@@ -214,17 +214,17 @@ def test_a_trajectory_is_rolled_out_from_its_first_state(tmp_path: Path) -> None
     torch.testing.assert_close(batch["wanted_values"] * deviation + mean, own)
 
 
-def test_training_begins_at_any_time_and_carries_on(tmp_path: Path) -> None:
+def test_training_starts_at_any_time_step_and_unrolls(tmp_path: Path) -> None:
     task = config(trajectories(tmp_path, steps=5), unroll=2).build()
     batch = task.train_batch(torch.arange(27), torch.Generator().manual_seed(0))
     assert batch["wanted_values"].shape == (27, 16, 2)
-    # a step moves a wave on by a point of the circle
+    # each step moves a wave by one point of the circle
     torch.testing.assert_close(batch["wanted_values"][..., 0], batch["values"][..., 0].roll(1, 1), rtol=0, atol=1e-4)
     torch.testing.assert_close(batch["wanted_values"][..., 1], batch["values"][..., 0].roll(2, 1), rtol=0, atol=1e-4)
     assert torch.isfinite(task.loss(task.model(), batch))
 
 
-def test_symmetries_move_given_and_wanted_alike(tmp_path: Path) -> None:
+def test_symmetries_move_inputs_and_targets_alike(tmp_path: Path) -> None:
     task = config(write(tmp_path, (8, 8)), symmetries=("mirror", "exchange")).build()
     plain = config(write(tmp_path, (8, 8))).build().train_batch(torch.arange(4), torch.Generator())
     image = plain["values"].reshape(4, 8, 8)
@@ -246,7 +246,7 @@ def test_symmetries_move_given_and_wanted_alike(tmp_path: Path) -> None:
     assert row_major(pos).tolist() == [[2, 1, 3, 0]]
 
 
-def test_positions_outside_the_unit_box_are_brought_into_it(tmp_path: Path) -> None:
+def test_positions_outside_the_unit_box_are_scaled_into_it(tmp_path: Path) -> None:
     values, pos, wanted = waves(40, (8, 6))
     flat = {"values": values.reshape(40, -1), "wanted_values": wanted.reshape(40, -1)}
     path = write(tmp_path, (8, 6), **flat, pos=10 * pos - 3, wanted_pos=10 * pos - 3)
@@ -260,7 +260,9 @@ def test_positions_outside_the_unit_box_are_brought_into_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("side", "is_moved"), [(0.01, True), (0.49, True), (0.51, False)])
-def test_small_parts_of_the_unit_box_fill_it(side: float, is_moved: bool, tmp_path: Path) -> None:
+def test_positions_in_a_small_part_of_the_unit_box_are_scaled_to_fill_it(
+    side: float, is_moved: bool, tmp_path: Path
+) -> None:
     pos = 0.3 + side * np.linspace(0, 1, 6)[:, None]
     values = np.random.default_rng(0).normal(size=(40, 6))
     path = write(tmp_path, values=values, wanted_values=values, pos=pos, wanted_pos=pos)
@@ -268,7 +270,7 @@ def test_small_parts_of_the_unit_box_fill_it(side: float, is_moved: bool, tmp_pa
     np.testing.assert_allclose(found, (pos - 0.3) / side if is_moved else pos, atol=1e-9)
 
 
-def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -> None:
+def test_values_that_overflow_fail_only_their_own_file(run: Path, tmp_path: Path) -> None:
     values = waves(2, (8, 6))[0]
     for name, factor in (("good", 1.0), ("large", 1e38)):
         np.savez(tmp_path / f"{name}.npz", values=factor * values)
@@ -281,7 +283,9 @@ def test_values_that_overflow_fail_their_file_alone(run: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_are_written_to_files_and_pictures(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(operator_learning, "DRAWN", 2)
     values, _, wanted = waves(2, (8, 6))
     np.savez(tmp_path / "two.npz", values=values, wanted_values=wanted)
@@ -292,38 +296,38 @@ def test_answers_go_to_files_and_pictures(run: Path, tmp_path: Path, monkeypatch
     assert list(rows[0]) == ["file", "field", "x", "y", "value"]
     assert [row["value"] for row in rows] == pytest.approx(wanted.reshape(-1).tolist(), abs=0.5)
 
-    def ask(file: str, outputs: Outputs | None = None, **settings: Any) -> Sequence[Mapping[str, str | float]]:
+    def predict(file: str, outputs: Outputs | None = None, **settings: Any) -> Sequence[Mapping[str, str | float]]:
         return changed(run, **settings).predict(done.model(), [tmp_path / file], CPU, outputs=outputs)
 
-    on_grid = ask("given.npz", answer=Answer(grid=(5, 4)))
+    on_grid = predict("given.npz", answer=Answer(grid=(5, 4)))
     assert len(on_grid) == 2 * 20
     np.savez(tmp_path / "places.npz", pos=np.array([[0.25, 0.5], [0.75, 0.5], [0.5, 0.5]]))
     at_places = done.predict([tmp_path / "two.npz"], at=tmp_path / "places.npz")
     assert [(row["x"], row["y"]) for row in at_places] == 2 * [(0.25, 0.5), (0.75, 0.5), (0.5, 0.5)]
     picture, save = tmp_path / "c.png", tmp_path / "a.npz"
-    found = ask("two.npz", Outputs(comparison=picture, save=save))
+    found = predict("two.npz", Outputs(comparison=picture, save=save))
     assert [list(row) for row in found] == 2 * [["file", "field", "saved", "least value", "largest value"]]
     assert picture.stat().st_size > 10_000
     with np.load(save) as arrays:
         assert arrays["values"].shape == (96, 1)
         assert "is_far" not in arrays
     with refused(ValueError, "--comparison", "exists"):
-        ask("two.npz", Outputs(comparison=picture))
+        predict("two.npz", Outputs(comparison=picture))
     with refused(ValueError, "--picture and --comparison name one file"):
-        ask("two.npz", Outputs(picture=tmp_path / "e", comparison=tmp_path / "e.png"), answer=Answer(grid=(3, 3)))
+        predict("two.npz", Outputs(picture=tmp_path / "e", comparison=tmp_path / "e.png"), answer=Answer(grid=(3, 3)))
     heights = []
     for count in (2, 3):
         arrays = waves(count, (8, 6))
         np.savez(tmp_path / f"{count}.npz", values=arrays[0], wanted_values=arrays[2])
-        ask(f"{count}.npz", Outputs(comparison=tmp_path / f"{count}.png"))
+        predict(f"{count}.npz", Outputs(comparison=tmp_path / f"{count}.png"))
         with Image.open(tmp_path / f"{count}.png") as drawn:
             heights.append(drawn.height)
     assert heights[0] == heights[1]  # the third is not drawn
     with refused(ValueError, "comes without value", "leave --comparison out"):
-        ask("given.npz", Outputs(comparison=tmp_path / "d.png"))
+        predict("given.npz", Outputs(comparison=tmp_path / "d.png"))
 
 
-def test_tables_hold_both_functions_or_lie_side_by_side(tmp_path: Path) -> None:
+def test_tables_hold_both_functions_or_come_in_pairs_of_files(tmp_path: Path) -> None:
     drawn = np.random.default_rng(0)
     lines = [
         f"{f},{x:.2f},{y:.3f},{2 * y:.3f}"
@@ -360,7 +364,7 @@ def test_tables_hold_both_functions_or_lie_side_by_side(tmp_path: Path) -> None:
         config(folder).build()
 
 
-def test_places_enter_unless_functions_are_periodic(tmp_path: Path) -> None:
+def test_positions_are_model_inputs_unless_functions_are_periodic(tmp_path: Path) -> None:
     path = write(tmp_path)
     for settings, expected in (({}, 1 + 2 * 16), ({"is_periodic": True}, 1)):
         model = config(path, position_frequencies=None, **settings).build().model()
@@ -369,11 +373,11 @@ def test_places_enter_unless_functions_are_periodic(tmp_path: Path) -> None:
         assert model.encoder.lift.in_features == expected
 
 
-def test_one_function_is_no_spread_of_functions(tmp_path: Path) -> None:
+def test_a_single_function_has_no_deviation_between_functions(tmp_path: Path) -> None:
     task = config(write(tmp_path, (16, 12))).build()
     one, box = task.splits.train.select(torch.tensor([0])), task.preparation.box
     assert seem_to_repeat(task.splits.train, box)
-    assert seem_to_repeat(one, box)  # and nothing warns of a deviation of one number
+    assert seem_to_repeat(one, box)  # and no warning about the deviation of one number
 
 
 @pytest.mark.parametrize(
@@ -391,7 +395,7 @@ def test_one_function_is_no_spread_of_functions(tmp_path: Path) -> None:
         ({"unroll": 0}, "unroll"),
     ],
 )
-def test_settings_that_say_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_settings_without_effect_are_refused(settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         config(Path("waves.npz"), **settings)
 
@@ -418,7 +422,7 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         _ = config(write(tmp_path, channels=["height"], values=waves(40, (8, 6))[0][..., None])).build(run.facts).splits
 
 
-def test_attention_answers_at_scattered_points_too(tmp_path: Path) -> None:
+def test_attention_predicts_at_scattered_points_too(tmp_path: Path) -> None:
     values, pos, _ = waves(40, (8, 6))
     elsewhere = np.random.default_rng(1).uniform(size=(40, 7, 2))
     path = write(tmp_path, values=values.reshape(40, -1), pos=pos, wanted_pos=elsewhere, wanted_values=np.ones((40, 7)))

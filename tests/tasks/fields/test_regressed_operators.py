@@ -1,4 +1,4 @@
-"""A regression beside a network of functions: what it is fitted to, its share, and where there is none."""
+"""A regression beside a network of functions: its training data, its share, and when there is none."""
 
 import dataclasses
 from pathlib import Path
@@ -20,7 +20,7 @@ NETWORK = NeuralOperator.Config(embed_dim=4, depth=1, kernel=SpectralConfig(num_
 
 
 def smoothed(count: int, size: int = 8, **more: Any) -> dict[str, Any]:
-    """Random functions on a line, and their integrals from its left end."""
+    """Random functions on a line, and their integrals from the left end."""
     values = 5 + np.random.default_rng(0).normal(size=(count, size))
     return {"values": values, "wanted_values": 3 * values.cumsum(1) / size, **more}
 
@@ -44,7 +44,7 @@ def relative_error(task: OperatorLearning, model: torch.nn.Module) -> float:
     return score_split(task, "valid", model, batch_size=4, device=CPU, dtype=dtype)["relative_l2"]
 
 
-def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
+def test_a_linear_operator_is_learnt_at_once(tmp_path: Path) -> None:
     config = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), model=NETWORK)
     np.savez(tmp_path / "pairs.npz", **smoothed(30))
     config = config.recommended("small").config
@@ -61,11 +61,11 @@ def test_a_linear_operator_is_told_at_once(tmp_path: Path) -> None:
         read = from_pretrained(tmp_path / "run", dtype=dtype)
         assert isinstance(read, TaskModel)
         found.append([float(row["value"]) for row in read.predict([tmp_path / "pairs.npz"])])
-    np.testing.assert_allclose(*found, rtol=1e-6)  # what large terms cancel in stays as it is
+    np.testing.assert_allclose(*found, rtol=1e-6)  # sums of large terms that cancel stay in full precision
 
 
 @pytest.mark.parametrize("settings", [{}, {"loss": "h1"}])
-def test_the_share_is_that_of_the_smallest_error(
+def test_the_share_with_the_smallest_error_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     values = smoothed(20)["values"]
@@ -84,7 +84,7 @@ def test_the_share_is_that_of_the_smallest_error(
             found[share] = relative_error(task, model)
         return found
 
-    # how far the regression and the network are off
+    # errors of the regression and of the network
     for apart, best in (((0.0, 1.0), 0.0), ((1.0, -3.0), 0.25), ((1.0, 0.0), 1.0)):
         for part, off in zip((model.fitted, model.network), apart, strict=True):
             monkeypatch.setattr(part, "forward", lambda inputs, at=None, off=off: inputs.values + off)
@@ -95,7 +95,7 @@ def test_the_share_is_that_of_the_smallest_error(
     assert set(task.metrics()) == {"relative_l2", "loss", *(["relative_h1"] if settings else [])}
 
 
-def test_training_and_the_loss_are_of_the_network_alone(tmp_path: Path) -> None:
+def test_training_and_the_loss_use_the_network_alone(tmp_path: Path) -> None:
     task = task_of(tmp_path, smoothed(20))
     model = fitted(task)
     model.share.fill_(0.0)
@@ -107,7 +107,7 @@ def test_training_and_the_loss_are_of_the_network_alone(tmp_path: Path) -> None:
     torch.testing.assert_close(task.loss(model.train(), batch), task.loss(model.network, batch))
 
 
-def test_trajectories_are_told_step_by_step(tmp_path: Path) -> None:
+def test_trajectories_are_predicted_step_by_step(tmp_path: Path) -> None:
     drawn = np.random.default_rng(0)
     states = [drawn.normal(size=(12, 6))]
     turn = np.linalg.qr(drawn.normal(size=(6, 6)))[0]
@@ -128,14 +128,14 @@ def test_trajectories_are_told_step_by_step(tmp_path: Path) -> None:
         torch.testing.assert_close(task.preparation.answers(model, batch), found)
 
 
-def test_one_trajectory_leaves_out_its_steps_by_themselves(tmp_path: Path) -> None:
+def test_steps_of_a_single_trajectory_are_left_out_one_by_one(tmp_path: Path) -> None:
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
     states = np.stack([np.linalg.matrix_power(turn, k)[0] for k in range(15)])[None]
     parts = {f"{part}_trajectories": states for part in ("train", "valid", "test")}
     assert fitted(task_of(tmp_path, parts, regression=14)).fitted.functions.any(1).all()
 
 
-def test_a_regression_that_overflows_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_regression_that_overflows_gets_no_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(tmp_path, smoothed(20))
     model = fitted(task)
     monkeypatch.setattr(model.fitted, "forward", lambda inputs, at=None: inputs.values * torch.nan)
@@ -149,7 +149,7 @@ def test_a_regression_that_overflows_is_not_taken(tmp_path: Path, monkeypatch: p
 
 
 def test_steps_of_a_trajectory_are_left_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # each trajectory stays at its own value
+    # each trajectory is constant at a value of its own
     states = np.repeat(np.arange(12.0)[:, None, None], 4, 1).repeat(6, 2)
     seen = list[tuple[torch.Tensor, torch.Tensor]]()
     monkeypatch.setattr(FunctionRegression, "fit", lambda _, given, found, **more: seen.append((given, more["groups"])))
@@ -161,7 +161,7 @@ def test_steps_of_a_trajectory_are_left_out_together(tmp_path: Path, monkeypatch
 
 
 def test_groups_are_left_out_together(tmp_path: Path) -> None:
-    """Each function comes twice: without its group the copy tells it."""
+    """Each function occurs twice: unless its group is left out with it, the copy predicts it."""
     arrays = smoothed(10)
     arrays["wanted_values"] = np.random.default_rng(1).normal(size=(10, 8))
     twice = {name: np.repeat(array, 2, 0) for name, array in arrays.items()}
@@ -171,7 +171,7 @@ def test_groups_are_left_out_together(tmp_path: Path) -> None:
     assert errors[1] > 0.9
 
 
-def test_places_that_are_no_grid_are_taken_where_all_share_them(tmp_path: Path) -> None:
+def test_scattered_points_are_used_directly_where_all_functions_share_them(tmp_path: Path) -> None:
     pos, wanted_pos = (np.random.default_rng(seed).uniform(0, 5, (8, 2)) for seed in (2, 3))
     task = task_of(tmp_path, smoothed(30, pos=pos, wanted_pos=wanted_pos))
     model = fitted(task)
@@ -180,7 +180,7 @@ def test_places_that_are_no_grid_are_taken_where_all_share_them(tmp_path: Path) 
     assert relative_error(task, model) < 1e-4
 
 
-def test_functions_given_here_and_there_are_brought_onto_a_grid(tmp_path: Path) -> None:
+def test_functions_with_missing_samples_are_interpolated_onto_a_grid(tmp_path: Path) -> None:
     arrays = smoothed(30)
     arrays["values"][3, 2] = np.nan
     task = task_of(tmp_path, arrays)
@@ -190,7 +190,7 @@ def test_functions_given_here_and_there_are_brought_onto_a_grid(tmp_path: Path) 
     assert relative_error(task, model) < 0.3
 
 
-def test_there_is_none_where_nothing_chooses_or_places_are_not_shared(tmp_path: Path) -> None:
+def test_there_is_no_regression_without_validation_data_or_shared_points(tmp_path: Path) -> None:
     shared, own = smoothed(30), smoothed(30)
     own["wanted_values"][3, 2] = np.nan
     assert task_of(tmp_path, shared).max_regression_functions > 20
@@ -206,7 +206,7 @@ def test_there_is_none_where_nothing_chooses_or_places_are_not_shared(tmp_path: 
         task_of(tmp_path, shared, regression=1)
 
 
-def test_zero_says_that_there_is_none(tmp_path: Path) -> None:
+def test_zero_turns_the_regression_off(tmp_path: Path) -> None:
     np.savez(tmp_path / "pairs.npz", **smoothed(30))
     config = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), model=NETWORK, regression=0)
     config = config.recommended("small").config
@@ -216,7 +216,7 @@ def test_zero_says_that_there_is_none(tmp_path: Path) -> None:
     assert dataclasses.replace(config, regression=20).with_stack(NETWORK).regression == 0
 
 
-def test_large_sets_are_told_by_some_of_their_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_are_regressed_on_some_of_their_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fredholm.tasks.fields.operator_learning.MOST_VALUES", 16 * 12)
     assert task_of(tmp_path, smoothed(30)).max_regression_functions == 12
     monkeypatch.setattr("fredholm.tasks.fields.operator_learning.MOST_FUNCTIONS", 9)

@@ -1,4 +1,4 @@
-"""Relative errors and moments; `test_operator_learning.py` tells the rest."""
+"""Relative errors and moments; `test_operator_learning.py` has the other tests."""
 
 import math
 
@@ -12,7 +12,7 @@ from fredholm.tasks.fields.relative_error import relative_errors, slope_squares
 from tests.refusals import refused
 
 
-def test_slopes_on_a_circle_and_on_no_grid() -> None:
+def test_slopes_on_a_circle_and_off_a_grid() -> None:
     grid = Grid(64, periodic=True)
     wave = torch.sin(2 * math.pi * grid.pos)[None]
     assert float(slope_squares(wave, grid)) == pytest.approx(64 * (2 * math.pi) ** 2 / 2, rel=0.01)

@@ -1,4 +1,4 @@
-"""Arrays by names that other libraries use: what they would be called is said, and two names of one are refused."""
+"""Array names of other libraries: errors say the name used here, and two names for one array are refused."""
 
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def operators(path: Path) -> object:
         (operators, {"a": VALUES, "u": VALUES}, "here a is values, u is wanted_values"),
     ],
 )
-def test_what_arrays_of_other_names_are_called_here_is_said(
+def test_errors_say_the_names_that_arrays_have_here(
     read: Any, arrays: dict[str, np.ndarray], message: str, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "a.npz", **arrays)  # pyright: ignore[reportArgumentType]
@@ -77,7 +77,7 @@ def test_what_arrays_of_other_names_are_called_here_is_said(
         read(tmp_path / "a.npz")
 
 
-def test_a_name_that_is_there_or_means_nothing_is_no_hint() -> None:
+def test_names_that_are_present_or_unknown_give_no_hint() -> None:
     assert names_here(["X", "whatever"], ("x", "y"), {"x", "X"}) == {}
     assert names_here(["lables"], ("values", "labels"), ()) == {"lables": "labels"}
     assert names_here(["X_val"], ("images",), ()) == {"X_val": "images, with a split"}
@@ -95,7 +95,7 @@ def test_a_name_that_is_there_or_means_nothing_is_no_hint() -> None:
         (nodes, GRAPH | {"edges": EDGES.T}, "edge_index and edges"),
     ],
 )
-def test_two_names_of_one_array_are_refused(read: Any, arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_two_names_for_one_array_are_refused(read: Any, arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     with refused(ValueError, f"a.npz: has {message}, which are two names of one array; keep one"):
         read(tmp_path / "a.npz")
@@ -122,7 +122,7 @@ def test_a_tudataset_in_one_file_may_have_a_split_and_groups(tmp_path: Path) -> 
         ({"split": np.array(["train"] * 13), "train_idx": np.arange(3)}, "has split and train_idx, which say the same"),
     ],
 )
-def test_what_would_be_dropped_of_graphs_is_refused(more: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_arrays_of_graphs_that_would_be_dropped_are_refused(more: dict[str, Any], message: str, tmp_path: Path) -> None:
     arrays = {"edges": TU["edges"], "graph": TU["graph_indicator"], "labels": TU["graph_labels"]}
     np.savez(tmp_path / "a.npz", **arrays, **more)
     with refused(ValueError, f"a.npz: {message}"):
@@ -144,7 +144,7 @@ def test_what_would_be_dropped_of_graphs_is_refused(more: dict[str, Any], messag
         (open_graphs, GRAPH | {"graph": np.array([0, 0, 2, 2])}, "graph has no node of graph 1, and of graph 2"),
     ],
 )
-def test_what_could_not_be_told_apart_or_is_nowhere_is_refused(
+def test_duplicate_names_and_empty_channels_or_graphs_are_refused(
     read: Any, arrays: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
@@ -152,7 +152,7 @@ def test_what_could_not_be_told_apart_or_is_nowhere_is_refused(
         read(tmp_path / "a.npz")
 
 
-def test_a_file_that_was_cut_is_to_be_written_anew(tmp_path: Path) -> None:
+def test_the_error_for_a_truncated_file_says_to_save_it_again(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=PIXELS, y=LABELS)
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-200])
     with refused(ValueError, "a.npz: cannot be read as an .npz file", "write it again with numpy.savez"):

@@ -1,4 +1,4 @@
-"""Tables in columns hold what was saved, and broken ones are told."""
+"""Columnar tables are read as they were saved, and broken ones are refused."""
 
 import importlib.util
 import io
@@ -27,8 +27,8 @@ def saved(path: Path, names: dict[str, list[str]] | None = None, **values: Any) 
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_rows_are_those_that_were_saved(tmp_path: Path, name: str) -> None:
-    count = 2500  # more than are read at a time
+def test_rows_are_read_as_saved(tmp_path: Path, name: str) -> None:
+    count = 2500  # more than one chunk
     texts = [None if i == 7 else f"row {i} é" for i in range(count)]
     table = saved(tmp_path / name, text=texts, number=np.arange(count), parts=[[i, 2 * i] for i in range(count)])
     assert (table.names, table.num_rows) == (("text", "number", "parts"), count)
@@ -46,7 +46,7 @@ def test_rows_are_those_that_were_saved(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_numbers_of_classes_are_told_by_their_names(tmp_path: Path, name: str) -> None:
+def test_class_numbers_are_read_as_class_names(tmp_path: Path, name: str) -> None:
     table = saved(tmp_path / name, NAMES, label=[1, 0, -1, None], number=[1, 0, 3, 4])
     assert [row["label"] for row in table.rows()] == ["yes", "no", None, None]
     assert [row["number"] for row in table.rows()] == [1, 0, 3, 4]
@@ -54,7 +54,7 @@ def test_numbers_of_classes_are_told_by_their_names(tmp_path: Path, name: str) -
         list(saved(tmp_path / name, NAMES, label=[0, 2]).rows())
 
 
-def test_what_datasets_saved_is_understood() -> None:
+def test_files_saved_by_datasets_are_read() -> None:
     expected = [
         {"text": "a b", "label": "zebra", "labels": ["x"]},
         {"text": "c", "label": "ant", "labels": ["y", "x"]},
@@ -80,7 +80,7 @@ def test_large_parquet_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert table.mapped(["other", "number"]).column_names == ["other", "number"]
 
 
-def test_what_is_broken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {
         name: columns("footer" if name == "footer.arrow" else Path(name).suffix, text=["ab", "cd"]) for name in KINDS
     }
@@ -98,7 +98,7 @@ def test_what_is_broken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ArrowTable(tmp_path / "a.parquet")
 
 
-def test_a_stream_that_was_cut_between_two_stretches_is_refused(tmp_path: Path) -> None:
+def test_a_stream_truncated_between_two_batches_is_refused(tmp_path: Path) -> None:
     written, ends, path = io.BytesIO(), list[int](), tmp_path / "a.arrow"
     schema = pyarrow.schema([("text", pyarrow.string()), ("number", pyarrow.int32())])
     with pyarrow.ipc.new_stream(written, schema) as writer:
@@ -110,7 +110,7 @@ def test_a_stream_that_was_cut_between_two_stretches_is_refused(tmp_path: Path) 
     assert (ArrowTable(path).num_rows, ArrowTable(path).mapped(["text"]).num_rows) == (4, 4)
     for end in ends:
         assert end < len(whole)
-        assert whole[:end].endswith(whole[-8:])  # what is cut may end with the bytes of the mark
+        assert whole[:end].endswith(whole[-8:])  # a truncated stream may end with the bytes of the end mark
         path.write_bytes(whole[:end])
         for read in (
             lambda table: table.num_rows,
@@ -124,7 +124,7 @@ def test_a_stream_that_was_cut_between_two_stretches_is_refused(tmp_path: Path) 
         list(ArrowTable(path).rows())
 
 
-def test_a_name_in_capitals_is_one(tmp_path: Path) -> None:
+def test_an_uppercase_suffix_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "A.PARQUET").write_bytes(columns(".parquet", text=["a", "b"]))
     table = ArrowTable(tmp_path / "A.PARQUET")
     assert (list(table.rows()), table.num_rows) == ([{"text": "a"}, {"text": "b"}], 2)
@@ -152,7 +152,7 @@ def test_offsets_that_leave_the_file_are_not_followed(tmp_path: Path, name: str)
             read()
 
 
-def test_what_would_become_too_large_is_not_unpacked(tmp_path: Path) -> None:
+def test_columns_too_large_when_unpacked_are_refused(tmp_path: Path) -> None:
     written = io.BytesIO()
     values = pyarrow.array(np.zeros(20_000_000, np.int64))
     pyarrow.parquet.write_table(pyarrow.table({"x": values}), written, compression="zstd")

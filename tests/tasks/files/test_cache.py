@@ -1,4 +1,4 @@
-"""What is made of large data is made once, and appears whole or not at all."""
+"""Cached files of large data are made once, and appear whole or not at all."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Parts:
-    """Numbers in parts of 7, and how often they were asked for."""
+    """Numbers in chunks of 7, with a count of the calls."""
 
     def __init__(self, count: int) -> None:
         self.whole, self.times = np.arange(count), 0
@@ -57,7 +57,7 @@ def test_large_ones_are_mapped_and_made_once(folder: Path) -> None:
     assert not [file for file in folder.iterdir() if file.name.startswith(".")]
 
 
-def test_what_is_damaged_is_made_again(folder: Path) -> None:
+def test_damaged_entries_are_made_again(folder: Path) -> None:
     parts = Parts(1000)
     CacheEntry("a").array(parts, np.uint16)
     (data,), (listing,) = folder.glob("*.bin"), folder.glob("*.json")
@@ -76,7 +76,7 @@ def test_what_is_damaged_is_made_again(folder: Path) -> None:
     assert CacheEntry("b").value(lambda: {"a": 3}, size=100) == {"a": 3}
 
 
-def test_nothing_is_left_of_what_could_not_be_made(folder: Path) -> None:
+def test_nothing_is_left_of_an_entry_whose_making_failed(folder: Path) -> None:
     def broken() -> Iterator[np.ndarray]:
         yield np.arange(1000)
         raise ValueError("the text is broken")

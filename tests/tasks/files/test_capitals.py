@@ -1,4 +1,4 @@
-"""Names of files in capitals, as other systems write them, are read as those in small letters are."""
+"""File names in capital letters, as other systems write them, are read like lowercase ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], Any]]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_capitals_are_read(name: str, tmp_path: Path) -> None:
+def test_uppercase_suffixes_are_read(name: str, tmp_path: Path) -> None:
     file, held, read = FILES[name]
     for each in (file, file.lower()):
         path = tmp_path / each

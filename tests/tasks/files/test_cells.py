@@ -24,7 +24,7 @@ from tests.refusals import refused
 
 
 @pytest.mark.parametrize("text", ["", " ", "?", "NaN", "nan", "NA", "n/a", "null", "None"])
-def test_what_stands_for_a_missing_value(text: str) -> None:
+def test_cells_that_stand_for_a_missing_value(text: str) -> None:
     assert math.isnan(parse_value(text))
 
 
@@ -54,7 +54,7 @@ def test_cells_of_a_line() -> None:
             cells_of_line(line)
 
 
-def test_lines_whose_commas_would_be_read_as_blanks_are_refused(tmp_path: Path) -> None:
+def test_lines_with_commas_and_blanks_between_numbers_are_refused(tmp_path: Path) -> None:
     for read, name, text in ((read_cloud, "a.xyz", "0 0 0\n0,5 0,7 1\n"), (read_series, "a.tsv", "1\t2\n1\t0,5\n")):
         (tmp_path / name).write_text(text)
         with refused(ValueError, f"{name}, line 2: has commas and blanks between numbers"):
@@ -63,14 +63,16 @@ def test_lines_whose_commas_would_be_read_as_blanks_are_refused(tmp_path: Path) 
 
 @pytest.mark.parametrize(("mark", "message"), [(";", "semicolons"), ("\t", "tabs")])
 @pytest.mark.parametrize(("read", "header"), [(read_series, "time v"), (read_fields, "x v"), (read_cloud, "x y z")])
-def test_other_marks_between_cells_are_named(read: Any, header: str, mark: str, message: str, tmp_path: Path) -> None:
+def test_errors_name_other_separators_between_cells(
+    read: Any, header: str, mark: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text(header.replace(" ", mark) + "\n" + mark.join("01" * 2) + "\n")
     with refused(ValueError, "a.csv, line 1: has one cell", f"expected commas between cells, not {message}"):
         read(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize("column", ["series", "unique_id"])
-def test_rows_of_no_series_are_refused(column: str, tmp_path: Path) -> None:
+def test_rows_without_a_series_are_refused(column: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{column},time,v\na,0,1\n,1,2\n")
     with refused(ValueError, f"a.csv, line 3: column '{column}': is empty; expected the series that the row is of"):
         read_series(tmp_path / "a.csv")
@@ -79,13 +81,13 @@ def test_rows_of_no_series_are_refused(column: str, tmp_path: Path) -> None:
         read_fields(tmp_path / "a.csv")
 
 
-def test_times_that_float64_rounds_to_one_are_refused(tmp_path: Path) -> None:
+def test_times_that_are_equal_in_float64_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,v\n100000000000000000,1\n100000000000000001,1\n")
     with refused(ValueError, "line 3", "'100000000000000001' is '100000000000000000' in float64; subtract what all"):
         read_series(tmp_path / "a.csv")
 
 
-def test_whole_numbers_that_hardly_come_back_are_asked_about() -> None:
+def test_whole_numbers_that_hardly_recur_need_an_explicit_target_kind() -> None:
     def place(i: int, column: str) -> str:
         return f"row {i}"
 
@@ -97,7 +99,7 @@ def test_whole_numbers_that_hardly_come_back_are_asked_about() -> None:
         assert {*answers_of_cells({"label": words}, None, place).names} == {*words}
 
 
-def test_what_a_file_says_of_its_examples_names_it_once(tmp_path: Path) -> None:
+def test_errors_about_an_example_name_its_file_once(tmp_path: Path) -> None:
     values = np.ones((2, 4))
     values[1, 2] = np.inf
     np.savez(tmp_path / "a.npz", values=values)
@@ -121,11 +123,11 @@ def test_float64_is_kept_where_float32_would_round_a_column_noticeably() -> None
     near, far = np.arange(6.0)[:, None] / 7, np.array([[1e9], [1e9 + 1], [np.nan]])
     assert kept_type(near, 300 + near) is np.float32
     assert kept_type(far) is kept_type(1e9 + near) is np.float64
-    assert kept_type(np.array([[1e9]]), np.array([[2e9]])) is np.float32  # both are kept as they are
-    assert kept_type(np.concatenate([near, 1e9 + near], axis=1)) is np.float64  # each column for itself
+    assert kept_type(np.array([[1e9]]), np.array([[2e9]])) is np.float32  # both are stored exactly
+    assert kept_type(np.concatenate([near, 1e9 + near], axis=1)) is np.float64  # each column separately
     assert kept_type((1e9 + near).astype(np.float32)) is kept_type(np.zeros((0, 2))) is np.float32
     assert kept_type() is kept_type(np.zeros((3, 0))) is np.float32
-    assert kept_type(np.array([[16777217], [16777219]])) is np.float64  # whole numbers too
+    assert kept_type(np.array([[16777217], [16777219]])) is np.float64  # also for integers
     assert as_kept(near).dtype == np.float32
     assert as_kept(np.concatenate([far, [[-1e39]]])).ravel().tolist()[:2] == [1e9, 1e9 + 1]
     assert as_kept(np.concatenate([far, [[-1e39]]])).ravel().tolist()[3] == -math.inf
@@ -153,7 +155,9 @@ GRAPH = {"edges.csv": "graph,source,target\n0,0,1\n", "graphs.csv": "graph,label
         (read_fields, {"a.csv": "x,value\n0,1\n1e39,1\n"}, "a.csv, line 3: column 'x'"),
     ],
 )
-def test_every_table_tells_where_they_stand(read: Any, files: dict[str, str], place: str, tmp_path: Path) -> None:
+def test_every_table_reader_reports_where_numbers_are_too_large(
+    read: Any, files: dict[str, str], place: str, tmp_path: Path
+) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with refused(ValueError, f"{place}: '"):
@@ -164,12 +168,12 @@ def test_every_table_tells_where_they_stand(read: Any, files: dict[str, str], pl
     ("cell", "message"),
     [("1e39", "'1e39' is beyond"), ("nan", "'nan' is no finite number"), ("", "'' is no finite number")],
 )
-def test_a_column_of_numbers_with_one_that_is_none_is_no_column_of_classes(cell: str, message: str) -> None:
+def test_a_column_of_numbers_with_one_invalid_number_is_not_read_as_classes(cell: str, message: str) -> None:
     with refused(ValueError, f"row 1: {message}"):
         answers_of_cells({"label": ["0.5", cell, "1.5"]}, None, lambda i, column: f"row {i}")
 
 
-def test_numbers_with_decimal_commas_are_no_classes() -> None:
+def test_numbers_with_decimal_commas_are_not_read_as_classes() -> None:
     def place(i: int, column: str) -> str:
         return f"row {i}"
 
@@ -186,7 +190,7 @@ def test_numbers_with_decimal_commas_are_no_classes() -> None:
     assert {*answers_of_cells({"label": ["2", "0,5"]}, "class", place).names} == {"2", "0,5"}
 
 
-def test_a_number_may_be_infinite_or_none_and_is_written_as_in_other_programs() -> None:
+def test_a_number_may_be_infinite_or_missing_and_is_written_as_in_other_programs() -> None:
     assert [parse_number(text) for text in (" 1", "-2.5e3", "inf")] == [1, -2500, math.inf]
     assert math.isnan(parse_number("nan"))
     for text in ("", "x", "1_0", "_1", ",5"):

@@ -16,13 +16,13 @@ from tests.refusals import refused
         (("channel_1", "channel_0"), ("channel_0", "channel_1"), (("channel_0", "channel_1"), [1, 0])),
     ],
 )
-def test_names_choose_where_both_tell_some(
+def test_channels_are_matched_by_name_where_both_have_names(
     own: tuple[str, ...] | None, known: tuple[str, ...] | None, found: tuple[tuple[str, ...], list[int] | None]
 ) -> None:
     assert chosen_channels(2, own=own, known=known) == found
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_names_that_do_not_fit_are_refused() -> None:
     with refused(ValueError, "has no channel 'c'; its channels are a, b"):
         chosen_channels(2, own=("a", "b"), known=("a", "c"))
     with refused(ValueError, "has 2 channels; expected 1: a"):

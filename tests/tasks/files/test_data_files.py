@@ -9,8 +9,8 @@ from tests.refusals import refused
 
 
 @pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "X.7Z"])
-def test_files_are_archives_by_their_names_and_folders_are_none(name: str, tmp_path: Path) -> None:
-    assert data_path(tmp_path / name) == tmp_path / name  # whose reader says that nothing is there
+def test_files_with_archive_suffixes_are_archives_and_folders_are_not(name: str, tmp_path: Path) -> None:
+    assert data_path(tmp_path / name) == tmp_path / name  # its reader reports the missing file
     (tmp_path / name).mkdir()
     assert data_path(tmp_path / name) == tmp_path / name
     (tmp_path / name).rmdir()

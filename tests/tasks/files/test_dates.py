@@ -15,7 +15,7 @@ from fredholm.tasks.splits.split_marks import marks_of_cells
 from tests.refusals import refused
 
 
-def test_a_number_is_no_date() -> None:
+def test_a_number_is_not_a_date() -> None:
     assert [is_date(text) for text in ("2026-01-31", "5", "1e3", "1970-01-02_00:00")] == [True, False, False, True]
 
 
@@ -40,12 +40,12 @@ def test_dates_are_seconds() -> None:
         *("1970-1/2", "1970.1.2", "31/1-1970", "01.2.70", "1.02.70"),
     ],
 )
-def test_what_is_no_time(text: str) -> None:
+def test_texts_that_are_not_times_are_refused(text: str) -> None:
     with refused(ValueError, f"{text!r} is no time; expected"):
         parse_moment(text)
 
 
-def test_a_date_in_the_other_order_is_no_time() -> None:
+def test_a_date_in_the_other_order_is_not_a_time() -> None:
     with refused(ValueError, "'1/31/1970' is no time; expected"):
         parse_moment("1/31/1970", day_first=True)
 
@@ -94,7 +94,7 @@ def test_times_whose_order_is_unknown_are_refused(
         marks_of_cells({"time": times}, lambda i, word: f"row {i}, {word}")
 
 
-def test_an_order_is_learnt_from_the_dates_alone() -> None:
+def test_the_order_of_day_and_month_is_inferred_from_the_dates() -> None:
     assert learn_order_of_times(["5", "soon", "31/1/2020", "1/2/2020"]) is True
     assert learn_day_first(["01/13/20", "01/02/21", "01/03/22"]) is False  # 13 is no month, so no year comes first
     for cells, index in (["5", "soon", "1/1/2020", "1/2/2020"], 3), (["2026-01-02", "20/01/15", "20/01/16"], 1):
@@ -104,7 +104,7 @@ def test_an_order_is_learnt_from_the_dates_alone() -> None:
 
 
 @pytest.mark.parametrize("times", [("20200130", "20200131", "20200201"), ("199911", "199912", "200001")])
-def test_dates_in_digits_are_no_numbers(times: tuple[str, ...], tmp_path: Path) -> None:
+def test_dates_written_as_digits_are_not_read_as_numbers(times: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,v\n" + "".join(f"{time},1\n" for time in times))
     date = {"2": "2020-01-30", "1": "1999-11-01"}[times[0][0]]
     with refused(ValueError, f"a.csv, line 2: column 'time': {times[0]} looks like a date", f"; write {date}"):
@@ -118,5 +118,5 @@ def test_dates_in_digits_are_no_numbers(times: tuple[str, ...], tmp_path: Path) 
         *(("0", "20200101", "20200201"), ("200001.5", "200101.5")),
     ],
 )
-def test_numbers_that_are_no_dates(times: tuple[str, ...]) -> None:
+def test_numbers_that_are_not_dates(times: tuple[str, ...]) -> None:
     assert not are_dates_in_digits([float(time) for time in times])

@@ -1,4 +1,4 @@
-"""What a small file may become is checked before memory is taken, and what large ones cost grows with them."""
+"""Memory that small files would take is checked before it is allocated, and costs of large ones are proportional."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from fredholm.tasks.series.ts_file import _parts
 from tests.refusals import refused
 
 
-def test_what_is_free_and_what_depends_on_what_is_there() -> None:
+def test_the_limit_is_a_constant_or_a_multiple_of_the_file() -> None:
     check_expansion("it", limits.FREE_BYTES, 1, "save less")
     check_expansion("it", 100 << 30, 1 << 30, "save less")
     message = "it would take 128.0 MiB; the limit is 128.0 MiB, for the 1 bytes that are there; save less"
@@ -28,7 +28,7 @@ def test_what_is_free_and_what_depends_on_what_is_there() -> None:
         check_expansion("it", (100 << 30) + 1, 1 << 30, "save less")
 
 
-def test_what_is_counted_and_pixels() -> None:
+def test_counts_and_pixels_are_limited() -> None:
     check_counted("classes", limits.COUNTED, "name them")
     with refused(ValueError, "classes would be 1,000,001; the limit is 1,000,000; name them"):
         check_counted("classes", limits.COUNTED + 1, "name them")
@@ -73,7 +73,7 @@ def test_only_files_are_opened(tmp_path: Path) -> None:
         assert file.read() == b"x"
 
 
-def test_paths_that_are_none() -> None:
+def test_invalid_paths_are_refused() -> None:
     with refused(ValueError, "~nobody-at-all/a: there is no home folder of that user"):
         user_path("~nobody-at-all/a")
     with refused(ValueError, "it has a NUL character"):
@@ -81,7 +81,7 @@ def test_paths_that_are_none() -> None:
     assert user_path("~/a") == Path.home() / "a"
 
 
-def test_folders_that_hold_themselves_end(tmp_path: Path) -> None:
+def test_folders_that_contain_themselves_are_walked_once(tmp_path: Path) -> None:
     (tmp_path / "a" / ".hidden").mkdir(parents=True)
     for file in ("a/1.csv", "a/.2.csv", "a/.hidden/3.csv"):
         (tmp_path / file).write_text("x")
@@ -91,7 +91,7 @@ def test_folders_that_hold_themselves_end(tmp_path: Path) -> None:
     assert Kinds(suffixes=(".csv",)).listed([tmp_path]).files == [tmp_path / "a" / "1.csv"]
 
 
-def test_the_first_name_that_is_there_twice() -> None:
+def test_the_first_duplicate_name_is_found() -> None:
     assert first_repeated(["a", "b", "c"]) is None
     assert first_repeated(["a", "b", "c", "b", "a"]) == 3
 
@@ -116,7 +116,7 @@ def test_dimensions_take_no_memory_before_a_line_has_them(tmp_path: Path) -> Non
         open_series(tmp_path / "a.ts")
 
 
-def test_one_long_row_among_many(tmp_path: Path) -> None:
+def test_one_long_row_among_many_short_ones_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a\t1\n" * 4000 + "b" + "\t1" * 20_000 + "\n")
     with refused(ValueError, "4,001 series, padded to the longest of 20,000 samples,", "cut the longest"):
         open_series(tmp_path / "a.tsv")
@@ -130,7 +130,7 @@ def test_labels_without_names_are_counted_up_to_a_limit(tmp_path: Path) -> None:
         open_images(tmp_path / "a.npz")
 
 
-def test_a_file_is_not_asked_for_more_than_it_has(tmp_path: Path) -> None:
+def test_reads_are_limited_to_the_size_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     with open_file(tmp_path / "a") as file:
         assert (file.read(1), file.read(1 << 62), file.read(1 << 62), file.read()) == (b"a", b"bc", b"", b"")

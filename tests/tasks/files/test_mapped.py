@@ -1,4 +1,4 @@
-"""Arrays in files that are mapped are those that were written, and files that are damaged or do not fit are told."""
+"""Memory-mapped arrays equal those that were written, and damaged files or misfits raise errors."""
 
 import zipfile
 from pathlib import Path
@@ -26,7 +26,7 @@ def held() -> dict[str, np.ndarray]:
     }
 
 
-def test_arrays_that_are_not_compressed_are_mapped(tmp_path: Path) -> None:
+def test_uncompressed_arrays_are_mapped(tmp_path: Path) -> None:
     arrays = held()
     np.savez(tmp_path / "a.npz", **arrays)  # pyright: ignore[reportArgumentType]
     np.savez_compressed(tmp_path / "b.npz", **arrays)  # pyright: ignore[reportArgumentType]
@@ -46,7 +46,7 @@ def test_arrays_that_are_not_compressed_are_mapped(tmp_path: Path) -> None:
     assert not is_mapped(np.array(found))
 
 
-def test_what_is_mapped_is_checked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapped_arrays_are_checked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.arange(5000, dtype=np.int32)
     np.savez(tmp_path / "a.npz", x=x)
     whole = bytearray((tmp_path / "a.npz").read_bytes())
@@ -65,7 +65,7 @@ def test_what_is_mapped_is_checked_all_the_same(tmp_path: Path, monkeypatch: pyt
         load_arrays(tmp_path / "x.npy", alone="x", map_from=0)
 
 
-def test_a_compressed_array_that_does_not_fit_is_told_what_to_do(
+def test_the_error_for_a_compressed_array_that_does_not_fit_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
@@ -80,7 +80,7 @@ def test_a_compressed_array_that_does_not_fit_is_told_what_to_do(
         load_arrays(tmp_path / "b.npz")
 
 
-def test_rows_of_several_arrays_have_one_number_after_the_other() -> None:
+def test_rows_of_several_arrays_are_numbered_consecutively() -> None:
     whole = np.random.default_rng(0).normal(size=(20, 3))
     rows = Rows([whole[:7], whole[7:7], whole[7:8], whole[8:]], ["a", "b", "c", "d"])
     assert (len(rows), rows.shape, rows.dtype) == (20, (20, 3), whole.dtype)
@@ -96,7 +96,7 @@ def test_rows_of_several_arrays_have_one_number_after_the_other() -> None:
         Rows([np.array(1.0)], ["a"])
 
 
-def test_shards_are_stretches_of_like_size_within_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_are_ranges_of_similar_size_within_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "SHARD_BYTES", 30)
     assert shards_of(7, 10.0).tolist() == [2, 2, 3]
     assert shards_of(2, 1000.0).tolist() == [1, 1]

@@ -1,4 +1,4 @@
-"""Arrays that say which examples are for validation, and those of unknown names, in every kind of .npz file."""
+"""Arrays for the validation split, and arrays of unknown names, in every kind of .npz file."""
 
 import re
 from collections.abc import Callable
@@ -46,7 +46,7 @@ ROWS: dict[type[SplitTask[Any]], dict[str, np.ndarray]] = {
     Segmentation: {"images": IMAGES, "masks": IMAGES % 2},
     ImageTextLearning: {"images": IMAGES[..., None], "text": np.array(["a b"] * 13), "label": LABELS},
 }
-"""Arrays of one row an example; a further array says in which split it is."""
+"""Arrays with one row per example; an additional array gives the split of each row."""
 NAMED: dict[type[SplitTask[Any]], tuple[dict[str, np.ndarray], str]] = {
     ImageLearning: ({"x": IMAGES, "y": LABELS}, "{name}_{split}"),
     PointLearning: ({"x": CLOUDS, "y": LABELS}, "{name}_{split}"),
@@ -54,7 +54,7 @@ NAMED: dict[type[SplitTask[Any]], tuple[dict[str, np.ndarray], str]] = {
     FieldLearning: ({"values": VALUES}, "{split}_{name}"),
     OperatorLearning: ({"values": VALUES, "wanted_values": VALUES}, "{split}_{name}"),
 }
-"""Arrays of one row an example; those of each split have names of their own."""
+"""Arrays with one row per example, with separate names for each split."""
 
 
 def sizes(kind: type[SplitTask[Any]], path: Path) -> dict[str, int]:
@@ -64,7 +64,7 @@ def sizes(kind: type[SplitTask[Any]], path: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
-def test_a_split_is_words_or_numbers_one_a_row(kind: type[SplitTask[Any]], tmp_path: Path) -> None:
+def test_a_split_array_has_a_word_or_number_per_row(kind: type[SplitTask[Any]], tmp_path: Path) -> None:
     if kind is ImageTextLearning:
         pytest.importorskip("tokenizers")
     rows = ROWS[kind] | (RING if kind is GraphLearning else {})
@@ -77,9 +77,7 @@ def test_a_split_is_words_or_numbers_one_a_row(kind: type[SplitTask[Any]], tmp_p
 
 @pytest.mark.parametrize("kind", NAMED, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("word", ["valid", "val"])
-def test_the_arrays_of_a_split_have_its_word_in_their_names(
-    kind: type[SplitTask[Any]], word: str, tmp_path: Path
-) -> None:
+def test_arrays_of_a_split_have_its_name_in_theirs(kind: type[SplitTask[Any]], word: str, tmp_path: Path) -> None:
     arrays, form = NAMED[kind]
     starts = dict(zip(("train", word, "test"), (0, 6, 9), strict=True))
     given = {
@@ -104,17 +102,17 @@ def test_an_array_that_nothing_reads_is_refused(kind: type[SplitTask[Any]], tmp_
         pytest.importorskip("tokenizers")
     rows: Any = ROWS[kind] | (RING if kind is GraphLearning else {})
     np.savez(tmp_path / "a.npz", **rows, gruops=np.arange(13))
-    # a line is cut in its middle where it is long, as with the many names of graphs in a long path
+    # long lines are cut in the middle, as with the many names of graphs in a long path
     known = "known are " if kind is GraphLearning else "groups, example_times"
     with refused(ValueError, "a.npz: has 'gruops', which nothing reads; here gruops is groups", "known are ", known):
         sizes(kind, tmp_path / "a.npz")
     if kind is GraphLearning:
-        return  # whose files stand alone
+        return  # graph files are not read in shards
     for name, part in (("0.npz", slice(6)), ("1.npz", slice(6, 13))):
         (tmp_path / "shards").mkdir(exist_ok=True)
         own: Any = {name: array[part] for name, array in rows.items()}
         np.savez(tmp_path / "shards" / name, **own, gruops=np.arange(13)[part])
-    if kind is not PointLearning:  # whose folders hold a cloud a file
+    if kind is not PointLearning:  # folders of clouds hold one cloud per file
         with refused(ValueError, "shards", "has 'gruops', which nothing reads"):
             sizes(kind, tmp_path / "shards")
 
@@ -128,7 +126,7 @@ def test_an_array_of_a_split_that_nothing_reads_is_refused(kind: type[SplitTask[
     here = f"here {lost} is {form.format(name='groups', split='test')}; rename"
     with refused(ValueError, f"a.npz: has '{lost}', which nothing reads; {here}", "known are ", f" with {known}, "):
         sizes(kind, tmp_path / "a.npz")
-    for name in ("split", next(iter(arrays))):  # what would be read without the arrays of splits
+    for name in ("split", next(iter(arrays))):  # arrays that would be read if there were no arrays of splits
         np.savez(tmp_path / "b.npz", **rows | {name: np.arange(13)})
         with refused(ValueError, "b.npz: has ", name):
             sizes(kind, tmp_path / "b.npz")
@@ -146,7 +144,7 @@ def test_an_array_of_a_split_that_nothing_reads_is_refused(kind: type[SplitTask[
         (lambda path: read_places(path, ("x", "y", "z")), "pos", CLOUDS[0]),
     ],
 )
-def test_so_it_is_where_nothing_is_refused(
+def test_unread_arrays_are_refused_by_the_other_readers(
     read: Callable[[Path], object], name: str, array: np.ndarray, tmp_path: Path
 ) -> None:
     given: Any = {name: array}
@@ -166,16 +164,16 @@ def test_groups_stay_together_and_the_newest_are_the_test_split(kind: type[Split
     groups = np.array([*"ppqqqrrrsstuv"])
     np.savez(tmp_path / "a.npz", **rows, groups=groups)
     task = config(data=str(tmp_path / "a.npz")).build()
-    parts = [taken(task, split) for split in SIZES]
+    parts = [rows_of(task, split) for split in SIZES]
     assert sorted(i for part in parts for i in part) == list(range(13))
-    has_valid = kind not in (SeriesLearning, GraphLearning)  # whose default models leave examples out themselves
+    has_valid = kind not in (SeriesLearning, GraphLearning)  # their default models leave examples out themselves
     assert [bool(part) for part in parts] == [True, has_valid, True]
     owners = [set(groups[part]) for part in parts]
     assert sum(map(len, owners)) == len(set.union(*owners)) == 7
     times = np.datetime64("2020-01-01") + np.roll(np.arange(13), 4)
     np.savez(tmp_path / "b.npz", **rows, example_times=times)
     task = config(data=str(tmp_path / "b.npz"), split_by="time").build()
-    parts = [taken(task, split) for split in SIZES]
+    parts = [rows_of(task, split) for split in SIZES]
     assert [len(part) for part in parts] == ([9, 1, 3] if has_valid else [10, 0, 3])
     assert [times[i] for part in parts for i in sorted(part, key=lambda i: times[i])] == sorted(times)
     with refused(ValueError, "the data have no times"):
@@ -188,8 +186,8 @@ def test_groups_stay_together_and_the_newest_are_the_test_split(kind: type[Split
         config(data=str(tmp_path / "d.npz")).build()
 
 
-def taken(task: SplitTask[Any], split: str) -> list[int]:
-    """Which rows a split has, by what stands in them."""
+def rows_of(task: SplitTask[Any], split: str) -> list[int]:
+    """The rows of a split, identified by their contents."""
     if split == "valid" and task.num_held_out("valid") == 0:
         return []
     part: Any = task.splits.train if split == "train" else task.held_out(split)  # pyright: ignore[reportArgumentType]
@@ -197,7 +195,7 @@ def taken(task: SplitTask[Any], split: str) -> list[int]:
     return [int(re.findall(r"\d+", name.rpartition(".npz")[2])[0]) for name in names]
 
 
-def test_what_is_no_split_is_refused() -> None:
+def test_invalid_split_arrays_are_refused() -> None:
     for split, message in (
         (np.array([0, 1, 3]), "split[2] is 3; expected 0 (train), 1 (valid) or 2 (test)"),
         (np.array([0, 1]), "split is int64 (2,); expected words or integers (3,)"),

@@ -1,4 +1,4 @@
-"""What a run reads is recorded where it is opened, by every reader."""
+"""Every reader records the files that a run reads, where it opens them."""
 
 import ast
 from pathlib import Path
@@ -14,14 +14,14 @@ from fredholm.tasks.text import Tokens, read_text
 
 TASKS = Path(fredholm.__file__).parent / "tasks"
 OPENING = ("open", "read_bytes", "read_text", "read_table")
-"""What opens a file, as it is called on a module or a path."""
+"""Names of functions and methods that open a file."""
 OPEN = ("file", "member")
-"""What readers call a file that `open_file` opened, and one within it."""
+"""Variables of readers for a file opened by `open_file`, and for a member of it."""
 OF_NUMPY = ("np.load", "np.fromfile", "np.memmap", "np.genfromtxt")
 
 
 def opened_unrecorded(source: str) -> list[str]:
-    """The calls that open a file to read it, and do not record it."""
+    """The calls that open a file to read it without recording it."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     found = []
     for call in calls:
@@ -34,21 +34,21 @@ def opened_unrecorded(source: str) -> list[str]:
     return found
 
 
-def test_no_reader_of_the_package_opens_a_file_that_it_does_not_record() -> None:
+def test_no_reader_of_the_package_opens_an_unrecorded_file() -> None:
     found = {str(file.relative_to(TASKS)): opened_unrecorded(file.read_text()) for file in sorted(TASKS.rglob("*.py"))}
     assert len(found) > 100
-    # one reads what was made of data that are recorded, the other records all that it opens
+    # the cache is made from recorded data, and data_files records everything that it opens
     assert [name for name, calls in found.items() if calls] == ["files/cache.py", "files/data_files.py"]
 
 
-def test_the_search_finds_what_opens_a_file() -> None:
+def test_the_search_finds_calls_that_open_a_file() -> None:
     for call in ("path.read_bytes()", "open(path)", "gzip.open(path)", "np.load(path)", "parquet.read_table(path)"):
         assert opened_unrecorded(f"x = {call}") == [call]
         assert opened_unrecorded(f"x = {call}".replace("path", "recorded(path)")) == []
     assert opened_unrecorded("with path.open('xb') as file: read_text(path)") == []
 
 
-def test_what_was_read_is_told_with_its_state(tmp_path: Path) -> None:
+def test_reads_are_recorded_with_the_state_of_the_file(tmp_path: Path) -> None:
     one, two = tmp_path / "one.txt", tmp_path / "two.txt"
     one.write_text("one")
     two.write_text("two")
@@ -66,7 +66,7 @@ def test_what_was_read_is_told_with_its_state(tmp_path: Path) -> None:
     assert found.start == {}
 
 
-def test_tokens_of_a_file_are_read_by_a_new_run_alone(tmp_path: Path) -> None:
+def test_a_tokenizer_file_is_read_only_by_a_new_run(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(Tokens(vocab_size=34).learn(["the cat sat on the mat"]).state)
     with recording_reads() as found:
@@ -74,7 +74,7 @@ def test_tokens_of_a_file_are_read_by_a_new_run_alone(tmp_path: Path) -> None:
     assert (list(found.files), list(found.start)) == ([], [file])
 
 
-def test_masks_that_threads_read_are_recorded_too(tmp_path: Path) -> None:
+def test_masks_read_by_threads_are_recorded_too(tmp_path: Path) -> None:
     for number in range(3):
         for folder, value in (("images", 9 * number), ("masks", number % 2)):
             (tmp_path / folder).mkdir(exist_ok=True)

@@ -67,7 +67,7 @@ def test_days_and_hours() -> None:
     noon = Clock(step=DAY, is_dated=True)
     assert noon.text(evening) == "2026-01-01T22:00:00"
     assert noon.text(evening + 7200) == "2026-01-02"
-    old = Clock(step=DAY, is_dated=True)  # of a run that did not tell whether dates had a zone
+    old = Clock(step=DAY, is_dated=True)  # as stored by runs that did not record whether dates had a zone
     for has_zone in (True, False, None):
         assert Clock(step=DAY, is_dated=True, has_zone=has_zone).may_be(old)
         assert old.may_be(Clock(step=DAY, is_dated=True, has_zone=has_zone))

@@ -1,4 +1,4 @@
-"""What known channels do, against literal loops."""
+"""Effects of known channels, against literal loops."""
 
 from dataclasses import replace
 
@@ -22,13 +22,13 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def found(y: torch.Tensor, x: torch.Tensor, season: int = 1) -> Effect | None:
-    """Of predicted channels `(T, F)` and known ones `(T, K)`."""
+    """The effect of known channels `(T, K)` on predicted ones `(T, F)`."""
     values, count = torch.cat([y, x], 1), y.shape[1]
     known = range(count, values.shape[1])
     return learn_effect([values], [y], [len(y)], range(count), known, season=season, reach=12)
 
 
-def test_effects_are_terms_or_factors_of_channels_bends_lags_and_products() -> None:
+def test_effects_are_terms_or_factors_of_channels_hinges_lags_and_products() -> None:
     seen, x = 3 + drawn(2, 9, 4), drawn(2, 7, 2, seed=1)
     weights, factor = drawn(3 * 4 + 3, seed=2), drawn(3, seed=3)
     parts = (
@@ -65,17 +65,17 @@ def test_effects_are_terms_or_factors_of_channels_bends_lags_and_products() -> N
 
 def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 3)
-    before, wanted, x = drawn(20, 8), drawn(20, seed=1), drawn(20, 9, 2, seed=2)
+    before, targets, x = drawn(20, 8), drawn(20, seed=1), drawn(20, 9, 2, seed=2)
     q, stretch = drawn(20, seed=3).abs() + 0.5, torch.arange(20) // 5
     other = replace(STRUCTURE, level=300.0)
     steps = torch.stack([each.weights(8, 1, 1)[0] for each in (STRUCTURE, other)])
-    rows = module._Rows(before, wanted, q, stretch, x, steps)
+    rows = module._Rows(before, targets, q, stretch, x, steps)
     effect = Effect(mean=(0.0, 0.0), deviation=(1.0, 1.0), knots=((), ()), reach=4, parts=())
     fits = rows.fits(effect, replace(PLAIN, unit="size"))
     errors, solved = dict[tuple[int, float], float](), dict[tuple[int, float], np.ndarray]()
     for s, step in enumerate(steps):
         unit = before[:, -4:].abs().mean(1)
-        y = ((wanted - before @ step) / q).numpy()
+        y = ((targets - before @ step) / q).numpy()
         e = ((x[:, 8] - torch.einsum("rnk,n->rk", x[:, :8], step)) * (unit / q)[:, None]).numpy()
 
         def ridge(own: np.ndarray, multiple: float, y: np.ndarray = y, e: np.ndarray = e) -> np.ndarray:
@@ -96,7 +96,7 @@ def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(fits.solve(choice).numpy(), solved[best])
 
 
-def test_what_known_channels_do_is_found() -> None:
+def test_effects_of_known_channels_are_found() -> None:
     t, noise = torch.arange(150), drawn(150, 5)
     x = torch.stack([(drawn(150, seed=1) > 0.8).double(), drawn(150, seed=2)], 1)
     level = 0.2 * noise[:, 0].cumsum(0)
@@ -120,7 +120,7 @@ def test_what_known_channels_do_is_found() -> None:
     assert with_size.parts[0].unit == "size"
 
 
-def test_effects_that_multiply_and_that_depend_on_each_other_are_found() -> None:
+def test_multiplicative_effects_and_interactions_are_found() -> None:
     t, noise = torch.arange(200), drawn(200, 2)
     x = torch.cat([(drawn(200, 2, seed=1) > 0.5).double(), drawn(200, 1, seed=2)], 1)
     season = 2 + torch.tensor([0.0, 3.0, 8.0], dtype=torch.float64)[t % 3]
@@ -138,7 +138,9 @@ def test_effects_that_multiply_and_that_depend_on_each_other_are_found() -> None
     assert (both.middle, both.widest) == (0.0, 0.0)
 
 
-def test_features_are_few_and_read_no_further_than_the_samples_that_chose_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_few_and_reach_no_further_back_than_the_samples_that_select_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert max(LAGS) < LEAST_READ
     x = (drawn(150, 2, seed=1) > 0.8).double()
     late = 3 * torch.nn.functional.pad(x[:-1], (0, 0, 1, 0)).sum(1, keepdim=True) + 0.2 * drawn(150, 1)
@@ -153,7 +155,7 @@ def test_features_are_few_and_read_no_further_than_the_samples_that_chose_them(m
     assert few.reach == 10
 
 
-def test_structures_are_chosen_by_what_an_effect_leaves() -> None:
+def test_structures_are_chosen_on_the_series_without_the_effect() -> None:
     x, rest = (drawn(120, 1, seed=1) > 0.8).double(), drawn(120, 1).cumsum(0)
     y = rest + 50 * x
     part = replace(PLAIN, weights=(50.0,))
@@ -164,7 +166,7 @@ def test_structures_are_chosen_by_what_an_effect_leaves() -> None:
     assert one == two
 
 
-def test_what_is_after_the_end_chooses_nothing() -> None:
+def test_samples_after_the_end_do_not_change_the_effect() -> None:
     x = (drawn(90, 1, seed=1) > 0.5).double()
     y = 3 * x + 0.3 * drawn(90, 1)
     values, other = torch.cat([y, x], 1), torch.cat([y, x], 1)
@@ -175,7 +177,7 @@ def test_what_is_after_the_end_chooses_nothing() -> None:
     assert one == two
 
 
-def test_noise_and_too_little_have_no_effect() -> None:
+def test_noise_and_too_few_samples_give_no_effect() -> None:
     assert found(drawn(120, 1), drawn(120, 2, seed=1)) is None
     assert found(drawn(120, 1).cumsum(0), drawn(120, 2, seed=1).cumsum(0)) is None
     assert found(drawn(120, 1), torch.ones(120, 1).double()) is None

@@ -31,7 +31,7 @@ def wave(t: int) -> float:
 
 
 def written(folder: Path, count: int = 60, names: tuple[str, ...] = ("a", "b")) -> Path:
-    """Two series of two channels; sample t of the first channel is 100 i + t, of the second two waves."""
+    """Two series of two channels; sample t of the first channel is 100 i + t, of the second a sum of two waves."""
     rows = ["series,time,x,y"]
     for i, name in enumerate(names):
         rows += [f"{name},{2 * t + i},{100 * i + t},{wave(t) + i}" for t in range(count + 5 * i)]
@@ -52,7 +52,7 @@ def fitted(built: Forecasting) -> torch.nn.Module:
     return model.eval()
 
 
-def test_splits_are_by_time_and_training_reaches_into_none(tmp_path: Path) -> None:
+def test_splits_are_by_time_and_training_windows_reach_into_no_other_split(tmp_path: Path) -> None:
     built = task(tmp_path, model=SMALL, test_fraction=0.2, valid_fraction=0.1)
     parts = {"train": built.splits.train, "valid": built.held_out("valid"), "test": built.held_out("test")}
     ends = {0: (42, 48, 60), 1: (45, 52, 65)}  # ceil of a fifth, and of a tenth, of 60 and of 65 samples
@@ -73,7 +73,7 @@ def test_splits_are_by_time_and_training_reaches_into_none(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("scale", ["window", "training"])
-def test_batches_are_in_the_windows_own_scale(tmp_path: Path, scale: Any) -> None:
+def test_batches_are_scaled_by_each_window(tmp_path: Path, scale: Any) -> None:
     built = task(tmp_path, scale=scale, channels=("y",))
     facts, windows = built.facts, built.splits.train
     assert (facts.channels, facts.predicted, facts.target.names[:2]) == (("x", "y"), ("y",), ("y + 1", "y + 2"))
@@ -109,7 +109,7 @@ def test_metrics_are_those_of_a_loop_over_test_windows(season: int, tmp_path: Pa
             for c in range(2):
                 q = float(np.mean([abs(float(y[t, c] - y[t - season, c])) for t in range(season, end)]))
                 last, s = float(y[at - 1, c]), float(batch["scale"][n, 0, c])
-                mean, deviation = (getattr(built.facts.target, what)[2 * h + c] for what in ("mean", "deviation"))
+                mean, deviation = (getattr(built.facts.target, moment)[2 * h + c] for moment in ("mean", "deviation"))
                 levels = [(float(z) * deviation + mean) * s + last for z in outputs[n, h, c]]
                 true, naive = float(y[at + h, c]), float(y[at + h - season * (h // season + 1), c])
                 errors["mase"].append(abs(true - levels[1]) / q)
@@ -128,7 +128,7 @@ def test_metrics_are_those_of_a_loop_over_test_windows(season: int, tmp_path: Pa
     assert "coverage" in found
 
 
-def test_where_a_season_is_longer_than_what_is_before_all_of_that_comes_again(tmp_path: Path) -> None:
+def test_the_naive_forecast_repeats_all_samples_where_a_season_is_longer(tmp_path: Path) -> None:
     built = task(tmp_path, season=10, horizon=9, base=0.0)
     windows = built.splits.train.select(torch.tensor([0]))
     assert windows.places.tolist() == [[0, 7]]
@@ -148,14 +148,14 @@ def test_days_without_weekends_have_a_horizon_that_fits(tmp_path: Path) -> None:
         _ = Forecasting.Config(data=str(tmp_path / "work.csv"), horizon=7).build().facts
 
 
-def test_dates_with_a_zone_are_told_in_utc(tmp_path: Path) -> None:
+def test_times_with_a_zone_are_predicted_in_utc(tmp_path: Path) -> None:
     start = datetime.datetime(2022, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
     rows = [f"{(start + datetime.timedelta(hours=i)).isoformat()},{math.sin(i * math.pi / 12)}" for i in range(240)]
     (tmp_path / "zoned.csv").write_text("\n".join(["time,v", *rows]) + "\n")
     config = Forecasting.Config(data=str(tmp_path / "zoned.csv"), horizon=3)
     built = config.build()
     (found, *_) = built.predict(fitted(built), [tmp_path / "zoned.csv"], CPU)
-    assert found["time"] == "2022-01-10T23:00:00+00:00"  # midnight of 11 January at the place
+    assert found["time"] == "2022-01-10T23:00:00+00:00"  # midnight of 11 January in local time
     unknown = dataclasses.replace(built.facts, clock=dataclasses.replace(built.facts.clock, has_zone=None))
     before = config.build(unknown)
     assert len(before.splits.train) == len(built.splits.train)
@@ -165,7 +165,7 @@ def test_dates_with_a_zone_are_told_in_utc(tmp_path: Path) -> None:
         built.predict(fitted(built), [tmp_path / "plain.csv"], CPU)
 
 
-def test_a_channel_of_one_number_changes_no_scaled_error(tmp_path: Path) -> None:
+def test_a_constant_channel_changes_no_scaled_error(tmp_path: Path) -> None:
     wave = np.sin(np.arange(60) / 3) + 0.1 * np.random.default_rng(0).normal(size=60)
     found = {}
     for name, channels in (("alone", [wave]), ("beside", [wave, np.full(60, 5.0)]), ("none", [np.full(60, 5.0)])):
@@ -178,7 +178,7 @@ def test_a_channel_of_one_number_changes_no_scaled_error(tmp_path: Path) -> None
         assert math.isnan(found["none"][metric])
 
 
-def test_a_line_and_a_wave_are_told_and_dated(tmp_path: Path) -> None:
+def test_a_line_and_a_wave_are_predicted_and_dated(tmp_path: Path) -> None:
     result = train(
         Run.Config(
             task=Forecasting.Config(data=str(written(tmp_path)), horizon=4, context=14),
@@ -213,7 +213,7 @@ def test_months_gaps_and_quantiles_in_a_prediction(tmp_path: Path) -> None:
     assert (built.facts.season, built.facts.horizon, built.facts.context) == (12, 10, 25)
     places = built.splits.train.places[:, 1].tolist()
     assert not any(at <= missing < at + 10 for at in places for missing in (30, 31))
-    assert 32 in places  # a gap that is seen is filled
+    assert 32 in places  # a gap in the context is filled
     assert float(built.splits.train.seen()[places.index(32), -1]) == pytest.approx(values[29])
     found = built.predict(fitted(built), [tmp_path / "m.csv"], CPU)
     assert [row["time"] for row in found[:2]] == ["2008-01-01", "2008-02-01"]
@@ -249,16 +249,16 @@ def test_networks_and_filters_forecast_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", [None, 0.5])
-def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Path, base: float | None) -> None:
+def test_facts_survive_json_and_settings_that_contradict_them_are_refused(tmp_path: Path, base: float | None) -> None:
     built = task(tmp_path, base=base)
     known = [Forecasting.Facts, *Forecasting.parts]
     facts = from_json(json.loads(json.dumps(to_json(built.facts))), Task.Facts, known)
     assert facts == built.facts
     assert built.config.build(facts).num_train == built.num_train
     for name in ("context", "horizon", "season"):
-        came, expected = getattr(facts, name) + 1, getattr(facts, name)
-        with refused(ValueError, f"{name} is {came}; the run was made with {expected}"):
-            dataclasses.replace(built.config, **{name: came}).build(facts)
+        changed, expected = getattr(facts, name) + 1, getattr(facts, name)
+        with refused(ValueError, f"{name} is {changed}; the run was made with {expected}"):
+            dataclasses.replace(built.config, **{name: changed}).build(facts)
     longer = dataclasses.replace(built.config, season=None, context=None)
     written(tmp_path, count=70)
     assert longer.build(facts).splits.train.context == facts.context
@@ -270,7 +270,7 @@ def test_facts_travel_and_settings_that_are_not_theirs_are_refused(tmp_path: Pat
         dataclasses.replace(built.config, quantiles=(0.5,)).build(facts)
 
 
-def test_gaps_that_leave_no_answer_are_refused(tmp_path: Path) -> None:
+def test_gaps_that_leave_no_training_window_are_refused(tmp_path: Path) -> None:
     rows = (f"{t},{'' if t % 3 == 0 else t}" for t in range(60))
     (tmp_path / "gaps.csv").write_text("\n".join(["time,x", *rows]))
     with refused(ValueError, "no training window has horizon=4 observed samples; make the horizon shorter, or fill"):
@@ -294,12 +294,12 @@ def test_gaps_that_leave_no_answer_are_refused(tmp_path: Path) -> None:
         ({"quantiles": (0.9, 0.1)}, "quantiles are (0.9, 0.1); expected numbers above 0 and below 1, increasing"),
     ],
 )
-def test_what_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with refused(ValueError, message):
         _ = task(tmp_path, **settings).splits
 
 
-def test_samples_that_are_too_few_are_told_in_numbers(tmp_path: Path) -> None:
+def test_the_error_for_too_few_samples_gives_their_number(tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text("time,v\n0,1\n1,2\n")
     message = "the training part of the series has 1 of its 2 samples; expected context=1 and horizon=1 together"
     with refused(ValueError, message, "; give it more samples, or leave it out"):
@@ -311,7 +311,7 @@ def test_samples_that_are_too_few_are_told_in_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", [FilterBank.Config(num_groups=0, num_thresholds=4), SMALL])
-def test_what_a_short_series_costs_the_others_is_said(model: Any, tmp_path: Path) -> None:
+def test_a_note_says_what_a_short_series_costs_the_others(model: Any, tmp_path: Path) -> None:
     lengths = {"a": 90, "b": 80, "c": 8}
     rows = [f"{name},{t},{wave(t):.4f}" for name, length in lengths.items() for t in range(length)]
     (tmp_path / "some.csv").write_text("\n".join(["series,time,v", *rows, ""]))
@@ -327,7 +327,7 @@ def test_what_a_short_series_costs_the_others_is_said(model: Any, tmp_path: Path
 
 
 def with_weekends(folder: Path) -> Path:
-    """Hours of seven weeks, less on two days of each, and noise."""
+    """Hourly values of seven weeks, lower on two days of each week, with noise."""
     drawn = np.random.default_rng(0)
     rows = [
         f"2026-01-{1 + t // 24:02}T{t % 24:02}:00" if t < 24 * 31 else f"2026-02-{1 + t // 24 - 31:02}T{t % 24:02}:00"
@@ -349,7 +349,7 @@ def chosen_context(config: Forecasting.Config) -> int | None:
     return found.context
 
 
-def test_a_context_holds_the_week_where_it_tells_something(tmp_path: Path) -> None:
+def test_the_context_holds_a_week_where_that_reduces_the_error(tmp_path: Path) -> None:
     weekly = Forecasting.Config(data=str(with_weekends(tmp_path)))
     assert weekly.build().facts.context == 72
     assert chosen_context(weekly) == 216
@@ -360,34 +360,36 @@ def test_a_context_holds_the_week_where_it_tells_something(tmp_path: Path) -> No
     assert chosen_context(Forecasting.Config(data=str(tmp_path / "walk.csv"), horizon=5, season=1)) == 15
 
 
-def test_the_shortest_context_that_is_as_good_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shortest_context_with_a_nearly_best_error_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = Forecasting.Config(data=str(with_weekends(tmp_path)), base=0.0)
-    found, asked = dict[int, float](), list[tuple[int, int]]()
+    found, tried = dict[int, float](), list[tuple[int, int]]()
 
     def error(built: Forecasting, start: int) -> float:
-        asked.append((built.facts.context, start))
+        tried.append((built.facts.context, start))
         return found[built.facts.context]
 
     monkeypatch.setattr(Forecasting, "_left_out_error", error)
-    found |= {72: 2.0, 144: 1.04, 216: 1.0}  # of 940 samples for training; 432 leave 21 answers of a day
+    found |= {72: 2.0, 144: 1.04, 216: 1.0}  # of 940 samples for training; 432 leave 21 windows of a day
     assert chosen_context(config) == 216
-    assert asked == [(context, 216) for context in (72, 144, 216)]
+    assert tried == [(context, 216) for context in (72, 144, 216)]
     found[72] = 1.03
     assert chosen_context(config) == 72
-    found |= dict.fromkeys(found, math.nan)  # of a series that is one number all along
+    found |= dict.fromkeys(found, math.nan)  # of a constant series
     assert chosen_context(config) == 72
     found[72] = 3.0
     monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 34)  # (940 - 144) // 24 is 33
     assert chosen_context(config) == 72
     monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 33)
     monkeypatch.setattr(forecasting, "MOST_SEEN", 150)
-    asked.clear()
+    tried.clear()
     found |= {72: 2.0, 144: 1.0}
     assert chosen_context(config) == 144
-    assert asked == [(72, 144), (144, 144)]
+    assert tried == [(72, 144), (144, 144)]
 
 
-def test_context_and_base_are_chosen_by_the_linear_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_context_and_base_are_chosen_with_the_linear_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Forecasting.Config(data=str(with_weekends(tmp_path)))
     linear = dataclasses.replace(config, model=LagMachine.Config().bank)
 
@@ -400,7 +402,7 @@ def test_context_and_base_are_chosen_by_the_linear_function(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("few", [39, 40])
-def test_errors_that_decide_are_those_of_refits_without_each_stretch(
+def test_left_out_errors_are_those_of_refits_without_each_stretch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     drawn = np.random.default_rng(17).normal(size=(2, 65, 2)).cumsum(1)
@@ -423,10 +425,14 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(
     target = built.facts.target
     outputs = model.fit([(SeriesBatch(batch["values"]), batch["targets"])], target, groups=groups)
     mean, deviation = torch.tensor(target.mean), torch.tensor(target.deviation)
-    aim, predicted, asked = batch["targets"] * deviation + mean, outputs * deviation + mean, list(range(len(windows)))
+    aim, predicted, compared = (
+        batch["targets"] * deviation + mean,
+        outputs * deviation + mean,
+        list(range(len(windows))),
+    )
     gain_by = predicted.clone()
-    if few == 40:  # by fits to what is before the stretch
-        asked = list[int]()
+    if few == 40:  # by fits to the windows before the stretch
+        compared = list[int]()
         for stretch in range(4, 8):
             before = [n for n, (i, at) in enumerate(windows.places.tolist()) if at + 4 <= stretch * ends[i] / 8]
             own, some = (groups == stretch).nonzero()[:, 0].tolist(), torch.tensor(before)
@@ -435,10 +441,10 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(
             given = SeriesBatch(batch["values"][some]), batch["targets"][some]
             ahead.fit([given], target, groups=groups[some])
             gain_by[own] = (ahead(SeriesBatch(batch["values"][own])) * deviation + mean).detach().double()
-            asked += own
-    errors = {g: float((g * gain_by - aim)[asked].square().mean()) for g in (1.0, 0.5, 0.0)}
+            compared += own
+    errors = {g: float((g * gain_by - aim)[compared].square().mean()) for g in (1.0, 0.5, 0.0)}
     gain = min(errors, key=lambda g: errors[g])
-    assert gain == (1.0 if few == 40 else 0.5)  # so that it matters which errors choose
+    assert gain == (1.0 if few == 40 else 0.5)  # so that the choice depends on the errors used
     raw = [read.values for read in open_long(tmp_path / "walks.csv")[0]]
     for row, (i, at) in enumerate(windows.places.tolist()):
         if at < 20:
@@ -456,7 +462,7 @@ def test_errors_that_decide_are_those_of_refits_without_each_stretch(
     assert found == pytest.approx(float(np.mean(expected)), rel=1e-4)
 
 
-def test_contexts_are_tried_without_drawing_and_without_channels_of_one_number(tmp_path: Path) -> None:
+def test_left_out_errors_draw_no_random_numbers_and_ignore_constant_channels(tmp_path: Path) -> None:
     walk, model = np.random.default_rng(0).normal(size=80).cumsum(), FilterBank.Config(num_thresholds=2, num_groups=1)
     errors = list[float]()
     for channels in ([walk], [walk, np.full(80, 5.0)]):
@@ -471,35 +477,35 @@ def test_contexts_are_tried_without_drawing_and_without_channels_of_one_number(t
     assert errors[1] == pytest.approx(errors[0], rel=1e-3)
 
 
-def test_of_more_channels_a_context_sees_fewer_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_more_channels_fewer_contexts_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walks = np.random.default_rng(0).normal(size=(1, 400, 2)).cumsum(1)
     np.savez(tmp_path / "walks.npz", values=walks)
-    asked = list[int]()
-    monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: asked.append(built.facts.context) or 1.0)
+    tried = list[int]()
+    monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: tried.append(built.facts.context) or 1.0)
     monkeypatch.setattr(forecasting, "MOST_SEEN", 65)
     assert chosen_context(Forecasting.Config(data=str(tmp_path / "walks.npz"), horizon=5, season=1, base=0.0)) == 15
-    assert asked == [15, 30]  # of 45 samples there are 90 numbers
+    assert tried == [15, 30]  # 45 samples would be 90 numbers
 
 
 def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [f"{i},{t},{wave(t) + i}" for i in range(40) for t in range(90)]  # of each 72 for training
+    rows = [f"{i},{t},{wave(t) + i}" for i in range(40) for t in range(90)]  # 72 of each for training
     (tmp_path / "many.csv").write_text("\n".join(["series,time,y", *rows]))
-    asked = list[int]()
-    monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: asked.append(built.facts.context) or 1.0)
+    tried = list[int]()
+    monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: tried.append(built.facts.context) or 1.0)
     assert chosen_context(Forecasting.Config(data=str(tmp_path / "many.csv"), season=6, horizon=6, base=0.0)) == 18
-    assert asked == [18, 36]  # of 54 there are answers too
+    assert tried == [18, 36]  # 54 would leave windows too
 
 
-def test_contexts_are_tried_on_data_that_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contexts_are_tried_on_data_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, read = Forecasting.Config(data=str(with_weekends(tmp_path))), list[Path]()
     monkeypatch.setattr(forecasting, "open_long", lambda path: read.append(path) or open_long(path))
     assert chosen_context(config) == 216
     assert len(read) == 1
 
 
-def months_on_the_way_up(folder: Path, count: int = 90) -> Path:
+def rising_months(folder: Path, count: int = 90) -> Path:
     drawn = np.random.default_rng(0)
     season = drawn.normal(size=12)
     rows = [f"{t},{0.05 * t + season[t % 12] + 0.1 * drawn.normal()},{t % 3}" for t in range(count)]
@@ -508,38 +514,38 @@ def months_on_the_way_up(folder: Path, count: int = 90) -> Path:
     return path
 
 
-def test_of_bases_and_contexts_those_with_the_smallest_error_are_chosen(
+def test_the_base_and_context_with_the_smallest_error_are_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = Forecasting.Config(data=str(months_on_the_way_up(tmp_path)), horizon=2, season=6, channels=("y",))
-    asked = list[tuple[int, float | None, int]]()
+    config = Forecasting.Config(data=str(rising_months(tmp_path)), horizon=2, season=6, channels=("y",))
+    tried = list[tuple[int, float | None, int]]()
     got = {(18, 0.0): 1.03, (36, 0.0): 1.0, (18, 0.5): 1.02, (18, 1.0): 1.01}
 
     def error(built: Forecasting, start: int) -> float:
-        asked.append((built.facts.context, built.config.base, start))
+        tried.append((built.facts.context, built.config.base, start))
         return got[built.facts.context, built.config.base or 0.0]
 
     monkeypatch.setattr(Forecasting, "_left_out_error", error)
-    monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 15)  # 36 samples leave 18 answers, 54 leave 9
+    monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 15)  # 36 samples leave 18 windows, 54 leave 9
     found = Forecasting(config).best_reading()
     assert found == (18, 1.0)
-    assert asked == [(18, 0.0, 36), (36, 0.0, 36), (18, 0.5, 36), (18, 1.0, 36)]
+    assert tried == [(18, 0.0, 36), (36, 0.0, 36), (18, 0.5, 36), (18, 1.0, 36)]
     got |= {(18, 0.0): 1.1, (36, 0.5): 0.9, (36, 1.0): 1.2}
     assert Forecasting(config).best_reading() == (36, 0.5)
-    got[36, 0.5] = 1.0  # no smaller
+    got[36, 0.5] = 1.0  # not smaller
     assert Forecasting(config).best_reading() == (36, 0.0)
     got[18, 1.0] = 0.9
     assert Forecasting(config).best_reading() == (18, 1.0)
-    asked.clear()
+    tried.clear()
     assert Forecasting(dataclasses.replace(config, context=30, base=0.5)).best_reading() == (30, 0.5)
-    assert not asked
+    assert not tried
     got |= {(5, 0.0): 1.0, (5, 0.5): 1.0, (5, 1.0): 1.0}
     assert Forecasting(dataclasses.replace(config, context=5, season=12)).best_reading() == (5, 0.0)
-    assert asked == [(5, base, 24) for base in (0.0, 0.5, 1.0)]  # two seasons
+    assert tried == [(5, base, 24) for base in (0.0, 0.5, 1.0)]  # two seasons
 
 
-def test_a_trend_and_months_are_told_by_a_base(tmp_path: Path) -> None:
-    data = months_on_the_way_up(tmp_path)
+def test_a_base_predicts_trend_and_months(tmp_path: Path) -> None:
+    data = rising_months(tmp_path)
     scores = {}
     for base in (0.0, None):
         config = Forecasting.Config(data=str(data), horizon=6, season=12, channels=("y",), base=base)
@@ -553,9 +559,9 @@ def test_a_trend_and_months_are_told_by_a_base(tmp_path: Path) -> None:
     assert scores[None] < 0.8 * scores[0.0]
 
 
-def test_answers_are_counted_from_the_base(tmp_path: Path) -> None:
+def test_targets_are_differences_from_the_base(tmp_path: Path) -> None:
     config = Forecasting.Config(
-        data=str(months_on_the_way_up(tmp_path)), horizon=3, context=5, season=12, channels=("y",), base=0.5
+        data=str(rising_months(tmp_path)), horizon=3, context=5, season=12, channels=("y",), base=0.5
     )
     built = config.build()
     base = built.facts.base
@@ -572,16 +578,16 @@ def test_answers_are_counted_from_the_base(tmp_path: Path) -> None:
     mean, deviation = torch.tensor(built.facts.target.mean), torch.tensor(built.facts.target.deviation)
     z = ((y[at : at + 3] - expected) / scale - mean) / deviation
     torch.testing.assert_close(batch["targets"][0], z.float())
-    short = months_on_the_way_up(tmp_path, 23)
+    short = rising_months(tmp_path, 23)
     with refused(ValueError, "has 23 samples; the model reads the last 24 of a series"):
         built.predict(fitted(built), [short], CPU)
 
 
-def test_a_graph_that_sees_more_than_its_base_reads_tells_the_same(
+def test_a_graph_with_a_context_longer_than_its_base_predicts_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fredholm.tasks.forecasts.base.MOST_READ", 24)
-    data = months_on_the_way_up(tmp_path)
+    data = rising_months(tmp_path)
     config = Forecasting.Config(data=str(data), horizon=3, context=30, season=12, channels=("y",), base=1.0)
     built = config.build()
     assert built.facts.base is not None
@@ -592,7 +598,7 @@ def test_a_graph_that_sees_more_than_its_base_reads_tells_the_same(
     torch.testing.assert_close(found, built.forecasts(model, series[:1], CPU)[1], rtol=1e-5, atol=1e-5)
 
 
-def test_a_base_of_series_that_are_too_short_is_refused(tmp_path: Path) -> None:
+def test_a_base_for_series_that_are_too_short_is_refused(tmp_path: Path) -> None:
     (tmp_path / "short.csv").write_text("\n".join(["time,y", *(f"{t},{math.sin(t)}" for t in range(14))]))
     config = Forecasting.Config(data=str(tmp_path / "short.csv"), horizon=2, season=1)
     found = config.recommended("small").config

@@ -1,4 +1,4 @@
-"""Forecasts that know some channels ahead."""
+"""Forecasts with channels known ahead."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ SMALL = CKCNN.Config(embed_dim=4, depth=1, kernel_width=4, dropout=0.0)
 
 
 def table(count: int = 120, ahead: int = 4, effect: float = 5.0, seed: int = 0) -> list[Row]:
-    """Sales, promotions and a price of noise; of the last samples sales are missing."""
+    """Sales, promotions and a price of noise; sales are missing in the last samples."""
     drawn = np.random.default_rng(seed)
     promo = (drawn.random(count + ahead) < 0.25).astype(float)
     price, noise = drawn.normal(size=(2, count + ahead))
@@ -54,10 +54,10 @@ def fitted(built: Forecasting) -> torch.nn.Module:
     return model.eval()
 
 
-def test_promotions_are_told_ahead(tmp_path: Path) -> None:
+def test_known_promotions_improve_the_forecast(tmp_path: Path) -> None:
     built = config(tmp_path).build()
     assert (built.facts.predicted, built.facts.known) == (("sales",), ("promo", "price"))
-    assert built.splits.train.places[:, 1].max() == 96 - 4  # of 120 observed samples, not of 124
+    assert built.splits.train.places[:, 1].max() == 96 - 4  # 120 observed samples, not 124
     model = fitted(built)
     alone = config(
         tmp_path, known=(), channels=("sales",), data=str(written(tmp_path, table(ahead=0), "past.csv"))
@@ -78,7 +78,7 @@ def test_promotions_are_told_ahead(tmp_path: Path) -> None:
         assert float(two["sales"]) - float(one["sales"]) == pytest.approx(5 * (1 - 2 * promo), abs=0.3)
 
 
-def test_noise_that_is_known_ahead_changes_nothing(tmp_path: Path) -> None:
+def test_noise_known_ahead_changes_nothing(tmp_path: Path) -> None:
     rows = table(effect=0.0)
     past = [(sales, 0.0, 0.0) for sales, _, _ in rows[:120]]
     given = config(tmp_path, data=str(written(tmp_path, rows)))
@@ -96,7 +96,7 @@ def test_noise_that_is_known_ahead_changes_nothing(tmp_path: Path) -> None:
     assert one == pytest.approx(other, rel=1e-4)
 
 
-def test_windows_count_from_what_the_effect_leaves(tmp_path: Path) -> None:
+def test_windows_are_scaled_after_the_effect_is_removed(tmp_path: Path) -> None:
     built = config(tmp_path, base=0.5).build()
     facts = built.facts
     effect, base = facts.effect, facts.base
@@ -123,12 +123,14 @@ def test_windows_count_from_what_the_effect_leaves(tmp_path: Path) -> None:
     torch.testing.assert_close(batch["targets"][0], ((z - mean) / deviation).float(), rtol=1e-4, atol=1e-5)
 
 
-def test_effects_that_multiply_are_divided_out_and_put_back(tmp_path: Path) -> None:
-    def grown(t: int) -> float:
+def test_multiplicative_effects_are_divided_out_and_multiplied_back(tmp_path: Path) -> None:
+    def sales_at(t: int) -> float:
         return (20 + 15 * math.sin(t * math.pi / 3)) * 2 ** rows[t][1]
 
     rows = table()
-    made = [(grown(t) * 1.01**sales if t < 120 else sales, *rest) for t, (sales, *rest) in enumerate(table(effect=0))]
+    made = [
+        (sales_at(t) * 1.01**sales if t < 120 else sales, *rest) for t, (sales, *rest) in enumerate(table(effect=0))
+    ]
     built = config(tmp_path, data=str(written(tmp_path, made)), base=1.0, model=LINEAR).build()
     effect, base = built.facts.effect, built.facts.base
     assert effect is not None
@@ -147,13 +149,13 @@ def test_effects_that_multiply_are_divided_out_and_put_back(tmp_path: Path) -> N
     torch.testing.assert_close(batch["scale"][0, :, 0], factor[at : at + 4] * scale)
     model = fitted(built)
     predicted = [float(row["sales"]) for row in built.predict(model, [tmp_path / "sales.csv"], CPU)]
-    assert predicted == pytest.approx([grown(t) * 1.01**20 for t in range(120, 124)], rel=0.1)
+    assert predicted == pytest.approx([sales_at(t) * 1.01**20 for t in range(120, 124)], rel=0.1)
     form = built.tensor_form(model)
     same = form.module()(raw[None, 120 - built.facts.num_read : 120], raw[None, 120:, 1:])
     torch.testing.assert_close(same[0, :, 0].tolist(), predicted, rtol=1e-5, atol=1e-5)
 
 
-def test_networks_see_what_is_known_of_the_horizon(tmp_path: Path) -> None:
+def test_networks_see_known_channels_over_the_horizon(tmp_path: Path) -> None:
     built = config(tmp_path, model=SMALL).build()
     batch = built.held_out_batch("test", torch.tensor([3]))
     at = int(built.held_out("test").places[3, 1])
@@ -169,12 +171,12 @@ def test_networks_see_what_is_known_of_the_horizon(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", [LINEAR, SMALL])
 @pytest.mark.parametrize("quantiles", [(), (0.1, 0.9)])
-def test_a_graph_takes_what_is_known(tmp_path: Path, model: Any, quantiles: tuple[float, ...]) -> None:
+def test_a_graph_takes_known_channels(tmp_path: Path, model: Any, quantiles: tuple[float, ...]) -> None:
     built = config(tmp_path, model=model, quantiles=quantiles, base=1.0).build()
     net = fitted(built)
     form = built.tensor_form(net)
     assert [slot.name for slot in form.inputs] == ["values", "ahead"]
-    assert all(each.is_contiguous() for each in form.example({"batch": 2}))  # else a graph holds for one batch alone
+    assert all(each.is_contiguous() for each in form.example({"batch": 2}))  # else a graph fixes the batch size
     series = open_long(tmp_path / "sales.csv")[0]
     values = series[0].values[None]
     count = built.facts.num_read
@@ -184,7 +186,7 @@ def test_a_graph_takes_what_is_known(tmp_path: Path, model: Any, quantiles: tupl
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_facts_travel(tmp_path: Path) -> None:
+def test_facts_survive_json(tmp_path: Path) -> None:
     built = config(tmp_path).build()
     facts = from_json(json.loads(json.dumps(to_json(built.facts))), Task.Facts, [Forecasting.Facts, *Forecasting.parts])
     assert facts == built.facts
@@ -202,7 +204,7 @@ def test_facts_travel(tmp_path: Path) -> None:
         ({"known": ("sales", "promo", "price")}, "are known ahead: sales, promo, price; leave one to be predicted"),
     ],
 )
-def test_names_that_are_not_known_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_unknown_names_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         config(tmp_path, **settings).build()
 
@@ -211,41 +213,41 @@ def changed(rows: list[Row], at: int, column: int) -> list[Row]:
     return [tuple(math.nan if (t, c) == (at, column) else v for c, v in enumerate(row)) for t, row in enumerate(rows)]
 
 
-def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_known_channels_without_a_value_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "sales.csv: sales.csv has no price at 40.0; price is known ahead, and must have a value"):
         config(tmp_path, data=str(written(tmp_path, changed(table(), 40, 2)))).build()
     gap = changed(changed(table(), 40, 2), 40, 0)  # nothing is predicted there
     built = config(tmp_path, data=str(written(tmp_path, gap))).build()
     model = fitted(built)
 
-    def asked(rows: list[Row]) -> list[Any]:
+    def predict(rows: list[Row]) -> list[Any]:
         return built.predict(model, [written(tmp_path, rows, "asked.csv")], CPU)
 
-    assert len(asked(changed(table(), 2, 1))) == 4  # before all that is read
+    assert len(predict(changed(table(), 2, 1))) == 4  # before all samples that are read
     with refused(ValueError, "asked.csv has no promo at 118.0; promo is known ahead"):
-        asked(changed(table(), 118, 1))
+        predict(changed(table(), 118, 1))
     with refused(ValueError, "asked.csv has no promo at 122.0; promo is known ahead"):
-        asked(changed(table(), 122, 1))
+        predict(changed(table(), 122, 1))
     with refused(
         ValueError,
         "asked.csv has 3 samples after the last one with sales; the model predicts 4, and must know promo, "
         "price there: give rows from 120.0 to 123.0, with promo, price filled and sales empty",
     ):
-        asked(table()[:-1])
+        predict(table()[:-1])
     with pytest.warns(UserWarning, match="asked.csv has 6 samples after the last one with sales; only 4 are predicted"):
-        assert [row["time"] for row in asked(table(ahead=6))] == [120.0, 121.0, 122.0, 123.0]
+        assert [row["time"] for row in predict(table(ahead=6))] == [120.0, 121.0, 122.0, 123.0]
     with refused(ValueError, "asked.csv has 5 samples; the model reads the last 12 of a series"):
-        asked([(math.nan if t >= 5 else s, p, c) for t, (s, p, c) in enumerate(table())])
+        predict([(math.nan if t >= 5 else s, p, c) for t, (s, p, c) in enumerate(table())])
 
 
-def test_a_series_without_any_value_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_series_without_any_value_names_it(tmp_path: Path) -> None:
     rows = [f"{name},{t},{'' if name == 'b' else t % 5},{t % 3}" for name in "ab" for t in range(60)]
     (tmp_path / "shops.csv").write_text("\n".join(["unique_id,ds,sales,promo", *rows]))
     with refused(ValueError, "shops.csv: b has no value of sales; take it out, or fill some"):
         config(tmp_path, data=str(tmp_path / "shops.csv"), known=("promo",)).build()
 
 
-def test_a_channel_that_never_changed_says_nothing_and_hides_nothing(tmp_path: Path) -> None:
+def test_a_channel_that_never_changed_has_no_effect_and_hides_none(tmp_path: Path) -> None:
     rows = [(sales, promo, 1e6) for sales, promo, _ in table()]
     built = config(tmp_path, data=str(written(tmp_path, rows))).build()
     effect = built.facts.effect
@@ -257,8 +259,8 @@ def test_a_channel_that_never_changed_says_nothing_and_hides_nothing(tmp_path: P
         [20 + math.sin(t * math.pi / 3) + 5 * rows[t][1] for t in range(120, 124)], abs=0.8
     )
     later = [(*row[:2], 1e6 + 1) if t >= 120 else row for t, row in enumerate(rows)]
-    asked = built.predict(model, [written(tmp_path, later, "asked.csv")], CPU)
-    assert [float(row["sales"]) for row in asked] == predicted
+    rows_later = built.predict(model, [written(tmp_path, later, "asked.csv")], CPU)
+    assert [float(row["sales"]) for row in rows_later] == predicted
 
 
 def test_several_series_and_arrays(tmp_path: Path) -> None:

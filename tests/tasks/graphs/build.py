@@ -12,13 +12,13 @@ PATHS = {
     "nodes.csv": "id,label,split,weight,age,pay\nann,red,train,1,30,1.5\nbob,blue,val,2,40,2.5\ncid,red,test,1,50,3.5\n"
     "dan,,,0,60,4.5\n",
 }
-"""One graph of four people, with everything that tables may hold."""
+"""One graph of four people, with every optional column."""
 SEVERAL = {
     "edges.csv": "graph,source,target\ntri,1,2\ntri,2,3\ntri,3,1\nline,1,2\nline,2,3\n",
     "nodes.csv": "graph,id,charge\ntri,1,0\ntri,2,1\nline,1,5\ntri,3,2\nline,2,6\nline,3,7\n",
     "graphs.csv": "graph,label,split\nline,open,train\ntri,closed,test\n",
 }
-"""A triangle and a line, whose nodes are listed in turns."""
+"""A triangle and a line whose nodes are interleaved."""
 TU = {
     "A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n",
     "graph_indicator": "1\n1\n1\n2\n2\n",
@@ -31,22 +31,22 @@ TU = {
 
 
 def write_csv(folder: Path, **changed: str) -> Path:
-    """The tables of `PATHS`, with others in place of `edges`, `nodes` and `graphs`; "" is none."""
+    """Writes the tables of `PATHS`, with `edges`, `nodes` and `graphs` replaced where given; "" leaves one out."""
     return write(folder, PATHS | {f"{name}.csv": text for name, text in changed.items()})
 
 
 def write_several(folder: Path, **changed: str) -> Path:
-    """Likewise of `SEVERAL`."""
+    """Writes the tables of `SEVERAL` in the same way."""
     return write(folder, SEVERAL | {f"{name}.csv": text for name, text in changed.items()})
 
 
 def write_tu(folder: Path, **changed: str) -> Path:
-    """Likewise of `TU`, whose files are called by the ends of their names."""
+    """Writes the files of `TU` in the same way; they are named by the ends of their names."""
     return write(folder, {f"TOY_{name}.txt": text for name, text in (TU | changed).items()})
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
-    """A new folder with these files; one without text is left out."""
+    """A new folder with these files; files without text are left out."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         if text:
@@ -55,7 +55,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def listed(edges: list[tuple[int, int]], nodes: int, *, is_directed: bool = False) -> GraphSet:
-    """One graph of nodes with their numbers as features."""
+    """One graph whose nodes have their number as feature."""
     return Listed(
         graph=np.zeros(nodes, np.int64),
         names=["g"],
@@ -70,7 +70,7 @@ def listed(edges: list[tuple[int, int]], nodes: int, *, is_directed: bool = Fals
 
 
 def rings(folder: Path, *, count: int = 24, targets: bool = False, split: bool = False, one_way: bool = False) -> Path:
-    """Rings and lines of 4 to 7 nodes, of the classes ring and line, or with the number of nodes to tell."""
+    """Rings and lines of 4 to 7 nodes, with the class ring or line, or with the number of nodes as target."""
     edges, nodes, graphs = ["graph,source,target"], ["graph,id,heat"], [f"graph,{'target' if targets else 'label'}"]
     for i in range(count):
         size, is_ring = 4 + i % 4, i % 2 == 0
@@ -88,9 +88,9 @@ def rings(folder: Path, *, count: int = 24, targets: bool = False, split: bool =
 def two_groups(
     folder: Path, *, size: int = 15, split: bool = False, one_way: bool = False, targets: bool = False
 ) -> Path:
-    """One graph of two rings with chords, joined by one edge; nodes have the class of their ring, and noise.
+    """One graph of two rings with chords, joined by one edge; nodes have the class of their ring, and noisy features.
 
-    Or in place of the class a number to tell, about 10 in one ring and 20 in the other.
+    With `targets`, nodes have a number instead of a class, about 10 in one ring and 20 in the other.
     """
     drawn = np.random.default_rng(0)
     ends, nodes = [(0, size)], [f"id,{'target' if targets else 'label'}{',split' if split else ''},x,y"]

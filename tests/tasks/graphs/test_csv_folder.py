@@ -9,7 +9,7 @@ from tests.refusals import refused
 from tests.tasks.graphs.build import SEVERAL, write_csv, write_several
 
 
-def test_one_graph_with_all_that_tables_may_hold(tmp_path: Path) -> None:
+def test_one_graph_with_every_optional_column(tmp_path: Path) -> None:
     graph = open_graphs(write_csv(tmp_path / "people"))
     assert (len(graph), graph.names, graph.node_names) == (1, ("people",), ("ann", "bob", "cid", "dan"))
     assert graph.feature_names == ("age", "pay")
@@ -38,7 +38,7 @@ def test_directed_edges(tmp_path: Path) -> None:
     assert graph.notes == ()
 
 
-def test_several_graphs_whose_nodes_come_in_turns(tmp_path: Path) -> None:
+def test_several_graphs_whose_nodes_are_interleaved(tmp_path: Path) -> None:
     graphs = open_graphs(write_several(tmp_path))
     assert graphs.names == ("line", "tri")
     assert graphs.node_offsets.tolist() == [0, 3, 6]
@@ -58,14 +58,14 @@ def test_several_graphs_whose_nodes_come_in_turns(tmp_path: Path) -> None:
     assert only.labels.tolist() == [0]
 
 
-def test_names_of_nodes_that_are_of_one_graph_each_need_no_column(tmp_path: Path) -> None:
+def test_nodes_with_unique_names_need_no_graph_column(tmp_path: Path) -> None:
     nodes = "id,graph\na,tri\nb,tri\nx,line\ny,line\n"
     graphs = open_graphs(write_several(tmp_path, edges="source,target\na,b\nx,y\n", nodes=nodes))
     assert graphs.edge_offsets.tolist() == [0, 2, 4]
     assert graphs.features.shape == (4, 0)
 
 
-def test_numbers_to_tell(tmp_path: Path) -> None:
+def test_targets_of_graphs(tmp_path: Path) -> None:
     graphs = open_graphs(write_several(tmp_path, graphs="graph,target_a,target_b\ntri,1,2\nline,3,4\n"))
     assert graphs.names == ("tri", "line")
     assert graphs.target_names == ("target_a", "target_b")
@@ -82,7 +82,7 @@ def test_edges_alone_make_a_graph(tmp_path: Path) -> None:
     assert open_graphs(tmp_path / "edges.csv").node_names == graph.node_names
 
 
-def test_known_features_are_found_by_their_names(tmp_path: Path) -> None:
+def test_features_of_a_model_are_found_by_name(tmp_path: Path) -> None:
     graph = open_graphs(write_csv(tmp_path), features=("pay",), edge_features=())
     assert graph.features[:, 0].tolist() == [1.5, 2.5, 3.5, 4.5]
     assert graph.edge_features is None
@@ -189,7 +189,7 @@ def test_nothing_to_open(tmp_path: Path) -> None:
         open_graphs("absent")
 
 
-def test_tables_say_how_graphs_and_nodes_are_divided(tmp_path: Path) -> None:
+def test_columns_give_the_splits_groups_and_times(tmp_path: Path) -> None:
     graphs = write_several(tmp_path / "several")
     (graphs / "graphs.csv").write_text("graph,label,Group,time\nline,open,p,2020-01-02\ntri,closed,q,2020-01-01\n")
     marks = open_graphs(graphs).marks
@@ -204,11 +204,11 @@ def test_tables_say_how_graphs_and_nodes_are_divided(tmp_path: Path) -> None:
     (nodes / "nodes.csv").write_text("id,label,group,x\na,p,1,5\nb,q,2,6\n")
     graph = open_graphs(nodes)
     assert (graph.marks.groups, graph.feature_names) == (("1", "2"), ("x",))
-    (nodes / "nodes.csv").write_text("id,group,x\na,1,5\nb,2,6\n")  # without classes nothing is divided
+    (nodes / "nodes.csv").write_text("id,group,x\na,1,5\nb,2,6\n")  # without classes or targets the column is a feature
     assert (open_graphs(nodes).marks.groups, open_graphs(nodes).feature_names) == (None, ("group", "x"))
 
 
-def test_numbers_of_nodes(tmp_path: Path) -> None:
+def test_targets_of_nodes(tmp_path: Path) -> None:
     nodes = "id,Target,target_area,targeted,split\nann,1.5,2,7,train\nbob,,,8,\ncid,-1,4,9,test\ndan,0,5,6,\n"
     graph = open_graphs(write_csv(tmp_path, nodes=nodes))
     assert (graph.target_names, graph.feature_names) == (("Target", "target_area"), ("targeted",))
@@ -217,7 +217,7 @@ def test_numbers_of_nodes(tmp_path: Path) -> None:
     assert (graph.known_nodes.tolist(), bool(graph.node_targets[1].isnan().all())) == ([0, 2, 3], True)
     assert graph.marks.given is not None
     assert graph.marks.given.tolist() == [0, -1, 2, -1]
-    # a model that knows a feature of such a name reads it as one
+    # a model with a feature of that name reads the column as a feature
     write_csv(tmp_path, nodes="id,target,target_area\nann,,1\nbob,2,3\ncid,,4\ndan,,5\n")
     known = open_graphs(tmp_path, features=("target_area",))
     assert (known.target_names, known.features.flatten().tolist()) == (("target",), [1, 3, 4, 5])
@@ -232,13 +232,13 @@ def test_numbers_of_nodes(tmp_path: Path) -> None:
         ("id,target_a,target_b\nann,1,\n", "nodes.csv, line 2: target_b is missing, and others are there"),
     ],
 )
-def test_numbers_of_nodes_that_are_refused(nodes: str, message: str, tmp_path: Path) -> None:
+def test_bad_targets_of_nodes_are_refused(nodes: str, message: str, tmp_path: Path) -> None:
     others = "".join(f"{name}{',' * nodes.splitlines()[0].count(',')}\n" for name in ("bob", "cid", "dan"))
     with refused(ValueError, message):
         open_graphs(write_csv(tmp_path, nodes=nodes + others))
 
 
-def test_numbers_of_nodes_beside_several_graphs_are_refused(tmp_path: Path) -> None:
+def test_targets_of_nodes_in_several_graphs_are_refused(tmp_path: Path) -> None:
     nodes = SEVERAL["nodes.csv"].replace("charge", "target")
     with refused(ValueError, "nodes.csv, line 1: has a column 'target' beside graphs.csv"):
         open_graphs(write_several(tmp_path, nodes=nodes))

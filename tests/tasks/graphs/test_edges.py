@@ -17,7 +17,7 @@ def tidy(edges: list[tuple[int, int]], weights: list[float] | None = None, **set
     )
 
 
-def test_an_edge_given_one_way_is_taken_both_ways() -> None:
+def test_an_edge_listed_one_way_is_taken_both_ways() -> None:
     found = tidy([(1, 0), (3, 4), (4, 3)], [0.5, 2.0, 2.0], features=np.array([[1.0], [2.0], [2.0]]))
     assert found.index.T.tolist() == [[0, 1], [1, 0], [3, 4], [4, 3]]
     assert found.weights is not None
@@ -74,13 +74,13 @@ def test_bad_edges(edges: list[tuple[int, int]], settings: dict[str, Any], messa
         tidy(edges, **settings)
 
 
-def test_a_direction_that_differs_is_no_mistake_where_edges_have_one() -> None:
+def test_directed_edges_may_have_a_weight_for_each_direction() -> None:
     assert tidy([(0, 1), (1, 0)], [1.0, 2.0], is_directed=True).index.shape == (2, 2)
     with refused(ValueError, "line 1: has another weight than the same edge, line 0; give one"):
         tidy([(0, 1), (0, 1)], [1.0, 2.0], is_directed=True)
 
 
-def test_loops_alone_leave_no_edge() -> None:
+def test_self_loops_alone_leave_no_edge() -> None:
     found = tidy([(1, 1), (2, 2)], [1.0, 2.0], features=np.ones((2, 3)))
     assert found.index.shape == (2, 0)
     assert found.weights is not None

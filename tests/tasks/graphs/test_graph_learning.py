@@ -52,14 +52,14 @@ CROOKED = {
     ),
     "graphs": "graph,label,split\na,x,train\nb,y,val\n",
 }
-"""Two graphs of different sizes without symmetries, which would leave signs of positions undecided."""
+"""Two graphs of different sizes without symmetries, with which the signs of positions would be ambiguous."""
 
 
 def task(folder: Path, **settings: Any) -> GraphLearning:
     return GraphLearning.Config(**{"data": str(rings(folder)), "model": SMALL, **settings}).build()
 
 
-def test_batches_are_of_graphs_of_any_size(tmp_path: Path) -> None:
+def test_batches_hold_graphs_of_any_size(tmp_path: Path) -> None:
     built = task(tmp_path / "rings")
     assert (built.num_train, built.num_held_out("valid")) == (16, 3)
     assert built.facts.target.names == ("line", "ring")
@@ -73,12 +73,12 @@ def test_batches_are_of_graphs_of_any_size(tmp_path: Path) -> None:
     assert list(built.held_out_batch("valid", torch.arange(2)))[:3] == ["targets", "features", "edge_index"]
 
 
-def test_training_turns_the_signs_of_positions(tmp_path: Path) -> None:
+def test_training_flips_the_signs_of_positions(tmp_path: Path) -> None:
     built, indices = task(tmp_path / "rings"), torch.arange(6)
     one, other, again = (built.train_batch(indices, torch.Generator().manual_seed(seed))["pos"] for seed in (0, 1, 0))
     assert torch.equal(one, again)
     assert torch.equal(one.abs(), other.abs())
-    turned = (one != other).any(1)  # of a graph and a coordinate, all or none
+    turned = (one != other).any(1)  # all nodes of a graph in a coordinate, or none
     assert len(turned.unique(dim=0)) > 1
     assert len(turned.unique(dim=1)[0]) > 1
     assert torch.equal((one == -other).all(1) | ~turned, torch.ones_like(turned))
@@ -150,7 +150,7 @@ def test_splits_and_folds(tmp_path: Path) -> None:
 def model_and_logits(
     folder: Path, model: Any = None, **tables: str
 ) -> tuple[GraphLearning, Any, dict[str, torch.Tensor]]:
-    """A task on `CROOKED` or tables in its place, its model, and its logits by the names of the graphs."""
+    """A task on `CROOKED`, with tables replaced where given, its model, and its logits by graph name."""
     built = GraphLearning.Config(data=str(write_several(folder, **(CROOKED | tables))), model=SMALL).build()
     if model is None:
         torch.manual_seed(0)
@@ -161,7 +161,7 @@ def model_and_logits(
         (built.held_out("valid"), lambda i, _: built.held_out_batch("valid", i)),
     ):
         given = batch(torch.arange(len(graphs)), torch.Generator())
-        given["pos"] = graphs.pos[None] if graphs.pos is not None else given["pos"]  # without turned signs
+        given["pos"] = graphs.pos[None] if graphs.pos is not None else given["pos"]  # without flipped signs
         found |= dict(zip(graphs.names, model(graphs_in(given)), strict=True))
     return built, model, found
 
@@ -189,7 +189,7 @@ def test_padding_and_batch_mates_change_nothing(tmp_path: Path) -> None:
     torch.testing.assert_close(model(batch._replace(features=noise)), together, atol=1e-6, rtol=0)
 
 
-def test_edges_their_features_and_weights_count(tmp_path: Path) -> None:
+def test_edges_and_their_features_and_weights_change_the_logits(tmp_path: Path) -> None:
     built, model, expected = model_and_logits(tmp_path / "one")
     batch = graphs_in(built.held_out_batch("valid", torch.tensor([0])))
     assert batch.edge_features is not None
@@ -227,7 +227,7 @@ def test_a_run_predicts_without_its_data(tmp_path: Path) -> None:
     json.dumps([row.row() for row in rows])
 
 
-def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
+def test_facts_and_config_survive_json(tmp_path: Path) -> None:
     built = task(tmp_path / "rings", num_folds=4, fold=2)
     of_bank = task(tmp_path / "rings", model=BANK)
     assert of_bank.facts.preparation.kinds is not None
@@ -240,7 +240,7 @@ def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
     assert built.config.build(built.facts).num_train == built.num_train
 
 
-def test_other_data_are_measured_where_the_model_reads_them(tmp_path: Path) -> None:
+def test_other_data_are_evaluated_if_the_model_can_read_them(tmp_path: Path) -> None:
     built = task(tmp_path / "rings")
     more = dataclasses.replace(built.config, data=str(rings(tmp_path / "more", count=40)))
     assert more.build(built.facts).num_train > built.num_train
@@ -254,7 +254,7 @@ def test_other_data_are_measured_where_the_model_reads_them(tmp_path: Path) -> N
         _ = wider.build(built.facts).splits
 
 
-def test_what_became_of_edges_is_said_once(tmp_path: Path) -> None:
+def test_one_warning_reports_dropped_and_completed_edges(tmp_path: Path) -> None:
     edges = "graph,source,target\ntri,1,2\ntri,2,3\ntri,3,1\ntri,1,1\nline,1,2\nline,2,3\nline,2,3\n"
     graphs = "graph,label,split\nline,open,train\ntri,closed,val\n"
     built = GraphLearning.Config(data=str(write_several(tmp_path, edges=edges, graphs=graphs)), model=SMALL).build()
@@ -264,7 +264,7 @@ def test_what_became_of_edges_is_said_once(tmp_path: Path) -> None:
     _ = built.splits  # a second warning would be an error
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_bad_settings_and_data_are_refused(tmp_path: Path) -> None:
     for settings, message in (
         ({"fold": 1}, "fold=1 has no effect with num_folds=None"),
         ({"num_folds": 4, "fold": 4}, "fold is 4 of num_folds=4"),
@@ -301,7 +301,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         task(tmp_path / "rings", data=str(alike))
 
 
-def test_a_bank_is_computed_at_once_from_all_that_is_not_tested(tmp_path: Path) -> None:
+def test_a_bank_is_computed_in_closed_form_from_training_and_validation_data(tmp_path: Path) -> None:
     built = task(tmp_path / "rings", model=BANK)
     assert not built.learns_by_steps
     assert (built.num_train, built.num_held_out("valid"), built.num_held_out("test")) == (19, 0, 5)
@@ -310,7 +310,7 @@ def test_a_bank_is_computed_at_once_from_all_that_is_not_tested(tmp_path: Path) 
     assert (own.num_train, own.num_held_out("valid")) == (12, 6)
     config = Run.Config(task=built.config, training=TrainingConfig(epochs=0, tensorboard=False))
     result = train(config, tmp_path / "run")
-    assert result.metrics["accuracy"] == 1.0  # walks tell rings from lines
+    assert result.metrics["accuracy"] == 1.0  # walks distinguish rings from lines
     run = Run(tmp_path / "run")
     assert isinstance(run.model("best"), NeighbourhoodBank)
     rows = run.predict([Path(built.config.data)])
@@ -318,9 +318,9 @@ def test_a_bank_is_computed_at_once_from_all_that_is_not_tested(tmp_path: Path) 
 
 
 def nitro(folder: Path, count: int = 80, *, odd: bool = False) -> Path:
-    """Chains whose third atom is joined to one oxygen by a double bond and to sulphur by a single one, or inversely.
+    """Chains whose third atom has a double bond to oxygen and a single bond to sulphur, or the reverse.
 
-    Where odd, another atom stands in the place of the first.
+    With `odd`, the first atom is of another kind.
     """
     tables = {"nodes": "graph,id,n,o,s,c", "edges": "graph,source,target,double", "graphs": "graph,label"}
     atoms = {"N": "1,0,0,0", "O": "0,1,0,0", "S": "0,0,1,0", "C": "0,0,0,1", "X": "0,0,0,7"}
@@ -335,7 +335,7 @@ def nitro(folder: Path, count: int = 80, *, odd: bool = False) -> Path:
     return write_several(folder, **{name: text + "\n" for name, text in tables.items()})
 
 
-def test_a_bank_is_told_which_atoms_are_alike(tmp_path: Path) -> None:
+def test_a_bank_uses_the_kinds_of_atoms(tmp_path: Path) -> None:
     bank = NeighbourhoodBank.Config(num_waves=8, hops=2)
     data = nitro(tmp_path / "data")
     inputs = GraphInputs(num_walks=0)
@@ -351,13 +351,13 @@ def test_a_bank_is_told_which_atoms_are_alike(tmp_path: Path) -> None:
     assert run.task.facts.preparation.kinds.edge_features == ("double",)
     rows = run.predict([data])
     assert [row["class"] for row in rows] == ["ab"[i // 5 % 2] for i in range(80)]
-    strange = run.predict([nitro(tmp_path / "odd", 10, odd=True)])  # an atom that is not known
+    strange = run.predict([nitro(tmp_path / "odd", 10, odd=True)])  # an unknown atom
     assert [row["graph"] for row in strange] == [f"g{i}" for i in range(10)]
     network = task(tmp_path / "rings")
     assert network.facts.preparation.kinds is None
 
 
-def test_a_bank_leaves_groups_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bank_leaves_out_whole_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor | None] = []
     fit = NeighbourhoodBank.fit
 
@@ -380,7 +380,7 @@ def test_a_bank_leaves_groups_out_together(tmp_path: Path, monkeypatch: pytest.M
     assert set(grouped.bincount().tolist()) == {4}
 
 
-def test_what_a_bank_does_not_read_is_refused(tmp_path: Path) -> None:
+def test_settings_that_a_bank_does_not_read_are_refused(tmp_path: Path) -> None:
     for name, value in (
         ("positions", "given"),
         ("positions", "laplacian"),
@@ -398,11 +398,11 @@ def test_what_a_bank_does_not_read_is_refused(tmp_path: Path) -> None:
         assert task(tmp_path / "rings", model=BANK, **settings).num_train == 19
 
 
-def test_directions_are_those_of_the_training_data(tmp_path: Path) -> None:
+def test_directedness_must_match_the_training_data(tmp_path: Path) -> None:
     open_graphs(rings(tmp_path / "a", one_way=True), is_directed=True).save(tmp_path / "a.npz")
     built = task(tmp_path / "b", data=str(tmp_path / "a.npz"), model=BANK, inputs=GraphInputs(positions="none"))
     assert built.facts.preparation.is_directed
-    assert built._read(tmp_path / "a").is_directed  # tables do not say it
+    assert built._read(tmp_path / "a").is_directed  # tables do not record it
     open_graphs(tmp_path / "a").save(tmp_path / "both.npz")
     with refused(ValueError, "directed is False, but edges are to be read as directed"):
         built._read(tmp_path / "both.npz")
@@ -411,7 +411,7 @@ def test_directions_are_those_of_the_training_data(tmp_path: Path) -> None:
         undirected._read(tmp_path / "a.npz")
 
 
-def test_there_are_fewer_trees_of_many_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_with_many_outputs_get_fewer_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boosted_trees, "MOST_BOXES", 24)
     data = str(rings(tmp_path / "a"))
     for given, number in ((GraphMachine.Config(), 12), (GraphMachine.Config(num_trees=70), 70)):

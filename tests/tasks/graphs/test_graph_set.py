@@ -12,7 +12,7 @@ from tests.refusals import refused
 
 
 def three() -> GraphSet:
-    """A line of two nodes, a triangle and a single node, listed in turns."""
+    """A line of two nodes, a triangle and a single node, whose nodes are interleaved."""
     return Listed(
         graph=np.array([1, 0, 2, 1, 0, 1]),
         names=["line", "triangle", "point"],
@@ -28,7 +28,7 @@ def three() -> GraphSet:
     ).graphs()
 
 
-def test_what_is_listed_in_turns_is_sorted_by_graph() -> None:
+def test_interleaved_nodes_and_edges_are_sorted_by_graph() -> None:
     graphs = three()
     assert graphs.node_offsets.tolist() == [0, 2, 5, 6]
     assert graphs.features[:, 0].tolist() == [1, 4, 0, 3, 5, 2]
@@ -42,7 +42,7 @@ def test_what_is_listed_in_turns_is_sorted_by_graph() -> None:
     assert graphs.edge_weights.tolist() == [1, 1, 2, 4, 2, 3, 4, 3]
 
 
-def test_some_graphs_in_another_order() -> None:
+def test_selecting_graphs_in_another_order() -> None:
     graphs = three().select(torch.tensor([2, 1, 0, 1]))
     assert graphs.names == ("point", "triangle", "line", "triangle")
     assert graphs.features[:, 0].tolist() == [2, 0, 3, 5, 1, 4, 0, 3, 5]
@@ -56,7 +56,7 @@ def test_some_graphs_in_another_order() -> None:
     assert graphs.num_nodes.tolist() == [1, 3, 2, 3]
 
 
-def test_some_edges() -> None:
+def test_selecting_edges() -> None:
     graphs = three()
     assert graphs.edge_weights is not None
     light = graphs.with_edges(graphs.edge_weights < 3)
@@ -66,7 +66,7 @@ def test_some_edges() -> None:
     assert light.edge_weights.tolist() == [1, 1, 2, 2]
 
 
-def test_kinds_go_with_their_nodes_and_edges() -> None:
+def test_kinds_are_selected_with_their_nodes_and_edges() -> None:
     graphs = replace(three(), kinds=torch.arange(6), edge_kinds=torch.arange(8))
     part = graphs.select(torch.tensor([1, 0]))
     assert part.kinds is not None
@@ -78,7 +78,7 @@ def test_kinds_go_with_their_nodes_and_edges() -> None:
     assert light.edge_kinds.tolist() == [0, 2, 4, 6]
 
 
-def test_what_is_trained_on_has_answers() -> None:
+def test_training_graphs_must_have_labels_or_targets() -> None:
     with refused(ValueError, "the graphs of the training set have no labels and no targets"):
         three().check_split("training")
     with refused(ValueError, "the test set is empty"):
@@ -97,6 +97,6 @@ def test_what_is_trained_on_has_answers() -> None:
         ({"labels": torch.zeros(3)}, "graphs have labels and node_labels; give one of them"),
     ],
 )
-def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_misfits_are_refused(changed: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         replace(three(), **changed)

@@ -17,10 +17,10 @@ from tests.tasks.graphs.build import listed, write_csv, write_several, write_tu
 BARE = GraphInputs(num_walks=0, degrees=False, positions="none")
 
 
-def test_walks_come_back() -> None:
+def test_return_probabilities_of_walks() -> None:
     ring = listed([(0, 1), (1, 2), (2, 0)], 4)
     found = walks_back(ring, 3)
-    # on a triangle half of all walks are back after two steps, a quarter after three, 3/8 after four
+    # on a triangle half of all walks have returned after two steps, a quarter after three, 3/8 after four
     torch.testing.assert_close(found[:3], torch.tensor([[0.5, 0.25, 0.375]]).expand(3, 3))
     assert found[3].tolist() == [0, 0, 0]
 
@@ -36,7 +36,7 @@ def test_walks_follow_weights_and_directions() -> None:
 
 
 @pytest.mark.parametrize("is_directed", [False, True])
-def test_surroundings_are_those_of_neighbours(is_directed: bool) -> None:
+def test_surroundings_are_statistics_of_the_neighbours(is_directed: bool) -> None:
     ends = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 2), (4, 2), (4, 5)]
     if not is_directed:
         ends = [pair for a, b in ends for pair in ((a, b), (b, a))]
@@ -59,7 +59,7 @@ def test_surroundings_are_those_of_neighbours(is_directed: bool) -> None:
     )
 
 
-def test_walks_are_those_of_pyg(shared_data: Path) -> None:
+def test_return_probabilities_match_pyg(shared_data: Path) -> None:
     transforms = pytest.importorskip("torch_geometric.transforms", reason="graphs of PyG need torch-geometric")
     data = pytest.importorskip("torch_geometric.data")
     graphs = open_graphs(shared_data / "tudataset" / "MUTAG.npz").select(torch.arange(5))
@@ -95,7 +95,7 @@ def test_a_constant_feature_becomes_0(tmp_path: Path) -> None:
     assert bool(found[:, 1].abs().gt(0.1).all())
 
 
-def test_rows_sum_to_1_and_empty_ones_stay() -> None:
+def test_rows_sum_to_1_and_empty_rows_stay_0() -> None:
     graph = listed([(0, 1)], 3)
     graph = replace(graph, features=torch.tensor([[1.0, 3], [0, 0], [-1, 1]]), feature_names=("a", "b"))
     rows = GraphInputs(scale="rows", num_walks=0, degrees=False, positions="none")
@@ -127,8 +127,8 @@ def test_weights_sum_to_1_in_each_graph(tmp_path: Path) -> None:
     assert weights.tolist() == [0.25, 0.75, 1.0, 0.0]
 
 
-def test_positions_are_each_graphs_own() -> None:
-    """What other graphs there are changes nothing; a node without edges lies at 0."""
+def test_positions_depend_on_their_own_graph_alone() -> None:
+    """Other graphs of a set change nothing; a node without edges lies at 0."""
     both = open_two()
     inputs = GraphInputs(num_positions=2)
     preparation = inputs.learn(both)
@@ -142,7 +142,7 @@ def test_positions_are_each_graphs_own() -> None:
     assert preparation.pos_dim == 2
 
 
-def test_given_positions() -> None:
+def test_positions_given_by_the_data() -> None:
     graph = listed([(0, 1)], 2)
     given = GraphInputs(positions="given")
     with refused(ValueError, "the graphs have no positions; expected an array 'pos'"):
@@ -154,7 +154,7 @@ def test_given_positions() -> None:
         given.prepare(replace(graph, pos=torch.rand(2, 2)), preparation)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_misfits_are_refused() -> None:
     graph = listed([(0, 1)], 2)
     with refused(ValueError, "nodes have no features; pass --task.inputs.num-walks or --task.inputs.degrees"):
         BARE.learn(replace(graph, features=torch.zeros(2, 0), feature_names=()))
@@ -191,7 +191,7 @@ def test_a_batch_is_padded(tmp_path: Path) -> None:
 
 
 def of_features(features: torch.Tensor, edge_features: torch.Tensor | None = None) -> GraphSet:
-    """A line of nodes with these features, and edges with those."""
+    """A line of nodes with `features`, and edges with `edge_features`."""
     n = len(features)
     graph = listed([(i, i + 1) for i in range(n - 1)], n)
     if edge_features is not None:
@@ -199,18 +199,18 @@ def of_features(features: torch.Tensor, edge_features: torch.Tensor | None = Non
     return replace(graph, features=features, feature_names=tuple(f"f{c}" for c in range(features.shape[1])))
 
 
-def test_kinds_are_of_all_features_of_marks_or_of_none() -> None:
+def test_kinds_come_from_all_features_from_indicators_or_from_none() -> None:
     atom, charge = torch.arange(100) % 4, (torch.arange(100) % 2).float()
     marks = torch.nn.functional.one_hot(atom, 4).float()
     place = torch.randn(100, 1)
     for features, expected in (
         (atom[:, None].float(), ("f0",)),
         (torch.cat([marks, charge[:, None] - 0.5], 1), ("f0", "f1", "f2", "f3", "f4")),
-        (torch.cat([place, marks], 1), ("f1", "f2", "f3", "f4")),  # places tell all nodes apart
+        (torch.cat([place, marks], 1), ("f1", "f2", "f3", "f4")),  # positions differ between all nodes
         (place, ()),
-        ((torch.rand(100, 20) < 0.5).float(), ()),  # so do many words
+        ((torch.rand(100, 20) < 0.5).float(), ()),  # many words do so too
         ((torch.arange(100.0) % 10)[:, None], ("f0",)),
-        ((torch.arange(100.0) % 11)[:, None], ()),  # more than the root of 100
+        ((torch.arange(100.0) % 11)[:, None], ()),  # more than the square root of 100
         (torch.zeros(100, 0), ()),
     ):
         kinds = Kinds.of(of_features(features))
@@ -230,7 +230,7 @@ def test_kinds_are_of_all_features_of_marks_or_of_none() -> None:
     assert kinds.added_to(of_features(place)).edge_kinds is None
 
 
-def test_kinds_are_of_features_as_they_are_given() -> None:
+def test_kinds_come_from_raw_features() -> None:
     graph = of_features(torch.tensor([[1.0], [2], [4], [2]] * 5))
     inputs = GraphInputs(sizes=True, positions="none")
     silent, telling = inputs.learn(graph), inputs.learn(graph, with_kinds=True)
@@ -239,16 +239,16 @@ def test_kinds_are_of_features_as_they_are_given() -> None:
     assert replace(telling, kinds=None) == silent
     found = inputs.prepare(graph, telling)
     assert found.kinds is not None
-    assert len(found.kinds.unique()) == 3  # degrees, walks and sizes tell more apart
+    assert len(found.kinds.unique()) == 3  # degrees, walks and sizes separate more nodes
     assert len(found.features.unique(dim=0)) > 3
     other = of_features(torch.tensor([[4.0], [3]]))
-    kinds = inputs.prepare(other, telling).kinds  # standardised by the training graphs, and kinds by none
+    kinds = inputs.prepare(other, telling).kinds  # features are standardised by the training graphs, and kinds are not
     assert kinds is not None
     assert kinds[0] == found.kinds[2]
     assert kinds[1] not in found.kinds
 
 
-def test_a_batch_knows_kinds() -> None:
+def test_a_batch_has_kinds() -> None:
     graph = open_two()
     graph = replace(graph, edge_features=torch.arange(12.0)[:, None] // 4, edge_feature_names=("bond",))
     inputs = GraphInputs(positions="none")
@@ -277,22 +277,24 @@ def open_two() -> GraphSet:
     ).graphs()
 
 
-@pytest.mark.parametrize(("name", "what", "count"), [("weights", "nodes", 3), ("edge_weights", "edges", 4)])
-def test_weights_are_there_as_in_training_or_not(name: str, what: str, count: int) -> None:
+@pytest.mark.parametrize(("name", "parts", "count"), [("weights", "nodes", 3), ("edge_weights", "edges", 4)])
+def test_weights_must_be_present_exactly_if_they_were_in_training(name: str, parts: str, count: int) -> None:
     plain, inputs = listed([(0, 1), (1, 2)], 3), GraphInputs(positions="none")
     weighted = replace(plain, **{name: torch.ones(count)})
-    message = f"{what} have no weights; in training they had weights: give them weights"
+    message = f"{parts} have no weights; in training they had weights: give them weights"
     with refused(ValueError, message):
         inputs.prepare(plain, inputs.learn(weighted))
-    with refused(ValueError, f"{what} have weights; in training they had no weights: leave the weights out"):
+    with refused(ValueError, f"{parts} have weights; in training they had no weights: leave the weights out"):
         inputs.prepare(weighted, inputs.learn(plain))
     alone = listed([], 3)
     if name == "edge_weights":
-        assert inputs.prepare(alone, inputs.learn(weighted)).edge_weights is None  # none is missing
+        assert (
+            inputs.prepare(alone, inputs.learn(weighted)).edge_weights is None
+        )  # there are no edges, so none lacks a weight
 
 
-def test_features_that_are_called_as_what_structure_tells(tmp_path: Path) -> None:
-    """Two inputs of one name could not be told apart, where a run starts from another or says what it reads."""
+def test_features_with_the_names_of_structural_ones_get_unique_names(tmp_path: Path) -> None:
+    """Inputs of equal names would be ambiguous when a run starts from another or reports its inputs."""
     tables = {"nodes": "id,degree,size,size of the graph\na,1,5,2\nb,2,6,3\nc,4,7,5\n", "edges": "source,target\na,b\n"}
     graph = open_graphs(write_csv(tmp_path, **tables))
     inputs = GraphInputs(num_walks=0, sizes=True)

@@ -41,12 +41,12 @@ def task(folder: Path, **settings: Any) -> LinkLearning:
 
 
 def score(source: Tensor, target: Tensor) -> Tensor:
-    """Of codes of four numbers with a bias behind them: a product less a squared distance."""
+    """The score of two codes of four numbers and a bias: half of the product less the squared distance."""
     product, apart = source[..., 2:4] * target[..., 2:4], (source[..., :2] - target[..., :2]).square()
     return (product - apart).sum(-1) / 2 + source[..., 4] + target[..., 4]
 
 
-def known(built: LinkLearning) -> set[tuple[int, int]]:
+def all_edges(built: LinkLearning) -> set[tuple[int, int]]:
     """All edges of the data, both ways where they have no direction."""
     graph = open_graphs(built.config.data, is_directed=built.config.directed)
     return {(a, b) for a, b in graph.edge_index.T.tolist()}
@@ -54,7 +54,7 @@ def known(built: LinkLearning) -> set[tuple[int, int]]:
 
 def test_the_edges_are_split_and_each_counts_once(tmp_path: Path) -> None:
     built = task(tmp_path / "a")
-    edges = known(built)
+    edges = all_edges(built)
     assert (built.num_train, built.num_held_out("valid")) == (63, 9)
     assert len(edges) == 2 * 91
     assert built.num_held_out("test") == 19
@@ -66,7 +66,7 @@ def test_the_edges_are_split_and_each_counts_once(tmp_path: Path) -> None:
     assert sorted(found) == sorted(pair for pair in edges if pair[0] < pair[1])
 
 
-def test_the_network_sees_training_edges_alone_and_not_its_own_batchs(tmp_path: Path) -> None:
+def test_the_network_sees_training_edges_without_those_of_its_batch(tmp_path: Path) -> None:
     built = task(tmp_path / "a", inputs=GraphInputs(flip_signs=False))
     seen: list[Tensor] = []
 
@@ -88,8 +88,8 @@ def test_the_network_sees_training_edges_alone_and_not_its_own_batchs(tmp_path: 
     assert torch.equal(seen[2], seen[0])
 
 
-def test_what_is_computed_of_the_graph_is_of_training_edges_alone(tmp_path: Path) -> None:
-    """Another set of held-out edges is another graph; with none held out it is a third one."""
+def test_facts_of_the_graph_are_computed_from_training_edges_alone(tmp_path: Path) -> None:
+    """Another set of held-out edges gives another graph; without held-out edges there is a third one."""
     inputs = GraphInputs(num_walks=2, positions="none")
     one, other = (task(tmp_path / "a", inputs=inputs, split_seed=seed) for seed in (0, 1))
     whole = inputs.learn(open_graphs(one.config.data))
@@ -97,7 +97,7 @@ def test_what_is_computed_of_the_graph_is_of_training_edges_alone(tmp_path: Path
     assert one.facts.preparation.mean[-1] < whole.mean[-1]  # fewer edges end at a node
 
 
-def test_pairs_without_an_edge(tmp_path: Path) -> None:
+def test_negative_pairs_have_no_edge(tmp_path: Path) -> None:
     built = task(tmp_path / "a", num_negatives=3)
     one, again, other = (
         built.train_batch(torch.arange(60), torch.Generator().manual_seed(seed))["pairs"] for seed in (0, 0, 1)
@@ -112,7 +112,7 @@ def test_pairs_without_an_edge(tmp_path: Path) -> None:
     parts = (built.splits.train, built.held_out("valid"), built.held_out("test"))
     assert not any(torch.equal(one.others[:9], other.others[:9]) for one, other in itertools.combinations(parts, 2))
     measured = task(tmp_path / "a").held_out_batch("valid", torch.arange(9))["pairs"]
-    assert not {tuple(pair) for pair in measured[:, 1].tolist()} & known(built)
+    assert not {tuple(pair) for pair in measured[:, 1].tolist()} & all_edges(built)
     assert torch.equal(measured, task(tmp_path / "a").held_out_batch("valid", torch.arange(9))["pairs"])
 
 
@@ -143,9 +143,9 @@ def test_the_score_of_a_pair(tmp_path: Path) -> None:
     assert set(metrics) == {"auroc", "average_precision", "loss"}
 
 
-def test_scores_whose_probability_is_one_in_float32_keep_their_ranks(tmp_path: Path) -> None:
+def test_scores_whose_probability_rounds_to_one_in_float32_keep_their_ranks(tmp_path: Path) -> None:
     built, outputs = task(tmp_path / "a"), torch.randn(30, 5)
-    outputs[:, 4] += 20  # a node's own number, of which a score has two
+    outputs[:, 4] += 20  # bias of a node, which a score adds twice
     batch = built.held_out_batch("valid", torch.arange(9))
     logits = score(outputs[batch["pairs"][..., 0]], outputs[batch["pairs"][..., 1]])
     assert (logits.sigmoid() == 1).all()
@@ -155,14 +155,16 @@ def test_scores_whose_probability_is_one_in_float32_keep_their_ranks(tmp_path: P
 
 
 def seen_without(built: LinkLearning, batch: dict[str, Tensor]) -> Tensor:
-    """The training edges but for those of a batch, in both directions."""
+    """The training edges without those of a batch, in both directions."""
     hidden = {tuple(pair) for pair in batch["pairs"][:, 0].tolist()}
     left = [pair for pair in built.splits.train.pairs.tolist() if tuple(pair) not in hidden]
     return torch.tensor([*left, *(pair[::-1] for pair in left)]).unique(dim=0).T
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_features_of_a_pair_count_linearly_and_walks_by_weights_of_the_network(tmp_path: Path, directed: bool) -> None:
+def test_features_of_a_pair_enter_linearly_and_walks_with_weights_of_the_network(
+    tmp_path: Path, directed: bool
+) -> None:
     built = task(tmp_path / "a", pair_features=True, directed=directed)
     outputs, batch = (
         torch.randn(30, 16 if directed else 8),
@@ -174,7 +176,7 @@ def test_features_of_a_pair_count_linearly_and_walks_by_weights_of_the_network(t
     for parameter in model.direct.parameters():
         torch.nn.init.normal_(parameter)
     a, b = batch["pairs"].unbind(-1)
-    edges, prepared = seen_without(built, batch), _given(built).features[0]
+    edges, prepared = seen_without(built, batch), _graph_input(built).features[0]
     read = features_of_pairs(edges, prepared, batch["pairs"].flatten(0, 1)).view(2, 2, -1)
     between = walks_between(edges, 30, batch["pairs"].flatten(0, 1)).view(2, 2, 3)
     assert (between > 0).any()
@@ -206,13 +208,13 @@ def test_features_of_pairs(count: int) -> None:
     assert len(rows[0]) == num_pair_features(count)
 
 
-def test_the_linear_function_is_fitted_to_edges_that_are_hidden(tmp_path: Path) -> None:
+def test_the_linear_function_is_fitted_to_hidden_edges(tmp_path: Path) -> None:
     built = task(tmp_path / "a", pair_features=True, num_negatives=2)
     model = built.model()
     built.initialise(model, CPU)
     assert isinstance(model, PairNetwork)
     assert model.direct is not None
-    generator, prepared = torch.Generator().manual_seed(0), _given(built).features[0]
+    generator, prepared = torch.Generator().manual_seed(0), _graph_input(built).features[0]
     features, labels = [], []
     for indices in torch.randperm(63, generator=generator).chunk(8):
         batch = built.train_batch(indices, generator)
@@ -233,10 +235,10 @@ def test_a_direction_changes_the_score(tmp_path: Path) -> None:
     logits = score(outputs[a], outputs[b, 5:])
     expected = F.softplus(-logits[:, 0]).sum() + F.softplus(logits[:, 1]).sum()
     torch.testing.assert_close(built.loss(Codes(outputs), built.held_out_batch("valid", torch.arange(4))), expected)
-    assert built.model()(_given(built)).shape == (1, 30, 10)
+    assert built.model()(_graph_input(built)).shape == (1, 30, 10)
 
 
-def _given(built: LinkLearning) -> Any:
+def _graph_input(built: LinkLearning) -> Any:
     caught: list[Any] = []
 
     class Catching(torch.nn.Module):
@@ -249,7 +251,7 @@ def _given(built: LinkLearning) -> Any:
     return caught[0]
 
 
-def test_a_run_tells_pairs(tmp_path: Path) -> None:
+def test_a_run_predicts_pairs(tmp_path: Path) -> None:
     config = Run.Config(
         task=LinkLearning.Config(data=str(two_groups(tmp_path / "a")), model=SMALL, code_dim=4),
         training=TrainingConfig(epochs=2, batch_size=16, tensorboard=False, ema_decay=0.5),
@@ -271,7 +273,7 @@ def test_a_run_tells_pairs(tmp_path: Path) -> None:
         run.predict([tmp_path / "bad.csv"])
 
 
-def test_weights_and_features_of_hidden_edges_go_with_them(tmp_path: Path) -> None:
+def test_hiding_edges_hides_their_weights_and_features(tmp_path: Path) -> None:
     rows = [
         "source,target,weight,long",
         *(f"n{i},n{(i * i + 1) % 12},{1 + i},{i}" for i in range(12) if (i * i + 1) % 12 != i),
@@ -284,18 +286,18 @@ def test_weights_and_features_of_hidden_edges_go_with_them(tmp_path: Path) -> No
     assert bool(torch.isfinite(built.loss(built.model(), batch)))
 
 
-def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
+def test_facts_and_config_survive_json(tmp_path: Path) -> None:
     built = task(tmp_path / "a", num_negatives=2)
     for value, kinds in ((built.facts, ()), (built.config, LinkLearning.parts)):
         assert from_json(json.loads(json.dumps(to_json(value))), type(value), kinds) == value
 
 
-def test_a_seed_is_one() -> None:
+def test_a_bad_seed_is_refused() -> None:
     with refused(ValueError, "split_seed is 10000000000; expected an integer from 0"):
         LinkLearning.Config(split_seed=10**10)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_bad_settings_and_data_are_refused(tmp_path: Path) -> None:
     for settings, message in (
         ({"num_negatives": 0}, "num_negatives must be at least 1; got 0"),
         ({"code_dim": 0}, "code_dim must be at least 1; got 0"),
@@ -318,19 +320,19 @@ def test_what_is_refused(tmp_path: Path) -> None:
         _ = wider.build(built.facts).splits
 
 
-def test_edges_that_the_data_call_directed_are_so_everywhere(tmp_path: Path) -> None:
+def test_edges_directed_by_the_data_are_treated_as_directed_everywhere(tmp_path: Path) -> None:
     folder = two_groups(tmp_path / "a")
     open_graphs(folder, is_directed=True).save(tmp_path / "a.npz")
     built = task(tmp_path, data=str(tmp_path / "a.npz"), pair_features=True)
-    asked = task(tmp_path, data=str(folder), pair_features=True, directed=True)
+    by_setting = task(tmp_path, data=str(folder), pair_features=True, directed=True)
     pairs = torch.cartesian_prod(torch.arange(10), torch.arange(10))
-    assert torch.equal(built._features(built._whole, pairs), asked._features(asked._whole, pairs))
+    assert torch.equal(built._features(built._whole, pairs), by_setting._features(by_setting._whole, pairs))
     torch.manual_seed(0)
     model = built.model()
     outputs = built._at_nodes(model, built._whole, {})
     assert outputs.shape[1] == 2 * built._outputs_of_end
     assert torch.equal(
-        built._scores(model, outputs, built._whole, pairs), asked._scores(model, outputs, asked._whole, pairs)
+        built._scores(model, outputs, built._whole, pairs), by_setting._scores(model, outputs, by_setting._whole, pairs)
     )
 
 
@@ -346,9 +348,9 @@ def machine_task(folder: Path, **settings: Any) -> LinkLearning:
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_a_machine_is_fitted_to_training_edges_and_pairs_without_one(tmp_path: Path, directed: bool) -> None:
+def test_a_machine_is_fitted_to_training_edges_and_as_many_negative_pairs(tmp_path: Path, directed: bool) -> None:
     built = machine_task(tmp_path / "a", directed=directed)
-    edges = known(built)
+    edges = all_edges(built)
     assert (built.num_held_out("valid"), built.learns_by_steps) == (0, False)
     pairs, are_edges = built._learnt_from()
     train = {tuple(pair) for pair in built.splits.train.pairs.tolist()}
@@ -363,17 +365,17 @@ def test_a_machine_is_fitted_to_training_edges_and_pairs_without_one(tmp_path: P
     built.initialise(model, CPU)
     batch = built.held_out_batch("test", torch.arange(9))
     loss = built.loss(model, batch)
-    [asked] = seen
+    [pairs_input] = seen
     both = train if directed else train | {(b, a) for a, b in train}
-    assert {tuple(pair) for pair in asked.edge_index.T.tolist()} == both < edges
-    # neither walks nor degrees, which know of hidden edges
-    assert asked.features.shape[1] == len(built.facts.preparation.features) > 0
-    logits = model(asked)
+    assert {tuple(pair) for pair in pairs_input.edge_index.T.tolist()} == both < edges
+    # no walks or degrees, which would leak hidden edges
+    assert pairs_input.features.shape[1] == len(built.facts.preparation.features) > 0
+    logits = model(pairs_input)
     expected = F.cross_entropy(logits, torch.tensor([1, 0]).repeat(9), reduction="sum")
     torch.testing.assert_close(loss, expected.float())
 
 
-def test_a_machine_learns_from_some_edges_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_learns_from_a_sample_of_many_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fredholm.tasks.graphs.link_learning.LEARNT", 20)
     pairs, are_edges = machine_task(tmp_path / "a")._learnt_from()
     assert (len(pairs), int(are_edges.sum())) == (40, 20)
@@ -407,12 +409,12 @@ def test_a_pair_of_a_node_with_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "asked.csv").write_text("source,target\nn0,n1\nn3,n3\n")
     with refused(ValueError, "line 3: source and target are both 'n3'; loops are not predicted: leave the row out"):
         Run(tmp_path / "run").predict([tmp_path / "asked.csv"])
-    again, asked, failed = Run(tmp_path / "run"), [tmp_path / "asked.csv"], list[Path]()
-    rows = again.task.predict(again.model(), asked, again.device, failed=lambda file, _: failed.append(file))
-    assert (rows, failed) == ([], asked)  # nothing is left to predict
+    again, files, failed = Run(tmp_path / "run"), [tmp_path / "asked.csv"], list[Path]()
+    rows = again.task.predict(again.model(), files, again.device, failed=lambda file, _: failed.append(file))
+    assert (rows, failed) == ([], files)  # there would be nothing to predict
 
 
-def test_what_a_machine_does_not_read_is_refused(tmp_path: Path) -> None:
+def test_settings_that_a_machine_does_not_read_are_refused(tmp_path: Path) -> None:
     for settings, message in (
         ({"valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=LinkMachine"),
         ({"code_dim": 8}, "code_dim=8 has no effect with model=LinkMachine"),

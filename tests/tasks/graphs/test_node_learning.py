@@ -31,7 +31,7 @@ SMALL = ITNet.Config(
     pool="none",
 )
 PLACED = GraphInputs(num_walks=0, degrees=False)
-"""Features as they are, and positions by the graph's Laplacian."""
+"""Unchanged features, and positions from the graph's Laplacian."""
 WALKS = GraphInputs(num_walks=2, degrees=False, positions="none")
 
 
@@ -57,7 +57,7 @@ def test_batches_are_numbers_of_nodes(tmp_path: Path) -> None:
     assert built.num_targets(batch) == 2
 
 
-def test_the_whole_graph_runs_and_the_loss_is_at_the_batchs_nodes(tmp_path: Path) -> None:
+def test_the_whole_graph_is_the_input_and_the_loss_is_over_the_nodes_of_the_batch(tmp_path: Path) -> None:
     built = task(tmp_path / "a", inputs=GraphInputs(flip_signs=False))
     model, batch = built.model().eval().requires_grad_(False), built.train_batch(torch.arange(6), NONE)
     rows = built.predict(model, [Path(built.config.data)], torch.device("cpu"))
@@ -72,7 +72,7 @@ def test_the_whole_graph_runs_and_the_loss_is_at_the_batchs_nodes(tmp_path: Path
     torch.testing.assert_close(torch.stack(parts).sum(), built.loss(model, batch))
 
 
-def test_signs_turn_positions(tmp_path: Path) -> None:
+def test_signs_flip_positions(tmp_path: Path) -> None:
     built = task(tmp_path / "a")
     model, batch = built.model().eval().requires_grad_(False), built.held_out_batch("valid", torch.arange(3))
     plain = built.loss(model, batch)
@@ -80,7 +80,7 @@ def test_signs_turn_positions(tmp_path: Path) -> None:
     assert not torch.equal(built.loss(model, batch | {"signs": -torch.ones(3, 8)}), plain)
 
 
-def test_what_is_measured(tmp_path: Path) -> None:
+def test_metrics_of_classes(tmp_path: Path) -> None:
     built = task(tmp_path / "a")
     model, metrics = built.model().eval().requires_grad_(False), built.metrics()
     for i in range(3):
@@ -155,7 +155,7 @@ def test_groups_and_times_decide_the_split(tmp_path: Path) -> None:
 
 
 def test_the_order_of_nodes_and_edges_changes_nothing(tmp_path: Path) -> None:
-    """Without positions, which symmetries of this graph leave undecided."""
+    """Without positions, which are not unique because of the symmetries of this graph."""
     folder = two_groups(tmp_path / "a")
     built = NodeLearning.Config(data=str(folder), model=SMALL, inputs=GraphInputs(positions="none")).build()
     model = built.model().eval()
@@ -170,8 +170,8 @@ def test_the_order_of_nodes_and_edges_changes_nothing(tmp_path: Path) -> None:
         assert float(other["probability"]) == pytest.approx(float(row["probability"]), abs=1e-6)
 
 
-def test_nodes_far_away_reach_no_further_than_the_layers(tmp_path: Path) -> None:
-    """Without long range a node sees two edges far in two layers."""
+def test_distant_nodes_have_no_influence_beyond_the_layers(tmp_path: Path) -> None:
+    """Without long-range edges two layers see two edges far."""
     nodes = "id,label,x\n" + "".join(f"n{i},{'p' if i % 2 else 'q'},{i % 3}\n" for i in range(8))
     edges = "source,target\n" + "".join(f"n{a},n{b}\n" for i in range(7) for a, b in ((i, i + 1), (i + 1, i)))
     (tmp_path / "line").mkdir()
@@ -202,7 +202,7 @@ def test_it_learns_resumes_and_predicts(tmp_path: Path) -> None:
     assert list(rows[0]) == ["file", "node", "class", "probability"]
 
 
-def test_a_batch_in_parts_is_the_whole_batch(tmp_path: Path) -> None:
+def test_gradient_accumulation_equals_the_whole_batch(tmp_path: Path) -> None:
     data = str(two_groups(tmp_path / "a"))
     metrics = []
     for accumulation in (1, 3):
@@ -214,13 +214,13 @@ def test_a_batch_in_parts_is_the_whole_batch(tmp_path: Path) -> None:
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
 
 
-def test_facts_and_config_travel_as_json(tmp_path: Path) -> None:
+def test_facts_and_config_survive_json(tmp_path: Path) -> None:
     built = task(tmp_path / "a", train_per_class=3)
     for value, kinds in ((built.facts, NodeLearning.parts), (built.config, NodeLearning.parts)):
         assert from_json(json.loads(json.dumps(to_json(value))), type(value), kinds) == value
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_bad_settings_and_data_are_refused(tmp_path: Path) -> None:
     for settings, message in (
         ({"train_per_class": 0}, "train_per_class is 0; expected at least 1"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each node needs an output"),
@@ -250,13 +250,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def numbers(folder: Path, **settings: Any) -> NodeLearning:
-    """Numbers of the nodes of two groups, by a machine."""
+    """A task with targets at the nodes of two groups, for a machine."""
     data = str(two_groups(folder, targets=True))
     given: dict[str, Any] = {"data": data, "model": NodeMachine.Config(num_trees=5), **settings}
     return NodeLearning.Config(**given).build()
 
 
-def test_numbers_are_told_by_a_network(tmp_path: Path) -> None:
+def test_a_network_predicts_numbers(tmp_path: Path) -> None:
     built = numbers(tmp_path / "a", model=SMALL, inputs=PLACED)
     assert built.target.names == ("target",)
     assert (built.num_train, built.num_held_out("valid"), built.num_held_out("test")) == (21, 3, 6)
@@ -271,7 +271,7 @@ def test_numbers_are_told_by_a_network(tmp_path: Path) -> None:
     assert built.likeness > 0.5
 
 
-def test_numbers_are_told_by_a_machine(tmp_path: Path) -> None:
+def test_a_machine_predicts_numbers(tmp_path: Path) -> None:
     task = numbers(tmp_path / "a").config
     run = Run.Config(task=task, training=TrainingConfig(epochs=0, tensorboard=False))
     result = train(run, tmp_path / "run")
@@ -281,7 +281,7 @@ def test_numbers_are_told_by_a_machine(tmp_path: Path) -> None:
     rows = opened.predict([tmp_path / "a"])
     for i, row in enumerate(rows):
         assert float(row["target"]) == pytest.approx(10 + 10 * (i // 15), abs=2)
-    # a graph that has grown is known again, another one is not, and the file's own numbers are not used
+    # nodes of a grown graph are recognised, those of another graph are not, and targets in the file are not used
     nodes, edges = tmp_path / "a" / "nodes.csv", tmp_path / "a" / "edges.csv"
     for file, more in ((nodes, "\nn30,,0.1,0.2"), (edges, "\nn30,n20\nn20,n30\nn30,n21\nn21,n30")):
         file.write_text(file.read_text() + more)
@@ -300,7 +300,7 @@ def test_numbers_are_told_by_a_machine(tmp_path: Path) -> None:
         opened.task.predict(model, [tmp_path / "a"], device)
 
 
-def test_names_alone_do_not_make_a_node_known_again(tmp_path: Path) -> None:
+def test_names_alone_do_not_identify_known_nodes(tmp_path: Path) -> None:
     built = numbers(tmp_path / "a")
     graph = open_graphs(tmp_path / "a")
     assert built._known_in(graph).tolist() == built.splits.train.nodes.tolist()  # pyright: ignore[reportPrivateUsage]
@@ -313,7 +313,7 @@ def test_names_alone_do_not_make_a_node_known_again(tmp_path: Path) -> None:
 
 
 def friends(folder: Path, *, count: int = 60, more: int = 0) -> Path:
-    """Nodes of three groups without features, joined within each but for noise; three in four of `count` are known."""
+    """Nodes of three groups without features, joined mostly within groups; three in four of `count` have a class."""
     own = torch.arange(99) % 3
     chance = torch.where(own[:, None] == own, 0.4, 0.03)
     joined = (torch.rand(99, 99, generator=torch.Generator().manual_seed(0)) < chance).triu(1)
@@ -325,7 +325,7 @@ def friends(folder: Path, *, count: int = 60, more: int = 0) -> Path:
     return folder
 
 
-def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) -> None:
+def test_nodes_without_features_are_predicted_from_the_structure(tmp_path: Path) -> None:
     folder = friends(tmp_path / "a")
     config, schedule, *_ = NodeLearning.Config(data=str(folder)).recommended("small")
     assert isinstance(config, NodeLearning.Config)
@@ -340,10 +340,10 @@ def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) 
     opened = Run(tmp_path / "run")
     rows = opened.predict([folder])
     assert sum(row["class"] == "abc"[i % 3] for i, row in enumerate(rows)) >= 57
-    # a graph that has grown is known again; one that has lost edges of known nodes is another one
+    # nodes of a graph that has grown are recognised; with lost edges of known nodes it is another graph
     rows = opened.predict([friends(tmp_path / "b", more=9)])
     assert sum(row["class"] == "abc"[i % 3] for i, row in enumerate(rows)) >= 65
-    # by default means over neighbours are read too, which are others in a graph that has grown
+    # by default means over neighbours are read too, which change when a graph grows
     whole = dataclasses.replace(config, model=NodeMachine.Config(num_trees=2))
     train(Run.Config(task=whole, training=TrainingConfig(epochs=0, tensorboard=False)), tmp_path / "default")
     rows = Run(tmp_path / "default").predict([friends(tmp_path / "b", more=9)])
@@ -359,7 +359,7 @@ def test_nodes_without_features_are_told_by_how_they_are_joined(tmp_path: Path) 
     assert set(first._known_in(graph.with_edges(within)).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_graph_that_lost_an_edge_of_either_direction_is_another_one(tmp_path: Path) -> None:
+def test_a_directed_graph_that_lost_an_edge_of_known_nodes_is_not_recognised(tmp_path: Path) -> None:
     folder = friends(tmp_path / "a")
     config = NodeLearning.Config(data=str(folder), directed=True, model=NodeMachine.Config())
     built = dataclasses.replace(config, inputs=dataclasses.replace(config.inputs, degrees=True)).build()
@@ -373,7 +373,7 @@ def test_a_graph_that_lost_an_edge_of_either_direction_is_another_one(tmp_path: 
         assert set(built._known_in(others).tolist()) == {-1}  # pyright: ignore[reportPrivateUsage]
 
 
-def test_nodes_without_numbers_are_in_no_split(tmp_path: Path) -> None:
+def test_nodes_without_targets_are_in_no_split(tmp_path: Path) -> None:
     folder = two_groups(tmp_path / "a", targets=True)
     nodes = folder / "nodes.csv"
     nodes.write_text(re.sub(r"n(\d*[05]),[\d.]+,", r"n\1,,", nodes.read_text()))
@@ -384,7 +384,7 @@ def test_nodes_without_numbers_are_in_no_split(tmp_path: Path) -> None:
     assert len(built.predict(built.model().eval(), [folder], torch.device("cpu"))) == 30
 
 
-def test_groups_of_numbers_are_left_out_together(tmp_path: Path) -> None:
+def test_groups_of_nodes_with_targets_are_left_out_together(tmp_path: Path) -> None:
     folder = two_groups(tmp_path / "a", targets=True)
     header, *lines = (folder / "nodes.csv").read_text().splitlines()
     marked = [f"{line},g{i % 6}" for i, line in enumerate(lines)]
@@ -404,7 +404,7 @@ def test_groups_of_numbers_are_left_out_together(tmp_path: Path) -> None:
     assert timed.held_out("test").nodes.tolist() == list(range(24, 30))
 
 
-def test_what_suits_numbers(tmp_path: Path) -> None:
+def test_recommended_settings_for_numbers(tmp_path: Path) -> None:
     data = str(two_groups(tmp_path / "a", targets=True))
     config, schedule, *_ = NodeLearning.Config(data=data).recommended("small")
     assert isinstance(config, NodeLearning.Config)
@@ -413,22 +413,27 @@ def test_what_suits_numbers(tmp_path: Path) -> None:
     assert not config.build().learns_by_steps
     (note,) = NodeLearning.Config(data=data).recommended("small", epochs=5).notes
     assert note == f"epochs=5 takes a network; without it there is {MACHINE}"
-    asked, _, notes = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).recommended(
+    network, _, notes = NodeLearning.Config(data=data, model=dataclasses.replace(SMALL, depth=1)).recommended(
         "small", epochs=5
     )
     assert notes == ()
-    assert isinstance(asked, NodeLearning.Config)
-    assert isinstance(asked.model, ITNet.Config)
+    assert isinstance(network, NodeLearning.Config)
+    assert isinstance(network.model, ITNet.Config)
 
 
-def test_what_suits_classes_of_nodes_with_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recommended_settings_for_classes_of_nodes_with_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = NodeLearning.Config(data=str(two_groups(tmp_path / "a")))
     config, schedule, notes = given.recommended("small")
     assert isinstance(config, NodeLearning.Config)
     assert (config.model, schedule.epochs, notes) == (NodeMachine.Config(), 0, ())
     dropped = dataclasses.replace(given, inputs=dataclasses.replace(given.inputs, feature_dropout=0.3))
-    for asked, expected in ((dataclasses.replace(given, valid_fraction=0.2), "valid_fraction=0.2"), (dropped, None)):
-        network, _, notes = asked.recommended("small")
+    for requested, expected in (
+        (dataclasses.replace(given, valid_fraction=0.2), "valid_fraction=0.2"),
+        (dropped, None),
+    ):
+        network, _, notes = requested.recommended("small")
         assert isinstance(network, NodeLearning.Config)
         assert isinstance(network.model, ITNet.Config)
         assert notes == (() if expected is None else (f"{expected} takes a network; without it there is {MACHINE}",))
@@ -438,7 +443,7 @@ def test_what_suits_classes_of_nodes_with_features(tmp_path: Path, monkeypatch: 
     assert not numbers.recommended("small").config.build().learns_by_steps
 
 
-def test_what_is_refused_of_numbers(tmp_path: Path) -> None:
+def test_bad_settings_for_numbers_are_refused(tmp_path: Path) -> None:
     machine = NodeMachine.Config()
     for settings, message in (
         ({"train_per_class": 3}, "train_per_class=3 has no effect with numbers, which have no classes"),

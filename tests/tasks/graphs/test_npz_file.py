@@ -30,9 +30,9 @@ def save(path: Path, **arrays: Any) -> Path:
     return path
 
 
-def assert_same(came: GraphSet, expected: GraphSet) -> None:
+def assert_same(actual: GraphSet, expected: GraphSet) -> None:
     for name, value in (vars(expected) | vars(expected.marks)).items():
-        got = getattr(came.marks if hasattr(came.marks, name) else came, name)
+        got = getattr(actual.marks if hasattr(actual.marks, name) else actual, name)
         if name == "marks":
             continue
         assert name == "notes" or (torch.equal(got, value) if isinstance(value, torch.Tensor) else got == value), name
@@ -61,7 +61,7 @@ def test_several_graphs(tmp_path: Path) -> None:
     assert graphs.target_names == ("target",)
 
 
-def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
+def test_saved_graphs_are_read_back(tmp_path: Path) -> None:
     for i, folder in enumerate((write_csv(tmp_path / "a"), write_several(tmp_path / "b"), write_tu(tmp_path / "c"))):
         for is_directed in (False, True):
             graphs = open_graphs(folder, is_directed=is_directed)
@@ -146,7 +146,7 @@ def test_bad_arrays(tmp_path: Path, arrays: dict[str, Any], message: str) -> Non
         open_graphs(file)
 
 
-def test_features_that_a_model_knows(tmp_path: Path) -> None:
+def test_features_must_match_those_of_a_model(tmp_path: Path) -> None:
     file = save(tmp_path / "a.npz", **ONE)
     assert open_graphs(file, features=("u", "v")).feature_names == ("u", "v")
     with refused(ValueError, "has 2 features ; the model knows 1: u"):
@@ -166,14 +166,14 @@ def test_a_file_says_whether_edges_have_directions(tmp_path: Path) -> None:
     found = save(tmp_path / "a.npz", **ONE, directed=np.array(True))
     assert open_graphs(found).is_directed
     assert open_graphs(save(tmp_path / "b.npz", **ONE), is_directed=True).is_directed
-    for value, came in ((np.array("False"), "<U5 ()"), (np.array([False]), "bool (1,)")):
-        with refused(ValueError, f"a.npz: directed is {came}; expected bool ()"):
+    for value, got in ((np.array("False"), "<U5 ()"), (np.array([False]), "bool (1,)")):
+        with refused(ValueError, f"a.npz: directed is {got}; expected bool ()"):
             open_graphs(save(tmp_path / "a.npz", **ONE, directed=value))
     with refused(ValueError, "directed is False, but edges are to be read as directed"):
         open_graphs(save(tmp_path / "a.npz", **ONE, directed=np.array(False)), is_directed=True)
 
 
-def test_numbers_are_of_nodes_without_graph_and_of_graphs_with_it(tmp_path: Path) -> None:
+def test_targets_belong_to_graphs_with_the_graph_array_and_to_nodes_without_it(tmp_path: Path) -> None:
     numbers = {name: array for name, array in ONE.items() if name not in ("labels", "classes")}
     targets = np.array([[1.5, 2], [np.nan, np.nan], [0, -1]])
     graph = open_graphs(save(tmp_path / "a.npz", **numbers, targets=targets, target_names=["rent", "age"]))
@@ -206,7 +206,7 @@ def test_numbers_are_of_nodes_without_graph_and_of_graphs_with_it(tmp_path: Path
         (np.zeros((3, 0)), "targets is float64 (3, 0); expected at least one number"),
     ],
 )
-def test_numbers_of_nodes_that_are_refused(targets: np.ndarray, message: str, tmp_path: Path) -> None:
+def test_bad_targets_of_nodes_are_refused(targets: np.ndarray, message: str, tmp_path: Path) -> None:
     numbers = {name: array for name, array in ONE.items() if name not in ("labels", "classes")}
     with refused(ValueError, "a.npz", message):
         open_graphs(save(tmp_path / "a.npz", **numbers, targets=targets))

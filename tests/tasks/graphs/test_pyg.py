@@ -61,7 +61,7 @@ def test_several_graphs_and_a_file_of_them(tmp_path: Path) -> None:
     assert numbers.targets.tolist() == [[0.5, 2.0]] * 2
 
 
-def test_numbers_of_nodes_and_a_file_of_them(tmp_path: Path) -> None:
+def test_targets_of_nodes_and_a_file_of_them(tmp_path: Path) -> None:
     y = torch.tensor([[0.5, 2], [torch.nan, torch.nan], [1, 3]])
     for given, names in ((y, ("target_0", "target_1")), (y[:, 0], ("target",))):
         graph = from_pyg(data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=given, train_mask=MASKS[0]))
@@ -81,7 +81,7 @@ def test_directed_edges_and_no_features() -> None:
     assert graph.edge_index.tolist() == [[0], [1]]
 
 
-def test_what_is_refused() -> None:
+def test_bad_graphs_are_refused() -> None:
     one, other = data.Data(x=torch.ones(3, 1), edge_index=ENDS), data.Data(x=torch.ones(3, 2), edge_index=ENDS)
     with refused(ValueError, "from_pyg: features have 1, 2 columns in different graphs; expected as many in all"):
         from_pyg([one, other])
@@ -137,6 +137,6 @@ def test_answers_of_several_graphs_are_checked(answers: list[torch.Tensor | None
         from_pyg([data.Data(x=torch.ones(3, 1), edge_index=ENDS, y=y) for y in answers])
 
 
-def test_short_floats_are_read() -> None:
+def test_bfloat16_features_are_read() -> None:
     features = torch.tensor([[1.5], [2.0], [-3.0]])
     assert torch.equal(from_pyg(data.Data(x=features.bfloat16(), edge_index=ENDS)).features, features)

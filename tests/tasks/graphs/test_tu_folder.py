@@ -9,7 +9,7 @@ from tests.refusals import refused
 from tests.tasks.graphs.build import write_tu
 
 
-def test_all_that_a_folder_may_hold(tmp_path: Path) -> None:
+def test_a_folder_with_every_optional_file(tmp_path: Path) -> None:
     graphs = open_graphs(write_tu(tmp_path))
     assert graphs.names == ("1", "2")
     assert graphs.feature_names == (
@@ -35,14 +35,14 @@ def test_all_that_a_folder_may_hold(tmp_path: Path) -> None:
     assert graphs.notes == ()
 
 
-def test_numbers_to_tell(tmp_path: Path) -> None:
+def test_targets_of_graphs(tmp_path: Path) -> None:
     graphs = open_graphs(write_tu(tmp_path, graph_labels="", graph_attributes="0.5, 1\n2.5, 3\n"))
     assert graphs.target_names == ("target_0", "target_1")
     assert graphs.targets is not None
     assert graphs.targets.tolist() == [[0.5, 1.0], [2.5, 3.0]]
 
 
-def test_labels_that_a_model_knows_keep_their_columns(tmp_path: Path) -> None:
+def test_labels_keep_the_columns_of_a_model(tmp_path: Path) -> None:
     known = ("node_attribute_0", "node_attribute_1", "node_label=0", "node_label=1", "node_label=2", "node_label=5")
     graphs = open_graphs(write_tu(tmp_path), features=known, edge_features=("edge_label=1", "edge_label=0"))
     assert graphs.feature_names == known
@@ -91,15 +91,15 @@ def test_bad_folders(tmp_path: Path, changed: dict[str, str], message: str) -> N
         open_graphs(tmp_path)
 
 
-def test_a_folder_of_two_kinds(tmp_path: Path) -> None:
+def test_a_folder_in_two_formats_is_refused(tmp_path: Path) -> None:
     write_tu(tmp_path)
     (tmp_path / "edges.csv").write_text("source,target\na,b\n")
     with refused(ValueError, "holds edges.csv and TOY_A.txt; keep one of them"):
         open_graphs(tmp_path)
 
 
-def test_a_folder_and_the_arrays_of_it_are_the_same_graphs(tmp_path: Path, shared_data: Path) -> None:
-    """MUTAG, written as the collection has it."""
+def test_a_folder_and_its_arrays_give_the_same_graphs(tmp_path: Path, shared_data: Path) -> None:
+    """MUTAG, written in the format of the collection."""
     arrays = np.load(shared_data / "tudataset" / "MUTAG.npz")
     tables = {
         "A": arrays["edges"] + 1,
@@ -111,5 +111,5 @@ def test_a_folder_and_the_arrays_of_it_are_the_same_graphs(tmp_path: Path, share
     folder, file = open_graphs(tmp_path), open_graphs(shared_data / "tudataset" / "MUTAG.npz")
     assert (len(folder), len(folder.features), folder.edge_index.shape[1]) == (188, 3371, 7442)
     for name, value in vars(file).items():
-        came = getattr(folder, name)
-        assert torch.equal(came, value) if isinstance(value, torch.Tensor) else name == "names" or came == value
+        got = getattr(folder, name)
+        assert torch.equal(got, value) if isinstance(value, torch.Tensor) else name == "names" or got == value

@@ -1,4 +1,4 @@
-"""Small pictures with sentences that are true of them or not."""
+"""Small pictures with sentences that are true or false of them."""
 
 import json
 from collections.abc import Sequence
@@ -19,32 +19,32 @@ def pixels(names: Sequence[str], size: int = 8) -> np.ndarray:
 
 
 def write_pictures(folder: Path, size: int = 8) -> None:
-    """red.png, green.png, blue.png and yellow.png."""
+    """Writes red.png, green.png, blue.png and yellow.png."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in COLOURS:
         Image.fromarray(pixels([name], size)[0]).save(folder / f"{name}.png")
 
 
 def examples(count: int, num_images: int = 2) -> list[dict[str, Any]]:
-    """Whether the named colour is among the pictures, which are of different colours, at most 4."""
+    """Examples that say whether the named colour is among the pictures, at most 4 of different colours."""
     names, found, drawn = list(COLOURS), [], np.random.default_rng(0)
     for i in range(count):
         shown = [names[k] for k in drawn.permutation(4)[:num_images]]
-        asked = names[int(drawn.integers(0, 4))]
+        chosen = names[int(drawn.integers(0, 4))]
         images = [f"pictures/{name}.png" for name in shown]
-        found.append({"images": images, "text": f"there is {asked} in number {i % 5}", "label": asked in shown})
+        found.append({"images": images, "text": f"there is {chosen} in number {i % 5}", "label": chosen in shown})
     return found
 
 
 def write_jsonl(path: Path, rows: Sequence[object]) -> Path:
-    """The rows a line each; texts stand there as they are."""
+    """Writes one row per line, with texts unescaped."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
     return path
 
 
 def write_folder(folder: Path, *, splits: bool = False, count: int = 40, num_images: int = 2) -> Path:
-    """Pictures and all.jsonl; or with splits train.jsonl, valid.jsonl and test.jsonl, and then the folder."""
+    """Writes pictures with all.jsonl, and returns that file; or with a file for each split, and returns the folder."""
     write_pictures(folder / "pictures")
     if not splits:
         return write_jsonl(folder / "all.jsonl", examples(count, num_images))
@@ -54,7 +54,7 @@ def write_folder(folder: Path, *, splits: bool = False, count: int = 40, num_ima
 
 
 def write_npz(path: Path, *, count: int = 30, num_images: int = 2, splits: bool = True) -> Path:
-    """The same as arrays."""
+    """Writes the same examples as arrays."""
     rows = examples(count, num_images)
     images = np.stack([pixels([Path(name).stem for name in row["images"]]) for row in rows])
     arrays: dict[str, Any] = {"images": images, "text": [row["text"] for row in rows]}

@@ -82,7 +82,7 @@ def test_a_context_that_cuts_warns_once(tmp_path: Path) -> None:
         task.train_batch(torch.arange(2), torch.Generator())
 
 
-def test_training_images_are_changed_each_for_itself_and_rows_as_in_the_whole_batch(tmp_path: Path) -> None:
+def test_training_images_are_augmented_one_by_one_and_rows_match_the_whole_batch(tmp_path: Path) -> None:
     data, changes = write_npz(tmp_path / "a.npz", num_images=3), ImageChanges.Config(shift=0.2, rotation=10.0)
     plain, changed = config(data).build(), config(data, augmentation=changes).build()
     indices, rows = torch.tensor([3, 3, 5, 0, 9]), slice(1, 4)
@@ -92,11 +92,11 @@ def test_training_images_are_changed_each_for_itself_and_rows_as_in_the_whole_ba
     other = changed.train_batch(indices, torch.Generator().manual_seed(2))["images"]
     still = plain.train_batch(indices, torch.Generator())["images"]
     assert whole["images"].shape == still.shape
-    ways = (whole["images"][0], whole["images"][1], other[0], still[0])  # of one example
+    ways = (whole["images"][0], whole["images"][1], other[0], still[0])  # versions of one example
     assert all(not torch.equal(one, two) for one, two in itertools.combinations(ways, 2))
     moved = (whole["images"] - still).flatten(2).abs().amax(-1)
     assert (moved > 0.1).all()
-    # a pixel that enters is black
+    # pixels that enter at the border are black
     black = (-changed._mean / changed._deviation).flatten().min()
     assert whole["images"].min() >= black - 1e-5
     for split in ("valid", "test"):
@@ -106,7 +106,7 @@ def test_training_images_are_changed_each_for_itself_and_rows_as_in_the_whole_ba
         )
 
 
-def test_shuffled_images_are_the_same_ones_in_drawn_orders(tmp_path: Path) -> None:
+def test_shuffled_images_are_in_orders_drawn_per_batch(tmp_path: Path) -> None:
     data = write_npz(tmp_path / "a.npz", num_images=3)
     plain, shuffled = config(data).build(), config(data, shuffle_images=True).build()
     indices = torch.arange(16)
@@ -135,7 +135,7 @@ def test_shuffled_images_are_the_same_ones_in_drawn_orders(tmp_path: Path) -> No
         ({"model": dataclasses.replace(STREAMS, fusion="concatenation"), "images_apart": True}, EachImage),
     ],
 )
-def test_the_model_answers_for_each_text(tmp_path: Path, settings: dict[str, Any], kind: type) -> None:
+def test_the_model_predicts_for_each_text(tmp_path: Path, settings: dict[str, Any], kind: type) -> None:
     task = config(write_npz(tmp_path / "a.npz"), **settings).build()
     model, batch = task.model().eval(), task.held_out_batch("valid", torch.arange(4))
     assert type(model) is kind
@@ -145,7 +145,7 @@ def test_the_model_answers_for_each_text(tmp_path: Path, settings: dict[str, Any
     torch.testing.assert_close(task.loss(model, batch), expected)
 
 
-def test_smoothing_enters_the_loss_in_training_alone(tmp_path: Path) -> None:
+def test_label_smoothing_enters_the_loss_only_in_training(tmp_path: Path) -> None:
     task = config(write_npz(tmp_path / "a.npz"), label_smoothing=0.2).build()
     model, batch = task.model().eval(), task.held_out_batch("valid", torch.arange(7))
     logits = model(ImageTextBatch(batch["images"], batch["tokens"])).detach()
@@ -157,7 +157,7 @@ def test_smoothing_enters_the_loss_in_training_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("modalities", ["image", "text"])
-def test_a_modality_that_is_left_out_changes_nothing(tmp_path: Path, modalities: Any) -> None:
+def test_a_modality_left_out_has_no_influence(tmp_path: Path, modalities: Any) -> None:
     more = WORDLESS if modalities == "image" else {"patch_size": 16}
     task = config(write_npz(tmp_path / "a.npz"), modalities=modalities, **more).build()
     model, batch = task.model().eval(), task.held_out_batch("valid", torch.arange(4))
@@ -168,13 +168,13 @@ def test_a_modality_that_is_left_out_changes_nothing(tmp_path: Path, modalities:
     assert torch.equal(predicted, other_tokens) == (modalities == "image")
 
 
-def test_predictions_are_the_models_line_by_line(tmp_path: Path) -> None:
+def test_predictions_match_the_model_line_by_line(tmp_path: Path) -> None:
     task = config(write_folder(tmp_path)).build()
     model = task.model().eval()
-    asked = write_jsonl(tmp_path / "asked.jsonl", [{**row, "label": "?"} for row in examples(5)])
-    rows = task.predict(model, [asked, tmp_path / "all.jsonl"], CPU)
+    unlabelled = write_jsonl(tmp_path / "asked.jsonl", [{**row, "label": "?"} for row in examples(5)])
+    rows = task.predict(model, [unlabelled, tmp_path / "all.jsonl"], CPU)
     assert len(rows) == 45
-    assert rows[:5] == [{**row, "file": str(asked)} for row in rows[5:10]]
+    assert rows[:5] == [{**row, "file": str(unlabelled)} for row in rows[5:10]]
     assert [row["line"] for row in rows[:5]] == [1, 2, 3, 4, 5]
     everything = task._examples
     batch = task._batch(
@@ -217,7 +217,7 @@ def test_encoders_start_from_other_runs(
     tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts, data = masked_run(tmp_path), write_npz(tmp_path / "a.npz")
-    # of a network beside a bank, too
+    # also for a network beside a bank
     images = image_run(tmp_path, stem_depth=settings.get("stem_depth"), bank=None if settings else 4)
     tokens = Tokens(file=str(texts / "tokenizer.json"))
     task = config(data, tokens=tokens, image_run=str(images), text_run=str(texts), **settings)
@@ -238,11 +238,11 @@ def test_encoders_start_from_other_runs(
     for name, tensor in of_texts.items():
         if name.startswith("encoder."):
             torch.testing.assert_close(here[f"{apart}encoder.text.{name[8:]}"], tensor, rtol=0, atol=1e-6)
-    (images / "config.json").unlink()  # a run that has started needs neither
+    (images / "config.json").unlink()  # a run in progress needs neither
     assert len(Run(tmp_path / "run").predict([data], part="train")) == 16
 
 
-def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_mismatched_encoder_runs_are_refused_in_one_line(tmp_path: Path) -> None:
     texts, images, data = masked_run(tmp_path), image_run(tmp_path, 2), write_npz(tmp_path / "a.npz")
 
     def refuses(*message: str, **settings: Any) -> None:
@@ -298,7 +298,7 @@ def test_runs_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
         ({"label_smoothing": 1.0}, "label_smoothing must be in [0, 1)"),
     ],
 )
-def test_settings_that_do_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_settings_without_effect_are_refused(settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         config(Path("a.npz"), **settings)
 
@@ -324,7 +324,7 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         config(whole, test_fraction=0.4).build()
 
 
-def test_it_learns_what_neither_modality_tells_alone(tmp_path: Path) -> None:
+def test_it_learns_what_neither_modality_shows_alone(tmp_path: Path) -> None:
     rows = [(shade, word) for _ in range(24) for shade in (40, 210) for word in ("dark", "light")]
     images = np.array([np.full((8, 8, 3), shade, np.uint8) for shade, _ in rows])
     label = [(shade == 40) == (word == "dark") for shade, word in rows]
@@ -336,7 +336,7 @@ def test_it_learns_what_neither_modality_tells_alone(tmp_path: Path) -> None:
     assert train(Run.Config(task=task, training=training), tmp_path / "run").metrics["accuracy"] == 1.0
 
 
-def test_the_encoder_is_the_one_of_the_settings(tmp_path: Path) -> None:
+def test_the_encoder_follows_the_settings(tmp_path: Path) -> None:
     model = config(write_npz(tmp_path / "a.npz"), measure="image-heavy").build().model()
     encoder = model.get_submodule("encoder")
     assert isinstance(encoder, ImageText)

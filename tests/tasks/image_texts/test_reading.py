@@ -111,7 +111,7 @@ def test_a_folder_has_splits_and_a_packed_file_is_read(tmp_path: Path) -> None:
     assert len(open_image_texts(packed)) == 4
 
 
-def test_an_npz_file_tells_the_same(tmp_path: Path) -> None:
+def test_an_npz_file_holds_the_same_examples(tmp_path: Path) -> None:
     rows, found = examples(8), open_image_texts(write_npz(tmp_path / "a.npz", count=8))
     assert (len(found), found.num_images, found.channels, found.image_size) == (8, 2, 3, (8, 8))
     assert found.marks.given is not None
@@ -126,7 +126,7 @@ def test_an_npz_file_tells_the_same(tmp_path: Path) -> None:
     assert (one.num_images, one.channels, one.image_size, one.classes) == (1, 1, (4, 6), ("3", "10"))
 
 
-def test_images_are_brought_to_a_size_and_grey_ones_stay_grey(tmp_path: Path) -> None:
+def test_images_are_resized_and_grey_ones_stay_grey(tmp_path: Path) -> None:
     for name, side in (("small", 4), ("large", 8)):
         Image.fromarray(np.full((side, side), 9, np.uint8)).save(tmp_path / f"{name}.png")
     rows = [{"images": f"{name}.png", "text": "a", "label": name} for name in ("small", "large")]
@@ -137,7 +137,7 @@ def test_images_are_brought_to_a_size_and_grey_ones_stay_grey(tmp_path: Path) ->
     assert found.images(torch.arange(2)).shape == (2, 1, 1, 6, 4)
 
 
-def test_names_depend_on_neither_place_nor_order(tmp_path: Path) -> None:
+def test_names_of_examples_depend_on_neither_folder_nor_order(tmp_path: Path) -> None:
     rows = [{**row, "text": f"{row['text']} of line {i}"} for i, row in enumerate(examples(6))]
     for name, listed in (("one", rows), ("two", rows[::-1])):
         write_pictures(tmp_path / name / "pictures")
@@ -147,7 +147,7 @@ def test_names_depend_on_neither_place_nor_order(tmp_path: Path) -> None:
     assert one.names[:6] == two.names[:6][::-1]
 
 
-def test_a_trained_model_reads_what_it_knows_and_no_labels(tmp_path: Path) -> None:
+def test_a_trained_model_reads_its_own_form_of_images_and_no_labels(tmp_path: Path) -> None:
     write_pictures(tmp_path)
     rows: list[dict[str, Any]] = [{"images": ["red.png"], "text": "a", "label": None}, {"images": "blue.png"}]
     rows[1] |= {"text": "b", "label": "unknown"}
@@ -214,7 +214,7 @@ def test_a_missing_image_is_named_with_its_path(tmp_path: Path) -> None:
         open_image_texts(write_jsonl(tmp_path / "a.jsonl", rows))
 
 
-def test_splits_must_agree_and_be_whole(tmp_path: Path) -> None:
+def test_splits_must_agree_and_be_complete(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, splits=True, count=12)
     write_jsonl(folder / "test.jsonl", [{**GOOD, "label": "maybe"}])
     with refused(ValueError, "test.jsonl, line 1: label: class 'maybe' is none of false, true", "training data"):
@@ -254,7 +254,7 @@ def test_broken_arrays_are_named(tmp_path: Path, change: dict[str, Any], message
         open_image_texts(tmp_path / "a.npz")
 
 
-def test_what_is_no_data_is_named(tmp_path: Path) -> None:
+def test_unusable_sources_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("images,text\n")
     with refused(ValueError, "a.csv: is of no known kind; expected .jsonl, .jsonl.gz, .npz"):
         open_image_texts(tmp_path / "a.csv")
@@ -266,7 +266,7 @@ def test_what_is_no_data_is_named(tmp_path: Path) -> None:
         open_image_texts(tmp_path / "b.npz")
 
 
-def test_lines_say_how_they_are_divided(tmp_path: Path) -> None:
+def test_lines_give_splits_groups_and_times(tmp_path: Path) -> None:
     write_pictures(tmp_path / "pictures")
     rows = examples(4)
     for word, values in (
@@ -294,7 +294,7 @@ def test_lines_say_how_they_are_divided(tmp_path: Path) -> None:
         with refused(ValueError, "a.jsonl, ", message):
             open_image_texts(write_jsonl(tmp_path / "a.jsonl", [row | more for row in rows]))
     timed = write_jsonl(tmp_path / "timed.jsonl", [row | {"time": "soon"} for row in rows])
-    assert len(read_image_texts(timed, num_images=2, channels=3, image_size=(8, 8))) == 4  # which divides nothing
+    assert len(read_image_texts(timed, num_images=2, channels=3, image_size=(8, 8))) == 4  # times are not used
     folder = write_folder(tmp_path / "parts", splits=True, count=12)
     path = folder / "train.jsonl"
     write_jsonl(path, [json.loads(line) | {"split": "train"} for line in path.read_text().splitlines()])

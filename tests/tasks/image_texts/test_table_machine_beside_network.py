@@ -1,4 +1,4 @@
-"""A table machine beside a network of images with text: what it is fitted to, its share, and where there is none."""
+"""A table machine beside a network of images with text: its training data, its share, and when there is none."""
 
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ SMALL = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=2
 
 
 def written(folder: Path, **more: Any) -> str:
-    """Texts that say by a word what is wanted, with two images each that say nothing."""
-    draw, wanted = np.random.default_rng(0), np.arange(60) % 2
-    texts = [f"number {draw.integers(9)} is {'good' if each else 'bad'}" for each in wanted]
+    """Texts with a word that gives the class, and two uninformative images each."""
+    draw, targets = np.random.default_rng(0), np.arange(60) % 2
+    texts = [f"number {draw.integers(9)} is {'good' if each else 'bad'}" for each in targets]
     np.savez(
         folder / "a.npz",
         images=draw.integers(0, 256, (60, 2, 6, 5, 1), dtype=np.uint8),
         text=texts,
-        label=wanted,
+        label=targets,
         **more,
     )
     return str(folder / "a.npz")
@@ -40,7 +40,7 @@ def config(data: str, **settings: Any) -> ImageTextLearning.Config:
 
 @pytest.fixture(autouse=True)
 def few_filters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no trees, so that a machine is fitted quickly."""
+    """Few filters and no trees, so that a machine is fitted quickly."""
     small = ImageBank.Config(num_filters=4)
     monkeypatch.setattr(
         ImageBank.Config, "build", lambda _, size, channels, outputs: ImageBank(size, channels, outputs, small)
@@ -105,7 +105,7 @@ def test_a_run_predicts_what_its_machine_has_learnt(tmp_path: Path) -> None:
         run.task.tensor_form(model)
 
 
-def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
+def test_settings_without_effect_are_refused(tmp_path: Path) -> None:
     data = written(tmp_path)
     with refused(ValueError, "image-text: table_machine must be at least 2; got 1"):
         config(data, table_machine=1)

@@ -1,4 +1,4 @@
-"""What is known of images."""
+"""Known answers of images."""
 
 from torch import Tensor
 

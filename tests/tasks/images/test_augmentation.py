@@ -70,8 +70,8 @@ def test_defaults_change_nothing() -> None:
 
 @pytest.mark.parametrize("config", [*EACH, EVERYTHING], ids=name_of)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_each_setting(config: Config, channels: int) -> None:
-    """It does something; images stay images, targets stay distributions; only the generator decides."""
+def test_each_setting_has_an_effect(config: Config, channels: int) -> None:
+    """Images change and stay images, targets stay distributions, and the generator alone decides."""
     images, labels = batch(channels=channels)
     before = images.clone()
     augmentation = Augmentation(config, classes(5))
@@ -86,7 +86,7 @@ def test_each_setting(config: Config, channels: int) -> None:
     assert not (torch.equal(first_images, images) and torch.equal(first_targets, torch.eye(5)[labels]))
 
     torch.manual_seed(2)
-    augmentation(images[:3], labels[:3], generator(9))  # what went before does not matter
+    augmentation(images[:3], labels[:3], generator(9))  # earlier calls do not matter
     again_images, again_targets = augmentation(images, labels, generator(7))
     assert torch.equal(again_images, first_images)
     assert torch.equal(again_targets, first_targets)
@@ -95,8 +95,8 @@ def test_each_setting(config: Config, channels: int) -> None:
 
 
 @pytest.mark.parametrize("config", [*EACH, EVERYTHING], ids=name_of)
-def test_generators(config: Config) -> None:
-    """Torch's own generator is untouched, and the given one moves by one draw whatever is on."""
+def test_the_given_generator_alone_is_used(config: Config) -> None:
+    """The global generator of PyTorch is untouched, and the given one advances by one draw whatever is enabled."""
     given_generator, plain = generator(3), generator(3)
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -108,12 +108,12 @@ def test_generators(config: Config) -> None:
 
 
 @pytest.mark.parametrize("config", [Config(), *EACH, EVERYTHING], ids=name_of)
-@pytest.mark.parametrize("size", [1, 4, 37])  # 4: as many images as a shape has numbers
-def test_some_images_are_those_of_the_whole_and_few_others_are_read(config: Config, size: int) -> None:
+@pytest.mark.parametrize("size", [1, 4, 37])  # 4 is also the number of dimensions
+def test_selected_images_equal_those_of_the_whole_batch_and_few_others_are_read(config: Config, size: int) -> None:
     images, labels = batch(size, channels=3)
-    after_whole = generator(7)
-    whole_images, whole_targets = Augmentation(config, classes(5))(images, labels, after_whole)
-    for wanted in (*torch.arange(size).split(5), torch.arange(size)[::3].flip(0)):
+    generator_after = generator(7)
+    whole_images, whole_targets = Augmentation(config, classes(5))(images, labels, generator_after)
+    for selected in (*torch.arange(size).split(5), torch.arange(size)[::3].flip(0)):
         read: list[Tensor] = []
 
         def images_of(places: Tensor, read: list[Tensor] = read) -> Tensor:
@@ -121,14 +121,16 @@ def test_some_images_are_those_of_the_whole_and_few_others_are_read(config: Conf
             return images[places]
 
         given_generator = generator(7)
-        found, targets = Augmentation(config, classes(5)).some(wanted, images_of, images.shape, labels, given_generator)
-        assert torch.equal(found, whole_images[wanted])
-        assert torch.equal(targets, whole_targets[wanted])
+        found, targets = Augmentation(config, classes(5)).some(
+            selected, images_of, images.shape, labels, given_generator
+        )
+        assert torch.equal(found, whole_images[selected])
+        assert torch.equal(targets, whole_targets[selected])
         (places,) = read
         mixes = config.mixup_alpha > 0 or config.cutmix_alpha > 0
-        assert len(places) <= (2 if mixes else 1) * len(wanted)
-        assert torch.isin(wanted, places).all()
-        assert torch.equal(given_generator.get_state(), after_whole.get_state())  # what follows draws alike
+        assert len(places) <= (2 if mixes else 1) * len(selected)
+        assert torch.isin(selected, places).all()
+        assert torch.equal(given_generator.get_state(), generator_after.get_state())  # later draws are equal
 
 
 def batch_without_draws() -> tuple[Tensor, Tensor]:
@@ -145,7 +147,7 @@ def test_unusual_shapes(shape: tuple[int, int, int, int]) -> None:
     assert torch.isfinite(images).all()
 
 
-def test_one_object_serves_images_of_several_shapes() -> None:
+def test_one_augmentation_serves_images_of_several_shapes() -> None:
     augmentation = Augmentation(EVERYTHING, classes(5))
     for channels, height, width in ((1, 8, 8), (3, 8, 8), (3, 12, 8)):
         images, labels = batch(4, channels, height, width)
@@ -170,9 +172,9 @@ def test_flip_mirrors_left_and_right() -> None:
 def test_crop_shifts_by_whole_pixels_up_to_the_padding() -> None:
     images = torch.zeros(200, 1, 9, 9)
     images[:, 0, 4, 4] = 1.0
-    where = moved(Config(crop_padding=2), images)[:, 0].nonzero()
-    assert where.shape == (200, 3)
-    offsets = where[:, 1:] - 4
+    positions = moved(Config(crop_padding=2), images)[:, 0].nonzero()
+    assert positions.shape == (200, 3)
+    offsets = positions[:, 1:] - 4
     assert offsets.amin(0).tolist() == [-2, -2]
     assert offsets.amax(0).tolist() == [2, 2]
     assert len(offsets.unique(dim=0)) == 25
@@ -266,7 +268,7 @@ def test_smoothing_comes_after_mixing() -> None:
 
 
 def test_mixed_targets_match_the_pixels() -> None:
-    """End to end: image values equal to their label show the shares that the targets claim."""
+    """End to end: with image values equal to the label, the mean pixel equals the mixture of the targets."""
     labels = torch.arange(10)
     images = (labels / 10).view(-1, 1, 1, 1).expand(-1, 1, 8, 8)
     for config in (Config(mixup_alpha=1.0), Config(cutmix_alpha=1.0), Config(mixup_alpha=1.0, cutmix_alpha=1.0)):
@@ -346,13 +348,13 @@ def test_numbers_are_mixed_linearly_and_have_no_shares() -> None:
         target.soft(values, 0.1)
 
 
-def test_missing_kornia_matters_only_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kornia_matters_only_for_settings_that_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kornia", None)
     monkeypatch.setitem(sys.modules, "kornia.augmentation", None)
     for config in WITHOUT_KORNIA:
         Augmentation(config, classes(5))(*batch(), generator())
         Augmentation(config, classes(5)).check_packages()
-    augmentation = Augmentation(Config(shift=0.1), classes(5))  # as a model that was trained so is read back
+    augmentation = Augmentation(Config(shift=0.1), classes(5))  # as when a model trained with it is read back
     for needs in (augmentation.check_packages, lambda: augmentation(*batch(), generator())):
         with pytest.raises(ImportError, match=r'pip install "fredholm\[augment\]"'):
             needs()
@@ -374,7 +376,7 @@ def test_torchvision_is_never_imported() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("config", [*EACH, EVERYTHING], ids=name_of)
-def test_cuda_draws_as_the_cpu_does_and_leaves_its_generator(config: Config) -> None:
+def test_cuda_draws_like_the_cpu_and_leaves_its_generator_alone(config: Config) -> None:
     if config not in WITHOUT_KORNIA:
         pytest.importorskip("kornia")
     images, labels = batch(channels=3)

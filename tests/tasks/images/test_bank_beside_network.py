@@ -1,4 +1,4 @@
-"""A bank of patches beside a network: what it is fitted to, its share, and where there is none."""
+"""A bank of patches beside a network: its training data, its share, and when there is none."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ KINDS: dict[str, np.ndarray] = {
 
 
 def written(folder: Path, answers: np.ndarray = KINDS["class"], size: tuple[int, int] = (12, 14), **more: Any) -> str:
-    """Images in which a stripe is as bright as BRIGHT says."""
+    """Images with a stripe whose brightness is given by BRIGHT."""
     pixels = np.random.default_rng(0).integers(0, 20, (len(answers), *size))
     pixels[:, 4:8] += (200 * BRIGHT[: len(answers)]).reshape(-1, 1, 1).astype(int)
     np.savez(folder / "set.npz", x=pixels.astype(np.uint8), y=answers, **more)
@@ -42,7 +42,7 @@ def written(folder: Path, answers: np.ndarray = KINDS["class"], size: tuple[int,
 
 @pytest.fixture(autouse=True)
 def few_filters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a bank is fitted in closed form."""
+    """Few filters, so that a bank is fitted quickly."""
     small = ImageBank.Config(num_filters=4)
     monkeypatch.setattr(
         ImageBank.Config, "build", lambda _, size, channels, outputs: ImageBank(size, channels, outputs, small)
@@ -76,16 +76,16 @@ def settle(task: ImageLearning, model: BlendedImages) -> None:
     task.choose_by_validation(model, measure)
 
 
-def say(part: Any, what: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Makes a part of a model say something of images; how many it is asked for is noted."""
-    asked = list[int]()
+def replace_forward(part: Any, outputs: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Replaces the forward pass of a part of a model; returns a list of the batch sizes it is called with."""
+    sizes = list[int]()
 
     def forward(images: Tensor) -> Tensor:
-        asked.append(len(images))
-        return what(images)
+        sizes.append(len(images))
+        return outputs(images)
 
     monkeypatch.setattr(part, "forward", forward)
-    return asked
+    return sizes
 
 
 def test_a_run_has_a_bank_where_images_are_neither_few_nor_many(
@@ -98,7 +98,7 @@ def test_a_run_has_a_bank_where_images_are_neither_few_nor_many(
         assert config.model.learns_by_steps
         return config.bank
 
-    assert banked(bank=0) == 0  # few, of which a bank would be taken alone
+    assert banked(bank=0) == 0  # few images, for which a bank alone would be used
     assert banked(stem_depth=1) == 0
     monkeypatch.setattr(image_learning, "MOST_OF_BANK", 40)
     count = ImageLearning.Config(data=data).build().num_train
@@ -115,7 +115,7 @@ def test_a_run_has_a_bank_where_images_are_neither_few_nor_many(
         monkeypatch.setattr(image_learning, "MOST_WITH_BANK", most)
         assert banked() == expected
     stack = ImageLearning.Config(data=data, bank=20).with_stack(ITNet.Config())
-    assert stack.bank == 0, "kernels are compared by themselves"
+    assert stack.bank == 0, "kernels are compared without a bank"
 
 
 def test_a_bank_is_fitted_to_training_images_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,13 +136,13 @@ def test_a_bank_is_fitted_to_training_images_alone(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_share_is_that_of_the_smallest_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_the_share_with_the_smallest_loss_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     task = task_of(written(tmp_path, KINDS[kind]))
     model = fitted(task)
     bright = task._deviation * 255 / 200
 
     def true(images: Tensor) -> Tensor:
-        """The answers from the images, as good as they go, and as numbers of the size of outputs."""
+        """Nearly perfect outputs, computed from the images, in the units of the outputs."""
         value = ((images + task._mean / task._deviation) * bright)[:, 0, 4:8].mean((1, 2))[:, None] - 0.05
         if kind == "number":
             target = task.facts.target
@@ -153,7 +153,7 @@ def test_the_share_is_that_of_the_smallest_loss(tmp_path: Path, monkeypatch: pyt
 
     for parts, best in (((1.0, -1.0), 0.0), ((-1.0, 1.0), 1.0), ((-1.0, 3.0), 0.5 if kind == "number" else 1.0)):
         for part, factor in zip((model.fitted, model.network), parts, strict=True):
-            say(part, lambda images, factor=factor: factor * true(images), monkeypatch)
+            replace_forward(part, lambda images, factor=factor: factor * true(images), monkeypatch)
         task = task.config.build()
         settle(task, model)
         settled, found = float(model.share), dict[float, float]()
@@ -163,7 +163,7 @@ def test_the_share_is_that_of_the_smallest_loss(tmp_path: Path, monkeypatch: pyt
         assert settled == min(found, key=lambda share: found[share]) == best
 
 
-def test_training_and_the_loss_are_of_the_network_alone(tmp_path: Path) -> None:
+def test_training_and_the_loss_use_the_network_alone(tmp_path: Path) -> None:
     task = task_of(written(tmp_path))
     model = fitted(task)
     model.share.fill_(0.25)
@@ -178,7 +178,7 @@ def test_training_and_the_loss_are_of_the_network_alone(tmp_path: Path) -> None:
     assert learnt == {"network"}
 
 
-def test_what_is_scored_is_what_is_predicted(tmp_path: Path) -> None:
+def test_scored_outputs_equal_predictions(tmp_path: Path) -> None:
     task = task_of(written(tmp_path, KINDS["number"]))
     model = fitted(task)
     batch = task.held_out_batch("valid", torch.arange(7))
@@ -192,40 +192,40 @@ def test_what_is_scored_is_what_is_predicted(tmp_path: Path) -> None:
         torch.testing.assert_close(outputs, share * parts[0] + (1 - share) * parts[1])
 
 
-def test_a_bank_is_asked_once_for_the_validation_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bank_is_computed_once_for_the_validation_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(written(tmp_path))
     model, count = fitted(task), task.num_held_out("valid")
-    asked = say(model.fitted, model.fitted.forward, monkeypatch)
+    sizes = replace_forward(model.fitted, model.fitted.forward, monkeypatch)
     model.share.fill_(0.5)
     first = scores(task, model)
     settle(task, model)
     model.share.fill_(0.5)
     assert scores(task, model) == first
-    assert sum(asked) == count
+    assert sum(sizes) == count
     score_split(task, "test", model, batch_size=5, device=CPU, dtype=torch.float32)
-    assert sum(asked) == count + task.num_held_out("test")
+    assert sum(sizes) == count + task.num_held_out("test")
     other = fitted(task)
     with torch.no_grad():
         other.fitted.head.weight.mul_(-1)
         other.fitted.head.bias.mul_(-1)
     other.share.zero_()
-    assert scores(task, other)["accuracy"] < 0.2 < 0.8 < first["accuracy"], "another bank says something else"
+    assert scores(task, other)["accuracy"] < 0.2 < 0.8 < first["accuracy"], "another bank has other scores"
     batch = task.held_out_batch("valid", torch.arange(3))
     batch["images"].requires_grad_()
     ((outputs, _, _),) = task._scored(other, batch)
     assert torch.autograd.grad(outputs[:, 0].sum(), batch["images"])[0].any(), "gradients flow"
 
 
-def test_a_bank_that_overflows_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bank_that_overflows_gets_no_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(written(tmp_path))
     model = fitted(task)
-    say(model.fitted, lambda images: images.new_full((len(images), 2), torch.nan), monkeypatch)
+    replace_forward(model.fitted, lambda images: images.new_full((len(images), 2), torch.nan), monkeypatch)
     settle(task, model)
     assert float(model.share) == 1
     assert scores(task, model)["accuracy"] == scores(task, model.network)["accuracy"]
 
 
-def test_a_run_tells_what_its_bank_tells(tmp_path: Path) -> None:
+def test_a_run_predicts_what_its_bank_has_learnt(tmp_path: Path) -> None:
     config = task_of(written(tmp_path)).config
     run = Run.Config(task=config, training=TrainingConfig(epochs=1, learning_rate=1e-6, tensorboard=False))
     result = train(run, tmp_path / "run")
@@ -261,7 +261,7 @@ def test_runs_start_from_networks_beside_banks_and_without(tmp_path: Path, capsy
             torch.testing.assert_close(network[name][tensor], value, atol=1e-5, rtol=1e-5)
 
 
-def test_what_has_no_effect_is_refused(tmp_path: Path) -> None:
+def test_settings_without_effect_are_refused(tmp_path: Path) -> None:
     data = written(tmp_path)
     with refused(ValueError, "bank=5 has no effect with model=ImageBank, which is fitted in closed form"):
         ImageLearning.Config(data=data, model=ImageBank.Config(), bank=5)

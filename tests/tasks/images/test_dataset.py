@@ -22,7 +22,7 @@ def in_memory(
     return InMemoryImages(images, known(torch.arange(num_images) % 3, "abc"), lambda i: f"image {i}", image_size)
 
 
-def test_reads_in_the_order_asked_for_with_repetition() -> None:
+def test_images_are_read_in_the_given_order_with_repetition() -> None:
     data = in_memory()
     indices = torch.tensor([4, 0, 4])
     everything = data.images(torch.arange(6))
@@ -38,7 +38,7 @@ def test_no_indices_give_an_empty_batch() -> None:
     assert in_memory(image_size=(7, 7)).images(none).shape == (0, 1, 7, 7)
 
 
-def test_delivers_the_size_asked_for() -> None:
+def test_images_are_delivered_in_the_configured_size() -> None:
     data = in_memory(image_size=(8, 10))
     assert data.image_size == (8, 10)
     images = data.images(torch.arange(2))
@@ -89,12 +89,12 @@ def test_bad_image_size(image_size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "Test", ""])
-def test_no_other_name_stands_for_the_test_split(split: Any) -> None:
+def test_other_names_of_splits_are_refused(split: Any) -> None:
     with pytest.raises(ValueError, match=f"split is '{split}'; expected one of valid, test"):
         Splits(in_memory(), in_memory()).held_out(split)
 
 
-def test_splits_must_suit_one_model() -> None:
+def test_splits_must_fit_one_model() -> None:
     train = in_memory()
     Splits(train, in_memory(num_images=2))
     with pytest.raises(ValueError, match="the test set is empty"):
@@ -108,7 +108,7 @@ def test_splits_must_suit_one_model() -> None:
         Splits(train, other)
 
 
-def test_images_of_which_nothing_is_known() -> None:
+def test_images_without_answers() -> None:
     data = InMemoryImages(torch.zeros(3, 1, 4, 5).byte(), None, str)
     assert (data.answer_names, list(data.keys.strata)) == ((), [0, 0, 0])
     assert data.select(torch.tensor([1])).answers is None

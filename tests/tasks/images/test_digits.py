@@ -13,7 +13,7 @@ def everything(data) -> tuple[torch.Tensor, torch.Tensor]:
     return data.images(indices), labels_of(data, indices)
 
 
-def test_all_scans_come_back_exactly_and_once() -> None:
+def test_every_scan_is_read_exactly_and_once() -> None:
     splits = digits()
     assert (len(splits.train), len(splits.held_out("test"))) == (1437, 360)
     assert (splits.train.image_size, splits.train.channels) == ((8, 8), 1)
@@ -42,7 +42,7 @@ def test_larger_images() -> None:
     assert everything(open_images("digits", image_size=(28, 28)).held_out("test"))[0].shape == (360, 1, 28, 28)
 
 
-def test_missing_scikit_learn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_scikit_learn_gives_an_install_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[data\]"'):
         digits()

@@ -1,4 +1,4 @@
-"""Of few images a bank is computed; when, and what of the task then has no effect."""
+"""A bank is computed for few images: when, and which settings of the task then have no effect."""
 
 import dataclasses
 from pathlib import Path
@@ -18,7 +18,7 @@ FEW = ImageBank.Config(num_filters=8)
 
 
 def written(folder: Path, answers: np.ndarray, size: tuple[int, ...] = (12, 14), **more: Any) -> str:
-    """Images in which the first answer is how bright a stripe is."""
+    """Images with a stripe whose brightness is the first answer."""
     draw = np.random.default_rng(0)
     first = (answers if answers.ndim == 1 else answers[:, 0]).astype(float)
     pixels = draw.integers(0, 60, (len(answers), *size))
@@ -32,7 +32,7 @@ def chosen(**settings: Any) -> type:
     return type(config.model)
 
 
-def test_of_few_images_a_bank_is_computed_from_all_of_them(tmp_path: Path) -> None:
+def test_for_few_images_a_bank_is_computed_from_all_of_them(tmp_path: Path) -> None:
     config: Any
     config, schedule, _ = ImageLearning.Config(data=written(tmp_path, np.arange(60) % 2)).recommended("small")
     assert config.model == ImageBank.Config()
@@ -42,11 +42,11 @@ def test_of_few_images_a_bank_is_computed_from_all_of_them(tmp_path: Path) -> No
     assert (task.num_held_out("valid"), task.num_train + task.num_held_out("test")) == (0, 60)
 
 
-def test_a_network_learns_where_it_was_asked_for_or_images_are_many(
+def test_a_network_is_trained_if_requested_or_if_images_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = written(tmp_path, np.arange(60) % 2)
-    asked: tuple[dict[str, Any], ...] = (
+    requests: tuple[dict[str, Any], ...] = (
         {"model": ITNet.Config()},
         {"augmentation": Augmentation.Config(shift=0.2)},
         {"valid_fraction": 0.3},
@@ -55,7 +55,7 @@ def test_a_network_learns_where_it_was_asked_for_or_images_are_many(
         {"position_frequencies": 8},
         {"position_sigma": 2.0},
     )
-    assert [chosen(data=data, **each) for each in asked] == [ITNet.Config] * len(asked)
+    assert [chosen(data=data, **each) for each in requests] == [ITNet.Config] * len(requests)
     config: Any = ImageLearning.Config(data=data)
     assert type(config.recommended("small", epochs=3).config.model) is ITNet.Config
     assert type(config.recommended("base").config.model) is ImageBank.Config
@@ -65,7 +65,9 @@ def test_a_network_learns_where_it_was_asked_for_or_images_are_many(
         assert chosen(data=data) is expected
 
 
-def test_what_takes_a_network_in_place_of_a_bank_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_name_the_settings_that_select_a_network_instead_of_a_bank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = written(tmp_path, np.arange(60) % 2)
     instead = "there is a bank of patches, fitted in closed form and better on up to 400 images"
 
@@ -81,7 +83,7 @@ def test_what_takes_a_network_in_place_of_a_bank_is_said(tmp_path: Path, monkeyp
     assert notes(3) == ()
 
 
-def test_large_images_are_scaled_and_others_keep_their_size(tmp_path: Path) -> None:
+def test_large_images_are_scaled_down_and_others_keep_their_size(tmp_path: Path) -> None:
     sizes = list[object]()
     for size in ((37, 41), (130, 65)):
         config: Any = ImageLearning.Config(data=written(tmp_path, np.arange(12) % 2, size)).recommended("small").config
@@ -117,7 +119,7 @@ def test_classes_labels_and_numbers_are_predicted(tmp_path: Path, channels: tupl
             assert float(np.corrcoef(outputs[:, 0], batch["targets"][:, 0])[0, 1]) > 0.9
 
 
-def test_groups_are_left_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_left_out_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = written(tmp_path, np.arange(40) % 2, groups=np.arange(40) // 4)
     task, seen = ImageLearning.Config(data=data, model=FEW).build(), list[Any]()
     monkeypatch.setattr(ImageBank, "fit", lambda *_, groups: seen.append(groups))
@@ -125,7 +127,7 @@ def test_groups_are_left_out_together(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(seen[0].unique()) == task.num_train // 4
 
 
-def test_what_has_no_effect_on_a_bank_is_refused(tmp_path: Path) -> None:
+def test_settings_without_effect_on_a_bank_are_refused(tmp_path: Path) -> None:
     config = ImageLearning.Config(data=written(tmp_path, np.arange(20) % 2), model=FEW)
     message = "model=ImageBank, which is fitted in closed form"
     with refused(ValueError, f"augmentation has no effect with {message}"):

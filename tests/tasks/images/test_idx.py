@@ -21,7 +21,7 @@ def idx_bytes(values: Tensor) -> bytes:
 
 
 def write_folder(folder: Path, *, suffix: str = "", separator: str = "-", size: tuple[int, int] = (4, 5)) -> Tensor:
-    """Six training and three test images; returns them all."""
+    """Writes six training and three test images; returns them all."""
     images = torch.randint(256, (9, *size), dtype=torch.uint8)
     labels = (torch.arange(9) % 3).byte()
     pack: Callable[[bytes], bytes] = gzip.compress if suffix == ".gz" else bytes
@@ -51,7 +51,7 @@ def test_folder_in_another_size(tmp_path: Path) -> None:
     assert splits.train.images(torch.arange(6)).shape == (6, 1, 8, 8)
 
 
-def test_plain_file_goes_before_its_gzipped_twin(tmp_path: Path) -> None:
+def test_a_plain_file_takes_precedence_over_its_gzipped_twin(tmp_path: Path) -> None:
     images = write_folder(tmp_path)
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"not even gzip")
     assert torch.equal(idx_folder(tmp_path).train.images(torch.arange(6)), images[:6].unsqueeze(1))
@@ -74,7 +74,7 @@ def test_file_round_trip_and_every_cut(tmp_path: Path, shape: list[int], zipped:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=11), zipped=st.booleans())
-def test_any_other_bytes_give_one_line(tmp_path: Path, content: bytes, zipped: bool) -> None:
+def test_any_other_bytes_give_a_one_line_error(tmp_path: Path, content: bytes, zipped: bool) -> None:
     path = tmp_path / ("file.gz" if zipped else "file")
     path.write_bytes(content)
     with pytest.raises(ValueError, match=str(path)) as caught:

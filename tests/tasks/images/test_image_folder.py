@@ -11,7 +11,7 @@ from tests.tasks.images.known import labels_of
 
 
 def write(path: Path, value: int = 0, size: tuple[int, int] = (4, 6), mode: str = "L") -> Path:
-    """Write a one-coloured image; ``size`` is height and width."""
+    """Writes an image of one colour; ``size`` is height and width."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, (size[1], size[0]), value if mode == "L" else (value, 0, 0)).save(path)
     return path
@@ -24,13 +24,13 @@ def write_classes(root: Path, counts: dict[str, int]) -> None:
 
 
 def contents(data: ImageDataset) -> dict[str, tuple[int, int]]:
-    """Name -> first pixel and label."""
+    """First pixel and label by name."""
     indices = torch.arange(len(data))
     pixels, labels = data.images(indices)[:, 0, 0, 0].tolist(), labels_of(data, indices).tolist()
     return {data.name(i): (pixels[i], labels[i]) for i in range(len(data))}
 
 
-def test_classes_are_sorted_and_all_images_one_set(tmp_path: Path) -> None:
+def test_classes_are_sorted_and_all_images_form_one_set(tmp_path: Path) -> None:
     write_classes(tmp_path, {"cat": 10, "ant": 5})
     splits = image_folder(tmp_path)
     assert (splits.is_given, splits.test, splits.valid) == (False, None, None)
@@ -100,7 +100,7 @@ def test_train_can_be_a_class(tmp_path: Path) -> None:
     assert image_folder(tmp_path).train.answer_names == ("car", "train")
 
 
-def test_what_counts_as_an_image(tmp_path: Path) -> None:
+def test_files_that_count_as_images(tmp_path: Path) -> None:
     write_classes(tmp_path, {"a": 1, "b": 3})
     write(tmp_path / "a" / "deep" / "er" / "UPPER.PNG")
     write(tmp_path / "a" / "photo.JpEg")
@@ -115,7 +115,7 @@ def test_what_counts_as_an_image(tmp_path: Path) -> None:
     assert names == {"a/0.png", "a/deep/er/UPPER.PNG", "a/photo.JpEg", "b/0.png", "b/1.png", "b/2.png"}
 
 
-def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
+def test_one_colour_image_makes_all_images_colour(tmp_path: Path) -> None:
     write_classes(tmp_path, {"a": 3, "b": 3})
     write(tmp_path / "b" / "z.png", 200, mode="RGB")
     splits = image_folder(tmp_path)
@@ -137,7 +137,7 @@ def test_sizes_that_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 24, 3 * 24 + 5, 1000])
-def test_cache_changes_nothing_but_the_reading(tmp_path: Path, cache_bytes: int) -> None:
+def test_the_cache_changes_only_the_number_of_reads(tmp_path: Path, cache_bytes: int) -> None:
     files = [write(tmp_path / f"{i}.png", 10 * i) for i in range(6)]
     data = image_files(tmp_path, files, None, channels=1, image_size=(4, 6), cache_bytes=cache_bytes)
     indices = torch.tensor([5, 1, 1, 0])
@@ -153,7 +153,7 @@ def test_cache_changes_nothing_but_the_reading(tmp_path: Path, cache_bytes: int)
             data.images(torch.arange(6))
 
 
-def test_returned_images_are_not_the_cache(tmp_path: Path) -> None:
+def test_changing_returned_images_does_not_change_the_cache(tmp_path: Path) -> None:
     files = [write(tmp_path / "0.png", 7)]
     data = image_files(tmp_path, files, None, channels=1, image_size=(4, 6))
     data.images(torch.tensor([0])).zero_()

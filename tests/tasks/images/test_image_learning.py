@@ -69,9 +69,9 @@ def test_channels_are_measured_apart_and_a_constant_one_is_left_unscaled() -> No
     assert facts.deviation == pytest.approx([deviations[0], 1.0, deviations[2]], rel=1e-9)
 
 
-def test_patches_that_were_given_keep_the_size_of_images(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, {"a": 12, "b": 12}, np.random.default_rng(0))  # 6 x 10, which suits patches of 2
-    config = ImageLearning.Config(data=str(folder), stem_depth=1)  # of a network
+def test_an_explicit_patch_size_keeps_the_size_of_images(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, {"a": 12, "b": 12}, np.random.default_rng(0))  # 6 x 10, which patches of 2 divide
+    config = ImageLearning.Config(data=str(folder), stem_depth=1)  # a setting of networks alone
 
     def chosen(patch_size: int | tuple[int, int]) -> tuple[object, object]:
         task: Any = dataclasses.replace(config, patch_size=patch_size).recommended("small")[0]
@@ -79,7 +79,7 @@ def test_patches_that_were_given_keep_the_size_of_images(tmp_path: Path) -> None
 
     assert [chosen(size) for size in (config.patch_size, 1, (6, 5))] == [(2, None), (1, None), ((6, 5), None)]
     for image in folder.rglob("*.png"):
-        Picture.open(image).crop((0, 0, 10, 5)).save(image)  # 5 x 10: no patch suits these
+        Picture.open(image).crop((0, 0, 10, 5)).save(image)  # 5 x 10, which no patch size divides
     assert [chosen(size) for size in (config.patch_size, 5)] == [(2, (4, 10)), (5, None)]
 
 
@@ -94,7 +94,7 @@ def test_batches_are_standardised(task: ImageLearning) -> None:
     assert torch.equal(batch["targets"], labels_of(test, torch.tensor([3, 5])))
 
 
-def test_training_targets_are_the_augmentations() -> None:
+def test_training_targets_come_from_the_augmentation() -> None:
     config = dataclasses.replace(CONFIG, augmentation=Augmentation.Config(label_smoothing=0.2))
     augmenting = config.build()
     batch = augmenting.train_batch(torch.arange(4), generator())
@@ -119,7 +119,7 @@ def test_augmentation_draws_from_the_given_generator_alone() -> None:
 @pytest.mark.parametrize(
     ("augmentation", "most"), [(Augmentation.Config(shift=0.2), 4), (Augmentation.Config(mixup_alpha=0.4), 8)]
 )
-def test_a_process_reads_its_own_images_alone_and_those_that_are_mixed_into_them(
+def test_a_process_reads_only_its_own_images_and_those_mixed_into_them(
     augmentation: Augmentation.Config, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = dataclasses.replace(CONFIG, augmentation=augmentation).build()
@@ -137,7 +137,7 @@ def test_a_process_reads_its_own_images_alone_and_those_that_are_mixed_into_them
     assert torch.isin(indices[8:12], found).all()
 
 
-def test_the_loss_is_the_sum_of_cross_entropies_and_the_metrics_are_right(task: ImageLearning) -> None:
+def test_the_loss_is_summed_cross_entropy_and_metrics_are_right(task: ImageLearning) -> None:
     logits = torch.tensor([[2.0, 0, 0] + [0] * 7, [0, 3.0, 0] + [0] * 7, [0, 0, 1.0] + [0] * 7])
 
     class Fixed(nn.Module):
@@ -166,7 +166,7 @@ def test_the_model_fits_the_data(task: ImageLearning) -> None:
     assert model(task.held_out_batch("test", torch.arange(2))["images"]).shape == (2, 10)
 
 
-def test_any_model_of_signals_is_kept_in_a_run_and_trains() -> None:
+def test_any_model_of_signals_trains_and_is_stored_in_a_run() -> None:
     for small in (SMALL, InfViT.Config(embed_dim=8, depth=2, num_heads=2, attention="pure")):
         config = dataclasses.replace(CONFIG, model=small)
         kept = from_json(
@@ -182,7 +182,7 @@ def test_any_model_of_signals_is_kept_in_a_run_and_trains() -> None:
         assert all(p.grad is not None for p in model.parameters() if p.requires_grad and p.numel())
 
 
-def test_a_trained_model_is_measured_at_another_resolution(task: ImageLearning) -> None:
+def test_a_trained_model_is_evaluated_at_another_resolution(task: ImageLearning) -> None:
     larger = dataclasses.replace(CONFIG, image_size=(16, 12)).build(task.facts)
     batch = larger.held_out_batch("test", torch.arange(2))
     assert batch["images"].shape == (2, 1, 16, 12)
@@ -247,7 +247,7 @@ def write_arrays(path: Path, y: np.ndarray) -> Path:
         (np.arange(40), {"target": "number", "quantiles": (0.1, 0.5, 0.9)}, NumberTarget, 3),
     ],
 )
-def test_labels_and_numbers_are_learnt_measured_and_told(
+def test_labels_and_numbers_are_learnt_scored_and_predicted(
     tmp_path: Path, y: np.ndarray, settings: dict[str, Any], kind: type, width: int
 ) -> None:
     path = write_arrays(tmp_path / "set.npz", y)
@@ -271,7 +271,7 @@ def test_labels_and_numbers_are_learnt_measured_and_told(
     torch.testing.assert_close(batch["targets"], built.target.targets(truth.values[:5]))
 
 
-def test_what_suits_numbers_smooths_nothing(tmp_path: Path) -> None:
+def test_recommended_settings_for_numbers_do_not_smooth_labels(tmp_path: Path) -> None:
     path = write_arrays(tmp_path / "set.npz", np.arange(40) / 7)
     recommended = ImageLearning.Config(data=str(path), stem_depth=1).recommended("small").config
     assert isinstance(recommended, ImageLearning.Config)
@@ -304,7 +304,7 @@ def test_groups_stay_together_and_the_newest_are_tested(tmp_path: Path) -> None:
     assert sorted(newest.tolist()) == list(range(32, 40))
 
 
-def test_a_class_that_is_not_tested_is_reported(tmp_path: Path) -> None:
+def test_a_class_missing_from_the_test_split_is_reported(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "set", {"a": 9, "b": 1}, np.random.default_rng(0))
     with pytest.warns(UserWarning, match="set: no image of 'b' is in the test set; add images of it"):
         found = ImageLearning.Config(data=str(folder), valid_fraction=0.0).build().splits
@@ -317,7 +317,7 @@ def test_a_class_that_is_not_tested_is_reported(tmp_path: Path) -> None:
         _ = ImageLearning.Config(data=str(tmp_path / "from_1.npz"), valid_fraction=0.0).build().splits
 
 
-def test_settings_of_a_split_reach_it_or_are_refused(tmp_path: Path) -> None:
+def test_split_settings_take_effect_or_are_refused(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "set", {"a": 10, "b": 10}, np.random.default_rng(0))
 
     def tested(**settings: Any) -> set[str]:
@@ -338,7 +338,7 @@ def test_settings_of_a_split_reach_it_or_are_refused(tmp_path: Path) -> None:
             ImageLearning.Config(data=str(data), **settings).build()
 
 
-def test_a_model_that_answers_at_every_point_is_refused() -> None:
+def test_a_model_with_outputs_at_every_point_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^model\.pool is 'none'; leave it out, since an image has one"):
         ImageLearning.Config(data="digits", model=ITNet.Config(pool="none"))
 
@@ -351,16 +351,14 @@ def test_facts_of_another_task_and_a_single_class_are_refused(tmp_path: Path) ->
         ImageLearning.Config(data=str(tmp_path / "one.npz")).build()
 
 
-def test_without_torchmetrics_the_error_says_what_to_install(
-    task: ImageLearning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_torchmetrics_gives_an_install_hint(task: ImageLearning, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
     monkeypatch.delitem(sys.modules, "fredholm.tasks.mean_metrics", raising=False)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[train\]"'):
         task.metrics()
 
 
-def test_a_trained_model_is_read_back_without_what_augmented_its_images(
+def test_a_trained_model_is_read_back_without_the_packages_of_its_augmentation(
     task: ImageLearning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "kornia", None)
@@ -371,14 +369,14 @@ def test_a_trained_model_is_read_back_without_what_augmented_its_images(
         same.check_packages()
 
 
-def test_a_stem_reads_the_images_by_convolutions() -> None:
+def test_a_stem_reads_images_by_convolutions() -> None:
     task = dataclasses.replace(CONFIG, stem_depth=2, position_frequencies=3).build()
     model: Any = task.model()
     stages, frequencies = model.encoder.stages, model.encoder.frequencies
     assert isinstance(model.encoder, ConvolutionalImage)
     assert ([len(stage.stencils) for stage in stages], frequencies.shape) == ([2, 2], (3, 2))
     larger = task.held_out_batch("test", torch.arange(2))["images"].repeat(1, 1, 2, 1)
-    assert model(larger).shape == (2, 10)  # as patches do, a stem takes other sizes
+    assert model(larger).shape == (2, 10)  # like patches, a stem takes other sizes
     recommended, *_ = ImageLearning.Config(data="digits").recommended("base")
     assert isinstance(recommended, ImageLearning.Config)
     assert recommended.stem_depth == 2
@@ -389,7 +387,7 @@ STAGES = ConvNeXt.Config(channels=1, depths=(1, 1), dims=(4, 6), patch_size=2)
 
 
 @pytest.mark.parametrize("model", [PIXELS, STAGES])
-def test_models_that_read_pixels(model: Any) -> None:
+def test_models_of_pixels(model: Any) -> None:
     task = ImageLearning.Config(data="digits", model=model, mean=(0.3,), deviation=(0.2,)).build()
     batch = task.held_out_batch("test", torch.arange(3))
     pixels = task.held_out("test").images(torch.arange(3)) / 255
@@ -411,12 +409,12 @@ def test_models_that_read_pixels(model: Any) -> None:
         ({"model": PIXELS, "mean": (0.5,), "deviation": (0.0,)}, "deviations above 0"),
     ],
 )
-def test_images_that_such_a_model_does_not_read(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_a_model_of_pixels_does_not_take_are_refused(settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         ImageLearning.Config(data="digits", **settings).build().model()
 
 
-def test_moments_of_grey_for_colours_and_of_another_run(tmp_path: Path) -> None:
+def test_moments_for_one_channel_or_from_another_run_are_refused(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
     np.savez(tmp_path / "data.npz", x=pixels, y=np.arange(20) % 2)
     with refused(ValueError, "mean=(0.5,) is for images of 1 channel, and these have 3"):
@@ -426,7 +424,7 @@ def test_moments_of_grey_for_colours_and_of_another_run(tmp_path: Path) -> None:
         ImageLearning.Config(data="digits", mean=facts.mean, deviation=(0.2,)).build(facts)
 
 
-def test_a_new_vit_is_sized_to_the_images() -> None:
+def test_a_new_vit_is_sized_by_the_images() -> None:
     found = ImageLearning.Config(data="digits", model=ViT.Config()).recommended("small")
     config: Any = found.config
     assert (config.model.image_size, config.model.patch_size, config.model.channels) == ((8, 8), (2, 2), 1)

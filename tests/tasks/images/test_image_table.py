@@ -1,4 +1,4 @@
-"""Images in the columns of tables are those of files."""
+"""Images in columns of tables are read like image files."""
 
 import importlib
 import itertools
@@ -38,7 +38,7 @@ def write(path: Path, encoded: Sequence[bytes] = ENCODED, **others: Any) -> Path
 
 
 def from_files(folder: Path, image_size: tuple[int, int]) -> torch.Tensor:
-    """The same images in files of their own."""
+    """The same images read from one file each."""
     files = [folder / f"{i}.png" for i in range(len(ENCODED))]
     for file, content in zip(files, ENCODED, strict=True):
         file.write_bytes(content)
@@ -46,7 +46,7 @@ def from_files(folder: Path, image_size: tuple[int, int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [".arrow", ".parquet"])
-def test_they_are_those_of_files(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_in_a_table_equal_those_in_files(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = from_files(tmp_path, (6, 7))
     path = write(tmp_path / f"a{kind}", time=[3, 1, 2, 5, 4], label=[0, 1, 0, 0, 1], note=["n"] * 5)
     for large in (cache.LARGE, 1):  # in memory, and mapped
@@ -71,7 +71,7 @@ def test_they_are_those_of_files(tmp_path: Path, kind: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("kind", [pyarrow.binary(), pyarrow.large_binary()])
-def test_cells_of_a_stretch_are_not_copied(kind: pyarrow.DataType) -> None:
+def test_cells_of_a_slice_are_not_copied(kind: pyarrow.DataType) -> None:
     values = [b"a", b"", None, b"bcd", b"ef", None]
     part = pyarrow.array(values, kind).slice(1, 4)
     ends, content, is_there = importlib.import_module("fredholm.tasks.images.image_table")._Cells.of(part)
@@ -80,7 +80,7 @@ def test_cells_of_a_stretch_are_not_copied(kind: pyarrow.DataType) -> None:
     assert len(content) == 6
 
 
-def test_splits_are_those_of_the_files(tmp_path: Path) -> None:
+def test_splits_follow_the_files(tmp_path: Path) -> None:
     expected = from_files(tmp_path, (6, 7))
     folder = tmp_path / "shards"
     write(folder / "train-00000-of-00002.parquet", ENCODED[:2])
@@ -97,7 +97,7 @@ def test_splits_are_those_of_the_files(tmp_path: Path) -> None:
     assert [None if part is None else len(part) for part in parts] == [3, 1, 1]
 
 
-def test_what_is_large_says_what_lies_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_report_their_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("fredholm.tasks.images.image_table"), "LARGE", 1)
     folder = tmp_path / "shards"
     for i in range(3):
@@ -107,7 +107,7 @@ def test_what_is_large_says_what_lies_together(tmp_path: Path, monkeypatch: pyte
     assert shards.tolist() == [2, 3, 4]
 
 
-def test_what_datasets_saved_is_understood() -> None:
+def test_files_saved_by_datasets_are_read() -> None:
     pixels, order = torch.from_numpy(np.load(SAVED / "pixels.npy")), [5, 0, 1, 2]
     splits = open_images(SAVED / "splits")
     assert (splits.train.channels, splits.train.answer_names, splits.test) == (1, ("ant", "zebra"), None)
@@ -118,7 +118,7 @@ def test_what_datasets_saved_is_understood() -> None:
 
 
 @pytest.mark.parametrize("kind", [".arrow", ".parquet"])
-def test_predictions_read_them_without_labels(tmp_path: Path, kind: str) -> None:
+def test_predictions_read_tables_without_labels(tmp_path: Path, kind: str) -> None:
     expected = from_files(tmp_path, (5, 5))
     (tmp_path / f"a{kind}").write_bytes(columns(kind, None, image=cells(ENCODED)))
     assert torch.equal(read_image_table(tmp_path / f"a{kind}", 3, (5, 5)), expected)
@@ -127,7 +127,7 @@ def test_predictions_read_them_without_labels(tmp_path: Path, kind: str) -> None
         read_image_table(tmp_path / f"a{kind}", 3, (5, 5))
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_unreadable_tables_are_refused(tmp_path: Path) -> None:
     pixels, label = cells(ENCODED[:2]), ["x", "y"]
     cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"text": label, "label": label}, ["has no column of images", "the columns are text, label"]),

@@ -1,4 +1,4 @@
-"""Folders of images with a table of what is known of each."""
+"""Folders of images with a table of their labels."""
 
 from pathlib import Path
 
@@ -58,7 +58,9 @@ def numbers(name: str, values: list[float]) -> NumberAnswers:
         ),
     ],
 )
-def test_what_the_columns_say(tmp_path: Path, header: str, cells: str, kind: Kind | None, expected: Answers) -> None:
+def test_kinds_of_answers_in_the_columns(
+    tmp_path: Path, header: str, cells: str, kind: Kind | None, expected: Answers
+) -> None:
     rows = [f"deep/{3 - i}.png,{cell.replace('-', '')}" for i, cell in enumerate(cells.split())]
     found = open_images(write(tmp_path, f"file,{header}", *rows), kind=kind)
     answers = found.train.answers
@@ -82,7 +84,7 @@ def test_splits_groups_and_times(tmp_path: Path) -> None:
     assert float(times[0] - times[1]) == 31 * 86400
 
 
-def test_images_that_the_table_does_not_name_are_reported(tmp_path: Path) -> None:
+def test_images_missing_from_the_table_are_reported(tmp_path: Path) -> None:
     folder = write(tmp_path, "file,label", "deep/0.png,a", "deep/1.png,b")
     with pytest.warns(UserWarning, match="left out 2 images that labels.csv does not name"):
         assert len(open_images(folder).train) == 2
@@ -128,11 +130,11 @@ def test_images_that_the_table_does_not_name_are_reported(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_wrong_tables_are_told_by_line(tmp_path: Path, rows: list[str], kind: Kind | None, message: str) -> None:
+def test_errors_in_the_table_name_the_line(tmp_path: Path, rows: list[str], kind: Kind | None, message: str) -> None:
     with refused(ValueError, "labels.csv", message):
         open_images(write(tmp_path, *rows), kind=kind)
 
 
-def test_sources_of_classes_have_no_other_answers(tmp_path: Path) -> None:
+def test_data_sets_of_classes_have_no_other_kinds_of_answers(tmp_path: Path) -> None:
     with refused(ValueError, "target is 'labels', but digits has classes; leave it out, or pass a folder"):
         open_images("digits", kind="labels")

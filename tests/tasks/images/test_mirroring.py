@@ -14,7 +14,7 @@ from fredholm.tasks.targets import ClassTarget
 
 
 def stripes(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A bright stripe on a ground of some colour: pictures, where the stripe is, and how bright the ground."""
+    """A bright stripe on a grey ground: the pictures, the position of the stripe, and the brightness of the ground."""
     draw = np.random.default_rng(0)
     place, ground = draw.integers(0, 16, count), draw.integers(20, 150, count)
     pictures = np.broadcast_to(ground[:, None, None, None], (count, 12, 16, 3)) + draw.integers(
@@ -25,7 +25,7 @@ def stripes(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def share_mirrored(folder: Path, pictures: np.ndarray, expected: np.ndarray, **augmentation: float) -> float:
-    """Of the images that training mirrors by default."""
+    """The share of images that training mirrors by default."""
     np.savez(folder / "a.npz", x=pictures, y=expected)
     changed = Augmentation.Config(**augmentation)  # pyright: ignore[reportArgumentType]
     task = ImageLearning.Config(data=str(folder / "a.npz"), augmentation=changed, stem_depth=1)
@@ -34,18 +34,18 @@ def share_mirrored(folder: Path, pictures: np.ndarray, expected: np.ndarray, **a
     return config.augmentation.horizontal_flip
 
 
-def test_what_tells_of_left_and_right_is_not_mirrored(tmp_path: Path) -> None:
+def test_images_whose_answer_depends_on_left_and_right_are_not_mirrored(tmp_path: Path) -> None:
     pictures, place, ground = stripes(40)
     assert share_mirrored(tmp_path, pictures, place + 0.5) == 0
     assert share_mirrored(tmp_path, pictures, ground + 0.5) == 0.5
     assert share_mirrored(tmp_path, pictures, np.where(place < 8, "left", "right")) == 0
     assert share_mirrored(tmp_path, pictures, np.where(ground < 80, "dark", "light")) == 0.5
     assert share_mirrored(tmp_path, pictures, np.stack([place < 8, ground < 80], 1)) == 0  # labels
-    assert share_mirrored(tmp_path, pictures, np.random.default_rng(1).normal(size=40)) == 0.5  # nothing can be said
+    assert share_mirrored(tmp_path, pictures, np.random.default_rng(1).normal(size=40)) == 0.5  # no evidence
 
 
-def test_an_image_is_told_without_its_mirror_image() -> None:
-    """Pictures that are nearly their own mirror images, each unlike all others."""
+def test_an_image_is_predicted_without_its_mirror_image() -> None:
+    """Pictures that nearly equal their own mirror images, and are unlike all others."""
     draw = np.random.default_rng(0)
     half = np.kron(draw.integers(0, 150, (60, 4, 4, 1)), np.ones((1, 3, 2, 3)))
     pictures, is_right = np.concatenate([half, half[:, :, ::-1]], 2) + 40, draw.random(60) < 0.5
@@ -54,22 +54,20 @@ def test_an_image_is_told_without_its_mirror_image() -> None:
     assert not mirroring_keeps_targets(images, torch.from_numpy(is_right).long(), ClassTarget(names=("left", "right")))
 
 
-def test_a_share_that_is_set_stays_and_few_images_say_nothing(tmp_path: Path) -> None:
+def test_an_explicit_share_stays_and_few_images_give_no_evidence(tmp_path: Path) -> None:
     pictures, place, _ = stripes(40)
     assert share_mirrored(tmp_path, pictures, place + 0.5, horizontal_flip=0.3) == 0.3
     assert share_mirrored(tmp_path, pictures[:9], place[:9] + 0.5) == 0.5
 
 
-def test_of_many_images_some_are_looked_at_with_what_is_told_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_images_are_checked_by_a_sample_with_its_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirroring, "MOST", 60)
     pictures, place, ground = stripes(200)
     assert share_mirrored(tmp_path, pictures, place + 0.5) == 0
     assert share_mirrored(tmp_path, pictures, ground + 0.5) == 0.5
 
 
-def test_what_is_said_draws_nothing_that_training_draws(tmp_path: Path) -> None:
+def test_the_check_leaves_the_random_state_unchanged(tmp_path: Path) -> None:
     pictures, place, _ = stripes(40)
     torch.manual_seed(3)
     before = torch.get_rng_state()

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fredholm.tasks.images.mixing import drawn_blend
 
-# Image i has the one value i everywhere and the target "class i": every pixel of a blend then tells its shares.
+# Image i has the value i everywhere and the target "class i", so that every pixel of a blend shows its shares.
 
 
 def labelled(num_images: int, height: int, width: int, channels: int = 1) -> tuple[Tensor, Tensor]:
@@ -36,12 +36,12 @@ def test_mixup_target_is_the_blend_of_the_pixels(batch: tuple[int, int, int, int
 
 
 @given(batches, alphas, st.integers(0, 1000))
-def test_cutmix_target_is_the_area_that_truly_stays(batch: tuple[int, int, int, int], alpha: float, seed: int) -> None:
+def test_cutmix_target_is_the_area_that_remains(batch: tuple[int, int, int, int], alpha: float, seed: int) -> None:
     images, targets = labelled(*batch)
     torch.manual_seed(seed)
     mixed, mixed_targets = mix(images, targets, 0.0, alpha)
     for i in range(len(images)):
-        assert (mixed[i] == mixed[i, :1]).all()  # every channel is cut alike
+        assert (mixed[i] == mixed[i, :1]).all()  # all channels are cut alike
         pixels = mixed[i, 0]
         shares = torch.bincount(pixels.flatten().long(), minlength=len(images)).double() / pixels.numel()
         torch.testing.assert_close(mixed_targets[i], shares)
@@ -64,7 +64,7 @@ def test_each_image_takes_either_form(batch: tuple[int, int, int, int], seed: in
 
 def test_both_forms_occur_side_by_side() -> None:
     mixed, _ = mix(*labelled(200, 8, 8), 1.0, 1.0)
-    is_whole = torch.isclose(mixed, mixed.round()).flatten(1).all(1)  # CutMix keeps the pixels as they are
+    is_whole = torch.isclose(mixed, mixed.round()).flatten(1).all(1)  # CutMix keeps pixels unchanged
     assert 70 < int(is_whole.sum()) < 130
 
 
@@ -74,7 +74,7 @@ def test_mixup_shares_follow_the_beta_distribution(alpha: float) -> None:
     images[::2] = 1.0
     targets = torch.eye(2)[images.flatten().long()]
     mixed, _ = mix(images, targets, alpha, 0.0)
-    # of a Beta(α, α) share l: E (2l - 1)² = 1 / (2α + 1); half of the pairs are alike and keep |2x - 1| = 1
+    # for a Beta(α, α) share l: E (2l - 1)² = 1 / (2α + 1); half of the pairs have equal labels and keep |2x - 1| = 1
     spread = (2 * mixed - 1).square().mean().item()
     assert spread == pytest.approx(0.5 + 0.5 / (2 * alpha + 1), abs=0.02)
 
@@ -88,12 +88,12 @@ def test_cutmix_boxes_reach_every_corner() -> None:
 
 
 @pytest.mark.parametrize("num_images", [0, 1])
-def test_nobody_to_mix_with(num_images: int) -> None:
+def test_a_single_image_or_none_has_no_partner(num_images: int) -> None:
     images, targets = torch.rand(num_images, 1, 4, 4), torch.ones(num_images, 1)
     mixed, mixed_targets = mix(images, targets, 1.0, 1.0)
     torch.testing.assert_close(mixed, images)
     torch.testing.assert_close(mixed_targets, targets)
 
 
-def test_off_blends_nothing() -> None:
+def test_nothing_is_blended_when_switched_off() -> None:
     assert drawn_blend(torch.Size((5, 1, 4, 4)), 0.0, 0.0) is None

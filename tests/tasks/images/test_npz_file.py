@@ -1,4 +1,4 @@
-"""Images in .npz files: what is read is what was written, and what does not fit is told by file and array."""
+"""Images in .npz files: arrays are read as written, and errors name the file and the array."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.tasks.images.known import labels_of
 
 
 def arrays(*shape: int) -> dict[str, Any]:
-    """Seven training and three test images, and their labels of three classes."""
+    """Seven training and three test images, and labels of three classes."""
     drawn = np.random.default_rng(0)
     return {
         "x_train": drawn.integers(0, 256, (7, *shape), dtype=np.uint8),
@@ -47,13 +47,13 @@ def test_pixels_labels_and_classes_are_as_they_were_written(tmp_path: Path, shap
     assert splits.held_out("test").name(1) == "set.npz:x_test[1]"
 
 
-def test_a_training_set_may_be_alone(tmp_path: Path) -> None:
+def test_a_training_set_alone_is_read(tmp_path: Path) -> None:
     held = {name: array for name, array in arrays(4, 5).items() if name.endswith("train")}
     splits = open_images(write(tmp_path, **held))
     assert (len(splits.train), splits.test, splits.valid, splits.is_given) == (len(held["x_train"]), None, None, True)
 
 
-def test_classes_may_have_names_and_images_another_size(tmp_path: Path) -> None:
+def test_classes_may_have_names_and_images_may_be_resized(tmp_path: Path) -> None:
     splits = npz_images(write(tmp_path, **arrays(4, 6), classes=["cat", "dog", "ox"]), image_size=(2, 3))
     assert splits.train.answer_names == ("cat", "dog", "ox")
     assert splits.train.images(torch.arange(2)).shape == (2, 1, 2, 3)
@@ -79,13 +79,13 @@ def test_classes_may_have_names_and_images_another_size(tmp_path: Path) -> None:
         ({"x_test": np.zeros((3, 4, 6), np.uint8)}, "image size differ"),
     ],
 )
-def test_what_does_not_fit_names_file_and_array(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_errors_name_file_and_array(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     held = {name: array for name, array in (arrays(4, 5) | change).items() if array is not None}
     with pytest.raises(ValueError, match=rf"set\.npz: {message}"):
         npz_images(write(tmp_path, **held))
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set.npz").write_text("no arrays")
     with pytest.raises(ValueError, match=r"set\.npz: cannot be read as an \.npz file"):
         open_images(tmp_path / "set.npz")
@@ -120,7 +120,7 @@ def whole(**more: Any) -> dict[str, Any]:
         (np.eye(6)[0] > 0, None, ClassAnswers(names=("0", "1"), values=torch.tensor([1, 0, 0, 0, 0, 0]))),
     ],
 )
-def test_what_y_is(tmp_path: Path, y: np.ndarray, kind: Kind | None, expected: Answers) -> None:
+def test_kinds_of_answers_in_y(tmp_path: Path, y: np.ndarray, kind: Kind | None, expected: Answers) -> None:
     found = npz_images(write(tmp_path, **whole(y=y)), kind=kind)
     answers = found.train.answers
     assert not found.is_given
@@ -141,7 +141,7 @@ def test_names_of_answers(tmp_path: Path, y: np.ndarray, names: dict[str, Any], 
     assert npz_images(write(tmp_path, **whole(y=y, **names))).train.answer_names == expected
 
 
-def test_splits_groups_and_times_of_one_array(tmp_path: Path) -> None:
+def test_splits_groups_and_times_in_one_array_each(tmp_path: Path) -> None:
     y, groups, times = np.arange(6) % 2, np.array(list("ppqqrr")), np.arange(6)[::-1]
     found = npz_images(write(tmp_path, **whole(y=y, groups=groups, example_times=times)))
     keys = found.train.keys
@@ -161,7 +161,7 @@ def test_splits_groups_and_times_of_one_array(tmp_path: Path) -> None:
         assert [[part.name(i)[-2] for i in range(len(part))] for part in parts] == [["0", "4", "5"], ["1"], ["2"]]
 
 
-def test_parts_have_validation_and_groups_of_their_own(tmp_path: Path) -> None:
+def test_parts_may_include_validation_and_have_their_own_groups(tmp_path: Path) -> None:
     held = arrays(4, 5)
     held |= {"x_val": held["x_test"], "y_val": held["y_test"], "groups_train": np.arange(7), "groups_val": np.arange(3)}
     found = npz_images(write(tmp_path, **held))
@@ -173,14 +173,14 @@ def test_parts_have_validation_and_groups_of_their_own(tmp_path: Path) -> None:
 
 
 def medmnist(*shape: int) -> dict[str, Any]:
-    """The arrays of `arrays` by the names of MedMNIST's files, with validation."""
+    """The arrays of `arrays` under the names of MedMNIST's files, with a validation split."""
     held = arrays(*shape)
     found = {"x": "images", "y": "labels"}
     named = {f"{word}_{found[kind]}": held[f"{kind}_{word}"] for kind in found for word in ("train", "test")}
     return named | {"val_images": held["x_test"][:2], "val_labels": held["y_test"][:2]}
 
 
-def test_files_of_medmnist_are_read_as_they_are(tmp_path: Path) -> None:
+def test_files_of_medmnist_are_read_unchanged(tmp_path: Path) -> None:
     held = medmnist(4, 5, 3)
     found = open_images(write(tmp_path, **held))
     for word, part in (("train", found.train), ("val", found.held_out("valid")), ("test", found.held_out("test"))):
@@ -203,7 +203,7 @@ def test_files_of_medmnist_are_read_as_they_are(tmp_path: Path) -> None:
         ({"x_train": np.zeros((7, 4, 5), np.uint8)}, "which nothing reads; here "),
     ],
 )
-def test_what_does_not_fit_in_files_of_medmnist(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_misfits_in_files_of_medmnist_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     held = {name: array for name, array in (medmnist(4, 5) | change).items() if array is not None}
     with refused(ValueError, "set.npz: ", message):
         npz_images(write(tmp_path, **held))
@@ -230,7 +230,7 @@ def test_what_does_not_fit_in_files_of_medmnist(tmp_path: Path, change: dict[str
         ({"y": np.array(list("abcabc")), "classes": ["a", "b"]}, "y[2]: class 'c' is none of a, b"),
     ],
 )
-def test_what_does_not_fit_one_array(tmp_path: Path, more: dict[str, Any], message: str) -> None:
+def test_misfits_in_one_array_are_refused(tmp_path: Path, more: dict[str, Any], message: str) -> None:
     with refused(ValueError, f"set.npz: {message}"):
         npz_images(write(tmp_path, **whole(**more)))
 
@@ -244,7 +244,7 @@ def test_what_does_not_fit_one_array(tmp_path: Path, more: dict[str, Any], messa
         (np.eye(6) > 0, "class", "y is bool (6, 6); expected integers (6,)"),
     ],
 )
-def test_kinds_that_do_not_fit(tmp_path: Path, y: np.ndarray, kind: Kind, message: str) -> None:
+def test_kinds_of_answers_that_do_not_fit_are_refused(tmp_path: Path, y: np.ndarray, kind: Kind, message: str) -> None:
     with refused(ValueError, message):
         npz_images(write(tmp_path, **whole(y=y)), kind=kind)
 
@@ -264,7 +264,7 @@ def shards(folder: Path, *, has_splits: bool) -> Path:
 
 @pytest.mark.parametrize("large", [0, 1 << 30])
 @pytest.mark.parametrize("has_splits", [True, False])
-def test_files_of_a_folder_are_one_data_set(
+def test_files_of_a_folder_form_one_data_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, has_splits: bool
 ) -> None:
     monkeypatch.setattr(mapped, "LARGE", large)
@@ -283,9 +283,7 @@ def test_files_of_a_folder_are_one_data_set(
     assert (whole.train.shards is None) == (large > 0)
 
 
-def test_a_task_learns_from_mapped_images_as_from_those_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mapped_images_train_like_images_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards(tmp_path / "set", has_splits=False)
     config = ImageLearning.Config(data=str(tmp_path / "set.npz"), patch_size=1, valid_fraction=0.0)
     in_memory = config.build()
@@ -316,7 +314,7 @@ def test_files_of_a_folder_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             open_images(folder)
 
 
-def test_moments_are_exact_however_many_images_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moments_are_exact_for_any_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.randint(0, 256, (50, 3, 6, 7), dtype=torch.uint8)
     data, every = InMemoryImages(images, None, str), torch.arange(50)
     whole = moments(data, every)

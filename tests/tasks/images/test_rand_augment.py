@@ -15,7 +15,7 @@ def apply(images: Tensor, num_ops: int = 2, magnitude: int = 9) -> Tensor:
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("size", [(1, 1), (2, 9), (8, 8), (11, 7)])
 @pytest.mark.parametrize("magnitude", [1, 15, MAX_MAGNITUDE - 1])
-def test_any_image_stays_an_image(channels: int, size: tuple[int, int], magnitude: int) -> None:
+def test_any_image_stays_a_valid_image(channels: int, size: tuple[int, int], magnitude: int) -> None:
     images = torch.rand(5, channels, *size)
     before = images.clone()
     changed = apply(images, MAX_OPS, magnitude)
@@ -26,7 +26,7 @@ def test_any_image_stays_an_image(channels: int, size: tuple[int, int], magnitud
     assert changed.max() <= 1 + 1e-6
 
 
-def test_every_operation_is_among_them() -> None:
+def test_every_operation_occurs() -> None:
     grey, colour = {row[0] for row in _policy(9, False, True)}, {row[0] for row in _policy(9, True, True)}
     assert colour - grey == {"color"}
     assert grey - {row[0] for row in _policy(9, False, False)} == {"sharpness"}
@@ -39,8 +39,8 @@ def test_groups_draw_their_own_operations() -> None:
     assert len({tuple(image.flatten().tolist()) for image in changed}) > 4
 
 
-def test_motions_have_the_extent_of_the_source() -> None:
-    """At m = 29: a slope of 0.29, 29 degrees, and 0.435 of the side, either way."""
+def test_motions_have_the_extents_of_the_paper() -> None:
+    """At m = 29: a slope of 0.29, 29 degrees, and 0.435 of the side, in either direction."""
     from kornia.augmentation.auto import RandAugment
 
     rows = {row[0]: row for row in _policy(29, False, True)}
@@ -64,7 +64,7 @@ def test_motions_have_the_extent_of_the_source() -> None:
         changed = RandAugment(1, 29, policy=[[rows[name]]])(dots)
         mass = changed.sum((1, 2, 3))
         ends = torch.stack([changed.sum((1, 3)) @ places / mass, changed.sum((1, 2)) @ places / mass], 1)
-        stays = mass > 1  # a translation may push a dot out of the picture
+        stays = mass > 1  # a translation may move a dot out of the picture
         extent = torch.stack(moves).repeat_interleave(32, 0)
         torch.testing.assert_close((ends - starts).abs()[stays], extent[stays], atol=0.3, rtol=0, msg=name)
         assert stays.sum() > 40

@@ -20,7 +20,7 @@ def read_one(path: Path, channels: int) -> torch.Tensor:
 
 
 def png(path: Path, width: int, depth: int, colour_type: int, rows: list[bytes], *extra: tuple[bytes, bytes]) -> Path:
-    """Write a PNG of a kind that pillow does not write."""
+    """Writes a PNG of a kind that pillow cannot write."""
     header = struct.pack(">IIBBBBB", width, len(rows), depth, colour_type, 0, 0, 0)
     chunks = [
         (b"IHDR", header),
@@ -70,7 +70,7 @@ def test_cmyk_jpeg(tmp_path: Path) -> None:
     assert read_one(path, 1).shape == (1, 8, 8)
 
 
-def test_sixteen_bits_are_scaled_not_cut_off(tmp_path: Path) -> None:
+def test_sixteen_bits_are_scaled_not_truncated(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     deep = np.array([[0, 128, 129, 257], [32768, 40000, 65406, 65535]], dtype=np.uint16)
     Image.fromarray(deep).save(path)
@@ -206,7 +206,7 @@ def test_bad_image_size() -> None:
         read_images([], 1, (0, 4))
 
 
-def test_missing_pillow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pillow_gives_an_install_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[data\]"'):
         read_images([tmp_path / "a.png"], 1, (4, 4))

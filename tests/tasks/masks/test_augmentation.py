@@ -19,7 +19,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def ramps(batch: int = 6, height: int = 20, width: int = 24) -> Masked:
-    """Images whose channels are place and place alone, 0 to 1 over the image; numbers of their 5 x 4 blocks."""
+    """Images whose channels are the coordinates of a pixel, from 0 to 1, and masks with the numbers of 5 x 4 blocks."""
     rows, columns = (torch.arange(height) + 0.5) / height, (torch.arange(width) + 0.5) / width
     down, right = torch.meshgrid(rows, columns, indexing="ij")
     numbers = ((5 * down).long() * 4 + (4 * right).long()).to(torch.uint8)
@@ -27,14 +27,14 @@ def ramps(batch: int = 6, height: int = 20, width: int = 24) -> Masked:
     return Masked(images.expand(batch, -1, -1, -1).clone(), numbers.expand(batch, -1, -1).clone())
 
 
-def test_missing_kornia_matters_only_where_colours_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kornia_matters_only_for_changes_of_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kornia", None)
     for settings in PLACES:
         augmentation = MaskAugmentation(Config(**settings), 3)
         augmentation.check_packages()
         augmentation(ramps(), generator())
     for settings in COLOURS:
-        augmentation = MaskAugmentation(Config(**settings), 3)  # as a model that was trained so is read back
+        augmentation = MaskAugmentation(Config(**settings), 3)  # as when a model trained with it is read back
         with pytest.raises(ImportError, match=r'pip install "fredholm\[augment\]"'):
             augmentation.check_packages()
 
@@ -49,13 +49,13 @@ def test_defaults_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("settings", PLACES, ids=lambda settings: next(iter(settings)))
-def test_a_mask_goes_where_its_image_goes(settings: dict[str, Any]) -> None:
+def test_masks_move_with_their_images(settings: dict[str, Any]) -> None:
     given = ramps()
     found = MaskAugmentation(Config(**settings), 3)(given, generator())
     assert not torch.equal(found.images, given.images)
     down, right = found.images[:, 0], found.images[:, 1]
     expected = (5 * down).floor() * 4 + (4 * right).floor()
-    is_inner = ((5 * down) % 1 - 0.5).abs().maximum(((4 * right) % 1 - 0.5).abs()) < 0.4  # away from edges of blocks
+    is_inner = ((5 * down) % 1 - 0.5).abs().maximum(((4 * right) % 1 - 0.5).abs()) < 0.4  # inside the blocks
     assert float(is_inner.float().mean()) > 0.4
     assert torch.equal(found.masks[is_inner].float(), expected[is_inner])
     assert found.masks.dtype == torch.uint8
@@ -65,7 +65,7 @@ def test_a_crop_has_the_drawn_area_and_lies_within_the_image() -> None:
     config = Config(crop_scale=(0.25, 0.25), crop_ratio=(1.0, 1.0))
     found = MaskAugmentation(config, 3)(ramps(40, 64, 64), generator()).images
     for channel, dim in ((0, 1), (1, 2)):
-        line = found[:, channel].mean(3 - dim)  # place along one axis
+        line = found[:, channel].mean(3 - dim)  # position along one axis
         torch.testing.assert_close(line[:, 40] - line[:, 20], torch.full((40,), 20 / 64 / 2), atol=1e-4, rtol=0)
         assert bool((line > 0).all())
         assert bool((line < 1).all())
@@ -73,7 +73,7 @@ def test_a_crop_has_the_drawn_area_and_lies_within_the_image() -> None:
     assert float(found[:, 0, -1, -1].max()) > 0.9
 
 
-def test_a_crop_of_all_is_the_image() -> None:
+def test_a_crop_of_scale_1_is_the_image() -> None:
     given = ramps(3, 9, 7)
     almost = Config(crop_scale=(1 - 1e-6, 1 - 1e-6), crop_ratio=(1.0, 1.0))
     found = MaskAugmentation(almost, 3)(given, generator())
@@ -91,12 +91,12 @@ def test_crops_are_as_wide_as_the_ratio_says() -> None:
 
 
 @pytest.mark.parametrize("settings", COLOURS, ids=lambda settings: next(iter(settings)))
-def test_colours_change_images_alone(settings: dict[str, Any]) -> None:
+def test_changes_of_colour_leave_masks_alone(settings: dict[str, Any]) -> None:
     given = ramps()
     found = MaskAugmentation(Config(**settings), 3)(given, generator())
     assert torch.equal(found.masks, given.masks)
-    assert (found.images - given.images).abs().amax((1, 2, 3)).min() > 1e-3  # each of them
-    assert not torch.allclose(found.images[0], found.images[1])  # draws for itself
+    assert (found.images - given.images).abs().amax((1, 2, 3)).min() > 1e-3  # every image
+    assert not torch.allclose(found.images[0], found.images[1])  # differently
     assert 0 <= float(found.images.min()) <= float(found.images.max()) <= 1
 
 
@@ -114,7 +114,7 @@ def test_the_generator_alone_decides(settings: dict[str, Any]) -> None:
     assert not torch.equal(first.images, other.images)
 
 
-def test_grey_images_take_what_needs_no_colour() -> None:
+def test_grey_images_take_settings_without_colour() -> None:
     grey = Masked(ramps().images[:, :1], ramps().masks)
     found = MaskAugmentation(Config(brightness=0.2, contrast=0.2, crop_scale=(0.5, 1.0)), 1)(grey, generator())
     assert found.images.shape == grey.images.shape

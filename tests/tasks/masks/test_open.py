@@ -20,7 +20,7 @@ def contents(found: MaskedImages) -> tuple[torch.Tensor, torch.Tensor]:
     return found.images(everything), found.masks(everything)
 
 
-def test_a_folder_and_a_file_of_the_same_are_the_same(tmp_path: Path) -> None:
+def test_a_folder_and_a_file_of_the_same_data_are_equal(tmp_path: Path) -> None:
     folder, file = write_folder(tmp_path / "a", 5), write_npz(tmp_path / "a.npz", 5)
     images, masks = squares(5)
     for found in (open_masks(folder), open_masks(file)):
@@ -95,16 +95,16 @@ def test_masks_are_scaled_and_trimmed_with_their_images(tmp_path: Path) -> None:
         found = open_masks(data, image_size=(24, 24))
         assert found.image_size == (24, 24)
         own_images, own_masks = contents(found)
-        # doubled, and a quarter cut off on both sides
+        # doubled in size, with a quarter cut off on both sides
         doubled = torch.from_numpy(masks[:, :, 6:18]).repeat_interleave(2, 1).repeat_interleave(2, 2)
         assert torch.equal(own_masks, doubled)
-        red = own_images[:, 0].int() - own_images[:, 2].int() > 150  # inside of red squares
+        red = own_images[:, 0].int() - own_images[:, 2].int() > 150  # inside red squares
         assert bool(red.any())
         assert bool((own_masks[red] == 1).all())
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 2 * 16 * 16, 1 << 20])
-def test_what_is_kept_changes_nothing(tmp_path: Path, cache_bytes: int) -> None:
+def test_the_cache_changes_nothing(tmp_path: Path, cache_bytes: int) -> None:
     images, masks = squares(4)
     write_pairs(tmp_path, images, masks)
     files = [(tmp_path / "images" / f"{i}.png", tmp_path / "masks" / f"{i}.png") for i in range(4)]
@@ -133,7 +133,7 @@ def test_kinds_of_masks(tmp_path: Path) -> None:
 
 
 def write_grey_of_4_bits(path: Path) -> None:
-    """A PNG of 4-bit grey values, which pillow does not write."""
+    """Writes a PNG of 4-bit grey values, which pillow cannot write."""
     import struct
     import zlib
 
@@ -145,7 +145,7 @@ def write_grey_of_4_bits(path: Path) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b""))
 
 
-def test_images_that_are_no_masks(tmp_path: Path) -> None:
+def test_images_that_are_not_masks(tmp_path: Path) -> None:
     for mode in ("RGB", "RGBA", "LA", "I;16"):
         Image.new(mode, (4, 4)).save(tmp_path / "a.png")
         with refused(ValueError, f"{tmp_path / 'a.png'}: is an image of {mode}; a mask has class numbers"):
@@ -183,7 +183,7 @@ def test_grey_images_and_other_files(tmp_path: Path) -> None:
     )
 
 
-def test_the_mask_beside_an_image(tmp_path: Path) -> None:
+def test_the_mask_of_an_image_in_the_sibling_folder(tmp_path: Path) -> None:
     write_pairs(tmp_path, *squares(1), kind="jpeg")
     assert truth_beside(tmp_path / "images" / "0.jpeg") == tmp_path / "masks" / "0.png"
     assert truth_beside(tmp_path / "masks" / "0.png") is None
@@ -203,7 +203,7 @@ def test_folders_in_capital_letters(tmp_path: Path) -> None:
     assert truth_beside(image) is None
     with refused(ValueError, f"{tmp_path}: has no folder 'masks', but Images, MASKS, Masks; name the folder"):
         open_masks(tmp_path)
-    (tmp_path / "MASKS").rename(tmp_path / "masks")  # which is the one, whatever is beside it
+    (tmp_path / "MASKS").rename(tmp_path / "masks")  # it is ambiguous which one holds the masks
     assert len(open_masks(tmp_path).names) == 3
 
 
@@ -288,7 +288,7 @@ def test_splits_that_cannot_be_used(tmp_path: Path) -> None:
         open_masks(tmp_path / "a")
 
 
-def test_what_is_no_data(tmp_path: Path) -> None:
+def test_unusable_sources_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "no images at 'absent'; pass a folder with images and masks, an .npz file, or a "):
         open_masks("absent")
     (tmp_path / "a.txt").write_text("")

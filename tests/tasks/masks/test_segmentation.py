@@ -43,7 +43,7 @@ def drawn(seed: int = 0) -> torch.Generator:
 
 
 def noisy_model(task: Segmentation) -> ITNet:
-    """A model whose answers differ from place to place."""
+    """A model whose outputs vary over the image."""
     seed_everything(0)
     model = task.model().eval()
     with torch.no_grad():
@@ -52,8 +52,8 @@ def noisy_model(task: Segmentation) -> ITNet:
     return model
 
 
-def whole(task: Segmentation, model: ITNet, images: Tensor) -> Tensor:
-    """Logits at all pixels of standardised images, `(B, H, W, K)`, asked at once."""
+def logits_everywhere(task: Segmentation, model: ITNet, images: Tensor) -> Tensor:
+    """Logits at all pixels of standardised images, `(B, H, W, K)`, from one call."""
     height, width = images.shape[2:]
     rows, columns = (torch.arange(height) + 0.5) / height, (torch.arange(width) + 0.5) / width
     pos = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).flatten(0, 1)
@@ -71,12 +71,12 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("split", "rows"), [("valid", [6, 7, 8]), ("test", [9, 10, 11])])
-def test_each_held_out_split_is_the_one_of_its_name(tmp_path: Path, split: HeldOut, rows: list[int]) -> None:
+def test_held_out_splits_are_found_by_name(tmp_path: Path, split: HeldOut, rows: list[int]) -> None:
     masks = torch.from_numpy(squares(12, (8, 12))[1]).long()
     assert torch.equal(config(tmp_path).build().held_out_batch(split, torch.arange(3))["targets"], masks[rows])
 
 
-def test_data_without_a_split_are_split_by_their_names(tmp_path: Path) -> None:
+def test_data_without_a_split_are_divided_by_their_names(tmp_path: Path) -> None:
     found = []
     for place in ("here", "there/over"):
         write_pairs(tmp_path / place, *squares(10, (8, 8)))
@@ -88,7 +88,7 @@ def test_data_without_a_split_are_split_by_their_names(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_training_asks_at_pixels_with_their_labels(tmp_path: Path) -> None:
+def test_training_samples_pixels_with_their_labels(tmp_path: Path) -> None:
     task = config(tmp_path, num_pixels=20).build()
     batch = task.train_batch(torch.tensor([4, 0, 1]), drawn())
     masks = torch.from_numpy(squares(12, (8, 12))[1]).long()[[4, 0, 1]]
@@ -107,7 +107,7 @@ def test_training_asks_at_pixels_with_their_labels(tmp_path: Path) -> None:
     assert torch.equal(every["targets"], masks.flatten(1))
 
 
-def test_a_process_reads_its_own_images_and_masks_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_reads_only_its_own_images_and_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = config(tmp_path, num_pixels=20).build()
     indices, read = torch.tensor([4, 0, 1, 3]), list[list[int]]()
     for name in ("images", "masks"):
@@ -125,7 +125,7 @@ def test_a_process_reads_its_own_images_and_masks_alone(tmp_path: Path, monkeypa
     assert all(torch.equal(own[name], whole[name][1:3]) for name in whole)
 
 
-def test_pixels_without_a_label_are_asked_last_and_count_nowhere(tmp_path: Path) -> None:
+def test_unlabelled_pixels_are_sampled_last_and_never_count(tmp_path: Path) -> None:
     images, masks = squares(12, (8, 8))
     masks[:6, :4], masks[0] = 255, 255
     masks[6:, :, :5] = 255
@@ -142,16 +142,16 @@ def test_pixels_without_a_label_are_asked_last_and_count_nowhere(tmp_path: Path)
     test = task.held_out_batch("valid", torch.arange(3))
     known = test["targets"][:, :, 5:]
     assert bool((test["targets"][:, :, :5] == -100).all())
-    logits = whole(task, model, test["images"])[:, :, 5:].detach()
+    logits = logits_everywhere(task, model, test["images"])[:, :, 5:].detach()
     assert found["accuracy"] == pytest.approx(float((logits.argmax(-1) == known).float().mean()))
     assert found["loss"] == pytest.approx(float(F.cross_entropy(logits.flatten(0, 2), known.flatten())), rel=1e-4)
 
 
-def test_loss_is_the_smoothed_cross_entropy_of_what_is_asked(tmp_path: Path) -> None:
+def test_loss_is_smoothed_cross_entropy_at_the_sampled_pixels(tmp_path: Path) -> None:
     task = config(tmp_path, label_smoothing=0.3, num_pixels=7).build()
     model, batch = noisy_model(task), task.train_batch(torch.arange(4), drawn())
     rows, columns = ((batch["pos"][..., i] * n - 0.5).round().long() for i, n in ((0, 8), (1, 12)))
-    logits = whole(task, model, batch["images"])[torch.arange(4)[:, None], rows, columns]
+    logits = logits_everywhere(task, model, batch["images"])[torch.arange(4)[:, None], rows, columns]
     soft = F.one_hot(batch["targets"], 3) * 0.7 + 0.1
     torch.testing.assert_close(task.loss(model, batch), -(logits.log_softmax(-1) * soft).sum(), rtol=1e-4, atol=1e-4)
 
@@ -171,7 +171,7 @@ def test_rare_classes_weigh_as_much_as_frequent_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("queries", [1, 30, 10_000])
-def test_metrics_are_over_all_pixels_however_many_are_asked_at_a_time(
+def test_metrics_are_over_all_pixels_for_any_number_of_queries_per_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queries: int
 ) -> None:
     monkeypatch.setattr(segmentation, "QUERIES", queries)
@@ -179,20 +179,20 @@ def test_metrics_are_over_all_pixels_however_many_are_asked_at_a_time(
     model = noisy_model(task)
     found = score_split(task, "valid", model, batch_size=2, device=CPU, dtype=torch.float32)
     batch = task.held_out_batch("valid", torch.arange(3))
-    logits, labels = whole(task, model, batch["images"]).detach(), batch["targets"]
-    said = logits.argmax(-1)
-    assert len(said.unique()) > 1
-    assert found["accuracy"] == pytest.approx(float((said == labels).float().mean()))
+    logits, labels = logits_everywhere(task, model, batch["images"]).detach(), batch["targets"]
+    predicted = logits.argmax(-1)
+    assert len(predicted.unique()) > 1
+    assert found["accuracy"] == pytest.approx(float((predicted == labels).float().mean()))
     assert found["loss"] == pytest.approx(float(F.cross_entropy(logits.flatten(0, 2), labels.flatten())), rel=1e-4)
     shares = [
-        float(((said == k) & (labels == k)).sum()) / float(((said == k) | (labels == k)).sum())
+        float(((predicted == k) & (labels == k)).sum()) / float(((predicted == k) | (labels == k)).sum())
         for k in range(3)
-        if bool(((said == k) | (labels == k)).any())
+        if bool(((predicted == k) | (labels == k)).any())
     ]
     assert found["mean_iou"] == pytest.approx(sum(shares) / len(shares))
 
 
-def test_a_class_that_is_nowhere_is_not_in_the_mean(tmp_path: Path) -> None:
+def test_a_class_that_occurs_nowhere_is_left_out_of_the_mean(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     metric = task.metrics()["mean_iou"]
     metric.update(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 1, 1]))
@@ -200,7 +200,7 @@ def test_a_class_that_is_nowhere_is_not_in_the_mean(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stride", [3, 4, 20])
-def test_with_a_stride_a_square_has_the_answer_of_its_centre(tmp_path: Path, stride: int) -> None:
+def test_with_a_stride_each_square_has_the_logits_of_its_centre(tmp_path: Path, stride: int) -> None:
     task = config(tmp_path, stride=stride).build()
     model, images = noisy_model(task), task.held_out_batch("valid", torch.arange(1))["images"]
     found = torch.cat([logits[0] for _, logits in task.logits(model, images, (8, 12))])
@@ -214,7 +214,7 @@ def test_with_a_stride_a_square_has_the_answer_of_its_centre(tmp_path: Path, str
             torch.testing.assert_close(found[row, column], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_signal_is_computed_once_for_all_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_signal_is_encoded_once_for_all_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmentation, "QUERIES", 12)
     task = config(tmp_path).build()
     model, calls = noisy_model(task), []
@@ -237,7 +237,7 @@ def test_scales(tmp_path: Path) -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
-def test_a_run_learns_and_is_opened_again(tmp_path: Path) -> None:
+def test_a_run_learns_and_is_reopened(tmp_path: Path) -> None:
     task = config(
         tmp_path,
         size=(8, 8),
@@ -263,7 +263,7 @@ def test_a_run_learns_and_is_opened_again(tmp_path: Path) -> None:
     rest.task = dataclasses.replace(task, image_size=(16, 16)).build(rest.task.facts)
     other = rest.evaluate()
     assert other["loss"] != pytest.approx(result.metrics["loss"])
-    assert other["accuracy"] > 0.7  # at twice the size, which it never saw
+    assert other["accuracy"] > 0.7  # at twice the size, which was never trained on
 
 
 def test_held_out_images_without_a_known_class_leave_metrics_undefined(
@@ -285,7 +285,7 @@ def test_held_out_images_without_a_known_class_leave_metrics_undefined(
     assert (
         out.count("valid mean iou undefined (it needs elements whose class is known): the last weights are taken") == 1
     )
-    assert "epoch 3/3" in out  # what tells nothing takes no patience
+    assert "epoch 3/3" in out  # evaluations with undefined metrics do not count towards patience
 
 
 def write_image(path: Path, image: np.ndarray) -> Path:
@@ -294,7 +294,7 @@ def write_image(path: Path, image: np.ndarray) -> Path:
     return path
 
 
-def test_predict_tells_shares_of_every_pixel_and_saves_them(tmp_path: Path) -> None:
+def test_predictions_report_the_share_of_each_class_and_save_masks(tmp_path: Path) -> None:
     facts = config(tmp_path).build().facts
     task, outputs = config(tmp_path).build(facts), Outputs(save=tmp_path / "masks")
     model = noisy_model(task)
@@ -303,7 +303,7 @@ def test_predict_tells_shares_of_every_pixel_and_saves_them(tmp_path: Path) -> N
     (row,) = task.predict(model, [file], CPU, outputs=outputs)
     assert list(row) == ["file", "saved", "share ground", "share red", "share blue"]
     given = (torch.from_numpy(image).permute(2, 0, 1)[None] / 255 - task._mean) / task._deviation
-    expected = whole(task, model, given)[0].argmax(-1)
+    expected = logits_everywhere(task, model, given)[0].argmax(-1)
     saved = Path(str(row["saved"]))
     assert saved == tmp_path / "masks" / "one.png"
     assert torch.equal(read_mask(saved).long(), expected)
@@ -354,7 +354,7 @@ def test_images_that_are_too_long_are_refused(tmp_path: Path) -> None:
         task.predict(noisy_model(task), [file], CPU)
 
 
-def test_a_picture_shows_what_is_known_where_it_lies_beside(tmp_path: Path) -> None:
+def test_a_picture_shows_the_true_mask_if_there_is_one(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write_pairs(tmp_path / "known", *squares(2, (8, 12)))
     facts = config(tmp_path).build().facts
@@ -369,7 +369,7 @@ def test_a_picture_shows_what_is_known_where_it_lies_beside(tmp_path: Path) -> N
             sizes[name] = picture.size
         with refused(ValueError, f"--picture: {tmp_path / name}.png exists; name another file"):
             task.predict(noisy_model(task), [file], CPU, outputs=Outputs(picture=tmp_path / name))
-    assert sizes["with"][0] > 1.4 * sizes["without"][0]  # a panel more
+    assert sizes["with"][0] > 1.4 * sizes["without"][0]  # one panel more
     write_image(tmp_path / "known" / "masks" / "1.png", np.zeros((8, 8), np.uint8))
     write_image(tmp_path / "known" / "masks" / "0.png", np.full((8, 12), 3, np.uint8))
     task, outputs = config(tmp_path).build(facts), Outputs(picture=tmp_path / "more.png")
@@ -394,13 +394,15 @@ def test_kernels_and_quadratures(tmp_path: Path, changes: dict[str, Any]) -> Non
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
-def test_a_kernel_without_answers_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_be_queried_at_points_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stack = dataclasses.replace(SMALL, num_heads=None, kernel=RecurrenceConfig())
     with refused(ValueError, "which Grid(1, 1) does not order"):
         config(tmp_path, model=stack).build().model()
     task = config(tmp_path, model=dataclasses.replace(SMALL, num_samples=3)).build()
     found = []
-    for _ in range(2):  # asked whether it answers, and not
+    for _ in range(2):  # with and without the check
         seed_everything(0)
         model = task.model()
         assert model.training
@@ -434,7 +436,7 @@ def test_settings_that_make_no_sense(tmp_path: Path, settings: dict[str, Any], m
         config(tmp_path, **settings)
 
 
-def test_what_does_not_fit(tmp_path: Path) -> None:
+def test_misfits_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "no images are given; pass a folder"):
         Segmentation.Config().build()
     with refused(ValueError, "patches of 5 x 5 do not divide images of 8 x 12"):
@@ -463,7 +465,7 @@ def test_config_and_facts_survive_json(tmp_path: Path) -> None:
     assert from_json(to_json(facts), Segmentation.Facts, Segmentation.parts) == facts
 
 
-def test_training_pixels_are_of_two_classes_at_least(tmp_path: Path) -> None:
+def test_training_pixels_must_have_two_classes(tmp_path: Path) -> None:
     images, masks = squares(12, (8, 12))
     masks = np.minimum(masks, 1)
     settings: dict[str, Any] = {"images": images, "split": np.array(SPLIT)}

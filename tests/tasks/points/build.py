@@ -13,7 +13,7 @@ FLAT_FACES = [(0, 1, 3), (0, 3, 2)]
 
 
 def write_off(path: Path, vertices: object = CUBE, faces: object = CUBE_FACES, scale: float = 1.0) -> Path:
-    """A mesh; without faces, points."""
+    """Writes a mesh; without faces, a point cloud."""
     pos, triangles = np.array(vertices, float).reshape(-1, 3) * scale, np.array(faces, int).reshape(-1, 3)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ["OFF", f"{len(pos)} {len(triangles)} 0"]
@@ -24,14 +24,14 @@ def write_off(path: Path, vertices: object = CUBE, faces: object = CUBE_FACES, s
 
 
 def write_xyz(path: Path, values: np.ndarray) -> Path:
-    """Lines of numbers."""
+    """Writes lines of numbers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(" ".join(f"{value:.6f}" for value in row) + "\n" for row in values))
     return path
 
 
 def balls_and_rods(seed: int, count: int = 8, num_points: int = 12) -> tuple[list[np.ndarray], list[int]]:
-    """Clouds of two kinds: round ones, and ones along a line."""
+    """Clouds of two kinds: round ones and elongated ones."""
     drawn = np.random.default_rng(seed)
     stretch = [np.ones(3), np.array([4.0, 0.2, 0.2])]
     labels = [i % 2 for i in range(count)]
@@ -39,7 +39,7 @@ def balls_and_rods(seed: int, count: int = 8, num_points: int = 12) -> tuple[lis
 
 
 def write_folder(root: Path, count: int = 8, *, folders: tuple[str, ...] = ("{label}",), kind: str = ".xyz") -> None:
-    """Balls and rods in folders of their names."""
+    """Writes balls and rods into folders named after their class."""
     for part, folder in enumerate(folders):
         clouds, labels = balls_and_rods(part, count)
         for i, (cloud, label) in enumerate(zip(clouds, labels, strict=True)):

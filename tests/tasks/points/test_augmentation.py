@@ -20,7 +20,7 @@ def augmented(given: Clouds, normal: tuple[int, int, int] | None = None, seed: i
 
 
 def offsets(given: Clouds) -> torch.Tensor:
-    """From the centre, of the points that exist."""
+    """Coordinates relative to the centre, at the valid points."""
     centre = given.pos.sum(1, keepdim=True) / given.mask.sum(1).view(-1, 1, 1)
     return (given.pos - centre)[:, [0, 1, 2, 4, 5, 6]]
 
@@ -39,7 +39,7 @@ def test_nothing_changes_by_default_and_draws_come_from_the_generator() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_axes_are_scaled_each_for_itself() -> None:
+def test_axes_are_scaled_independently() -> None:
     given = clouds()
     factors = offsets(augmented(given, scale=(0.5, 2.0))) / offsets(given)
     torch.testing.assert_close(factors, factors[:, :1].expand_as(factors))
@@ -64,7 +64,7 @@ def test_rotation_about_an_axis(axis: Any) -> None:
     assert abs(float(torch.exp(1j * turned).mean().abs())) < 0.15
 
 
-def test_any_rotation_of_space() -> None:
+def test_rotation_about_all_axes() -> None:
     given = clouds()
     before, after = offsets(given), offsets(augmented(given, rotation="all"))
     torch.testing.assert_close(after @ after.mT, before @ before.mT)
@@ -74,8 +74,8 @@ def test_any_rotation_of_space() -> None:
     assert float((turns.square().mean(0) - 1 / 3).abs().max()) < 0.07
 
 
-def test_normals_stay_normal_to_their_surface() -> None:
-    """Two directions in a plane and its normal, which must stay at right angles."""
+def test_normals_stay_perpendicular_to_their_surface() -> None:
+    """Two directions in a plane and its normal, which must stay perpendicular."""
     given = clouds()
     plane = torch.randn(400, 2, 3, dtype=torch.float64)
     pos = torch.zeros(400, 7, 3, dtype=torch.float64)
@@ -101,7 +101,7 @@ def test_jitter_is_in_radii_and_limited() -> None:
     torch.testing.assert_close(cut.abs().amax((1, 2)), torch.full((400,), 0.1, dtype=torch.float64))
 
 
-def test_points_are_dropped_but_never_all() -> None:
+def test_points_are_dropped_but_never_all_of_a_cloud() -> None:
     given = clouds()
     kept = augmented(given, drop=0.99).mask
     assert int(kept.sum(1).min()) == 1

@@ -36,7 +36,7 @@ def test_large_faces_get_more_points(tmp_path: Path) -> None:
     assert abs((drawn[:, 2] == 0).mean() - 3 / 4) < 0.03
 
 
-def test_several_meshes_of_one_file_are_one(tmp_path: Path) -> None:
+def test_several_meshes_of_one_file_are_joined(tmp_path: Path) -> None:
     path = tmp_path / "two.obj"
     path.write_text(
         "mtllib none.mtl\no a\nv 0 0 0\nv 1 0 0\nv 0 1 0\nusemtl a\nf 1 2 3\n"
@@ -155,7 +155,7 @@ def test_broken_files(tmp_path: Path, name: str, text: str, message: str) -> Non
         read_cloud(path)
 
 
-def test_what_does_not_fit(tmp_path: Path) -> None:
+def test_misfits_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "absent.off: cannot be read (No such file or directory)"):
         read_cloud(tmp_path / "absent.off")
     xyz = write_xyz(tmp_path / "a.xyz", np.ones((3, 4)))
@@ -177,7 +177,7 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
         read_cloud(mesh)
 
 
-def test_columns_in_capitals_are_those_of_a_normal(tmp_path: Path) -> None:
+def test_normals_are_recognised_by_uppercase_column_names(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("X,Y,Z,NX,NY,NZ,Heat,Weight,LABEL\n1,2,3,1,0,0,7,0.5,a\n")
     cloud = read_cloud(tmp_path / "a.csv")
     assert cloud.channels == ("nx", "ny", "nz", "Heat")

@@ -1,4 +1,4 @@
-"""Each kind of mesh is taken literally, to its last byte, or refused with its line or byte."""
+"""Each kind of mesh file is read exactly, to its last byte, or refused with its line or byte."""
 
 import struct
 from pathlib import Path
@@ -113,7 +113,7 @@ def test_a_square_in_every_form(tmp_path: Path, name: str) -> None:
         ("a.ply", ply(rows(ROOF) + "5 0 1 2 3 4\n", vertices=5, faces=1)),
     ],
 )
-def test_polygons_are_cut_round_their_first_corner(tmp_path: Path, name: str, content: str | bytes) -> None:
+def test_polygons_are_triangulated_from_their_first_corner(tmp_path: Path, name: str, content: str | bytes) -> None:
     assert read(tmp_path, name, content) == (ROOF, FAN)
 
 
@@ -122,16 +122,16 @@ def test_faces_of_several_sizes_stay_in_their_order(tmp_path: Path) -> None:
     assert found == (ROOF, [[0, 3, 4], *FAN, *HALVES])
 
 
-def test_triangles_with_corners_of_their_own(tmp_path: Path) -> None:
+def test_triangles_that_share_no_corners(tmp_path: Path) -> None:
     corners = [[SQUARE[k] for k in face] for face in HALVES]
-    wanted = [vertex for each in corners for vertex in each], [[0, 1, 2], [3, 4, 5]]
-    assert read(tmp_path, "a.stl", binary_stl(corners)) == wanted
-    assert read(tmp_path, "b.stl", stl(corners, "vertex normal of a solid")) == wanted
-    assert read(tmp_path, "c.stl", stl(corners).upper().replace("\n", "\r\n")) == wanted
-    assert read(tmp_path, "d.stl", stl(corners[:1]) + stl(corners[1:], "b")) == wanted
+    expected = [vertex for each in corners for vertex in each], [[0, 1, 2], [3, 4, 5]]
+    assert read(tmp_path, "a.stl", binary_stl(corners)) == expected
+    assert read(tmp_path, "b.stl", stl(corners, "vertex normal of a solid")) == expected
+    assert read(tmp_path, "c.stl", stl(corners).upper().replace("\n", "\r\n")) == expected
+    assert read(tmp_path, "d.stl", stl(corners[:1]) + stl(corners[1:], "b")) == expected
 
 
-def test_other_elements_are_passed_over(tmp_path: Path) -> None:
+def test_other_elements_are_skipped(tmp_path: Path) -> None:
     head = [
         *("ply", "format ascii 1.0", "element camera 1", "property float at", "element face 1"),
         *("property list uchar uint vertex_index", "element vertex 4", "property float y", "property float x"),
@@ -221,7 +221,7 @@ def test_other_elements_are_passed_over(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_not_whole_is_refused_where_it_breaks(
+def test_the_error_for_a_broken_file_says_where_it_breaks(
     tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
     path = tmp_path / name
@@ -230,7 +230,7 @@ def test_what_is_not_whole_is_refused_where_it_breaks(
         read_mesh(path)
 
 
-def test_strips_of_triangles_are_named(tmp_path: Path) -> None:
+def test_the_error_names_triangle_strips(tmp_path: Path) -> None:
     body = ply(rows(SQUARE) + "4 0 1 2 3\n", faces=0)
     strips = body.replace(b"end_header\n", b"element tristrips 1\nproperty list int int vertex_indices\nend_header\n")
     with refused(ValueError, "has tristrips, which are not read; write triangles as faces"):

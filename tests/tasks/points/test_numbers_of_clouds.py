@@ -1,4 +1,4 @@
-"""Numbers of clouds: how they are read, what is learnt, and what is said."""
+"""Numeric targets of clouds: reading, learning and messages."""
 
 import dataclasses
 import math
@@ -25,7 +25,7 @@ SMALL = ITNet.Config(
 
 
 def clouds(count: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    """Clouds of ten points, and of each how large it is and where it lies."""
+    """Clouds of ten points, each with its size and its position as targets."""
     drawn = np.random.default_rng(0)
     size, place = drawn.uniform(0.5, 4, count), drawn.normal(size=count)
     x = drawn.normal(size=(count, 10, 3)) * size[:, None, None] + place[:, None, None]
@@ -33,7 +33,7 @@ def clouds(count: int = 30) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write(folder: Path, **changed: Any) -> Path:
-    """All in one file; None leaves an array out."""
+    """Writes all arrays to one file; None leaves an array out."""
     x, found = clouds()
     arrays = {"x": x, "targets": found, "target_names": ["size", "place"]} | changed
     np.savez(folder / "clouds.npz", **{name: each for name, each in arrays.items() if each is not None})
@@ -44,7 +44,7 @@ def config(folder: Path, **settings: Any) -> PointLearning.Config:
     return PointLearning.Config(**{"data": str(write(folder)), "model": SMALL, "num_neighbours": 3, **settings})
 
 
-def test_targets_of_a_file_are_told_by_their_names(tmp_path: Path) -> None:
+def test_targets_of_a_file_have_names(tmp_path: Path) -> None:
     found = open_points(write(tmp_path))
     assert found.target_names == ("size", "place")
     assert found.targets is not None
@@ -74,7 +74,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, changed: dict[str, A
         open_points(write(tmp_path, **changed))
 
 
-def test_numbers_of_all_splits_or_none(tmp_path: Path) -> None:
+def test_all_splits_or_none_have_targets(tmp_path: Path) -> None:
     x, got = clouds()
     arrays: dict[str, Any] = {"x_train": x[:20], "targets_train": got[:20], "x_test": x[20:]}
     np.savez(tmp_path / "split.npz", **arrays)
@@ -96,7 +96,7 @@ def folder_of(folder: Path, table: str, count: int = 4) -> Path:
     return folder
 
 
-def test_a_table_names_files_and_their_numbers_or_classes(tmp_path: Path) -> None:
+def test_a_table_lists_files_with_their_numbers_or_classes(tmp_path: Path) -> None:
     rows = "".join(f"scans/{i}.xyz,{i}.5,{2 * i},{('train', 'test')[i % 2]}\n" for i in (2, 0, 1, 3))
     found = open_points(folder_of(tmp_path / "a", "file,volume,length,split\n" + rows))
     assert found.target_names == ("volume", "length")
@@ -126,7 +126,7 @@ def test_tables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         open_points(write(tmp_path), kind="class")
 
 
-def test_what_is_told_follows_from_the_data_and_other_targets_are_refused(tmp_path: Path) -> None:
+def test_the_kind_of_target_follows_from_the_data_and_others_are_refused(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     assert isinstance(task.target, NumberTarget)
     assert config(tmp_path, target="number").build().target == task.target
@@ -139,17 +139,17 @@ def test_what_is_told_follows_from_the_data_and_other_targets_are_refused(tmp_pa
         PointLearning(config(tmp_path, target="cloud"), task.facts)
 
 
-def test_clouds_with_numbers_keep_their_size_and_how_they_lie(tmp_path: Path) -> None:
-    asked = PointLearning.Config(data=str(write(tmp_path)))
-    machine: Any = asked.recommended("small")[0]
+def test_clouds_with_numbers_keep_their_size_and_orientation(tmp_path: Path) -> None:
+    requested = PointLearning.Config(data=str(write(tmp_path)))
+    machine: Any = requested.recommended("small")[0]
     assert machine.sizes
     assert machine.model.turns == "none"
-    recommended: Any = asked.recommended("small", epochs=5)[0]
+    recommended: Any = requested.recommended("small", epochs=5)[0]
     found = (
         "epochs=5 takes a network; without it there is a cloud machine, fitted in closed form and better on up to 500 "
         "clouds"
     )
-    assert (asked.recommended("small").notes, asked.recommended("small", epochs=5).notes) == ((), (found,))
+    assert (requested.recommended("small").notes, requested.recommended("small", epochs=5).notes) == ((), (found,))
     assert recommended.sizes
     assert recommended.augmentation == CloudAugmentation.Config(jitter=0.01)
     assert (recommended.align, recommended.label_smoothing) == (False, 0.0)
@@ -179,7 +179,7 @@ def test_the_size_of_a_cloud_is_a_feature_of_its_points(tmp_path: Path) -> None:
     assert config(tmp_path).build()._rows.features(batch) is None
 
 
-def test_a_run_tells_numbers_and_quantiles(tmp_path: Path) -> None:
+def test_a_run_predicts_numbers_and_quantiles(tmp_path: Path) -> None:
     for name, quantiles in (("means", ()), ("quantiles", (0.1, 0.5, 0.9))):
         task = config(tmp_path, quantiles=quantiles, sizes=True)
         training = TrainingConfig(epochs=2, batch_size=8, tensorboard=False)
@@ -193,7 +193,7 @@ def test_a_run_tells_numbers_and_quantiles(tmp_path: Path) -> None:
         assert all(math.isfinite(float(dict(row)[name])) for name in expected[2:])
 
 
-def test_votes_are_means_of_what_is_predicted(tmp_path: Path) -> None:
+def test_votes_average_predictions(tmp_path: Path) -> None:
     task = config(tmp_path, votes=3, num_points=6, augmentation=CloudAugmentation.Config(rotation="all")).build()
     torch.manual_seed(0)
     model = task.model().eval()
@@ -209,7 +209,7 @@ def test_votes_are_means_of_what_is_predicted(tmp_path: Path) -> None:
     torch.testing.assert_close(known, task.target.targets(task.splits.valid.targets[:2]))
 
 
-def test_a_form_says_what_predictions_say(tmp_path: Path) -> None:
+def test_a_tensor_form_gives_the_same_predictions(tmp_path: Path) -> None:
     task = config(tmp_path, sizes=True).build()
     model = task.model().eval()
     form = task.tensor_form(model)
@@ -222,7 +222,7 @@ def test_a_form_says_what_predictions_say(tmp_path: Path) -> None:
     assert form.names == {"numbers": ("size", "place")}
 
 
-def test_models_without_a_network_tell_numbers_too(tmp_path: Path) -> None:
+def test_baselines_predict_numbers_too(tmp_path: Path) -> None:
     task = config(tmp_path, valid_fraction=0.2).build()
     assert {baseline.name for baseline in task.baselines}
     with refused(ValueError, "the run was made with"):

@@ -46,7 +46,7 @@ def test_folders(tmp_path: Path, layout: str) -> None:
     np.testing.assert_allclose(first.pos.numpy(), clouds[index], atol=1e-6)
 
 
-def test_a_class_may_be_called_like_a_split(tmp_path: Path) -> None:
+def test_a_class_may_have_the_name_of_a_split(tmp_path: Path) -> None:
     for name in ("engine", "train", "test"):
         write_folder(tmp_path, 2, folders=(name,))
     found = open_points(tmp_path)
@@ -66,7 +66,7 @@ def test_labels_of_points_need_no_classes_of_clouds(tmp_path: Path) -> None:
         assert own.tolist() == ([0, 0, 0] if Path(name).stem == "0" else [1, 0, 2])
 
 
-def test_meshes_are_drawn_from_and_bring_normals(tmp_path: Path) -> None:
+def test_points_and_normals_are_sampled_from_meshes(tmp_path: Path) -> None:
     for name, scale in (("small", 1.0), ("large", 2.0)):
         for i in range(3):
             write_off(tmp_path / name / f"{i}.off", scale=scale)
@@ -91,7 +91,7 @@ def npz(path: Path, **given: Any) -> Path:
     return path
 
 
-def test_padded_joined_and_masked_arrays_are_the_same_clouds(tmp_path: Path) -> None:
+def test_padded_joined_and_masked_arrays_give_the_same_clouds(tmp_path: Path) -> None:
     given = arrays()
     x, lengths = given["x"], np.array([5, 1, 2, 3, 4, 5])
     joined = np.concatenate([x[i, :k] for i, k in enumerate(lengths)])
@@ -119,7 +119,7 @@ def test_padded_joined_and_masked_arrays_are_the_same_clouds(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("valid", ["", "valid", "val"])
-def test_a_split_and_names_of_arrays(tmp_path: Path, valid: str) -> None:
+def test_splits_and_names_in_arrays(tmp_path: Path, valid: str) -> None:
     given = arrays(classes=["chair", "lamp"], channels=["heat"], point_classes=["top", "leg", "back"])
     x, labels = given.pop("x"), np.arange(30).reshape(6, 5) % 3
     y, rows = given.pop("y"), {"train": slice(0, 3), "test": slice(4, 6)} | ({valid: slice(3, 4)} if valid else {})
@@ -145,7 +145,7 @@ def test_a_split_and_names_of_arrays(tmp_path: Path, valid: str) -> None:
     assert len(read_points(path, part="train")) == 3
 
 
-def test_training_clouds_name_the_classes(tmp_path: Path) -> None:
+def test_training_clouds_define_the_classes(tmp_path: Path) -> None:
     x = np.ones((4, 2, 3))
     words = {"y_train": ["rod", "ball"], "y_test": ["ball", "rod"]}
     labels = {"labels_train": [["b", "b"], ["c", "b"]], "labels_test": [["c", "c"], ["b", "c"]]}
@@ -168,14 +168,14 @@ def test_training_clouds_name_the_classes(tmp_path: Path) -> None:
         (("x_train", "x_test"), "neither clouds nor their points have labels"),
     ],
 )
-def test_splits_of_arrays_that_do_not_fit(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+def test_bad_splits_of_arrays_are_refused(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
     given = arrays(4)
     path = npz(tmp_path / "a.npz", **{name: given[name[0]] for name in names})
     with refused(ValueError, str(path), message):
         open_points(path)
 
 
-def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
+def test_a_single_cloud_and_names_of_features(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", points=np.arange(12.0).reshape(2, 6))
     assert read_points(path, channels=("nx", "ny", "nz")).channels == ("nx", "ny", "nz")
     assert read_points(path).names == (f"{path}:points[0]",)
@@ -183,7 +183,7 @@ def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
     assert open_points(many, channels=("nx", "ny", "nz")).channels == ("nx", "ny", "nz")
     for i, name in enumerate("aabb"):
         (tmp_path / "folder" / name).mkdir(parents=True, exist_ok=True)
-        got = {"y": np.array(["a"]), "split": np.array(["test"])} if i == 0 else {}  # the folder tells the class
+        got = {"y": np.array(["a"]), "split": np.array(["test"])} if i == 0 else {}  # the folder gives the class
         npz(tmp_path / "folder" / name / f"{i}.npz", points=np.full((3, 4), float(i)), **got)
     found = open_points(tmp_path / "folder", channels=("heat",))
     assert (found.channels, found.classes) == (("heat",), ("a", "b"))
@@ -217,7 +217,7 @@ def test_one_cloud_and_names_of_features(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_arrays_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_bad_arrays_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = npz(tmp_path / "a.npz", **arrays() | change)
     with refused(ValueError, str(path), message):
         open_points(path)
@@ -229,7 +229,7 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
         open_points(tmp_path / "a.npz")
 
 
-def test_folders_that_do_not_fit(tmp_path: Path) -> None:
+def test_bad_folders_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "no clouds at", "pass a folder of clouds, or an .npz file of them"):
         open_points(tmp_path / "absent")
     write_folder(tmp_path / "a")
@@ -299,7 +299,7 @@ def test_modelnet10(shared_data: Path) -> None:
         open_points(shared_data / "modelnet10_voxel", num_samples=5)
 
 
-def test_groups_of_splits_that_have_arrays_of_their_own(tmp_path: Path) -> None:
+def test_groups_and_times_of_splits_in_separate_arrays(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(3, 4, 3))
     given = {"x_train": x, "y_train": np.array([0, 1, 1]), "x_test": x[:2], "y_test": np.array([1, 0])}
     marks = {"groups_train": np.array([*"ppq"]), "groups_test": np.array([*"rs"])}
@@ -313,14 +313,14 @@ def test_groups_of_splits_that_have_arrays_of_their_own(tmp_path: Path) -> None:
         tuple("ppqrs"),
         [0, 1, 2, 3, 4],
     )
-    for some, what in ((marks, "groups"), (times, "times")):
+    for some, kind in ((marks, "groups"), (times, "times")):
         first = dict([next(iter(some.items()))])
         np.savez(tmp_path / "b.npz", **given, **first)  # pyright: ignore[reportArgumentType]
-        with refused(ValueError, f"b.npz: the test split has no {what}, but another has; give them to all, or to none"):
+        with refused(ValueError, f"b.npz: the test split has no {kind}, but another has; give them to all, or to none"):
             open_points(tmp_path / "b.npz")
 
 
-def test_features_of_arrays_are_found_by_their_names(tmp_path: Path) -> None:
+def test_features_in_arrays_are_found_by_name(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(2, 4, 5))
     np.savez(tmp_path / "a.npz", x=x, channels=["age", "heat"])
     found = read_points(tmp_path / "a.npz", channels=("heat", "age"))
@@ -330,7 +330,7 @@ def test_features_of_arrays_are_found_by_their_names(tmp_path: Path) -> None:
         read_points(tmp_path / "a.npz", channels=("heat", "cold"))
 
 
-def test_labels_of_filler_do_not_count(tmp_path: Path) -> None:
+def test_labels_of_padding_are_ignored(tmp_path: Path) -> None:
     mask = np.array([[True, True, True], [True, True, False]])
     arrays: dict[str, Any] = {"x": np.random.default_rng(0).normal(size=(2, 3, 3)), "point_classes": ["a", "b"]}
     labels = np.array([[0, 1, 0], [1, 0, -1]])

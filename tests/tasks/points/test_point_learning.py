@@ -32,9 +32,9 @@ SMALL = ITNet.Config(
 
 
 def write_npz(folder: Path, *, points: bool = False, clouds: int = 30, size: int = 9) -> Path:
-    """Balls and rods of `size` to `size + 3` points, two thirds to train, a feature and weights; splits of its own.
+    """Writes balls and rods of `size` to `size + 3` points with a feature, weights and a split, two thirds to train.
 
-    Points on the right are of the class right.
+    Points on the right have the class "right".
     """
     drawn = np.random.default_rng(0)
     arrays: dict[str, Any] = {"channels": ["heat"], "classes": ["ball", "rod"], "point_classes": ["left", "right"]}
@@ -60,7 +60,7 @@ def config(folder: Path, *, points: bool = False, **settings: Any) -> PointLearn
 
 
 class Fixed(nn.Module):
-    """Logits that are a linear function of each point, of which a cloud's is the mean."""
+    """Logits that are a linear function of each point; the logits of a cloud are their mean."""
 
     def __init__(self, *, of_points: bool = False) -> None:
         super().__init__()
@@ -92,14 +92,14 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", get_args(HeldOut))
-def test_each_held_out_split_is_the_one_of_its_name(tmp_path: Path, split: HeldOut) -> None:
+def test_held_out_splits_are_found_by_name(tmp_path: Path, split: HeldOut) -> None:
     task = config(tmp_path).build()
     part = task.held_out(split)
     assert [Path(name).name for name in part.names] == [f"clouds.npz:x_{split}[{i}]" for i in range(10)]
     assert torch.equal(task.held_out_batch(split, torch.tensor([3]))["pos"][0], part.select(torch.tensor([3])).pos)
 
 
-def test_a_validation_split_that_is_missing_is_split_off_from_training(tmp_path: Path) -> None:
+def test_a_missing_validation_split_is_taken_from_training(tmp_path: Path) -> None:
     write_folder(tmp_path / "two", 20, folders=("train/{label}", "test/{label}"))
     given = PointLearning.Config(data=str(tmp_path / "two"), model=SMALL)
     task = given.build()
@@ -119,7 +119,7 @@ def test_a_validation_split_that_is_missing_is_split_off_from_training(tmp_path:
     assert all("two/test" in name for name in test.names)
 
 
-def test_a_split_of_clouds_that_bring_none_does_not_depend_on_where_they_lie(tmp_path: Path) -> None:
+def test_a_split_made_by_the_task_does_not_depend_on_the_folder(tmp_path: Path) -> None:
     found = []
     for place in ("here", "over/there"):
         write_folder(tmp_path / place / "clouds", 20)
@@ -169,7 +169,7 @@ def test_batches_are_standardised_padded_and_masked(tmp_path: Path) -> None:
     assert task.train_lengths.tolist() == clouds.sizes.tolist()
 
 
-def test_points_are_drawn_anew_in_training_and_once_in_the_test(tmp_path: Path) -> None:
+def test_points_are_sampled_anew_in_training_and_once_for_testing(tmp_path: Path) -> None:
     task = config(tmp_path, num_points=4, augmentation=CloudAugmentation.Config(rotation="all")).build()
     assert task.train_lengths is None
     everything = torch.arange(6)
@@ -187,7 +187,7 @@ def test_points_are_drawn_anew_in_training_and_once_in_the_test(tmp_path: Path) 
     assert torch.equal(test["pos"], task.held_out_batch("valid", everything)["pos"])
 
 
-def test_clouds_are_aligned_whatever_way_they_were_turned(tmp_path: Path) -> None:
+def test_alignment_does_not_depend_on_the_orientation_of_clouds(tmp_path: Path) -> None:
     drawn = torch.Generator().manual_seed(0)
     pos = torch.randn(2, 30, 3, generator=drawn).double().exp() * torch.tensor([2.0, 0.3, 1.0])
     turn = torch.linalg.qr(torch.randn(3, 3, generator=drawn).double())[0]
@@ -209,7 +209,7 @@ def test_clouds_are_aligned_whatever_way_they_were_turned(tmp_path: Path) -> Non
     assert not torch.equal(batch["pos"], config(tmp_path).build().held_out_batch("test", torch.arange(2))["pos"])
 
 
-def test_normals_turn_with_clouds_that_are_aligned(tmp_path: Path) -> None:
+def test_normals_are_rotated_with_aligned_clouds(tmp_path: Path) -> None:
     x = torch.randn(8, 20, 3, generator=torch.Generator().manual_seed(0)).numpy() * [1, 2, 4]
     names, labels = np.array(["nx", "ny", "nz"]), np.array([0, 1] * 4)
     np.savez(tmp_path / "own.npz", x=np.concatenate([x, x], -1), y=labels, channels=names)
@@ -221,7 +221,7 @@ def test_normals_turn_with_clouds_that_are_aligned(tmp_path: Path) -> None:
     torch.testing.assert_close(batch["features"], batch["pos"].float(), atol=1e-5, rtol=1e-5)
 
 
-def test_the_encoder_takes_the_farthest_points(tmp_path: Path) -> None:
+def test_the_encoder_samples_the_farthest_points(tmp_path: Path) -> None:
     task = config(tmp_path, num_points=10, num_centres=4).build()
     assert int(task.train_batch(torch.arange(4), NONE)["mask"].sum(1).max()) == 10
     model = task.model()
@@ -239,7 +239,7 @@ def test_loss_is_the_smoothed_cross_entropy(tmp_path: Path) -> None:
     torch.testing.assert_close(task.loss(model, batch), -(logits.log_softmax(-1) * soft).sum().float())
 
 
-def test_loss_of_points_counts_those_that_are_there(tmp_path: Path) -> None:
+def test_loss_of_points_counts_valid_points(tmp_path: Path) -> None:
     task, model = (
         config(tmp_path, points=True, augmentation=CloudAugmentation.Config(drop=0.5)).build(),
         Fixed(of_points=True),
@@ -275,7 +275,7 @@ def test_rare_classes_weigh_as_much_as_frequent_ones(tmp_path: Path, points: boo
     )
 
 
-def test_every_point_is_told_once_in_parts(tmp_path: Path) -> None:
+def test_every_point_is_predicted_once_when_clouds_are_split_into_parts(tmp_path: Path) -> None:
     task, model = config(tmp_path, points=True, num_points=4).build(), Fixed(of_points=True)
     batch = task.held_out_batch("valid", torch.tensor([3, 0]))
     assert batch["cloud"].tolist() == [0, 0, 0, 1, 1, 1]
@@ -312,15 +312,17 @@ def test_metrics_of_points(tmp_path: Path) -> None:
     test = task.held_out("valid")
     logits, labels = model(PointBatch(test.pos[None]))[0], test.point_labels
     assert labels is not None
-    said = logits.argmax(1)
-    assert found["accuracy"] == pytest.approx(float((said == labels).float().mean()))
-    shares = [float(((said == k) & (labels == k)).sum() / ((said == k) | (labels == k)).sum()) for k in (0, 1)]
+    predicted = logits.argmax(1)
+    assert found["accuracy"] == pytest.approx(float((predicted == labels).float().mean()))
+    shares = [
+        float(((predicted == k) & (labels == k)).sum() / ((predicted == k) | (labels == k)).sum()) for k in (0, 1)
+    ]
     assert found["mean_iou"] == pytest.approx(sum(shares) / 2)
     assert found["loss"] == pytest.approx(float(F.cross_entropy(logits, labels)))
 
 
 @pytest.mark.parametrize("points", [False, True])
-def test_votes_are_the_mean_of_the_cloud_and_its_changed_copies(tmp_path: Path, points: bool) -> None:
+def test_votes_average_the_cloud_and_its_augmented_copies(tmp_path: Path, points: bool) -> None:
     changes = CloudAugmentation.Config(rotation="all")
     task = config(tmp_path, points=points, augmentation=changes, votes=3).build()
     plain = config(tmp_path, points=points).build()
@@ -342,7 +344,7 @@ def test_votes_are_the_mean_of_the_cloud_and_its_changed_copies(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("points", [False, True])
-def test_a_run_learns_and_is_opened_again(tmp_path: Path, points: bool) -> None:
+def test_a_run_learns_and_is_reopened(tmp_path: Path, points: bool) -> None:
     task = config(
         tmp_path,
         points=points,
@@ -472,7 +474,7 @@ def test_bad_settings(tmp_path: Path) -> None:
         config(tmp_path).build(Task.Facts())
 
 
-def test_data_that_do_not_fit(tmp_path: Path) -> None:
+def test_misfits_are_refused(tmp_path: Path) -> None:
     own: dict[str, Any] = {"test_fraction": 0.3, "valid_fraction": 0.3, "split_seed": 1}
     for setting, value in own.items():
         with refused(ValueError, f"{setting}={value} has no effect with", "clouds.npz, which has its own split"):
@@ -499,7 +501,9 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_centres", [None, 5])
-def test_a_graph_holds_for_any_number_of_points_beyond_the_neighbours(tmp_path: Path, num_centres: int | None) -> None:
+def test_a_graph_holds_for_any_number_of_points_above_the_number_of_neighbours(
+    tmp_path: Path, num_centres: int | None
+) -> None:
     np.savez(tmp_path / "clouds.npz", x=np.random.default_rng(0).normal(size=(30, 9, 3)), y=np.arange(30) % 2)
     settings = PointLearning.Config(data=str(tmp_path / "clouds.npz"), model=SMALL, num_centres=num_centres)
     task = settings.build(settings.build().facts)
@@ -512,7 +516,9 @@ def test_a_graph_holds_for_any_number_of_points_beyond_the_neighbours(tmp_path: 
 
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize("offset", [0.0, 1e7])
-def test_a_form_takes_weights_and_features_as_exact_as_files(tmp_path: Path, points: bool, offset: float) -> None:
+def test_a_tensor_form_takes_weights_and_features_as_exactly_as_files(
+    tmp_path: Path, points: bool, offset: float
+) -> None:
     drawn, file = np.random.default_rng(0), tmp_path / "clouds.npz"
     x, weights = drawn.normal((0, 0, 0, offset), size=(30, 9, 4)), drawn.uniform(0.1, 3, (30, 9))
     labels: dict[str, Any] = {"labels": (x[..., 0] > 0).astype(int)} if points else {"y": np.arange(30) % 2}
@@ -529,12 +535,12 @@ def test_a_form_takes_weights_and_features_as_exact_as_files(tmp_path: Path, poi
     inputs = given[0], torch.ones(30, 9, dtype=torch.bool), given[1], torch.from_numpy(weights).float()
     assert [slot.name for slot in form.inputs] == ["pos", "exists", "features", "weights"]
     assert [each.dtype for each in form.example({"batch": 2, "points": 5})] == [each.dtype for each in inputs]
-    found, wanted = form.module()(*inputs).flatten(0, -2), torch.tensor(predicted)
-    assert float(wanted.std(0).max()) > 1e-3
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    found, expected = form.module()(*inputs).flatten(0, -2), torch.tensor(predicted)
+    assert float(expected.std(0).max()) > 1e-3
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_are_there_as_in_training_or_not(tmp_path: Path) -> None:
+def test_weights_must_be_present_exactly_if_they_were_in_training(tmp_path: Path) -> None:
     built = config(tmp_path).build()
     arrays = {"x": np.zeros((2, 4, 4)), "channels": ["heat"]}
     np.savez(tmp_path / "plain.npz", **arrays)  # pyright: ignore[reportArgumentType]
@@ -548,7 +554,7 @@ def test_weights_are_there_as_in_training_or_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("points", [False, True])
-def test_what_is_drawn_of_a_cloud_does_not_depend_on_where_it_lies(tmp_path: Path, points: bool) -> None:
+def test_random_draws_for_a_cloud_do_not_depend_on_its_place_in_the_batch(tmp_path: Path, points: bool) -> None:
     changes = CloudAugmentation.Config(rotation="all", jitter=0.1)
     built = config(tmp_path, points=points, num_points=4, votes=2, augmentation=changes).build()
     model, clouds = Fixed(of_points=points), built.held_out("test")

@@ -15,7 +15,7 @@ from tests.tasks.files.test_arrow_table import SAVED
 
 
 def write(path: Path, count: int, *, start: int = 0) -> Path:
-    """Rows of which every third is of class b."""
+    """Writes rows, of which every third has class b."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [f"sentence {i},{'aab'[i % 3]}" for i in range(start, start + count)]
     path.write_text("\n".join(["text,label", *rows]) + "\n")
@@ -23,7 +23,7 @@ def write(path: Path, count: int, *, start: int = 0) -> Path:
 
 
 def opened(data: str | Path, **settings: Any) -> Splits[SentenceSet]:
-    """The splits as a task makes them."""
+    """The splits that a task makes."""
     reading = {name: settings.pop(name) for name in ("text_column", "kind", "columns") if name in settings}
     config = SentenceLearning.Config(data=str(data), model=SentenceStackConfig(), **settings)
     return divided(open_sentences(data, **reading).splits, config)
@@ -50,7 +50,7 @@ def test_one_file_is_split_by_label_and_seed(tmp_path: Path) -> None:
     assert list(map(len, (wider.train, wider.valid or (), wider.test or ()))) == [15, 15, 30]
 
 
-def test_a_split_depends_on_the_sentences_and_not_on_their_order(tmp_path: Path) -> None:
+def test_a_split_depends_on_the_sentences_not_on_their_order(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", 60)
     lines = path.read_text().splitlines()
     other = tmp_path / "other.csv"
@@ -58,7 +58,7 @@ def test_a_split_depends_on_the_sentences_and_not_on_their_order(tmp_path: Path)
     assert sorted(texts(opened(other).test)) == sorted(texts(opened(path).test))
 
 
-def test_numbers_are_split_without_regard_to_them(tmp_path: Path) -> None:
+def test_numeric_targets_are_not_used_for_splitting(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["text,score", *(f"sentence {i},{i / 7}" for i in range(20))]))
     splits = opened(path)
@@ -67,7 +67,7 @@ def test_numbers_are_split_without_regard_to_them(tmp_path: Path) -> None:
         opened(path, kind="class")
 
 
-def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
+def test_the_names_of_files_give_their_splits(tmp_path: Path) -> None:
     for split, start in (("train", 0), ("dev", 30), ("test", 40)):
         write(tmp_path / "own" / f"my.set.{split}.csv", 10, start=start)
     for data in (tmp_path / "own", str(tmp_path / "own" / "my.set")):
@@ -81,7 +81,7 @@ def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
     assert opened(tmp_path / "own").test is None
 
 
-def test_a_validation_set_is_split_off_where_there_is_none(tmp_path: Path) -> None:
+def test_a_missing_validation_split_is_taken_from_training(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", 40)
     write(tmp_path / "test.csv", 7, start=50)
     splits = opened(tmp_path, valid_fraction=0.25, split_seed=3)
@@ -96,7 +96,7 @@ def test_a_training_file_alone_has_no_test_set(tmp_path: Path) -> None:
     assert len(opened(tmp_path, valid_fraction=0).train) == 40
 
 
-def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
+def test_files_without_splits_form_one_set(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", 30)
     write(tmp_path / "b.csv", 30, start=30)
     splits = opened(tmp_path)
@@ -117,7 +117,7 @@ def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
         ([], {}, "holds no .csv, .csv.gz, .tsv, .tsv.gz, .jsonl, .jsonl.gz, .arrow or .parquet file"),
     ],
 )
-def test_what_cannot_be_split_is_refused(
+def test_data_that_cannot_be_split_are_refused(
     tmp_path: Path, files: list[str], settings: dict[str, Any], message: str
 ) -> None:
     for name in files:
@@ -126,7 +126,7 @@ def test_what_cannot_be_split_is_refused(
         opened(tmp_path, **settings)
 
 
-def test_another_split_needs_the_columns_of_training(tmp_path: Path) -> None:
+def test_other_splits_need_the_columns_of_training(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", 20)
     (tmp_path / "valid.csv").write_text("text,class\nx,a\n")
     with refused(ValueError, "valid.csv: has no column 'label'; the columns are text, class"):
@@ -147,7 +147,7 @@ def test_the_shared_sets(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
-def test_columns_are_read_as_a_table_of_text_is(tmp_path: Path, kind: str) -> None:
+def test_columnar_tables_are_read_like_text_tables(tmp_path: Path, kind: str) -> None:
     rows = {"text": [f"sentence {i}" for i in range(12)], "label": [i % 2 for i in range(12)], "extra": [None] * 12}
     names = {"label": ["no", "yes"]}
     (tmp_path / f"a.{kind}").write_bytes(columns(f".{kind}", names, **rows))
@@ -161,7 +161,7 @@ def test_columns_are_read_as_a_table_of_text_is(tmp_path: Path, kind: str) -> No
         open_sentences(tmp_path / f"a.{kind}", columns=("a", "b"))
 
 
-def test_several_labels_and_splits_that_datasets_saved() -> None:
+def test_several_labels_and_splits_saved_by_datasets() -> None:
     splits = open_sentences(SAVED / "splits", label_columns=("labels",), kind="labels").splits
     assert (texts(splits.train), texts(splits.valid), splits.test) == (["g", "a b", "c", "d é"], ["e", "f"], None)
     assert splits.train.answers.names == ("x", "y")

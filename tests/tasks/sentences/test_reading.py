@@ -33,7 +33,7 @@ def rows(table: Table) -> list[tuple[int, list[str]]]:
     return [(row.line, list(row.cells.values())) for row in table.rows]
 
 
-def test_csv_has_quotes_and_rows_of_several_lines(tmp_path: Path) -> None:
+def test_csv_has_quotes_and_rows_with_line_breaks(tmp_path: Path) -> None:
     text = '\ufeff text ,label\r\n"a, ""b""\r\nc",1\r\n\r\nd,0\r\n'
     for name in ("t.csv", "t.csv.gz"):
         table = read_table(write(tmp_path / name, text))
@@ -41,13 +41,13 @@ def test_csv_has_quotes_and_rows_of_several_lines(tmp_path: Path) -> None:
         assert rows(table) == [(2, ['a, "b"\r\nc', "1"]), (5, ["d", "0"])]
 
 
-def test_in_tsv_a_quotation_mark_is_one(tmp_path: Path) -> None:
+def test_quotation_marks_are_plain_characters_in_tsv(tmp_path: Path) -> None:
     table = read_table(write(tmp_path / "a.csv.tsv.gz", '1\t"so he said\n0\tno, "never" \n'), ("label", "text"))
     assert table.names == ("label", "text")
     assert rows(table) == [(1, ["1", '"so he said']), (2, ["0", 'no, "never" '])]
 
 
-def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
+def test_jsonl_has_texts_numbers_and_booleans(tmp_path: Path) -> None:
     objects = [
         {"text": "für\n\u2028 a", "label": 1, "tags": ["x", 2], "no": [["x"]], "bar": ["a|b"]},
         {"label": True, "text": "b", "more": None},
@@ -93,7 +93,7 @@ def test_jsonl_has_texts_numbers_and_truth_values(tmp_path: Path) -> None:
         ("absent.csv", None, "absent.csv: cannot be read"),
     ],
 )
-def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str | None, message: str) -> None:
+def test_files_that_are_no_tables_are_refused(tmp_path: Path, name: str, text: str | None, message: str) -> None:
     if text is not None:
         write(tmp_path / name, text)
     with refused(ValueError, f"{tmp_path}/{message}"):
@@ -101,7 +101,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path, name: str, text: str | None
 
 
 @pytest.mark.parametrize("text", ["x\n1\n\n3\n\n", 'x\n1\n""\n3\n'])
-def test_an_empty_line_among_rows_of_one_column_is_a_row(tmp_path: Path, text: str) -> None:
+def test_an_empty_line_between_rows_of_one_column_is_a_row(tmp_path: Path, text: str) -> None:
     write(tmp_path / "t.csv", text)
     rows = [(2, {"x": "1"}), (3, {"x": ""}), (4, {"x": "3"})]
     assert read_table(tmp_path / "t.csv").rows == rows
@@ -112,7 +112,7 @@ def test_an_empty_line_among_rows_of_one_column_is_a_row(tmp_path: Path, text: s
     assert [row.line for row in read_table(tmp_path / "t.csv").rows] == [5, 8]
 
 
-def test_other_bytes_are_told_with_their_line(tmp_path: Path) -> None:
+def test_the_error_for_invalid_bytes_names_the_line(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"text,label\ncaf\xe9,1\n")
     with refused(ValueError, "t.csv: is no UTF-8 text: byte 0xe9 at offset 14, in line 2; convert the file"):
         read_table(tmp_path / "t.csv")
@@ -138,7 +138,7 @@ def test_usual_names_are_found(names: list[str], text: str, second: str | None, 
     assert choose_columns(names, text=None, second=None) == expected
 
 
-def test_columns_that_are_asked_for_come_first() -> None:
+def test_columns_named_by_settings_take_precedence() -> None:
     names = ["text", "second", "label", "kind"]
     cases: list[tuple[dict[str, Any], Columns]] = [
         ({"text": "second"}, Columns(text="second", second=None, labels=("label",))),
@@ -159,25 +159,25 @@ def test_columns_that_are_asked_for_come_first() -> None:
         ({"labels": ("truth",), "text": "truth"}, "column 'truth' would be read as two things"),
     ],
 )
-def test_columns_that_are_not_there_are_refused(given: dict[str, Any], message: str) -> None:
+def test_missing_columns_are_refused(given: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         settings: dict[str, Any] = {"text": None, "second": None} | given
         choose_columns(["phrase", "sentence", "truth"], **settings)
 
 
-def test_the_only_column_that_is_left_is_proposed() -> None:
+def test_the_error_proposes_the_only_remaining_column() -> None:
     with refused(ValueError, "usual name of the label", "name one (label_columns=mood)"):
         choose_columns(["review", "mood", "split"], text=None, second=None)
     with refused(ValueError, "usual name of the text", "name one (text_column=words)"):
         choose_columns(["words", "label"], text=None, second=None)
 
 
-def test_the_lack_of_a_text_says_what_to_name() -> None:
+def test_the_error_for_a_missing_text_says_which_setting_names_it() -> None:
     with refused(ValueError, "the columns are 1, a fine film: name one (text_column=), or all", "(columns=)"):
         choose_columns(["1", "a fine film"], text=None, second=None)
 
 
-def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
+def test_sentences_know_the_line_of_their_row(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "label,text\n 1 ,a b\n0,c\n")
     found = read_sentences(path, COLUMNS)
     assert list(found.sentences) == [Sentence("a b", None, path, 2), Sentence("c", None, path, 3)]
@@ -196,14 +196,14 @@ def test_sentences_stand_where_their_rows_start(tmp_path: Path) -> None:
         ("t.jsonl", '{"text": "a"}\n{"text": NaN}', "t.jsonl, line 2: has no text or number 'text'"),
     ],
 )
-def test_what_is_no_sentence_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_files_without_valid_sentences_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
     with refused(ValueError, f"{tmp_path}/{message}"):
         read_sentences(write(tmp_path / name, text), COLUMNS)
 
 
 @pytest.fixture
 def sentence_cells(tmp_path: Path) -> Callable[..., SentenceCells]:
-    """Sentences with these cells in columns of labels."""
+    """A function that makes sentences with the given cells in columns of labels."""
 
     def made(**labels: Sequence[str]) -> SentenceCells:
         names, rows = tuple(labels), list(zip(*labels.values(), strict=True))
@@ -234,7 +234,7 @@ def test_numbers_are_finite(sentence_cells: Callable[..., SentenceCells]) -> Non
             with_answers(sentence_cells(score=["1", word]), "number")
 
 
-def test_what_a_column_holds_follows_from_its_cells(sentence_cells: Callable[..., SentenceCells]) -> None:
+def test_the_kind_of_a_column_follows_from_its_cells(sentence_cells: Callable[..., SentenceCells]) -> None:
     for cells, kind in (
         (("1", "2"), "class"),
         (("1", "2.5"), "number"),
@@ -253,7 +253,7 @@ def test_what_a_column_holds_follows_from_its_cells(sentence_cells: Callable[...
         with_answers(sentence_cells(wet=["1", "1"], cold=["0", "0"]), None, ("cold", "wet"))
 
 
-def test_groups_and_times_are_read_of_labelled_sentences(tmp_path: Path) -> None:
+def test_groups_and_times_of_labelled_sentences_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "text,Group,label,time\na,p,1,3\nb,q,0,1\na,p,0,2\n")
     found = open_sentences(path).splits
     keys = found.train.keys

@@ -37,7 +37,7 @@ WORDS = "a the film plot actor and it was so very"
 
 
 def write_csv(folder: Path, name: str = "reviews.csv", *, count: int = 60) -> Path:
-    """Sentences of 3 to 11 words whose class is one word of theirs and whose score is how often they say very."""
+    """Writes sentences of 3 to 11 words; the class is one of the words, and the score counts the word "very"."""
     drawn = torch.Generator().manual_seed(0)
     rows = ["text,second,label,score"]
     for i in range(count):
@@ -62,7 +62,7 @@ def config(folder: Path, **settings: Any) -> SentenceLearning.Config:
 
 
 class Fixed(nn.Module):
-    """Outputs that are a linear function of a row's tokens, padding apart."""
+    """Outputs that are a linear function of a row's tokens, without padding."""
 
     def __init__(self, num_outputs: int) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def test_a_batch_is_padded_to_its_longest_and_pairs_have_two_ends(tmp_path: Path
         assert torch.equal(batch["targets"], task.splits.train.answers.values[indices])
 
 
-def test_measuring_goes_from_short_to_long(tmp_path: Path) -> None:
+def test_evaluation_goes_from_short_to_long_sentences(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     assert task.num_held_out("test") == 12
     batch = task.held_out_batch("test", torch.arange(12))
@@ -180,7 +180,7 @@ def test_loss_and_metrics_of_numbers(tmp_path: Path) -> None:
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_answers_that_are_all_alike_correlate_with_nothing(tmp_path: Path) -> None:
+def test_constant_predictions_have_correlation_0(tmp_path: Path) -> None:
     task = config(tmp_path, target="number", label_columns=("score",), valid_fraction=0.2).build()
     model = Fixed(1)
     model.weight.zero_()
@@ -190,7 +190,7 @@ def test_answers_that_are_all_alike_correlate_with_nothing(tmp_path: Path) -> No
     assert (found["pearson"], found["spearman"]) == (0.0, 0.0)
 
 
-def test_the_objective_is_the_one_that_is_chosen(tmp_path: Path) -> None:
+def test_the_chosen_objective_is_used(tmp_path: Path) -> None:
     for target, chosen, expected in (
         ("class", None, "accuracy"),
         ("class", "matthews", "matthews"),
@@ -206,7 +206,7 @@ def test_the_objective_is_the_one_that_is_chosen(tmp_path: Path) -> None:
         assert task.objective.maximise == (expected != "mean_absolute_error")
 
 
-def test_predictions_are_the_models_answers_for_each_row(tmp_path: Path) -> None:
+def test_predictions_are_the_outputs_for_each_row(tmp_path: Path) -> None:
     task, model = config(tmp_path).build(), Fixed(2)
     path = tmp_path / "new.jsonl"
     path.write_text('{"text": "a good film"}\n\n{"text": "bad"}\n')
@@ -227,7 +227,7 @@ def test_predictions_are_the_models_answers_for_each_row(tmp_path: Path) -> None
     }
 
 
-def test_a_run_learns_a_word_and_is_read_again(tmp_path: Path) -> None:
+def test_a_run_learns_a_word_and_is_read_back(tmp_path: Path) -> None:
     training = TrainingConfig(
         epochs=12, batch_size=8, learning_rate=1e-2, ema_decay=0.5, tensorboard=False, device="cpu", log_every=50
     )
@@ -241,7 +241,7 @@ def test_a_run_learns_a_word_and_is_read_again(tmp_path: Path) -> None:
     assert again.state == run.task.facts.tokenizer  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_settings_of_another_run_are_refused(tmp_path: Path) -> None:
+def test_settings_that_differ_from_the_run_are_refused(tmp_path: Path) -> None:
     task = config(tmp_path)
     facts = task.build().facts
     for change, message in (
@@ -252,7 +252,7 @@ def test_settings_of_another_run_are_refused(tmp_path: Path) -> None:
             assert dataclasses.replace(task, **change).build(facts).splits
 
 
-def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
+def test_one_warning_reports_truncated_sentences(tmp_path: Path) -> None:
     task = config(tmp_path, context=8).build()
     with pytest.warns(UserWarning, match=r"of 42 training sentences of .* have more than 8 tokens and are cut"):
         assert int(task.train_lengths.max()) == 8
@@ -273,12 +273,12 @@ def test_cut_sentences_are_told_once(tmp_path: Path) -> None:
         ({"target": "number"}, "column 'label': 'neg' is no finite number"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         assert config(tmp_path, **settings).build().train_lengths is not None
 
 
-def test_one_class_or_one_number_alone_is_nothing_to_learn(tmp_path: Path) -> None:
+def test_a_single_class_or_number_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("text,label\n" + "".join(f"sentence {i},1\n" for i in range(20)))
     with refused(ValueError, f"{path} has the classes ['1']; expected at least 2"):
@@ -287,7 +287,7 @@ def test_one_class_or_one_number_alone_is_nothing_to_learn(tmp_path: Path) -> No
         config(tmp_path, data=str(path), target="number").build()
 
 
-def test_labels_unseen_in_training_are_told_in_every_other_split(tmp_path: Path) -> None:
+def test_labels_missing_from_training_are_refused_in_every_other_split(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     write_csv(folder, "train.csv")
@@ -299,7 +299,7 @@ def test_labels_unseen_in_training_are_told_in_every_other_split(tmp_path: Path)
             config(tmp_path, data=str(folder)).build()
 
 
-def test_data_without_a_test_split_have_none(tmp_path: Path) -> None:
+def test_data_may_have_no_test_split(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     write_csv(folder, "train.csv")
@@ -309,7 +309,7 @@ def test_data_without_a_test_split_have_none(tmp_path: Path) -> None:
     assert config(tmp_path, data=str(folder)).build().num_held_out("valid") == 1
 
 
-def test_labels_of_lists_and_columns_are_learnt_and_told(tmp_path: Path) -> None:
+def test_labels_in_lists_and_in_columns_are_learnt_and_predicted(tmp_path: Path) -> None:
     rows = [
         {"text": f"a film {i}", "label": ["x", "y"][: i % 3], "wet": i % 2, "cold": int(i % 3 == 0)} for i in range(40)
     ]
@@ -334,7 +334,7 @@ def test_sentences_of_a_group_stay_together(tmp_path: Path) -> None:
     assert sum(map(len, own)) == len(set().union(*own)) == 12
 
 
-def test_a_bank_is_fitted_to_all_that_is_not_tested_and_read_again(tmp_path: Path) -> None:
+def test_a_bank_is_fitted_to_training_and_validation_data_and_read_back(tmp_path: Path) -> None:
     training = TrainingConfig(epochs=0, tensorboard=False, device="cpu")
     task = config(tmp_path, model=BANK)
     built = task.build()
@@ -351,7 +351,7 @@ def test_a_bank_is_fitted_to_all_that_is_not_tested_and_read_again(tmp_path: Pat
     assert config(tmp_path, data=str(own), model=BANK).build().num_held_out("valid") == 8
 
 
-def test_a_bank_leaves_groups_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_left_out_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor | None] = []
     fit = NGramBank.fit
 
@@ -369,4 +369,4 @@ def test_a_bank_leaves_groups_out_together(tmp_path: Path, monkeypatch: pytest.M
     grouped, alone = seen
     assert alone is None
     assert grouped is not None
-    assert grouped.bincount().tolist() == [5] * 10  # the groups that are not tested
+    assert grouped.bincount().tolist() == [5] * 10  # the groups that are not in the test split

@@ -1,4 +1,4 @@
-"""Sentences whose texts lie in bytes, in memory or mapped, are those of the rows."""
+"""Sentences stored as bytes, in memory or mapped, equal those of the rows."""
 
 import csv
 import io
@@ -43,9 +43,9 @@ def opened(path: Path, *, is_large: bool) -> Sentences:
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_they_are_those_of_the_rows(folder: Path, is_large: bool) -> None:
+def test_sentences_equal_those_of_the_rows(folder: Path, is_large: bool) -> None:
     path = write(folder / "a.csv")
-    for _ in range(2):  # made, and found in the cache
+    for _ in range(2):  # created, then read from the cache
         found = opened(path, is_large=is_large)
         expected = [Sentence(first, second, path, i + 2) for i, (first, second, _) in enumerate(ROWS)]
         assert list(found) == expected
@@ -56,7 +56,7 @@ def test_they_are_those_of_the_rows(folder: Path, is_large: bool) -> None:
     assert (folder / "cache").exists() == is_large
 
 
-def test_names_tell_the_same_texts_apart_by_their_number(folder: Path) -> None:
+def test_repeated_texts_have_numbered_names(folder: Path) -> None:
     found = opened(write(folder / "a.csv"), is_large=False)
     seen: Counter[tuple[str, str]] = Counter()
     expected = []
@@ -69,7 +69,7 @@ def test_names_tell_the_same_texts_apart_by_their_number(folder: Path) -> None:
     assert (list(none), list(none.distinct_names())) == ([], [])
 
 
-def test_another_text_is_another_one(folder: Path) -> None:
+def test_a_changed_text_is_read_anew(folder: Path) -> None:
     path = write(folder / "a.csv")
     first = opened(path, is_large=True)
     path.write_text(path.read_text().replace("z", "w"))
@@ -77,7 +77,7 @@ def test_another_text_is_another_one(folder: Path) -> None:
     assert first[3].second == "z" * 90
 
 
-def test_texts_of_other_rows_are_not_taken_for_these(folder: Path) -> None:
+def test_a_file_that_changed_during_reading_is_refused(folder: Path) -> None:
     path = write(folder / "a.csv")
     before = path.stat()
     opened(path, is_large=True)
@@ -88,14 +88,14 @@ def test_texts_of_other_rows_are_not_taken_for_these(folder: Path) -> None:
         opened(path, is_large=True)
 
 
-def test_text_that_is_none_is_told_with_its_line(folder: Path) -> None:
+def test_the_error_for_invalid_text_names_the_line(folder: Path) -> None:
     (folder / "a.jsonl").write_text('{"text": "a", "label": 1}\n{"text": "\\ud800", "label": 1}\n')
     with refused(ValueError, "a.jsonl, line 2: column 'text': the text is no UTF-8 at character 0"):
         read_sentences(folder / "a.jsonl", Columns(text="text", second=None, labels=("label",)))
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_tokens_are_those_of_each_sentence(folder: Path, is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_equal_those_of_each_sentence(folder: Path, is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "LARGE", 10 if is_large else 1 << 20)
     sentences, tokenizer = opened(write(folder / "a.csv"), is_large=is_large), MarkedTokenizer.bytes()
     for context in (16, 200):
@@ -118,7 +118,7 @@ CELLS = st.text(st.sampled_from('ab ,"\r\n\u2028é'), max_size=6)
     ends=st.sampled_from(["\n", "\r\n", "\r"]),
     chunk=st.sampled_from([1, 2, 5, 1 << 20]),
 )
-def test_rows_are_read_as_from_a_whole_text(
+def test_rows_read_in_chunks_equal_those_of_the_whole_text(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], ends: str, chunk: int
 ) -> None:
     written = io.StringIO(newline="")

@@ -10,7 +10,7 @@ NAN = float("nan")
 
 
 def regular(*series: list[list[float]], labels: list[int] | None = None, spacing: float = 1.0) -> SeriesSet:
-    """Series of rows of values, one a sample, at a common spacing; of classes a and b."""
+    """Series from rows of values, one row per sample, at a common spacing; with classes a and b."""
     return SeriesSet.pack(
         [np.array(rows, np.float64) for rows in series],
         spacing=spacing,
@@ -21,7 +21,7 @@ def regular(*series: list[list[float]], labels: list[int] | None = None, spacing
 
 
 def timed(*series: list[tuple[float, float]]) -> SeriesSet:
-    """Series of pairs of time and value."""
+    """Series from pairs of time and value."""
     return SeriesSet.pack(
         [np.array([[value] for _, value in rows]) for rows in series],
         times=[np.array([time for time, _ in rows], np.float64) for rows in series],

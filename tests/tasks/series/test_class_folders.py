@@ -1,4 +1,4 @@
-"""A folder of series with one subfolder of tables a class."""
+"""A folder of series with one subfolder of tables per class."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_folder_tells_the_class_and_columns_go_by_name(folder: Path) -> None:
+def test_the_folder_gives_the_class_and_columns_are_matched_by_name(folder: Path) -> None:
     found = open_series(folder)
     assert not found.is_given
     series = found.train.in_memory()
@@ -38,7 +38,7 @@ def test_the_folder_tells_the_class_and_columns_go_by_name(folder: Path) -> None
     assert series.times[1].tolist() == [4.0, 6.0, 8.0]
 
 
-def test_several_series_in_a_table_are_of_its_class(folder: Path) -> None:
+def test_several_series_in_a_table_have_the_class_of_its_folder(folder: Path) -> None:
     for path in folder.rglob("*.[cC][sS][vV]"):
         path.unlink()
     write(folder / "calm" / "1.csv", "x,0,1", "y,0,2", header="series,time,a")
@@ -48,7 +48,7 @@ def test_several_series_in_a_table_are_of_its_class(folder: Path) -> None:
     assert series.values[:, 0, 0].tolist() == [1.0, 2.0, 3.0]
 
 
-def test_folders_of_splits_are_the_split(tmp_path: Path) -> None:
+def test_folders_of_splits_give_the_split(tmp_path: Path) -> None:
     for split in ("train", "val", "test"):
         write(tmp_path / split / "up" / "1.csv", "0,1,2")
         write(tmp_path / split / "down" / "1.csv", "0,3,4")
@@ -60,7 +60,7 @@ def test_folders_of_splits_are_the_split(tmp_path: Path) -> None:
     assert found.test.answer_names == ("down", "up")
 
 
-def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
+def test_ambiguous_or_mismatched_folders_are_refused(folder: Path) -> None:
     with refused(ValueError, "target is 'number', but the folders", "are classes"):
         open_series(folder, kind="number")
     write(folder / "wild" / "2.csv", "1,2", header="a,b")
@@ -84,7 +84,7 @@ def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
         open_series(folder)
 
 
-def test_other_files_are_skipped_aloud(folder: Path) -> None:
+def test_a_warning_reports_skipped_files(folder: Path) -> None:
     (folder / "calm" / "notes.md").write_text("none")
     with pytest.warns(UserWarning, match=r"skipped 1 file that holds no series of a class \(\.md\)"):
         open_series(folder)

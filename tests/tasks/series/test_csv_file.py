@@ -29,7 +29,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_rows_become_series(tmp_path: Path) -> None:
+def test_rows_are_grouped_into_series(tmp_path: Path) -> None:
     found = read_csv(written(tmp_path, TABLE))
     assert (found.channels, found.answer_names, found.lengths.tolist()) == (("x", "y"), ("a", "b"), [3, 2])
     assert found.names == ("some.csv, series one", "some.csv, series two")
@@ -41,7 +41,7 @@ def test_rows_become_series(tmp_path: Path) -> None:
     torch.testing.assert_close(found.values.nan_to_num(-1), expected)
 
 
-def test_without_a_series_column_all_rows_are_one_series(tmp_path: Path) -> None:
+def test_without_a_series_column_all_rows_form_one_series(tmp_path: Path) -> None:
     found = read_csv(written(tmp_path, "\ufefftime,v\n1970-01-01T00:00:10,1\n1970-01-01T00:00:20,2\n\n"))
     assert (len(found), found.answers, found.spacing, found.times) == (1, None, 10, None)
     assert found.names == ("some.csv",)
@@ -63,7 +63,7 @@ def test_known_classes_keep_their_order(tmp_path: Path) -> None:
         read_csv(written(tmp_path, TABLE), reading=LabelReading(names=("b",)))
 
 
-def test_numbers_as_classes_are_sorted_by_size(tmp_path: Path) -> None:
+def test_numeric_class_names_are_sorted_by_value(tmp_path: Path) -> None:
     rows = "".join(f"{name},0,1,{name}\n" for name in ("10", "9", "x"))
     assert read_csv(written(tmp_path, "series,time,v,label\n" + rows)).answer_names == ("9", "10", "x")
 
@@ -125,7 +125,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def answers_of(folder: Path, *labels: str, **reading: Any) -> Any:
-    """The answers of series of one sample each."""
+    """The answers of series with one sample each."""
     rows = "".join(f"{i},0,1,{label}\n" for i, label in enumerate(labels))
     return read_csv(written(folder, "series,time,v,label\n" + rows), reading=LabelReading(**reading)).answers
 
@@ -145,7 +145,7 @@ def test_labels_are_classes_several_labels_or_numbers(tmp_path: Path) -> None:
         answers_of(tmp_path, "wet|cold", "wet")
 
 
-def test_groups_splits_and_times_are_marks(tmp_path: Path) -> None:
+def test_groups_splits_and_times_are_read(tmp_path: Path) -> None:
     text = "series,Time,v,group,split\na,5,1,g,train\na,6,1,g,train\nb,3,1,h,val\n"
     marks = read_csv(written(tmp_path, text)).marks
     assert marks.given is not None
@@ -159,7 +159,7 @@ def test_groups_splits_and_times_are_marks(tmp_path: Path) -> None:
     assert (plain.marks.groups, plain.marks.given, plain.channels) == (None, None, ("v",))
 
 
-def test_columns_may_have_names_of_other_tools(tmp_path: Path) -> None:
+def test_column_names_of_other_tools_are_recognised(tmp_path: Path) -> None:
     found = read_csv(written(tmp_path, "unique_id,ds,y\na,2026-01-01,1\na,2026-01-02,2\nb,2026-01-01,3\n"))
     assert (found.channels, found.spacing, found.lengths.tolist()) == (("y",), 86400.0, [2, 1])
     both = read_csv(written(tmp_path, "time,date,y\n1,7,1\n2,8,1\n"))

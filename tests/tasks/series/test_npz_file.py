@@ -46,7 +46,7 @@ def whole(folder: Path, **arrays: Any) -> SeriesSet:
     return found
 
 
-def test_a_training_set_may_be_alone(tmp_path: Path) -> None:
+def test_a_training_set_alone_is_read(tmp_path: Path) -> None:
     alone = read_npz(written(tmp_path, **{f"train_{name}": array for name, array in JOINED.items()}))
     assert isinstance(alone, Splits)
     assert (len(alone.train), alone.train.answer_names, alone.test, alone.is_given) == (2, ("a", "b"), None, True)
@@ -125,7 +125,7 @@ def test_no_npz_and_nothing_pickled(tmp_path: Path) -> None:
         read_npz(path)
 
 
-def test_what_published_files_have_besides_is_left_and_nothing_else(tmp_path: Path) -> None:
+def test_extra_arrays_of_published_files_are_ignored_and_others_refused(tmp_path: Path) -> None:
     others = {"speaker": [0, 1], "speaker_names": ["ann", "bob"], "index": [0, 1], "unlabeled_values": [[1.0]]}
     assert len(whole(tmp_path, **JOINED, **others)) == 2
     with refused(ValueError, "some.npz: has 'speakers', which nothing reads", "known are values, audio, offsets"):
@@ -167,7 +167,7 @@ def test_answers_are_classes_labels_or_numbers(tmp_path: Path) -> None:
         whole(tmp_path, **values, targets=[1.0, 2.0])
 
 
-def test_groups_are_marks(tmp_path: Path) -> None:
+def test_groups_are_read(tmp_path: Path) -> None:
     values: dict[str, Any] = {"values": np.zeros((3, 4)), "groups": [4, 4, 9]}
     marks = whole(tmp_path, **values).marks
     assert (marks.groups, marks.given) == (("4", "4", "9"), None)
@@ -177,7 +177,7 @@ def test_groups_are_marks(tmp_path: Path) -> None:
 
 
 def sets(folder: Path, *, has_splits: bool) -> Path:
-    """Thirty series of one to six samples in two channels, in three files, and the same in one."""
+    """Thirty series of one to six samples in two channels, in three files, and the same in one file."""
     drawn = np.random.default_rng(0)
     values = drawn.normal(size=(30, 6, 2)).astype(np.float32)
     values[drawn.random(values.shape) < 0.2] = np.nan
@@ -195,7 +195,7 @@ def sets(folder: Path, *, has_splits: bool) -> Path:
 
 @pytest.mark.parametrize("large", [0, 1 << 30])
 @pytest.mark.parametrize("source", ["set.npz", "whole", "splits"])
-def test_series_that_stay_in_files_are_those_in_memory(
+def test_series_mapped_from_files_equal_those_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int, source: str
 ) -> None:
     sets(tmp_path / "whole", has_splits=False)
@@ -230,9 +230,7 @@ def test_series_that_stay_in_files_are_those_in_memory(
         assert [name for chunk in chunks for name in chunk.names] == list(found.train.names)
 
 
-def test_a_task_learns_from_series_in_files_as_from_those_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mapped_series_train_like_series_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sets(tmp_path / "set", has_splits=False)
     settings: list[dict[str, Any]] = [{}, {"train_drop": 0.3, "test_drop": 0.3}, {"bin": 1.0}, {"test_every": 2}]
     for changes in settings:
@@ -255,9 +253,7 @@ def test_a_task_learns_from_series_in_files_as_from_those_in_memory(
             assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
 
 
-def test_what_does_not_fit_in_several_files_or_is_infinite_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_misfits_between_files_and_infinite_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = sets(tmp_path / "set", has_splits=True)
     with np.load(folder / "train-1.npz") as opened:
         whole = dict(opened)
@@ -284,7 +280,7 @@ def test_what_does_not_fit_in_several_files_or_is_infinite_is_refused(
         open_series(folder)
 
 
-def test_what_cannot_stay_in_a_file_is_read_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_that_cannot_be_mapped_are_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = {"values": np.arange(12.0).reshape(2, 3, 2), "times": np.arange(6.0).reshape(2, 3) ** 2, "labels": [0, 1]}
     for arrays in (JOINED, held):
         path = written(tmp_path, **arrays)
@@ -298,11 +294,9 @@ def test_what_cannot_stay_in_a_file_is_read_from_it(tmp_path: Path, monkeypatch:
         assert (found.times is None) == (arrays is JOINED)
 
 
-def test_gaps_are_those_of_all_series_however_many_are_read_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gaps_are_found_over_all_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.ones((6, 2, 2), np.float32)
-    values[0, 0, 0] = values[4, 1] = np.nan  # apart in the first series, together in the fifth
+    values[0, 0, 0] = values[4, 1] = np.nan  # in separate samples of the first series, in the same one of the fifth
     path = written(tmp_path, values=values, labels=np.arange(6) % 2)
     in_memory = read_npz(path)
     monkeypatch.setattr(npz_file, "LARGE", 0)
@@ -318,7 +312,7 @@ def test_gaps_are_those_of_all_series_however_many_are_read_at_a_time(
 
 
 @pytest.mark.parametrize("large", [0, 1 << 30])
-def test_channels_are_found_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int) -> None:
+def test_channels_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int) -> None:
     monkeypatch.setattr(npz_file, "LARGE", large)
     values = np.random.default_rng(0).normal(size=(3, 4, 2))
     path = written(tmp_path, values=values, channels=["age", "heat"], labels=[0, 1, 0])

@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_pair_by_folder_by_either_file_and_by_the_start_of_its_names(folder: Path) -> None:
+def test_a_pair_of_files_is_found_by_folder_by_either_file_and_by_its_prefix(folder: Path) -> None:
     for path in (folder, folder / "Gun_TRAIN.ts", folder / "Gun_TEST.ts", folder / "Gun"):
         found = open_series(path)
         assert (len(found.train), len(found.held_out("test"))) == (3, 2)
@@ -37,7 +37,7 @@ def test_one_file_is_one_set(tmp_path: Path) -> None:
         assert found.train.keys.names == found.train.names
 
 
-def test_what_is_not_there(folder: Path) -> None:
+def test_missing_files_and_folders_are_refused(folder: Path) -> None:
     with refused(ValueError, "no series at", "Gum"):
         open_series(folder / "Gum")
     with refused(ValueError, "is no folder; pass a file or a folder"):
@@ -56,7 +56,7 @@ def test_what_is_not_there(folder: Path) -> None:
         open_series(folder)
 
 
-def test_what_cannot_be_learnt_from(folder: Path) -> None:
+def test_files_without_usable_labels_are_refused(folder: Path) -> None:
     (folder / "some.csv").write_text("time,x\n0,1\n")
     with refused(
         ValueError, "some.csv: the series have no labels; give each one a class, labels or a number, in a table"
@@ -67,7 +67,7 @@ def test_what_cannot_be_learnt_from(folder: Path) -> None:
         open_series(folder / "Gun")
 
 
-def test_a_file_with_a_split_is_not_one_set(shared_data: Path) -> None:
+def test_a_file_with_a_split_cannot_be_read_as_one_set(shared_data: Path) -> None:
     path = shared_data / "uea_ucr_small" / "GunPoint.npz"
     with pytest.warns(UserWarning, match=r"GunPoint.npz: holds the parts train, test; the test part is read"):
         of_test = read_series(path)
@@ -91,7 +91,7 @@ def test_parts_are_read_without_labels(tmp_path: Path) -> None:
         read_series(tmp_path / "alone.npy", part="train")
 
 
-def test_a_column_says_the_split_and_the_kind_is_asked_for(tmp_path: Path) -> None:
+def test_columns_give_split_and_group_and_a_group_stays_in_one_split(tmp_path: Path) -> None:
     header, *rows = ROWS.splitlines()
     text = [f"{header},split,group"]
     text += [f"{row},{('train', 'val', 'test')[int(row[0]) % 3]},{int(row[0]) % 3}" for row in rows]
@@ -107,7 +107,7 @@ def test_a_column_says_the_split_and_the_kind_is_asked_for(tmp_path: Path) -> No
 
 
 def write_idx(folder: Path) -> dict[str, torch.Tensor]:
-    """Three training and two test images of 3 x 2 pixels."""
+    """Writes three training and two test images of 3 x 2 pixels."""
     written = {}
     for split, count in (("train", 3), ("t10k", 2)):
         images = torch.randint(0, 256, (count, 3, 2), generator=torch.Generator().manual_seed(count), dtype=torch.uint8)
@@ -119,7 +119,7 @@ def write_idx(folder: Path) -> dict[str, torch.Tensor]:
     return written
 
 
-def test_images_are_read_pixel_by_pixel_row_after_row(tmp_path: Path) -> None:
+def test_images_are_read_pixel_by_pixel_and_row_by_row(tmp_path: Path) -> None:
     written = write_idx(tmp_path)
     splits = open_series(tmp_path)
     for stored, split in ((splits.train, "train"), (splits.held_out("test"), "t10k")):

@@ -27,7 +27,7 @@ def write(folder: Path, **changed: Any) -> Path:
     return folder
 
 
-def test_stays_become_series(tmp_path: Path) -> None:
+def test_intensive_care_stays_become_series(tmp_path: Path) -> None:
     train = physionet_2012(write(tmp_path)).train
     assert train.channels[:3] == ("HR", "pH", "Age at admission")
     assert train.channels[5:] == ("Weight at admission", "unit 1", "unit 2", "unit 3", "unit 4")
@@ -41,11 +41,11 @@ def test_stays_become_series(tmp_path: Path) -> None:
     assert train.values[1, 0].nan_to_num(-9).tolist() == [-9, -9, 60, 0, 170, -9, 0, 1, 0, 0]
 
 
-def test_its_folder_is_known(tmp_path: Path) -> None:
+def test_its_folder_is_recognised(tmp_path: Path) -> None:
     assert len(open_series(write(tmp_path)).held_out("test")) == 3
 
 
-def test_an_array_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_array_is_refused(tmp_path: Path) -> None:
     with refused(ValueError, "set-a.npz: has no array value, static; expected those of the challenge"):
         physionet_2012(write(tmp_path, value=None, static=None))
 

@@ -37,7 +37,7 @@ def test_padding_is_not_counted() -> None:
         ([[NAN, 2, 3], [4, 5, 6], [4, 5, 7]], (0,)),
     ],
 )
-def test_a_channel_says_what_was_observed_where_something_is_missing(
+def test_an_observation_channel_is_added_for_each_pattern_of_missing_values(
     rows: list[list[float]], observation: tuple[int, ...]
 ) -> None:
     train = regular(rows)
@@ -52,7 +52,7 @@ def test_a_constant_channel_becomes_0() -> None:
     assert torch.equal(Preparation.learn(train).apply(train.values), torch.zeros(1, 2, 2))
 
 
-def test_the_last_observed_value_stays_until_the_next() -> None:
+def test_the_last_observed_value_is_carried_forward() -> None:
     rows = [[NAN, 1], [4, NAN], [NAN, NAN], [NAN, 3], [8, NAN]]
     train = regular(rows, [[NAN, NAN], [6, 2]])
     by_mean, by_last = (Preparation.learn(train, fill=fill).apply(train.values) for fill in ("mean", "last"))
@@ -61,11 +61,11 @@ def test_the_last_observed_value_stays_until_the_next() -> None:
     assert torch.equal(x, by_mean[0, [0, 1, 1, 1, 4], 0])
     assert x[0] == 0
     assert torch.equal(y, by_mean[0, [0, 0, 0, 3, 3], 1])
-    # nothing of another series
+    # no value of another series
     assert torch.equal(by_last[1, 0, :2], torch.zeros(2))
 
 
-def test_a_limit_cuts_what_lies_beyond() -> None:
+def test_values_are_clipped_at_the_limit() -> None:
     train = regular([[k] for k in (0.0, 0.0, 0.0, 0.0, NAN, 10.0)])
     whole, cut = (Preparation.learn(train, limit).apply(train.values)[0] for limit in (None, 1.5))
     assert whole[5, 0] == 2
@@ -79,12 +79,12 @@ def test_values_far_from_0_keep_their_digits() -> None:
     torch.testing.assert_close(values, torch.tensor([-1.0, -1.0, 2.0]) / 2**0.5)
 
 
-def test_a_channel_never_observed_in_training_is_refused() -> None:
+def test_a_channel_without_observed_training_values_is_refused() -> None:
     with refused(ValueError, "channel 'c1' has no observed value in training; take it out"):
         Preparation.learn(regular([[1, NAN], [2, NAN]]))
 
 
-def test_a_channel_never_observed_afterwards_is_its_mean_and_told() -> None:
+def test_a_channel_missing_after_training_is_filled_with_its_mean_and_reported() -> None:
     prepared = Preparation.learn(regular([[1, 3], [2, 4]]))
     later = regular([[1, NAN], [2, NAN]])
     with pytest.warns(UserWarning, match="values are missing in c1, but none were in training; the mean value"):

@@ -1,4 +1,4 @@
-"""Recordings of sound in class folders, and those that a table names."""
+"""Sound recordings in class folders or listed by a table."""
 
 import sys
 from pathlib import Path
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_class_folders_are_read_when_they_are_asked_for(folder: Path) -> None:
+def test_recordings_in_class_folders_are_read_on_demand(folder: Path) -> None:
     found = open_series(folder)
     whole = found.train
     assert isinstance(whole, Recordings)
@@ -47,7 +47,7 @@ def test_class_folders_are_read_when_they_are_asked_for(folder: Path) -> None:
     assert some.answers is not None
     assert (some.answers.names, some.answers.values.tolist()) == (("high", "low"), [1, 0])
     assert some.values.dtype == torch.float32
-    # of 16 bits
+    # 16-bit samples
     assert torch.allclose(some.values[0, :, 0].double(), torch.from_numpy(tone(50, 43)[:, 0]), atol=2**-15)
     assert some.values[1, 40:].isnan().all()
     assert [len(chunk) for chunk in whole.chunks()] == [6]
@@ -74,7 +74,7 @@ def test_kinds_of_files(tmp_path: Path, suffix: str, subtype: str | None, error:
     assert float((found.values[0].double() - torch.from_numpy(expected)).abs().max()) <= error
 
 
-def test_folders_of_splits_are_the_split(tmp_path: Path) -> None:
+def test_folders_of_splits_give_the_split(tmp_path: Path) -> None:
     for split in ("train", "valid", "test"):
         for i, name in enumerate(("high", "low")):
             write(tmp_path / split / name / "1.wav", tone(100, 20 + i))
@@ -86,7 +86,7 @@ def test_folders_of_splits_are_the_split(tmp_path: Path) -> None:
         assert part.keys.strata == [0, 1]
 
 
-def test_a_table_names_recordings_and_what_is_known_of_them(folder: Path) -> None:
+def test_a_table_lists_recordings_with_their_targets_and_splits(folder: Path) -> None:
     rows = [f"{('high', 'low')[i % 2]}/{i}.wav,{i / 2},{('train', 'test')[i == 3]}" for i in range(5)]
     (folder / "labels.csv").write_text("\n".join(["file,label,split", *rows]))
     with pytest.warns(UserWarning, match="left out 1 recording that labels.csv does not name"):
@@ -97,7 +97,7 @@ def test_a_table_names_recordings_and_what_is_known_of_them(folder: Path) -> Non
     assert found.test.answers.values.tolist() == [[1.5]]
 
 
-def test_recordings_of_several_rates_are_placed_by_their_times(folder: Path) -> None:
+def test_recordings_of_several_rates_have_times(folder: Path) -> None:
     write(folder / "low" / "fast.wav", tone(50, 80, 1600), 1600)
     found = open_series(folder).train
     assert isinstance(found, SeriesSet)
@@ -107,7 +107,7 @@ def test_recordings_of_several_rates_are_placed_by_their_times(folder: Path) -> 
     assert found.times[0, :40].tolist() == [k / 800 for k in range(40)]
 
 
-def test_what_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_recordings_are_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = folder / "low" / "7.wav"
     for content, message in (
         (b"no sound", "7.wav: cannot be decoded; expected .wav, .flac"),
@@ -147,7 +147,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
         read_series(folder / "low" / "1.wav")
 
 
-def test_a_file_that_says_another_length_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_header_has_the_wrong_length_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = SimpleNamespace(frames=41, samplerate=800, channels=1)
     monkeypatch.setattr(soundfile, "info", lambda _: found)
     with refused(ValueError, "0.wav: says that it has 41 samples, and has 40; write it again"):

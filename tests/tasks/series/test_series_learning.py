@@ -46,7 +46,7 @@ NONE = torch.Generator()
 
 
 def write_npz(folder: Path, *, classes: int = 2, irregular: bool = False, longest: int = 12) -> Path:
-    """Waves of a frequency of their class, of 6 to `longest` samples at random phases, 40 to train and 20 to test."""
+    """Writes waves of 6 to `longest` samples at random phases, with a frequency per class; 40 to train, 20 to test."""
     rng = np.random.default_rng(0)
     values, times, labels, offsets = [], [], [], [0]
     for i in range(60):
@@ -78,7 +78,7 @@ def config(folder: Path, *, classes: int = 2, irregular: bool = False, **setting
 
 
 class Fixed(nn.Module):
-    """Logits that are a linear function of the first sample, whatever comes after."""
+    """Logits that are a linear function of the first sample alone."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def test_facts_are_the_training_splits(tmp_path: Path) -> None:
     assert irregular.facts.extent == pytest.approx(max(float(gap.sum()) for gap in gaps))
 
 
-def test_a_limit_is_one_of_the_facts(tmp_path: Path) -> None:
+def test_the_limit_is_stored_in_the_facts(tmp_path: Path) -> None:
     task = config(tmp_path, limit=0.5).build()
     assert task.facts.preparation.limit == 0.5
     assert task.train_batch(torch.arange(9), NONE)["values"].abs().max() == 0.5
@@ -144,7 +144,7 @@ def test_batches_are_prepared_padded_and_masked(tmp_path: Path) -> None:
     assert "spacing" not in batch
 
 
-def test_each_split_is_thinned_by_its_own_options(tmp_path: Path) -> None:
+def test_each_split_is_thinned_by_its_own_settings(tmp_path: Path) -> None:
     whole = config(tmp_path).build().splits
     task = config(tmp_path, train_every=2, test_every=3, train_drop=0.5).build()
     assert task.splits.train.in_memory().values.shape[1] == 6
@@ -165,7 +165,7 @@ def test_each_split_is_thinned_by_its_own_options(tmp_path: Path) -> None:
     assert dropped.values[dropped.exists].isnan().any()
 
 
-def test_bins_make_irregular_series_regular_in_prediction_too(tmp_path: Path) -> None:
+def test_bins_make_irregular_series_regular_also_in_prediction(tmp_path: Path) -> None:
     task = config(tmp_path, irregular=True, bin=1.0).build()
     assert (task.splits.train.in_memory().times, task.facts.spacing) == (None, 1.0)
     (tmp_path / "new.csv").write_text("time,up,down\n0.1,1,1\n0.9,3,1\n1.2,4,2\n")
@@ -175,7 +175,7 @@ def test_bins_make_irregular_series_regular_in_prediction_too(tmp_path: Path) ->
     assert one["probability"] == other["probability"]
 
 
-def test_a_prediction_sees_samples_in_the_order_of_training_or_is_refused(tmp_path: Path) -> None:
+def test_predictions_use_the_order_of_samples_in_training_or_are_refused(tmp_path: Path) -> None:
     values = torch.randn(8, 7, 2, generator=torch.Generator().manual_seed(0))
     arrays = {"values": values.numpy(), "labels": np.arange(8) % 2, "is_test": np.arange(8) > 5}
     np.savez(tmp_path / "even.npz", channels=np.array(["up", "down"]), **arrays)
@@ -220,7 +220,7 @@ def test_metrics_are_of_the_whole_test_split(tmp_path: Path) -> None:
             assert found["auroc"] == pytest.approx(float(expected), abs=1e-6)
 
 
-def test_the_model_fits_the_facts(tmp_path: Path) -> None:
+def test_the_model_is_built_from_the_facts(tmp_path: Path) -> None:
     task = config(tmp_path, train_drop=0.3, model=dataclasses.replace(SMALL, lift=5)).build()
     model = task.model()
     assert isinstance(model, CKCNN)
@@ -242,7 +242,7 @@ def test_the_model_fits_the_facts(tmp_path: Path) -> None:
         SumConfig(first=LowRankConfig(width=4, num_frequencies=2, rank=2), second=AttentionConfig()),
     ],
 )
-def test_an_itnet_has_any_kernel(tmp_path: Path, kernel: KernelConfig) -> None:
+def test_an_itnet_takes_any_kernel(tmp_path: Path, kernel: KernelConfig) -> None:
     stack = ITNet.Config(embed_dim=4, depth=2, kernel=kernel, pool="mean")
     task = config(tmp_path, model=ITNetSeriesConfig(stack=stack)).build()
     model = task.model().eval()
@@ -275,7 +275,7 @@ def test_a_filter_bank_is_computed_from_the_training_split(tmp_path: Path, irreg
     torch.testing.assert_close(same.head.weight, model.head.weight, rtol=1e-3, atol=1e-5)
 
 
-def test_networks_are_left_as_they_are(tmp_path: Path) -> None:
+def test_initialise_leaves_networks_unchanged(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     model = task.model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -327,14 +327,14 @@ def test_prediction_needs_no_data(tmp_path: Path) -> None:
         moved.num_train  # noqa: B018 - reads the data
 
 
-def test_a_file_without_the_channels_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_lacks_channels_is_refused(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     (tmp_path / "new.csv").write_text("time,up\n0,1\n")
     with refused(ValueError, "new.csv, line 1: no column 'down'; the columns are time, up"):
         task.predict(task.model(), [tmp_path / "new.csv"], CPU)
 
 
-def test_a_longer_series_works_and_is_told_once(tmp_path: Path) -> None:
+def test_one_warning_reports_a_series_longer_than_in_training(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     model = task.model().eval()
     longer = "time,up,down\n" + "".join(f"{0.5 * k},{k % 3},1\n" for k in range(40))
@@ -349,7 +349,7 @@ def test_a_longer_series_works_and_is_told_once(tmp_path: Path) -> None:
         task.predict(model, [tmp_path / "new.csv"], CPU)
 
 
-def test_irregular_single_and_missing_samples_are_answered(tmp_path: Path) -> None:
+def test_irregular_single_and_missing_samples_are_predicted(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     model = task.model().eval()
     (tmp_path / "new.csv").write_text(
@@ -369,7 +369,7 @@ def test_classes_that_changed_since_training_are_refused(tmp_path: Path) -> None
         made.build(facts).num_train  # noqa: B018 - reads the data
 
 
-def test_classes_to_tell_apart(tmp_path: Path) -> None:
+def test_at_least_two_classes_are_required(tmp_path: Path) -> None:
     with refused(ValueError, "has the classes ['slow']; expected at least 2"):
         config(tmp_path, classes=1).build()
 
@@ -399,13 +399,13 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
         SeriesLearning.Config(**settings)
 
 
-def test_no_data() -> None:
+def test_missing_data_are_refused() -> None:
     with refused(ValueError, "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of"):
         SeriesLearning.Config().build()
 
 
 def several(folder: Path, **arrays: Any) -> Path:
-    """60 waves of one channel with a level, an amplitude and a frequency of their own, 45 to train and 15 to test."""
+    """60 waves of one channel, each with a level, an amplitude and a frequency, 45 to train and 15 to test."""
     rng = np.random.default_rng(1)
     level, amplitude, rate = rng.normal(size=60), rng.uniform(0.2, 2, 60), rng.uniform(0.5, 3, 60)
     values = level[:, None] + amplitude[:, None] * np.sin(
@@ -417,7 +417,7 @@ def several(folder: Path, **arrays: Any) -> Path:
     return path
 
 
-def test_numbers_of_series_are_told_in_their_unit(tmp_path: Path) -> None:
+def test_numbers_are_predicted_in_their_unit(tmp_path: Path) -> None:
     path = several(
         tmp_path,
         targets=lambda found: np.stack([found["levels"], 10 * found["amplitudes"] + 100], 1),
@@ -435,14 +435,14 @@ def test_numbers_of_series_are_told_in_their_unit(tmp_path: Path) -> None:
     assert run.task.objective.metric == "r2"
     with np.load(path) as arrays:
         np.savez(tmp_path / "new.npz", values=arrays["values"][45:])
-        wanted = arrays["targets"][45:]
+        expected = arrays["targets"][45:]
     rows = run.predict([tmp_path / "new.npz"])
     assert [list(row) for row in rows] == [["file", "series", "level", "amplitude"]] * 15
     found = np.array([[row["level"], row["amplitude"]] for row in rows], np.float64)
-    assert np.abs(found - wanted).mean() == pytest.approx(result.metrics["mean_absolute_error"], rel=1e-4)
+    assert np.abs(found - expected).mean() == pytest.approx(result.metrics["mean_absolute_error"], rel=1e-4)
 
 
-def test_quantiles_of_series_hold_what_they_say(tmp_path: Path) -> None:
+def test_quantiles_are_calibrated(tmp_path: Path) -> None:
     path = several(tmp_path, targets=lambda got: got["levels"])
     task = SeriesLearning.Config(data=str(path), model=BANK, quantiles=(0.1, 0.5, 0.9)).build()
     torch.manual_seed(0)
@@ -475,7 +475,7 @@ def test_several_labels_of_a_series(tmp_path: Path) -> None:
     assert list(row) == ["file", "series", "labels", "probability of high", "probability of loud"]
 
 
-def test_a_network_learns_numbers_by_steps(tmp_path: Path) -> None:
+def test_a_network_learns_numbers_by_gradient_descent(tmp_path: Path) -> None:
     path = several(tmp_path, targets=lambda found: found["levels"])
     task = SeriesLearning.Config(data=str(path), model=SMALL).build()
     batch = task.train_batch(torch.arange(5), NONE)
@@ -484,7 +484,7 @@ def test_a_network_learns_numbers_by_steps(tmp_path: Path) -> None:
 
 
 def test_groups_are_left_out_together(tmp_path: Path) -> None:
-    """Three series a group that are alike but for noise: left out one by one each is told by its twins."""
+    """Groups of three nearly equal series: if left out one by one, each is predicted from its twins."""
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(24), 3)
     values = rng.normal(size=(24, 1, 16)).repeat(3, 0).reshape(72, 16) + 0.01 * rng.normal(size=(72, 16))
@@ -507,10 +507,10 @@ def test_groups_are_left_out_together(tmp_path: Path) -> None:
             test_values=task.held_out("test").in_memory().values,
             test_targets=np.arange(len(task.held_out("test"))) / 2,
         )
-    assert penalties[0] > 1000 * penalties[1]  # by itself each series is told by its twins
+    assert penalties[0] > 1000 * penalties[1]  # without groups each series is predicted from its twins
 
 
-def test_what_is_asked_for_and_is_not_there(tmp_path: Path) -> None:
+def test_settings_that_do_not_fit_the_kind_of_target_are_refused(tmp_path: Path) -> None:
     path = str(several(tmp_path, targets=lambda found: found["levels"]))
     with refused(ValueError, "class_weights='balanced' has no effect with numbers"):
         SeriesLearning.Config(data=path, class_weights="balanced").build()
@@ -530,7 +530,7 @@ def test_the_shared_letters_are_balanced(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize(("missing", "kind"), [(0.3, SeriesMachine.Config), (0.8, SummaryBank.Config)])
-def test_where_most_values_are_missing_they_are_summarised(tmp_path: Path, missing: float, kind: type) -> None:
+def test_summaries_are_used_where_most_values_are_missing(tmp_path: Path, missing: float, kind: type) -> None:
     path = write_npz(tmp_path)
     arrays = dict(np.load(path))
     arrays["values"][np.random.default_rng(1).random(arrays["values"].shape) < missing] = np.nan
@@ -544,14 +544,14 @@ def test_where_most_values_are_missing_they_are_summarised(tmp_path: Path, missi
 
 
 @pytest.mark.parametrize(("channels", "kind"), [(18, SeriesMachine.Config), (65, FilterBank.Config)])
-def test_of_very_many_channels_filters_alone_are_taken(tmp_path: Path, channels: int, kind: type[Any]) -> None:
+def test_for_very_many_channels_filters_alone_are_used(tmp_path: Path, channels: int, kind: type[Any]) -> None:
     values = np.random.default_rng(0).normal(size=(20, 12, channels))
     np.savez(tmp_path / "wide.npz", values=values, labels=np.arange(20) % 2)
     chosen: Any = SeriesLearning.Config(data=str(tmp_path / "wide.npz")).recommended("small")[0]
     assert chosen.model == kind()
 
 
-def test_of_many_outputs_there_are_fewer_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_many_outputs_there_are_fewer_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).normal(size=(20, 12, 2))
     np.savez(tmp_path / "five.npz", values=values, labels=np.arange(20) % 5)
     monkeypatch.setattr(boosted_trees, "MOST_BOXES", 60)
@@ -565,7 +565,7 @@ def test_of_many_outputs_there_are_fewer_trees(tmp_path: Path, monkeypatch: pyte
     assert recommended(SeriesMachine.Config(num_trees=70)).num_trees == 70
 
 
-def test_a_summary_bank_knows_what_was_observed(tmp_path: Path) -> None:
+def test_a_summary_bank_uses_the_observation_channels(tmp_path: Path) -> None:
     path = write_npz(tmp_path)
     arrays = dict(np.load(path))
     arrays["values"][np.random.default_rng(1).random(arrays["values"].shape) < 0.5] = np.nan

@@ -11,7 +11,7 @@ from tests.refusals import refused
 from tests.tasks.series.build import NAN, regular, timed
 
 
-def test_series_of_their_own_lengths_are_padded_with_what_is_missing() -> None:
+def test_series_of_different_lengths_are_padded_with_missing_values() -> None:
     found = regular([[1, 2], [3, NAN]], [[5, 6]], labels=[1, 0], spacing=0.5)
     assert found.values.shape == (2, 2, 2)
     assert found.values[1, 1].isnan().all()
@@ -20,7 +20,7 @@ def test_series_of_their_own_lengths_are_padded_with_what_is_missing() -> None:
     assert len(found) == 2
 
 
-def test_times_with_one_spacing_are_that_spacing() -> None:
+def test_evenly_spaced_times_become_a_spacing() -> None:
     assert timed([(0, 1), (0.5, 2), (1, 3)], [(7, 1), (7.5, 1)]).spacing == 0.5
     assert timed([(0, 1), (0.5, 2), (1, 3)], [(7, 1), (7.5, 1)]).times is None
     assert timed([(0, 1), (0.5, 2)], [(0, 1), (1, 1)]).times is not None
@@ -31,7 +31,7 @@ def test_times_with_one_spacing_are_that_spacing() -> None:
     assert irregular.extents.tolist() == [5, 8]
 
 
-def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None:
+def test_selected_series_keep_all_attributes_and_are_padded_to_the_longest() -> None:
     whole = regular([[1], [2], [3]], [[4]], [[5], [6]], labels=[0, 1, 0])
     part = whole.select(torch.tensor([2, 1]))
     assert part.values[..., 0].nan_to_num(-1).tolist() == [[5, 6], [4, -1]]
@@ -62,13 +62,13 @@ def test_selected_series_keep_everything_and_are_padded_to_the_longest() -> None
         ({"answers": ClassAnswers(names=("a",), values=torch.tensor([0]))}, "there are 1 answers for 2 series"),
     ],
 )
-def test_what_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_misfits_are_refused(changed: dict[str, Any], message: str) -> None:
     whole = regular([[1], [2]], [[3], [4]], labels=[0, 1])
     with refused(ValueError, message):
         dataclasses.replace(whole, **changed)
 
 
-def test_times_of_padding_are_not_looked_at() -> None:
+def test_times_of_padding_are_ignored() -> None:
     times = torch.tensor([[0.0, 1], [3, NAN]]).double()
     whole = dataclasses.replace(regular([[1], [2]], [[3]]), times=times)
     alone = whole.select(torch.tensor([1]))
@@ -78,7 +78,7 @@ def test_times_of_padding_are_not_looked_at() -> None:
         dataclasses.replace(whole, lengths=torch.tensor([2, 2]))
 
 
-def test_splits_fit_together_and_have_labels() -> None:
+def test_splits_must_fit_together_and_have_labels() -> None:
     whole = regular([[1]], [[3]], labels=[0, 1])
     assert isinstance(whole.answers, ClassAnswers)
     with refused(ValueError, "channels differ: ('c0',) in training, ('x',) in test"):
@@ -91,7 +91,7 @@ def test_splits_fit_together_and_have_labels() -> None:
         Splits(whole.select(torch.tensor([], dtype=torch.int64)), whole)
 
 
-def test_all_series_get_one_order() -> None:
+def test_one_permutation_is_applied_to_all_series() -> None:
     whole = regular(*[[[100.0 * i + k] for k in range(9)] for i in range(3)], spacing=0.5)
     mixed, again, other = (whole.permuted(seed, 9) for seed in (4, 4, 5))
     order = mixed.values[0, :, 0].long()
@@ -104,7 +104,7 @@ def test_all_series_get_one_order() -> None:
     assert mixed.spacing == 0.5
 
 
-def test_series_without_a_common_order_are_refused() -> None:
+def test_irregular_or_shorter_series_are_not_permuted() -> None:
     with refused(ValueError, "s1: has 1 samples", "needs 2"):
         regular([[1.0], [2.0]], [[3.0]]).permuted(0, 2)
     with refused(ValueError, "s0: has 2 samples", "needs 3"):

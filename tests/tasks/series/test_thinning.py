@@ -8,7 +8,7 @@ from tests.tasks.series.build import NAN, regular, timed
 
 
 def counting(*lengths: int, channels: int = 2) -> SeriesSet:
-    """Sample k of series i is 100 i + k in every channel."""
+    """Series in which sample k of series i is 100 i + k in every channel."""
     rows = [[[100.0 * i + k] * channels for k in range(n)] for i, n in enumerate(lengths)]
     return regular(*rows, labels=[0] * len(lengths), spacing=0.5)
 
@@ -31,15 +31,15 @@ def test_every_nth_sample_keeps_its_time(step: int) -> None:
 def test_dropped_samples_are_missing_in_all_channels(share: float) -> None:
     whole = counting(10, 1, 25)
     fewer = drop_samples(whole, share, seed=0)
-    gone = fewer.values.isnan() & whole.exists[..., None]
-    assert torch.equal(gone[..., 0], gone[..., 1])
-    assert gone[..., 0].sum(1).tolist() == [int(share * n) for n in (10, 1, 25)]
+    dropped_values = fewer.values.isnan() & whole.exists[..., None]
+    assert torch.equal(dropped_values[..., 0], dropped_values[..., 1])
+    assert dropped_values[..., 0].sum(1).tolist() == [int(share * n) for n in (10, 1, 25)]
     kept = ~fewer.values.isnan()
     assert torch.equal(fewer.values[kept], whole.values[kept])
     assert (fewer.lengths.tolist(), fewer.times) == ([10, 1, 25], None)
 
 
-def test_absent_samples_leave_the_rest_at_its_times() -> None:
+def test_absent_samples_are_removed_and_the_rest_keep_their_times() -> None:
     whole = counting(10, 1, 25)
     missing, absent = (drop_samples(whole, 0.6, seed=3, dropped=dropped) for dropped in ("missing", "absent"))
     assert absent.lengths.tolist() == [4, 1, 10]
@@ -54,7 +54,7 @@ def test_absent_samples_leave_the_rest_at_its_times() -> None:
     assert again.lengths.tolist() == [2, 1, 5]
 
 
-def test_draws_are_of_the_seed_and_even() -> None:
+def test_draws_depend_on_the_seed_and_are_uniform() -> None:
     whole = counting(*[20] * 400)
     one, same, other = (drop_samples(whole, 0.3, seed).values.isnan() for seed in (1, 1, 2))
     assert torch.equal(one, same)
@@ -63,7 +63,7 @@ def test_draws_are_of_the_seed_and_even() -> None:
     assert drop_samples(whole, 0.0, 0) is whole
 
 
-def test_bins_hold_the_mean_of_what_was_observed_in_them() -> None:
+def test_bins_hold_the_mean_of_their_observed_samples() -> None:
     whole = timed([(0.2, 1), (0.9, 3), (1, 5), (3.5, 7), (3.6, NAN)], [(10.5, 2), (11.5, NAN), (11.7, 4)])
     binned = average_in_bins(whole, 1.0)
     assert binned.values[..., 0].nan_to_num(-1).tolist() == [[2, 5, -1, 7], [2, 4, -1, -1]]
@@ -73,7 +73,7 @@ def test_bins_hold_the_mean_of_what_was_observed_in_them() -> None:
     assert empty.lengths.tolist() == [3]
 
 
-def test_bins_of_regular_samples_are_means_of_neighbours() -> None:
+def test_bins_of_regular_samples_average_neighbours() -> None:
     whole = regular([[k, -k] for k in range(7)], spacing=0.1)
     binned = average_in_bins(whole, 0.3)
     assert binned.values[0].tolist() == [[1, -1], [4, -4], [6, -6]]
@@ -83,7 +83,7 @@ def test_bins_of_regular_samples_are_means_of_neighbours() -> None:
     assert rounded.lengths.tolist() == [4]
 
 
-def test_out_of_range() -> None:
+def test_settings_out_of_range_are_refused() -> None:
     whole = counting(3)
     for share in (-0.1, 1.0, np.nan):
         with refused(ValueError, f"drop is {share}; expected a share from 0 to below 1"):

@@ -19,7 +19,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_lines_become_series(tmp_path: Path) -> None:
+def test_lines_are_read_as_series(tmp_path: Path) -> None:
     found = read_ts(written(tmp_path, HEAD + "1,2,?:4,5,6:down\n\n7:NaN:up\n"))
     assert found.values.nan_to_num(-1).tolist() == [[[1, 4], [2, 5], [-1, 6]], [[7, -1], [-1, -1], [-1, -1]]]
     assert (found.lengths.tolist(), found.times, found.spacing) == ([3, 1], None, 1.0)
@@ -29,24 +29,24 @@ def test_lines_become_series(tmp_path: Path) -> None:
     assert found.answers.values.tolist() == [1, 0]
 
 
-def test_channels_with_times_of_their_own(tmp_path: Path) -> None:
+def test_channels_may_have_times_of_their_own(tmp_path: Path) -> None:
     found = read_ts(written(tmp_path, TIMED + "(0,1),(2,3),(3,?):(2,5):up\n(1,1):(0,4),(7,2):down\n"))
     assert found.times is not None
     assert found.times.tolist() == [[0, 2, 3], [0, 1, 7]]
     assert found.values.nan_to_num(-1).tolist() == [[[1, -1], [3, 5], [-1, -1]], [[-1, 4], [1, -1], [-1, 2]]]
 
 
-def test_dates_have_colons_of_their_own(tmp_path: Path) -> None:
+def test_colons_in_dates_do_not_separate_channels(tmp_path: Path) -> None:
     found = read_ts(written(tmp_path, TIMED + "(2026-01-31 12:00:00,1),(2026-01-31 12:00:30,2):up\n"))
     assert (found.spacing, found.times, found.channels) == (30, None, ("channel_0",))
 
 
-def test_a_shorter_channel_is_missing_at_the_end(tmp_path: Path) -> None:
+def test_a_shorter_channel_is_padded_with_missing_values(tmp_path: Path) -> None:
     found = read_ts(written(tmp_path, HEAD + "1,2,3:4:up\n"))
     assert found.values.nan_to_num(-1).tolist() == [[[1, 4], [2, -1], [3, -1]]]
 
 
-def test_files_without_labels_and_with_known_names(tmp_path: Path) -> None:
+def test_files_without_labels_and_with_given_names(tmp_path: Path) -> None:
     found = read_ts(
         written(tmp_path, "@classLabel false\n@data\n1,2\n"), channels=("x",), reading=LabelReading(names=("a", "b"))
     )

@@ -25,13 +25,13 @@ def test_a_line_is_a_class_and_its_values(text: str, tmp_path: Path) -> None:
     assert found.names[0].startswith("some.tsv, line 1")
 
 
-def test_a_class_that_is_no_number_keeps_its_name(tmp_path: Path) -> None:
+def test_a_class_that_is_not_a_number_keeps_its_name(tmp_path: Path) -> None:
     found = read_ucr(written(tmp_path, "1_0 1 2\n10 1 2\n1e1 3 4\n"), reading=LabelReading())
     assert isinstance(found.answers, ClassAnswers)
     assert (found.answers.names, found.answers.values.tolist()) == (("10", "1_0"), [1, 0, 0])
 
 
-def test_gaps_labels_of_other_kinds_and_none(tmp_path: Path) -> None:
+def test_gaps_numeric_labels_and_no_labels(tmp_path: Path) -> None:
     path = written(tmp_path, "0.5\t1\tNaN\t3\n1\t2\t2\t2\n")
     found = read_ucr(path, channels=("heat",), reading=LabelReading(kind="number"))
     assert isinstance(found.answers, NumberAnswers)
@@ -44,7 +44,7 @@ def test_gaps_labels_of_other_kinds_and_none(tmp_path: Path) -> None:
     assert read_ucr(path).answers is None
 
 
-def test_pairs_in_a_folder_with_a_description(tmp_path: Path) -> None:
+def test_pairs_of_files_in_a_folder_with_a_description(tmp_path: Path) -> None:
     for name in ("Gun_TRAIN.txt", "Gun_TEST.txt"):
         written(tmp_path, "1 1 2 3\n2 3 2 1\n", name)
     written(tmp_path, "what this is about", "Gun.txt")

@@ -1,4 +1,4 @@
-"""The splits of data sets that Hugging Face's datasets saved."""
+"""Splits of data sets saved by Hugging Face's datasets."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.tasks.files.test_arrow_table import SAVED
 
 
 def save(folder: Path, *names: str) -> tuple[Path, ...]:
-    """A split of files with these names, which hold nothing."""
+    """Writes the state of a split with files of these names; the files are not created."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
     return tuple(folder / name for name in names)
@@ -29,7 +29,7 @@ def found(folder: Path, suffix: str = ARROW) -> SplitFiles:
     return find_split_files(folder, (suffix,), what="table", example=".arrow", may_be_alone=True)
 
 
-def test_splits_are_those_that_were_saved(tmp_path: Path) -> None:
+def test_saved_splits_are_found(tmp_path: Path) -> None:
     files = save_splits(tmp_path / "all", "test", "train", "validation")
     got = found(tmp_path / "all")
     assert got == SplitFiles({"train": files["train"], "valid": files["validation"], "test": files["test"]}, ())
@@ -42,7 +42,7 @@ def test_splits_are_those_that_were_saved(tmp_path: Path) -> None:
         assert found(tmp_path / "more") == SplitFiles({"train": files["train"], "test": files["test"]}, ())
 
 
-def test_what_datasets_saved_is_understood() -> None:
+def test_splits_saved_by_datasets_are_found() -> None:
     got = found(SAVED / "splits").by_split
     assert [path.name for path in got["train"]] == ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]
     assert got.keys() == {"train", "valid"}
@@ -50,7 +50,7 @@ def test_what_datasets_saved_is_understood() -> None:
     assert found(SAVED / "splits" / "validation").unsplit == got["valid"]
 
 
-def test_what_is_not_whole_is_refused(tmp_path: Path) -> None:
+def test_incomplete_splits_are_refused(tmp_path: Path) -> None:
     save_splits(tmp_path / "untrained", "test", "validation")
     save_splits(tmp_path / "twice", "train", "val", "dev")
     save(tmp_path / "none")
@@ -78,7 +78,7 @@ def test_what_is_not_whole_is_refused(tmp_path: Path) -> None:
         found(tmp_path / "above", ".csv")
 
 
-def test_folders_of_splits_are_named_in_small_or_capital_letters(tmp_path: Path) -> None:
+def test_folders_of_splits_may_be_uppercase(tmp_path: Path) -> None:
     for name in ("TEST", "Valid", "other"):
         (tmp_path / name).mkdir()
     assert split_folders(tmp_path) == {}
@@ -93,7 +93,7 @@ def test_folders_of_splits_are_named_in_small_or_capital_letters(tmp_path: Path)
         split_folders(tmp_path)
 
 
-def test_validation_and_test_folders_alone_are_no_classes(tmp_path: Path) -> None:
+def test_validation_and_test_folders_alone_are_not_classes(tmp_path: Path) -> None:
     for name in ("test", "val", ".cache"):
         (tmp_path / name).mkdir()
     with refused(ValueError, "has the folders test and val, and none of examples to learn from; call one train"):
@@ -101,11 +101,11 @@ def test_validation_and_test_folders_alone_are_no_classes(tmp_path: Path) -> Non
     (tmp_path / "val").rmdir()  # a test set alone
     assert split_folders(tmp_path) == {}
     (tmp_path / "val").mkdir()
-    (tmp_path / "other").mkdir()  # with which they are classes
+    (tmp_path / "other").mkdir()  # with another folder they are classes
     assert split_folders(tmp_path) == {}
 
 
-def test_folders_called_training_and_testing_are_splits_and_no_classes(tmp_path: Path) -> None:
+def test_folders_called_training_and_testing_are_splits(tmp_path: Path) -> None:
     for name in ("Training", "testing"):
         (tmp_path / name).mkdir()
     assert split_folders(tmp_path) == {"train": tmp_path / "Training", "test": tmp_path / "testing"}

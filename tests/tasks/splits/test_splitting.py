@@ -15,14 +15,14 @@ LABELS = [0] * 30 + [1] * 20
 KEYS = SplitKeys(names=NAMES, strata=LABELS)
 
 
-def test_fractions_of_every_class() -> None:
+def test_fractions_hold_in_every_class() -> None:
     parts = split_examples(KEYS, None, test_fraction=0.2, valid_fraction=0.1)
     counts = [[int((torch.tensor(LABELS)[part] == label).sum()) for label in (0, 1)] for part in vars(parts).values()]
     assert counts == [[21, 14], [3, 2], [6, 4]]
     assert sorted(torch.cat(list(vars(parts).values())).tolist()) == list(range(50))
 
 
-def test_folds_part_the_examples_and_every_class() -> None:
+def test_folds_partition_the_examples_and_every_class() -> None:
     tests = []
     for fold in range(5):
         parts = split_examples(KEYS, None, num_folds=5, fold=fold, valid_fraction=0.1)
@@ -33,7 +33,7 @@ def test_folds_part_the_examples_and_every_class() -> None:
     assert sorted(torch.cat(tests).tolist()) == list(range(50))
 
 
-def test_a_split_depends_on_names_and_seed_alone() -> None:
+def test_a_split_depends_only_on_names_and_seed() -> None:
     parts = split_examples(KEYS, None, num_folds=5, fold=1)
     turned = split_examples(SplitKeys(names=NAMES[::-1], strata=LABELS[::-1]), None, num_folds=5, fold=1)
     assert {NAMES[i] for i in parts.test} == {NAMES[::-1][i] for i in turned.test}
@@ -41,14 +41,14 @@ def test_a_split_depends_on_names_and_seed_alone() -> None:
     assert parts.test.tolist() != other.test.tolist()
 
 
-def test_the_datas_own_split_counts() -> None:
+def test_a_split_of_the_data_takes_precedence() -> None:
     given = torch.tensor([0] * 20 + [1] * 5 + [2] * 10 + [-1] * 15)
     parts = split_examples(KEYS, given)
     assert (parts.train.tolist(), parts.valid.tolist()) == (list(range(20)), list(range(20, 25)))
     assert parts.test.tolist() == list(range(25, 35))
 
 
-def test_a_missing_validation_part_is_split_off() -> None:
+def test_a_missing_validation_split_is_taken_from_training() -> None:
     given = torch.tensor([0] * 40 + [2] * 10)
     parts = split_examples(KEYS, given, valid_fraction=0.25)
     assert (len(parts.train), len(parts.valid), parts.test.tolist()) == (
@@ -68,7 +68,7 @@ def test_a_missing_validation_part_is_split_off() -> None:
         (torch.full((50,), 1), {}, "the split has nothing to train on"),
     ],
 )
-def test_what_is_refused(given: torch.Tensor | None, settings: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(given: torch.Tensor | None, settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         split_examples(KEYS, given, **settings)
 
@@ -77,7 +77,7 @@ GROUPS = [f"p{i // 4}" for i in range(50)]
 TIMES = torch.tensor([(7 * i) % 50 for i in range(50)]).double()
 
 
-def test_no_group_is_in_two_parts() -> None:
+def test_no_group_is_in_two_splits() -> None:
     keys = SplitKeys(names=NAMES, strata=LABELS, groups=GROUPS)
     for parts in (
         split_examples(keys, None, test_fraction=0.2, valid_fraction=0.2),
@@ -90,14 +90,14 @@ def test_no_group_is_in_two_parts() -> None:
         assert sorted(torch.cat(list(vars(parts).values())).tolist()) == list(range(50))
 
 
-def test_a_given_split_that_parts_a_group_is_refused() -> None:
+def test_a_given_split_that_divides_a_group_is_refused() -> None:
     keys = SplitKeys(names=NAMES, strata=LABELS, groups=GROUPS)
     with refused(ValueError, "the group 'p5' is in two splits, by g20 and g22; keep all of a group in one"):
         split_examples(keys, torch.tensor([0] * 22 + [2] * 28))
-    split_examples(keys, torch.tensor([0] * 20 + [-1] * 2 + [2] * 28))  # what is in no split parts nothing
+    split_examples(keys, torch.tensor([0] * 20 + [-1] * 2 + [2] * 28))  # examples outside every split divide no group
 
 
-def test_the_newest_are_the_test_part_and_the_next_newest_the_validation_part() -> None:
+def test_the_newest_examples_are_the_test_split_and_the_next_newest_the_validation_split() -> None:
     keys = SplitKeys(names=NAMES, strata=LABELS, times=TIMES)
     parts = split_examples(keys, None, by="time", test_fraction=0.2, valid_fraction=0.1)
     assert sorted(TIMES[parts.test].tolist()) == list(range(40, 50))
@@ -107,7 +107,7 @@ def test_the_newest_are_the_test_part_and_the_next_newest_the_validation_part() 
     assert sorted(TIMES[of_rest.valid].tolist()) == sorted(TIMES[:40].tolist())[-10:]
 
 
-def test_keys_that_do_not_fit_are_refused() -> None:
+def test_keys_of_other_lengths_are_refused() -> None:
     with refused(ValueError, "there are 49 groups of 50 examples; expected one each"):
         SplitKeys(names=NAMES, strata=LABELS, groups=GROUPS[1:])
     with refused(ValueError, "the time of g3 is nan; expected a finite number"):
@@ -119,7 +119,7 @@ def test_keys_that_do_not_fit_are_refused() -> None:
 @final
 @dataclass(frozen=True)
 class Rows(Divisible):
-    """Some of the names above."""
+    """Some of the examples named above."""
 
     shared: ClassVar[tuple[str, ...]] = ()
 
@@ -152,7 +152,7 @@ def numbers_of(splits: Splits[Rows]) -> list[list[int]]:
     return [[] if part is None else part.numbers.tolist() for part in (splits.train, splits.valid, splits.test)]
 
 
-def test_what_data_lack_of_splits_is_split_off() -> None:
+def test_missing_splits_are_made() -> None:
     whole = divided(Splits(ALL, is_given=False), Config())
     parts = split_examples(KEYS, None)
     assert numbers_of(whole) == [part.tolist() for part in vars(parts).values()]

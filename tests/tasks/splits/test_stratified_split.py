@@ -16,7 +16,7 @@ def names_for(labels: list[int]) -> list[str]:
 
 
 @given(label_lists, st.floats(0.01, 0.99), st.integers(0, 3))
-def test_shares(labels: list[int], fraction: float, seed: int) -> None:
+def test_shares_hold_in_every_class(labels: list[int], fraction: float, seed: int) -> None:
     sizes = {label: labels.count(label) for label in set(labels)}
     if max(sizes.values()) == 1:
         with pytest.raises(ValueError, match=r"leaves? none to hold out"):
@@ -35,7 +35,7 @@ def test_shares(labels: list[int], fraction: float, seed: int) -> None:
 
 
 @given(st.permutations(range(40)))
-def test_depends_on_names_not_on_their_order(order: list[int]) -> None:
+def test_a_split_depends_on_names_not_on_their_order(order: list[int]) -> None:
     labels = [index % 3 for index in range(40)]
     names = names_for(labels)
     _, test = stratified_split(names, labels, 0.25, seed=0)
@@ -43,18 +43,18 @@ def test_depends_on_names_not_on_their_order(order: list[int]) -> None:
     assert sorted(order[i] for i in shuffled) == test
 
 
-def test_seed_picks_the_split() -> None:
+def test_the_seed_changes_the_split() -> None:
     labels = [0] * 50 + [1] * 50
     splits = [stratified_split(names_for(labels), labels, 0.2, seed)[1] for seed in (0, 0, 1)]
     assert splits[0] == splits[1] != splits[2]
 
 
-def test_is_the_same_for_ever() -> None:
+def test_a_split_is_stable_across_versions() -> None:
     labels = [0] * 10 + [1] * 5
     assert stratified_split(names_for(labels), labels, 0.2, seed=0)[1] == [5, 8, 14]
 
 
-def test_round_share_is_not_rounded_up() -> None:
+def test_an_exact_share_is_not_rounded_up() -> None:
     assert len(stratified_split(names_for([0] * 100), [0] * 100, 0.07, seed=0)[1]) == 7
 
 
@@ -68,7 +68,7 @@ group_lists = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 2)), min_size
 
 
 def unevenness(labels: list[int], away: list[int], fraction: float) -> float:
-    """The sum that `grouped_split` makes small, written out."""
+    """The sum that `grouped_split` minimises, written out."""
     total = (len(away) - fraction * len(labels)) ** 2 / len(labels)
     for label in set(labels):
         of_class = labels.count(label)
@@ -77,7 +77,7 @@ def unevenness(labels: list[int], away: list[int], fraction: float) -> float:
 
 
 @given(group_lists, st.floats(0.05, 0.95), st.integers(0, 2))
-def test_groups_stay_whole_and_no_single_move_evens_the_shares(
+def test_groups_stay_whole_and_no_single_move_evens_out_the_shares(
     rows: list[tuple[int, int]], fraction: float, seed: int
 ) -> None:
     groups, labels = [f"g{group}" for group, _ in rows], [label for _, label in rows]
@@ -100,7 +100,7 @@ def test_groups_stay_whole_and_no_single_move_evens_the_shares(
             assert unevenness(labels, moved, fraction) >= here - 1e-6
 
 
-def test_groups_depend_on_names_not_on_their_order_and_the_seed_picks() -> None:
+def test_groups_depend_on_names_not_on_their_order_and_the_seed_changes_them() -> None:
     groups, labels = [f"g{i // 3}" for i in range(60)], [i // 3 % 2 for i in range(60)]
     order = torch.randperm(60, generator=torch.Generator().manual_seed(0)).tolist()
     _, off = grouped_split(groups, labels, 0.25, 0)
@@ -119,7 +119,7 @@ def test_groups_depend_on_names_not_on_their_order_and_the_seed_picks() -> None:
     ],
     ids=["split", "folds"],
 )
-def test_rounding_by_the_order_of_examples_does_not_decide_between_groups(
+def test_the_order_of_examples_does_not_decide_between_groups_by_rounding(
     split: Callable[[str, list[int]], list[int]], groups: str, labels: str
 ) -> None:
     classes = [int(label) for label in labels]
@@ -140,7 +140,7 @@ def test_folds_of_groups(rows: list[tuple[int, int]], num_folds: int, seed: int)
     assert sum(len({groups[i] for i in fold}) for fold in folds) == len(set(groups))
 
 
-def test_folds_of_equal_groups_are_even() -> None:
+def test_folds_of_equal_groups_are_balanced() -> None:
     groups, labels = [f"g{i // 2}" for i in range(40)], [int(i >= 24) for i in range(40)]
     for fold in grouped_folds(groups, labels, 4, seed=0):
         assert sorted(labels[i] for i in fold) == [0] * 6 + [1] * 4
@@ -154,24 +154,26 @@ def test_folds_of_equal_groups_are_even() -> None:
         ([3, 1, 2, 5, 4], 0.1, None, [3]),
         ([1, 1, 2, 2, 2], 0.2, None, [2, 3, 4]),
         ([1, 2, 2, 3, 3, 3], 0.4, None, [3, 4, 5]),
-        ([1, 2, 2, 3], 0.5, None, [3]),  # one or three of four are as near: the fewer
+        ([1, 2, 2, 3], 0.5, None, [3]),  # one and three of four are equally near: the fewer
         ([1, 5, 2, 3], 0.5, ["a", "a", "b", "c"], [0, 1]),
         ([1, 2, 3, 3], 0.4, ["a", "b", "c", "b"], [1, 2, 3]),
     ],
 )
-def test_the_newest(times: list[float], fraction: float, groups: list[str] | None, newest: list[int]) -> None:
+def test_the_newest_examples_are_held_out_with_their_groups(
+    times: list[float], fraction: float, groups: list[str] | None, newest: list[int]
+) -> None:
     old, new = newest_split(torch.tensor(times).double(), fraction, groups)
     assert (old, new) == ([i for i in range(len(times)) if i not in newest], newest)
 
 
-def test_one_example_cannot_be_divided_whether_it_has_a_class_or_not() -> None:
+def test_too_few_examples_cannot_be_divided_with_one_class_or_several() -> None:
     with pytest.raises(ValueError, match=r"^1 example leaves none to hold out: give at least two$"):
         stratified_split(["a"], [0], 0.5, 0)
     with pytest.raises(ValueError, match=r"^2 examples in 2 classes leave none to hold out: give one class at least"):
         stratified_split(["a", "b"], [0, 1], 0.5, 0)
 
 
-def test_one_time_cannot_be_split() -> None:
+def test_examples_of_one_time_cannot_be_split() -> None:
     with pytest.raises(ValueError, match="3 examples are all of one time, which leave none to hold out"):
         newest_split(torch.ones(3), 0.3)
     for split in (lambda: newest_split(torch.arange(3.0), 1.0), lambda: grouped_split(["a", "b"], [0, 0], 0.0, 0)):

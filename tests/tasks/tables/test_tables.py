@@ -1,4 +1,4 @@
-"""Tables: what columns are taken for, how they are read, what is refused, and the command from training to export."""
+"""Tables: kinds of columns, how they are read, what is refused, and the commands from training to export."""
 
 import csv
 import datetime
@@ -34,12 +34,12 @@ def kinds(**columns: Sequence[str]) -> dict[str, str]:
     return {column.name: column.kind for column in learnt.columns}
 
 
-def one(name: str, *cells: str, **said: tuple[str, ...]) -> Column:
-    (column,) = learn_columns({name: list(cells)}, place, **said).columns
+def one(name: str, *cells: str, **settings: tuple[str, ...]) -> Column:
+    (column,) = learn_columns({name: list(cells)}, place, **settings).columns
     return column
 
 
-def test_what_columns_are_taken_for() -> None:
+def test_kinds_of_columns() -> None:
     words = ["red", "blue", "green", "red", "blue", "green"]
     found = kinds(
         whole=["1", "2", "3", "", "5", "6"],
@@ -58,7 +58,7 @@ def test_what_columns_are_taken_for() -> None:
     }
 
 
-def test_columns_that_tell_nothing_are_left_out() -> None:
+def test_uninformative_columns_are_left_out() -> None:
     cells = {"id": ["1", "2", "3"], "x": ["5", "", "7"], "same": ["a", "a", "a"], "none": ["", "?", "NaN"]}
     learnt = learn_columns(cells, place)
     assert [column.name for column in learnt.columns] == ["x"]
@@ -67,12 +67,12 @@ def test_columns_that_tell_nothing_are_left_out() -> None:
         "same": "is the same in all training rows",
         "none": "has no texts or numbers in the training rows",
     }
-    assert [c.name for c in learn_columns({"id": ["1", "1", "3"]}, place).columns] == ["id"]  # some come back
+    assert [c.name for c in learn_columns({"id": ["1", "1", "3"]}, place).columns] == ["id"]  # not unique
     with refused(ValueError, "no column is left to learn from", "same is the same in all training rows"):
         learn_columns({"same": ["a", "a"]}, place)
 
 
-def test_what_a_person_may_think_otherwise_of_is_reported() -> None:
+def test_doubtful_kinds_of_columns_are_reported() -> None:
     cells = {"x": [*(str(i) for i in range(40)), "6x"], "code": [f"c{i // 2}" for i in range(600)]}
     learnt = learn_columns(cells, place)
     assert [column.kind for column in learnt.columns] == ["text", "category"]
@@ -97,19 +97,19 @@ def test_what_a_person_may_think_otherwise_of_is_reported() -> None:
         (["31-Jan-2026", "3 February 26", "Feb. 4, 2026 9:30"], None),
     ],
 )
-def test_dates_that_do_not_begin_with_their_year(cells: list[str], day_first: bool | None) -> None:
+def test_dates_that_do_not_start_with_the_year(cells: list[str], day_first: bool | None) -> None:
     column = one("day", *cells)
     assert (column.kind, column.day_first) == ("date", day_first)
     iso = {True: "2026-02-03", False: "2026-02-03", None: "2026-02-03T09:30"}[day_first]
     written = {True: "3/2/2026", False: "02/03/2026", None: "2026/2/3 9:30"}[day_first]
     assert column.numbers([written], place).tolist() == column.numbers([iso], place).tolist()
-    such = {True: "31/1/2026", False: "1/31/2026", None: "2026-01-31"}[day_first]
-    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; write one such as {such} or leave it empty"):
+    example = {True: "31/1/2026", False: "1/31/2026", None: "2026-01-31"}[day_first]
+    with refused(ValueError, f"row 0 of 'day': '31/31/2026' is no date; write one such as {example} or leave it empty"):
         column.numbers(["31/31/2026"], place)
 
 
 @pytest.mark.parametrize(("form", "bare"), [("{}%", "7"), ("$ {}", "7"), ("{} €", "7")])
-def test_amounts_and_shares_are_predicted(form: str, bare: str) -> None:
+def test_amounts_and_percentages_are_predicted(form: str, bare: str) -> None:
     learnt = learn_columns({"x": ["1", *(form.format(i) for i in range(7, 20))]}, place)
     assert learnt.columns[0].kind == "text"
     assert learnt.doubtful["x"].endswith(f"({form.format(7)!r}); write {bare}")
@@ -126,18 +126,18 @@ def test_amounts_and_shares_are_predicted(form: str, bare: str) -> None:
         ("September 2, 2026", "2026-09-02"),
     ],
 )
-def test_dates_as_they_are_written(written: str, iso: str) -> None:
+def test_formats_of_dates(written: str, iso: str) -> None:
     found = one("day", written, "1/13/26").numbers([written, iso], place)
     assert one("day", written, "1/13/26").kind == "date"
     assert found[0].tolist() == found[1].tolist()
 
 
 @pytest.mark.parametrize("cell", ["1/13/26 13:05 PM", "1/13/26 0:05 AM", "1.2.10", "1-2-10", "2 Foo 2026", "2 Ja 2026"])
-def test_what_is_no_date(cell: str) -> None:
+def test_cells_that_are_no_dates(cell: str) -> None:
     assert one("day", cell, "2026-01-02").kind == "text"
 
 
-def test_years_of_two_digits_come_last_or_are_refused() -> None:
+def test_two_digit_years_must_come_last() -> None:
     days = [f"{day:02}/0{month}/2{year}" for day in range(1, 14) for month in (1, 2) for year in range(3)]
     assert one("day", *days).numbers(["03/02/21", "2021-02-03"], place)[:, 0].std() == 0
     with refused(ValueError, "row 0 of 'day': '20/01/01' may begin or end with its year", "write dates as 2026-01-31"):
@@ -149,7 +149,7 @@ def test_times_of_a_day_are_predicted() -> None:
     assert learnt.doubtful["at"].startswith("is no column of numbers, since cells are times ('9:30'); write them in")
 
 
-def test_dates_of_which_none_says_what_comes_first() -> None:
+def test_dates_of_unknown_order_are_refused() -> None:
     message = "row 1 of 'day': '1/2/2026' may be 2026-02-01 or 2026-01-02, and the other dates do not show"
     with refused(ValueError, message, "write dates as 2026-01-31, or list the column under categories or texts"):
         one("day", "1/1/2026", "1/2/2026", "3/4/2026")
@@ -159,8 +159,8 @@ def test_dates_of_which_none_says_what_comes_first() -> None:
 
 
 @pytest.mark.parametrize("cells", [["1-1-2026", "02-02-2026"], ["1/1/2026", "2026-02-02"], ["2026-02-02", "2026/1/1"]])
-def test_dates_that_are_the_same_in_either_order_say_nothing_of_others(cells: list[str]) -> None:
-    """They were read with the day first, and so were others of which nobody knew."""
+def test_dates_that_read_the_same_in_either_order_do_not_decide_the_order(cells: list[str]) -> None:
+    """They used to be read with the day first, and so were others of unknown order."""
     column = one("day", *cells)
     assert (column.kind, column.day_first) == ("date", None)
     of_order = [["3/3/2026", "2026-03-03"], ["31/1/2026", "2026-01-31"], ["1/31/2026", "2026-01-31"]]
@@ -172,7 +172,7 @@ def test_dates_that_are_the_same_in_either_order_say_nothing_of_others(cells: li
         column.numbers(["31/31/2026"], place)
 
 
-def test_names_of_images_are_told_by_their_endings() -> None:
+def test_names_of_images_are_recognised_by_their_suffix() -> None:
     names = ["a.png", "b.JPG", "c.tiff", ""]
     assert kinds(photo=names, file=["a.png", "b.txt", "c.png", ""]) == {"photo": "image", "file": "text"}
     column = one("photo", *names)
@@ -181,7 +181,7 @@ def test_names_of_images_are_told_by_their_endings() -> None:
     assert not one("photo", *names[:3]).may_miss
 
 
-def test_texts_go_to_the_columns_that_they_stand_in(tmp_path: Path) -> None:
+def test_texts_keep_their_columns(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     words = [("good", "bad")[i % 3 // 2] for i in range(60)]
     rows = [f"{word} number {i},other {i * i} words,{word}" for i, word in enumerate(words)]
@@ -195,7 +195,7 @@ def test_texts_go_to_the_columns_that_they_stand_in(tmp_path: Path) -> None:
             assert row[column][: len(laid)].tolist() == laid.tolist()
 
 
-def test_banks_have_room_for_the_n_grams_of_every_column_of_texts(tmp_path: Path) -> None:
+def test_banks_have_room_for_the_n_grams_of_every_text_column(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     words = ["cat", "dog", "mouse", "horse", "sparrow", "trout"]
     draw, sizes = random.Random(0), dict[str, int]()
@@ -220,15 +220,15 @@ def test_numbers_are_standardised_by_the_training_rows() -> None:
 
 
 @pytest.mark.parametrize(("start", "step"), [(9007199254740000, 1), (0, 1e-310), (1e30, 1e16), (-3e38, 3e37)])
-def test_numbers_far_from_0_or_next_to_it_are_told_apart(start: float, step: float) -> None:
+def test_numbers_far_from_0_or_very_close_together_stay_distinct(start: float, step: float) -> None:
     cells = [repr(start + i * step) for i in range(5)]
     found = one("x", *cells).numbers(cells, place)
     np.testing.assert_allclose(found[:, 0], [-math.sqrt(2), -math.sqrt(0.5), 0, math.sqrt(0.5), math.sqrt(2)], atol=0.1)
-    same = one("x", "0.1", "0.1", "0.10")  # whose mean is rounded
+    same = one("x", "0.1", "0.1", "0.10")  # its mean is rounded
     assert (same.mean, same.deviation) == ((0.1,), (1.0,))
 
 
-def test_a_date_is_its_seconds_and_the_parts_that_vary() -> None:
+def test_a_date_becomes_its_seconds_and_the_parts_that_vary() -> None:
     column = one("day", "2026-01-05", "2026-03-06", "")
     assert column.parts == ("seconds since 1970", "month", "weekday")
     assert column.may_miss
@@ -237,7 +237,7 @@ def test_a_date_is_its_seconds_and_the_parts_that_vary() -> None:
     assert (at.parts, at.mean[0] % 86400, at.mean[1]) == (("seconds since 1970", "hour"), 3 * 3600, 6)
 
 
-def test_categories_are_what_training_had() -> None:
+def test_categories_are_those_of_training() -> None:
     column = one("town", "b", "a", "b", "a", "a", "")
     assert column.levels == ("a", "b")
     assert column.categories(["b", "c", "", "a"]).tolist() == [1, -1, -1, 0]
@@ -247,7 +247,7 @@ def test_categories_are_what_training_had() -> None:
     assert one("word", "a", "b", "a", "b", texts=("word",)).kind == "text"
 
 
-def test_cells_that_do_not_fit_are_refused() -> None:
+def test_invalid_cells_are_refused() -> None:
     number, date = one("x", "1", "2"), one("day", "2026-01-05", "2026-03-06")
     with refused(ValueError, "row 1 of 'x'", "'two' is no finite number"):
         number.numbers(["1", "two"], place)
@@ -267,7 +267,7 @@ def test_cells_that_do_not_fit_are_refused() -> None:
 
 
 def shop(folder: Path, n: int = 120, name: str = "shop.csv", seed: int = 0) -> Path:
-    """Flats, whose price follows from the area, the town and what is said of them."""
+    """Flats whose price depends on the area, the town and the description."""
     drawn = random.Random(seed)
     path = folder / name
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -294,9 +294,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_the_command_says_what_it_makes_of_columns_and_learns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_reports_kinds_of_columns_and_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tokenizers")
     data = shop(tmp_path, 60)
     code, out, err = call(capsys, "train", "table", data, "--task.label-columns", "price", "--dry-run")
@@ -307,17 +305,17 @@ def test_the_command_says_what_it_makes_of_columns_and_learns(
     assert "fitted in closed form" in out
 
 
-def test_what_it_learnt_is_right(run: Path) -> None:
+def test_the_learnt_prices_are_right(run: Path) -> None:
     found = Run(run).evaluate("test")
     assert found["r2"] > 0.9
     task = Run(run).task
     assert isinstance(task, TableLearning)
-    assert task.target.kind == "number"  # more than twenty whole numbers
+    assert task.target.kind == "number"  # more than twenty different whole numbers
     numbers = task.held_out("test").answers.values
     assert float((numbers - numbers.mean(0)).abs().mean()) > 4 * found["mean_absolute_error"]
 
 
-def test_outputs_are_known_by_name_in_the_kernel_and_in_the_trees(run: Path) -> None:
+def test_outputs_of_kernel_and_trees_are_named(run: Path) -> None:
     opened = Run(run)
     task = opened.task
     assert isinstance(task, TableLearning)
@@ -340,7 +338,9 @@ def test_many_outputs_have_fewer_trees(tmp_path: Path, monkeypatch: pytest.Monke
     assert num_trees(replace(config, model=TableMachine.Config(num_trees=5))) == 5
 
 
-def test_which_columns_count_is_told_and_drawn(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_importance_of_columns_is_reported_and_drawn(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     opened = Run(run)
     counts = opened.task.input_importance(opened.model())
     assert counts.keys() == {"sold", "rooms", "area", "town", "note"}
@@ -353,7 +353,7 @@ def test_which_columns_count_is_told_and_drawn(run: Path, tmp_path: Path, capsys
     assert "after step" not in page
 
 
-def test_predictions_need_no_answers_and_no_order_of_columns(
+def test_predictions_need_no_labels_and_no_order_of_columns(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = shop(tmp_path, 20, seed=5)
@@ -361,9 +361,9 @@ def test_predictions_need_no_answers_and_no_order_of_columns(
         rows = list(csv.DictReader(file))
     names = ["note", "town", "area", "rooms", "sold"]
     with (tmp_path / "asked.csv").open("w", newline="") as file:
-        asked = csv.DictWriter(file, names, extrasaction="ignore")
-        asked.writeheader()
-        asked.writerows(rows)
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
     predicted = Run(run).predict([data])
     assert [each["line"] for each in predicted] == list(range(2, 22))
     again = Run(run).predict([tmp_path / "asked.csv"])
@@ -373,7 +373,7 @@ def test_predictions_need_no_answers_and_no_order_of_columns(
     assert float(errors.square().mean()) < 0.1 * float(prices.var())
 
 
-def test_rows_that_do_not_fit_are_refused_by_line(run: Path, tmp_path: Path) -> None:
+def test_errors_in_rows_name_the_line(run: Path, tmp_path: Path) -> None:
     header = "sold,rooms,area,town,note"
     for row, words in (
         ("2026-01-01,two,50,Bern,x", "asked.csv, line 2: column 'rooms': 'two' is no finite number"),
@@ -399,7 +399,7 @@ def test_new_categories_count_as_missing_and_are_reported(run: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("with_texts", [False, True])
-def test_an_export_tells_what_predict_tells_or_says_why_there_is_none(
+def test_an_export_predicts_the_same_or_says_why_it_is_impossible(
     with_texts: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -417,19 +417,19 @@ def test_an_export_tells_what_predict_tells_or_says_why_there_is_none(
     assert "differs from the model by at most" in out
 
 
-def test_a_test_split_is_read_as_the_training_split_is(tmp_path: Path) -> None:
+def test_a_test_split_is_read_like_the_training_split(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("\n".join(["x,label", *(f"{i},{'ab'[i % 2]}" for i in range(8))]))
     (tmp_path / "test.csv").write_text("x,label\n1,b\n1,b\n")
     splits = open_table(tmp_path)
     assert splits.test is not None
     assert (splits.test.answer_names, splits.test.answers.values.tolist()) == (("a", "b"), [1, 1])
-    assert len(set(splits.test.keys.names)) == 2  # though both rows are alike
+    assert len(set(splits.test.keys.names)) == 2  # though both rows are equal
     (tmp_path / "test.csv").write_text("x,label\n1,c\n")
     with refused(ValueError, "test.csv, line 2: column 'label': class 'c' is none of a, b"):
         open_table(tmp_path)
 
 
-def test_which_answers_are_classes(tmp_path: Path) -> None:
+def test_whole_numbers_are_classes_if_they_are_few(tmp_path: Path) -> None:
     rows = [f"{i % 7},{i % 3},{i * 7 % 40},{i / 8}" for i in range(50)]
     (tmp_path / "t.csv").write_text("\n".join(["x,few,many,fraction", *rows]))
     for label, kind in (("few", "class"), ("many", "number"), ("fraction", "number")):
@@ -438,7 +438,7 @@ def test_which_answers_are_classes(tmp_path: Path) -> None:
     assert open_table(tmp_path / "t.csv", label_columns=("few", "many")).train.answers.names == ("few", "many")
 
 
-def test_marks_divide_rows_and_are_not_read(tmp_path: Path) -> None:
+def test_split_columns_divide_rows_and_are_no_inputs(tmp_path: Path) -> None:
     rows = [f"{i},{i % 2},{('train', 'test')[i % 5 == 0]},g{i % 5},{2000 + i}" for i in range(30)]
     (tmp_path / "t.csv").write_text("\n".join(["x,label,Split,group,time", *rows]))
     splits = open_table(tmp_path / "t.csv")
@@ -449,11 +449,11 @@ def test_marks_divide_rows_and_are_not_read(tmp_path: Path) -> None:
     fitted = TableLearning.Config(data=str(tmp_path / "t.csv")).build()
     torch.manual_seed(0)
     model = fitted.model()
-    fitted.initialise(model, torch.device("cpu"))  # by leaving out groups
+    fitted.initialise(model, torch.device("cpu"))  # with groups left out
     assert all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-def test_files_of_all_kinds_hold_the_same_rows(tmp_path: Path) -> None:
+def test_files_of_all_kinds_give_the_same_rows(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('a,b,label\n1.5,"x, y",0\n,z,1\n2,true,0\n')
     (tmp_path / "t.tsv").write_text("a\tb\tlabel\n1.5\tx, y\t0\n\tz\t1\n2\ttrue\t0\n")
     (tmp_path / "t.jsonl").write_text(
@@ -464,14 +464,14 @@ def test_files_of_all_kinds_hold_the_same_rows(tmp_path: Path) -> None:
     assert read_rows_of(tmp_path / "t.csv", ["b"]).cells == {"b": ["x, y", "z", "true"]}
 
 
-def test_columns_of_json_lines_are_those_of_any_row(tmp_path: Path) -> None:
+def test_columns_of_json_lines_are_the_union_over_rows(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"a": null, "label": 0}\n{"a": 2, "later": "x", "label": 1}\n')
     assert dict(open_table(tmp_path / "t.jsonl").train.rows.cells) == {"a": ["", "2"], "later": ["", "x"]}
     (tmp_path / "one.jsonl").write_text('{"a": null}\n')
     assert read_rows_of(tmp_path / "one.jsonl", ["a"]).cells == {"a": [""]}
 
 
-def test_half_a_pair_of_surrogates_is_told_with_its_line(tmp_path: Path) -> None:
+def test_the_error_for_half_a_surrogate_pair_names_the_line(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"a": "x", "label": 0}\n{"a": "\\ud800", "label": 1}\n')
     with refused(ValueError, "t.jsonl, line 2: column 'a': the text is no UTF-8 at character 0; convert it"):
         open_table(tmp_path / "t.jsonl")
@@ -494,7 +494,7 @@ def test_dates_and_decimals_of_parquet_are_read(tmp_path: Path) -> None:
     assert found["amount"] == ["0.50", "1.50", "2.50"]
 
 
-def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_bad_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["x,y,label", *(f"{i},{i % 3},{i % 2}" for i in range(20))]))
     data = str(tmp_path / "t.csv")
     for settings, words in (
@@ -532,7 +532,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def photographed(folder: Path, n: int = 160, seed: int = 0) -> Path:
-    """Flats with a photo, some without, in which bright rooms are dear where the flat is large."""
+    """Flats with a photo, some without; bright rooms raise the price if the flat is large."""
     pytest.importorskip("PIL")
     from PIL import Image
 
@@ -562,18 +562,20 @@ def with_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_photos_are_read_beside_numbers(with_photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_photos_are_read_along_with_numbers(
+    with_photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Run(with_photos)
     code, _, err = call(capsys, "evaluate", with_photos)
-    assert (code, err) == (0, "")  # no file is one that the run did not read
+    assert (code, err) == (0, "")  # not a single file that the run did not read
     assert run.evaluate("test")["r2"] > 0.85
     counts = run.task.input_importance(run.model())
     assert counts.keys() == {"photo", "area", "noise"}
     assert counts["noise"] < 0.5 * min(counts["photo"], counts["area"])
-    asked = photographed(tmp_path / "new", 20, seed=3)
-    predicted = run.predict([asked])
-    wanted = [float(line.rsplit(",", 1)[1]) for line in asked.read_text().splitlines()[1:]]
-    assert np.corrcoef(wanted, [float(each["price"]) for each in predicted])[0, 1] > 0.9
+    new_data = photographed(tmp_path / "new", 20, seed=3)
+    predicted = run.predict([new_data])
+    expected = [float(line.rsplit(",", 1)[1]) for line in new_data.read_text().splitlines()[1:]]
+    assert np.corrcoef(expected, [float(each["price"]) for each in predicted])[0, 1] > 0.9
     task = run.task
     assert isinstance(task, TableLearning)
     shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]
@@ -582,12 +584,12 @@ def test_photos_are_read_beside_numbers(with_photos: Path, tmp_path: Path, capsy
     assert "photo" in (tmp_path / "page.html").read_text()
     read = (with_photos / "data.json").read_text()
     assert "photos/1.png" in read
-    assert call(capsys, "train", "table", asked, *IMAGES, "--dry-run")[1].startswith(
+    assert call(capsys, "train", "table", new_data, *IMAGES, "--dry-run")[1].startswith(
         "to predict: price; numbers: area, noise; images: photo"
     )
 
 
-def test_a_form_takes_pixels_and_whether_there_are_any(with_photos: Path) -> None:
+def test_a_tensor_form_takes_pixels_and_a_flag_for_missing_images(with_photos: Path) -> None:
     run = Run(with_photos)
     task, model = run.task, run.model()
     assert isinstance(task, TableLearning)
@@ -596,8 +598,8 @@ def test_a_form_takes_pixels_and_whether_there_are_any(with_photos: Path) -> Non
     assert [slot.name for slot in form.inputs] == ["numbers", "images", "has_image"]
     numbers = torch.tensor([[float(part.rows.cells[name][i]) for name in ("area", "noise")] for i in range(len(part))])
     answers = form.module()(numbers.double(), batch["images"], batch["has_image"])
-    wanted = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
-    torch.testing.assert_close(answers, wanted, rtol=1e-4, atol=1e-4)
+    expected = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
+    torch.testing.assert_close(answers, expected, rtol=1e-4, atol=1e-4)
     assert not bool(batch["has_image"].all())
     assert "photo" in form.files["columns.json"]
 
@@ -614,7 +616,7 @@ def test_images_are_scaled_to_a_size(tmp_path: Path) -> None:
     assert replace(config, image_size=None).build().facts.image_size == (14, 12)
 
 
-def test_images_that_are_not_there_are_refused_by_line(with_photos: Path, tmp_path: Path) -> None:
+def test_errors_for_missing_images_name_the_line(with_photos: Path, tmp_path: Path) -> None:
     (tmp_path / "asked.csv").write_text("photo,area,noise\n,1,2\nnone.png,1,2\n")
     with refused(ValueError, "asked.csv, line 3: column 'photo': there is no file", "leave the cell empty, or ignore"):
         Run(with_photos).predict([tmp_path / "asked.csv"])
@@ -627,7 +629,7 @@ def test_images_that_are_not_there_are_refused_by_line(with_photos: Path, tmp_pa
         TableLearning.Config(data=str(tmp_path / "t.csv")).build()
 
 
-def test_settings_of_images_need_images(tmp_path: Path) -> None:
+def test_image_settings_need_an_image_column(tmp_path: Path) -> None:
     data = str(shop(tmp_path))
     config = TableLearning.Config(data=data, label_columns=("price",))
     with refused(ValueError, "no column of images"):
@@ -636,7 +638,7 @@ def test_settings_of_images_need_images(tmp_path: Path) -> None:
         replace(config, model=TableMachine.Config(images=ImageBank.Config(num_filters=4))).build()
 
 
-def test_images_of_several_sizes_are_said_to_be_cut_and_large_ones_scaled(tmp_path: Path) -> None:
+def test_notes_report_cropped_images_and_large_ones_are_scaled_down(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     rows = ["photo,label"]
     for i in range(20):
@@ -657,7 +659,7 @@ def test_images_of_several_sizes_are_said_to_be_cut_and_large_ones_scaled(tmp_pa
 
 
 def recorded_machines(folder: Path, n: int = 120, seed: int = 0) -> Path:
-    """Machines with a recording of their vibration, some without, of which fast ones wear out, as loaded ones do."""
+    """Machines with a recording of their vibration, some without; fast ones wear out, and so do loaded ones."""
     drawn = np.random.default_rng(seed)
     (folder / "rec").mkdir(parents=True)
     rows = ["recording,load,noise,wear"]
@@ -675,7 +677,7 @@ def recorded_machines(folder: Path, n: int = 120, seed: int = 0) -> Path:
     return folder / "machines.csv"
 
 
-def of_recordings(data: Path) -> TableLearning.Config:
+def series_config(data: Path) -> TableLearning.Config:
     bank = FilterBank.Config(num_thresholds=4, num_groups=2)
     return TableLearning.Config(
         data=str(data), label_columns=("wear",), model=TableMachine.Config(num_trees=10, series=bank)
@@ -686,12 +688,12 @@ def of_recordings(data: Path) -> TableLearning.Config:
 def with_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = recorded_machines(tmp_path_factory.mktemp("recordings") / "data")
     train(
-        Run.Config(task=of_recordings(data), training=TrainingConfig(epochs=0, tensorboard=False)), data.parent / "run"
+        Run.Config(task=series_config(data), training=TrainingConfig(epochs=0, tensorboard=False)), data.parent / "run"
     )
     return data.parent / "run"
 
 
-def test_recordings_are_read_beside_numbers(with_recordings: Path, tmp_path: Path) -> None:
+def test_recordings_are_read_along_with_numbers(with_recordings: Path, tmp_path: Path) -> None:
     run = Run(with_recordings)
     task = run.task
     assert isinstance(task, TableLearning)
@@ -699,19 +701,19 @@ def test_recordings_are_read_beside_numbers(with_recordings: Path, tmp_path: Pat
     counts = run.task.input_importance(run.model())
     assert counts.keys() == {"recording", "load", "noise"}
     assert counts["noise"] < 0.5 * min(counts["recording"], counts["load"])
-    asked = recorded_machines(tmp_path / "new", 20, seed=3)
-    wanted = [float(line.rsplit(",", 1)[1]) for line in asked.read_text().splitlines()[1:]]
-    assert np.corrcoef(wanted, [float(each["wear"]) for each in run.predict([asked])])[0, 1] > 0.9
+    new_data = recorded_machines(tmp_path / "new", 20, seed=3)
+    expected = [float(line.rsplit(",", 1)[1]) for line in new_data.read_text().splitlines()[1:]]
+    assert np.corrcoef(expected, [float(each["wear"]) for each in run.predict([new_data])])[0, 1] > 0.9
     shown = [task.shown_example("test", i) for i in range(task.num_held_out("test"))]
     assert {tuple(type(view).__name__ for view in each.views) for each in shown} == {
         ("TextView", "SeriesView"),
         ("TextView",),
     }
     assert "rec/1.csv" in (with_recordings / "data.json").read_text()
-    assert of_recordings(asked).build().notes[0] == "to predict: wear; numbers: load, noise; series: recording"
+    assert series_config(new_data).build().notes[0] == "to predict: wear; numbers: load, noise; series: recording"
 
 
-def test_a_form_takes_series_and_which_samples_there_are(with_recordings: Path) -> None:
+def test_a_tensor_form_takes_series_and_a_mask_of_samples(with_recordings: Path) -> None:
     run = Run(with_recordings)
     task, model = run.task, run.model()
     assert isinstance(task, TableLearning)
@@ -721,30 +723,30 @@ def test_a_form_takes_series_and_which_samples_there_are(with_recordings: Path) 
     numbers = torch.tensor([[float(part.rows.cells[name][i]) for name in ("load", "noise")] for i in range(len(part))])
     exists = ~batch["series_times"].isnan()
     answers = form.module()(numbers.double(), torch.where(exists[..., None], batch["series"], 0.0), exists)
-    wanted = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
-    torch.testing.assert_close(answers, wanted, rtol=1e-4, atol=1e-4)
+    expected = task.target.answers(task.outputs(model, part.rows, torch.device("cpu")))
+    torch.testing.assert_close(answers, expected, rtol=1e-4, atol=1e-4)
     assert '"spacing": 1.0' in form.files["columns.json"]
 
 
-def test_what_series_are_refused(with_recordings: Path, tmp_path: Path) -> None:
-    def asked(name: str) -> None:
+def test_bad_series_are_refused(with_recordings: Path, tmp_path: Path) -> None:
+    def predict(name: str) -> None:
         (tmp_path / "asked.csv").write_text(f"recording,load,noise\n,1,2\n{name},1,2\n")
         Run(with_recordings).predict([tmp_path / "asked.csv"])
 
     with refused(ValueError, "asked.csv, line 3: column 'recording': there is no file", "leave the cell empty"):
-        asked("none.csv")
+        predict("none.csv")
     (tmp_path / "other.csv").write_text("time,speed\n0,1\n1,2")
     with refused(ValueError, "other.csv", "value"):
-        asked("other.csv")
+        predict("other.csv")
     (tmp_path / "empty.csv").write_text("time,value\n")
     with refused(ValueError, "empty.csv"):
-        asked("empty.csv")
+        predict("empty.csv")
     np.save(tmp_path / "wide.npy", np.zeros((5, 3)))
     with refused(ValueError, "wide.npy", "3"):
-        asked("wide.npy")
+        predict("wide.npy")
     (tmp_path / "two.csv").write_text("series,time,value\na,0,1\nb,0,2")
     with refused(ValueError, "two.csv: has 2 series; expected one"):
-        asked("two.csv")
+        predict("two.csv")
     with refused(ValueError, "no column of series"):
         data = str(shop(tmp_path))
         TableLearning.Config(
@@ -752,7 +754,7 @@ def test_what_series_are_refused(with_recordings: Path, tmp_path: Path) -> None:
         ).build()
 
 
-def test_series_with_times_of_their_own_are_read_and_their_export_says_why_there_is_none(tmp_path: Path) -> None:
+def test_irregular_series_are_read_and_the_export_says_why_it_is_impossible(tmp_path: Path) -> None:
     rows = ["recording,label"]
     for i in range(24):
         steps = "\n".join(f"{k + 0.1 * (k % 3)},{k * (i % 2)}" for k in range(12 + i % 3))
@@ -772,7 +774,7 @@ def test_series_with_times_of_their_own_are_read_and_their_export_says_why_there
         task.tensor_form(model)
 
 
-def test_an_array_is_one_series(tmp_path: Path) -> None:
+def test_an_array_is_read_as_one_series(tmp_path: Path) -> None:
     values = np.arange(6.0).reshape(3, 2)
     np.save(tmp_path / "a.npy", values)
     np.savez(tmp_path / "b.npz", values=values[:2], times=np.array([0.0, 4.0]))

@@ -11,7 +11,7 @@ PROPENSITY = torch.tensor([0.5, 0.25, 0.2, 1.0])
 
 
 def test_precision_by_hand():
-    # the first two of each row are labels 0 1, 2 3 and 3 2: one right, one right, none
+    # the first two of each row are labels 0 1, 2 3 and 3 2: one correct, one correct, none
     assert precision_at(SCORES, LABELS, 1) == pytest.approx(1 / 3)
     assert precision_at(SCORES, LABELS, 2) == pytest.approx((1 + 1 + 0) / 6)
     assert precision_at(SCORES, LABELS, 4) == pytest.approx(5 / 12)
@@ -24,7 +24,7 @@ def test_propensity_scored_precision_by_hand():
     assert propensity_scored_precision_at(SCORES, LABELS, PROPENSITY, 1) == pytest.approx(2 / 11)
 
 
-def test_the_right_ranking_scores_one_and_equal_propensities_cancel():
+def test_the_right_ranking_scores_one_and_equal_propensities_cancel_out():
     best = LABELS / PROPENSITY
     for k in (1, 2, 3, 4):
         assert propensity_scored_precision_at(best, LABELS, PROPENSITY, k) == pytest.approx(1.0)
@@ -43,7 +43,7 @@ def test_propensities_by_hand():
     assert found[0] < found[1] < found[2] < 1
 
 
-def test_records_without_labels_score_nothing():
+def test_records_without_labels_score_0():
     none = torch.zeros_like(LABELS)
     assert precision_at(SCORES, none, 2) == 0
     assert propensity_scored_precision_at(SCORES, none, PROPENSITY, 2) == 0
@@ -76,6 +76,6 @@ def test_records_without_labels_score_nothing():
         (lambda: propensities(torch.tensor([5]), 10, a=0.0), ValueError, r"a and b above 0 and finite; got 0\.0"),
     ],
 )
-def test_refusals(call, error, message):
+def test_bad_arguments_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()

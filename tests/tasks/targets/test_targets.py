@@ -1,4 +1,4 @@
-"""What is told of examples, against scikit-learn and the definitions written out."""
+"""Targets of examples: metrics against scikit-learn, and losses against their definitions written out."""
 
 import json
 import warnings
@@ -44,8 +44,8 @@ def outputs_for(target: Target, n: int, seed: int = 1) -> Tensor:
 
 
 def scored(target: Target, outputs: Tensor, targets: Tensor, batch: int = 3) -> dict[str, float]:
-    """Metrics over batches of uneven size, without one warning."""
-    metrics = {name: metric.to("cpu") for name, metric in target.metrics().items()}  # as a split is scored
+    """Metrics over batches of uneven size, without a warning."""
+    metrics = {name: metric.to("cpu") for name, metric in target.metrics().items()}  # as in the scoring of a split
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for rows in torch.arange(len(outputs)).split(batch):
@@ -54,18 +54,18 @@ def scored(target: Target, outputs: Tensor, targets: Tensor, batch: int = 3) -> 
 
 
 @pytest.mark.parametrize("settings", [TargetSettings(), BALANCED])
-def test_classes_are_measured_as_by_scikit_learn(settings: TargetSettings) -> None:
+def test_classes_are_scored_as_by_scikit_learn(settings: TargetSettings) -> None:
     target = CLASSES.learn(settings, "cells")
     outputs, truth = outputs_for(target, len(CLASSES)), target.targets(CLASSES.values)
-    predicted, wanted = outputs.argmax(1).numpy(), CLASSES.values.numpy()
+    predicted, expected = outputs.argmax(1).numpy(), CLASSES.values.numpy()
     found = scored(target, outputs, truth)
     assert found == pytest.approx(
         {
-            "accuracy": sk.accuracy_score(wanted, predicted),
-            "balanced_accuracy": sk.balanced_accuracy_score(wanted, predicted),
-            "macro_f1": sk.f1_score(wanted, predicted, average="macro"),
-            "matthews": sk.matthews_corrcoef(wanted, predicted),
-            "auroc": sk.roc_auc_score(wanted, outputs.double().softmax(-1).numpy(), multi_class="ovr"),
+            "accuracy": sk.accuracy_score(expected, predicted),
+            "balanced_accuracy": sk.balanced_accuracy_score(expected, predicted),
+            "macro_f1": sk.f1_score(expected, predicted, average="macro"),
+            "matthews": sk.matthews_corrcoef(expected, predicted),
+            "auroc": sk.roc_auc_score(expected, outputs.double().softmax(-1).numpy(), multi_class="ovr"),
         },
         abs=1e-6,
     )
@@ -80,7 +80,7 @@ def test_classes_are_measured_as_by_scikit_learn(settings: TargetSettings) -> No
     assert target.objectives.keys() == {*found, "loss"}
 
 
-def test_two_classes_have_the_area_of_the_second() -> None:
+def test_with_two_classes_the_area_is_that_of_the_second() -> None:
     answers = ClassAnswers(names=("no", "yes"), values=torch.tensor([0, 1, 1, 0, 1]))
     target = answers.learn(TargetSettings(objective="auroc"), "x")
     assert target.objective(TargetSettings(objective="auroc")).metric == "auroc"
@@ -90,7 +90,7 @@ def test_two_classes_have_the_area_of_the_second() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_probabilities_that_are_one_in_float32_keep_their_ranks(count: int) -> None:
+def test_probabilities_that_round_to_one_in_float32_keep_their_ranks(count: int) -> None:
     target = ClassAnswers(names=("a", "b", "c")[:count], values=torch.arange(2 * count) % count).learn(
         TargetSettings(), "x"
     )
@@ -104,10 +104,10 @@ def test_probabilities_that_are_one_in_float32_keep_their_ranks(count: int) -> N
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_examples_that_are_as_likely_are_ties(count: int) -> None:
-    """Logits that differ by a constant, or in the order of the other classes, are no reason to put one before another.
+def test_equally_likely_examples_are_ties(count: int) -> None:
+    """Logits that differ by a constant, or in the order of the other classes, must not rank one before another.
 
-    Those that are rounded to some bits often do.
+    Rounded logits often differ in this way.
     """
     target = ClassAnswers(names=tuple("abcd")[:count], values=torch.arange(count)).learn(TargetSettings(), "x")
     logits = torch.tensor([0.0, 0.0, -60.0, -61.0])[:count]
@@ -117,13 +117,13 @@ def test_examples_that_are_as_likely_are_ties(count: int) -> None:
     assert scored(target, outputs, truth, 10)["auroc"] == 0.5
 
 
-def test_outputs_of_16_bits_are_ranked_by_more() -> None:
+def test_float16_outputs_are_ranked_in_higher_precision() -> None:
     target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1])).learn(TargetSettings(), "x")
-    outputs = torch.tensor([[2.0**-7, 17.0], [0.0, 17.0]], dtype=torch.float16)  # whose differences are one in float16
+    outputs = torch.tensor([[2.0**-7, 17.0], [0.0, 17.0]], dtype=torch.float16)  # the differences are equal in float16
     assert scored(target, outputs, torch.tensor([0, 1]), 2)["auroc"] == 1
 
 
-def test_probabilities_of_labels_that_are_one_in_float32_keep_their_ranks() -> None:
+def test_label_probabilities_that_round_to_one_in_float32_keep_their_ranks() -> None:
     target, truth = LABELS.learn(TargetSettings(), "cells"), torch.rand(300, 3) < 0.4
     outputs = 5 * torch.randn(300, 3) + truth + 25
     found = scored(target, outputs, truth.float(), 99)
@@ -131,7 +131,7 @@ def test_probabilities_of_labels_that_are_one_in_float32_keep_their_ranks() -> N
     assert found["average_precision"] == pytest.approx(sk.average_precision_score(truth, outputs))
 
 
-def test_classes_that_a_split_lacks_are_left_out_of_means() -> None:
+def test_classes_missing_from_a_split_are_left_out_of_means() -> None:
     target = CLASSES.learn(TargetSettings(), "cells")
     truth, outputs = torch.tensor([0, 1, 1]), torch.tensor([[2.0, 0, 0], [0, 2.0, 0], [0, -1.0, 2.0]])
     found = scored(target, outputs, truth)
@@ -139,7 +139,7 @@ def test_classes_that_a_split_lacks_are_left_out_of_means() -> None:
     assert found["auroc"] == pytest.approx((1.0 + 0.5) / 2)
 
 
-def test_many_classes_have_no_area() -> None:
+def test_no_area_is_computed_for_many_classes() -> None:
     answers = ClassAnswers(names=tuple(map(str, range(101))), values=torch.arange(101))
     target = answers.learn(TargetSettings(), "x")
     assert "auroc" not in target.metrics()
@@ -147,18 +147,18 @@ def test_many_classes_have_no_area() -> None:
 
 
 @pytest.mark.parametrize("settings", [TargetSettings(), BALANCED])
-def test_labels_are_measured_as_by_scikit_learn(settings: TargetSettings) -> None:
+def test_labels_are_scored_as_by_scikit_learn(settings: TargetSettings) -> None:
     target = LABELS.learn(settings, "cells")
-    outputs = outputs_for(target, len(LABELS)).round(decimals=1)  # some tie
-    truth, wanted = target.targets(LABELS.values), LABELS.values.numpy()
+    outputs = outputs_for(target, len(LABELS)).round(decimals=1)  # with ties
+    truth, expected = target.targets(LABELS.values), LABELS.values.numpy()
     scores, predicted = outputs.sigmoid().numpy(), (outputs > 0).numpy()
     assert scored(target, outputs, truth) == pytest.approx(
         {
-            "average_precision": sk.average_precision_score(wanted, scores, average="macro"),
-            "auroc": sk.roc_auc_score(wanted, scores, average="macro"),
-            "micro_f1": sk.f1_score(wanted, predicted, average="micro"),
-            "macro_f1": sk.f1_score(wanted, predicted, average="macro", zero_division=0),  # pyright: ignore[reportArgumentType]
-            "exact_match": sk.accuracy_score(wanted, predicted),
+            "average_precision": sk.average_precision_score(expected, scores, average="macro"),
+            "auroc": sk.roc_auc_score(expected, scores, average="macro"),
+            "micro_f1": sk.f1_score(expected, predicted, average="micro"),
+            "macro_f1": sk.f1_score(expected, predicted, average="macro", zero_division=0),  # pyright: ignore[reportArgumentType]
+            "exact_match": sk.accuracy_score(expected, predicted),
         }
     )
     literal = []
@@ -174,14 +174,14 @@ def test_labels_are_measured_as_by_scikit_learn(settings: TargetSettings) -> Non
     assert target.objectives.keys() == {*target.metrics(), "loss"}
 
 
-def test_labels_that_all_or_none_have_are_left_out() -> None:
+def test_labels_of_all_examples_or_of_none_are_left_out() -> None:
     target = LABELS.learn(TargetSettings(), "cells")
     truth = torch.tensor([[1.0, 1, 0], [1, 0, 0]])
     found = scored(target, torch.tensor([[1.0, 2, 3], [0, 1, 2]]), truth)
     assert (found["average_precision"], found["auroc"]) == (1.0, 1.0)
 
 
-def test_numbers_are_measured_as_by_scikit_learn() -> None:
+def test_numbers_are_scored_as_by_scikit_learn() -> None:
     target = NUMBERS.learn(TargetSettings(), "cells")
     standard = target.targets(NUMBERS.values)
     torch.testing.assert_close(standard.mean(0), torch.zeros(2), atol=1e-6, rtol=0)
@@ -205,7 +205,7 @@ def test_numbers_are_measured_as_by_scikit_learn() -> None:
 def test_a_single_number_has_correlations() -> None:
     from scipy import stats
 
-    answers = NumberAnswers(names=("y",), values=NUMBERS.values[:, :1].round())  # some tie
+    answers = NumberAnswers(names=("y",), values=NUMBERS.values[:, :1].round())  # with ties
     target = answers.learn(TargetSettings(objective="spearman"), "x")
     standard = target.targets(answers.values)
     outputs = (standard + outputs_for(target, len(answers))).round(decimals=1)
@@ -218,7 +218,7 @@ def test_a_single_number_has_correlations() -> None:
     assert (same["pearson"], same["spearman"]) == (0.0, 0.0)
 
 
-def test_quantiles_are_told_in_order_and_by_their_loss() -> None:
+def test_quantiles_have_the_quantile_loss_and_are_sorted() -> None:
     settings = TargetSettings(quantiles=(0.1, 0.6, 0.9))
     target = NUMBERS.learn(settings, "cells")
     standard, outputs = target.targets(NUMBERS.values), outputs_for(target, len(NUMBERS))
@@ -244,7 +244,7 @@ def test_quantiles_are_told_in_order_and_by_their_loss() -> None:
     assert found["coverage"] == pytest.approx(within / (2 * len(NUMBERS)))
 
 
-def test_a_constant_told_by_the_quantile_loss_is_the_quantile() -> None:
+def test_the_constant_with_the_smallest_quantile_loss_is_the_quantile() -> None:
     answers = NumberAnswers(names=("y",), values=torch.arange(1.0, 102.0).double()[:, None])
     target = answers.learn(TargetSettings(quantiles=(0.25,)), "x")
     standard = target.targets(answers.values)
@@ -261,7 +261,7 @@ def test_a_constant_told_by_the_quantile_loss_is_the_quantile() -> None:
         (NUMBERS, [0] * 11),
     ],
 )
-def test_strata_are_what_a_split_takes_shares_of(answers: Answers, strata: list[int]) -> None:
+def test_strata_are_the_classes_that_a_split_balances(answers: Answers, strata: list[int]) -> None:
     assert answers.strata.tolist() == strata
     chosen = answers.select(torch.tensor([3, 0]))
     assert (len(chosen), chosen.names) == (2, answers.names)
@@ -271,11 +271,11 @@ def test_strata_are_what_a_split_takes_shares_of(answers: Answers, strata: list[
 @pytest.mark.parametrize(
     "target", [CLASSES.learn(BALANCED, "x"), LABELS.learn(BALANCED, "x"), NUMBERS.learn(TargetSettings(), "x")]
 )
-def test_targets_are_kept_as_json(target: Target) -> None:
+def test_targets_survive_json(target: Target) -> None:
     assert from_json(json.loads(json.dumps(to_json(target))), Target, TARGETS) == target
 
 
-def test_answers() -> None:
+def test_answers_are_made_from_outputs() -> None:
     classes = CLASSES.learn(TargetSettings(), "x").answer(torch.tensor([0.0, np.log(2.0), 0.0]))
     assert classes.cells == {}
     assert classes.probabilities == pytest.approx({"a": 0.25, "b": 0.5, "c": 0.25})
@@ -325,18 +325,18 @@ def test_answers() -> None:
         (NUMBERS.select(torch.tensor([3, 3])), TargetSettings(), "all training values of 'height' of cells are"),
     ],
 )
-def test_what_cannot_be_learnt_is_refused(answers: Answers, settings: TargetSettings, message: str) -> None:
+def test_targets_that_cannot_be_learnt_are_refused(answers: Answers, settings: TargetSettings, message: str) -> None:
     with refused(ValueError, message):
         answers.learn(settings, "cells")
 
 
-def test_weights_of_another_name_are_refused() -> None:
+def test_unknown_class_weights_are_refused() -> None:
     with refused(ValueError, "class_weights is 'equal'; expected one of none, balanced"):
         TargetSettings(class_weights=cast(Any, "equal"))
 
 
 @pytest.mark.parametrize("answers", [CLASSES, LABELS, NUMBERS])
-def test_another_wish_or_other_answers_are_refused(answers: Answers) -> None:
+def test_settings_and_answers_that_differ_from_the_run_are_refused(answers: Answers) -> None:
     target = answers.learn(TargetSettings(), "x")
     assert target.objective(TargetSettings()).metric == next(iter(target.objectives))
     assert target.objective(TargetSettings(objective="loss")).maximise is False
@@ -364,28 +364,28 @@ def test_another_wish_or_other_answers_are_refused(answers: Answers) -> None:
         (NumberAnswers, torch.tensor([[0.0, torch.inf]]).double(), "example 0: b is inf; expected a finite number"),
     ],
 )
-def test_answers_of_another_form_are_refused(kind: type[Answers], values: Tensor, message: str) -> None:
+def test_answers_of_the_wrong_form_are_refused(kind: type[Answers], values: Tensor, message: str) -> None:
     with refused(ValueError, message):
         kind(names=("a", "b"), values=values)
 
 
 @pytest.mark.parametrize("settings", [TargetSettings(), BALANCED])
-def test_elements_are_measured_as_by_scikit_learn(settings: TargetSettings) -> None:
+def test_elements_are_scored_as_by_scikit_learn(settings: TargetSettings) -> None:
     counts = torch.tensor([6, 2, 4, 1])
     target = ElementCounts(names=("sky", "tree", "car", "sign"), counts=counts).learn(settings, "scenes")
     assert [each.metric for each in target.shown] == ["mean_iou", "accuracy", "balanced_accuracy"]
     assert target.objective(settings).metric == "mean_iou"
     outputs = outputs_for(target, 12)
     truth = torch.tensor([0, 0, 2, 1, 0, 2, 2, 0, 0, 1, 0, 2])  # no sign
-    predicted, wanted = outputs.argmax(1).numpy(), truth.numpy()
+    predicted, labels = outputs.argmax(1).numpy(), truth.numpy()
     found = scored(target, outputs, truth)
-    seen = sorted(set(predicted) | set(wanted))
+    seen = sorted(set(predicted) | set(labels))
     assert found == pytest.approx(
         {
-            "mean_iou": sk.jaccard_score(wanted, predicted, labels=seen, average="macro"),
-            "accuracy": sk.accuracy_score(wanted, predicted),
-            "balanced_accuracy": sk.recall_score(wanted, predicted, labels=[0, 1, 2], average="macro"),
-            "macro_f1": sk.f1_score(wanted, predicted, labels=seen, average="macro"),
+            "mean_iou": sk.jaccard_score(labels, predicted, labels=seen, average="macro"),
+            "accuracy": sk.accuracy_score(labels, predicted),
+            "balanced_accuracy": sk.recall_score(labels, predicted, labels=[0, 1, 2], average="macro"),
+            "macro_f1": sk.f1_score(labels, predicted, labels=seen, average="macro"),
         }
     )
     weights = counts.sum() / (4 * counts) if settings == BALANCED else torch.ones(4)
@@ -404,7 +404,7 @@ def test_elements_are_measured_as_by_scikit_learn(settings: TargetSettings) -> N
     torch.testing.assert_close(smoothed, expected)
 
 
-def test_elements_that_cannot_be_learnt() -> None:
+def test_elements_that_cannot_be_learnt_are_refused() -> None:
     with refused(ValueError, "scenes has no training example of the class 'car', which cannot be weighed"):
         ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 0])).learn(BALANCED, "scenes")
     with refused(ValueError, "scenes has the classes ['sky']; expected at least 2"):
@@ -422,7 +422,7 @@ def test_elements_that_cannot_be_learnt() -> None:
         target.objective(TargetSettings(objective="auroc"))
 
 
-def test_kinds() -> None:
+def test_kinds_of_targets() -> None:
     assert (ClassTarget, ElementTarget, LabelTarget, NumberTarget) == TARGETS
 
 
@@ -437,7 +437,7 @@ def test_kinds() -> None:
     ],
     ids=["one class", "one example", "no label", "one example with labels", "one number"],
 )
-def test_what_a_split_leaves_undefined_is_no_number(
+def test_metrics_that_a_split_leaves_undefined_are_nan(
     answers: Answers, expected: Tensor, rows: list[int], undefined: set[str]
 ) -> None:
     target = answers.learn(TargetSettings(), "cells")
@@ -449,7 +449,7 @@ def test_what_a_split_leaves_undefined_is_no_number(
     assert undefined <= {name for name, each in target.objectives.items() if each.needs}
 
 
-def test_numbers_that_are_alike_have_no_share_and_no_correlation() -> None:
+def test_equal_numbers_have_no_r2_and_no_correlation() -> None:
     answers = NumberAnswers(names=("y",), values=torch.tensor([[0.1], [0.1], [0.1], [0.3]], dtype=torch.float64))
     target = answers.learn(TargetSettings(), "x")
     truth = target.targets(answers.values)
@@ -459,7 +459,7 @@ def test_numbers_that_are_alike_have_no_share_and_no_correlation() -> None:
     assert (found["pearson"], found["spearman"]) == (0.0, 0.0)
 
 
-def test_errors_whose_squares_float32_does_not_hold_have_a_root() -> None:
+def test_the_root_mean_square_survives_squares_beyond_float32() -> None:
     answers = NumberAnswers(names=("y",), values=torch.tensor([[0.0], [2e30]], dtype=torch.float64))
     target = answers.learn(TargetSettings(), "x")
     found = scored(target, torch.zeros(2, 1), target.targets(answers.values))
@@ -470,8 +470,8 @@ def test_errors_whose_squares_float32_does_not_hold_have_a_root() -> None:
     assert found["mean_absolute_error"] == pytest.approx(1e38)  # their sum is beyond float32 too
 
 
-def test_numbers_far_from_0_are_told_and_measured_as_they_came() -> None:
-    values = 1e9 + 1.5 * torch.arange(8, dtype=torch.float64)[:, None]  # float32 holds every 64th number there
+def test_numbers_far_from_0_are_predicted_and_scored_exactly() -> None:
+    values = 1e9 + 1.5 * torch.arange(8, dtype=torch.float64)[:, None]  # float32 represents every 64th integer there
     target = NumberAnswers(names=("y",), values=values).learn(TargetSettings(), "x")
     found = scored(target, torch.zeros(8, 1), target.targets(values))
     assert found["mean_absolute_error"] == pytest.approx(3.0)
@@ -479,10 +479,10 @@ def test_numbers_far_from_0_are_told_and_measured_as_they_came() -> None:
     torch.testing.assert_close(target.predictions(target.targets(values)), values, atol=1e-5, rtol=0.0)
     assert target.answer(target.targets(values)[0]).cells["y"] == pytest.approx(1e9, abs=1e-5)
     close = NumberAnswers(names=("y",), values=1e9 + 1e-4 * values.new_tensor([[0.0], [1.0]]))
-    assert close.learn(TargetSettings(), "x").deviation[0] > 0  # they differ, and are not refused
+    assert close.learn(TargetSettings(), "x").deviation[0] > 0  # they differ, and are accepted
 
 
-def test_numbers_that_deviate_from_a_large_mean_by_little_have_a_share() -> None:
+def test_numbers_that_vary_little_around_a_large_mean_have_an_r2() -> None:
     values = 1e9 + 1e-3 * torch.randn(64, 1, dtype=torch.float64)
     target = NumberAnswers(names=("y",), values=values).learn(TargetSettings(), "x")
     z = target.targets(values)
@@ -490,7 +490,7 @@ def test_numbers_that_deviate_from_a_large_mean_by_little_have_a_share() -> None
     assert found == pytest.approx(0.75, abs=1e-3)
 
 
-def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:
+def test_a_constant_number_is_left_out_of_the_mean() -> None:
     target = NUMBERS.learn(TargetSettings(), "x")
     truth = target.targets(NUMBERS.values)
     truth[:, 1] = 0.5
@@ -499,7 +499,7 @@ def test_a_number_that_is_alike_is_left_out_of_the_mean() -> None:
     assert scored(target, outputs, truth)["r2"] == pytest.approx(sk.r2_score(true, predicted), rel=1e-4)
 
 
-def test_labels_that_occur_nowhere_are_left_out_of_the_mean() -> None:
+def test_labels_without_examples_are_left_out_of_the_mean() -> None:
     target = LABELS.learn(TargetSettings(), "cells")
     truth, outputs = torch.tensor([[1.0, 1, 0], [1, 0, 0]]), torch.tensor([[1.0, 1, -1], [1, 1, -1]])
     found = scored(target, outputs, truth)
@@ -507,12 +507,12 @@ def test_labels_that_occur_nowhere_are_left_out_of_the_mean() -> None:
     assert found["micro_f1"] == pytest.approx(2 * 3 / (2 * 3 + 1))
 
 
-def test_one_class_that_is_told_of_all_correlates_by_nothing() -> None:
+def test_predicting_one_class_for_all_has_a_correlation_of_0() -> None:
     target = ClassAnswers(names=("a", "b"), values=torch.tensor([0, 1, 0, 0])).learn(TargetSettings(), "x")
     assert scored(target, torch.tensor([[1.0, 0.0]] * 4), torch.tensor([0, 1, 0, 0]))["matthews"] == 0.0
 
 
-def test_what_is_shown_and_advised() -> None:
+def test_displayed_metrics_and_advice() -> None:
     for answers, shown in (
         (CLASSES, ["accuracy", "balanced_accuracy", "auroc"]),
         (LABELS, ["auroc", "exact_match"]),
@@ -532,7 +532,7 @@ def test_what_is_shown_and_advised() -> None:
     assert NUMBERS.absent == ()
 
 
-def test_what_outputs_say() -> None:
+def test_predictions_from_outputs() -> None:
     outputs = torch.tensor([[0.0, float(np.log(3.0)), 0.0], [1.0, 1.0, 1.0]])
     predicted = CLASSES.learn(TargetSettings(), "x").predictions(outputs)
     torch.testing.assert_close(predicted, torch.tensor([[0.2, 0.6, 0.2], [1 / 3, 1 / 3, 1 / 3]]))
@@ -555,7 +555,7 @@ def test_soft_targets() -> None:
     assert [type(each).kind for each in (CLASSES, LABELS, NUMBERS)] == ["class", "labels", "number"]
 
 
-def test_two_quantiles_as_near_to_a_half_stand_for_the_number_together() -> None:
+def test_two_quantiles_equally_near_to_a_half_are_averaged() -> None:
     target = NUMBERS.learn(TargetSettings(quantiles=(0.1, 0.9)), "cells")
     cells = target.answer(torch.tensor([0.0, 1.0, 4.0, 2.0])).cells
     for name in target.names:
@@ -563,7 +563,7 @@ def test_two_quantiles_as_near_to_a_half_stand_for_the_number_together() -> None
         assert cells[name] == pytest.approx((float(low) + float(high)) / 2)
 
 
-def test_a_label_of_one_half_is_told_and_counts_as_told() -> None:
+def test_a_label_of_probability_one_half_is_predicted_and_scored_as_such() -> None:
     target, outputs = LABELS.learn(TargetSettings(), "x"), torch.zeros(len(LABELS), len(LABELS.names))
     assert target.answer(outputs[0]).cells["labels"] == "|".join(LABELS.names)
     every = torch.ones_like(outputs)

@@ -1,4 +1,4 @@
-"""What documents are, told of texts that are in memory."""
+"""Reference implementation of documents for texts in memory."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from fredholm.tasks.text import Documents, Tokenizer
 
 
 def split_documents(text: str, separator: str) -> list[str]:
-    """The documents of one file in order, without what separates them; those without text are left out."""
+    """The documents of one file in order, without separators; blank ones are left out."""
     if separator == "file":
         return [text]
     pattern = r"\r?\n" if separator == "line" else r"\r?\n(?:[ \t]*\r?\n)+"
@@ -15,14 +15,14 @@ def split_documents(text: str, separator: str) -> list[str]:
 
 
 def cut_documents(documents: Sequence[str], fraction: float) -> tuple[list[str], list[str]]:
-    """Splits off the end, about so large a share of all characters; see `Documents.cut`."""
-    wanted = sum(map(len, documents)) * (1 - fraction)
+    """Splits off the end, nearest to this fraction of all characters; see `Documents.cut`."""
+    target = sum(map(len, documents)) * (1 - fraction)
     if len(documents) > 1:
         ends = [sum(map(len, documents[:count])) for count in range(1, len(documents))]
-        first = 1 + min(range(len(ends)), key=lambda i: abs(ends[i] - wanted))
+        first = 1 + min(range(len(ends)), key=lambda i: abs(ends[i] - target))
         return list(documents[:first]), list(documents[first:])
     (text,) = documents
-    at = min(max(round(wanted), 1), len(text) - 1)
+    at = min(max(round(target), 1), len(text) - 1)
     line = text.find("\n", at - 1) + 1
     if 0 < line < len(text):
         at = line
@@ -40,5 +40,5 @@ def texts(documents: Documents) -> tuple[str, ...]:
 
 
 def join(tokenizer: Tokenizer, documents: Sequence[str], mark: int) -> list[int]:
-    """The tokens of all documents, a mark before each."""
+    """The tokens of all documents, with a mark before each."""
     return [token for text in documents for token in (mark, *tokenizer.encode(text).tolist())]

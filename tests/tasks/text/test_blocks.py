@@ -12,7 +12,7 @@ def stream(num_targets: int) -> TokenStream:
 
 
 @pytest.mark.parametrize(("num_targets", "context"), [(1, 1), (1, 5), (12, 4), (13, 4), (23, 7), (97, 10)])
-def test_every_token_is_a_target_once_wherever_blocks_start(num_targets: int, context: int) -> None:
+def test_every_token_is_a_target_once_at_any_offset(num_targets: int, context: int) -> None:
     tokens = stream(num_targets)
     count = tokens.num_blocks(context)
     for offset in {0, 1 % num_targets, num_targets // 2, num_targets - 1}:
@@ -27,13 +27,13 @@ def test_every_token_is_a_target_once_wherever_blocks_start(num_targets: int, co
         assert counted[:-1].all()
 
 
-def test_a_block_at_the_end_goes_on_at_the_start() -> None:
+def test_a_block_at_the_end_wraps_around_to_the_start() -> None:
     inputs, targets = stream(10).blocks(torch.tensor([0, 1, 2]), 4, offset=8)
     assert inputs.tolist() == [[108, 109, 100, 101], [102, 103, 104, 105], [106, 107, 100, 100]]
     assert targets.tolist() == [[109, 110, 101, 102], [103, 104, 105, 106], [107, 108, IGNORED, IGNORED]]
 
 
-def test_order_and_repetition_of_indices_are_kept() -> None:
+def test_order_and_repetition_of_indices_are_preserved() -> None:
     tokens = stream(30)
     every, _ = tokens.blocks(torch.arange(5), 6, 3)
     some, _ = tokens.blocks(torch.tensor([4, 0, 4]), 6, 3)
@@ -43,7 +43,7 @@ def test_order_and_repetition_of_indices_are_kept() -> None:
 @pytest.mark.parametrize(
     ("num_targets", "context", "stride"), [(1, 4, 4), (3, 5, 2), (12, 4, 4), (13, 4, 4), (23, 7, 3), (97, 10, 1)]
 )
-def test_every_token_is_scored_once_in_order_from_enough_before_it(num_targets: int, context: int, stride: int) -> None:
+def test_every_token_is_scored_once_in_order_with_enough_context(num_targets: int, context: int, stride: int) -> None:
     tokens = stream(num_targets)
     count = tokens.num_blocks(stride)
     inputs, targets = tokens.windows(torch.arange(count), context, stride)
@@ -57,7 +57,7 @@ def test_every_token_is_scored_once_in_order_from_enough_before_it(num_targets: 
         assert first == min(context - stride, int(row[first]) - 100)
 
 
-def test_a_stream_without_a_target_is_refused() -> None:
+def test_a_stream_without_targets_is_refused() -> None:
     for tokens in (np.zeros(0), np.zeros(1), np.zeros((2, 2))):
         with refused(ValueError, "has nothing to predict; pass at least 2 tokens"):
             TokenStream(tokens)

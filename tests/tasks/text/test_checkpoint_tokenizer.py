@@ -1,4 +1,4 @@
-"""The tokens of checkpoints: those that transformers gives the same texts, one by one."""
+"""Tokenizers of checkpoints give the tokens of transformers, text by text."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def check_equal(tokenizer: MarkedTokenizer, peer: Any) -> None:
-    """Of each text, and of each with the next one, whole and cut."""
+    """Compares the tokens of each text, and of each with the next one, complete and truncated."""
     for first, second in zip(AWKWARD, [*AWKWARD[1:], AWKWARD[0]], strict=True):
         for given in ((first,), (first, second)):
             for context in (2000, 12):
@@ -52,7 +52,7 @@ def test_word_pieces_are_those_of_bert(settings: str, tmp_path: Path) -> None:
     found = checkpoint_tokenizer(tmp_path)
     assert found is not None
     check_equal(found, peer)
-    check_equal(MarkedTokenizer(found.state), peer)  # as a run keeps it
+    check_equal(MarkedTokenizer(found.state), peer)  # as stored in a run
     peer.save_pretrained(tmp_path / "whole")
     (tmp_path / "whole" / "vocab.txt").write_text("not read, where there is a tokenizer.json")
     whole = checkpoint_tokenizer(tmp_path / "whole")
@@ -75,7 +75,7 @@ def test_byte_pairs_are_those_of_roberta(prefix: bool, tmp_path: Path) -> None:
     check_equal(whole, peer)
 
 
-def test_marks_of_roberta_that_are_spelt_are_text(tmp_path: Path) -> None:
+def test_marks_of_roberta_written_out_in_a_text_are_plain_text(tmp_path: Path) -> None:
     write_byte_pairs(tmp_path)
     found = checkpoint_tokenizer(tmp_path)
     assert found is not None
@@ -91,9 +91,9 @@ def test_marks_of_roberta_that_are_spelt_are_text(tmp_path: Path) -> None:
         found.lay_out("the", "cat", 5)
 
 
-def test_a_folder_without_tokens(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     assert checkpoint_tokenizer(tmp_path) is None
-    (tmp_path / "vocab.json").write_text("{}")  # half of byte pairs
+    (tmp_path / "vocab.json").write_text("{}")  # merges.txt is missing
     assert checkpoint_tokenizer(tmp_path) is None
 
 
@@ -108,7 +108,7 @@ def test_a_folder_without_tokens(tmp_path: Path) -> None:
         ("tokenizer_config.json", '{"add_prefix_space": 1}', "add_prefix_space must be true, false or null; got 1"),
     ],
 )
-def test_files_that_are_none(name: str, text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_tokenizer_files_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
     if name in ("merges.txt", "vocab.json", "tokenizer_config.json"):
         write_byte_pairs(tmp_path)
     (tmp_path / name).write_text(text)

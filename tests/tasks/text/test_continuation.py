@@ -12,7 +12,7 @@ from tests.refusals import refused
 
 @final
 class Reciter(LanguageModel):
-    """Whatever it is asked, it recites `line`, then end-of-text, again and again."""
+    """Generates `line`, then end-of-text, again and again for any prompt."""
 
     def __init__(self, line: bytes, context: int = 100) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class Reciter(LanguageModel):
         if int(state[0][0]) < 0:
             self.prompts.append(tokens[0].tolist())
         place = state[0][0] + 1
-        wanted = self.line[place % len(self.line)].expand(tokens.shape)
-        return 9 * torch.nn.functional.one_hot(wanted, 257).float(), ((place,),)
+        expected = self.line[place % len(self.line)].expand(tokens.shape)
+        return 9 * torch.nn.functional.one_hot(expected, 257).float(), ((place,),)
 
     def logits(self, signal: Tensor) -> Tensor:
         return signal
@@ -53,7 +53,7 @@ def recite(
     return list(pieces)
 
 
-def test_characters_come_when_their_bytes_are_complete() -> None:
+def test_characters_appear_when_their_bytes_are_complete() -> None:
     pieces = recite("aé𝄞".encode())
     assert [piece.text for piece in pieces] == ["a", "", "é", "", "", "", "𝄞", ""]
     assert [piece.token for piece in pieces] == [*"aé𝄞".encode(), 256]
@@ -63,15 +63,15 @@ def test_characters_come_when_their_bytes_are_complete() -> None:
     ("line", "text"),
     [
         (b"a\xffb", "a�b"),
-        (b"a\xc3", "a�"),  # end-of-text leaves half a character
+        (b"a\xc3", "a�"),  # end-of-text comes after half a character
         (b"\xc3\xc3\xa9", "�é"),
     ],
 )
-def test_what_is_no_utf8_is_replaced(line: bytes, text: str) -> None:
+def test_invalid_utf8_is_replaced(line: bytes, text: str) -> None:
     assert "".join(piece.text for piece in recite(line)) == text
 
 
-def test_it_ends_after_so_many_tokens_with_what_was_held_back() -> None:
+def test_at_the_token_limit_the_remaining_bytes_are_given_out() -> None:
     assert [piece.text for piece in recite("aé".encode(), max_tokens=2)] == ["a", "�"]
     assert len(recite(b"abc", max_tokens=1)) == 1
 
@@ -84,7 +84,7 @@ def test_an_empty_prompt_starts_a_document() -> None:
     assert model.prompts == [[256], [0xC3, 0xA9]]
 
 
-def test_bad_prompts_are_told_before_anything_is_drawn() -> None:
+def test_bad_prompts_are_refused_before_sampling() -> None:
     with refused(ValueError, "the prompt has 5 tokens, more than the model's context of 4"):
         recite(b"x", "12345", context=4)
     assert recite(b"x", "1234", context=4)[0].text == "x"
@@ -107,11 +107,11 @@ def test_bad_prompts_are_told_before_anything_is_drawn() -> None:
         (("a",), ""),
     ],
 )
-def test_it_ends_before_a_text_that_stops_it(stop: tuple[str, ...], left: str) -> None:
+def test_generation_ends_before_a_stop_text(stop: tuple[str, ...], left: str) -> None:
     assert "".join(piece.text for piece in recite(b"abcdef", stop=stop)) == left
 
 
-def test_what_may_be_the_start_of_a_stop_is_held_back() -> None:
+def test_the_possible_start_of_a_stop_text_is_held_back() -> None:
     assert [piece.text for piece in recite(b"abcab", stop=("abd",))] == ["", "", "abc", "", "", "ab"]
 
 
@@ -120,18 +120,18 @@ def test_what_may_be_the_start_of_a_stop_is_held_back() -> None:
     [
         (2, (), "max_tokens"),
         (2, ("z",), "max_tokens"),
-        (2, ("b",), "stop"),  # which the last token that is allowed completes
+        (2, ("b",), "stop"),  # completed by the last token allowed
         (9, ("b",), "stop"),
         (4, (), "end_of_text"),
         (9, ("cz",), "end_of_text"),
     ],
 )
-def test_the_last_piece_says_why_there_is_no_other(max_tokens: int, stop: tuple[str, ...], ended: str) -> None:
+def test_the_last_piece_has_the_reason_for_the_end(max_tokens: int, stop: tuple[str, ...], ended: str) -> None:
     *before, last = recite(b"abc", max_tokens=max_tokens, stop=stop)
     assert last.ended_by == ended
     assert [piece.ended_by for piece in before] == [None] * len(before)
 
 
-def test_an_empty_stop_is_refused() -> None:
+def test_an_empty_stop_text_is_refused() -> None:
     with refused(ValueError, "stop has an empty text"):
         recite(b"abc", stop=("",))

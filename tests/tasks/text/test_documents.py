@@ -1,4 +1,4 @@
-"""Documents read from files piece by piece are those of the text as a whole."""
+"""Documents read from files in chunks equal those of the whole text."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ def write(folder: Path, *whole: str) -> list[Path]:
 
 @pytest.mark.parametrize("separator", SEPARATORS)
 @given(parts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=30), min_size=1, max_size=3))
-def test_they_are_those_of_the_whole(folder: Path, separator: Separator, parts: list[list[str]]) -> None:
+def test_documents_equal_those_of_the_whole_text(folder: Path, separator: Separator, parts: list[list[str]]) -> None:
     whole = ["".join(part) for part in parts]
     files, expected = write(folder, *whole), [split_documents(text, separator) for text in whole]
     for chunk, piece in ((1 << 20, 1 << 16), (1, 1), (3, 4), (7, 2)):
@@ -59,7 +59,7 @@ def test_they_are_those_of_the_whole(folder: Path, separator: Separator, parts: 
     again=st.floats(0.01, 0.99),
     chunk=st.integers(1, 9),
 )
-def test_a_cut_is_that_of_the_whole(
+def test_a_cut_equals_that_of_the_whole_text(
     folder: Path, separator: Separator, parts: list[list[str]], fraction: float, again: float, chunk: int
 ) -> None:
     whole = ["".join(["x", *part]) for part in parts]
@@ -68,7 +68,7 @@ def test_a_cut_is_that_of_the_whole(
         patch.setattr(data_files, "_CHUNK", chunk)
         patch.setattr(documents, "PIECE", chunk)
         stretches, expected = [Documents(write(folder, *whole), separator)], [every]
-        for share in (fraction, again):  # what was cut is cut again
+        for share in (fraction, again):  # the parts are cut again
             if len("".join(expected[0])) < 2:
                 break
             stretches[:1], expected[:1] = stretches[0].cut(share), cut_documents(expected[0], share)
@@ -80,7 +80,7 @@ def test_a_cut_is_that_of_the_whole(
                 assert part.size == size
 
 
-def test_documents_end_where_they_are_said_to(tmp_path: Path) -> None:
+def test_documents_end_at_the_configured_separator(tmp_path: Path) -> None:
     text = "one\ntwo \n\n \t\nthree\r\n\r\nfour\n"
     files = write(tmp_path, text)
     assert texts(Documents(files, "file")) == (text,)
@@ -93,7 +93,7 @@ def test_documents_end_where_they_are_said_to(tmp_path: Path) -> None:
         Documents(files, "page")  # pyright: ignore[reportArgumentType]
 
 
-def test_one_document_is_cut_at_a_line_and_several_between_two(tmp_path: Path) -> None:
+def test_one_document_is_cut_at_a_line_and_several_are_cut_between_two(tmp_path: Path) -> None:
     files = write(tmp_path, "".join(f"line {i}\n" for i in range(10)))
     for fraction, lines in ((0.1, 1), (0.3, 3), (0.35, 3), (0.99, 9)):
         assert ["".join(part).count("\n") for part in Documents(files, "file").cut(fraction)] == [10 - lines, lines]
@@ -112,9 +112,7 @@ def test_one_document_is_cut_at_a_line_and_several_between_two(tmp_path: Path) -
         assert [part.size.documents for part in Documents(files, "file").cut(fraction)] == [count, 3 - count]
 
 
-def test_bytes_that_end_a_chunk_within_a_letter_are_told_where_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_for_a_truncated_character_gives_its_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_bytes("zwölf\nBox".encode() + b"\xe4mpfer")
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress("€\n\n€".encode()[:-1]))
     for chunk in (1, 2, 3, 5, 100):
@@ -141,7 +139,7 @@ ROWS = ("a b", "", " \n", "é\n\nc", "x" * 30)
 
 
 def save_rows(folder: Path, kind: str, **rows: Sequence[object]) -> Path:
-    """Rows by column in a file of this kind."""
+    """Writes rows to a file of this kind, given by column."""
     path = folder / f"rows{kind}"
     lines = "".join(json.dumps(dict(zip(rows, row, strict=True))) + "\n" for row in zip(*rows.values(), strict=True))
     if kind.startswith(".jsonl"):
@@ -173,7 +171,7 @@ def test_rows_are_documents(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ROW_SUFFIXES)
-def test_rows_without_a_text_are_refused(tmp_path: Path, kind: str) -> None:
+def test_rows_without_text_are_refused(tmp_path: Path, kind: str) -> None:
     where = "line" if kind.startswith(".jsonl") else "row"
     cases: list[tuple[dict[str, Sequence[object]], str | None, list[str]]] = [
         ({"text": ["a", None]}, None, [f"{where} 2: 'text' is missing; give each row a text"]),
@@ -192,14 +190,14 @@ def test_rows_without_a_text_are_refused(tmp_path: Path, kind: str) -> None:
         texts(Documents([save_rows(tmp_path, kind, a=["x"])], "file", "c"))
 
 
-def test_half_a_pair_of_surrogates_is_told_with_its_line(tmp_path: Path) -> None:
+def test_the_error_for_half_a_surrogate_pair_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n{"text": "b\\ud800"}\n')
     with refused(ValueError, "a.jsonl, line 2: 'text': the text is no UTF-8 at character 1"):
         texts(Documents([path], "file"))
 
 
-def test_settings_of_other_kinds_of_text_are_refused(tmp_path: Path) -> None:
+def test_settings_for_other_kinds_of_text_are_refused(tmp_path: Path) -> None:
     rows = save_rows(tmp_path, ".jsonl", text=[f"line {i}" for i in range(20)])
     with refused(ValueError, "documents='line' has no effect", "each row of which is a document"):
         open_text(rows, documents="line")
@@ -209,7 +207,7 @@ def test_settings_of_other_kinds_of_text_are_refused(tmp_path: Path) -> None:
         open_text(text, text_column="text")
 
 
-def test_rows_of_shards_with_one_split_are_cut(tmp_path: Path) -> None:
+def test_shards_with_a_single_split_are_cut(tmp_path: Path) -> None:
     for i in range(2):
         data = columns(".parquet", text=[f"{i} {j}" for j in range(10)])
         (tmp_path / f"train-{i:05}-of-00002.parquet").write_bytes(data)
@@ -219,7 +217,7 @@ def test_rows_of_shards_with_one_split_are_cut(tmp_path: Path) -> None:
     assert [text for part in parts for text in part] == [f"{i} {j}" for i in range(2) for j in range(10)]
 
 
-def test_what_datasets_saved_is_text() -> None:
+def test_texts_saved_by_datasets_are_read() -> None:
     splits = open_text(SAVED / "splits")
     assert (texts(splits.train), splits.test) == (("g", "a b", "c", "d é"), None)
     assert splits.valid is not None

@@ -1,4 +1,4 @@
-"""The tokens of a text that is read piece by piece are those of its documents, in memory or mapped."""
+"""The tokens of a text read in chunks equal those of its documents, in memory or mapped."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -18,8 +18,8 @@ TEXT = "".join(f"The cat number {i} sat\n\n on the mat,\nand {i % 7} mice watche
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache, where all is kept from a hundred bytes on."""
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder; everything of at least a hundred bytes is cached."""
     monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "LARGE", 100)
     return tmp_path / "cache"
@@ -35,8 +35,8 @@ def tokenizers(text: str) -> list[Tokenizer]:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_tokens_are_those_of_the_documents(
-    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch, number: int
+def test_tokens_equal_those_of_the_documents(
+    tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "a.txt").write_text(TEXT)
@@ -52,7 +52,7 @@ def test_tokens_are_those_of_the_documents(
             assert joined(found, tokenizer, after=7).tolist() == [*expected[1:], 7]
 
 
-def test_a_tokenizer_that_reads_across_lines_gets_whole_documents(tmp_path: Path) -> None:
+def test_a_tokenizer_that_looks_across_lines_gets_whole_documents(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     own = MarkedTokenizer.byte_pairs([TEXT], 300)
     whole = tokenizers.Tokenizer.from_str(own.state)
@@ -85,8 +85,8 @@ def test_few_tokens_take_two_bytes_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"vocab_size": 280}, {"packed": True}, {"packed": False}])
-def test_a_task_learns_from_mapped_tokens_as_from_those_in_memory(
-    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+def test_mapped_tokens_train_like_tokens_in_memory(
+    tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "a.txt").write_text(TEXT)
@@ -98,7 +98,7 @@ def test_a_task_learns_from_mapped_tokens_as_from_those_in_memory(
     )
     monkeypatch.setattr(cache, "LARGE", 1 << 30)
     tasks = [config.build()]
-    assert not kept.exists()
+    assert not cache_folder.exists()
     monkeypatch.setattr(cache, "LARGE", 100)
     tasks += [config.build(), config.build()]
     batches = [EpochBatches(task, 5, 0, 1) for task in tasks]
@@ -110,11 +110,11 @@ def test_a_task_learns_from_mapped_tokens_as_from_those_in_memory(
         indices = torch.arange(tasks[0].num_held_out(split))
         one, two, _ = (task.held_out_batch(split, indices) for task in tasks)
         assert all((one[name] == tensor).all() for name, tensor in two.items())
-    assert len(list(kept.glob("*.bin"))) == 3  # a split each
-    assert len(list(kept.glob("*.json"))) == 6  # two cuts, and what was learnt
+    assert len(list(cache_folder.glob("*.bin"))) == 3  # one per split
+    assert len(list(cache_folder.glob("*.json"))) == 6  # two cuts, and the tokenizer
 
 
-def test_another_text_has_other_tokens(tmp_path: Path, kept: Path) -> None:
+def test_a_changed_text_gets_new_tokens(tmp_path: Path, cache_folder: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("a" * 200)
     assert joined(Documents([file], "file"), Bytes()).tolist() == [97] * 200

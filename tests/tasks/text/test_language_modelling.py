@@ -49,7 +49,7 @@ def counted(batches: list[Batch]) -> list[int]:
 
 
 @pytest.mark.parametrize("vocab_size", [None, 300])
-def test_every_training_token_is_a_target_once_an_epoch(tmp_path: Path, vocab_size: int | None) -> None:
+def test_every_training_token_is_a_target_once_per_epoch(tmp_path: Path, vocab_size: int | None) -> None:
     task = config(tmp_path, vocab_size=vocab_size).build()
     end = task.tokenizer.end_of_text
     tokens = sorted(join(task.tokenizer, texts(task.splits.train), end)[1:])
@@ -60,7 +60,7 @@ def test_every_training_token_is_a_target_once_an_epoch(tmp_path: Path, vocab_si
         assert sum(len(batch["inputs"]) for batch in batches) == task.num_train
 
 
-def test_epochs_are_cut_at_other_places_that_the_seed_tells(tmp_path: Path) -> None:
+def test_the_seed_decides_where_epochs_are_cut_into_blocks(tmp_path: Path) -> None:
     task = config(tmp_path).build()
 
     def starts(epoch: int, seed: int = 0, num_workers: int = 0) -> list[list[int]]:
@@ -74,7 +74,7 @@ def test_epochs_are_cut_at_other_places_that_the_seed_tells(tmp_path: Path) -> N
     assert len(drawn) == 16
 
 
-def test_a_run_that_stopped_goes_on_with_the_same_blocks(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_with_the_same_blocks(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     whole = everything(task, 2)
     rest = [share.rows for share in iterate(EpochBatches(task, 5, 0, 2), 3, num_workers=0, pin_memory=False)]
@@ -84,7 +84,7 @@ def test_a_run_that_stopped_goes_on_with_the_same_blocks(tmp_path: Path) -> None
 
 
 class Table(nn.Module):
-    """Bigrams: the logits after a token are a row of a table."""
+    """A bigram model: the logits after a token are a row of a table."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Table(nn.Module):
 
 @pytest.mark.parametrize("vocab_size", [None, 300])
 @pytest.mark.parametrize("stride", [None, 5])
-def test_metrics_are_of_every_test_token_once(tmp_path: Path, vocab_size: int | None, stride: int | None) -> None:
+def test_metrics_count_every_test_token_once(tmp_path: Path, vocab_size: int | None, stride: int | None) -> None:
     task = config(tmp_path, vocab_size=vocab_size, stride=stride).build()
     model = Table(task.tokenizer.vocab_size)
     assert task.splits.test is not None
@@ -115,7 +115,7 @@ def test_metrics_are_of_every_test_token_once(tmp_path: Path, vocab_size: int | 
     assert {name: row[name] for name in found} == pytest.approx(found, rel=1e-5)
 
 
-def test_a_stride_gives_every_token_more_to_be_predicted_from(tmp_path: Path) -> None:
+def test_a_stride_gives_every_token_more_context(tmp_path: Path) -> None:
     seed_everything(0)
     task = config(tmp_path, stride=4).build()
     batch = task.held_out_batch("test", torch.arange(task.num_held_out("test")))
@@ -123,7 +123,7 @@ def test_a_stride_gives_every_token_more_to_be_predicted_from(tmp_path: Path) ->
     assert (first[4:] == 12).all()
 
 
-def test_the_loss_is_summed_over_the_targets_that_count(tmp_path: Path) -> None:
+def test_the_loss_is_summed_over_the_targets_that_are_not_ignored(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     model, inputs = Table(257), torch.tensor([[1, 2, 3], [4, 5, 6]])
     targets = torch.tensor([[2, 3, IGNORED], [IGNORED, 6, 7]])
@@ -188,7 +188,7 @@ def test_bad_settings(tmp_path: Path) -> None:
         config(tmp_path, vocab_size=12).build()
 
 
-def test_without_torchmetrics_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torchmetrics_gives_an_install_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
     monkeypatch.delitem(sys.modules, "fredholm.tasks.mean_metrics", raising=False)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[train\]"'):
@@ -205,7 +205,7 @@ def test_without_torchmetrics_the_error_says_what_to_install(tmp_path: Path, mon
     ],
     ids=["GPT-2", "Aether", "Llama", "Mamba"],
 )
-def test_it_learns_and_the_run_comes_back(tmp_path: Path, model: LanguageModel.Config) -> None:
+def test_each_model_learns_and_the_run_is_read_back(tmp_path: Path, model: LanguageModel.Config) -> None:
     training = TrainingConfig(
         epochs=6, batch_size=8, learning_rate=1e-2, ema_decay=0.9, tensorboard=False, evaluate_every=3, device="cpu"
     )
@@ -219,7 +219,7 @@ def test_it_learns_and_the_run_comes_back(tmp_path: Path, model: LanguageModel.C
 
 @pytest.mark.parametrize("kind", [Aether.Config, GPT2.Config, Llama.Config, Mamba.Config])
 @pytest.mark.parametrize("width", [96, 384])
-def test_models_are_sized_for_the_data_where_nothing_is_said(kind: type[LanguageModel.Config], width: int) -> None:
+def test_models_are_sized_by_the_data_unless_set(kind: type[LanguageModel.Config], width: int) -> None:
     found = kind().resized(width, 4, GPT2.Config())
     sizes: dict[str, Any] = vars(found)
     assert (sizes["embed_dim"], sizes["depth"]) == (width, 8 if kind is Mamba.Config else 4)
@@ -232,7 +232,7 @@ def test_models_are_sized_for_the_data_where_nothing_is_said(kind: type[Language
         given.build(300, 128)
 
 
-def test_a_llama_keeps_the_heads_that_were_asked_for() -> None:
+def test_a_llama_keeps_an_explicit_number_of_heads() -> None:
     found = Llama.Config(embed_dim=48, num_heads=6, num_kv_heads=3).resized(96, 4, GPT2.Config())
     assert (found.num_heads, found.num_kv_heads, found.depth) == (6, 3, 4)
     assert Llama.Config(embed_dim=48, num_heads=24).resized(96, 4, GPT2.Config()).num_kv_heads == 24

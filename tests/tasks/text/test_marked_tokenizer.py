@@ -27,7 +27,7 @@ def tokenizer(request: pytest.FixtureRequest) -> MarkedTokenizer:
     return KINDS[request.param].learn(TEXTS)
 
 
-def test_marks_are_tokens_that_no_text_spells(tokenizer: MarkedTokenizer) -> None:
+def test_no_text_is_encoded_as_marks(tokenizer: MarkedTokenizer) -> None:
     marks = tokenizer.marks
     ids = {marks.pad, marks.unknown, marks.class_token, marks.separator, marks.mask}
     assert ids == {0, 1, 2, 3, 4}
@@ -36,7 +36,7 @@ def test_marks_are_tokens_that_no_text_spells(tokenizer: MarkedTokenizer) -> Non
         assert len(tokenizer.encode(mark)) > 2
 
 
-def test_a_sentence_and_a_pair_stand_between_marks(tokenizer: MarkedTokenizer) -> None:
+def test_a_sentence_and_a_pair_are_laid_out_between_marks(tokenizer: MarkedTokenizer) -> None:
     a, b = (tokenizer.encode(text).tolist() for text in ("the cat", "on the mat"))
     start, end = tokenizer.marks.class_token, tokenizer.marks.separator
     alone, pair = tokenizer.lay_out("the cat", None, 50), tokenizer.lay_out("the cat", "on the mat", 50)
@@ -47,7 +47,7 @@ def test_a_sentence_and_a_pair_stand_between_marks(tokenizer: MarkedTokenizer) -
     assert not pair.is_cut
 
 
-def test_of_a_pair_the_longer_one_is_cut_first(tokenizer: MarkedTokenizer) -> None:
+def test_the_longer_sentence_of_a_pair_is_truncated_first(tokenizer: MarkedTokenizer) -> None:
     long, short = "the cat sat on the mat " * 3, "the mat"
     a, b = (tokenizer.encode(text).tolist() for text in (long, short))
     start, end = tokenizer.marks.class_token, tokenizer.marks.separator
@@ -62,12 +62,12 @@ def test_of_a_pair_the_longer_one_is_cut_first(tokenizer: MarkedTokenizer) -> No
         assert found.is_cut
     both = tokenizer.lay_out(long, long, context=13).tokens.tolist()
     assert both == [start, *a[:5], end, *a[:5], end]
-    assert tokenizer.encode(long).tolist() == a  # not cut
+    assert tokenizer.encode(long).tolist() == a  # not truncated
     with refused(ValueError, "context=4 has no room for a text between its marks; expected at least 5"):
         tokenizer.lay_out("a", None, 4)
 
 
-def test_word_pieces_are_berts() -> None:
+def test_word_pieces_match_bert() -> None:
     tokenizer = KINDS["word pieces"].learn(TEXTS)
     assert tokenizer.vocab_size == 90
     vocabulary = json.loads(tokenizer.state)["model"]["vocab"]
@@ -80,7 +80,7 @@ def test_word_pieces_are_berts() -> None:
     assert large.encode("The").tolist() != large.encode("the").tolist()
 
 
-def test_every_byte_is_a_token_of_bytes_and_pairs() -> None:
+def test_every_byte_has_a_token() -> None:
     single, pairs = KINDS["bytes"].learn(TEXTS), KINDS["byte pairs"].learn(TEXTS)
     assert (single.vocab_size, pairs.vocab_size) == (261, 290)
     assert len(single.encode("für ☃")) == len("für ☃".encode())
@@ -89,13 +89,13 @@ def test_every_byte_is_a_token_of_bytes_and_pairs() -> None:
 
 
 def spelt(tokenizer: MarkedTokenizer, first: str, second: str | None = None) -> str:
-    """What the tokens of a sentence or a pair spell, with one space for several."""
+    """The text of the tokens of a sentence or a pair, with runs of spaces reduced to one."""
     letters = tokenizer.letters
     found = "".join(letters[token] for token in tokenizer.lay_out(first, second, 99).tokens.tolist())
     return " ".join(("_" + found + "_").split(" ")).replace("  ", " ").replace("  ", " ")
 
 
-def test_letters_are_those_of_the_text_with_spaces_around_words() -> None:
+def test_letters_spell_the_text_with_spaces_between_words() -> None:
     pieces = KINDS["word pieces"].learn(TEXTS)
     assert len(pieces.letters) == pieces.vocab_size
     assert spelt(pieces, "The KÄTZE was late,and catass ☃", "ate it") == "_ the katze was late , and catass � ate it _"
@@ -106,12 +106,12 @@ def test_letters_are_those_of_the_text_with_spaces_around_words() -> None:
         tokenizer = KINDS[kind].learn(TEXTS)
         assert spelt(tokenizer, "the cat\tis,\n ñ 12", "a") == "_ the cat is, Ã± 12 a _"  # ñ is two bytes
         voila = "".join(tokenizer.letters[token] for token in tokenizer.encode("voilàÅ").tolist())
-        assert voila == "voilÃłÃħ"  # whose second bytes are spaces in Latin-1
+        assert voila == "voilÃłÃħ"  # their second bytes are spaces in Latin-1
         assert {tokenizer.letters[mark] for mark in (tokenizer.marks.pad, tokenizer.marks.mask)} == {""}
 
 
-def test_letters_of_a_brought_one_follow_its_own_signs() -> None:
-    assert spelt(MarkedTokenizer(brought().to_str()), "the cat dog the") == "_ the cat � the _"
+def test_letters_of_a_custom_tokenizer_follow_its_decoder() -> None:
+    assert spelt(MarkedTokenizer(custom_tokenizer().to_str()), "the cat dog the") == "_ the cat � the _"
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     marks = {mark: number for number, mark in enumerate(MARKS)}
@@ -128,15 +128,15 @@ def test_letters_of_a_brought_one_follow_its_own_signs() -> None:
 
 
 @pytest.mark.slow
-def test_another_process_learns_the_same() -> None:
-    """The library draws the order of its hashes anew in each."""
+def test_another_process_learns_the_same_tokenizer() -> None:
+    """The library draws the order of its hashes anew in each process."""
     learnt = f"(kind.learn({TEXTS!r}).state for kind in {[*KINDS.values()]!r})"
     program = f"from fredholm.tasks.text import Tokens; print(*{learnt}, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [kind.learn(TEXTS).state for kind in KINDS.values()]
 
 
-def test_it_travels_as_json_and_is_loaded_from_a_file(tokenizer: MarkedTokenizer, tmp_path: Path) -> None:
+def test_it_survives_json_and_is_loaded_from_a_file(tokenizer: MarkedTokenizer, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizer.state)
     for back in (MarkedTokenizer(tokenizer.state), Tokens(file=str(path)).learn([])):
@@ -144,8 +144,8 @@ def test_it_travels_as_json_and_is_loaded_from_a_file(tokenizer: MarkedTokenizer
         assert torch.equal(back.encode(TEXTS[1]), tokenizer.encode(TEXTS[1]))
 
 
-def brought(**changes: Any) -> Any:
-    """A tokenizer of words, as a user may bring one: it pads, cuts and lays out in its own way."""
+def custom_tokenizer(**changes: Any) -> Any:
+    """A tokenizer of words, as a user may supply one, with padding, truncation and a template of its own."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     vocabulary = {"cat": 0, "the": 1, "[MASK]": 2, "[SEP]": 3, "[PAD]": 7, "[CLS]": 5, "[UNK]": 6} | changes
@@ -159,10 +159,10 @@ def brought(**changes: Any) -> Any:
     return tokenizer
 
 
-def test_a_brought_one_lays_out_as_all_do(tmp_path: Path) -> None:
+def test_a_custom_tokenizer_uses_the_layout_of_all(tmp_path: Path) -> None:
     from tokenizers import AddedToken
 
-    path, own = tmp_path / "tokenizer.json", brought()
+    path, own = tmp_path / "tokenizer.json", custom_tokenizer()
     own.add_tokens([AddedToken("[SEP]", special=False)])
     own.save(str(path))
     tokenizer = MarkedTokenizer.load(path)
@@ -172,9 +172,9 @@ def test_a_brought_one_lays_out_as_all_do(tmp_path: Path) -> None:
     assert tokenizer.lay_out("the the cat", "dog [PAD]", 20).tokens.tolist() == [5, 1, 1, 0, 3, 6, 6, 3]
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_invalid_tokenizers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    brought(**{"[MASK]": None, "[CLS]": None}).save(str(path))
+    custom_tokenizer(**{"[MASK]": None, "[CLS]": None}).save(str(path))
     with refused(ValueError, f"{path}: this tokenizer has no [CLS], [MASK]; expected the marks [PAD], [UNK]"):
         MarkedTokenizer.load(path)
     path.write_text('{"version": "1.0"}')
@@ -182,13 +182,13 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
         MarkedTokenizer.load(path)
     with refused(ValueError, "absent.json: cannot be read"):
         MarkedTokenizer.load(tmp_path / "absent.json")
-    broken = json.loads(brought().to_str())
+    broken = json.loads(custom_tokenizer().to_str())
     broken["model"]["unk_token"] = "<unk>"
     with refused(ValueError, "the tokenizer cannot encode 'dog'"):
         MarkedTokenizer(json.dumps(broken)).encode("dog")
 
 
-def test_settings_that_nothing_reads_or_are_out_of_range_are_refused() -> None:
+def test_settings_without_effect_or_out_of_range_are_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"kind": "words"}, "kind is 'words'; expected one of"),
         ({"kind": "bytes", "vocab_size": 300}, "vocab_size=300 has no effect with kind='bytes'"),
@@ -211,7 +211,7 @@ def test_half_a_surrogate_pair_is_refused(tokenizer: MarkedTokenizer) -> None:
         tokenizer.lay_out("fine", "ab\udce9", 50)
 
 
-def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_library_gives_an_install_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[data\]"'):
         Tokens().learn(TEXTS)

@@ -1,4 +1,4 @@
-"""Masked language models: what is hidden, what is a target, and that evaluation always asks the same."""
+"""Masked language models: hidden tokens, targets, and evaluation that always hides the same tokens."""
 
 import json
 import math
@@ -34,12 +34,12 @@ def config(folder: Path, **settings: Any) -> MaskedLanguageModelling.Config:
 
 
 def whole(task: MaskedLanguageModelling, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs and targets of an epoch, and the text that they were made of."""
+    """Inputs and targets of an epoch, and the text from which they were made."""
     batch = task.train_batch(torch.arange(task.num_train), torch.Generator().manual_seed(seed))
     return batch["inputs"], batch["targets"], batch["inputs"].where(batch["targets"] == IGNORED, batch["targets"])
 
 
-def test_blocks_hold_the_text_once_behind_class_tokens(tmp_path: Path) -> None:
+def test_blocks_hold_the_text_once_after_class_tokens(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     marks = task.tokenizer.marks
     _, _, text = whole(task)
@@ -49,7 +49,7 @@ def test_blocks_hold_the_text_once_behind_class_tokens(tmp_path: Path) -> None:
     assert held[held != marks.pad].tolist() == tokens
 
 
-def test_a_document_by_itself_shares_no_block(tmp_path: Path) -> None:
+def test_unpacked_documents_share_no_block(tmp_path: Path) -> None:
     task = config(tmp_path, packed=False, context=9).build()
     marks = task.tokenizer.marks
     lines = [[*task.tokenizer.encode(line).tolist(), marks.separator] for line in texts(task.splits.train)]
@@ -64,7 +64,7 @@ def test_a_document_by_itself_shares_no_block(tmp_path: Path) -> None:
     assert torch.equal(whole(moved)[2], text)
 
 
-def test_padding_hides_nothing_else_in_evaluation(tmp_path: Path) -> None:
+def test_padding_does_not_change_the_hidden_tokens_in_evaluation(tmp_path: Path) -> None:
     task = config(tmp_path, packed=False, context=40).build()
     ahead = task.held_out_batch("test", torch.arange(task.num_held_out("test")))
     for index in (0, task.num_held_out("test") - 1):
@@ -76,14 +76,14 @@ def test_padding_hides_nothing_else_in_evaluation(tmp_path: Path) -> None:
     assert ahead["inputs"].shape[1] < 40
 
 
-def test_a_batch_with_nothing_to_tell_has_a_loss(tmp_path: Path) -> None:
+def test_a_batch_without_hidden_tokens_has_a_loss(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     batch = {name: tensor[:1, :1] for name, tensor in task.held_out_batch("test", torch.arange(1)).items()}
     assert task.num_targets(batch) == 0
     assert float(task.loss(task.model(), batch).detach()) == 0
 
 
-def test_a_share_of_each_block_is_hidden_as_in_bert(tmp_path: Path) -> None:
+def test_a_share_of_each_block_is_masked_as_in_bert(tmp_path: Path) -> None:
     task = config(tmp_path, mask_fraction=0.3).build()
     marks, many = task.tokenizer.marks, [whole(task, seed) for seed in range(30)]
     inputs, targets, text = (torch.cat(parts) for parts in zip(*many, strict=True))
@@ -100,7 +100,7 @@ def test_a_share_of_each_block_is_hidden_as_in_bert(tmp_path: Path) -> None:
     assert torch.equal(inputs[~chosen], text[~chosen])
 
 
-def test_training_hides_anew_and_evaluation_never(tmp_path: Path) -> None:
+def test_training_masks_anew_and_evaluation_never_does(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     assert not torch.equal(whole(task, 0)[1], whole(task, 1)[1])
     ahead, alone = (
@@ -114,18 +114,18 @@ def test_training_hides_anew_and_evaluation_never(tmp_path: Path) -> None:
     assert sorted(whole(moved)[2].flatten().tolist()) == sorted(whole(task)[2].flatten().tolist())
 
 
-def test_the_loss_is_of_hidden_tokens_alone(tmp_path: Path) -> None:
+def test_the_loss_is_over_hidden_tokens_alone(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     batch = task.held_out_batch("test", torch.arange(3))
 
-    class Knows(torch.nn.Module):
+    class Perfect(torch.nn.Module):
         def forward(self, tokens: Tensor) -> Tensor:
             right = batch["targets"].clamp(min=0)
             return 50.0 * torch.nn.functional.one_hot(right, task.tokenizer.vocab_size)
 
-    assert float(task.loss(Knows(), batch)) == pytest.approx(0, abs=1e-6)
+    assert float(task.loss(Perfect(), batch)) == pytest.approx(0, abs=1e-6)
     metrics = task.metrics()
-    task.score(Knows(), batch, metrics)
+    task.score(Perfect(), batch, metrics)
     assert float(metrics["accuracy"].compute()) == 1
     assert float(metrics["perplexity"].compute()) == pytest.approx(1)
     assert task.num_targets(batch) == int((batch["targets"] != IGNORED).sum())
@@ -142,7 +142,7 @@ def test_a_run_learns_and_predicts_a_file(tmp_path: Path) -> None:
     assert 0 < float(row["accuracy"]) < 1
 
 
-def test_facts_are_enough(tmp_path: Path) -> None:
+def test_facts_suffice_to_build_the_task(tmp_path: Path) -> None:
     task = config(tmp_path).build()
     facts = from_json(json.loads(json.dumps(to_json(task.facts))), Task.Facts, [MaskedLanguageModelling.Facts])
     again = config(tmp_path).build(facts)
@@ -172,7 +172,7 @@ def test_a_text_without_words_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_blocks_of_one_text_are_not_all_asked_the_same(tmp_path: Path) -> None:
+def test_blocks_of_equal_text_are_masked_differently(tmp_path: Path) -> None:
     (tmp_path / "cats.txt").write_text("cat " * 900)
     settings: dict[str, Any] = {"context": 24, "tokens": Tokens(vocab_size=20), "model": SMALL, "test_fraction": 0.5}
     task = MaskedLanguageModelling.Config(data=str(tmp_path / "cats.txt"), **settings).build()
@@ -180,7 +180,7 @@ def test_blocks_of_one_text_are_not_all_asked_the_same(tmp_path: Path) -> None:
     assert len(hidden.unique(dim=0)) > 1
 
 
-def test_sentences_start_from_it_with_its_tokens_and_context_alone(tmp_path: Path) -> None:
+def test_sentence_models_start_from_it_if_tokens_and_context_are_equal(tmp_path: Path) -> None:
     training = TrainingConfig(epochs=1, batch_size=64, tensorboard=False)
     start = tmp_path / "masked"
     train(Run.Config(task=config(tmp_path), training=training), start)

@@ -22,7 +22,7 @@ NETWORK = GPT2.Config(embed_dim=8, depth=1, num_heads=2, dropout=0.0, positions=
 
 
 def written(folder: Path, count: int = 120) -> Path:
-    """Lines of words in an order that repeats."""
+    """Lines of words in a repeating order."""
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "went", "to", "see", "what", "there", "was"]
     lines = [" ".join(words[(i * k) % len(words)] for k in range(1, 7)) for i in range(count)]
     (folder / "book.txt").write_text("\n".join(lines))
@@ -43,13 +43,13 @@ def fitted(task: LanguageModelling) -> BlendedLanguageModel:
 
 
 def nats(task: LanguageModelling, model: nn.Module, split: Any = "valid") -> float:
-    """A token of a split, by hand."""
+    """Mean loss per token of a split, by hand."""
     return nats_of(task, model, split, *range(task.num_held_out(split)))
 
 
 @torch.no_grad()
 def nats_of(task: LanguageModelling, model: nn.Module, split: Any, *windows: int) -> float:
-    """A token of some windows."""
+    """Mean loss per token of some windows."""
     total, count = 0.0, 0
     for i in windows:
         batch = task.held_out_batch(split, torch.tensor([i]))
@@ -64,7 +64,7 @@ def scores(task: LanguageModelling, model: nn.Module) -> dict[str, float]:
     return score_split(task, "valid", model, batch_size=4, device=CPU, dtype=torch.float32)
 
 
-def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None:
+def test_a_run_stores_the_counts_of_its_text_and_is_read_back(tmp_path: Path) -> None:
     config = LanguageModelling.Config(data=str(written(tmp_path)), model=NETWORK, context=16)
     recommended = config.recommended("small").config
     assert isinstance(recommended, LanguageModelling.Config)
@@ -74,7 +74,7 @@ def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None
     run = Run(tmp_path / "run")
     model = run.model()
     assert isinstance(model, BlendedLanguageModel)
-    assert float(model.share) < 1  # a network of two epochs knows less
+    assert float(model.share) < 1  # a network trained for two epochs has a larger loss
     assert model.fitted.config.sizes == recommended.build().facts.ngrams
     found = run.evaluate("valid")
     assert math.log(found["perplexity"]) == pytest.approx(nats(recommended.build(), model.eval()), rel=1e-5)
@@ -84,10 +84,10 @@ def test_a_run_counts_what_its_text_has_and_is_read_back(tmp_path: Path) -> None
     torch.testing.assert_close(examined.losses, torch.tensor(costs, dtype=torch.float64), rtol=1e-5, atol=0)
 
 
-def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
+def test_the_share_with_the_smallest_error_is_chosen(tmp_path: Path) -> None:
     task = task_of(tmp_path)
     model = fitted(task)
-    for scale in (1.0, 0.0):  # a network that knows nothing, and counts that do not
+    for scale in (1.0, 0.0):  # an untrained network, then useless counts
         if scale == 0.0:
             model.fitted.weights.zero_()
             model.fitted.kept.fill_(1.0)
@@ -102,10 +102,10 @@ def test_the_share_is_that_of_the_smallest_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_what_is_read_is_recalled_where_that_helps(tmp_path: Path, is_new: bool) -> None:
+def test_earlier_text_is_recalled_where_that_helps(tmp_path: Path, is_new: bool) -> None:
     (folder := tmp_path / "book").mkdir()
     whole = written(tmp_path).read_text()
-    name = "quixotic zephyr "  # the training text repeats itself, what follows does so or not
+    name = "quixotic zephyr "  # the training text repeats itself, and the validation text does or not
     ends = {"train": whole[:1500] + whole[:1500], "valid": 20 * name if is_new else whole[1700:2100], "test": "none"}
     for split, text in ends.items():
         (folder / f"{split}.txt").write_text(text)
@@ -113,7 +113,7 @@ def test_what_is_read_is_recalled_where_that_helps(tmp_path: Path, is_new: bool)
     model = fitted(task)
     recall = model.fitted.recall
     assert recall is not None
-    if not is_new:  # as if learnt from a text that repeats itself more than this one
+    if not is_new:  # as if learnt from a text that repeats itself more
         recall.kept.fill_(0.05)
     found = {}
     for recalled in (1.0, 0.0):
@@ -121,7 +121,7 @@ def test_what_is_read_is_recalled_where_that_helps(tmp_path: Path, is_new: bool)
             recall.share.fill_(recalled)
             model.share.fill_(share)
             found[recalled, share] = nats(task, model)
-    for before in (1.0, 0.0):  # what was chosen last changes nothing
+    for before in (1.0, 0.0):  # the previous choice does not matter
         recall.share.fill_(before)
         chosen_on_validation(task, model)
         assert float(recall.share) == (1.0 if is_new else 0.0)
@@ -139,7 +139,7 @@ def chosen_on_validation(task: LanguageModelling, model: BlendedLanguageModel) -
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_all_metrics_are_of_both(tmp_path: Path, share: float) -> None:
+def test_all_metrics_use_the_blend_of_network_and_counts(tmp_path: Path, share: float) -> None:
     task = task_of(tmp_path)
     model = fitted(task)
     model.share.fill_(share)
@@ -149,18 +149,18 @@ def test_all_metrics_are_of_both(tmp_path: Path, share: float) -> None:
     batch = task.held_out_batch("valid", torch.arange(2))
     count = int((batch["targets"] != IGNORED).sum())
     logs = model(batch["inputs"]).detach().log_softmax(-1)
-    wanted = -sum(
+    expected = -sum(
         float(logs[i, place, target])
         for i, row in enumerate(batch["targets"].tolist())
         for place, target in enumerate(row)
         if target != IGNORED
     )
-    assert float(task.loss(model, batch).detach()) == pytest.approx(wanted, rel=1e-5)
+    assert float(task.loss(model, batch).detach()) == pytest.approx(expected, rel=1e-5)
     assert count == task.num_targets(batch)
 
 
 @pytest.mark.parametrize("stride", [16, 5])
-def test_windows_recall_all_that_was_read_before(tmp_path: Path, stride: int) -> None:
+def test_windows_recall_all_earlier_text(tmp_path: Path, stride: int) -> None:
     task = task_of(tmp_path, recall=600, stride=stride)
     model = fitted(task)
     model.share.fill_(0.0)
@@ -179,11 +179,11 @@ def test_windows_recall_all_that_was_read_before(tmp_path: Path, stride: int) ->
     assert isinstance(without, BlendedLanguageModel)
     without.share.fill_(0.0)
     assert "past" not in alone.held_out_batch("valid", torch.tensor([3]))
-    assert nats(task, model) == pytest.approx(nats(alone, without), rel=0.1)  # of lines that bring nothing new
+    assert nats(task, model) == pytest.approx(nats(alone, without), rel=0.1)  # of repeated lines
     assert nats(task, model) != pytest.approx(nats(alone, without), rel=1e-3)
 
 
-def test_a_form_notes_that_it_recalls_its_own_tokens_alone(tmp_path: Path) -> None:
+def test_a_tensor_form_notes_that_it_recalls_only_its_own_tokens(tmp_path: Path) -> None:
     task = task_of(tmp_path, recall=9)
     model = fitted(task)
     recall = model.fitted.recall
@@ -198,7 +198,7 @@ def test_a_form_notes_that_it_recalls_its_own_tokens_alone(tmp_path: Path) -> No
     assert (without := task_of(tmp_path)).tensor_form(fitted(without)).notes == ()
 
 
-def test_what_was_drawn_is_not_recalled(tmp_path: Path) -> None:
+def test_generated_text_is_not_recalled(tmp_path: Path) -> None:
     task = task_of(tmp_path, recall=99)
     model = fitted(task)
     model.share.fill_(0.2)
@@ -220,7 +220,7 @@ def test_what_was_drawn_is_not_recalled(tmp_path: Path) -> None:
     assert not torch.allclose(before, logits)
 
 
-def test_files_are_predicted_as_splits_are_measured(tmp_path: Path) -> None:
+def test_files_are_scored_like_splits(tmp_path: Path) -> None:
     (folder := tmp_path / "book").mkdir()
     whole = written(tmp_path).read_text()
     for name, text in (("train", whole[:2000]), ("valid", whole[2000:2500]), ("test", whole[2600:3000])):
@@ -234,10 +234,10 @@ def test_files_are_predicted_as_splits_are_measured(tmp_path: Path) -> None:
         assert found[name] == pytest.approx(value, rel=1e-5)
 
 
-def test_a_plan_counts_what_ngrams_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, own = list[Tensor](), NGramModel.probabilities
+def test_a_plan_counts_memory_and_time_of_ngrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, own = list[Tensor](), NGramModel.probabilities
     monkeypatch.setattr(
-        NGramModel, "probabilities", lambda self, *given, **more: asked.append(given[0]) or own(self, *given, **more)
+        NGramModel, "probabilities", lambda self, *given, **more: inputs.append(given[0]) or own(self, *given, **more)
     )
     # of several processes the first measures alone, and no metric may wait for the others
     monkeypatch.setattr("torchmetrics.Metric.sync", lambda *_, **__: pytest.fail("a metric waits for other processes"))
@@ -248,13 +248,13 @@ def test_a_plan_counts_what_ngrams_take(tmp_path: Path, monkeypatch: pytest.Monk
         for task in (task_of(tmp_path, ngrams=ngrams) for ngrams in (0, 4))
     )
     sizes = task_of(tmp_path).facts.ngrams
-    # two checkpoints of two models: keys and weights of all, what is kept of all but the longest and of none, a share
+    # two checkpoints of two models: keys and weights of all n-grams, `kept` of all but the longest and of none, a share
     more = 2 * 2 * (8 * sum(sizes) * 2 + 8 * (1 + sum(sizes[:-1])) + 4)
     assert beside.num_bytes - without.num_bytes == more
-    assert len(asked) == 2  # to choose the share and to measure both, which evaluations take time for
+    assert len(inputs) == 2  # once to choose the share, once to score both; evaluations account for this time
 
 
-def test_ngrams_of_a_network_and_of_its_average_are_the_same(tmp_path: Path) -> None:
+def test_a_network_and_its_average_share_the_counts(tmp_path: Path) -> None:
     model = fitted(task_of(tmp_path))
     average = ExponentialMovingAverage(model, 0.9)
     model.share.fill_(0.25)
@@ -268,7 +268,7 @@ def test_ngrams_of_a_network_and_of_its_average_are_the_same(tmp_path: Path) -> 
     assert within["1.fitted.keys"] is model.fitted.keys
 
 
-def test_few_words_no_validation_split_and_checkpoints_have_none(tmp_path: Path) -> None:
+def test_few_words_a_missing_validation_split_and_checkpoints_disable_ngrams(tmp_path: Path) -> None:
     def longest(**settings: Any) -> int | None:
         config = LanguageModelling.Config(**{"model": NETWORK, "context": 16, **settings}).recommended("small").config
         assert isinstance(config, LanguageModelling.Config)
@@ -285,7 +285,7 @@ def test_few_words_no_validation_split_and_checkpoints_have_none(tmp_path: Path)
     assert longest(data=str(short)) == 0
 
 
-def test_as_many_tokens_as_their_ngrams_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_ngrams_that_fit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = LanguageModelling.Config(data=str(written(tmp_path)), model=NETWORK, context=16)
     sizes = task_of(tmp_path, ngrams=9).facts.ngrams
     for longest in (1, 4):
@@ -312,7 +312,7 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
             task_of(tmp_path, **settings)
 
 
-def test_a_run_starts_from_the_network_of_another_and_counts_anew(tmp_path: Path) -> None:
+def test_a_run_starts_from_the_network_of_another_and_counts_its_own_text(tmp_path: Path) -> None:
     training = TrainingConfig(epochs=1, batch_size=8, tensorboard=False)
     for name, ngrams in (("with", 3), ("without", 0)):
         task = task_of(tmp_path, ngrams=ngrams).config

@@ -10,7 +10,7 @@ from tests.tasks.text.literal import texts
 
 
 def write(folder: Path, **files: str) -> Path:
-    """A file for each name, `__` standing for a dot; those that end in gz are packed."""
+    """Writes a file for each name, `__` standing for a dot; those that end in gz are compressed."""
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         data = text.encode()
@@ -19,13 +19,13 @@ def write(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
+def test_a_file_is_read_unchanged(tmp_path: Path) -> None:
     text = "Zwölf\r\n\n\t€ 𝄞\x00 \u2028end"
     write(tmp_path, a__txt=text, b__txt__gz=text, c__txt="\ufeff" + text)
     assert [read_text(tmp_path / name) for name in ("a.txt", "b.txt.gz", "c.txt")] == [text] * 3
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
     (tmp_path / "latin.txt.gz").write_bytes(gzip.compress(b"na\xefve"))
     (tmp_path / "cut.txt").write_bytes(b"a\n" + "für".encode()[:2])
@@ -72,7 +72,7 @@ def test_a_file_is_split_at_its_end(tmp_path: Path) -> None:
     assert texts(lines.train) == tuple(f"line {i:02}" for i in range(90))
 
 
-def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
+def test_the_names_of_files_give_their_splits(tmp_path: Path) -> None:
     expected = (("a",), ("b",), ("c",))
     write(tmp_path / "plain", train__txt="a", validation__txt__gz="b", test__txt="c")
     assert found(open_text(tmp_path / "plain")) == expected
@@ -83,12 +83,12 @@ def test_the_names_of_files_tell_their_splits(tmp_path: Path) -> None:
     assert found(open_text(tmp_path / "parts")) == (("a", "A"), ("b",), None)
 
 
-def test_files_without_splits_are_one_text_by_name(tmp_path: Path) -> None:
+def test_files_without_splits_are_joined_in_order_of_their_names(tmp_path: Path) -> None:
     write(tmp_path, b__txt="b" * 10, a__txt="a" * 10, c__txt__gz="c" * 10, notes__md="x")
     assert found(open_text(tmp_path, valid_fraction=0.0)) == (("a" * 10, "b" * 10), None, ("c" * 10,))
 
 
-def test_a_training_and_a_test_file_leave_a_validation_split_to_be_cut_off(tmp_path: Path) -> None:
+def test_a_training_and_a_test_file_leave_the_validation_split_to_be_cut_off(tmp_path: Path) -> None:
     write(tmp_path, train__txt="".join(f"line {i}\n" for i in range(10)), test__txt="c")
     assert found(open_text(tmp_path, valid_fraction=0.2))[1:] == (("line 8\nline 9\n",), ("c",))
     assert open_text(tmp_path, valid_fraction=0.0).valid is None
@@ -96,7 +96,7 @@ def test_a_training_and_a_test_file_leave_a_validation_split_to_be_cut_off(tmp_p
         open_text(tmp_path, valid_fraction=1.0)
 
 
-def test_what_has_no_effect_or_is_left_out_is_refused(tmp_path: Path) -> None:
+def test_settings_without_effect_are_refused_and_ignored_files_reported(tmp_path: Path) -> None:
     write(tmp_path, train__txt="a", test__txt="c", readme__txt="x")
     with pytest.warns(UserWarning, match="left out, since the name has no split in it: readme.txt"):
         assert found(open_text(tmp_path, valid_fraction=0.0)) == (("a",), None, ("c",))
@@ -108,7 +108,7 @@ def test_what_has_no_effect_or_is_left_out_is_refused(tmp_path: Path) -> None:
             open_text(tmp_path, **settings)
 
 
-def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+def test_missing_and_empty_sources_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "two", a__train__txt="a", b__train__txt="b", b__test__txt="b")
     write(tmp_path / "untrained", test__txt="a", valid__txt="b")
     write(tmp_path / "images", a__png="a")

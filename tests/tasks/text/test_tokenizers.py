@@ -22,7 +22,7 @@ def tokenizer(request: pytest.FixtureRequest) -> ByteTokenizer:
 
 
 @pytest.mark.parametrize("text", [*CORPUS, *STRANGE])
-def test_every_text_comes_back(tokenizer: ByteTokenizer, text: str) -> None:
+def test_every_text_is_decoded_exactly(tokenizer: ByteTokenizer, text: str) -> None:
     tokens = tokenizer.encode(text)
     assert tokens.dtype == torch.int32
     assert tokens.ndim == 1
@@ -31,7 +31,7 @@ def test_every_text_comes_back(tokenizer: ByteTokenizer, text: str) -> None:
     assert not len(tokens) or 0 <= int(tokens.min()) <= int(tokens.max()) < tokenizer.vocab_size
 
 
-def test_any_tokens_are_bytes(tokenizer: ByteTokenizer) -> None:
+def test_any_tokens_decode_to_bytes(tokenizer: ByteTokenizer) -> None:
     numbers = [random.Random(0).randrange(tokenizer.vocab_size) for _ in range(500)]
     assert tokenizer.decode(numbers) == b"".join(map(tokenizer.token_bytes, numbers))
     assert {tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)} >= {bytes([b]) for b in range(256)}
@@ -53,24 +53,24 @@ def test_half_a_surrogate_pair_is_refused(tokenizer: ByteTokenizer) -> None:
         tokenizer.encode("ab\udce9")
 
 
-def test_a_byte_is_its_number() -> None:
+def test_a_byte_is_its_own_token() -> None:
     assert Bytes().encode("aé").tolist() == [97, 0xC3, 0xA9]
     assert (Bytes().vocab_size, Bytes().end_of_text) == (257, 256)
 
 
-def test_pairs_are_learnt_from_what_is_frequent() -> None:
+def test_frequent_pairs_are_merged() -> None:
     learnt = BytePairs.learn(CORPUS, 320)
     assert learnt.vocab_size == 320
     spelt = {learnt.token_bytes(token) for token in range(320)}
     assert {b"the", b" cat"} <= spelt
     assert len(learnt.encode(CORPUS[0])) < 0.5 * len(CORPUS[0])
-    assert BytePairs.learn(["ab"], 1000).vocab_size == 258  # one pair, and no more to join
+    assert BytePairs.learn(["ab"], 1000).vocab_size == 258  # one pair, and no more to merge
     assert BytePairs.learn(CORPUS, 257).encode("the").tolist() == [
         learnt.encode(letter).tolist()[0] for letter in "the"
     ]
 
 
-def test_the_same_text_gives_the_same_tokens_and_they_travel_as_json() -> None:
+def test_the_same_text_gives_the_same_tokens_and_they_survive_json() -> None:
     learnt, again = (BytePairs.learn(CORPUS, 300) for _ in range(2))
     assert learnt.state == again.state
     back = BytePairs(json.loads(json.dumps(learnt.state)))
@@ -78,9 +78,9 @@ def test_the_same_text_gives_the_same_tokens_and_they_travel_as_json() -> None:
     assert torch.equal(back.encode(CORPUS[1]), learnt.encode(CORPUS[1]))
 
 
-def test_a_long_text_in_pieces_has_the_tokens_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_in_pieces_gives_the_tokens_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(CORPUS) + "\n\n \n\tthe end\n\n\nthe\r\ncat\n sat \n\u2003\nmat\n\n"
-    # blanks that make tokens of their own, so that one of them cut in two would be another
+    # runs of blanks are tokens, so that a cut inside one would give another token
     learnt = BytePairs.learn([*CORPUS, "cat\n\n\nthe\n\n\ncat\n\n\nthe \n\u2003\nmat" * 9], 330)
     whole = learnt.encode(text)
     for size in (1, 7, 60):
@@ -101,7 +101,7 @@ def test_bad_vocabularies() -> None:
         BytePairs(json.dumps(words))
 
 
-def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_library_gives_an_install_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r'pip install "fredholm\[data\]"'):
         BytePairs.learn(CORPUS, 300)

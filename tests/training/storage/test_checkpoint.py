@@ -46,7 +46,7 @@ def tensors(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
 
-def test_weights_average_and_state_come_back(tmp_path: Path) -> None:
+def test_weights_average_and_state_are_restored(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", "ours")
     saved, loaded, averaged = save(checkpoints, 12, note=5), model(), model()
     checkpoints.load_weights(12, loaded, "weights.safetensors")
@@ -59,7 +59,7 @@ def test_weights_average_and_state_come_back(tmp_path: Path) -> None:
     assert Checkpoints(checkpoints.folder).load_state(12) == {"note": 5}
 
 
-def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
+def test_the_last_and_the_best_checkpoint_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.last_step() is None
     for step, best_step in ((10, 10), (20, 10), (30, 10)):
@@ -70,19 +70,19 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     assert checkpoints.last_step() == 40
 
 
-def test_a_second_save_of_a_step_replaces_its_state_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_save_of_a_step_replaces_only_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(tmp_path)
     saved = save(checkpoints, 10, note=1)
     replaced: list[str] = []
     rename = Path.replace
     monkeypatch.setattr(Path, "replace", lambda one, other: (replaced.append(other.name), rename(one, other)))
     save(checkpoints, 10, note=2, saved=saved)
-    assert replaced == ["manifest.json"]  # so that there is no moment at which the files are of two saves
+    assert replaced == ["manifest.json"]  # so that files of two saves are never mixed
     assert checkpoints.load_state(10) == {"note": 2}
     assert checkpoints.steps() == [10]
 
 
-def test_a_second_save_of_other_tensors_is_whole(tmp_path: Path) -> None:
+def test_a_second_save_repairs_damaged_tensors(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10, note=1)
     (tmp_path / "step-00000010" / "ema.safetensors").write_bytes(b"")
@@ -92,7 +92,7 @@ def test_a_second_save_of_other_tensors_is_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
 
 
-def test_what_is_called_like_no_checkpoint_is_none(tmp_path: Path) -> None:
+def test_folders_with_other_names_are_no_checkpoints(tmp_path: Path) -> None:
     for name in (
         "step-99",
         "step-000000099",
@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_intact(tmp_path: Path, monkeypat
     assert checkpoints.load_state(10) == {"note": 0}
 
 
-def test_what_a_crash_left_is_no_checkpoint_and_goes(tmp_path: Path) -> None:
+def test_partial_files_of_a_crash_are_no_checkpoint_and_are_removed(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10)
     (tmp_path / ".partial-step-00000020").mkdir()
@@ -169,7 +169,7 @@ def of_another_file(path: Path) -> None:
 
 
 def nothing_finite(path: Path) -> None:
-    """With a header and a size like those of the file."""
+    """Keeps the header and the size of the file, and makes all numbers NaN."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     path.write_bytes(data[:start] + b"\xff" * (len(data) - start))
@@ -201,7 +201,7 @@ def test_damaged_tensors_are_refused(tmp_path: Path, damage: Callable[[Path], No
     assert checkpoints.load_state(10) == {"note": 0}
 
 
-def test_of_damaged_weights_none_are_taken(tmp_path: Path) -> None:
+def test_damaged_weights_leave_the_model_unchanged(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10)
     flip(tmp_path / "step-00000010" / "ema.safetensors")
@@ -213,11 +213,11 @@ def test_of_damaged_weights_none_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("free", [0, 1])
-def test_too_many_open_files_are_an_error_of_the_system_and_not_of_the_file(tmp_path: Path, free: int) -> None:
-    """The reader of tensors opens a file once, and torch once more."""
+def test_too_many_open_files_are_an_error_of_the_system_not_of_the_file(tmp_path: Path, free: int) -> None:
+    """The reader of tensors opens a file once, and torch a second time."""
     file, target = tmp_path / "w.safetensors", model()
     file.write_bytes(tensor_bytes(model_tensors(model()), {}))
-    load_weights(file, target)  # what is imported on the way has been
+    load_weights(file, target)  # so that lazy imports are done
     limits, lowest = resource.getrlimit(resource.RLIMIT_NOFILE), os.dup(0)
     os.close(lowest)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + free, limits[1]))
@@ -240,7 +240,7 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, damage: Callable[[Path], 
             load(10)
 
 
-def test_any_value_of_a_manifest_that_is_changed_is_noticed(tmp_path: Path) -> None:
+def test_any_changed_value_of_a_manifest_is_noticed(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10, note=5)
     path = tmp_path / "step-00000010" / "manifest.json"
@@ -249,7 +249,7 @@ def test_any_value_of_a_manifest_that_is_changed_is_noticed(tmp_path: Path) -> N
         path.write_text(json.dumps(content | change, indent=1) + "\n")
         with refused(ValueError, "manifest.json "):
             checkpoints.load_state(10)
-    path.write_text(json.dumps(content))  # as another program would have it
+    path.write_text(json.dumps(content))  # as another program would write it
     with refused(ValueError, "manifest.json is damaged"):
         checkpoints.load_state(10)
 
@@ -267,7 +267,9 @@ def test_any_value_of_a_manifest_that_is_changed_is_noticed(tmp_path: Path) -> N
         ({"state": [1]}, "has no state"),
     ],
 )
-def test_a_whole_manifest_of_something_else_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_a_valid_manifest_with_other_content_is_refused(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
     checkpoints = Checkpoints(tmp_path, "ours")
     save(checkpoints, 10)
     path = tmp_path / "step-00000010" / "manifest.json"
@@ -279,7 +281,7 @@ def test_a_whole_manifest_of_something_else_is_refused(tmp_path: Path, change: d
 
 
 @pytest.mark.parametrize("text", ["[" * 10**5, "1" * 5000, '{"sha256": "\\ud800"}', "\x00", '{"a": 1}', "{}", "3"])
-def test_json_of_any_kind_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+def test_json_of_other_types_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10)
     (tmp_path / "step-00000010" / "manifest.json").write_text(text)
@@ -295,7 +297,7 @@ def test_a_manifest_too_large_is_not_read(tmp_path: Path) -> None:
         checkpoints.load_state(10)
 
 
-def test_a_refusal_says_which_checkpoint_is_whole(tmp_path: Path) -> None:
+def test_the_error_says_which_other_checkpoint_is_intact(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10, 10)
     save(checkpoints, 20, 10)
@@ -315,7 +317,7 @@ def test_a_refusal_says_which_checkpoint_is_whole(tmp_path: Path) -> None:
         checkpoints.check(20)
 
 
-def test_what_cannot_be_read_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_are_not_reported_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10)
 
@@ -344,7 +346,7 @@ def of_another_program(path: Path) -> None:
         (a_pipe, "is no file"),
     ],
 )
-def test_weights_on_their_own_are_checked_as_far_as_can_be(
+def test_weights_without_a_manifest_are_checked_as_far_as_possible(
     tmp_path: Path, damage: Callable[[Path], None], message: str
 ) -> None:
     save(Checkpoints(tmp_path), 10)
@@ -376,23 +378,25 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, other: nn.Module, 
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in before.items())
 
 
-def test_what_is_saved_in_the_background_are_the_numbers_of_that_moment(tmp_path: Path) -> None:
+def test_a_save_in_the_background_stores_the_tensors_of_the_moment_of_the_call(tmp_path: Path) -> None:
     waiting, beside = Checkpoints(tmp_path / "a", "ours"), Checkpoints(tmp_path / "b", "ours")
     saved = save(waiting, 10)
-    goes_on = threading.Event()
+    may_begin = threading.Event()
     with pytest.MonkeyPatch.context() as patch, beside.in_background():
         begin = Draft.begin
-        patch.setattr(Draft, "begin", lambda draft: (goes_on.wait(60), begin(draft))[1])
+        patch.setattr(Draft, "begin", lambda draft: (may_begin.wait(60), begin(draft))[1])
         save(beside, 10, saved=saved)
         assert not (tmp_path / "b").exists()
         for tensor in saved.state_dict().values():
             tensor.zero_()  # as the next step would change them
-        goes_on.set()
-        assert beside.last_step() == 10  # which waits
+        may_begin.set()
+        assert beside.last_step() == 10  # this call waits
     assert content(tmp_path / "b") == content(tmp_path / "a")
 
 
-def test_a_full_disk_is_told_at_the_next_moment_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_in_the_background_is_reported_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoints = Checkpoints(tmp_path)
     save(checkpoints, 10)
     reason = "cannot save the checkpoint of step 20 (No space left on device); the one of step 10 is intact"
@@ -401,11 +405,11 @@ def test_a_full_disk_is_told_at_the_next_moment_that_asks(tmp_path: Path, monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", no_space)
-    for ask in (checkpoints.wait, checkpoints.steps, lambda: save(checkpoints, 30)):
+    for call in (checkpoints.wait, checkpoints.steps, lambda: save(checkpoints, 30)):
         with checkpoints.in_background():
             save(checkpoints, 20)
             with pytest.raises(OSError, match=re.escape(reason)):
-                ask()
+                call()
             assert not checkpoints.has_failed
     with pytest.raises(OSError, match=re.escape(reason)), checkpoints.in_background():
         save(checkpoints, 20)
@@ -421,7 +425,9 @@ def fail_after_saving(checkpoints: Checkpoints, step: int) -> None:
         raise ArithmeticError("what ended the run is told, and not what else went wrong")
 
 
-def test_what_ends_a_run_waits_until_a_checkpoint_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_ends_a_run_waits_for_the_checkpoint_in_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin = Draft.begin
     monkeypatch.setattr(Draft, "begin", lambda draft: (time.sleep(0.1), begin(draft))[1])
     with pytest.raises(ArithmeticError):
@@ -429,7 +435,7 @@ def test_what_ends_a_run_waits_until_a_checkpoint_is_whole(tmp_path: Path, monke
     assert sorted(content(tmp_path)) == [f"step-00000010/{name}" for name in FILES]
 
 
-def test_outside_the_background_a_save_returns_once_it_is_whole(tmp_path: Path) -> None:
+def test_outside_the_background_a_save_returns_when_it_is_complete(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     with checkpoints.in_background():
         save(checkpoints, 10)
@@ -448,18 +454,18 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_a_job_runs_beside_the_process_and_is_waited_for() -> None:
-    goes_on, done, background = threading.Event(), list[str](), Background()
-    background.start(lambda: (goes_on.wait(60), done.append("job"))[1])
+def test_a_job_runs_beside_the_process_and_can_be_awaited() -> None:
+    may_begin, done, background = threading.Event(), list[str](), Background()
+    background.start(lambda: (may_begin.wait(60), done.append("job"))[1])
     assert not done
     assert not background.has_failed
-    goes_on.set()
+    may_begin.set()
     background.wait()
     assert done == ["job"]
     background.wait()
 
 
-def test_the_next_job_begins_after_the_one_before() -> None:
+def test_the_next_job_waits_for_the_previous_one() -> None:
     order, background = list[int](), Background()
     background.start(lambda: (time.sleep(0.05), order.append(1))[1])
     background.start(lambda: order.append(2))
@@ -467,7 +473,7 @@ def test_the_next_job_begins_after_the_one_before() -> None:
     assert order == [1, 2]
 
 
-def test_an_error_is_told_once() -> None:
+def test_an_error_is_raised_once() -> None:
     def fails() -> None:
         raise OSError("no room")
 

@@ -1,4 +1,4 @@
-"""What a run read, what of it is other when it goes on, and what may be."""
+"""The data that a run has read: which changes are refused when it is resumed, and which are allowed."""
 
 import dataclasses
 import hashlib
@@ -29,7 +29,7 @@ TRAINING = TrainingConfig(epochs=1, batch_size=64, tensorboard=False, device="cp
 
 
 def pictures(folder: Path, count: int = 30) -> Path:
-    """So many of two classes each."""
+    """Writes `count` images for each of two classes."""
     draw = np.random.default_rng(0)
     for name in ("dark", "light"):
         (folder / name).mkdir(parents=True)
@@ -56,7 +56,7 @@ def read_of(*paths: Path, data: Path, before: Fingerprint | None = None) -> Fing
     return Fingerprint.of(found, str(data), before)
 
 
-def test_what_is_other_is_told_with_counts_and_names(tmp_path: Path) -> None:
+def test_changed_files_are_reported_with_counts_and_names(tmp_path: Path) -> None:
     data = pictures(tmp_path / "data")
     run, config = tmp_path / "run", of_pictures(data)
     train(config, run)
@@ -66,7 +66,7 @@ def test_what_is_other_is_told_with_counts_and_names(tmp_path: Path) -> None:
         train(config, run, resume=True)
     shutil.rmtree(data)
     pictures(data)
-    train(config, run, resume=True)  # other files of the same content
+    train(config, run, resume=True)  # other files with the same content
     (data / "dark" / "00.png").rename(data / "light" / "dark.png")
     (data / "dark" / "01.png").write_bytes((data / "light" / "01.png").read_bytes())
     (data / "light" / "more.png").write_bytes((data / "light" / "03.png").read_bytes())
@@ -75,7 +75,7 @@ def test_what_is_other_is_told_with_counts_and_names(tmp_path: Path) -> None:
         train(config, run, resume=True)
 
 
-def test_long_and_strange_names_leave_a_short_line(tmp_path: Path) -> None:
+def test_long_and_strange_names_give_a_short_line(tmp_path: Path) -> None:
     files = [tmp_path / (f"{letter}" * 200 + end) for letter in "abcd" for end in ("", "\x1b[31m")]
     for file in files:
         file.write_text(file.name)
@@ -88,9 +88,7 @@ def test_long_and_strange_names_leave_a_short_line(tmp_path: Path) -> None:
     assert str(difference).isprintable()
 
 
-def test_digests_are_kept_where_path_size_and_time_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digests_are_reused_where_path_size_and_time_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, digested = tmp_path / "data" / "a.txt", []
     file.parent.mkdir()
     file.write_text("one")
@@ -104,7 +102,7 @@ def test_digests_are_kept_where_path_size_and_time_are_the_same(
     os.utime(file, ns=(0, 0))
     touched = read_of(file, data=file, before=first)
     assert (len(digested), touched == first, bool(Difference.between(first, touched))) == (2, False, False)
-    shutil.copytree(tmp_path / "data", tmp_path / "copy")  # with the same times, but elsewhere
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")  # with the same times, but at another path
     moved = read_of(tmp_path / "copy" / "a.txt", data=tmp_path / "copy", before=touched)
     assert (len(digested), bool(Difference.between(first, moved))) == (3, False)
 
@@ -143,12 +141,12 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
         ('{"schema": 1, "place": "", "files": {"a": ["1", 2, ""]}, "contents": {}, "start": {}}', "it is no list"),
     ],
 )
-def test_a_fingerprint_that_is_none_is_refused(text: str, message: str) -> None:
+def test_an_invalid_fingerprint_is_refused(text: str, message: str) -> None:
     with refused(ValueError, message):
         Fingerprint.of_text(text)
 
 
-def test_what_decides_about_no_digit_may_be_other(
+def test_changes_that_cannot_alter_results_are_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, run = tmp_path / "cats.txt", tmp_path / "run"
@@ -169,7 +167,7 @@ def test_what_decides_about_no_digit_may_be_other(
         train(of_text(data, log_every=2), run, resume=True)
 
 
-def test_another_machine_is_told_in_one_line(
+def test_another_machine_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, run = tmp_path / "cats.txt", tmp_path / "run"
@@ -187,7 +185,7 @@ def test_another_machine_is_told_in_one_line(
     assert "digits may differ" not in capsys.readouterr().out
 
 
-def test_a_run_that_has_ended_learns_nothing_from_new_data(tmp_path: Path) -> None:
+def test_a_finished_run_refuses_new_data(tmp_path: Path) -> None:
     data, run = tmp_path / "cats.txt", tmp_path / "run"
     data.write_text(TEXT)
     train(of_text(data), run)
@@ -198,7 +196,7 @@ def test_a_run_that_has_ended_learns_nothing_from_new_data(tmp_path: Path) -> No
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_the_weights_that_a_run_starts_from_count_until_it_has_its_own(tmp_path: Path) -> None:
+def test_the_initial_weights_are_checked_until_the_run_has_a_checkpoint(tmp_path: Path) -> None:
     data, other, run = tmp_path / "cats.txt", tmp_path / "other", tmp_path / "run"
     data.write_text(TEXT)
     train(of_text(data), other)
@@ -207,7 +205,7 @@ def test_the_weights_that_a_run_starts_from_count_until_it_has_its_own(tmp_path:
     assert [Path(name).name for name in Fingerprint.of_text((run / "data.json").read_text()).start] == [
         *("ema.safetensors", "config.json")
     ]
-    begun = tmp_path / "begun"  # killed before its first checkpoint
+    begun = tmp_path / "begun"  # killed before the first checkpoint
     shutil.copytree(run, begun)
     shutil.rmtree(begun / "checkpoints")
     for file in (begun / "metrics.jsonl", begun / "tensorboard"):
@@ -223,7 +221,7 @@ def test_the_weights_that_a_run_starts_from_count_until_it_has_its_own(tmp_path:
     assert train(config, run, resume=True) == result
 
 
-def test_a_tokenizer_is_read_by_a_new_run_alone(tmp_path: Path) -> None:
+def test_a_tokenizer_file_is_read_only_by_a_new_run(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     rows = [f"the {'good' if i % 2 else 'bad'} cat {i},{'yes' if i % 2 else 'no'}" for i in range(30)]
     (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]))
@@ -239,7 +237,7 @@ def test_a_tokenizer_is_read_by_a_new_run_alone(tmp_path: Path) -> None:
     assert Fingerprint.of_text((tmp_path / "run" / "data.json").read_text()) == known
 
 
-def test_a_folder_that_does_not_say_what_it_read(tmp_path: Path) -> None:
+def test_a_run_with_a_damaged_or_missing_fingerprint(tmp_path: Path) -> None:
     data, run = tmp_path / "cats.txt", tmp_path / "run"
     data.write_text(TEXT)
     train(of_text(data), run)
@@ -250,7 +248,7 @@ def test_a_folder_that_does_not_say_what_it_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_on_other_data_the_schedule_ends_at_its_end_and_the_best_step_is_chosen_anew(
+def test_with_new_data_the_schedule_ends_at_the_new_end_and_the_best_step_is_chosen_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], is_killed: bool
 ) -> None:
     data, run = pictures(tmp_path / "data", count=20), tmp_path / "run"
@@ -259,7 +257,7 @@ def test_on_other_data_the_schedule_ends_at_its_end_and_the_best_step_is_chosen_
     shutil.rmtree(data)
     pictures(tmp_path / "other", count=40)
     data.mkdir()
-    for name, other in (("dark", "light"), ("light", "dark")):  # which all that was learnt tells wrong
+    for name, other in (("dark", "light"), ("light", "dark")):  # labels that contradict those learnt
         (tmp_path / "other" / other).rename(data / name)
     if is_killed:
         with pytest.raises(RuntimeError, match="killed"):
@@ -273,10 +271,10 @@ def test_on_other_data_the_schedule_ends_at_its_end_and_the_best_step_is_chosen_
     assert (last["step"], f"going on at step 12 of {step}" in capsys.readouterr().out) == (step, True)
     assert trained.step() > 12
     before = max(line["accuracy"] for line in log if line["kind"] == "valid" and line["step"] <= 12)
-    assert before > trained.evaluate("valid")["accuracy"]  # or nothing would have been chosen anew
+    assert before > trained.evaluate("valid")["accuracy"]  # otherwise nothing would have been chosen again
 
 
-def test_an_epoch_that_was_begun_begins_anew_on_fewer_data(tmp_path: Path) -> None:
+def test_an_epoch_in_progress_starts_again_with_fewer_data(tmp_path: Path) -> None:
     data, run = pictures(tmp_path / "data", count=40), tmp_path / "run"
     config = of_pictures(data, epochs=2, batch_size=4, checkpoint_every=1)
     with pytest.raises(RuntimeError, match="killed"):
@@ -290,7 +288,7 @@ def test_an_epoch_that_was_begun_begins_anew_on_fewer_data(tmp_path: Path) -> No
     assert Run(run).step("last") == 11 + 2 * per_epoch
 
 
-def test_a_refusal_of_other_data_keeps_the_best_step(tmp_path: Path) -> None:
+def test_refused_data_do_not_change_the_best_step(tmp_path: Path) -> None:
     data, run = pictures(tmp_path / "data", count=20), tmp_path / "run"
     config = of_pictures(data, epochs=4, batch_size=8, learning_rate=1.0)
     train(config, run)
@@ -307,7 +305,7 @@ def _killed() -> None:
 
 
 def _train_until(config: Run.Config, run: Path, step: int) -> None:
-    """Trains a run, which ends as if it were killed in a step."""
+    """Trains a run up to a step in which it is killed."""
     update = Learner.update
 
     def until(learner: Learner, share: Share, number: int) -> StepReport:
@@ -346,7 +344,7 @@ def test_the_command_line_refuses_accepts_and_warns(tmp_path: Path, capsys: pyte
     assert call(capsys, "evaluate", run)[2] == ""
 
 
-def test_the_command_line_refuses_idle_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_refuses_options_without_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = pictures(tmp_path / "data", count=6)
     for words, message in (
         (["--accept-new-data"], "--accept-new-data has no effect without --resume"),

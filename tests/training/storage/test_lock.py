@@ -1,4 +1,4 @@
-"""One writer a run folder, and what is left when it is killed."""
+"""One writer per run folder, and the state after the writer is killed."""
 
 import errno
 import fcntl
@@ -17,7 +17,7 @@ from tests.training.toy_task import ToyTask, toy_run
 
 
 def forked(call: Callable[[], None]) -> int:
-    """The id of a process that calls, and ends without a word."""
+    """Forks a process that makes the call and exits silently; returns its id."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -46,7 +46,7 @@ def holder(tmp_path: Path) -> Iterator[int]:
     os.close(telling)
 
 
-def test_the_second_writer_is_refused_by_who_the_first_is(tmp_path: Path, holder: int) -> None:
+def test_the_error_for_a_second_writer_names_the_first(tmp_path: Path, holder: int) -> None:
     path = tmp_path / "run"
     line = f"{path} is being trained by process {holder} on {socket.gethostname()}; wait for its end"
     with refused(ValueError, line), only_writer(path):
@@ -57,13 +57,13 @@ def test_the_second_writer_is_refused_by_who_the_first_is(tmp_path: Path, holder
     assert [entry.name for entry in path.iterdir()] == [LOCK]
 
 
-def test_a_killed_writer_leaves_nothing_in_the_way_even_if_its_children_live(tmp_path: Path) -> None:
+def test_a_killed_writer_releases_the_lock_even_if_its_children_live(tmp_path: Path) -> None:
     (found, telling), (ended, ending) = os.pipe(), os.pipe()
 
     def hold() -> None:
         os.close(ending)
         with only_writer(tmp_path):
-            forked(lambda: (os.read(ended, 1), None)[1])  # ends with this test
+            forked(lambda: (os.read(ended, 1), None)[1])  # killed at the end of this test
             os.write(telling, b"!")
             signal.pause()
 
@@ -79,13 +79,13 @@ def test_a_killed_writer_leaves_nothing_in_the_way_even_if_its_children_live(tmp
         os.close(end)
 
 
-def test_a_folder_with_nothing_but_a_lock_is_new(tmp_path: Path) -> None:
+def test_a_folder_with_only_a_lock_file_counts_as_new(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on another machine\n")
     train(toy_run(epochs=1), tmp_path, tasks=[ToyTask])
     assert not (tmp_path / LOCK).exists()
 
 
-def test_a_second_one_in_the_same_process_is_refused_and_a_child_of_the_writer_releases_nothing(tmp_path: Path) -> None:
+def test_a_second_writer_in_one_process_is_refused_and_a_child_process_releases_nothing(tmp_path: Path) -> None:
     with only_writer(tmp_path):
         with refused(ValueError, f"is being trained by process {os.getpid()}"), only_writer(tmp_path):
             pass
@@ -95,7 +95,7 @@ def test_a_second_one_in_the_same_process_is_refused_and_a_child_of_the_writer_r
     def leave() -> None:
         with only_writer(tmp_path):
             if os.fork() == 0:
-                return  # through the end of the block
+                return  # at the end of the block
             os.wait()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -122,7 +122,7 @@ def test_a_file_system_without_locks_is_reported(tmp_path: Path, monkeypatch: py
         pass
 
 
-def test_a_reader_is_not_hindered(tmp_path: Path, holder: int) -> None:
+def test_readers_are_not_blocked(tmp_path: Path, holder: int) -> None:
     other = tmp_path / "other"
     train(toy_run(epochs=1), other, tasks=[ToyTask])
     for entry in other.iterdir():

@@ -13,7 +13,7 @@ def records(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_lines_are_there_as_soon_as_written(tmp_path: Path) -> None:
+def test_lines_can_be_read_as_soon_as_they_are_written(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, tensorboard=False)
     log.write("train", 3, {"loss": 0.5, "epoch": 1})
     assert records(tmp_path) == [{"kind": "train", "step": 3, "loss": 0.5, "epoch": 1}]
@@ -22,7 +22,7 @@ def test_lines_are_there_as_soon_as_written(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_number_that_json_lacks_becomes_null(tmp_path: Path) -> None:
+def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, tensorboard=False)
     log.write("train", 1, {"loss": float("nan"), "norm": float("inf")})
     log.close()
@@ -30,7 +30,7 @@ def test_a_number_that_json_lacks_becomes_null(tmp_path: Path) -> None:
 
 
 def written(folder: Path, num_lines: int = 5) -> LogPosition:
-    """A log, of which a checkpoint knows the first three lines."""
+    """Writes a log of which a checkpoint covers the first three lines."""
     log = MetricsLog(folder, tensorboard=False)
     for step in range(3):
         log.write("train", step, {"loss": 1.0})
@@ -42,7 +42,7 @@ def written(folder: Path, num_lines: int = 5) -> LogPosition:
 
 
 @pytest.mark.parametrize(("num_lines", "torn"), [(3, ""), (5, ""), (5, '{"kind": "tr'), (3, "\n")])
-def test_lines_after_the_checkpoint_are_cut(tmp_path: Path, num_lines: int, torn: str) -> None:
+def test_lines_after_the_checkpoint_are_cut_off(tmp_path: Path, num_lines: int, torn: str) -> None:
     mark = written(tmp_path, num_lines)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write(torn)
@@ -57,14 +57,14 @@ def test_lines_after_the_checkpoint_are_cut(tmp_path: Path, num_lines: int, torn
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda lines: [*lines[:1], lines[1][:10], *lines[2:]],  # a cut line
+        lambda lines: [*lines[:1], lines[1][:10], *lines[2:]],  # a truncated line
         lambda lines: [lines[0], *lines],  # two writers
         lambda lines: lines[1:],
         lambda lines: [],
         lambda lines: [lines[0], lines[1].replace(b"1.0", b"1.5"), *lines[2:]],
     ],
 )
-def test_a_log_that_is_not_the_one_of_the_checkpoint_is_refused(
+def test_a_log_that_differs_from_that_of_the_checkpoint_is_refused(
     tmp_path: Path, damage: Callable[[list[bytes]], list[bytes]]
 ) -> None:
     mark, path = written(tmp_path), tmp_path / "metrics.jsonl"
@@ -75,7 +75,7 @@ def test_a_log_that_is_not_the_one_of_the_checkpoint_is_refused(
     assert path.read_bytes() == before
 
 
-def test_a_missing_log_begins_anew_which_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_log_is_reported_and_started_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mark = written(tmp_path)
     (tmp_path / "metrics.jsonl").unlink()
     log = MetricsLog(tmp_path, mark=mark, step=12, tensorboard=False)
@@ -85,7 +85,7 @@ def test_a_missing_log_begins_anew_which_is_reported(tmp_path: Path, capsys: pyt
     log.close()
 
 
-def test_a_link_is_not_cut(tmp_path: Path) -> None:
+def test_a_link_is_not_truncated(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("years of work")
     (tmp_path / "metrics.jsonl").symlink_to("precious")
     with refused(ValueError, "metrics.jsonl is a link"):
@@ -93,7 +93,7 @@ def test_a_link_is_not_cut(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "years of work"
 
 
-def test_a_full_disk_is_said_once_with_the_file(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_with_the_file(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")

@@ -1,4 +1,4 @@
-"""A run folder holds what was written to it, all of it, or says what is wrong."""
+"""A run folder holds everything that was written to it, or reports what is wrong."""
 
 import contextlib
 import dataclasses
@@ -24,12 +24,12 @@ from tests.training.toy_task import ToyTask, toy_run
 
 
 class Killed(BaseException):
-    """A process that is killed cleans nothing up."""
+    """Ends a process as a kill does, without clean-up."""
 
 
 @contextlib.contextmanager
 def killed_at(number: int) -> Iterator[list[int]]:
-    """Kills at file operation `number`, counted from 0: half-way through a write, before a rename and after it."""
+    """Kills at file operation `number`, counted from 0: half-way through a write, before a rename or after it."""
     count, fsync, replace = [0], os.fsync, Path.replace
 
     def passes() -> None:
@@ -64,7 +64,7 @@ def run(path: Path, config: Run.Config | None = None, *, resume: bool = False) -
 def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
     config = toy_run(epochs=8)
-    # far too large a rate: later evaluations are worse than the first ones
+    # far too large a learning rate: later evaluations are worse than the first ones
     training = dataclasses.replace(config.training, learning_rate=3.0, decay="linear", warmup_fraction=0.9)
     run(path, dataclasses.replace(config, training=training))
     return path
@@ -72,7 +72,7 @@ def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def trained(_trained: Path, tmp_path: Path) -> Path:
-    """A finished run, whose best checkpoint is not its last one."""
+    """A finished run whose best checkpoint is not the last one."""
     shutil.copytree(_trained, tmp_path / "run")
     return tmp_path / "run"
 
@@ -82,7 +82,7 @@ def resumed(path: Path) -> None:
 
 
 def changed_manifest(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """As if the file had always been so."""
+    """Changes a manifest and its checksum."""
     content = json.loads(path.read_text())
     del content["sha256"]
     change(content)
@@ -92,7 +92,7 @@ def changed_manifest(path: Path, change: Callable[[dict[str, Any]], object]) -> 
 OLD, NEW = ({"config.json": f"{n}", "tokenizer.json": f"{n}{n}"} for n in (1, 2))
 
 
-def test_own_files_change_together_wherever_a_kill_comes(tmp_path: Path) -> None:
+def test_the_files_of_a_run_change_together_despite_a_kill_at_any_point(tmp_path: Path) -> None:
     ended = set()
     for number in range(100):
         path = tmp_path / str(number)
@@ -111,7 +111,7 @@ def test_own_files_change_together_wherever_a_kill_comes(tmp_path: Path) -> None
     assert ended == {False, True}
 
 
-def test_a_folder_is_new_or_whole_wherever_a_kill_comes(tmp_path: Path) -> None:
+def test_a_folder_is_new_or_complete_despite_a_kill_at_any_point(tmp_path: Path) -> None:
     ended = set()
     for number in range(100):
         path = tmp_path / str(number)
@@ -126,7 +126,7 @@ def test_a_folder_is_new_or_whole_wherever_a_kill_comes(tmp_path: Path) -> None:
     assert ended == {False, True}
 
 
-def test_a_step_is_saved_or_not_wherever_a_kill_comes(tmp_path: Path) -> None:
+def test_a_step_is_saved_or_not_despite_a_kill_at_any_point(tmp_path: Path) -> None:
     files = {name: {"a": torch.arange(3.0)} for name in (WEIGHTS, AVERAGE, OPTIMIZER)}
     ended = set()
     for number in range(100):
@@ -143,7 +143,7 @@ def test_a_step_is_saved_or_not_wherever_a_kill_comes(tmp_path: Path) -> None:
     assert ended == {(1, 1), (1, 2), (2, 3)}
 
 
-def test_a_folder_of_nothing_but_partial_files_is_new(tmp_path: Path) -> None:
+def test_a_folder_with_only_partial_files_counts_as_new(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for name in (".partial-config.json", ".partial-manifest.json"):
         (tmp_path / name).write_text('{"schema": 1, "ru')
@@ -152,7 +152,7 @@ def test_a_folder_of_nothing_but_partial_files_is_new(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".partial*"))
 
 
-def test_a_run_goes_on_where_its_files_are_only_in_its_manifest(tmp_path: Path) -> None:
+def test_a_run_is_resumed_from_files_stored_in_its_manifest_alone(tmp_path: Path) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
     text = (tmp_path / "a" / "config.json").read_text()
     changed_manifest(tmp_path / "a" / "manifest.json", lambda content: content["pending"].update({"config.json": text}))
@@ -163,7 +163,7 @@ def test_a_run_goes_on_where_its_files_are_only_in_its_manifest(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["../planted", "/planted", "a/b", ".hidden", "", "..", "planted\n"])
-def test_a_manifest_writes_nothing_elsewhere(tmp_path: Path, name: str) -> None:
+def test_a_manifest_cannot_write_outside_the_folder(tmp_path: Path, name: str) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
 
     def plant(content: dict[str, Any]) -> None:
@@ -179,14 +179,14 @@ def test_a_manifest_writes_nothing_elsewhere(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "pending", [None, [], {"config.json": 3}, {"config.json": "another"}, {"other": ""}, {"config.json": "\ud800"}]
 )
-def test_texts_in_a_manifest_are_those_that_it_lists(tmp_path: Path, pending: object) -> None:
+def test_a_manifest_holds_only_texts_of_files_that_it_lists(tmp_path: Path, pending: object) -> None:
     RunFolder(tmp_path).put(OLD)
     changed_manifest(tmp_path / "manifest.json", lambda content: content.update({"pending": pending}))
     with refused(ValueError, "manifest.json describes no run, or holds texts of files that it does not list"):
         RunFolder(tmp_path).text("config.json")
 
 
-def test_further_files_are_the_runs_own(tmp_path: Path) -> None:
+def test_additional_files_belong_to_the_run(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.write(toy_run(), ToyTask.Facts(num_features=6), {"more.json": "[1]"})
     assert (folder.text("more.json"), folder.text("none.json")) == ("[1]", None)
@@ -199,7 +199,7 @@ def test_further_files_are_the_runs_own(tmp_path: Path) -> None:
             read()
 
 
-def test_a_folder_of_the_older_layout_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_of_an_older_layout_is_refused_in_one_line(tmp_path: Path) -> None:
     run(tmp_path / "a", toy_run(epochs=1))
     (tmp_path / "a" / "manifest.json").unlink()
     for read in (lambda: Run(tmp_path / "a", tasks=[ToyTask]), lambda: run(tmp_path / "a", toy_run(), resume=True)):
@@ -209,7 +209,7 @@ def test_a_folder_of_the_older_layout_is_refused_in_one_line(tmp_path: Path) -> 
             read()
 
 
-def test_stale_checkpoints_go_when_a_run_goes_on(trained: Path) -> None:
+def test_stale_checkpoints_are_removed_on_resuming(trained: Path) -> None:
     checkpoints = RunFolder(trained).checkpoints
     kept = checkpoints.steps()
     assert len(kept) == 2
@@ -222,7 +222,7 @@ def test_stale_checkpoints_go_when_a_run_goes_on(trained: Path) -> None:
     assert checkpoints.steps() == kept
 
 
-def test_a_run_without_its_best_checkpoint_does_not_go_on(trained: Path) -> None:
+def test_a_run_without_its_best_checkpoint_is_not_resumed(trained: Path) -> None:
     best, last = RunFolder(trained).checkpoints.steps()
     path = trained / "checkpoints" / f"step-{best:08d}" / "ema.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
@@ -233,7 +233,7 @@ def test_a_run_without_its_best_checkpoint_does_not_go_on(trained: Path) -> None
     assert Run(trained, tasks=[ToyTask]).evaluate(which="last")
 
 
-def test_without_a_damaged_last_checkpoint_a_run_ends_as_it_did(trained: Path) -> None:
+def test_after_removing_a_damaged_last_checkpoint_a_run_ends_with_the_same_result(trained: Path) -> None:
     def content() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in trained.rglob("*.safetensors")}
 
@@ -264,7 +264,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, monkeypatch: 
 
     def diverging(self: Learner, share: Share, step: int) -> StepReport:
         report = update(self, share, step)
-        if step == 7:  # saved next is step 8
+        if step == 7:  # step 8 is saved next
             model = self.model if which == "model" else self.average.model
             model.get_parameter("0.bias").data[3] = torch.inf
         return report

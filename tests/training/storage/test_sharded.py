@@ -1,4 +1,4 @@
-"""Checkpoints that several processes save together: any number of them goes on from one, with the same numbers."""
+"""Checkpoints saved by several processes together can be read by any number of processes, with equal tensors."""
 
 import json
 import os
@@ -32,7 +32,7 @@ Files = dict[str, dict[str, Tensor]]
 
 
 def whole(step: int = STEP) -> Files:
-    """Tensors of several types and odd shapes: some are shorter than the processes are many, one has no entries."""
+    """Tensors of several dtypes and odd shapes: some are shorter than the number of processes, one is empty."""
     generator = torch.Generator().manual_seed(step)
 
     def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -52,7 +52,7 @@ def whole(step: int = STEP) -> Files:
 
 
 def laid_out(named: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors in as many parts as there are processes; plain ones without axes, and integers."""
+    """Shards each floating-point tensor over the processes; scalars and integer tensors stay whole."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     return {
         name: distribute_tensor(tensor, mesh, [Shard(0)]) if tensor.ndim and tensor.is_floating_point() else tensor
@@ -66,7 +66,7 @@ def save(folder: Path, step: int = STEP, best_step: int = 5, note: str = "") -> 
 
 
 def save_all(folder: Path) -> None:
-    """By so many processes: some steps, and one in the background while the tensors change."""
+    """Saves on several processes: some steps, and one in the background while the tensors change."""
     save(folder / "last", 5, 5)
     save(folder / "last")
     save(folder / "best", best_step=STEP)
@@ -81,7 +81,7 @@ def save_all(folder: Path) -> None:
 
 
 def read(folder: Path, step: int = STEP) -> Files:
-    """The tensors as they were before they were laid out over the processes."""
+    """Reads the tensors on all processes and gathers them."""
     checkpoints, found = Checkpoints(folder, "ours"), Files()
     for file, named in whole(step).items():
         like = laid_out(named)
@@ -104,7 +104,7 @@ def assert_same(found: Files, expected: Files) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of `save_all` on four processes."""
+    """Folders of `save_all` on four processes."""
     folder = tmp_path_factory.mktemp("four")
     on_processes(4, save_all, folder)
     return folder
@@ -112,7 +112,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def last(made: Path, tmp_path: Path) -> Path:
-    """A copy of checkpoints of steps 5, the best, and 10 of four processes."""
+    """A copy of the checkpoints of four processes at step 5, the best, and at step 10."""
     return Path(shutil.copytree(made / "last", tmp_path / "checkpoints"))
 
 
@@ -124,7 +124,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-def test_each_process_has_a_file_and_the_best_average_is_in_one(made: Path, tmp_path: Path) -> None:
+def test_each_process_writes_one_file_and_the_best_average_is_a_single_file(made: Path, tmp_path: Path) -> None:
     parts = [name for file in (WEIGHTS, OPTIMIZER) for name in part_names(file, 4)]
     assert names(made / "last") == sorted([*parts, *part_names(AVERAGE, 4), MANIFEST])
     assert names(made / "last", 5) == names(made / "best") == sorted([*parts, AVERAGE, MANIFEST])
@@ -137,11 +137,11 @@ def test_each_process_has_a_file_and_the_best_average_is_in_one(made: Path, tmp_
     assert Checkpoints(made / "last", "ours").load_state(STEP) == {"note": 0}
 
 
-def test_in_the_background_the_files_are_the_same(made: Path) -> None:
+def test_a_save_in_the_background_writes_the_same_files(made: Path) -> None:
     assert content(made / "beside") == content(made / "last") != {}
 
 
-def test_one_process_reads_what_four_saved(made: Path) -> None:
+def test_one_process_reads_files_of_four(made: Path) -> None:
     for folder, step in (("last", STEP), ("last", 5), ("best", STEP)):
         checkpoints = Checkpoints(made / folder, "ours")
         assert_same({file: checkpoints.load_tensors(step, file) for file in NAMES}, whole(step))
@@ -149,7 +149,7 @@ def test_one_process_reads_what_four_saved(made: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_other_processes_read_what_four_or_one_saved(made: Path, tmp_path: Path, size: int) -> None:
+def test_other_numbers_of_processes_read_files_of_four_or_one(made: Path, tmp_path: Path, size: int) -> None:
     Checkpoints(tmp_path, "ours").save(STEP, whole(), {}, STEP)
     for found in on_processes(size, read_several, made / "last", made / "best", tmp_path):
         for each in found:
@@ -160,7 +160,7 @@ def read_several(*folders: Path) -> list[Files]:
     return [read(folder) for folder in folders]
 
 
-def test_a_second_save_of_a_step_by_others_replaces_files_and_state(last: Path) -> None:
+def test_a_second_save_by_other_processes_replaces_files_and_state(last: Path) -> None:
     on_processes(2, save, last, STEP, STEP, "two")
     expected = [*part_names(WEIGHTS, 2), AVERAGE, *part_names(OPTIMIZER, 2), MANIFEST]
     assert names(last) == sorted(expected)
@@ -173,7 +173,7 @@ def test_a_second_save_of_a_step_by_others_replaces_files_and_state(last: Path) 
     assert_same({file: checkpoints.load_tensors(STEP, file) for file in NAMES}, whole())
 
 
-def test_a_second_save_of_a_step_that_became_the_best_only_adds_its_average(last: Path) -> None:
+def test_a_second_save_of_the_new_best_step_only_adds_its_average(last: Path) -> None:
     before = {name: (last / f"step-{STEP:08d}" / name).stat().st_ino for name in names(last)}
     on_processes(4, save, last, STEP, STEP, "best")
     after = {name: (last / f"step-{STEP:08d}" / name).stat().st_ino for name in names(last)}
@@ -254,15 +254,15 @@ def refusal_of(folder: Path) -> str:
         (of_another_step, "weights-00003-of-00004.safetensors is damaged: "),
     ],
 )
-def test_a_part_that_is_missing_or_another_is_refused(last: Path, damage: Callable[[Path], None], message: str) -> None:
+def test_missing_or_exchanged_parts_are_refused(last: Path, damage: Callable[[Path], None], message: str) -> None:
     damage(last / f"step-{STEP:08d}" / part_names(WEIGHTS, 4)[2])
     rest = "; the checkpoint of step 5 is whole: remove step-00000010 to go on from it"
-    for read_it in (lambda: Checkpoints(last).load_tensors(STEP, WEIGHTS), lambda: Checkpoints(last).check(STEP)):
+    for call in (lambda: Checkpoints(last).load_tensors(STEP, WEIGHTS), lambda: Checkpoints(last).check(STEP)):
         with refused(ValueError, message, rest):
-            read_it()
+            call()
 
 
-def test_all_processes_are_told_of_a_part_that_is_damaged(last: Path) -> None:
+def test_every_process_reports_a_damaged_part(last: Path) -> None:
     flip(last / f"step-{STEP:08d}" / part_names(WEIGHTS, 4)[2])
     messages = on_processes(2, refusal_of, last)
     assert messages[0] == messages[1]
@@ -292,7 +292,7 @@ def renamed(old: str, new: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         (lambda listing: listing | {WEIGHTS: listing[part_names(WEIGHTS, 4)[0]]}, "lists weights-00001-of-00004"),
     ],
 )
-def test_a_manifest_of_other_processes_is_refused(
+def test_a_manifest_with_parts_of_other_processes_is_refused(
     last: Path, change: Callable[[dict[str, Any]], dict[str, Any]], message: str
 ) -> None:
     path = last / f"step-{STEP:08d}" / MANIFEST
@@ -304,8 +304,8 @@ def test_a_manifest_of_other_processes_is_refused(
 
 
 @pytest.mark.parametrize("source", ["weights-00002-of-00004.safetensors", None])
-def test_parts_that_do_not_fit_together_are_refused_though_they_are_listed(last: Path, source: str | None) -> None:
-    """A folder that somebody put together, with checksums that fit."""
+def test_inconsistent_parts_are_refused_even_if_they_are_listed(last: Path, source: str | None) -> None:
+    """A folder assembled by hand, with matching checksums."""
     folder, name = last / f"step-{STEP:08d}", "weights-00001-of-00004.safetensors"
     manifest = json.loads((folder / MANIFEST).read_text())
     other = folder / source if source else last / "step-00000005" / name
@@ -326,7 +326,7 @@ def save_with_little_room(folder: Path) -> str:
         try:
             add(draft, name, data)
         finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)  # processes may talk through a file
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)  # processes may communicate through a file
 
     pytest.MonkeyPatch().setattr(Draft, "add", add_with_little_room)
     checkpoints = Checkpoints(folder, "ours")
@@ -338,7 +338,7 @@ def save_with_little_room(folder: Path) -> str:
     return ""
 
 
-def test_a_full_disk_of_one_process_is_told_on_all_and_nothing_is_left(last: Path) -> None:
+def test_a_full_disk_on_one_process_is_reported_on_all_and_leaves_no_files(last: Path) -> None:
     before = content(last)
     reason = "cannot save the checkpoint of step 20 (File too large, process 1); the one of step 10 is intact"
     for message in on_processes(3, save_with_little_room, last):
@@ -363,7 +363,7 @@ def save_and_be_killed(folder: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 3])
-def test_a_process_that_is_killed_as_it_writes_leaves_the_earlier_checkpoints(last: Path, at: int) -> None:
+def test_a_process_killed_while_writing_leaves_the_earlier_checkpoints(last: Path, at: int) -> None:
     before = content(last)
     with pytest.raises(AssertionError, match=r"RuntimeError: .*(?i:connection (closed|reset))"):
         on_processes(3, save_and_be_killed, last, at)

@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportMissingImports=false
-"""Made the files beside it, with Hugging Face's datasets 5.2: `python make.py`, in this folder."""
+"""Makes the files beside this script, with Hugging Face's datasets 5.2: `python make.py`, in this folder."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PIXELS = RNG.integers(0, 256, (6, 5, 4), dtype=np.uint8)
 
 
 def main() -> None:
-    """Six rows: a table, four of them in two shards of a training split, and two of a validation split."""
+    """Six rows: one table, four of them in two shards of a training split, and two of a validation split."""
     labels = ClassLabel(names=["x", "y"])
     features = Features(
         {
