@@ -12,6 +12,7 @@ from torch import Tensor
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models import FilterBank, SeriesSampling
 from fredholm.models.fitted.filter_bank import REACH, two_valued_filters
+from fredholm.models.fitted.ridge_head import RidgeHead, ScoreRecorder
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
 
@@ -30,6 +31,7 @@ def bank(longest: int = 37, channels: int = 1, spacing: float = 1.0, **settings:
 def slow_features(net: FilterBank, series: Tensor, stride: int = 1) -> list[float]:
     """Features of one series `(N, C)` at the training rate, one number after the other."""
     found: list[float] = []
+    mass = len(series) / net.sampling.longest if net.by_length else 1.0
     rows = series.tolist()
     signals = [rows, [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(rows)]]
     filters = two_valued_filters().tolist()
@@ -59,7 +61,7 @@ def slow_features(net: FilterBank, series: Tensor, stride: int = 1) -> list[floa
                     b = float(net.thresholds[signal, q, kind])
                     z = [response(taps, net.channels[signal, place, kind].tolist(), dilation, t) for t in nodes]
                     above = [value for value in z if value > b]
-                    shares.append(len(above) / max(len(nodes), 1))
+                    shares.append(mass * len(above) / max(len(nodes), 1))
                     excesses.append(sum(value - b for value in above) / max(len(above), 1))
                 found += shares + excesses
             start += number
@@ -73,8 +75,8 @@ def slow_features(net: FilterBank, series: Tensor, stride: int = 1) -> list[floa
                 for k in range(len(taps)):
                     wins = sum(max(max(at), 0.0) for at in z if at[k] == max(at))
                     losses = sum(1 for at in z if at[k] == min(at))
-                    won.append(math.sqrt(wins / max(len(nodes), 1)))
-                    lost.append(math.sqrt(losses / max(len(nodes), 1)))
+                    won.append(math.sqrt(mass * wins / max(len(nodes), 1)))
+                    lost.append(math.sqrt(mass * losses / max(len(nodes), 1)))
             found += won + lost
     return found
 
@@ -84,9 +86,11 @@ def padded(series: list[Tensor]) -> SeriesBatch:
     return SeriesBatch(torch.nn.utils.rnn.pad_sequence(series, batch_first=True), mask)
 
 
+@pytest.mark.parametrize("by_length", [False, True])
 @pytest.mark.parametrize(("channels", "settings"), [(1, {}), (3, {}), (1, {"differences": False}), (11, {})])
-def test_features_equal_those_of_the_loop(channels: int, settings: dict[str, Any]) -> None:
+def test_features_equal_those_of_the_loop(channels: int, settings: dict[str, Any], by_length: bool) -> None:
     net = bank(23, channels, **settings)
+    net.by_length.fill_(by_length)
     series = [torch.randn(n, channels, dtype=torch.float64) for n in (23, 9, 14)]
     found = net.features(padded(series))
     expected = torch.tensor([slow_features(net, one) for one in series], dtype=torch.float64)
@@ -194,6 +198,22 @@ def test_it_learns_and_is_restored_from_its_tensors() -> None:
     other.load_state_dict(net.state_dict())
     assert torch.equal(other(given), net(given))
     assert not torch.equal(net.thresholds[0], net.thresholds[1])
+
+
+@pytest.mark.parametrize(("seed", "by_length"), [(0, True), (2, False)])
+def test_the_mass_of_the_measure_has_the_smaller_left_out_error(seed: int, by_length: bool) -> None:
+    torch.manual_seed(seed)
+    given = padded([torch.randn(int(n), 1) for n in torch.randint(8, 30, (24,))])
+    labels = torch.arange(24) % 3
+    net = FilterBank.Config(**SMALL).build(SeriesSampling(channels=1, spacing=1.0, extent=29.0), 3)
+    left_out = net.fit([(given, labels)], ScoreRecorder(CLASSES))
+    assert bool(net.by_length) == by_length
+    refit = RidgeHead(net.head.weight.shape[1], 3)
+    torch.testing.assert_close(refit.fit(net.features(given), labels, ScoreRecorder(CLASSES)), left_out)
+    torch.testing.assert_close(refit.state_dict(), net.head.state_dict())
+    net.by_length.logical_not_()
+    refit.fit(net.features(given), labels, CLASSES)
+    assert net.head.error < refit.error
 
 
 def test_the_seed_decides_everything() -> None:

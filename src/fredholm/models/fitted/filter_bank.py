@@ -5,7 +5,9 @@ Legend
     u'          its first difference, u'(t) = u(t + Δ) - u(t)
     Δ           time between two samples in training         d       dilation, a whole number of Δ
     w (9,)      a filter's taps                              s (C,)  mask of the channels it reads, 0 or 1
-    μ           the uniform measure of mass 1 on the nodes: all samples, or of a long series every k-th
+    μ           the uniform measure on the nodes: all samples, or of a long series every k-th. Its mass is 1 or, if
+                the training series differ in length and the left-out errors are smaller, the number of samples over
+                that of the longest training series
     b           a threshold                                  g       a group of filters
 
     (K u)(t) = ∫ κ(t - τ) s·u(τ) dτ,   κ(r) = Σ_j w_j δ(r + (j - 4) d Δ),   a horizon of 4 d Δ to both sides
@@ -19,8 +21,8 @@ Source: MiniRocket (arXiv 2012.08791): the 84 two-valued filters, dilations spre
 thresholds that are quantiles of a filter's response to one training series. MultiRocket (arXiv 2102.00457): u', and
 the mean of the values above the threshold. Hydra (arXiv 2203.13652): random filters that compete in groups.
 Deviations: M is counted from the threshold; a level filter, the mean of the nine taps, is added to the 84, which are
-blind to constants; won and lost are shares of the nodes; features are standardised by their deviation alone; the
-penalty is chosen on a finer grid; series of several lengths and rates are resampled to one spacing.
+blind to constants; won and lost are integrals over the nodes, not sums; features are standardised by their deviation
+alone; the penalty is chosen on a finer grid; series of several lengths and rates are resampled to one spacing.
 """
 
 import dataclasses
@@ -71,6 +73,9 @@ class FilterBank(FittedModel[SeriesBatch]):
         num_outputs: number of outputs, such as classes.
         config: numbers of filters.
 
+    Attributes:
+        by_length: whether the mass of μ is proportional to the number of samples, a bool scalar; false before a fit.
+
     Raises:
         ValueError: on sizes below 1.
     """
@@ -78,6 +83,8 @@ class FilterBank(FittedModel[SeriesBatch]):
     channels: Tensor
     filters: Tensor
     thresholds: Tensor
+    by_length: Tensor
+    powers: Tensor
     group_filters: Tensor
     group_channels: Tensor
 
@@ -133,11 +140,19 @@ class FilterBank(FittedModel[SeriesBatch]):
         drawn = drawn - drawn.mean(-1, keepdim=True)
         self.register_buffer("group_filters", drawn / drawn.abs().sum(-1, keepdim=True))
         self.register_buffer("group_channels", _some_channels(places[:-1], of_one, MOST_CHANNELS))
-        pooled = 2 * per_filter * kinds + 2 * len(self.group_dilations) * config.num_groups * GROUP
+        # the powers of the mass of μ in P, M, and in won and lost
+        powers = torch.cat(
+            [
+                torch.tensor([1.0, 0.0]).repeat_interleave(kinds).repeat(per_filter),
+                torch.full((2 * len(self.group_dilations) * config.num_groups * GROUP,), 0.5),
+            ]
+        )
+        self.register_buffer("powers", powers.repeat(self.num_signals), persistent=False)
+        self.register_buffer("by_length", torch.tensor(False))
         self.num_lags = min(config.num_lags, sampling.longest)
         lags = self.num_lags * sampling.channels
-        self.num_pooled = self.num_signals * pooled
-        further = [FeatureBlock(lags)] if lags and pooled else []
+        self.num_pooled = len(self.powers)
+        further = [FeatureBlock(lags)] if lags and self.num_pooled else []
         self.head = RidgeHead(self.num_pooled + lags, num_outputs, further=further)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
@@ -152,13 +167,28 @@ class FilterBank(FittedModel[SeriesBatch]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Draws thresholds from responses to the training series and fits the head; see `FittedModel.fit`."""
+        """Draws thresholds from responses to the training series and fits the head, and with it μ, to them.
+
+        See `FittedModel.fit`.
+        """
         if not sum(len(targets) for _, targets in batches):
             raise ValueError("models.FilterBank: there is no series to fit to")
         with without_autocast(self.thresholds):
             self._draw_thresholds([batch for batch, _ in batches])
-        features = torch.cat([self.features(batch) for batch, _ in batches])
-        return self.head.fit(features, torch.cat([targets for _, targets in batches]), regressand, groups=groups)
+        shares, lengths = (torch.cat(each) for each in zip(*(self._shares(batch) for batch, _ in batches), strict=True))
+        targets = torch.cat([targets for _, targets in batches])
+
+        def fitted(by_length: bool) -> Tensor:
+            self.by_length.fill_(by_length)
+            features = self._weighed(shares, lengths) if by_length else shares
+            return self.head.fit(features, targets, regressand, groups=groups)
+
+        left_out, error = fitted(False), self.head.error.clone()
+        if self.num_pooled and bool((lengths != lengths[0]).any()):
+            left_out = fitted(True)
+            if self.head.error >= error:
+                left_out = fitted(False)
+        return left_out
 
     @torch.no_grad()
     def features(self, inputs: Tensor | SeriesBatch) -> Tensor:
@@ -167,28 +197,38 @@ class FilterBank(FittedModel[SeriesBatch]):
         Raises:
             ValueError: on inputs that `encoders.Series` refuses.
         """
+        return self._weighed(*self._shares(inputs))
+
+    def _weighed(self, shares: Tensor, lengths: Tensor) -> Tensor:
+        """Features from those for a mass of 1, and the numbers of samples `(B,)`."""
+        mass = torch.where(self.by_length, lengths / self.sampling.longest, 1.0).to(shares)
+        return torch.cat([shares[:, : self.num_pooled] * mass[:, None] ** self.powers, shares[:, self.num_pooled :]], 1)
+
+    def _shares(self, inputs: Tensor | SeriesBatch) -> tuple[Tensor, Tensor]:
+        """Features `(B, num_features)` for a mass of 1, and the numbers of samples at every Δ, int64 `(B,)`."""
         values, lengths = self._on_grid(inputs)
+        parts = [self._pooled_in_chunks(values, lengths)] if self.num_pooled else []
+        return torch.cat([*parts, *([_lags(values, lengths, self.num_lags)] if self.num_lags else [])], 1), lengths
+
+    def _pooled_in_chunks(self, values: Tensor, lengths: Tensor) -> Tensor:
+        """Pooled responses `(B, num_pooled)` for a mass of 1."""
         found = values.new_zeros(values.shape[0], self.num_pooled)
         most = self.config.num_nodes
         strides = (lengths + most - 1).div(most, rounding_mode="floor").clamp_min(1)
         with without_autocast(values):
             if not values_can_be_read(values, lengths):
-                found = self._of_any_lengths(values, lengths, strides, found)
-                return torch.cat([found, _lags(values, lengths, self.num_lags)], 1) if self.num_lags else found
+                return self._of_any_lengths(values, lengths, strides, found)
             for stride in strides.unique().tolist():
                 alike = (strides == stride).nonzero()[:, 0]
                 alike = alike[lengths[alike].argsort(stable=True)]  # chunks of about one length
                 width = max(1, int(lengths[alike].max())) * -(-values.shape[1] // GROUP)
                 for chunk in alike.split(max(1, _NODES_AT_ONCE * stride // width)):
                     longest = max(1, int(lengths[chunk].max()))
-                    if found.shape[1]:
-                        found[chunk] = self._pooled(values[chunk, :, :longest], lengths[chunk], stride)
-        return torch.cat([found, _lags(values, lengths, self.num_lags)], 1) if self.num_lags else found
+                    found[chunk] = self._pooled(values[chunk, :, :longest], lengths[chunk], stride)
+        return found
 
     def _of_any_lengths(self, values: Tensor, lengths: Tensor, strides: Tensor, found: Tensor) -> Tensor:
         """Pooled responses in an exported graph: computed for every possible stride, of which each series takes one."""
-        if not found.shape[1]:
-            return found
         longest = values.shape[-1]
         if is_open(longest):
             raise ValueError(
