@@ -101,8 +101,8 @@ def _moved(given: Any, device: torch.device, found: dict[int, Any]) -> Any:
 
 
 GIVEN_DATA_ELSEWHERE = (
-    "BlendedImages", "BlendedImageTexts", "BlendedLanguageModel", "BlendedOperator", "BoostedTrees", "CloudMachine",
-    "CloudReading",
+    "BlendedImages", "BlendedImageTexts", "BlendedLanguageModel", "BlendedNodes", "BlendedOperator", "BoostedTrees",
+    "CloudMachine", "CloudReading",
     "FieldOperator", "FunctionRegression", "GraphMachine", "ImageBank", "InContextRegressor", "FilterBank",
     "KernelMachine", "LagMachine", "LinkMachine", "NGramBank", "NGramModel", "NeighbourhoodBank", "NodeMachine",
     "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",

@@ -492,6 +492,25 @@ def node_machine(built: models.NodeMachine) -> Iterator[object]:
     yield built(known)
 
 
+def blended_nodes(built: models.BlendedNodes) -> Iterator[object]:
+    next(node_machine(built.fitted))
+    graph = encoders.GraphBatch(noise(1, 30, 3), torch.arange(30).repeat(1, 2, 1), noise(1, 30, 1))
+    for share in (0.0, 0.5, 1.0):
+        built.share.fill_(share)
+        yield built.eval()(models.KnownNodes(graph, torch.arange(16)))
+
+
+def node_network(depth: int) -> models.ITNet:
+    kernel = models.OnEdgesConfig(kernel=models.ConstantConfig(), long_range=None)
+    return models.ITNet.Config(embed_dim=4, depth=depth, num_heads=1, kernel=kernel, pool="none").build(
+        GRAPH_READING.encoder(4), 1
+    )
+
+
+def small_node_machine(trees: int) -> models.NodeMachine:
+    return models.NodeMachine.Config(num_centres=12, num_trees=trees).build(GRAPH_READING, 1, 16)
+
+
 def link_machine(built: models.LinkMachine) -> Iterator[object]:
     torch.manual_seed(0)
     places = torch.arange(30)
@@ -1732,6 +1751,12 @@ MODELS = [
         {"hops": (0, 1), "num_positions": (0,), "num_centres": (8,), "num_trees": (0,)},
         node_machine,
         make=lambda **settings: models.NodeMachine.Config(**settings).build(GRAPH_READING, 1, 16),
+    ),
+    Subject(
+        models.BlendedNodes,
+        {"network": Made(lambda: node_network(1)), "fitted": Made(lambda: small_node_machine(2))},
+        {"network": (Made(lambda: node_network(2)),), "fitted": (Made(lambda: small_node_machine(0)),)},
+        blended_nodes,
     ),
     Subject(
         models.LinkMachine.Config,

@@ -121,7 +121,7 @@ def test_every_route_has_the_shapes_of_the_cpu_wherever_it_goes(name: str, witho
 
 READ_VALUES = (
     *("MessagePassing", "GraphMachine", "NeighbourhoodBank", "GraphStackConfig", "FilterBank", "NGramBank"),
-    *("TableMachine", "TableReading", "NodeMachine", "LinkMachine"),
+    *("TableMachine", "TableReading", "NodeMachine", "BlendedNodes", "LinkMachine"),
 )
 """What is made of graphs, rows or samples that are given: these depend on what they hold, and say so."""
 
