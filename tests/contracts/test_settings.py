@@ -480,31 +480,32 @@ def graph_machine(built: models.GraphMachine) -> Iterator[object]:
 NUMBER_OF_NODES = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
 
 
-def node_machine(built: models.NodeMachine) -> Iterator[object]:
+def ring_of_nodes(reading: models.GraphReading) -> models.KnownNodes:
     torch.manual_seed(0)
     places = torch.arange(30)
     edges = torch.stack([places, (places + 1) % 30])
     both = torch.cat([edges, edges.flip(0)], 1)[None]
-    batch = encoders.GraphBatch(noise(1, 30, built.reading.features), both, noise(1, 30, built.reading.pos_dim))
-    known = models.KnownNodes(batch, places[:16] + 4)
+    batch = encoders.GraphBatch(noise(1, 30, reading.features), both, noise(1, 30, reading.pos_dim))
+    return models.KnownNodes(batch, places[:16] + 4)
+
+
+def node_machine(built: models.NodeMachine) -> Iterator[object]:
+    known = ring_of_nodes(built.reading)
     target = NUMBER_OF_NODES
     built.fit([(known, (known.nodes / 5).sin()[:, None].double())], target)
     yield built(known)
 
 
 def blended_nodes(built: models.BlendedNodes) -> Iterator[object]:
-    next(node_machine(built.fitted))
-    graph = encoders.GraphBatch(noise(1, 30, 3), torch.arange(30).repeat(1, 2, 1), noise(1, 30, 1))
+    yield from node_machine(built.fitted)
     for share in (0.0, 0.5, 1.0):
         built.share.fill_(share)
-        yield built.eval()(models.KnownNodes(graph, torch.arange(16)))
+        yield built.eval()(ring_of_nodes(built.fitted.reading))
 
 
 def node_network(depth: int) -> models.ITNet:
     kernel = models.OnEdgesConfig(kernel=models.ConstantConfig(), long_range=None)
-    return models.ITNet.Config(embed_dim=4, depth=depth, num_heads=1, kernel=kernel, pool="none").build(
-        GRAPH_READING.encoder(4), 1
-    )
+    return models.ITNet.Config(embed_dim=4, depth=depth, kernel=kernel, pool="none").build(GRAPH_READING.encoder(4), 1)
 
 
 def small_node_machine(trees: int) -> models.NodeMachine:

@@ -260,7 +260,7 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
         self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
         if facts is None and config.node_machine:
-            check_has_valid("node_machine", config.node_machine, self.num_held_out("valid"), "nodes")
+            check_has_valid("node_machine", config.node_machine, len(self._split.valid), "nodes")
 
     @property
     def facts(self) -> Facts:
