@@ -492,7 +492,13 @@ def test_a_machine_beside_a_network(tmp_path: Path) -> None:
     other = two_groups(tmp_path / "b", size=12)
     model.eval().fitted.share.fill_(0.5)
     with pytest.warns(UserWarning, match="is another graph than that of training"):
-        built.predict(model, [other], device)
+        rows = built.predict(model, [other], device)
+    there = dataclasses.replace(built.config, data=str(other)).build(built.facts)
+    with pytest.warns(UserWarning, match="is another graph than that of training"):
+        batch = there.held_out_batch("test", torch.arange(4))
+    predicted = [rows[node]["class"] for node in batch["nodes"].tolist()]
+    outputs, _ = there.outputs_and_targets(model, "test", torch.arange(4))
+    assert predicted == [there.target.names[k] for k in outputs.argmax(1).tolist()]
     model.share.fill_(1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -375,7 +375,9 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
         super()._check(splits)
         self.target.check(splits.train.answers, self.config.data)
         if not bool((self._known_here >= 0).all()):
-            raise ValueError(f"{self.config.data} is not the graph of the run; pass the one it was made with")
+            if not self.learns_by_steps:
+                raise ValueError(f"{self.config.data} is not the graph of the run; pass the one it was made with")
+            _warn_of_another(self.config.data)
 
     def _learn_facts(self) -> Facts:
         config, graph, train = self.config, self._graph, self._split.train
@@ -507,11 +509,7 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
         machine = model.fitted if isinstance(model, BlendedNodes) and float(model.share) < 1 else model
         is_read = isinstance(machine, NodeMachine) and machine.reads_known
         if is_read and not bool((known >= 0).any()):
-            warnings.warn(
-                f"{file} is another graph than that of training, so the known nodes of that one are not used: "
-                "predictions follow from features alone",
-                stacklevel=2,
-            )
+            _warn_of_another(file)
         whole = {name: tensor.to(device) for name, tensor in self._prepared(graph).items()}
         return model(KnownNodes(graphs_in(whole), known.to(device))).float().cpu()
 
@@ -523,6 +521,15 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
         if len(found) != 1:
             raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
         return found
+
+
+def _warn_of_another(graph: object) -> None:
+    """Warns of a graph, by its file, that does not hold the known nodes of training."""
+    warnings.warn(
+        f"{graph} is another graph than that of training, so the known nodes of that one are not used: predictions "
+        "follow from features alone",
+        stacklevel=3,
+    )
 
 
 def _digest(graph: GraphSet, nodes: Tensor) -> str:
