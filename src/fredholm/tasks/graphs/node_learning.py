@@ -52,10 +52,10 @@ PRIOR = 8
 
 MOST_OF_MACHINE = 500
 """Labelled nodes with features up to which a machine predicts classes by default."""
-LEAST_BESIDE, MOST_BESIDE = 20, 5000
+LEAST_BESIDE, MOST_BESIDE = 20, 2000
 """Fewest and most training nodes of a machine beside a network."""
-MOST_CENTRES, MOST_WALKED = 2000, 1 << 27
-"""Most centres of a machine beside a network, and most of them times the directed edges of the graph."""
+MOST_WALKED = 1 << 27
+"""Most training nodes times directed edges of the graph, to which the time of a fit in a large graph is proportional."""
 ASKED = 1000
 """Most training nodes that `structure_helps` is judged by."""
 _OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout", "positions")
@@ -410,10 +410,10 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
     @property
     def max_machine_centres(self) -> int:
         """The recommended number of centres of a node machine beside a network; 0: no machine."""
-        if self.config.objective == "loss" or self.num_train > MOST_BESIDE or self.num_held_out("valid") == 0:
+        if self.config.objective == "loss" or self.num_held_out("valid") == 0:
             return 0
-        count = min(self.num_train, MOST_CENTRES)
-        return count if LEAST_BESIDE <= count <= MOST_WALKED / max(self._graph.edge_index.shape[1], 1) else 0
+        num_edges = max(self._graph.edge_index.shape[1], 1)
+        return self.num_train if LEAST_BESIDE <= self.num_train <= min(MOST_BESIDE, MOST_WALKED / num_edges) else 0
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: fits a machine to the training nodes, alone or beside a network."""
