@@ -55,7 +55,7 @@ MOST_OF_MACHINE = 500
 LEAST_BESIDE, MOST_BESIDE = 20, 2000
 """Fewest and most training nodes of a machine beside a network."""
 MOST_WALKED = 1 << 27
-"""Most training nodes times directed edges of the graph, to which the time of a fit in a large graph is proportional."""
+"""Most training nodes times directed edges, to which the time of a fit in a large graph is proportional."""
 ASKED = 1000
 """Most training nodes that `structure_helps` is judged by."""
 _OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout", "positions")
