@@ -843,6 +843,16 @@ def _graphs(folder: Path) -> list[Subject]:
         yield from _task(built)
         yield built.loss(built.model(), built.held_out_batch("test", torch.arange(2))).detach()
 
+    def of_nodes(built: NodeLearning) -> Iterator[object]:
+        """Predictions with a machine too."""
+        yield from _task(built)
+        torch.manual_seed(0)
+        model = built.model()
+        if isinstance(model, Blended):
+            built.initialise(model, CPU)
+            model.eval().share.fill_(0.5)
+            yield built.outputs_and_targets(model, "valid", torch.arange(2))[0].detach()
+
     return [
         Subject(
             GraphLearning.Config,
@@ -868,14 +878,15 @@ def _graphs(folder: Path) -> list[Subject]:
                 "data": (str(two_groups(folder / "fewer", size=12)),),
                 "model": (dataclasses.replace(at_nodes, depth=2),),
             }
-            | {"train_per_class": (3,)}
+            | {"train_per_class": (3,), "node_machine": (6,)}
             | OF_NUMBERS,
-            _task,
+            of_nodes,
             make=lambda **settings: NodeLearning.Config(**settings).build(),
             modes={
                 "a split of its own": {"data": str(two_groups(folder / "split nodes", split=True, one_way=True))},
                 "numbers": {"data": str(two_groups(folder / "numbers", targets=True, one_way=True))},
                 "a machine": {"model": NodeMachine.Config(num_trees=2), "inputs": walks},
+                "a machine beside it": {"node_machine": 6},
             },
         ),
         Subject(

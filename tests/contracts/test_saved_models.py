@@ -124,6 +124,7 @@ NO_GRAPH = {
     "GraphStackConfig": "how its edges are grouped depends on which nodes they join",
     "GraphMachine.Config": "how its edges are grouped depends on which nodes they join",
     "LinkMachine.Config": "the edges that are left out depend on the pairs",
+    "BlendedNodes": "how its edges are grouped depends on which nodes they join",
     "NodeMachine.Config": "how its edges are grouped depends on which nodes they join",
     "NeighbourhoodBank.Config": "how its edges are grouped depends on which nodes they join",
     "FilterBank.Config": "samples at other times are resampled",

@@ -482,16 +482,36 @@ def graph_machine(built: models.GraphMachine) -> Iterator[object]:
 NUMBER_OF_NODES = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
 
 
-def node_machine(built: models.NodeMachine) -> Iterator[object]:
+def ring_of_nodes(reading: models.GraphReading) -> models.KnownNodes:
     torch.manual_seed(0)
     places = torch.arange(30)
     edges = torch.stack([places, (places + 1) % 30])
     both = torch.cat([edges, edges.flip(0)], 1)[None]
-    batch = encoders.GraphBatch(noise(1, 30, built.reading.features), both, noise(1, 30, built.reading.pos_dim))
-    known = models.KnownNodes(batch, places[:16] + 4)
+    batch = encoders.GraphBatch(noise(1, 30, reading.features), both, noise(1, 30, reading.pos_dim))
+    return models.KnownNodes(batch, places[:16] + 4)
+
+
+def node_machine(built: models.NodeMachine) -> Iterator[object]:
+    known = ring_of_nodes(built.reading)
     target = NUMBER_OF_NODES
     built.fit([(known, (known.nodes / 5).sin()[:, None].double())], target)
     yield built(known)
+
+
+def blended_nodes(built: models.BlendedNodes) -> Iterator[object]:
+    yield from node_machine(built.fitted)
+    for share in (0.0, 0.5, 1.0):
+        built.share.fill_(share)
+        yield built.eval()(ring_of_nodes(built.fitted.reading))
+
+
+def node_network(depth: int) -> models.ITNet:
+    kernel = models.OnEdgesConfig(kernel=models.ConstantConfig(), long_range=None)
+    return models.ITNet.Config(embed_dim=4, depth=depth, kernel=kernel, pool="none").build(GRAPH_READING.encoder(4), 1)
+
+
+def small_node_machine(trees: int) -> models.NodeMachine:
+    return models.NodeMachine.Config(num_centres=12, num_trees=trees).build(GRAPH_READING, 1, 16)
 
 
 def link_machine(built: models.LinkMachine) -> Iterator[object]:
@@ -1734,6 +1754,12 @@ MODELS = [
         {"hops": (0, 1), "num_positions": (0,), "num_centres": (8,), "num_trees": (0,)},
         node_machine,
         make=lambda **settings: models.NodeMachine.Config(**settings).build(GRAPH_READING, 1, 16),
+    ),
+    Subject(
+        models.BlendedNodes,
+        {"network": Made(lambda: node_network(1)), "fitted": Made(lambda: small_node_machine(2))},
+        {"network": (Made(lambda: node_network(2)),), "fitted": (Made(lambda: small_node_machine(0)),)},
+        blended_nodes,
     ),
     Subject(
         models.LinkMachine.Config,

@@ -131,7 +131,7 @@ def test_every_route_has_the_shapes_of_the_cpu_in_many_cells(name: str, without_
 
 READ_VALUES = (
     *("MessagePassing", "GraphMachine", "NeighbourhoodBank", "GraphStackConfig", "FilterBank", "NGramBank"),
-    *("TableMachine", "TableReading", "NodeMachine", "LinkMachine"),
+    *("TableMachine", "TableReading", "NodeMachine", "BlendedNodes", "LinkMachine"),
 )
 """Models whose shapes depend on the values of graphs, rows or samples; they raise an error that says so."""
 

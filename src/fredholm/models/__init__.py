@@ -1,6 +1,6 @@
 """Complete models and their configurations."""
 
-from fredholm.models.blended import BlendedImages, BlendedImageTexts, BlendedOperator
+from fredholm.models.blended import BlendedImages, BlendedImageTexts, BlendedNodes, BlendedOperator
 from fredholm.models.cloud_model import CloudModelConfig
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.function_regression import FunctionRegression
@@ -85,6 +85,7 @@ __all__ = [
     "BlendedImageTexts",
     "BlendedImages",
     "BlendedLanguageModel",
+    "BlendedNodes",
     "BlendedOperator",
     "BoostedTrees",
     "CKCNNText",

@@ -14,6 +14,7 @@ from fredholm.encoders.image_text import ImageTextBatch
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fitted.image_bank import ImageBank
+from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine
 from fredholm.models.saved_model import SavedModel
 
@@ -29,7 +30,7 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
 
     Args:
         network: N.
-        fitted: R, with the inputs and the number of outputs of N; its parameters are frozen.
+        fitted: R, with the number of outputs of N; its parameters are frozen.
 
     Attributes:
         share: s, a float32 scalar in [0, 1]; initially 1.
@@ -42,8 +43,12 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
         self.network, self.fitted = network, fitted.requires_grad_(False)
         self.register_buffer("share", torch.ones(()))
 
+    def answer_network(self, *given: Any) -> Tensor:
+        """Computes N(a) from the inputs of the blend."""
+        return self.network(*given)
+
     def answer_fitted(self, *given: Any) -> Tensor:
-        """Computes R(a) from the inputs of N."""
+        """Computes R(a) from the inputs of the blend."""
         return self.fitted(*given)
 
     @final
@@ -55,13 +60,13 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
     def _answer(self, *given: Any) -> Tensor:
         """Computes the output of `forward`."""
         if self.training:
-            return self.network(*given)
+            return self.answer_network(*given)
         return self._blended(float(self.share) if values_can_be_read(self.share) else self.share, *given)
 
     def _blended(self, share: float | Tensor, *given: Any) -> Tensor:
         if isinstance(share, float) and share in (0.0, 1.0):
-            return self.network(*given) if share else self.answer_fitted(*given)
-        return self.mixed(self.network(*given), self.answer_fitted(*given), share)
+            return self.answer_network(*given) if share else self.answer_fitted(*given)
+        return self.mixed(self.answer_network(*given), self.answer_fitted(*given), share)
 
     def mixed(self, learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
         """Blends the outputs of both parts; `share` is s."""
@@ -120,6 +125,31 @@ class BlendedImages(Blended[SavedModel, ImageBank]):
     def forward(self, images: Tensor) -> Tensor:
         """Images `(B, C, H, W)` to outputs `(B, num_outputs)`."""
         return self._answer(images)
+
+
+@final
+class BlendedNodes(Blended[SavedModel, NodeMachine]):
+    """Blend of a network of the nodes of a graph and a node machine; see `Blended`.
+
+    Outputs are blended, as in `BlendedImages`. A node machine finds products of features, and links between unlike
+    nodes, from fewer labelled nodes; a network combines many weak features.
+
+    Args:
+        network: a network of graphs with an output at every node.
+        fitted: a machine with as many outputs.
+    """
+
+    def __init__(self, network: SavedModel, fitted: NodeMachine) -> None:
+        super().__init__(network, fitted)
+
+    def forward(self, inputs: KnownNodes) -> Tensor:
+        """Maps a graph to outputs at all nodes `(N, num_outputs)`; the network does not use the known nodes."""
+        return self._answer(inputs)
+
+    def answer_network(self, *given: KnownNodes) -> Tensor:
+        """See `Blended.answer_network`."""
+        (inputs,) = given
+        return self.network(inputs.graph)[0]
 
 
 @final

@@ -81,8 +81,8 @@ class BlendingTask(TargetTask[Part]):
     """
 
     @abstractmethod
-    def _model_input(self, batch: Batch) -> Any:
-        """Returns what a model of this task takes."""
+    def _applied(self, model: Callable[[Any], Tensor], batch: Batch) -> Tensor:
+        """Returns the outputs of a model, or of a part of one, for the examples of a batch, `(B, num_outputs)`."""
 
     @final
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
@@ -99,7 +99,7 @@ class BlendingTask(TargetTask[Part]):
 
     @final
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return model(self._model_input(batch)).float()
+        return self._applied(model, batch).float()
 
     @final
     def _scored(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -115,7 +115,7 @@ class BlendingTask(TargetTask[Part]):
 
         def fresh(rows: Tensor | None = None) -> Tensor:
             some = batch if rows is None else {name: values[rows] for name, values in batch.items()}
-            return model.answer_fitted(self._model_input(some)).float()
+            return self._applied(model.answer_fitted, some).float()
 
         if "number" in batch and not torch.is_grad_enabled():
             return self._cached_outputs.outputs(model.fitted, batch["number"], fresh)

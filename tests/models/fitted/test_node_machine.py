@@ -60,6 +60,28 @@ def test_targets_that_vary_smoothly_along_edges_are_predicted_from_known_nodes(s
     assert error(built(elsewhere), targets) > 0.4
 
 
+def test_choices_on_some_known_nodes_are_fitted_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    between, calls = GraphSteps.between, list[tuple[int, tuple[Reach, ...]]]()
+
+    def counted(steps: GraphSteps, nodes: Tensor, reaches: list[Reach]) -> list[Tensor]:
+        calls.append((len(nodes), tuple(reaches)))
+        return between(steps, nodes, reaches)
+
+    monkeypatch.setattr(GraphSteps, "between", counted)
+    monkeypatch.setattr(node_machine, "CHOSEN", 25)
+    monkeypatch.setattr(node_machine, "OF_FEATURES", 30)
+    known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
+    built = machine()
+    built.fit([(known, wanted[KNOWN])], NUMBER)
+    assert error(built(known), wanted) < 0.2
+    assert bool((built.dual != 0).all())
+    of_all = [reaches for count, reaches in calls if count == len(KNOWN)]
+    assert 0 < len(of_all) == len(set(of_all)), "κ_g between all known nodes takes long in a large graph"
+    assert {count for count, _ in calls} == {25, len(KNOWN)}
+    assert built.spread is not None
+    assert built.spread.num_chosen == built.machine.table.machine.num_chosen == 30
+
+
 def test_features_and_known_nodes_are_used_together() -> None:
     features = noise(SIZE, 2)
     targets, known = heights() + features[:, :1].double(), KnownNodes(ring(features), KNOWN)

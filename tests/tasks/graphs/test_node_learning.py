@@ -1,16 +1,18 @@
 import dataclasses
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fredholm.models import ITNet, MLPConfig, NodeMachine, OnEdgesConfig
+from fredholm.models import BlendedNodes, ITNet, KnownNodes, MLPConfig, NodeMachine, OnEdgesConfig
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import NodeLearning
 from fredholm.tasks.graphs import node_learning, open_graphs
+from fredholm.tasks.graphs.batches import graphs_in
 from fredholm.tasks.graphs.inputs import GraphInputs
 from fredholm.training import Run, TrainingConfig, train
 from tests.refusals import refused
@@ -441,6 +443,82 @@ def test_recommended_settings_for_classes_of_nodes_with_features(
     assert given.recommended("small").config.build().learns_by_steps
     numbers = NodeLearning.Config(data=str(two_groups(tmp_path / "b", targets=True)))
     assert not numbers.recommended("small").config.build().learns_by_steps
+
+
+def test_a_network_has_a_machine_where_a_validation_split_can_choose_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(two_groups(tmp_path / "a"))
+
+    def count(**settings: Any) -> int | None:
+        found: Any = NodeLearning.Config(data=data, **settings).recommended("small", epochs=5).config
+        return found.node_machine
+
+    built = NodeLearning.Config(data=data).build()
+    num_edges = open_graphs(data).edge_index.shape[1]
+    assert count() == built.num_train == 21
+    assert count(node_machine=0) == count(objective="loss") == count(valid_fraction=0.0) == 0
+    assert NodeLearning.Config(data=data, node_machine=9).with_stack(SMALL).node_machine == 0
+    for name, enough, too_few in (("MOST_BESIDE", 21, 20), ("MOST_WALKED", 21 * num_edges, 21 * num_edges - 1)):
+        with monkeypatch.context() as at:
+            at.setattr(node_learning, name, enough)
+            assert count() == 21
+            at.setattr(node_learning, name, too_few)
+            assert count() == 0
+
+
+def test_a_machine_beside_a_network(tmp_path: Path) -> None:
+    data = two_groups(tmp_path / "a")
+    given = NodeLearning.Config(data=str(data), model=SMALL, inputs=PLACED, node_machine=21, valid_fraction=0.2)
+    training = TrainingConfig(epochs=1, learning_rate=1e-6, tensorboard=False)
+    result = train(Run.Config(task=given, training=training), tmp_path / "run")
+    run = Run(tmp_path / "run")
+    model = run.model()
+    assert isinstance(model, BlendedNodes)
+    assert float(model.share) < 1
+    assert result.metrics["accuracy"] > 0.8
+    assert result.metrics == run.evaluate()
+    rows = run.predict([data])
+    assert sum(row["class"] == ("left" if i < 15 else "right") for i, row in enumerate(rows)) >= 28
+    built, nodes = run.task, torch.arange(6)
+    assert isinstance(built, NodeLearning)
+    batch, device = built.held_out_batch("test", nodes), torch.device("cpu")
+    model.share.fill_(0.25)
+    outputs, _ = built.outputs_and_targets(model, "test", nodes)
+    known = torch.tensor([int(name[1:]) for name in built.facts.known])
+    assert known.tolist() == built.splits.train.nodes.tolist()
+    machine = model.fitted(KnownNodes(graphs_in(built._whole), known))[batch["nodes"]]
+    network, _ = built.outputs_and_targets(model.network, "test", nodes)
+    torch.testing.assert_close(outputs, 0.75 * machine + 0.25 * network)
+    signs = {"signs": -torch.ones(6, 8)}
+    assert not torch.equal(built.loss(model.train(), batch), built.loss(model, batch | signs))
+    with refused(ValueError, "the model reads graphs"):
+        built.tensor_form(model)
+    other = two_groups(tmp_path / "b", size=12)
+    model.eval().fitted.share.fill_(0.5)
+    with pytest.warns(UserWarning, match="is another graph than that of training"):
+        rows = built.predict(model, [other], device)
+    there = dataclasses.replace(built.config, data=str(other)).build(built.facts)
+    with pytest.warns(UserWarning, match="is another graph than that of training"):
+        batch = there.held_out_batch("test", torch.arange(4))
+    predicted = [rows[node]["class"] for node in batch["nodes"].tolist()]
+    outputs, _ = there.outputs_and_targets(model, "test", torch.arange(4))
+    assert predicted == [there.target.names[k] for k in outputs.argmax(1).tolist()]
+    model.share.fill_(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        built.predict(model, [other], device)
+
+
+def test_a_machine_without_effect_is_refused(tmp_path: Path) -> None:
+    for settings, message in (
+        ({"node_machine": 1}, "nodes: node_machine must be at least 2; got 1"),
+        ({"node_machine": 9, "objective": "loss"}, "objective='loss' is of the network alone, beside node_machine=9"),
+        ({"node_machine": 9, "model": NodeMachine.Config()}, "node_machine=9 has no effect with model=NodeMachine"),
+        ({"node_machine": 9, "valid_fraction": 0.0}, "node_machine is 9, whose share is chosen by a validation split"),
+    ):
+        with refused(ValueError, message):
+            task(tmp_path / "a", **{"inputs": GraphInputs(positions="none"), **settings})
 
 
 def test_bad_settings_for_numbers_are_refused(tmp_path: Path) -> None:

@@ -83,8 +83,10 @@ SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
 REFINED = (1 / 3, 1.0, 3.0)
 """Multiples of λ that are candidates with all known nodes."""
-CHOSEN = 1500
-"""Most known nodes on which choices are made."""
+CHOSEN = 500
+"""Most known nodes on which choices of the graph's part are made."""
+OF_FEATURES = 1000
+"""Most known nodes on which choices of κ_x and κ_r are made."""
 _SAME = 1e-9
 """Relative difference of the kernel's sums over known nodes up to which a graph counts as that of the fit."""
 _ODD = 0.1
@@ -198,9 +200,12 @@ class NodeMachine(FittedModel[KnownNodes]):
             num_outputs,
             num_centres=num_centres,
             num_trees=config.num_trees,
+            num_chosen=OF_FEATURES,
         )
         self.spread = (
-            KernelMachine(num_directions or width, num_outputs, num_centres, num_rounds=0) if config.hops else None
+            KernelMachine(num_directions or width, num_outputs, num_centres, num_rounds=0, num_chosen=OF_FEATURES)
+            if config.hops
+            else None
         )
         self.dual = nn.Parameter(torch.zeros(num_known, num_outputs, dtype=torch.float64))
         self.register_buffer("reach", torch.tensor(Reach(0.0, 1), dtype=torch.float64))
@@ -483,6 +488,8 @@ class _Near:
         self.own_groups = None if groups is None or self._members is None else groups[some]
         offset = wanted[some].mean(0)
         self._chosen = wanted[some] - offset
+        self._whole: tuple[Reach, Tensor] | None = None
+        """The last reach whose κ_g was computed for all known nodes, with this kernel."""
         self._kernels = dict[Reach, tuple[Tensor, float]]()
         """Scaled κ_g of the nodes on which choices are made, and its scale, by reach."""
         self._best: tuple[Reach, list[KernelFit]] | None = None
@@ -556,7 +563,7 @@ class _Near:
     def _of_all(self, kernel: Tensor | None, scale: float, reach: Reach, share: float, penalty: float) -> _Graph:
         """Fits the graph's part to all known nodes, beside a kernel of features divided by `scale`."""
         (between, unit), everything = self._kernels[reach], len(self._some) == len(self.nodes)
-        of_graph = share * (between if everything else self.steps.between(self.nodes, [reach])[0] / unit)
+        of_graph = share * (between if everything else self._between_all(reach) / unit)
         wanted, members = self.wanted - self.wanted.mean(0), members_of(self.groups)
         best = None
         for multiple in (1.0,) if everything else REFINED:
@@ -572,6 +579,12 @@ class _Near:
                 best = found
         assert best is not None
         return best
+
+    def _between_all(self, reach: Reach) -> Tensor:
+        """κ_g between all known nodes."""
+        if self._whole is None or self._whole[0] != reach:
+            self._whole = reach, self.steps.between(self.nodes, [reach])[0]
+        return self._whole[1]
 
 
 def left_out_part(

@@ -3,8 +3,6 @@
 import dataclasses
 import warnings
 
-from torch import nn
-
 from fredholm.models.graphs.graph_model import GraphReading
 from fredholm.models.kernel_configs import OnEdgesConfig
 from fredholm.models.signal_model import SignalModel
@@ -43,7 +41,7 @@ def reading_of(preparation: Preparation, inputs: GraphInputs) -> GraphReading:
 
 def build_network(
     config: SignalModel.Config, preparation: Preparation, num_outputs: int, inputs: GraphInputs
-) -> nn.Module:
+) -> SignalModel:
     """The network, on an encoder of prepared graphs."""
     return config.build(reading_of(preparation, inputs).encoder(config.embed_dim), num_outputs)
 

@@ -3,22 +3,27 @@
 import dataclasses
 import hashlib
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import filled, refuse_idle
+from fredholm._settings import check_count, filled, refuse_idle
+from fredholm.models.blended import BlendedNodes
 from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.ridge_head import FeatureBlock, RidgeHead, ScoreRecorder, is_surely_less
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig
 from fredholm.models.node_model import NodeModelConfig
+from fredholm.models.signal_model import SignalModel
+from fredholm.models.stack import Stack
+from fredholm.tasks.blending import BlendingTask, check_has_valid
 from fredholm.tasks.graphs import GraphSet, open_graphs
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -47,6 +52,10 @@ PRIOR = 8
 
 MOST_OF_MACHINE = 500
 """Labelled nodes with features up to which a machine predicts classes by default."""
+LEAST_BESIDE, MOST_BESIDE = 20, 2000
+"""Fewest and most training nodes of a machine beside a network."""
+MOST_WALKED = 1 << 27
+"""Most training nodes times directed edges, to which the time of a fit in a large graph is proportional."""
 ASKED = 1000
 """Most training nodes that `structure_helps` is judged by."""
 _OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout", "positions")
@@ -88,7 +97,7 @@ class NodeSet(Examples):
 
 
 @final
-class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
+class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
     """A model of one graph that learns classes or numbers at some nodes and predicts them at all (ITNet, J.1).
 
     Every step of a network runs the whole graph, nodes of the validation and test splits included, and counts the loss
@@ -130,11 +139,18 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         Args:
             train_per_class: training nodes of each class, such as 20, where the data have no split; None: all nodes
                 that are in no other split. Refused with numbers.
+            node_machine: most centres, which are training nodes, of a node machine beside the network
+                (`models.BlendedNodes`). The validation split chooses its share in the prediction, so it is refused
+                without one, with objective='loss', which is the loss of the network alone, and where the model is a
+                node machine. 0: no machine; None: none, unless a run recommends one.
         """
 
         train_per_class: int | None = None
         inputs: GraphInputs = field(default_factory=_inputs)
         model: NodeModelConfig = field(default_factory=_small)
+        node_machine: int | None = None
+
+        weight_settings: ClassVar[tuple[str, ...]] = (*OneGraphTask.Config.weight_settings, "node_machine")
 
         machine: ClassVar[type[NodeModelConfig]] = NodeMachine.Config
 
@@ -144,12 +160,21 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
                 raise ValueError(f"train_per_class is {self.train_per_class}; expected at least 1")
             if not self.model.learns_by_steps:
                 self._refuse_what_only_networks_read()
+            elif self.node_machine:
+                check_count("nodes", "node_machine", self.node_machine, least=2)
+                if self.objective == "loss":
+                    raise ValueError(
+                        f"objective='loss' is of the network alone, beside node_machine={self.node_machine}; leave one "
+                        "out"
+                    )
 
         def _refuse_what_only_networks_read(self) -> None:
             kind = type(self.model).__qualname__.removesuffix(".Config")
             if self.valid_fraction != 0:
                 because = f"model={kind}, whose settings are chosen by leaving training nodes out"
                 refuse_idle("", type(self), because, _NETWORK, valid_fraction=self.valid_fraction)
+            alone = f"model={kind}, which is such a machine alone"
+            refuse_idle("", type(self), alone, _NETWORK, node_machine=self.node_machine or None)
             because = f"model={kind}, which reads features alone"
             refuse_idle("inputs", GraphInputs, because, _NETWORK, **self._inputs_of_networks)
 
@@ -203,7 +228,13 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
                 length=0.1,
             )
             notes = () if note is None else (note,)
-            return Recommended(dataclasses.replace(self, model=model, inputs=inputs), schedule, notes)
+            most = 0 if start is not None else task.max_machine_centres
+            config = filled(dataclasses.replace(self, model=model, inputs=inputs), [default], node_machine=most)
+            return Recommended(config, schedule, notes)
+
+        def with_stack(self, stack: Stack) -> Self:
+            """See `Task.Config.with_stack`; without a node machine, which would be equal beside all kernels."""
+            return dataclasses.replace(super().with_stack(stack), node_machine=0)
 
         def _with_structure(self) -> "NodeLearning.Config":
             """These settings with degrees and surroundings as inputs."""
@@ -228,6 +259,8 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         self.config = config
         self._facts = facts or self._learn_facts()
         self._set_target(self._facts.target, config.target_settings)
+        if facts is None and config.node_machine:
+            check_has_valid("node_machine", config.node_machine, len(self._split.valid), "nodes")
 
     @property
     def facts(self) -> Facts:
@@ -342,7 +375,9 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         super()._check(splits)
         self.target.check(splits.train.answers, self.config.data)
         if not bool((self._known_here >= 0).all()):
-            raise ValueError(f"{self.config.data} is not the graph of the run; pass the one it was made with")
+            if not self.learns_by_steps:
+                raise ValueError(f"{self.config.data} is not the graph of the run; pass the one it was made with")
+            _warn_of_another(self.config.data)
 
     def _learn_facts(self) -> Facts:
         config, graph, train = self.config, self._graph, self._split.train
@@ -350,7 +385,7 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
             preparation=config.inputs_read.learn(graph),
             target=self._part(train).answers.learn(config.target_settings, config.data),
         )
-        if self.learns_by_steps:
+        if self.learns_by_steps and not config.node_machine:
             return facts
         names = tuple(graph.node_names[i] for i in train.tolist())
         joined = () if graph.feature_names else tuple(_num_joined(graph, train).tolist())
@@ -362,10 +397,27 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         if isinstance(config.model, NodeMachine.Config):
             reading = reading_of(preparation, config.inputs_read)
             return config.model.build(reading, self.target.num_outputs, len(self._facts.known))
-        return build_network(config.network, preparation, self.target.num_outputs, config.inputs)
+        network = build_network(config.network, preparation, self.target.num_outputs, config.inputs)
+        if not config.node_machine:
+            return network
+        num_outputs, usual = self.target.num_outputs, NodeMachine.Config()
+        sizes = NodeMachine.Config(
+            num_centres=config.node_machine, num_trees=affordable_trees(usual.num_trees, num_outputs)
+        )
+        reading = reading_of(preparation, config.inputs)
+        return BlendedNodes(network, sizes.build(reading, num_outputs, len(self._facts.known)))
+
+    @property
+    def max_machine_centres(self) -> int:
+        """The recommended number of centres of a node machine beside a network; 0: no machine."""
+        if self.config.objective == "loss" or self.num_held_out("valid") == 0:
+            return 0
+        num_edges = max(self._graph.edge_index.shape[1], 1)
+        return self.num_train if LEAST_BESIDE <= self.num_train <= min(MOST_BESIDE, MOST_WALKED / num_edges) else 0
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """See `Task.initialise`: fits a model that is computed from the training nodes."""
+        """See `Task.initialise`: fits a machine to the training nodes, alone or beside a network."""
+        model = model.fitted if isinstance(model, BlendedNodes) else model
         if not isinstance(model, NodeMachine):
             return
         train = self.splits.train
@@ -391,6 +443,9 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: the features of nodes, and the classes at the rows of the head."""
+        if isinstance(model, BlendedNodes):
+            of_network = self.entry_names(model.network)
+            return {f"network.{name}": axes for name, axes in of_network.items()}
         return super().entry_names(model) | head_entry_names(model, self.target.output_names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
@@ -398,8 +453,9 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         return self._batch(self.splits.train, indices) | self._signs(len(indices), generator)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """`nodes` and `targets` (B,) of the validation or the test split."""
-        return self._batch(self.held_out(split), indices)
+        """`nodes` and `targets` (B,) of the validation or the test split; beside a machine their `number` too."""
+        batch = self._batch(self.held_out(split), indices)
+        return {**batch, "number": indices} if split == "valid" and self.config.node_machine else batch
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the node among its nearest neighbours along edges, with classes where known."""
@@ -418,12 +474,16 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
     def _train_answers(self) -> Answers:
         return self.splits.train.answers
 
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        if isinstance(model, NodeMachine):
-            device = batch["nodes"].device
-            known = self._known_here.to(device)
-            return model(KnownNodes(graphs_in(self._graph_on(device)), known)).float()[batch["nodes"]]
-        return self._at_nodes(model, self._graph_on(batch["nodes"].device), batch)[batch["nodes"]]
+    def _applied(self, model: Callable[[Any], Tensor], batch: Batch) -> Tensor:
+        device = batch["nodes"].device
+        graph = graphs_in(self._turned(self._graph_on(device), batch))
+        if self._is_network(model):
+            return model(graph)[0][batch["nodes"]]
+        return model(KnownNodes(graph, self._known_here.to(device)))[batch["nodes"]]
+
+    def _is_network(self, model: Callable[[Any], Tensor]) -> bool:
+        """Whether a model of this task, or a part of one, reads the graph alone, without known nodes."""
+        return isinstance(model, SignalModel) or (self.learns_by_steps and not self.config.node_machine)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: there is none."""
@@ -443,15 +503,13 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
 
     def _outputs_of(self, model: nn.Module, graph: GraphSet, file: Path, device: torch.device) -> Tensor:
         """Outputs at all nodes of a graph, on the CPU."""
-        if not isinstance(model, NodeMachine):
+        if self._is_network(model):
             return self._at_nodes_on(model, graph, device)
         known = self._known_in(graph)
-        if model.reads_known and not bool((known >= 0).any()):
-            warnings.warn(
-                f"{file} is another graph than that of training, so the known nodes of that one are not used: "
-                "predictions follow from features alone",
-                stacklevel=2,
-            )
+        machine = model.fitted if isinstance(model, BlendedNodes) and float(model.share) < 1 else model
+        is_read = isinstance(machine, NodeMachine) and machine.reads_known
+        if is_read and not bool((known >= 0).any()):
+            _warn_of_another(file)
         whole = {name: tensor.to(device) for name, tensor in self._prepared(graph).items()}
         return model(KnownNodes(graphs_in(whole), known.to(device))).float().cpu()
 
@@ -463,6 +521,15 @@ class NodeLearning(TargetTask[NodeSet], OneGraphTask[NodeSet]):
         if len(found) != 1:
             raise ValueError(f"{file}: holds {len(found)} graphs; expected one")
         return found
+
+
+def _warn_of_another(graph: object) -> None:
+    """Warns of a graph, by its file, that does not hold the known nodes of training."""
+    warnings.warn(
+        f"{graph} is another graph than that of training, so the known nodes of that one are not used: predictions "
+        "follow from features alone",
+        stacklevel=3,
+    )
 
 
 def _digest(graph: GraphSet, nodes: Tensor) -> str:

@@ -162,9 +162,12 @@ class OneGraphTask(DividedTask[Part]):
     @final
     def _at_nodes(self, model: nn.Module, whole: Batch, batch: Batch) -> Tensor:
         """Outputs of the network at every node, float32 `(N, outputs)`, with the signs of the batch."""
-        if "signs" in batch:
-            whole = whole | {"pos": whole["pos"] * batch["signs"][:1, None]}
-        return model(graphs_in(whole))[0].float()
+        return model(graphs_in(self._turned(whole, batch)))[0].float()
+
+    @final
+    def _turned(self, whole: Batch, batch: Batch) -> Batch:
+        """The whole graph with the signs of positions of the batch, where it has any."""
+        return whole | {"pos": whole["pos"] * batch["signs"][:1, None]} if "signs" in batch else whole
 
     @final
     def _at_nodes_on(self, model: nn.Module, graph: GraphSet, device: torch.device) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -486,7 +486,7 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         chosen = torch.randperm(self.num_train)[: self.config.table_machine].sort().values
         for indices in chosen.split(CHUNK):
             batch = self._batch(train.images(indices) / 255, train, self._train_tokens, indices)
-            batches.append((model.row(self._model_input(to_device(batch, device))), batch["targets"].to(device)))
+            batches.append((model.row(_model_input(to_device(batch, device))), batch["targets"].to(device)))
         groups = train.marks.group_numbers(device)
         model.fitted.fit(batches, self.target, groups=None if groups is None else groups[chosen.to(device)])
 
@@ -562,8 +562,8 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
     def _smoothing(self) -> float:
         return self.config.label_smoothing
 
-    def _model_input(self, batch: Batch) -> ImageTextBatch:
-        return ImageTextBatch(batch["images"], batch["tokens"])
+    def _applied(self, model: Callable[[ImageTextBatch], Tensor], batch: Batch) -> Tensor:
+        return model(_model_input(batch))
 
     @property
     def _train_answers(self) -> Answers:
@@ -640,6 +640,10 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         return read_image_texts(
             file, num_images=facts.num_images, channels=facts.channels, image_size=facts.image_size, part=part
         )
+
+
+def _model_input(batch: Batch) -> ImageTextBatch:
+    return ImageTextBatch(batch["images"], batch["tokens"])
 
 
 def _answers(examples: ImageTextSet) -> Answers:

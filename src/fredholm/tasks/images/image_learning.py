@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -544,8 +545,8 @@ class ImageLearning(BlendingTask[ImageDataset]):
         assert part.answers is not None
         return self.target.targets(part.answers.values[indices])
 
-    def _model_input(self, batch: Batch) -> Tensor:
-        return batch["images"]
+    def _applied(self, model: Callable[[Tensor], Tensor], batch: Batch) -> Tensor:
+        return model(batch["images"])
 
     @property
     def _train_answers(self) -> Answers:
