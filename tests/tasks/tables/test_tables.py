@@ -317,12 +317,13 @@ def test_what_it_learnt_is_right(run: Path) -> None:
     assert float((numbers - numbers.mean(0)).abs().mean()) > 4 * found["mean_absolute_error"]
 
 
-def test_outputs_are_known_by_name_in_the_kernel_and_in_the_trees(run: Path) -> None:
+def test_outputs_are_known_by_name_in_every_part(run: Path) -> None:
     opened = Run(run)
     task = opened.task
     assert isinstance(task, TableLearning)
     found = task.entry_names(opened.model())
-    axes = {"machine.dual": 1, "machine.bias": 0, "trees.leaves": 3, "trees.bias": 0}
+    axes = {"machine.dual": 1, "machine.bias": 0, "logistic.weight": 0, "logistic.bias": 0}
+    axes |= {"trees.leaves": 3, "trees.bias": 0}
     assert found == {name: {axis: task.target.output_names} for name, axis in axes.items()}
 
 
