@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fredholm.models import NGramBank, TableBatch, TableMachine, TableReading, TokenReading
-from fredholm.models.fitted import bank_column, table_machine
+from fredholm.models.fitted import bank_column, logistic_head, table_machine
 from fredholm.models.fitted.table_machine import NUM_QUANTILES, NumbersMachine
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
@@ -233,6 +233,29 @@ def test_the_share_of_trees_and_the_readout_come_from_left_out_scores() -> None:
     other.trees.read(trees, readout)
     both = (1 - best / 10) * other.machine(x.float()) + best / 10 * other.trees(numbers)
     torch.testing.assert_close(machine(batch), both, rtol=1e-4, atol=1e-4)
+
+
+def test_classes_whose_log_odds_are_linear_are_left_to_logistic_regression(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    numbers = torch.randn(500, 4, generator=drawn)
+    noise = -torch.rand(500, 6, generator=drawn).log().neg().log()
+    y = (2 * numbers @ torch.randn(4, 6, generator=drawn) + noise).argmax(1)
+    learnt, asked = TableBatch.of(numbers[:150]), TableBatch.of(numbers[150:])
+    target, losses, machines = ClassTarget(names=tuple("abcdef")), list[float](), list[TableMachine]()
+    for most in (0, logistic_head.MOST):
+        monkeypatch.setattr(logistic_head, "MOST", most)
+        torch.manual_seed(0)
+        machines.append(TableMachine.Config(num_centres=150, num_trees=0).build(TableReading(num_numbers=4), 6))
+        left_out = machines[-1].fit([(learnt, y[:150])], target)
+        losses.append(float(target.losses(machines[-1](asked), y[150:]).detach().mean()))
+        assert float(target.losses(left_out, y[:150]).mean()) == pytest.approx(losses[-1], rel=0.2)
+    plain, both = machines
+    share = float(both.logistic_share)
+    assert not plain.logistic.weight.any()
+    assert share >= 0.5
+    assert losses[1] < 0.9 * losses[0]
+    alone = both._of_columns(asked)
+    torch.testing.assert_close(both(asked), (1 - share) * plain(asked) + both.logistic(alone), rtol=1e-4, atol=1e-4)
 
 
 def test_inputs_of_the_trees_do_not_depend_on_the_batch() -> None:

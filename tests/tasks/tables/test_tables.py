@@ -315,12 +315,13 @@ def test_the_learnt_prices_are_right(run: Path) -> None:
     assert float((numbers - numbers.mean(0)).abs().mean()) > 4 * found["mean_absolute_error"]
 
 
-def test_outputs_of_kernel_and_trees_are_named(run: Path) -> None:
+def test_outputs_of_every_part_are_named(run: Path) -> None:
     opened = Run(run)
     task = opened.task
     assert isinstance(task, TableLearning)
     found = task.entry_names(opened.model())
-    axes = {"machine.dual": 1, "machine.bias": 0, "trees.leaves": 3, "trees.bias": 0}
+    axes = {"machine.dual": 1, "machine.bias": 0, "logistic.weight": 0, "logistic.bias": 0}
+    axes |= {"trees.leaves": 3, "trees.bias": 0}
     assert found == {name: {axis: task.target.output_names} for name, axis in axes.items()}
 
 

@@ -94,6 +94,14 @@ class Regressand(ABC):
         """
 
 
+class LogitRegressand(Regressand):
+    """A regressand whose outputs are logits, with a cross-entropy as their loss."""
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Returns the loss of each example, `(B,)`, convex in the logits `(B, num_outputs)`."""
+
+
 @final
 class ScoreRecorder(Regressand):
     """Wraps a regressand so that outputs are scores, one per output of the regressand, and records left-out scores."""

@@ -1,4 +1,4 @@
-"""A model of table rows with numbers, categories, texts, images and series: a kernel machine and boosted trees.
+"""A model of table rows with numbers, categories, texts, images and series, from three fits to their coordinates.
 
 Legend
     v          a number of a row, standardised by the training rows; NaN where it is missing
@@ -15,13 +15,16 @@ Legend
     outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
+    of classes and labels        (1 - e) z + e h: z the logits from f and g, h a `LogisticHead` on all coordinates; e is
+                                 the one of SHARES with the smallest mean cross-entropy of left-out rows
 
 Directions of uninformative texts and files would add noise if rows are few. With at most FEW rows, a bank whose
 predictions are uninformative (all ρ are 0) is therefore switched off unless its directions reduce the left-out error of
 f. A bank with informative predictions is kept without this test, which costs another fit of f.
 
 f is better where outputs change smoothly, g where thresholds decide. Their weighted mean by left-out errors is stacking
-(Wolpert, Stacked generalization, 1992).
+(Wolpert, Stacked generalization, 1992). Both fit classes by least squares. h is better where log odds are linear, and
+where classes are many or rare.
 """
 
 import copy
@@ -47,15 +50,16 @@ from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_machine import CHOSEN, FEW, KernelMachine
+from fredholm.models.fitted.logistic_head import LogisticHead
 from fredholm.models.fitted.n_gram_bank import NGramBank
-from fredholm.models.fitted.ridge_head import Regressand
+from fredholm.models.fitted.ridge_head import LogitRegressand, Regressand
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
 
 NUM_QUANTILES = 100
 """Number K of quantiles of a column."""
 SHARES = tuple(tenths / 10 for tenths in range(11))
-"""Candidates of the share of the trees."""
+"""Candidates of the share of the trees, and of that of the logistic regression."""
 
 
 @final
@@ -184,7 +188,7 @@ class ColumnRelevance(NamedTuple):
 
 @final
 class TableMachine(FittedModel[TableBatch]):
-    """A kernel machine and boosted trees on values and ranks of numbers, categories, and predictions of banks.
+    """A kernel machine, boosted trees and a logistic regression on numbers, categories, and predictions of banks.
 
     Args:
         reading: description of the rows.
@@ -195,6 +199,7 @@ class TableMachine(FittedModel[TableBatch]):
     quantiles: Tensor
     scores: Tensor
     share: Tensor
+    logistic_share: Tensor
 
     @final
     @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -260,7 +265,9 @@ class TableMachine(FittedModel[TableBatch]):
             if config.num_trees
             else None
         )
+        self.logistic = LogisticHead(self.num_coordinates, num_outputs)
         self.register_buffer("share", torch.zeros(()))
+        self.register_buffer("logistic_share", torch.zeros(()))
 
     def forward(self, inputs: TableBatch) -> Tensor:
         """Maps rows to outputs `(B, num_outputs)`, which are all equal before a fit.
@@ -271,7 +278,7 @@ class TableMachine(FittedModel[TableBatch]):
         self._check(inputs)
         banks = [bank(cells) for bank, cells in zip(self._banks, self._cells(inputs), strict=True)]
         coordinates = torch.cat([self._of_columns(inputs), *banks], 1)
-        outputs = self.machine(coordinates)
+        outputs = self.machine(coordinates) + self.logistic(coordinates)
         return outputs if self.trees is None else outputs + self.trees(self._for_trees(inputs.numbers, coordinates))
 
     @torch.no_grad()
@@ -301,11 +308,19 @@ class TableMachine(FittedModel[TableBatch]):
             best = int(torch.stack([(wanted - each).square().mean() for each in blends]).argmin())
             left_out, share = blends[best], SHARES[best]
         readout = regressand.readout(left_out, targets)
+        outputs, logistic_share = readout(left_out), 0.0
+        if isinstance(regressand, LogitRegressand) and self.logistic.can_fit(len(x)):
+            linear = self.logistic.fit(x, targets, regressand, groups=groups)
+            blends = [torch.lerp(outputs, linear, each) for each in SHARES]
+            best = int(torch.stack([regressand.losses(each, targets).mean() for each in blends]).argmin())
+            outputs, logistic_share = blends[best], SHARES[best]
+        self.logistic.scale(logistic_share)
         self.share.fill_(share)
-        self.machine.read(kernel, readout, share=1 - share)
+        self.logistic_share.fill_(logistic_share)
+        self.machine.read(kernel, readout, share=(1 - logistic_share) * (1 - share))
         if self.trees is not None and trees is not None:
-            self.trees.read(trees, readout, share=share)
-        return readout(left_out)
+            self.trees.read(trees, readout, share=(1 - logistic_share) * share)
+        return outputs
 
     def _solve_kernel(self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None) -> Solution:
         """Fits the kernel to all columns; with at most FEW rows, switches off uninformative banks that do not help.
@@ -336,18 +351,25 @@ class TableMachine(FittedModel[TableBatch]):
         """Returns the relevance of each column: the largest of its coordinates.
 
         For the kernel it is the mean of w_1 and w_2, weighted by the shares of the kernels that read them; for trees
-        the root of the coordinate's gain relative to the largest. Both are averaged by the share a.
+        the root of the coordinate's gain relative to the largest; for the logistic regression the spread of its logits
+        along the coordinate relative to the largest. All are averaged by the shares a and e.
         """
         _, first, *others = self.machine.shares
         shares, f = torch.stack([first, torch.stack(others).sum()]), self.reading.num_numbers
         relevance = self.machine.relevance.to(shares.dtype)
-        weight = shares @ relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
-        # of the value and the rank of a number, the larger
-        of_kernel = self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
-        if self.trees is None:
-            return of_kernel
-        of_trees = self._most(self.trees.gains.sqrt())
-        return ColumnRelevance(*(torch.lerp(*each, self.share) for each in zip(of_kernel, of_trees, strict=True)))
+        of_kernel = shares @ relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
+
+        def of_columns(weight: Tensor) -> "ColumnRelevance":
+            # of the value and the rank of a number, the larger
+            return self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
+
+        def mixed(one: "ColumnRelevance", other: "ColumnRelevance", share: Tensor) -> "ColumnRelevance":
+            return ColumnRelevance(*(torch.lerp(*each, share) for each in zip(one, other, strict=True)))
+
+        found = of_columns(of_kernel)
+        if self.trees is not None:
+            found = mixed(found, self._most(self.trees.gains.sqrt()), self.share)
+        return mixed(found, of_columns(self.logistic.relevance), self.logistic_share)
 
     @property
     def _banks(self) -> list[BankColumn[Any]]:

@@ -324,9 +324,9 @@ class TableLearning(TargetTask[TableSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: names of the outputs of the kernel machine and of the trees."""
+        """See `Task.entry_names`: names of the outputs of the kernel machine, the trees and the logistic regression."""
         assert isinstance(model, TableMachine)
-        axes = {"machine.dual": 1, "machine.bias": 0}
+        axes = {"machine.dual": 1, "machine.bias": 0, "logistic.weight": 0, "logistic.bias": 0}
         if model.trees is not None:
             axes |= {"trees.leaves": 3, "trees.bias": 0}
         return {name: {axis: self.target.output_names} for name, axis in axes.items()}

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models.fitted.ridge_head import Readout
+from fredholm.models.fitted.ridge_head import LogitRegressand, Readout
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
@@ -116,7 +116,7 @@ def learn_class_weights(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogitsOfClasses(Target):
+class LogitsOfClasses(Target, LogitRegressand):
     """One of several classes, trained by cross-entropy in nats; a model outputs a logit per class.
 
     Args:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models.fitted.ridge_head import Readout
+from fredholm.models.fitted.ridge_head import LogitRegressand, Readout
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
@@ -101,7 +101,7 @@ class LabelAnswers(Answers):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LabelTarget(Target):
+class LabelTarget(Target, LogitRegressand):
     """The labels of an example, trained by the mean binary cross-entropy in nats; a model outputs a logit per label.
 
     Args:
