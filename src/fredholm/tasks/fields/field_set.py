@@ -99,10 +99,13 @@ class Samples:
 
     @property
     def share_places(self) -> bool:
-        """Whether all functions have samples at the same points."""
-        if self.mask is not None and not bool(self.mask.all()):
-            return False
+        """Whether all functions have the same points, where samples may be missing."""
         return self.pos.stride(0) == 0 or bool((self.pos == self.pos[:1]).all())
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether samples are missing."""
+        return self.mask is not None and not bool(self.mask.all())
 
     @property
     def places(self) -> list[Tensor]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import UnitGrid, domain_of, whole_grid
+from fredholm.encoders.function import FunctionBatch, fill_gaps
 
 from .field_set import FieldSet, Samples
 
@@ -100,7 +101,8 @@ def seem_to_repeat(functions: FieldSet, box: UnitBox) -> bool:
         grid = grid_of(samples, box, is_periodic=True) if samples.share_places else None
         if grid is None or min(grid.shape) < LEAST_SIDE:
             return False
-        values = samples.values.mT.unflatten(-1, grid.shape)
+        domain = domain_of(samples.pos[0], samples.mask if samples.has_gaps else None)
+        values = fill_gaps(FunctionBatch(samples.values, domain)).mT.unflatten(-1, grid.shape)
         spread = values.var(0, correction=0).mean()
         for axis in range(2, values.ndim):
             ends = values.index_select(axis, torch.tensor([0, grid.shape[axis - 2] - 1]))
