@@ -279,6 +279,21 @@ def test_pixels(tmp_path: Path, size: tuple[int, int], small: tuple[Any, Any], b
     assert (given.image_size, given.patch_sizes, given.stem_depth) == (None, (2, 4), None)
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_masks_are_not_mirrored_where_direction_matters(tmp_path: Path, axis: int) -> None:
+    drawn = np.random.default_rng(0)
+    masks = (drawn.random((40, 16, 16)) < 0.4).astype(np.uint8)
+    far = np.arange(16) >= 8
+    masks[masks > 0] += np.broadcast_to(far[:, None] if axis == 1 else far, masks.shape)[masks > 0]
+    images = (100 + 100 * (masks > 0)[..., None] + drawn.integers(0, 20, (40, 16, 16, 3))).astype(np.uint8)
+    np.savez(tmp_path / "sides.npz", images=images, masks=masks)
+    config: Any = Segmentation.Config(data=str(tmp_path / "sides.npz")).recommended("small")[0]
+    flips = (config.augmentation.vertical_flip, config.augmentation.horizontal_flip)
+    assert flips == ((0.0, 0.5) if axis == 1 else (0.5, 0.0))
+    given: Any = replace(config, augmentation=replace(config.augmentation, horizontal_flip=0.1)).recommended("small")[0]
+    assert given.augmentation.horizontal_flip == 0.1
+
+
 def test_grey_masks_keep_their_sides(tmp_path: Path) -> None:
     images, masks = squares(10)
     write_pairs(tmp_path, images[..., 0], masks)
