@@ -28,6 +28,7 @@ from fredholm.tasks import (
     ImageTextLearning,
     LanguageModelling,
     MaskedLanguageModelling,
+    OperatorLearning,
     PointLearning,
     Segmentation,
     SentenceLearning,
@@ -299,6 +300,19 @@ def test_grey_masks_keep_their_sides(tmp_path: Path) -> None:
     write_pairs(tmp_path, images[..., 0], masks)
     config: Any = Segmentation.Config(data=str(tmp_path)).recommended("small")[0]
     assert config.augmentation.horizontal_flip == 0
+
+
+@pytest.mark.parametrize("differ", [True, False])
+def test_functions_of_different_regions_are_not_brought_onto_one_grid(tmp_path: Path, *, differ: bool) -> None:
+    draw = np.random.default_rng(0)
+    lengths = draw.uniform(0.5, 1, (30, 1, 1)) if differ else 1.0
+    pos = lengths * np.sort(draw.random((30, 12, 1)), axis=1)
+    np.savez(tmp_path / "pairs.npz", values=pos[..., 0], pos=pos, wanted_values=pos[..., 0], wanted_pos=pos)
+    config: Any = OperatorLearning.Config(data=str(tmp_path / "pairs.npz")).recommended("small")[0]
+    assert config.fill_in != differ
+    assert config.regression == 0
+    asked: Any = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), regression=5).recommended("small")[0]
+    assert asked.fill_in
 
 
 def test_images_with_text(tmp_path: Path) -> None:

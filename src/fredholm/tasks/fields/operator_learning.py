@@ -65,7 +65,7 @@ from .open import FIELD_TABLES, is_function_folder
 from .preparation import Preparation
 from .relative_error import Loss, relative_errors
 from .tensor_forms import form_of_samples, form_on_grid
-from .unit_box import UnitBox, grid_of, seem_to_repeat
+from .unit_box import UnitBox, grid_of, have_own_regions, seem_to_repeat
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -240,6 +240,9 @@ class OperatorLearning(DividedTask[FieldSet]):
             config, axes = self, len(task.facts.coordinates)
             if self.position_sigma == default.position_sigma and task.repeats:
                 config = filled(self, [default], is_periodic=True)
+            if self.fill_in and not self.regression and have_own_regions(task.splits.train.given):
+                config = dataclasses.replace(config, fill_in=False)
+                task = dataclasses.replace(self, fill_in=False).build(task.facts)
             config = filled(config, [default], regression=task.max_regression_functions)
             width = width_for(task.num_train, effort, least=64 if axes == 1 else 32, up_to=1000)
             model = config.model.resized(width, 4, default.model)
