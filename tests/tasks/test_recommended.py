@@ -28,6 +28,7 @@ from fredholm.tasks import (
     ImageTextLearning,
     LanguageModelling,
     MaskedLanguageModelling,
+    OperatorLearning,
     PointLearning,
     Segmentation,
     SentenceLearning,
@@ -282,11 +283,39 @@ def test_recommended_settings_of_pixels(
     assert (given.image_size, given.patch_sizes, given.stem_depth) == (None, (2, 4), None)
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_masks_are_not_mirrored_where_direction_matters(tmp_path: Path, axis: int) -> None:
+    drawn = np.random.default_rng(0)
+    masks = (drawn.random((40, 16, 16)) < 0.4).astype(np.uint8)
+    far = np.arange(16) >= 8
+    masks[masks > 0] += np.broadcast_to(far[:, None] if axis == 1 else far, masks.shape)[masks > 0]
+    images = (100 + 100 * (masks > 0)[..., None] + drawn.integers(0, 20, (40, 16, 16, 3))).astype(np.uint8)
+    np.savez(tmp_path / "sides.npz", images=images, masks=masks)
+    config: Any = Segmentation.Config(data=str(tmp_path / "sides.npz")).recommended("small")[0]
+    flips = (config.augmentation.vertical_flip, config.augmentation.horizontal_flip)
+    assert flips == ((0.0, 0.5) if axis == 1 else (0.5, 0.0))
+    given: Any = replace(config, augmentation=replace(config.augmentation, horizontal_flip=0.1)).recommended("small")[0]
+    assert given.augmentation.horizontal_flip == 0.1
+
+
 def test_grey_masks_keep_their_size(tmp_path: Path) -> None:
     images, masks = squares(10)
     write_pairs(tmp_path, images[..., 0], masks)
     config: Any = Segmentation.Config(data=str(tmp_path)).recommended("small")[0]
     assert config.augmentation.horizontal_flip == 0
+
+
+@pytest.mark.parametrize("differ", [True, False])
+def test_functions_of_different_regions_are_not_brought_onto_one_grid(tmp_path: Path, *, differ: bool) -> None:
+    draw = np.random.default_rng(0)
+    lengths = draw.uniform(0.5, 1, (30, 1, 1)) if differ else 1.0
+    pos = lengths * np.sort(draw.random((30, 12, 1)), axis=1)
+    np.savez(tmp_path / "pairs.npz", values=pos[..., 0], pos=pos, wanted_values=pos[..., 0], wanted_pos=pos)
+    config: Any = OperatorLearning.Config(data=str(tmp_path / "pairs.npz")).recommended("small")[0]
+    assert config.fill_in != differ
+    assert config.regression == 0
+    asked: Any = OperatorLearning.Config(data=str(tmp_path / "pairs.npz"), regression=5).recommended("small")[0]
+    assert asked.fill_in
 
 
 def test_recommended_settings_of_images_with_text(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count, check_positive, refuse_idle
-from fredholm.domains import Domain, nearest
+from fredholm.domains import Domain, Points, nearest
 from fredholm.domains.domain import wrapped
 from fredholm.encoders.encoder import FieldEncoder, check_places
 from fredholm.kernels.convolution.fourier_filter import half_lattice
@@ -177,3 +177,19 @@ def interpolate(samples: FunctionBatch, places: Domain, num_neighbours: int | No
     index, weight = index[..., :count].expand(values.shape[0], -1, -1), weight.expand(values.shape[0], -1, -1)
     entry = torch.arange(values.shape[0], device=index.device)[:, None, None]
     return (weight.to(values.dtype)[..., None] * values[entry, index]).sum(2)
+
+
+def fill_gaps(samples: FunctionBatch) -> Tensor:
+    """Returns values `(B, N, m)` at all points of the domain; those at masked points are interpolated from the others.
+
+    See `interpolate`; a function without samples is 0.
+    """
+    values, domain = samples
+    if domain.mask is None:
+        return values
+    missing = ~domain.mask.expand(len(values), -1)
+    # as many points of each function as the largest number of missing ones, these first
+    index = missing.byte().topk(int(missing.sum(1).amax()), dim=1).indices[..., None]
+    pos = domain.pos.expand(len(values), -1, -1).take_along_dim(index, 1)
+    found = interpolate(samples, Points(pos, periodic=domain.is_periodic))
+    return torch.where(missing[..., None], values.scatter(1, index.expand_as(found), found), values)

@@ -13,12 +13,15 @@ Legend
     u_0 = K pixels,   u_{i+1} = K φ(u_i), at the centres of squares of r_{i+1} cells a side
     within a stage, `depth` times:   u <- u + K φ(u)
     v_m = u_m,   v_i = w + K φ(w)   with   w = u_i + D_i v_{i+1}|;   no constants, which N would remove
-    signal(x) = Σ_i W_i (φ(v_i))|(x) + b + Q γ(x),   γ Fourier features of the place; Q starts small
+    p_i                 means of the pixels in the cells of stage i, which keep the colour that N removes
+
+    signal(x) = Σ_i [W_i φ(v_i) + C_i p_i]|(x) + b + Q γ(x),   γ Fourier features of the place; Q starts small
 
 Source: Ronneberger, Fischer and Brox, U-Net (arXiv 1505.04597), for the way down and up; Lin et al., Feature pyramid
 networks (arXiv 1612.03144), for sums in place of joined channels; Hariharan et al., Hypercolumns (arXiv 1411.5752), for
 the reading of all stages at a place; Ulyanov, Vedaldi and Lempitsky (arXiv 1607.08022) for N, by which no image changes
-the signal of another. Deviations: standardised filters; the signal is evaluated at any position, not at pixels alone.
+the signal of another. Deviations: standardised filters; p_i; the signal is evaluated at any position, not at pixels
+alone.
 """
 
 import functools
@@ -84,6 +87,7 @@ class ImagePyramid(FieldEncoder):
         self.joints = nn.ModuleList(_Joint(below, above) for above, below in itertools.pairwise(widths))
         self.norms = nn.ModuleList(map(ImageNorm, widths))
         self.maps = nn.ModuleList(nn.Linear(width, embed_dim, bias=False) for width in widths)
+        self.colours = nn.ModuleList(nn.Linear(config.channels, embed_dim, bias=False) for _ in widths)
         self.bias = nn.Parameter(torch.zeros(embed_dim))
         self.register_buffer("frequencies", sample_frequencies(config.num_frequencies, 2, config.sigma))
         self.frequencies: Tensor
@@ -106,10 +110,12 @@ class ImagePyramid(FieldEncoder):
     def field(self, inputs: Tensor) -> tuple[Tensor, Domain, Callable[[Domain], Tensor]]:
         """See `FieldEncoder.field`: all grids are computed once."""
         self.config.check_images("encoders.ImagePyramid", inputs)
-        levels = [
-            F.gelu(norm(v)).mT.unflatten(2, grid.shape)
-            for (v, grid), norm in zip(self._levels(inputs), self.norms, strict=True)
-        ]
+        levels = list[Tensor]()
+        for (v, grid), norm in zip(self._levels(inputs), self.norms, strict=True):
+            cells = tuple(side // count for side, count in zip(inputs.shape[2:], grid.shape, strict=True))
+            levels.append(
+                torch.cat([F.gelu(norm(v)).mT.unflatten(2, grid.shape), F.avg_pool2d(inputs, cells).to(v)], dim=1)
+            )
         patch = self.config.patch
         shape = (side // each for side, each in zip(inputs.shape[2:], patch, strict=True))
         grid = Grid(*shape, device=inputs.device)
@@ -117,9 +123,15 @@ class ImagePyramid(FieldEncoder):
         return value(grid), grid, value
 
     def resampled(self, other: "ImagePyramid") -> dict[str, Tensor]:
-        """The other encoder's first stencil, converted to this number of channels; see `recoloured`."""
-        same = self.config.channels == other.config.channels
-        return {} if same else recoloured(other.stages[0], self.config.channels)
+        """The other encoder's maps of pixels, converted to this number of channels; see `recoloured`."""
+        channels = self.config.channels
+        if channels == other.config.channels:
+            return {}
+        colours = {
+            f"colours.{name}": (weight.sum(1, keepdim=True) / channels).expand(-1, channels).contiguous()
+            for name, weight in other.colours.state_dict().items()
+        }
+        return recoloured(other.stages[0], channels) | colours
 
     def _levels(self, images: Tensor) -> list[tuple[Tensor, Grid]]:
         """v_i and its grid, the finest first."""
@@ -130,12 +142,13 @@ class ImagePyramid(FieldEncoder):
         return found
 
     def _value(self, levels: list[Tensor], places: Domain) -> Tensor:
-        """The signal at places, of φ(v_i) as images `(B, C_i, H_i, W_i)`."""
+        """The signal at places, of φ(v_i) and p_i joined as images `(B, C_i + channels, H_i, W_i)`."""
         check_places("encoders.ImagePyramid", self.pos_dim, places)
         features = fourier_features(places.pos, self.frequencies).to(levels[0].dtype)
         total = F.linear(features, self.position_weight, self.bias)
-        for level, each in zip(levels, self.maps, strict=True):
-            total = total + each(windows(level, places.pos, (1, 1)))
+        for level, *own in zip(levels, self.maps, self.colours, strict=True):
+            weight = torch.cat([each.get_parameter("weight") for each in own], dim=1)
+            total = total + F.linear(windows(level, places.pos, (1, 1)), weight)
         return total
 
 

@@ -185,6 +185,19 @@ def test_values_that_are_nan_are_no_samples(tmp_path: Path) -> None:
     assert bool(found.given.values.isfinite().all())
 
 
+@pytest.mark.parametrize(("order", "shares"), [([0, 1, 2, 3], True), ([0, 2, 1, 3], False)])
+def test_rows_of_a_grid_may_be_missing_in_a_table(tmp_path: Path, order: list[int], *, shares: bool) -> None:
+    places = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    rows = [f"{name},{places[k][0]},{places[k][1]},{n}{k}" for n, name in enumerate("abc") for k in order if k != n]
+    (tmp_path / "t.csv").write_text("\n".join(["field,x,y,heat", *rows]))
+    given = read_csv(tmp_path / "t.csv").given
+    assert given.share_places == shares
+    assert given.exists.shape == (3, 4 if shares else 3)
+    for n, (pos, there, values) in enumerate(zip(given.pos, given.exists, given.values, strict=True)):
+        found = [([*map(int, at)], int(value)) for at, value in zip(pos[there].tolist(), values[there], strict=True)]
+        assert found == [([*places[k]], 10 * n + k) for k in order if k != n]
+
+
 def test_targets_may_lie_at_other_points_and_have_other_channels(tmp_path: Path) -> None:
     arrays = {"values": drawn(2, 3), "pos": drawn(3, 2), "wanted_values": drawn(2, 4, 2), "wanted_pos": drawn(2, 4, 2)}
     found = read(tmp_path, **arrays, wanted_channels=["u", "v"], coordinates=["lon", "lat"])

@@ -180,19 +180,33 @@ def test_scattered_points_are_used_directly_where_all_functions_share_them(tmp_p
     assert relative_error(task, model) < 1e-4
 
 
-def test_functions_with_missing_samples_are_interpolated_onto_a_grid(tmp_path: Path) -> None:
-    arrays = smoothed(30)
-    arrays["values"][3, 2] = np.nan
-    task = task_of(tmp_path, arrays)
-    model = fitted(task)
-    assert model.fitted.config.given == task.preparation.grid
+@pytest.mark.parametrize("is_mesh", [False, True])
+@pytest.mark.parametrize("name", ["values", "wanted_values"])
+def test_functions_with_missing_samples_share_their_points(tmp_path: Path, name: str, *, is_mesh: bool) -> None:
+    pos = np.random.default_rng(2).uniform(0, 5, (8, 2))
+    whole = smoothed(30, **({"pos": pos, "wanted_pos": pos} if is_mesh else {}))
+    gaps = whole | {name: whole[name].copy()}
+    gaps[name][0, 2] = gaps[name][::5, 4] = np.nan
+    tasks = [task_of(tmp_path, arrays) for arrays in (whole, gaps)]
+    assert tasks[0].facts.grid == tasks[1].facts.grid
+    assert tasks[0].facts.wanted_at == tasks[1].facts.wanted_at
+    assert tasks[0].repeats == tasks[1].repeats
+    model = fitted(tasks[1])
+    assert model.fitted.config.given == (8 if is_mesh else tasks[0].facts.grid)
     model.share.fill_(0.0)
-    assert relative_error(task, model) < 0.3
+    assert relative_error(tasks[1], model) < 0.1
+    if name == "wanted_values":  # missing targets change no prediction, and count in no error
+        before, after = (task.train_batch(torch.arange(20), torch.Generator()) for task in tasks)
+        assert (before["wanted_mask"] & ~after["wanted_mask"]).any()
+        found = [tasks[1].preparation.answers(model.network, batch) for batch in (before, after)]
+        torch.testing.assert_close(*found, rtol=0, atol=0)
+        wrong = {**after, "wanted_values": torch.where(after["wanted_mask"][..., None], after["wanted_values"], 1e6)}
+        assert float(tasks[1].loss(model, wrong)) == float(tasks[1].loss(model, after))
 
 
 def test_there_is_no_regression_without_validation_data_or_shared_points(tmp_path: Path) -> None:
-    shared, own = smoothed(30), smoothed(30)
-    own["wanted_values"][3, 2] = np.nan
+    shared, pos = smoothed(30), np.random.default_rng(0).uniform(size=(30, 8, 1))
+    own = smoothed(30, pos=pos[0], wanted_pos=pos)
     assert task_of(tmp_path, shared).max_regression_functions > 20
     assert task_of(tmp_path, shared, valid_fraction=0.0).max_regression_functions == 0
     assert task_of(tmp_path, smoothed(8)).max_regression_functions == 0, "too few functions"

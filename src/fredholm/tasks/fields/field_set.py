@@ -99,10 +99,13 @@ class Samples:
 
     @property
     def share_places(self) -> bool:
-        """Whether all functions have samples at the same points."""
-        if self.mask is not None and not bool(self.mask.all()):
-            return False
+        """Whether all functions have the same points, where samples may be missing."""
         return self.pos.stride(0) == 0 or bool((self.pos == self.pos[:1]).all())
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether samples are missing."""
+        return self.mask is not None and not bool(self.mask.all())
 
     @property
     def places(self) -> list[Tensor]:
@@ -254,11 +257,20 @@ class FieldSet(Divisible):
 
 
 def pack(pos: list[Tensor], values: list[Tensor], coordinates: int, channels: int) -> Samples:
-    """Pads samples of functions with different numbers of samples to the longest.
+    """Joins samples of functions: at the points that functions have in common, else padded to the longest.
 
     Raises:
         ValueError: the padded arrays would be too large (`check_expansion`).
     """
+    if (common := _common_points(pos)) is not None:
+        points, index = common
+        kept, n = kept_type(*(own.numpy() for own in values)), len(pos)
+        every = torch.from_numpy(np.zeros((n, len(points), channels), kept))
+        exists = torch.zeros(n, len(points), dtype=torch.bool)
+        function = torch.arange(n).repeat_interleave(torch.tensor([len(own) for own in pos]))
+        every[function, index] = torch.from_numpy(as_kept(torch.cat(values).numpy(), kept))
+        exists[function, index] = True
+        return Samples(points.expand(n, -1, -1), every, None if bool(exists.all()) else exists)
     longest = max((len(own) for own in pos), default=0)
     n, kept = len(pos), kept_type(*(own.numpy() for own in values))
     each = 8 * coordinates + np.dtype(kept).itemsize * channels + 1
@@ -276,6 +288,26 @@ def pack(pos: list[Tensor], values: list[Tensor], coordinates: int, channels: in
         all_values[i, : len(own_pos)] = torch.from_numpy(as_kept(own_values.numpy(), kept))
         mask[i, : len(own_pos)] = True
     return Samples(all_pos, all_values, None if bool(mask.all()) else mask)
+
+
+def _common_points(pos: list[Tensor]) -> tuple[Tensor, Tensor] | None:
+    """Returns points `(K, s)` of which each function has some, and the index of each of its samples among them.
+
+    None where functions have at most half of such points on average, or list theirs in another order than row by row.
+    """
+    every = torch.cat(pos) if pos else torch.zeros(0, 1)
+    if not len(every):
+        return None
+    step = every.diff(dim=0)
+    # sign of the first coordinate that changes; a function's first sample follows on that of another one
+    moves = step.gather(1, (step != 0).byte().argmax(1, keepdim=True))[:, 0]
+    within = torch.ones(len(step), dtype=torch.bool)
+    starts = torch.tensor([len(own) for own in pos]).cumsum(0)[:-1]
+    within[starts[(starts > 0) & (starts < len(every))] - 1] = False
+    if not bool((moves[within] > 0).all()):
+        return None
+    points, index = every.unique(dim=0, return_inverse=True)
+    return None if len(points) * len(pos) >= 2 * len(every) else (points, index)
 
 
 def refuse_doubles(samples: Samples, names: Sequence[str], what: str) -> None:

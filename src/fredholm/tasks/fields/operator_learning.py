@@ -65,7 +65,7 @@ from .open import FIELD_TABLES, is_function_folder
 from .preparation import Preparation
 from .relative_error import Loss, relative_errors
 from .tensor_forms import form_of_samples, form_on_grid
-from .unit_box import UnitBox, grid_of, seem_to_repeat
+from .unit_box import UnitBox, grid_of, have_own_regions, seem_to_repeat
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -133,7 +133,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         None: they share points that form no grid.
         """
         shares_places: bool
-        """Whether all functions have samples at the same points."""
+        """Whether all input functions have samples at all of the same points."""
         given_at: int | None
         """Number of shared input points; None: each function has its own."""
         wanted_at: UnitGrid | int | None
@@ -240,6 +240,9 @@ class OperatorLearning(DividedTask[FieldSet]):
             config, axes = self, len(task.facts.coordinates)
             if self.position_sigma == default.position_sigma and task.repeats:
                 config = filled(self, [default], is_periodic=True)
+            if self.fill_in and not self.regression and have_own_regions(task.splits.train.given):
+                config = dataclasses.replace(config, fill_in=False)
+                task = dataclasses.replace(self, fill_in=False).build(task.facts)
             config = filled(config, [default], regression=task.max_regression_functions)
             width = width_for(task.num_train, effort, least=64 if axes == 1 else 32, up_to=1000)
             model = config.model.resized(width, 4, default.model)
@@ -368,7 +371,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             origin=box.origin,
             extent=box.extent,
             grid=grid_of(train.given, box, is_periodic=is_periodic),
-            shares_places=train.given.share_places,
+            shares_places=train.given.share_places and not train.given.has_gaps,
             given_at=train.given.pos.shape[1] if train.given.share_places else None,
             wanted_at=_shared_places(train.targets, box, is_periodic=is_periodic),
             mean=given.mean,
@@ -441,24 +444,23 @@ class OperatorLearning(DividedTask[FieldSet]):
         count, steps = model.fitted.config.num_functions, self._facts.num_steps
         check_has_valid("regression", count, self.num_held_out("valid"), "functions")
         chosen = torch.randperm(self.num_train)[:count].sort().values
-        part, scale = self.splits.train.select(chosen), self.preparation.target_scale
-        given, answers, groups = part.given, part.targets.values, part.marks.group_numbers()
+        part, preparation = self.splits.train.select(chosen), self.preparation
+        given, answers, groups = part.given, part.targets, part.marks.group_numbers()
         groups = torch.arange(len(part)) if groups is None else groups
         if steps > 1:
             states = part.states()
             some = torch.randperm(len(part) * steps)[:count].sort().values
             given, groups = states.select(some), groups.repeat(steps)[some]
-            answers = states.select(some + len(part)).values
-        seen = self.preparation.shown(given)["values"]
-        wanted = scale.standardised(answers)
+            answers = states.select(some + len(part))
+        seen, wanted = (preparation.filled(each) for each in (preparation.shown(given), preparation.targets(answers)))
         if steps > 1:
-            wanted = wanted - scale.standardised(given.values)
+            wanted = wanted - preparation.filled(preparation.targets(given))
         sizes = model.fitted.config
         model.fitted.fit(
             seen.to(device),
             wanted.to(device),
-            given_pos=self.preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
-            wanted_pos=self.preparation.box.placed(part.targets.pos[0]) if isinstance(sizes.wanted, int) else None,
+            given_pos=preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
+            wanted_pos=preparation.box.placed(answers.pos[0]) if isinstance(sizes.wanted, int) else None,
             # of one trajectory, single steps are left out
             groups=groups.to(device) if 1 < len(groups.unique()) < len(groups) else None,
         )
@@ -584,8 +586,9 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def _baseline_examples(self, split: Split) -> BaselineExamples:
         part = self._part_of(split)
-        targets = self.preparation.target_scale.standardised(part.targets.values)
-        return BaselineExamples(part.given.values.flatten(1).numpy(), targets.flatten(1))
+        inputs, targets = self.preparation.shown(part.given), self.preparation.targets(part.targets)
+        inputs, targets = (self.preparation.filled(each).flatten(1) for each in (inputs, targets))
+        return BaselineExamples(inputs.numpy(), targets)
 
     def _baseline_value(self, outputs: Tensor, split: HeldOut) -> float:
         part = self.held_out(split)

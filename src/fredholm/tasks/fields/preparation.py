@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Points, UnitGrid, domain_of, whole_grid
-from fredholm.encoders.function import FunctionBatch, interpolate
+from fredholm.encoders.function import FunctionBatch, fill_gaps, interpolate
 from fredholm.tasks.task import Batch, to_device
 
 from .batches import Scale
@@ -47,17 +47,24 @@ class Preparation:
 
     def batch(self, shown: Samples, wanted: Samples) -> Batch:
         """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `wanted_...` likewise."""
-        targets = self.target_scale.batch(wanted) | {"pos": self.box.placed(wanted.pos)}
-        return self.shown(shown) | {f"wanted_{name}": tensor for name, tensor in targets.items()}
+        return self.shown(shown) | {f"wanted_{name}": tensor for name, tensor in self.targets(wanted).items()}
+
+    def targets(self, samples: Samples) -> Batch:
+        """Returns targets `pos`, `values` and `mask`."""
+        return self.target_scale.batch(samples) | {"pos": self.box.placed(samples.pos)}
 
     def shown(self, samples: Samples) -> Batch:
-        """Returns the inputs, interpolated to the grid where there is one and the samples form none."""
+        """Returns the inputs, interpolated to the grid where there is one and the samples form none.
+
+        Missing samples of a grid are interpolated from the others.
+        """
         shown = self.scale.batch(samples) | {"pos": self.box.placed(samples.pos)}
         if self.grid is None:
             return shown
         domain = self.domain(shown["pos"], shown["mask"])
-        if domain.mask is None and whole_grid(domain) is not None:
-            return shown
+        if whole_grid(domain) is not None:
+            filled = fill_gaps(FunctionBatch(shown["values"], domain))
+            return shown | {"values": filled, "mask": torch.ones_like(shown["mask"])}
         onto = self.grid.domain(is_periodic=self.is_periodic)
         values = interpolate(FunctionBatch(shown["values"], domain), onto)
         return {
@@ -66,6 +73,10 @@ class Preparation:
             "mask": torch.ones(values.shape[:2], dtype=torch.bool),
         }
 
+    def filled(self, batch: Batch) -> Tensor:
+        """Returns the values of a batch at the points that functions share; missing ones are interpolated."""
+        return fill_gaps(FunctionBatch(batch["values"], self.domain(batch["pos"], batch["mask"])))
+
     def domain(self, pos: Tensor, mask: Tensor) -> Domain:
         """Returns the domain of samples in the unit box."""
         hidden = None if bool(mask.all()) else mask
@@ -73,7 +84,9 @@ class Preparation:
 
     def answers(self, model: Network, batch: Batch) -> Tensor:
         """Returns standardised predictions at target points, `(B, Nq, m')`, or `(B, Nq, T·m')` of T steps."""
-        domain, points = (self.domain(batch[f"{name}pos"], batch[f"{name}mask"]) for name in ("", "wanted_"))
+        domain = self.domain(batch["pos"], batch["mask"])
+        # also at points without a target, so that those of a grid stay a grid
+        points = self.domain(batch["wanted_pos"], torch.ones_like(batch["wanted_mask"]))
         steps = batch["wanted_values"].shape[-1] // len(self.target_scale.mean)
         return self._answers(model, FunctionBatch(batch["values"], domain), points, steps)
 

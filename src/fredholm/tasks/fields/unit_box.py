@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import UnitGrid, domain_of, whole_grid
+from fredholm.encoders.function import FunctionBatch, fill_gaps
 
 from .field_set import FieldSet, Samples
 
@@ -14,6 +15,8 @@ LEAST_SIDE = 8
 """Number of points along an axis of the periodicity check."""
 LEAST_FILLED = 0.5
 """Part of a side of the unit box from which functions within it stay where they are."""
+OWN_REGION = 0.9
+"""Side of functions' bounding boxes, relative to that of all, below which functions have regions of their own."""
 TRIED = 1024
 """Largest number of functions of the periodicity check."""
 
@@ -100,7 +103,8 @@ def seem_to_repeat(functions: FieldSet, box: UnitBox) -> bool:
         grid = grid_of(samples, box, is_periodic=True) if samples.share_places else None
         if grid is None or min(grid.shape) < LEAST_SIDE:
             return False
-        values = samples.values.mT.unflatten(-1, grid.shape)
+        domain = domain_of(samples.pos[0], samples.mask if samples.has_gaps else None)
+        values = fill_gaps(FunctionBatch(samples.values, domain)).mT.unflatten(-1, grid.shape)
         spread = values.var(0, correction=0).mean()
         for axis in range(2, values.ndim):
             ends = values.index_select(axis, torch.tensor([0, grid.shape[axis - 2] - 1]))
@@ -108,3 +112,20 @@ def seem_to_repeat(functions: FieldSet, box: UnitBox) -> bool:
             if jump > 4 * values.diff(dim=axis).square().mean() or ends.var(0, correction=0).mean() < 0.25 * spread:
                 return False
     return True
+
+
+def have_own_regions(samples: Samples) -> bool:
+    """Whether functions have samples in different regions, such as intervals of different lengths.
+
+    On average over functions and axes their bounding boxes are shorter than that of all functions by more than a tenth,
+    apart from the part that N uniform samples leave out, 2 / (N + 1).
+    """
+    if samples.share_places:
+        return False
+    every = torch.cat(samples.places)
+    extent, counts = every.amax(0) - every.amin(0), samples.counts.double()[:, None]
+    own = torch.stack([places.amax(0) - places.amin(0) for places in samples.places])
+    # functions of one sample have no box
+    several, wide = counts[:, 0] > 1, extent > 0
+    filled = (own / extent * (counts + 1) / (counts - 1))[several][:, wide]
+    return filled.numel() > 0 and float(filled.mean()) < OWN_REGION

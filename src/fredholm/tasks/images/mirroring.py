@@ -19,9 +19,7 @@ _CELLS = (4, 8)
 def mirroring_keeps_targets(images: ImageDataset, targets: Tensor, target: Target) -> bool:
     """Whether images mirrored left to right can serve as further examples with the same targets.
 
-    A ridge regression on means and deviations of colours in the cells of two grids is fitted with and without mirrored
-    images, and predicts each image with both it and its mirror image left out. If it is surely worse with them, left
-    and right matter, as for places, directions and letters.
+    The features are means and deviations of colours in the cells of two grids; see `are_as_good_with`.
 
     Args:
         images: the training images; at most `MOST` of them are used, the same each time.
@@ -32,14 +30,28 @@ def mirroring_keeps_targets(images: ImageDataset, targets: Tensor, target: Targe
         return True
     drawn = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:MOST]
     pixels, own = images.images(drawn), targets[drawn]
-    plain, mirrored = _features(pixels), _features(pixels.flip(-1))
+    return are_as_good_with(_features(pixels.flip(-1)), _features(pixels), own, target)
+
+
+def are_as_good_with(mirrored: Tensor, plain: Tensor, targets: Tensor, target: Target, *, each: int = 1) -> bool:
+    """Whether predictions are about as good with mirrored examples as without.
+
+    A ridge regression is fitted with and without them, and predicts each image with both it and its mirror image left
+    out. If it is surely worse with them, direction matters, as for places and letters.
+
+    Args:
+        mirrored, plain: features of examples and of their mirror images, `(n, p)`.
+        targets: their common targets, `(n, ...)`.
+        target: the kind of these.
+        each: number of examples of one image, which follow each other.
+    """
     head, without, both = RidgeHead(plain.shape[1], target.num_outputs), ScoreRecorder(target), ScoreRecorder(target)
-    head.fit(plain, own, without)
-    each = torch.arange(len(drawn))
-    head.fit(torch.cat([plain, mirrored]), torch.cat([own, own]), both, groups=torch.cat([each, each]))
-    wanted = target.columns(own)
-    errors = [(recorder.scores[: len(drawn)] - wanted).square().mean(1) for recorder in (without, both)]
-    return not is_surely_less(errors[0], errors[1])
+    image = torch.arange(len(plain)) // each
+    head.fit(plain, targets, without, groups=image if each > 1 else None)
+    head.fit(torch.cat([plain, mirrored]), torch.cat([targets, targets]), both, groups=torch.cat([image, image]))
+    wanted = target.columns(targets)
+    errors = [(recorder.scores[: len(plain)] - wanted).square().mean(1) for recorder in (without, both)]
+    return not is_surely_less(errors[0], errors[1], image)
 
 
 def _features(pixels: Tensor) -> Tensor:

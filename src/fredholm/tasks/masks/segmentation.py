@@ -47,6 +47,7 @@ from fredholm.tasks.views import ImageView, MaskView, ShownExample, View, device
 
 from .answer import PredictedMask, draw, png_bytes
 from .augmentation import MaskAugmentation, Masked
+from .mirroring import mirroring_keeps_classes
 from .npz_file import images_of_npz
 
 CHUNK = 1 << 20
@@ -61,6 +62,15 @@ BLOCKS: dict[Preset, int] = {"small": 2, "base": 6}
 """Blocks of the model on these patches."""
 LARGEST = 16
 """Largest number of pixels of a scaled image to predict, relative to those of a training image."""
+
+
+def _augmentation(task: "Segmentation") -> MaskAugmentation.Config:
+    """Returns the default augmentation; grey images are not mirrored, since they may be writing."""
+    across, down = (
+        0.5 if task.facts.channels == 3 and mirroring_keeps_classes(task.splits.train, task.target, axis) else 0.0
+        for axis in (-1, -2)
+    )
+    return MaskAugmentation.Config(crop_scale=(0.8, 1.0), horizontal_flip=across, vertical_flip=down)
 
 
 def _small() -> ITNet.Config:
@@ -183,14 +193,9 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
             # patches of a run might not divide another size
             has_patches = start is not None or self.patch_sizes != default.patch_sizes
-            config = filled(
-                self,
-                [default],
-                patch_sizes=(patch,),
-                augmentation=MaskAugmentation.Config(
-                    crop_scale=(0.8, 1.0), horizontal_flip=0.5 if task.facts.channels == 3 else 0.0
-                ),
-            )
+            config = filled(self, [default], patch_sizes=(patch,))
+            if self.augmentation == default.augmentation:
+                config = dataclasses.replace(config, augmentation=_augmentation(task))
             if size != task.facts.image_size and not has_patches:
                 config = filled(config, [default], image_size=size)
             if len(config.patch_sizes) == 1 and start is None:
