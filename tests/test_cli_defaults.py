@@ -298,4 +298,4 @@ def test_quantiles_are_a_setting_of_tasks_that_may_tell_numbers(capsys: pytest.C
     assert telling == {"images", "sentences", "table", "series", "graphs", "nodes", "points", "forecast"}
     code, _, err = call(capsys, "train", "links", "papers", "--task.quantiles", "0.5")
     assert code == 2
-    assert err.startswith("error: Unrecognized options: --task.quantiles")
+    assert err.startswith("error: unknown option --task.quantiles")

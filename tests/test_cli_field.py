@@ -101,7 +101,7 @@ def test_a_run_folder_names_no_file_of_a_prediction(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("answer.save=out.npz", "Unrecognized"),
+        ("answer.save=out.npz", "unknown option --task answer.save"),
         ("answer.grid=3,3", "answer.grid has 2 numbers; expected one each of x"),
         ("answer.gird=3", "perhaps --task answer.grid"),
         ("frame=round", "'round'"),

@@ -173,6 +173,13 @@ class RunFolder:
                 write_file(self.path / name, text.encode())
             self._write_manifest(manifest._replace(pending={}))
 
+    def _inner_runs(self) -> str:
+        """Returns an addition to a message: run folders within this one, since a path may lack its last part."""
+        patterns = (f"*/{MANIFEST}", f"*/*/{MANIFEST}")
+        found = sorted(str(path.parent) for pattern in patterns for path in self.path.glob(pattern))
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        return f"; it holds the run{'s' * (len(found) > 1)} {', '.join(found[:3])}{more}" if found else ""
+
     def _write_manifest(self, manifest: _Manifest) -> None:
         write_file(self.path / MANIFEST, seal({"schema": SCHEMA, **manifest._asdict()}))
 
@@ -187,7 +194,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is no folder; expected a run folder")
         if is_missing(path):
             if is_missing(self.config_file):
-                raise ValueError(f"{self.path} is no run folder: it has no {CONFIG}")
+                raise ValueError(f"{self.path} is no run folder: it has no {CONFIG}{self._inner_runs()}")
             if any(self.path.glob("*.safetensors")):
                 raise ValueError(
                     f"{self.path} is no run folder: it has weights beside a {CONFIG} that fredholm did not write, or "
