@@ -195,7 +195,7 @@ def test_help_leaves_out_empty_defaults_and_those_that_the_description_names(
     monkeypatch.setenv("COLUMNS", "400")
     rows = [" ".join(line.strip("│").split()) for line in call(capsys, "predict", "--help")[1].splitlines()]
     assert "FILES... Files and folders. (required)" in rows
-    assert [row for row in rows if "Default: " in row and "(default" in row or "(default: )" in row] == []
+    assert [row for row in rows if ("Default: " in row and "(default" in row) or "(default: )" in row] == []
     assert any(row.startswith("--save PATH") and row.endswith(" (default: None)") for row in rows)
 
 

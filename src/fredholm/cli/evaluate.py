@@ -12,6 +12,7 @@ from fredholm.report import PAGE, write_page
 from fredholm.storage.hub import hub_name
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.read_record import recording_reads
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training.recipes import open_recipe
@@ -70,6 +71,6 @@ def run_command(argv: list[str]) -> None:
     print(f"{split} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
     for name, value in metrics.items():
         print(f"{split} {name}: {Objective(name, needs=needs.get(name, '')).format(value)}")
-    print(f"{count} examples, {which_weights(run.task, step)}")
+    print(f"{counted(count, 'example')}, {which_weights(run.task, step)}")
     if arguments.report:
         print(f"page: {Path(arguments.run) / PAGE}")

@@ -39,7 +39,9 @@ _WORDED = {
         r"Error parsing (--\S+|\w+\.\.\.): Could not find valid parse for arguments: \[(.*)\]": r"\1 cannot be \2",
         r"Error parsing (--\S+): no type matching (.*) could be .* from \[(.*)\]": r"\1 is \3; expected \2",
         r"Error parsing (--.*)": r"\1",
-        r"invalid choice ('.*') for argument '(--.*)'\. Expected one of \('(.*?)'(?:, 'None')?\)\.": r"\2 is \1; expected one of \3",
+        r"invalid choice ('.*') for argument '(--.*)'\. Expected one of \('(.*?)'(?:, 'None')?\)\.": (
+            r"\2 is \1; expected one of \3"
+        ),
         r"Missing value for argument '(--.*)'\. Expected (\S+) values?\.": r"\1 lacks a value; expected \2",
         r"Missing from fredholm [^:]*: (--\S+ \S+|\S+) ((?:(?!\(required\)).)*?)\.? \(required\)": r"\1 is missing: \2",
     }.items()

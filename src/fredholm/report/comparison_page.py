@@ -8,8 +8,8 @@ from typing import Any
 
 from fredholm.comparison.comparison import Comparison, Row
 from fredholm.comparison.table import better_without_network
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.objective import Objective
-from fredholm.training.progress import counted
 
 from .blocks import Block, Cell, Facts, Figure, Note, Plot, Section, Tab, Table
 from .charts import HUES, away_from_zero, axis, chart, hint, named_hues
@@ -95,7 +95,9 @@ def _result(comparison: Comparison) -> list[Block]:
     name = f"{best.title}: {_name(objective)}, {'test' if by_test else 'validation'} data"
     shown = value or _spread(objective, best.valid_mean, best.valid_deviation)
     blocks.insert(0, Figure(value=shown, name=name, note=note))
-    return blocks + [Note(f"{remark[0].upper()}{remark[1:]}.", is_warning=True) for remark in better_without_network(comparison)]
+    return blocks + [
+        Note(f"{remark[0].upper()}{remark[1:]}.", is_warning=True) for remark in better_without_network(comparison)
+    ]
 
 
 def _table(comparison: Comparison) -> Table:

@@ -232,10 +232,12 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
         "price there: give rows from 120.0 to 123.0, with promo, price filled and sales empty",
     ):
         asked(table()[:-1])
-    with pytest.warns(UserWarning, match="asked.csv has 6 samples after the last one with sales; only 4 are predicted"):
+    with pytest.warns(
+        UserWarning, match="asked.csv has 6 samples after the last one with sales; the first 4 are predicted"
+    ):
         assert [row["time"] for row in asked(table(ahead=6))] == [120.0, 121.0, 122.0, 123.0]
-    with refused(ValueError, "asked.csv has 5 samples; the model reads the last 12 of a series"):
-        asked([(math.nan if t >= 5 else s, p, c) for t, (s, p, c) in enumerate(table())])
+    with refused(ValueError, "asked.csv has 1 sample; the model reads the last 12 of a series"):
+        asked([(math.nan if t >= 1 else s, p, c) for t, (s, p, c) in enumerate(table())])
 
 
 def test_a_series_without_any_value_is_named(tmp_path: Path) -> None:
