@@ -453,6 +453,7 @@ class Trainer:
         def save() -> None:
             log = None if self._log is None else to_json(self._log.mark())
             state = {"progress": to_json(progress), "random": random, "log": log}
+            self._folder.refuse_removed()
             self._checkpoints.save(progress.step, self._tensors(), state, progress.best_step)
 
         if self._config.shard:

@@ -1,5 +1,6 @@
 """The layout of a run folder, and its own files."""
 
+import errno
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -122,6 +123,12 @@ class RunFolder:
         clear_partial(self.path)
         self.checkpoints.clear_partial()
 
+    def refuse_removed(self) -> None:
+        """Raises a FileNotFoundError where the folder of a run that trains is gone: checkpoints alone are no run."""
+        if is_missing(self.path / MANIFEST):
+            message = "is gone: the folder was removed or emptied during training; train again"
+            raise FileNotFoundError(errno.ENOENT, message, str(self.path / MANIFEST))
+
     def text(self, name: str) -> str | None:
         """Reads a file of the run; None if it has none of that name.
 
@@ -175,8 +182,8 @@ class RunFolder:
 
     def _inner_runs(self) -> str:
         """Returns an addition to a message: run folders within this one, since a path may lack its last part."""
-        patterns = (f"*/{MANIFEST}", f"*/*/{MANIFEST}")
-        found = sorted(str(path.parent) for pattern in patterns for path in self.path.glob(pattern))
+        paths = [path for pattern in (f"*/{CONFIG}", f"*/*/{CONFIG}") for path in self.path.glob(pattern)]
+        found = sorted(str(path.parent) for path in paths if not is_missing(path.with_name(MANIFEST)))
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         return f"; it holds the run{'s' * (len(found) > 1)} {', '.join(found[:3])}{more}" if found else ""
 
