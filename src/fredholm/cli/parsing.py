@@ -145,7 +145,7 @@ def _default_hint(description: Any, *, is_required: bool) -> Callable[[str], str
         if not default:
             return "(required)" if is_required else ""
         text = description() if callable(description) else description
-        is_named = default in ("None", "''") and "efault:" in (text or "")
+        is_named = default in ("None", "''") and "efault:" in str(text)
         return "" if is_named else f"(default: {default})"
 
     return hint
