@@ -189,6 +189,17 @@ def test_help_is_printed(arguments: list[str], capsys: pytest.CaptureFixture[str
     assert out.startswith("usage: fredholm")
 
 
+def test_help_leaves_out_empty_defaults_and_those_that_the_description_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = " ".join(call(capsys, "predict", "--help")[1].replace("│", " ").split())
+    assert "FILES... Files and folders. (required)" in text
+    assert "else a table. --output" in text
+    assert "(default: )" not in text
+    assert "an .npz file for values of functions. (default: None)" in text, "nothing else says so"
+
+
 def test_the_overview_has_a_line_for_each_command(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys)
     assert code == 2
@@ -221,7 +232,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "no command 'trian'; expected train"),
+        (["trian"], "no command 'trian'; did you mean train?"),
         (["train", "digist"], "no recipe or task called 'digist'; did you mean digits"),
         (["train", "file.py:run"], "file.py is no Python file; expected path/to/file.py:function"),
         (
@@ -245,17 +256,17 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "digits", "--run-dir"], "--run-dir lacks a value; expected 1; see"),
         (
             ["train", "digits", "--trainign.epochs", "3"],
-            "Unrecognized options: --trainign.epochs, 3 (perhaps --training.ep",
+            "unknown option --trainign.epochs (perhaps --training.ep",
         ),
         (
             ["train", "digits", "--no-training.tensorboard"],
-            "Unrecognized options: --no-training.tensorboard (perhaps --training.no-tensorboard); see",
+            "unknown option --no-training.tensorboard (perhaps --training.no-tensorboard); see",
         ),
         (
             ["predict", "run", "x.csv", "--task.horizon", "3"],
-            "Unrecognized options: --task.horizon, 3 (perhaps --task horizon=VALUE); see",
+            "unknown option --task.horizon (perhaps --task horizon=VALUE); see",
         ),
-        (["train", "digits", "stray"], "Unrecognized options: stray; see fredholm train digits --help"),
+        (["train", "digits", "stray"], "unexpected argument stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
         (["train", "digits", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide images"),
         (["train", "digits", *TINY, "--task.model.num-heads", "3"], ""),
@@ -265,6 +276,8 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["evaluate"], "RUN is missing: The run folder, or hf://OWNER/NAME, a model on the Hugging Face hub; see"),
         (["evaluate", "nowhere"], "nowhere is no folder; expected a run folder"),
         (["evaluate", "empty"], "empty is no run folder: it has no config.json"),
+        (["evaluate", "."], ". is no run folder: it has no config.json; it holds the run RUN"),
+        (["evaluate", "empty", "--split", "all"], "--split is 'all'; expected one of valid, test; see"),
         (["evaluate", "empty", "--checkpoint", "first"], "--checkpoint is 'first'; expected one of best, last"),
         (
             ["evaluate", "RUN", "--task", "image-size=16"],
@@ -327,7 +340,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["push"], "RUN and TO are missing; see fredholm push --help"),
         (["export"], "RUN and --format {onnx,pt2} are missing; see fredholm export --help"),
         (["verify", "--seed", "-1"], "--seed is -1; expected an integer from 0"),
-        (["info", "--jsno"], "Unrecognized options: --jsno"),
+        (["info", "--jsno"], "unknown option --jsno"),
         (
             ["train", "digits", "--preset", "base"],
             "--preset has no effect with the recipe digits, which says everything",
@@ -539,7 +552,7 @@ def test_help_lists_the_kinds_and_the_options_of_the_chosen_ones(capsys: pytest.
 
 def test_an_option_of_another_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "train", "images", "digits", "--task.model", "infvit", "--task.model.drop-pth", "0.1")
-    assert (code, err.partition(" --")[0]) == (2, "error: Unrecognized options:")
+    assert (code, err.partition(" --")[0]) == (2, "error: unknown option")
     code, _, err = call(capsys, "train", "series", "nowhere", "--task.model", "ckcnn", "--task.model.num-groups", "3")
-    unknown = "error: Unrecognized options: --task.model.num-groups, 3 (it needs --task.model filter-bank)"
+    unknown = "error: unknown option --task.model.num-groups (it needs --task.model filter-bank)"
     assert (code, err.partition(";")[0]) == (2, unknown)

@@ -40,6 +40,16 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return recorded
 
 
+def test_a_comparison_without_any_result_ends_with_code_1(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = dataclasses.replace(found(), best=None)
+    monkeypatch.setattr("fredholm.cli.compare.compare", lambda *_, **__: none)
+    code, out, err = call(capsys, "compare", "images", data, "--folder", tmp_path / "found", "--no-report")
+    assert (code, err) == (1, "")
+    assert out.splitlines()[-1] == "no kernel has a result; the reasons stand above"
+
+
 @pytest.mark.slow
 def test_a_table_and_the_command_that_continues_the_best_run(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -152,7 +162,7 @@ def test_help_shows_the_network_whose_kernel_differs(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ("no task called 'image'; expected images", ["image"]),
+        ("no task called 'image'; did you mean images?", ["image"]),
         ("no kernel is called 'atention'; did you mean attention", ["images", "--kernels", "atention", "mlp"]),
         ("mlp alone leaves nothing to compare", ["images", "--kernels", "mlp"]),
         ("--seeds names a seed twice: 4 4", ["images", "--seeds", "4", "4"]),

@@ -296,4 +296,4 @@ def test_quantiles_are_a_setting_of_tasks_that_may_predict_numbers(capsys: pytes
     assert tasks == {"images", "sentences", "table", "series", "graphs", "nodes", "points", "forecast"}
     code, _, err = call(capsys, "train", "links", "papers", "--task.quantiles", "0.5")
     assert code == 2
-    assert err.startswith("error: Unrecognized options: --task.quantiles")
+    assert err.startswith("error: unknown option --task.quantiles")

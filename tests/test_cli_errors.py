@@ -19,10 +19,12 @@ from PIL import Image
 from fredholm import cli
 from fredholm.cli.error_reporting import error_line, exit_code
 from fredholm.cli.json_text import json_text
+from fredholm.cli.page import leave_page
 from fredholm.cli.row_formats import FORMATS, FormatName
 from fredholm.cli.streams import FAILURE, USER_ERROR
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.terminal_text import visible
+from fredholm.training.interruption import InterruptedRunError
 from fredholm.training.run import Run
 from tests.command_line import call
 
@@ -84,6 +86,46 @@ def test_every_error_is_one_harmless_line(error: Exception, capsys: pytest.Captu
     assert err.startswith("error: ")
     if "do this" in str(error):
         assert err.endswith("do this\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_an_error_like_others_with_its_own_code(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared = list[bool]()
+
+    def run() -> int:
+        try:
+            signal.raise_signal(number)
+        finally:
+            cleared.append(True)
+        return 0
+
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    kinds = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {each: signal.signal(each, handler) for each, handler in kinds.items()}
+    try:
+        assert exit_code(run) == 128 + number
+        assert {each: signal.getsignal(each) for each in kinds} == kinds
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert cleared == [True]
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_a_signal_while_the_page_is_written_says_how_to_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: object, **settings: object) -> None:
+        raise KeyboardInterrupt(signal.SIGTERM)
+
+    monkeypatch.delenv("FREDHOLM_REPORT", raising=False)
+    monkeypatch.setattr("fredholm.cli.page.missing_extra", lambda: None)
+    monkeypatch.setattr("fredholm.cli.page.write_page", interrupted)
+    with pytest.raises(InterruptedRunError, match=f"fredholm report {tmp_path} writes it$") as caught:
+        leave_page(tmp_path, TASKS, "cpu")
+    assert caught.value.signal_number == signal.SIGTERM
 
 
 ENDS_WITH_CTRL_C = """

@@ -356,7 +356,7 @@ def test_a_full_disk_leaves_nothing(exports: Any, tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(exported.os, "fsync", full)
     code, _, err = exports(lambda model, values: model(values))
-    assert (code, err) == (1, "error: No space left on device\n")
+    assert (code, err) == (1, f"error: {tmp_path / 'a.onnx'}: No space left on device\n")
     assert list(tmp_path.iterdir()) == []
 
 

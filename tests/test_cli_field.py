@@ -101,7 +101,7 @@ def test_a_config_cannot_name_a_file_that_a_prediction_reads_or_writes(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("answer.save=out.npz", "Unrecognized"),
+        ("answer.save=out.npz", "unknown option --task answer.save"),
         ("answer.grid=3,3", "answer.grid has 2 numbers; expected one each of x"),
         ("answer.gird=3", "perhaps --task answer.grid"),
         ("frame=round", "'round'"),

@@ -97,7 +97,7 @@ def test_an_itnet_and_its_kernel_by_name(
         (["predict", "run", "absent.csv"], "absent.csv: there is no such file"),
         (["predict", "run", "waves.npz", "--part", "valid"], "waves.npz: holds no valid part; it has train, test"),
         (["evaluate", "run", "--task", "test-every"], "--task test-every lacks a value; expected 1"),
-        (["evaluate", "run", "--task", "test-evry=2"], "Unrecognized options: --task test-evry"),
+        (["evaluate", "run", "--task", "test-evry=2"], "unknown option --task test-evry"),
         (["evaluate", "run", "--task", "test-every=0"], "--task test-every is 0; expected at least 1"),
         (["evaluate", "run", "--task", "train-every=2"], "--task train-every=2 chooses other training data"),
         (["train", "series", *TINY], "no series are given"),

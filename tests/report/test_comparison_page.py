@@ -112,10 +112,19 @@ def test_a_kernel_without_a_result_shows_its_reason(copy: Path) -> None:
     assert "<memory>" not in page.rendered(build_page([copy]))
 
 
-def test_a_better_baseline_is_reported(copy: Path) -> None:
-    found = changed(copy, baselines=(BaselineRow(name="guess", valid=2.0, test=2.0),))
-    blocks = comparison_tab(found, copy).sections[0].blocks
-    assert any(isinstance(block, Note) and "guess does better" in block.text for block in blocks)
+def test_a_baseline_that_does_better_is_reported(copy: Path) -> None:
+    value = read_comparison(copy).row(str(read_comparison(copy).best)).valid_mean
+    rows = BaselineRow(name="guess", valid=2.0, test=2.0), BaselineRow(name="mean", valid=value, test=0.0)
+    blocks = comparison_tab(changed(copy, baselines=rows), copy).sections[0].blocks
+    notes = [block.text for block in blocks if isinstance(block, Note)]
+    assert notes[0].startswith("Guess does better on validation data, 200.00 % against ")
+    assert notes[1].startswith("Mean does as well on validation data, ")
+
+
+def test_a_comparison_without_any_result_says_so(copy: Path) -> None:
+    rows = tuple(dataclasses.replace(row.with_runs(()), reason="it diverged") for row in read_comparison(copy).rows)
+    changed(copy, rows=rows, best=None)
+    assert "No kernel has a result; the reasons are below." in notes_of(build_page([copy]))
 
 
 def test_folders_outside_the_comparison_are_not_read(copy: Path) -> None:
@@ -147,6 +156,7 @@ def test_the_line_joins_points_that_no_cheaper_one_beats() -> None:
 def test_all_kernels_have_different_marks() -> None:
     points = [{"kernel": str(k), "ms": k, "value": 0.5, "low": 0.4, "high": 0.6} for k in range(13)]
     plot = _price(points, "ms", "ms a step", "accuracy", Objective(metric="accuracy"))
+    assert plot.note == "", "the line has a single kernel"
     marks = plot.spec["layer"][0]["encoding"]
     looks = list(zip(marks["color"]["scale"]["range"], marks["shape"]["scale"]["range"], strict=True))
     assert len(looks) == len(set(looks)) == 13

@@ -2,6 +2,7 @@ import dataclasses
 import errno
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -145,6 +146,18 @@ def test_an_interrupted_run_is_resumed_bit_for_bit(tmp_path: Path, stop_at: Any,
     seed_everything(999)  # random numbers drawn since must not matter
     run(tmp_path / "parts", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_folder_that_goes_during_training_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ToyTask.train_batch
+
+    def train_batch(self: ToyTask, indices: Tensor, generator: torch.Generator) -> Batch:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        return original(self, indices, generator)
+
+    monkeypatch.setattr(ToyTask, "train_batch", train_batch)
+    with pytest.raises(FileNotFoundError, match="is gone: the folder was removed or emptied during training"):
+        run(tmp_path / "run")
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path, stop_at: Any) -> None:

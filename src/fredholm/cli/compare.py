@@ -15,6 +15,7 @@ from fredholm.cli.kinds import list_kinds, with_kinds
 from fredholm.cli.option_names import with_option_names
 from fredholm.cli.page import leave_page
 from fredholm.cli.parsing import Flag, check_minutes, check_seeds, parse, refuse_unknown_homes, typed_settings
+from fredholm.cli.streams import FAILURE
 from fredholm.comparison.compare import compare
 from fredholm.comparison.comparison import Comparison
 from fredholm.comparison.kernels import KERNELS_BY_NAME, MEASURE, chosen, kernel_of
@@ -85,8 +86,9 @@ def run_command(argv: list[str]) -> None:
         _refuse_idle_options(arguments, [option.partition("=")[0] for option in options])
         request = _request(arguments, given, _own_model(own, options, task, command))
         _run(arguments, request, task, ("compare", *argv))
-    except SystemExit:  # help was printed
-        list_kinds(network, list(task.parts))
+    except SystemExit as end:
+        if not end.code:  # help was printed
+            list_kinds(network, list(task.parts))
         raise
     except ValueError as error:
         error.args = (with_option_names(str(error), network, argv),)
@@ -108,8 +110,9 @@ def _list() -> None:
 def _task_called(word: str) -> type[Task]:
     words = {task.command: task for task in TASKS}
     if word not in words:
-        close = difflib.get_close_matches(word, words, n=1) or [", ".join(words)]
-        raise ValueError(f"no task called {word!r}; expected {close[0]}")
+        close = difflib.get_close_matches(word, words, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"expected {', '.join(words)}"
+        raise ValueError(f"no task called {word!r}; {hint}")
     return words[word]
 
 
@@ -176,6 +179,8 @@ def _run(arguments: CompareArguments, request: Request, task: type[Task], words:
     if arguments.report:
         with contextlib.nullcontext() if arguments.format == "text" else muted():
             leave_page(folder, (task,), arguments.run.training.device)
+    if found.best is None:
+        raise SystemExit(FAILURE)
 
 
 def _print(found: Comparison, folder: Path, form: Format) -> None:

@@ -96,8 +96,9 @@ def _run(words: list[str], commands: dict[str, Command]) -> int:
 
     name, *others = words
     if name not in commands:
-        close = difflib.get_close_matches(name, commands, n=1) or [", ".join(commands)]
-        raise ValueError(f"no command {name!r}; expected {close[0]}")
+        close = difflib.get_close_matches(name, commands, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"expected {', '.join(commands)}"
+        raise ValueError(f"no command {name!r}; {hint}")
     if num_started() > 1 and not commands[name].is_shared:
         if os.environ["RANK"] != "0":
             return USER_ERROR

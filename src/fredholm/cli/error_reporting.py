@@ -18,11 +18,10 @@ from fredholm.cli.streams import FAILURE, USER_ERROR, discard, say
 from fredholm.distributed.processes import LostProcessError, current, leave, must_report, record
 from fredholm.tasks.files.terminal_text import one_line
 from fredholm.training.batches import LostWorkerError
-from fredholm.training.interruption import InterruptedRunError
+from fredholm.training.interruption import STOPPING, InterruptedRunError
 from fredholm.training.memory import lacking_memory
 from fredholm.training.trainer import DivergedError
 
-INTERRUPTED = 130
 _WRONG_PATH = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
 
@@ -43,9 +42,9 @@ def exit_code(run: Callable[[], int], *, ends_process: bool = False) -> int:
         try:
             with _interruptible(ends_process):
                 return _flushed(_code_of(run))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             _say_once("interrupted")
-            return INTERRUPTED
+            return 128 + signal_number(error)
         except InterruptedRunError as error:
             _say_once(one_line(str(error)))
             if current().size > 1:  # torchrun, which sees the first of them end, tells the others once more
@@ -106,7 +105,10 @@ def error_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _interruptible(ends_process: bool) -> Iterator[None]:
-    """Makes the first Ctrl-C an error like others while entered, and a second one end the process without a message."""
+    """Makes the first signal of `STOPPING` an error like others while entered, so that incomplete files are removed.
+
+    A second one ends the process without a message. Several processes leave all signals but Ctrl-C to torchrun.
+    """
     in_main = threading.current_thread() is threading.main_thread()  # Python takes signals there alone
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -114,8 +116,10 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
+    is_alone = "WORLD_SIZE" not in os.environ
+    others = [number for number in STOPPING if is_alone and signal.getsignal(number) is signal.SIG_DFL]
     unraisable = sys.unraisablehook
 
     def end_if_interrupted(error: Any) -> None:
@@ -124,15 +128,24 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
             unraisable(error)
             return
         say("interrupted")
-        os._exit(INTERRUPTED)
+        os._exit(128 + signal_number(error.exc_value))
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in (signal.SIGINT, *others):
+        signal.signal(number, interrupt)
     sys.unraisablehook = end_if_interrupted
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL if ends_process else signal.default_int_handler)
+        for number in others:
+            signal.signal(number, signal.SIG_DFL)
         sys.unraisablehook = unraisable
+
+
+def signal_number(error: BaseException | None) -> int:
+    """Returns the signal that a KeyboardInterrupt was raised for; SIGINT where it does not say."""
+    given = error.args[0] if isinstance(error, KeyboardInterrupt) and error.args else None
+    return given if isinstance(given, int) else signal.SIGINT
 
 
 def _is_late_signal(error: Any) -> bool:

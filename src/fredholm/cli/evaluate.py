@@ -8,13 +8,15 @@ from fredholm.cli.changed_task import changed_task, naming_absent_data
 from fredholm.cli.json_text import json_text
 from fredholm.cli.open_run import RunPlace, open_run
 from fredholm.cli.parsing import Flag, parse
-from fredholm.report import PAGE, write_page
+from fredholm.report import write_page
 from fredholm.storage.hub import hub_name
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.read_record import recording_reads
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.training.recipes import open_recipe
+from fredholm.training.run import Run
 from fredholm.training.storage.checkpoint import Which
 from fredholm.training.trainer import measured_split, which_weights
 
@@ -60,16 +62,21 @@ def run_command(argv: list[str]) -> None:
         step, metrics = run.step(arguments.checkpoint), run.evaluate(split, arguments.checkpoint)
     if not arguments.task and (difference := run.data_difference(read)):
         warnings.warn(difference, stacklevel=2)
-    if arguments.report:
-        tasks = open_recipe(arguments.recipe).tasks if arguments.recipe is not None else TASKS
-        write_page(Path(arguments.run), tasks=tasks, device=arguments.device)
     if arguments.json:
         print(json_text({"run": arguments.run, "split": split, "step": step, "examples": count, **metrics}))
-        return
+    else:
+        _print(run, split, metrics, step, count)
+    if arguments.report:
+        tasks = open_recipe(arguments.recipe).tasks if arguments.recipe is not None else TASKS
+        path = write_page(Path(arguments.run), tasks=tasks, device=arguments.device)
+        if not arguments.json:
+            print(f"page: {path}")
+
+
+def _print(run: Run, split: str, metrics: dict[str, float], step: int, count: int) -> None:
+    """Prints the metrics of a split, the objective first."""
     objective, needs = run.task.objective, {each.metric: each.needs for each in run.task.measures}
     print(f"{split} {objective.metric}: {objective.format(metrics.pop(objective.metric))}")
     for name, value in metrics.items():
         print(f"{split} {name}: {Objective(name, needs=needs.get(name, '')).format(value)}")
-    print(f"{count} examples, {which_weights(run.task, step)}")
-    if arguments.report:
-        print(f"page: {Path(arguments.run) / PAGE}")
+    print(f"{counted(count, 'example')}, {which_weights(run.task, step)}")

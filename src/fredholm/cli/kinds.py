@@ -10,7 +10,7 @@ from fredholm.cli.option_names import kind_name
 from fredholm.models.signal_model import replaced
 from fredholm.training.run import Run
 
-_UNKNOWN = re.compile(r"Unrecognized options: --(task(?:\.(?!no-)[a-z][\w-]*)+)")
+_UNKNOWN = re.compile(r"unknown option --(task(?:\.(?!no-)[a-z][\w-]*)+)")
 
 
 def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tuple[Run.Config, list[str]]:

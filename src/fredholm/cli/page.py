@@ -4,9 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fredholm.cli.error_reporting import error_line
+from fredholm.cli.error_reporting import error_line, signal_number
 from fredholm.report import missing_extra, write_page
 from fredholm.tasks.task import Task
+from fredholm.training.interruption import InterruptedRunError
 from fredholm.training.progress import print_line
 
 SWITCH = "FREDHOLM_REPORT"
@@ -17,6 +18,9 @@ def leave_page(folder: Path, tasks: Sequence[type[Task]], device: str) -> None:
     """Writes the page of a run into its folder, and prints its path or the reason why there is none.
 
     Never fails: the run is complete already.
+
+    Raises:
+        InterruptedRunError: on a signal; the message says how to write the page later.
     """
     if os.environ.get(SWITCH) == "off":
         return
@@ -25,6 +29,9 @@ def leave_page(folder: Path, tasks: Sequence[type[Task]], device: str) -> None:
         return
     try:
         print_line(f"page: {write_page(folder, tasks=tasks, device=device)}")
+    except KeyboardInterrupt as error:
+        message = f"interrupted while writing the page; all else is done, and fredholm report {folder} writes it"
+        raise InterruptedRunError(signal_number(error), message) from None
     except Exception as error:
         what = error_line(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         print_line(f"no page of the run: {what}; fredholm report {folder} tries again")

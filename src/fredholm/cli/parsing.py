@@ -1,6 +1,7 @@
 """Parsing of a command's arguments; a mistake becomes a one-line error."""
 
 import contextlib
+import dataclasses
 import functools
 import io
 import math
@@ -8,13 +9,20 @@ import operator
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 from fredholm._settings import check_seed
 
@@ -31,7 +39,9 @@ _WORDED = {
         r"Error parsing (--\S+|\w+\.\.\.): Could not find valid parse for arguments: \[(.*)\]": r"\1 cannot be \2",
         r"Error parsing (--\S+): no type matching (.*) could be .* from \[(.*)\]": r"\1 is \3; expected \2",
         r"Error parsing (--.*)": r"\1",
-        r"invalid choice ('.*') for argument '(--.*)'\. Expected one of \('(.*)'\)\.": r"\2 is \1; expected one of \3",
+        r"invalid choice ('.*') for argument '(--.*)'\. Expected one of \('(.*?)'(?:, 'None')?\)\.": (
+            r"\2 is \1; expected one of \3"
+        ),
         r"Missing value for argument '(--.*)'\. Expected (\S+) values?\.": r"\1 lacks a value; expected \2",
         r"Missing from fredholm [^:]*: (--\S+ \S+|\S+) ((?:(?!\(required\)).)*?)\.? \(required\)": r"\1 is missing: \2",
     }.items()
@@ -39,6 +49,7 @@ _WORDED = {
 """Patterns of tyro's messages, and their replacements."""
 _MISSING = re.compile(r"(--\S+ \S+|\S+) (?:(?!\(required\)).)*\(required\) ?")
 """Matches the name of a missing argument, with its description."""
+_UNKNOWN = "Unrecognized options: "
 
 
 @_registry.primitive_rule
@@ -92,6 +103,52 @@ def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
         is_instance=lambda value: isinstance(value, Path),
         str_from_instance=lambda value: [str(value)],
     )
+
+
+_is_nested = False
+"""Whether `_settings` asks for the rules of tyro, which come after it."""
+
+
+@_registry.struct_rule
+def _settings(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """Settings of which help leaves out empty defaults, and None and '' where the description names the default."""
+    global _is_nested
+    if _is_nested or not dataclasses.is_dataclass(info.type):
+        return None
+    _is_nested = True
+    try:
+        spec = ConstructorRegistry.get_struct_spec(info)
+    finally:
+        _is_nested = False
+    if not isinstance(spec, StructConstructorSpec):
+        return None
+    missing = dataclasses.MISSING
+    required = {
+        each.name
+        for each in dataclasses.fields(info.type)
+        if each.default is missing and each.default_factory is missing
+    }
+
+    def hinted(field: StructFieldSpec) -> StructFieldSpec:
+        if field.name not in required and field.default not in (None, (), ""):
+            return field
+        hint = _default_hint(field.helptext, is_required=field.name in required)
+        return dataclasses.replace(field, type=Annotated[field.type, tyro.conf.arg(help_behavior_hint=hint)])
+
+    return dataclasses.replace(spec, fields=tuple(map(hinted, spec.fields)))
+
+
+def _default_hint(description: Any, *, is_required: bool) -> Callable[[str], str]:
+    """Returns what help shows for a default behind a description, which may be a function that reads it."""
+
+    def hint(default: str) -> str:
+        if not default:
+            return "(required)" if is_required else ""
+        text = description() if callable(description) else description
+        is_named = default in ("None", "''") and "efault:" in str(text)
+        return "" if is_named else f"(default: {default})"
+
+    return hint
 
 
 def parse(kind: type[Arguments], command: str, argv: list[str], default: Arguments | None = None) -> Arguments:
@@ -183,6 +240,10 @@ def _one_line(box: str) -> str:
     near = list(dict.fromkeys(words[typed_no and len(words) > 1] for words in spellings if words))
     if len(missing := _MISSING.findall(text.partition(": ")[2])) > 1:
         return f"{' and '.join(missing)} are missing"
+    if text.startswith(_UNKNOWN):
+        words = text.removeprefix(_UNKNOWN).split(", ")
+        options = [word for word in words if word.startswith("-")]  # the others are their values
+        text = f"unknown option {' and '.join(options)}" if options else f"unexpected argument {', '.join(words)}"
     for theirs, ours in _WORDED.items():
         if found := theirs.fullmatch(text):
             text = found.expand(ours).replace("', '", ", ")

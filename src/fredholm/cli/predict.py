@@ -16,11 +16,11 @@ from fredholm.cli.parsing import Flag, parse
 from fredholm.cli.row_formats import FORMATS, FormatName, RowFormat
 from fredholm.cli.streams import FAILURE, USER_ERROR
 from fredholm.tasks import Prediction
-from fredholm.tasks.files.terminal_text import first_few, visible
+from fredholm.tasks.files.terminal_text import counted, first_few, visible
 from fredholm.tasks.inputs import Listed
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.splits.split_files import Split
-from fredholm.training.progress import counted, print_line, print_row, progress_bar
+from fredholm.training.progress import print_line, print_row, progress_bar
 from fredholm.training.run import Run
 from fredholm.training.storage.checkpoint import Which
 

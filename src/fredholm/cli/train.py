@@ -48,7 +48,7 @@ LONG = 3600.0
 class TrainArguments:
     """Train a model. The options below show the values of a recipe; each can be changed.
 
-    For a task they show the defaults of Python; a run replaces those that you leave out by values that suit the data.
+    For a task they show the defaults of its Python classes, which a run replaces by values that suit the data.
     """
 
     run: Annotated[Run.Config, tyro.conf.arg(name="")]

@@ -22,10 +22,11 @@ from fredholm.storage.integrity import is_missing
 from fredholm.tasks import TASKS
 from fredholm.tasks.baselines import Baseline
 from fredholm.tasks.files.read_record import recording_reads
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.task import Task
 from fredholm.training.device import choose_device
 from fredholm.training.interruption import InterruptedRunError
-from fredholm.training.progress import counted, print_line
+from fredholm.training.progress import print_line
 from fredholm.training.run import Run, refuse_unusable
 from fredholm.training.storage.config_difference import first_difference
 from fredholm.training.storage.fingerprint import FINGERPRINT, Difference, Fingerprint

@@ -42,12 +42,19 @@ def conclusion(comparison: Comparison, folder: Path) -> Iterator[str]:
     best, objective = comparison.row(comparison.best), comparison.objective
     sign = 1 if objective.maximise else -1
     run = max(best.runs, key=lambda each: sign * (each.valid or 0.0))
-    value = best.valid_mean or 0.0
     yield f"best on validation data: {best.name}; its best run is {folder / run.folder}"
     command = ["fredholm", "train", comparison.task, *([comparison.data] if comparison.data else [])]
     command += _options_of_data(comparison.command_line)
     command += ["--init", str(folder / run.folder), "--run-dir", f"runs/{best.name}"]
     yield f"to continue its training, for as long as suits the data: {shlex.join(command)}"
+    yield from better_without_network(comparison)
+
+
+def better_without_network(comparison: Comparison) -> Iterator[str]:
+    """Yields a sentence for each baseline that does at least as well on validation data as the best kernel."""
+    if comparison.best is None:
+        return
+    value, objective = comparison.row(comparison.best).valid_mean or 0.0, comparison.objective
     for baseline in comparison.baselines:
         if baseline.valid is not None and objective.is_better(baseline.valid, value):
             yield (

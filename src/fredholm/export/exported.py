@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._version import __version__
-from fredholm.storage.atomic import PARTIAL_PREFIX
+from fredholm.storage.atomic import PARTIAL_PREFIX, of_place
 from fredholm.tasks.tensor_form import BATCH, Sizes, Slot, TensorForm
 
 from .format import BEYOND, Format, Graph, Limits, NoOperatorError, reason_of
@@ -77,8 +77,8 @@ def export_form(
     _refuse_existing([path.with_name(name) for name in names], overwrite=overwrite)
     partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
     try:
+        partial.mkdir()
         written = _written(form, kind, partial / path.name, about)
         for name, text in form.files.items():
             (partial / _beside(path, name)).write_text(text, encoding="utf-8")
@@ -86,6 +86,8 @@ def export_form(
         _moved(partial, path.parent, [*(name for name in sorted(made) if name != path.name), path.name], overwrite)
         for name in former - made:
             path.with_name(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise error if error.errno is None else of_place(error, path) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     files = [path.with_name(name) for name in [*names, *sorted(made - set(names))]]
@@ -259,7 +261,7 @@ def _moved(partial: Path, folder: Path, names: Sequence[str], overwrite: bool) -
                 os.fsync(file.fileno())
             (partial / name).replace(folder / name)
             placed.append(folder / name)
-    except (OSError, ValueError):
+    except BaseException:
         if not overwrite:
             for file in placed:
                 file.unlink(missing_ok=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fredholm.comparison.comparison import Comparison, Row
+from fredholm.comparison.table import better_without_network
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.objective import Objective
-from fredholm.training.progress import counted
 
 from .blocks import Block, Cell, Facts, Figure, Note, Plot, Section, Tab, Table
 from .charts import HUES, away_from_zero, axis, chart, hint, named_hues
@@ -82,7 +83,8 @@ def _result(comparison: Comparison) -> list[Block]:
         message = f"The comparison is not complete: {done} of {wanted} runs are there. The same command continues it."
         blocks.append(Note(message, is_warning=True))
     if comparison.best is None:
-        return [*blocks, Note("Which kernel is best is not known yet.")]
+        none = "No kernel has a result; the reasons are below."
+        return [*blocks, Note(none if comparison.is_complete else "Which kernel is best is not known yet.")]
     best = comparison.row(comparison.best)
     by_test = comparison.num_test > 0 and best.test_mean is not None
     value = _spread(objective, best.test_mean, best.test_deviation) if by_test else None
@@ -93,11 +95,9 @@ def _result(comparison: Comparison) -> list[Block]:
     name = f"{best.title}: {_name(objective)}, {'test' if by_test else 'validation'} data"
     shown = value or _spread(objective, best.valid_mean, best.valid_deviation)
     blocks.insert(0, Figure(value=shown, name=name, note=note))
-    for baseline in comparison.baselines:
-        if baseline.valid is not None and objective.is_better(baseline.valid, best.valid_mean):
-            message = f"{baseline.name} does better on validation data ({objective.format(baseline.valid)}): no network"
-            blocks.append(Note(f"{message} of these is needed here.", is_warning=True))
-    return blocks
+    return blocks + [
+        Note(f"{remark[0].upper()}{remark[1:]}.", is_warning=True) for remark in better_without_network(comparison)
+    ]
 
 
 def _table(comparison: Comparison) -> Table:
@@ -155,7 +155,8 @@ def _prices(comparison: Comparison) -> list[Block]:
 
 def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str, objective: Objective) -> Plot:
     front = _front(points, field, objective)
-    shared = {"x": axis(field, title, scale={"zero": False, "nice": True, "padding": 20})}
+    ticks = {"tickMinStep": 1} if field == "parameters" else {}  # which are whole
+    shared = {"x": axis(field, title, scale={"zero": False, "nice": True, "padding": 20}, axis=ticks)}
     names = [point["kernel"] for point in points]
     shapes = [SHAPES[k // len(HUES) % len(SHAPES)] for k in range(len(names))]
     color = named_hues("kernel", names, scale={"domain": names, "range": [*HUES * len(SHAPES)][: len(names)]})
@@ -187,7 +188,7 @@ def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str
     )
     heading = f"{_name(objective).capitalize()} against {title}"
     table = Table(title=heading, columns=("kernel", title, metric, "on the line"), rows=cells, is_folded=True)
-    note = "On the dashed line are the kernels that no other beats at a lower price."
+    note = "On the dashed line are the kernels that no other beats at a lower price." if len(front) > 1 else ""
     height = 220 + 14 * (len(names) + 1) // 2  # the legend takes the rest
     return Plot(
         title=heading, spec=chart(points, [dots, spread, line], height=height), table=table, note=note, is_half=True

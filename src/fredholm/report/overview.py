@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from torch import nn
 
 from fredholm.operators import IntegralOperator
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.task import Task
-from fredholm.training.progress import counted
 
 from .blocks import Block, Facts, Note, Section, Tab, Table
 from .run_record import METRICS, RunRecord

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fredholm.tasks.files.terminal_text import first_few
+from fredholm.tasks.files.terminal_text import counted, first_few
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets.labels import LabelTarget
 from fredholm.tasks.targets.numbers import NumberTarget
 from fredholm.tasks.task import Task
-from fredholm.training.progress import counted
 
 from .blocks import Block, Cell, Figure, Note, Plot, Section, Table
 from .charts import Row, away_from_zero, axis, chart, heat, hint

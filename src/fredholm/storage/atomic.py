@@ -21,10 +21,12 @@ def write_file(path: Path, content: bytes) -> None:
     try:
         _write_through(partial, content)
         partial.replace(path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
-        raise of_place(error, path) from error
+        if isinstance(error, OSError):
+            raise of_place(error, path) from error
+        raise
     _sync_folder(path.parent)
 
 
@@ -44,9 +46,11 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(partial):
+            raise of_place(error, path) from error
         raise
     _sync_folder(path.parent)
 

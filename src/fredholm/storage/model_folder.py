@@ -142,9 +142,11 @@ class ModelFolder:
             partial.mkdir(parents=True)
             _put(partial, content, model, card, texts or {}, shard_bytes)
             partial.rename(self.path)
-        except OSError as error:
+        except BaseException as error:
             shutil.rmtree(partial, ignore_errors=True)
-            raise of_place(error, self.path) from error
+            if isinstance(error, OSError):
+                raise of_place(error, self.path) from error
+            raise
 
     def text(self, name: str) -> str | None:
         """Reads a further file; None where there is none of that name. Errors as of `content`."""

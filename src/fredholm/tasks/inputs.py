@@ -77,11 +77,13 @@ class Kinds:
         suffixes: suffixes of the files, in lower case.
         has_parts: whether some of them may hold several parts, such as a training set.
         is_one: whether a folder is read as a single input; None: never.
+        apart_from: names of files that are no inputs where a folder holds them.
     """
 
     suffixes: tuple[str, ...]
     has_parts: bool = False
     is_one: Callable[[Path], bool] | None = None
+    apart_from: tuple[str, ...] = ()
 
     def listed(self, paths: Sequence[Path]) -> Listed:
         """Finds the files at some paths: a file itself, whatever its name, and files of these kinds in a folder.
@@ -108,6 +110,9 @@ class Kinds:
                 found.failures.append((path, ValueError(f"{path}: cannot be read ({error.strerror})")))
         return found
 
+    def _is_input(self, name: str) -> bool:
+        return name.lower().endswith(self.suffixes) and name not in self.apart_from
+
     def _add(self, path: Path, found: Listed) -> None:
         waiting, seen = [path], set[tuple[int, int]]()
         while waiting:
@@ -120,7 +125,7 @@ class Kinds:
                 seen.add((status.st_dev, status.st_ino))
                 listed = sorted((each for each in entry.iterdir() if not each.name.startswith(".")), reverse=True)
                 waiting += listed
-            elif is_folder or entry == path or entry.name.lower().endswith(self.suffixes):
+            elif is_folder or entry == path or self._is_input(entry.name):
                 found.files.append(entry)
             else:
                 found.skipped.append(entry)

@@ -1,10 +1,13 @@
 """Output files of a prediction, which are named in the call, never by settings of a run."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, final
+
+from fredholm.storage.atomic import of_place
 
 PICTURES = (".png", ".pdf", ".svg")
 """Suffixes of pictures."""
@@ -99,11 +102,13 @@ class Outputs:
             partial.replace(path)
         except FileExistsError:
             raise ValueError(f"{option}: {path} exists; name another file, or pass --overwrite") from None
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            if is_own:
-                path.unlink(missing_ok=True)
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        except BaseException as error:
+            for file in (partial, *((path,) if is_own else ())):
+                with contextlib.suppress(OSError):
+                    file.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise of_place(error, path) from error
+            raise
         self.written.append(path)
 
     def check_folder(self, names: Sequence[tuple[Path, str]]) -> None:

@@ -5,11 +5,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, final
 
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.task import Task
 
 from .config import TrainingConfig
 from .learner import NonFiniteError
-from .progress import counted
 from .step_cost import StepCost, step_cost
 from .trainer import DivergedError
 

@@ -29,11 +29,6 @@ def progress_bar(description: str, total: int | None, *, unit: str, initial: int
     )
 
 
-def counted(count: int, what: str) -> str:
-    """Formats a count with its noun: 1 epoch, 1,440 steps."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def print_line(line: str) -> None:
     """Prints a line on stdout without breaking the bars below it; nothing while `muted`.
 

@@ -17,6 +17,7 @@ from fredholm.distributed.processes import ALONE, OtherProcessError, Processes, 
 from fredholm.storage.atomic import write_file
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.storage.tensors import fill, model_tensors, tensor_bytes
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Score, Task
 from fredholm.training.storage.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS, Checkpoints
@@ -27,7 +28,7 @@ from .batches import EpochBatches, LostWorkerError, Share, iterate
 from .config import TrainingConfig
 from .interruption import InterruptedRunError, Interruption
 from .learner import Learner, NonFiniteError, StepReport
-from .progress import counted, print_line, progress_bar
+from .progress import print_line, progress_bar
 from .random_state import own_seed, random_state, restore_random_state, seed_everything
 from .scoring import score_split
 
@@ -452,6 +453,7 @@ class Trainer:
         def save() -> None:
             log = None if self._log is None else to_json(self._log.mark())
             state = {"progress": to_json(progress), "random": random, "log": log}
+            self._folder.refuse_removed()
             self._checkpoints.save(progress.step, self._tensors(), state, progress.best_step)
 
         if self._config.shard:

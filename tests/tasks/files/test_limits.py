@@ -89,6 +89,9 @@ def test_folders_that_contain_themselves_are_walked_once(tmp_path: Path) -> None
         (tmp_path / "a" / name).symlink_to(tmp_path)
     assert list(files_below(tmp_path)) == [tmp_path / "a" / "1.csv"]
     assert Kinds(suffixes=(".csv",)).listed([tmp_path]).files == [tmp_path / "a" / "1.csv"]
+    others = Kinds(suffixes=(".csv",), apart_from=("1.csv",))
+    assert others.listed([tmp_path]).files == []
+    assert others.listed([tmp_path / "a" / "1.csv"]).files == [tmp_path / "a" / "1.csv"], "which is named"
 
 
 def test_the_first_duplicate_name_is_found() -> None:

@@ -234,10 +234,12 @@ def test_known_channels_without_a_value_are_refused(tmp_path: Path) -> None:
         "price there: give rows from 120.0 to 123.0, with promo, price filled and sales empty",
     ):
         predict(table()[:-1])
-    with pytest.warns(UserWarning, match="asked.csv has 6 samples after the last one with sales; only 4 are predicted"):
+    with pytest.warns(
+        UserWarning, match="asked.csv has 6 samples after the last one with sales; the first 4 are predicted"
+    ):
         assert [row["time"] for row in predict(table(ahead=6))] == [120.0, 121.0, 122.0, 123.0]
-    with refused(ValueError, "asked.csv has 5 samples; the model reads the last 12 of a series"):
-        predict([(math.nan if t >= 5 else s, p, c) for t, (s, p, c) in enumerate(table())])
+    with refused(ValueError, "asked.csv has 1 sample; the model reads the last 12 of a series"):
+        predict([(math.nan if t >= 1 else s, p, c) for t, (s, p, c) in enumerate(table())])
 
 
 def test_the_error_for_a_series_without_any_value_names_it(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 import errno
+import itertools
 import json
+import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +95,24 @@ def test_a_link_is_not_truncated(tmp_path: Path) -> None:
     with refused(ValueError, "metrics.jsonl is a link"):
         MetricsLog(tmp_path, tensorboard=False)
     assert (tmp_path / "precious").read_text() == "years of work"
+
+
+def test_a_run_goes_on_where_tensorboard_cannot(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard")
+    before, log = threading.excepthook, MetricsLog(tmp_path)
+    shutil.rmtree(tmp_path / "tensorboard")
+    deadline = time.monotonic() + 10
+    for step in itertools.count():
+        log.write("train", step, {"loss": 1.0})
+        if log._writer is None or time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    log.write("train", step + 1, {"loss": 1.0})
+    log.close()
+    message = f"the event files of TensorBoard end at step {step} (No such file or directory); metrics.jsonl goes on\n"
+    assert capfd.readouterr() == (message, "")
+    assert len(records(tmp_path)) == step + 2
+    assert threading.excepthook is before
 
 
 def test_a_full_disk_is_reported_once_with_the_file(tmp_path: Path) -> None:

@@ -13,6 +13,11 @@ _JOINERS = "\u200c\u200d"
 """Format characters that belong to the spelling of some languages."""
 
 
+def counted(count: int, what: str) -> str:
+    """Formats a count with its noun: 1 epoch, 1,440 steps."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def is_order(letter: str) -> bool:
     """Whether a character may move the cursor, change colours, begin a line, or reorder what is read."""
     return unicodedata.category(letter) in _ORDERS and letter not in _JOINERS

@@ -38,6 +38,7 @@ from fredholm.models.series.series_model import SeriesModelConfig
 from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Baseline, BaselineData, BaselineExamples, baselines_on
 from fredholm.tasks.files.data_files import data_path
+from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.forecasts import Clock, LongSeries, WindowSet, open_long
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
@@ -718,7 +719,8 @@ class Forecasting(SplitTask[WindowSet]):
         facts, end = self._facts, self.end_of(series)
         context, least = facts.context, facts.min_context
         if end < least:
-            raise ValueError(f"{where}: {series.name} has {end} samples; the model reads the last {least} of a series")
+            has = f"{where}: {series.name} has {counted(end, 'sample')}"
+            raise ValueError(f"{has}; the model reads the last {least} of a series")
         if facts.known:
             check_ahead(
                 series, end, facts.predicted, facts.ahead, horizon=facts.horizon, clock=facts.clock, where=where

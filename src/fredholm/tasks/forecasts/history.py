@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.terminal_text import counted
+
 from .base import Base, learn_base
 from .clock import Clock
 from .effect import Effect, learn_effect
@@ -132,10 +134,10 @@ class History:
         context, horizon = self._reach(shortest, context, horizon, season)
         if train < context + horizon:
             instead = "make one of them shorter" if context * horizon > 1 else "give it more samples, or leave it out"
+            samples = counted(len(self.series[shortest]), "sample")
             raise ValueError(
-                f"{self.where}: the training part of {self._called(shortest)} has {train} of its "
-                f"{len(self.series[shortest])} samples; expected context={context} and horizon={horizon} together at "
-                f"least; {instead}"
+                f"{self.where}: the training part of {self._called(shortest)} has {train} of its {samples}; expected "
+                f"context={context} and horizon={horizon} together at least; {instead}"
             )
         return Shape(context, horizon, season)
 
@@ -150,10 +152,10 @@ class History:
         found, usual = (self._reach(i, context, horizon, season) for i in (shortest, middle))
         if all(2 * here > there for here, there in zip(found, usual, strict=True)):
             return None
+        samples, steps = counted(len(self.series[shortest]), "sample"), counted(found[1], "sample")
         return (
-            f"{self._called(shortest)} has {len(self.series[shortest])} samples, so that every series is predicted "
-            f"{found[1]} samples ahead from {found[0]}; without the short ones, which can be left out, it would be "
-            f"{usual[1]} ahead from {usual[0]}"
+            f"{self._called(shortest)} has {samples}, so that every series is predicted {steps} ahead from {found[0]}; "
+            f"without the short ones, which can be left out, it would be {usual[1]} ahead from {usual[0]}"
         )
 
     @cached_property

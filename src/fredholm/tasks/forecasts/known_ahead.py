@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fredholm.tasks.files.terminal_text import counted
+
 from .clock import Clock
 from .long_series import LongSeries
 
@@ -32,19 +34,15 @@ def check_ahead(
         where: the name of the file, for messages.
     """
     targets, names, came = ", ".join(predicted), ", ".join(known), len(series) - end
+    has = f"{where}: {series.name} has {counted(came, 'sample')} after the last one with {targets}"
     if came < horizon:
         first, last = (_time(series, t, clock) for t in (end, end + horizon - 1))
         raise ValueError(
-            f"{where}: {series.name} has {came} samples after the last one with {targets}; the model predicts "
-            f"{horizon}, and must know {names} there: give rows from {first} to {last}, with {names} filled and "
-            f"{targets} empty"
+            f"{has}; the model predicts {horizon}, and must know {names} there: give rows from {first} to {last}, with "
+            f"{names} filled and {targets} empty"
         )
     if came > horizon:
-        warnings.warn(
-            f"{where}: {series.name} has {came} samples after the last one with {targets}; only {horizon} are "
-            "predicted",
-            stacklevel=3,
-        )
+        warnings.warn(f"{has}; the first {horizon} are predicted", stacklevel=3)
     check_known(series, torch.arange(end + horizon) >= end, known, clock, where)
 
 

@@ -37,6 +37,7 @@ from fredholm.tasks.task import Batch, Objective, Recommended, Task, Trained, ow
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import ShownExample, View, device_of, part_of_graph
 
+from .csv_folder import NODES
 from .inputs import GraphInputs, Preparation
 from .network import NO_FORM, build_network, warn_of_notes
 from .one_graph import OneGraphTask, small_network
@@ -104,7 +105,8 @@ class LinkLearning(OneGraphTask[PairSet]):
     """
 
     command: ClassVar[str] = "links"
-    predicts = Kinds(suffixes=TABLE_SUFFIXES)
+    # the folder of a graph holds a table of nodes beside its edges
+    predicts = Kinds(suffixes=TABLE_SUFFIXES, apart_from=(NODES, f"{NODES}.gz"))
     parts: ClassVar[tuple[type, ...]] = (*OneGraphTask.parts, LinkMachine.Config)
     objective = Objective(metric="auroc", percent=True)
 

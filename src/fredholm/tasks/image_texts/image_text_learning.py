@@ -66,7 +66,7 @@ from fredholm.tasks.tensor_form import (
     random_pixels,
     sizes_of,
 )
-from fredholm.tasks.text import JSONL_SUFFIXES, MarkedTokenizer, Tokens, context_for, tokens_axis
+from fredholm.tasks.text import JSONL_SUFFIXES, MarkedTokenizer, Tokens, context_for, tokens_axis, warn_of_cut
 from fredholm.tasks.views import ImageView, ShownExample, TextPart, TextView
 
 Modalities = Literal["both", "image", "text"]
@@ -624,15 +624,19 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         """
         rows: list[Prediction] = []
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
+            num_cut = 0
             for indices in torch.arange(len(found)).split(CHUNK):
                 part = [found.examples[i] for i in indices.tolist()]
-                given = self._inputs(found.images(indices) / 255, [self._lay_out(example.text)[0] for example in part])
+                laid = [self._lay_out(example.text) for example in part]
+                num_cut += sum(is_cut for _, is_cut in laid)
+                given = self._inputs(found.images(indices) / 255, [tokens for tokens, _ in laid])
                 batch = to_device(given._asdict(), device)
                 answers = map(self.target.answer, self._outputs(model, batch).cpu())
                 rows += [
                     Prediction(file, {"line": example.line, **cells}, probabilities)
                     for example, (cells, probabilities) in zip(part, answers, strict=True)
                 ]
+            warn_of_cut(num_cut, len(found), self._facts.context)
         return rows
 
     def _read(self, file: Path, part: Split | None) -> ImageTextSet:

@@ -52,7 +52,7 @@ from fredholm.tasks.task import (
     own_facts,
 )
 from fredholm.tasks.tensor_form import BATCH, TensorForm
-from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis
+from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis, warn_of_cut
 from fredholm.tasks.text.checkpoint_tokenizer import FILES
 from fredholm.tasks.views import ShownExample, TextPart, TextView
 
@@ -410,12 +410,14 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, sentences: Sequence[Sentence], device: torch.device) -> Tensor:
-        """Outputs of the model `(n, num_outputs)` for some sentences, on the CPU."""
-        parts = []
+        """Outputs of the model `(n, num_outputs)` for some sentences, on the CPU. Warns where some are cut."""
+        parts, num_cut = list[Tensor](), 0
         for start in range(0, len(sentences), CHUNK):
             some = (sentences[i] for i in range(start, min(start + CHUNK, len(sentences))))
-            tokens = [self.tokenizer.lay_out(each.first, each.second, self._facts.context).tokens for each in some]
-            parts.append(model(self._padded(tokens).to(device)).float().cpu())
+            laid = [self.tokenizer.lay_out(each.first, each.second, self._facts.context) for each in some]
+            num_cut += sum(each.is_cut for each in laid)
+            parts.append(model(self._padded([each.tokens for each in laid]).to(device)).float().cpu())
+        warn_of_cut(num_cut, len(sentences), self._facts.context)
         return torch.cat(parts)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:

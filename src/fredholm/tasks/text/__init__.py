@@ -11,7 +11,7 @@ from .marked_tokenizer import MARKS, Layout, MarkedTokenizer, Marks, tokens_axis
 from .open import TextSplits, open_text
 from .read import read_text, text_chunks
 from .tokenizer import Bytes, ByteTokenizer, Tokenizer
-from .tokens import Tokens, context_for
+from .tokens import Tokens, context_for, warn_of_cut
 
 __all__ = [
     "IGNORED",
@@ -43,4 +43,5 @@ __all__ = [
     "read_text",
     "text_chunks",
     "tokens_axis",
+    "warn_of_cut",
 ]

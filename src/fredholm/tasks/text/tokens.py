@@ -1,6 +1,7 @@
 """Settings of the tokenizer of a text."""
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -76,6 +77,16 @@ class Tokens:
         if self.kind == "byte_pairs":
             return MarkedTokenizer.byte_pairs(texts, self.vocab_size)
         return MarkedTokenizer.word_pieces(texts, self.vocab_size, lowercase=self.lowercase)
+
+
+def warn_of_cut(num_cut: int, count: int, context: int) -> None:
+    """Warns where some of the texts to predict are longer than the model's context, and are cut."""
+    if num_cut:
+        warnings.warn(
+            f"texts of more than {context:,} tokens, which the model reads at most, are cut at the end: {num_cut:,} of "
+            f"{count:,}",
+            stacklevel=3,
+        )
 
 
 def context_for(tokenizer: MarkedTokenizer, texts: Iterable[tuple[str, ...]], most: int) -> int:

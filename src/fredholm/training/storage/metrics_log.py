@@ -6,6 +6,8 @@ import json
 import math
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -53,7 +55,14 @@ class MetricsLog:
         self._digest = _cut(path, mark)
         self.num_lines, self._bytes = mark.lines, mark.bytes
         self._file = path.open("ab")
+        self._excepthook = threading.excepthook
         self._writer = _event_writer(folder / "tensorboard", step) if tensorboard else None
+        threading.excepthook = self._without_writers
+
+    def _without_writers(self, failure: "threading.ExceptHookArgs") -> None:
+        """Prints no traceback of TensorBoard's thread, whose error `write` meets."""
+        if not type(failure.thread).__module__.startswith("tensorboard."):
+            self._excepthook(failure)
 
     def write(self, kind: str, step: int, values: dict[str, int | float]) -> None:
         """Writes one line ``{"kind": kind, "step": step, **values}``; a value that is not finite becomes null.
@@ -73,9 +82,10 @@ class MetricsLog:
         self._bytes += len(line)
         self._digest.update(line)
         if self._writer is not None:
-            for name, value in clean.items():
-                if value is not None:
-                    self._writer.add_scalar(f"{kind}/{name}", value, step)
+            numbers = {f"{kind}/{name}": value for name, value in clean.items() if value is not None}
+            with self._ending_events(step):
+                for name, value in numbers.items():
+                    self._writer.add_scalar(name, value, step)
 
     def mark(self) -> LogPosition:
         """Flushes the log to the disk, and returns its position.
@@ -91,7 +101,19 @@ class MetricsLog:
         with contextlib.suppress(OSError):  # unwritten is only what `write` has already reported
             self._file.close()
         if self._writer is not None:
-            self._writer.close()
+            with self._ending_events():
+                self._writer.close()
+        threading.excepthook = self._excepthook
+
+    @contextlib.contextmanager
+    def _ending_events(self, step: int | None = None) -> Iterator[None]:
+        """Where TensorBoard's files cannot be written, reports it, and writes no more: no run depends on them."""
+        try:
+            yield
+        except OSError as error:
+            self._writer = None
+            where = "" if step is None else f" at step {step}"
+            print_line(f"the event files of TensorBoard end{where} ({error.strerror}); metrics.jsonl goes on")
 
 
 def _cut(path: Path, mark: LogPosition) -> "hashlib._Hash":

@@ -1,5 +1,6 @@
 """The layout of a run folder, and its own files."""
 
+import errno
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -122,6 +123,12 @@ class RunFolder:
         clear_partial(self.path)
         self.checkpoints.clear_partial()
 
+    def refuse_removed(self) -> None:
+        """Raises a FileNotFoundError where the folder of a run that trains is gone: checkpoints alone are no run."""
+        if is_missing(self.path / MANIFEST):
+            message = "is gone: the folder was removed or emptied during training; train again"
+            raise FileNotFoundError(errno.ENOENT, message, str(self.path / MANIFEST))
+
     def text(self, name: str) -> str | None:
         """Reads a file of the run; None if it has none of that name.
 
@@ -173,6 +180,13 @@ class RunFolder:
                 write_file(self.path / name, text.encode())
             self._write_manifest(manifest._replace(pending={}))
 
+    def _inner_runs(self) -> str:
+        """Returns an addition to a message: run folders within this one, since a path may lack its last part."""
+        paths = [path for pattern in (f"*/{CONFIG}", f"*/*/{CONFIG}") for path in self.path.glob(pattern)]
+        found = sorted(str(path.parent) for path in paths if not is_missing(path.with_name(MANIFEST)))
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        return f"; it holds the run{'s' * (len(found) > 1)} {', '.join(found[:3])}{more}" if found else ""
+
     def _write_manifest(self, manifest: _Manifest) -> None:
         write_file(self.path / MANIFEST, seal({"schema": SCHEMA, **manifest._asdict()}))
 
@@ -187,7 +201,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is no folder; expected a run folder")
         if is_missing(path):
             if is_missing(self.config_file):
-                raise ValueError(f"{self.path} is no run folder: it has no {CONFIG}")
+                raise ValueError(f"{self.path} is no run folder: it has no {CONFIG}{self._inner_runs()}")
             if any(self.path.glob("*.safetensors")):
                 raise ValueError(
                     f"{self.path} is no run folder: it has weights beside a {CONFIG} that fredholm did not write, or "
