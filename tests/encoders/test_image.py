@@ -107,7 +107,7 @@ def test_phases_are_not_rounded_under_autocast() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             rounded, _ = built(images)
     assert rounded.dtype == torch.bfloat16
-    assert (rounded - exact).abs().max() < 1e-2  # of features that are at most 1
+    assert (rounded - exact).abs().max() < 1e-2  # the features are at most 1
 
 
 def test_images_of_one_batch_are_independent() -> None:

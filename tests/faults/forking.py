@@ -23,7 +23,7 @@ LIMIT = 120.0
 
 
 class Ended(NamedTuple):
-    """How a process ended."""
+    """Exit code and output of a finished process."""
 
     code: int
     """Its exit code, or the negative number of the signal that ended it."""

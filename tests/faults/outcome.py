@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many faults of a kind were tried, and how many ended as promised.
+    """Counts of the faults of one kind that were tried, and of those that ended as promised.
 
     Args:
         fault: kind of fault, as the table names it.

@@ -33,7 +33,7 @@ def make(domain: Domain, dtype: torch.dtype, **options) -> Integral:
 
 
 SHORT = [None, torch.bfloat16, torch.float16]
-"""Of autocast; None: without."""
+"""Dtypes of autocast; None: without autocast."""
 IDS = ["fp32", "bf16", "fp16"]
 
 
