@@ -69,7 +69,6 @@ def test_choices_on_some_known_nodes_are_fitted_to_all(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(GraphSteps, "between", counted)
     monkeypatch.setattr(node_machine, "CHOSEN", 25)
-    monkeypatch.setattr(node_machine, "OF_FEATURES", 30)
     known, wanted = KnownNodes(ring(noise(SIZE, 2)), KNOWN), heights()
     built = machine()
     built.fit([(known, wanted[KNOWN])], NUMBER)
@@ -78,8 +77,6 @@ def test_choices_on_some_known_nodes_are_fitted_to_all(monkeypatch: pytest.Monke
     of_all = [reaches for count, reaches in calls if count == len(KNOWN)]
     assert 0 < len(of_all) == len(set(of_all)), "κ_g between all known nodes takes long in a large graph"
     assert {count for count, _ in calls} == {25, len(KNOWN)}
-    assert built.spread is not None
-    assert built.spread.num_chosen == built.machine.table.machine.num_chosen == 30
 
 
 def test_features_and_known_nodes_are_used_together() -> None:

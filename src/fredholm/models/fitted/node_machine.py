@@ -85,8 +85,6 @@ REFINED = (1 / 3, 1.0, 3.0)
 """Multiples of λ that are candidates with all known nodes."""
 CHOSEN = 500
 """Most known nodes on which choices of the graph's part are made."""
-OF_FEATURES = 1000
-"""Most known nodes on which choices of κ_x and κ_r are made."""
 _SAME = 1e-9
 """Relative difference of the kernel's sums over known nodes up to which a graph counts as that of the fit."""
 _ODD = 0.1
@@ -200,12 +198,9 @@ class NodeMachine(FittedModel[KnownNodes]):
             num_outputs,
             num_centres=num_centres,
             num_trees=config.num_trees,
-            num_chosen=OF_FEATURES,
         )
         self.spread = (
-            KernelMachine(num_directions or width, num_outputs, num_centres, num_rounds=0, num_chosen=OF_FEATURES)
-            if config.hops
-            else None
+            KernelMachine(num_directions or width, num_outputs, num_centres, num_rounds=0) if config.hops else None
         )
         self.dual = nn.Parameter(torch.zeros(num_known, num_outputs, dtype=torch.float64))
         self.register_buffer("reach", torch.tensor(Reach(0.0, 1), dtype=torch.float64))

@@ -49,7 +49,7 @@ from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.fitted.kernel_machine import CHOSEN, FEW, KernelMachine
+from fredholm.models.fitted.kernel_machine import FEW, KernelMachine
 from fredholm.models.fitted.logistic_head import LogisticHead
 from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.ridge_head import LogitRegressand, Regressand
@@ -471,7 +471,6 @@ class NumbersMachine(nn.Module):
         num_centres: most training rows that are centres of the kernel.
         num_trees: most trees of each fold; 0: no trees.
         rounding: deviation up to which a column counts as constant, beside a millionth of its mean.
-        num_chosen: most rows on which choices of the kernel are made.
     """
 
     mean: Tensor
@@ -486,12 +485,10 @@ class NumbersMachine(nn.Module):
         num_centres: int,
         num_trees: int,
         rounding: float = 0.0,
-        num_chosen: int = CHOSEN,
     ) -> None:
         super().__init__()
         reading = TableReading(num_numbers=num_numbers, may_miss=may_miss)
         self.table = TableMachine.Config(num_centres=num_centres, num_trees=num_trees).build(reading, num_outputs)
-        self.table.machine.num_chosen = num_chosen
         self.rounding = rounding
         self.register_buffer("mean", torch.zeros(num_numbers, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(num_numbers, dtype=torch.float64))

@@ -52,7 +52,7 @@ PRIOR = 8
 
 MOST_OF_MACHINE = 500
 """Labelled nodes with features up to which a machine predicts classes by default."""
-LEAST_BESIDE, MOST_BESIDE = 20, 2000
+LEAST_BESIDE, MOST_BESIDE = 20, 1000
 """Fewest and most training nodes of a machine beside a network."""
 MOST_WALKED = 1 << 27
 """Most training nodes times directed edges, to which the time of a fit in a large graph is proportional."""
