@@ -1,4 +1,4 @@
-"""A kernel machine and boosted trees on numeric descriptors of a whole point cloud, in closed form.
+"""A table machine on numeric descriptors of a whole point cloud.
 
 Legend
     v       descriptors of a cloud: those of `cloud_numbers.py`, which are invariant to translation, scaling and, as set
