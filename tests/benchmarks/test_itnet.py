@@ -107,7 +107,7 @@ def test_notes_report_backward_over_forward_and_the_fraction_of_the_matrix_rate(
 
 
 def test_a_cuda_graph_requires_a_gpu():
-    with refused(ValueError, "CUDA graphs are a GPU's", "--device cuda"):
+    with refused(ValueError, "CUDA graphs need a GPU", "--device cuda"):
         Config(ways=("as it is", "graph")).sized()
     assert Config().sized().ways == ("as it is",)
 
