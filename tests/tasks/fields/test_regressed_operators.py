@@ -184,7 +184,8 @@ def test_scattered_points_are_used_directly_where_all_functions_share_them(tmp_p
 @pytest.mark.parametrize("name", ["values", "wanted_values"])
 def test_functions_with_missing_samples_share_their_points(tmp_path: Path, name: str, *, is_mesh: bool) -> None:
     pos = np.random.default_rng(2).uniform(0, 5, (8, 2))
-    whole = smoothed(30, **({"pos": pos, "wanted_pos": pos} if is_mesh else {}))
+    places: dict[str, Any] = {"pos": pos, "wanted_pos": pos} if is_mesh else {}
+    whole = smoothed(30, **places)
     gaps = whole | {name: whole[name].copy()}
     gaps[name][0, 2] = gaps[name][::5, 4] = np.nan
     tasks = [task_of(tmp_path, arrays) for arrays in (whole, gaps)]

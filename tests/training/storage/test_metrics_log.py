@@ -99,7 +99,7 @@ def test_a_link_is_not_truncated(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_where_tensorboard_cannot(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorboard")
-    before, log = threading.excepthook, MetricsLog(tmp_path)
+    before, log, step = threading.excepthook, MetricsLog(tmp_path), 0
     shutil.rmtree(tmp_path / "tensorboard")
     deadline = time.monotonic() + 10
     for step in itertools.count():
