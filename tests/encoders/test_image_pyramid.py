@@ -40,7 +40,10 @@ def formula(built: Any, images: Tensor, strides: list[tuple[int, int]], pos: Ten
     signal = torch.cat([phases.sin(), phases.cos()], -1) @ built.position_weight.T + built.bias
     places = (2 * pos - 1).flip(-1).expand(len(images), 1, -1, -1)
     for level, norm, linear, colours in zip(levels, built.norms, built.maps, built.colours, strict=True):
-        for image, each in ((phi(norm, level), linear), (F.adaptive_avg_pool2d(images, tuple(level.shape[2:])), colours)):
+        for image, each in (
+            (phi(norm, level), linear),
+            (F.adaptive_avg_pool2d(images, (level.shape[2], level.shape[3])), colours),
+        ):
             read = F.grid_sample(image, places, padding_mode="border", align_corners=False)
             signal = signal + read[:, :, 0].mT @ each.weight.T
     return signal
