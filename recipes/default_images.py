@@ -165,6 +165,8 @@ def main(config: Config) -> None:
     settings, *_ = ImageLearning.Config(data=config.data).recommended("small")
     task = settings.build()
     assert isinstance(task, ImageLearning)
+    if not task.learns_by_steps:
+        raise ValueError(f"the default for {task.num_train:,} images is fitted in closed form; give more images")
     config = dataclasses.replace(config, out=config.out.expanduser())
     config.out.mkdir(parents=True, exist_ok=True)
     results: list[dict[str, Any]] = []
