@@ -30,7 +30,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 import torch.nn.functional as F
@@ -75,6 +75,9 @@ class Readout(NamedTuple):
 
 class Regressand(ABC):
     """Regression targets Y of a kind of target, and the readout from regression scores to outputs."""
+
+    has_numbers: ClassVar[bool] = False
+    """Whether Y are numbers to predict, which another scale may suit, rather than codes of classes."""
 
     @abstractmethod
     def columns(self, targets: Tensor) -> Tensor:

@@ -15,6 +15,9 @@ Legend
     outputs                      (1 - a) f + a g: f a `KernelMachine` on all coordinates, g `BoostedTrees` on v, 0 where
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
+    of skewed numbers            the same of f and g on a logarithmic scale (`logarithmic_scale.py`), and the way back,
+                                 if their left-out errors are smaller: the mean square, and significantly the mean
+                                 absolute error
     of classes and labels        (1 - e) z + e h: z the logits from f and g, h a `LogisticHead` on all coordinates; e is
                                  the one of SHARES with the smallest mean cross-entropy of left-out rows
 
@@ -50,9 +53,10 @@ from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_machine import FEW, KernelMachine
+from fredholm.models.fitted.logarithmic_scale import LogarithmicScale, Logarithms
 from fredholm.models.fitted.logistic_head import LogisticHead
 from fredholm.models.fitted.n_gram_bank import NGramBank
-from fredholm.models.fitted.ridge_head import LogitRegressand, Regressand
+from fredholm.models.fitted.ridge_head import LogitRegressand, Readout, Regressand, is_surely_less
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
 
@@ -187,6 +191,16 @@ class ColumnRelevance(NamedTuple):
 
 
 @final
+class _Blend(NamedTuple):
+    """Fits of the kernel and of the trees, the share a of the trees, and left-out predictions of both `(n, c)`."""
+
+    kernel: Solution
+    trees: Solution | None
+    share: float
+    left_out: Tensor
+
+
+@final
 class TableMachine(FittedModel[TableBatch]):
     """A kernel machine, boosted trees and a logistic regression on numbers, categories, and predictions of banks.
 
@@ -266,6 +280,7 @@ class TableMachine(FittedModel[TableBatch]):
             else None
         )
         self.logistic = LogisticHead(self.num_coordinates, num_outputs)
+        self.scale = LogarithmicScale(num_outputs)
         self.register_buffer("share", torch.zeros(()))
         self.register_buffer("logistic_share", torch.zeros(()))
 
@@ -279,7 +294,9 @@ class TableMachine(FittedModel[TableBatch]):
         banks = [bank(cells) for bank, cells in zip(self._banks, self._cells(inputs), strict=True)]
         coordinates = torch.cat([self._of_columns(inputs), *banks], 1)
         outputs = self.machine(coordinates) + self.logistic(coordinates)
-        return outputs if self.trees is None else outputs + self.trees(self._for_trees(inputs.numbers, coordinates))
+        if self.trees is not None:
+            outputs = outputs + self.trees(self._for_trees(inputs.numbers, coordinates))
+        return self.scale(outputs)
 
     @torch.no_grad()
     def fit(
@@ -299,14 +316,22 @@ class TableMachine(FittedModel[TableBatch]):
             coordinates.append(bank.fit(rows, regressand, groups=groups))
         wanted = regressand.columns(targets)
         kernel = self._solve_kernel(coordinates, wanted, groups)
-        x, trees, share = torch.cat(coordinates, 1), None, 0.0
-        left_out = kernel.left_out
-        if self.trees is not None:
-            features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
-            trees = self.trees.solve(features, wanted, groups=groups)
-            blends = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
-            best = int(torch.stack([(wanted - each).square().mean() for each in blends]).argmin())
-            left_out, share = blends[best], SHARES[best]
+        x = torch.cat(coordinates, 1)
+        features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
+        found, logarithms = self._beside_trees(kernel, features, wanted, groups), None
+        left_out = found.left_out
+        if regressand.has_numbers and (tried := Logarithms.of(wanted)) is not None:
+            plain = self.machine, self.trees
+            self.machine, self.trees = copy.deepcopy(plain)
+            z = tried.of_columns(wanted)
+            other = self._beside_trees(self.machine.solve(x, z, groups=groups), features, z, groups)
+            tried = tried.calibrated(other.left_out, wanted)
+            error, before = (wanted - tried.back(other.left_out)).abs(), (wanted - left_out).abs()
+            is_better = bool(error.square().mean() < before.square().mean())
+            if is_better and is_surely_less(error.mean(1), before.mean(1), groups):
+                found, logarithms, left_out = other, tried, tried.back(other.left_out)
+            else:
+                self.machine, self.trees = plain
         readout = regressand.readout(left_out, targets)
         outputs, logistic_share = readout(left_out), 0.0
         if isinstance(regressand, LogitRegressand) and self.logistic.can_fit(len(x)):
@@ -315,12 +340,31 @@ class TableMachine(FittedModel[TableBatch]):
             best = int(torch.stack([regressand.losses(each, targets).mean() for each in blends]).argmin())
             outputs, logistic_share = blends[best], SHARES[best]
         self.logistic.scale(logistic_share)
-        self.share.fill_(share)
+        self.share.fill_(found.share)
         self.logistic_share.fill_(logistic_share)
-        self.machine.read(kernel, readout, share=(1 - logistic_share) * (1 - share))
-        if self.trees is not None and trees is not None:
-            self.trees.read(trees, readout, share=(1 - logistic_share) * share)
+        self._read(found, readout, logarithms, 1 - logistic_share)
         return outputs
+
+    def _beside_trees(self, kernel: Solution, features: Tensor, wanted: Tensor, groups: Tensor | None) -> "_Blend":
+        """Fits the trees beside a kernel that is fitted, and chooses their share."""
+        if self.trees is None:
+            return _Blend(kernel, None, 0.0, kernel.left_out)
+        trees = self.trees.solve(features, wanted, groups=groups)
+        blends = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
+        best = int(torch.stack([(wanted - each).square().mean() for each in blends]).argmin())
+        return _Blend(kernel, trees, SHARES[best], blends[best])
+
+    def _read(self, blend: "_Blend", readout: Readout, logarithms: Logarithms | None, weight: float) -> None:
+        """Sets the weights of the kernel and the trees, and the scale of their outputs."""
+        self.scale.reset()
+        if logarithms is not None:
+            self.scale.read(logarithms, readout)
+            is_skewed = self.scale.is_skewed
+            gain, shift = torch.where(is_skewed, 1.0, readout.gain), torch.where(is_skewed, 0.0, readout.shift)
+            readout = readout._replace(gain=gain, shift=shift)
+        self.machine.read(blend.kernel, readout, share=weight * (1 - blend.share))
+        if self.trees is not None and blend.trees is not None:
+            self.trees.read(blend.trees, readout, share=weight * blend.share)
 
     def _solve_kernel(self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None) -> Solution:
         """Fits the kernel to all columns; with at most FEW rows, switches off uninformative banks that do not help.

@@ -116,6 +116,7 @@ class NumberTarget(Target):
     kind: ClassVar[Kind] = "number"
     follows: ClassVar[type[Known]] = NumberAnswers
     has_shares: ClassVar[bool] = False
+    has_numbers: ClassVar[bool] = True
 
     @property
     def objectives(self) -> dict[str, Objective]:

@@ -1,0 +1,134 @@
+"""A logarithmic scale for skewed numbers, and the way back from predictions on it.
+
+Legend
+    y (n,)      a column of Y in training            s = ±1      the sign of its skewness
+    δ > 0       the one of OFFSETS, in multiples of the median of s y - min(s y), with the smallest |skewness| of g
+    g = log(s y - min(s y) + δ)                      z = (g - ḡ) / σ     a column on this scale, ḡ and σ those of g
+    back(z) = a s exp(ḡ + σ z) + b,   z held within its range in training
+
+a and b minimise the mean square of y - back(z) over left-out predictions z, since the exponential of a mean is not the
+mean of exponentials. Only columns with a skewness beyond SKEWED have this scale; the others stay as they are.
+
+Source: Box and Cox, An analysis of transformations (1964), for the shifted logarithm; Duan, Smearing estimate (1983),
+for the bias of its inverse.
+"""
+
+from typing import NamedTuple, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from fredholm.models.fitted.ridge_head import Readout
+
+SKEWED = 1.0
+"""Least absolute skewness of a column that a logarithm is tried for."""
+OFFSETS = torch.logspace(-3, 2, 41, dtype=torch.float64)
+
+
+@final
+class Logarithms(NamedTuple):
+    """Logarithmic scales of the columns of Y, float64 `(c,)` each.
+
+    Args:
+        is_skewed: bool, columns that have this scale; the other values do not matter for the others.
+        sign, origin: s, and min(s y) - δ.
+        mean, deviation: ḡ and σ.
+        least, most: range of z in training.
+        slope, shift: a s and b.
+    """
+
+    is_skewed: Tensor
+    sign: Tensor
+    origin: Tensor
+    mean: Tensor
+    deviation: Tensor
+    least: Tensor
+    most: Tensor
+    slope: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(cls, wanted: Tensor) -> Self | None:
+        """Scales of Y, float64 `(n, c)`, with a = 1 and b such that back(z) is y; None: no column is skewed."""
+        skewness = _skewness(wanted)
+        is_skewed = skewness.abs() > SKEWED
+        if not bool(is_skewed.any()):
+            return None
+        sign = torch.where(skewness < 0, -1.0, 1.0).to(wanted)
+        signed = sign * wanted
+        least = signed.amin(0)
+        # half of all values may be the smallest
+        span = torch.where(signed.median(0).values > least, signed.median(0).values, signed.mean(0)) - least
+        offsets = OFFSETS.to(wanted.device)[:, None] * torch.where(is_skewed, span, 1.0)
+        logs = (signed - least + offsets[:, None]).log()
+        best = torch.stack([_skewness(each).abs() for each in logs]).argmin(0)
+        columns = torch.arange(wanted.shape[1], device=wanted.device)
+        g, origin = logs[best, :, columns].T, least - offsets[best, columns]
+        mean, deviation = g.mean(0), g.std(0, correction=0)
+        deviation = torch.where(deviation > 0, deviation, 1.0)
+        z = (g - mean) / deviation
+        return cls(is_skewed, sign, origin, mean, deviation, z.amin(0), z.amax(0), sign, sign * origin)
+
+    def of_columns(self, wanted: Tensor) -> Tensor:
+        """Columns of Y `(n, c)` on these scales."""
+        signed = torch.where(self.is_skewed, self.sign * wanted - self.origin, 1.0)
+        return torch.where(self.is_skewed, (signed.log() - self.mean) / self.deviation, wanted)
+
+    def back(self, z: Tensor) -> Tensor:
+        """Returns from these scales, `(n, c)`."""
+        return torch.where(self.is_skewed, self.slope * self._exponential(z) + self.shift, z)
+
+    def calibrated(self, left_out: Tensor, wanted: Tensor) -> Self:
+        """These scales with a and b from left-out predictions on them, and Y, `(n, c)` each."""
+        e = self._exponential(left_out)
+        centred = e - e.mean(0)
+        square = centred.square().sum(0)
+        slope = torch.where(square > 0, (centred * wanted).sum(0) / torch.where(square > 0, square, 1.0), 0.0)
+        return self._replace(slope=slope, shift=wanted.mean(0) - slope * e.mean(0))
+
+    def _exponential(self, z: Tensor) -> Tensor:
+        held = torch.maximum(torch.minimum(z, self.most), self.least)
+        return (self.mean + self.deviation * held).exp()
+
+
+@final
+class LogarithmicScale(nn.Module):
+    """The way back from outputs on logarithmic scales; the identity before `read`.
+
+    Args:
+        num_outputs: number of outputs, such as numbers or their quantiles.
+    """
+
+    scales: Tensor
+    is_skewed: Tensor
+
+    def __init__(self, num_outputs: int) -> None:
+        super().__init__()
+        self.register_buffer("is_skewed", torch.zeros(num_outputs, dtype=torch.bool))
+        self.register_buffer("scales", torch.zeros(len(Logarithms._fields) - 1, num_outputs, dtype=torch.float64))
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Maps outputs `(B, num_outputs)` to the scale of Y."""
+        return Logarithms(self.is_skewed, *self.scales).back(outputs.double()).to(outputs.dtype)
+
+    @torch.no_grad()
+    def read(self, logarithms: Logarithms, readout: Readout) -> None:
+        """Sets the scales of the outputs of a readout of Y."""
+        is_skewed, *scales = (each[readout.column] for each in logarithms)
+        scales[-2:] = readout.gain * scales[-2], readout.gain * scales[-1] + readout.shift
+        self.is_skewed.copy_(is_skewed)
+        self.scales.copy_(torch.stack(scales))
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Makes it the identity."""
+        self.is_skewed.fill_(False)
+        self.scales.zero_()
+
+
+def _skewness(y: Tensor) -> Tensor:
+    """Skewness of each column of `(n, c)`; 0 of a constant one."""
+    centred = y - y.mean(0)
+    variance = centred.square().mean(0)
+    varies = variance.sqrt() > 1e-9 * y.abs().amax(0)
+    return torch.where(varies, (centred**3).mean(0) / torch.where(varies, variance, 1.0) ** 1.5, 0.0)
