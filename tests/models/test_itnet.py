@@ -386,7 +386,7 @@ def test_incomplete_encoders_are_refused() -> None:
             return inputs, Points(inputs)
 
     config = ITNet.Config(**SMALL)
-    with refused(TypeError, "models.ITNet: Unsaid does not set embed_dim and pos_dim", "encoders.Encoder"):
+    with refused(TypeError, "models.ITNet: Undeclared does not set embed_dim and pos_dim", "encoders.Encoder"):
         ITNet(Undeclared(), 3, config)
 
     class Alone(CloudEncoder):

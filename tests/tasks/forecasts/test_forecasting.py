@@ -319,7 +319,7 @@ def test_a_note_says_what_a_short_series_costs_the_others(model: Any, tmp_path: 
     (got,) = config.recommended("small").notes
     found = config.build().facts
     assert got.startswith(
-        f"the series 'c' has 8 samples, so that every series is predicted {found.horizon} samples ahead from "
+        f"the series 'c' has 8 samples, so that every series is predicted {found.horizon} sample ahead from "
         f"{found.context}; without the short ones, which can be left out, it would be 7 ahead from "
     )
     (tmp_path / "some.csv").write_text("\n".join(["series,time,v", *rows[:-8], ""]))
