@@ -258,6 +258,53 @@ def test_classes_whose_log_odds_are_linear_are_left_to_logistic_regression(monke
     torch.testing.assert_close(both(asked), (1 - share) * plain(asked) + both.logistic(alone), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("quantiles", [(), (0.1, 0.5)])
+def test_skewed_numbers_are_fitted_on_a_logarithmic_scale(
+    monkeypatch: pytest.MonkeyPatch, quantiles: tuple[float, ...]
+) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    numbers = torch.randn(400, 3, generator=drawn)
+    size = (numbers[:, 0] + 0.7 * numbers[:, 1].sin() + 0.2 * torch.randn(400, generator=drawn)).exp()
+    y = torch.stack([size, numbers[:, 2]], 1)
+    target = NumberTarget(names=("size", "other"), mean=(0.0, 0.0), deviation=(1.0, 1.0), quantiles=quantiles)
+    learnt, new = TableBatch.of(numbers[:150]), TableBatch.of(numbers[150:])
+    errors, machines, left_out = list[Tensor](), list[TableMachine](), list[Tensor]()
+    for has_numbers in (False, True):
+        monkeypatch.setattr(NumberTarget, "has_numbers", has_numbers)
+        torch.manual_seed(0)
+        machine = TableMachine.Config(num_trees=20).build(TableReading(num_numbers=3), len(target.output_names))
+        left_out.append(machine.fit([(learnt, y[:150])], target))
+        errors.append((target.predictions(machine(new).detach()) - y[150:]).abs().mean(0))
+        machines.append(machine)
+    assert not machines[0].scale.is_skewed.any()
+    assert machines[1].scale.is_skewed.tolist() == [name.startswith("size") for name in target.output_names]
+    assert float(errors[1][0]) < 0.8 * float(errors[0][0])
+    assert float(errors[1][1]) < 0.05
+    predicted = target.predictions(left_out[1])
+    assert float((predicted - y[:150]).abs().mean()) < float((target.predictions(left_out[0]) - y[:150]).abs().mean())
+    again = TableMachine.Config(num_trees=20).build(TableReading(num_numbers=3), len(target.output_names))
+    again.load_state_dict(machines[1].state_dict())
+    assert torch.equal(again(new), machines[1](new))
+    # fitted anew to numbers that are not skewed
+    again.fit([(learnt, y[:150].flip(1).log1p().nan_to_num(0.0))], target)
+    assert not again.scale.is_skewed.all()
+
+
+def test_skewed_numbers_that_a_logarithm_does_not_suit_keep_their_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
+    y = (3 * numbers[:, :1].clamp_min(0) ** 2 + 2 * numbers[:, 1:2]).float()
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    outputs = list[Tensor]()
+    for has_numbers in (False, True):
+        monkeypatch.setattr(NumberTarget, "has_numbers", has_numbers)
+        torch.manual_seed(0)
+        machine = TableMachine.Config(num_trees=20).build(TableReading(num_numbers=3), 1)
+        machine.fit([(TableBatch.of(numbers), y)], target)
+        outputs.append(machine(TableBatch.of(numbers)))
+    assert float(((y - y.mean()) ** 3).mean() / y.var() ** 1.5) > 1
+    assert torch.equal(*outputs)
+
+
 def test_inputs_of_the_trees_do_not_depend_on_the_batch() -> None:
     numbers = torch.randint(0, 7, (300, 3), generator=torch.Generator().manual_seed(0)).float() / 7
     numbers[::5, 1] = torch.nan

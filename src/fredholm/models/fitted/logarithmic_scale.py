@@ -4,13 +4,13 @@ Legend
     y (n,)      a column of Y in training            s = ±1      the sign of its skewness
     δ > 0       the one of OFFSETS, in multiples of the median of s y - min(s y), with the smallest |skewness| of g
     g = log(s y - min(s y) + δ)                      z = (g - ḡ) / σ     a column on this scale, ḡ and σ those of g
-    back(z) = a s exp(ḡ + σ z) + b,   z held within its range in training
+    back(z) = s (a exp(ḡ + σ z) + min(s y) - δ),   z held within its range in training
 
-a and b minimise the mean square of y - back(z) over left-out predictions z, since the exponential of a mean is not the
-mean of exponentials. Only columns with a skewness beyond SKEWED have this scale; the others stay as they are.
+a makes the mean of back(z) over left-out predictions z that of y, since the exponential of a mean is not the mean of
+exponentials. Only columns with a skewness beyond SKEWED have this scale; the others stay as they are.
 
 Source: Box and Cox, An analysis of transformations (1964), for the shifted logarithm; Duan, Smearing estimate (1983),
-for the bias of its inverse.
+for the bias of its inverse. Deviation: a is a ratio of means, not Duan's mean of ratios, so that the mean is kept.
 """
 
 from typing import NamedTuple, Self, final
@@ -34,7 +34,7 @@ class Logarithms(NamedTuple):
         sign, origin: s, and min(s y) - δ.
         mean, deviation: ḡ and σ.
         least, most: range of z in training.
-        slope, shift: a s and b.
+        slope, shift: s a and s (min(s y) - δ).
     """
 
     is_skewed: Tensor
@@ -49,7 +49,7 @@ class Logarithms(NamedTuple):
 
     @classmethod
     def of(cls, wanted: Tensor) -> Self | None:
-        """Scales of Y, float64 `(n, c)`, with a = 1 and b such that back(z) is y; None: no column is skewed."""
+        """Scales of Y, float64 `(n, c)`, with a = 1; None: no column is skewed."""
         skewness = _skewness(wanted)
         is_skewed = skewness.abs() > SKEWED
         if not bool(is_skewed.any()):
@@ -79,12 +79,9 @@ class Logarithms(NamedTuple):
         return torch.where(self.is_skewed, self.slope * self._exponential(z) + self.shift, z)
 
     def calibrated(self, left_out: Tensor, wanted: Tensor) -> Self:
-        """These scales with a and b from left-out predictions on them, and Y, `(n, c)` each."""
-        e = self._exponential(left_out)
-        centred = e - e.mean(0)
-        square = centred.square().sum(0)
-        slope = torch.where(square > 0, (centred * wanted).sum(0) / torch.where(square > 0, square, 1.0), 0.0)
-        return self._replace(slope=slope, shift=wanted.mean(0) - slope * e.mean(0))
+        """These scales with a from left-out predictions on them, and Y, `(n, c)` each."""
+        rest = wanted.mean(0) - self.shift
+        return self._replace(slope=rest / self._exponential(left_out).mean(0))
 
     def _exponential(self, z: Tensor) -> Tensor:
         held = torch.maximum(torch.minimum(z, self.most), self.least)

@@ -16,8 +16,7 @@ Legend
                                  it is missing, in place of the first two; a is the one of SHARES with the smallest mean
                                  square of left-out errors
     of skewed numbers            the same of f and g on a logarithmic scale (`logarithmic_scale.py`), and the way back,
-                                 if their left-out errors are smaller: the mean square, and significantly the mean
-                                 absolute error
+                                 if their left-out errors are smaller, both the mean square and the mean absolute
     of classes and labels        (1 - e) z + e h: z the logits from f and g, h a `LogisticHead` on all coordinates; e is
                                  the one of SHARES with the smallest mean cross-entropy of left-out rows
 
@@ -56,7 +55,7 @@ from fredholm.models.fitted.kernel_machine import FEW, KernelMachine
 from fredholm.models.fitted.logarithmic_scale import LogarithmicScale, Logarithms
 from fredholm.models.fitted.logistic_head import LogisticHead
 from fredholm.models.fitted.n_gram_bank import NGramBank
-from fredholm.models.fitted.ridge_head import LogitRegressand, Readout, Regressand, is_surely_less
+from fredholm.models.fitted.ridge_head import LogitRegressand, Readout, Regressand
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
 
@@ -327,8 +326,7 @@ class TableMachine(FittedModel[TableBatch]):
             other = self._beside_trees(self.machine.solve(x, z, groups=groups), features, z, groups)
             tried = tried.calibrated(other.left_out, wanted)
             error, before = (wanted - tried.back(other.left_out)).abs(), (wanted - left_out).abs()
-            is_better = bool(error.square().mean() < before.square().mean())
-            if is_better and is_surely_less(error.mean(1), before.mean(1), groups):
+            if error.mean() < before.mean() and error.square().mean() < before.square().mean():
                 found, logarithms, left_out = other, tried, tried.back(other.left_out)
             else:
                 self.machine, self.trees = plain
