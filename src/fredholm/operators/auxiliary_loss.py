@@ -16,9 +16,9 @@ _open_lists: list[list[Tensor]] = []
 def collect_auxiliary_losses() -> Iterator[list[Tensor]]:
     """Collects the auxiliary losses of all operators that are called inside the context in training mode.
 
-    Their gradients reach only parameters of their own, none that the task's loss trains. Outside of the context no
-    auxiliary loss is computed. Of nested contexts the innermost collects, and each thread collects its own. Compiled
-    operators do not know their thread: their losses go to the context that was opened last in the process.
+    Their gradients reach only parameters that the task's loss does not train, such as a proposal's. Outside of the
+    context no auxiliary loss is computed. The innermost of nested contexts collects, and each thread has contexts of
+    its own. Compiled operators do not know their thread: their losses go to the last context opened in the process.
 
     Yields:
         the list to which weighted scalar losses are appended. Add them to the task's loss.
@@ -30,7 +30,7 @@ def collect_auxiliary_losses() -> Iterator[list[Tensor]]:
         yield losses
     finally:
         _collected.reset(token)
-        # not pop(): another thread may have opened one since; not remove(): lists of tensors do not compare
+        # not pop(): another thread may have opened a list since; not remove(): lists of tensors have no equality
         _open_lists[:] = [other for other in _open_lists if other is not losses]
 
 

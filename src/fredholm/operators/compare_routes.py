@@ -22,16 +22,16 @@ from fredholm.quadrature.quadrature import Quadrature
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RouteCost:
-    """Cost of one route or quadrature, or its reasons to refuse.
+    """Cost of one route or quadrature, or the reasons why it refuses.
 
     Attributes:
         route: its name.
         nodes: the nodes that are summed, in words.
         error: the largest difference from the reference over the largest value of the integral; with gradients the
-            worst of the output's and every gradient's. 0 for the reference itself, None where there is none.
-        seconds: median of one pass; None where it refuses, as the next.
+            largest error of the output and of every gradient. 0 for the reference itself, None without a reference.
+        seconds: median time of one pass; None where it refuses, like `peak_mb`.
         peak_mb: memory above what existed before the pass, in 1e6 bytes.
-        refusals: its reasons, a sentence each; empty where it was run.
+        refusals: the reasons why it refuses, a sentence each; empty where it was run.
     """
 
     route: str
@@ -103,7 +103,7 @@ def compare_routes(
             forward alone, without a graph.
         repeats: timed passes, >= 1, after one that warms up.
         budget_s: a pass that takes more than half of these seconds is measured once.
-        dense_bytes: `Dense` takes part where κ needs no more than these.
+        dense_bytes: `Dense` takes part only where κ needs at most this many bytes.
 
     Returns:
         a `RouteComparison`. Memory is the allocator's on CUDA; on a CPU the growth of the process's resident set, which
@@ -165,7 +165,7 @@ class _Candidate(NamedTuple):
 
 
 def _exact(operator: IntegralOperator, prepared: Integral[Kernel], dense_bytes: int) -> Iterator[_Candidate]:
-    """Candidates for every route of the kernel; before them the operator's own route, if it is another."""
+    """Candidates for every route of the kernel, after the operator's own route if it is not in `ROUTES`."""
     routes = [Dense(max_bytes=dense_bytes) if isinstance(route, Dense) else route for route in ROUTES]
     own = operator.evaluation
     if isinstance(own, Route) and own not in ROUTES:
@@ -202,9 +202,9 @@ class _Trial:
 
     Args:
         operator: the operator that is compared.
-        given: makes the integral anew, so that each pass has a graph of its own.
+        given: returns a new integral for each pass, which then has a graph of its own.
         signals: the tensors that the integral is made of.
-        gradients: whether gradients are wanted.
+        gradients: whether to compute gradients.
     """
 
     def __init__(

@@ -15,11 +15,11 @@ MEGABYTE = 1e6
 
 @final
 class PeakMemory:
-    """Context that measures the peak between entry and exit over that in use at entry, as `megabytes` (1e6 bytes).
+    """Context that measures peak memory between entry and exit beyond that in use at entry, as `megabytes` (1e6 bytes).
 
     On CUDA: the allocator's own peak. Elsewhere: the process's peak resident set, reset at entry where the system
-    allows it (Linux's /proc/self/clear_refs); where it does not, the peak of its whole life, never too small. Garbage
-    in reference cycles counts as in use: collect it before.
+    allows it (Linux's /proc/self/clear_refs); where it does not, the peak since the process started, which is never too
+    small. Garbage in reference cycles counts as in use: collect it before.
 
     Args:
         device: the device of the computation.
@@ -61,7 +61,7 @@ def _return_free_memory() -> None:
 
 
 def _reset_peak() -> None:
-    with contextlib.suppress(OSError):  # without it the peak counts from the process's start
+    with contextlib.suppress(OSError):  # without a reset the peak counts from the process's start
         Path("/proc/self/clear_refs").write_text("5")
 
 

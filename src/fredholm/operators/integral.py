@@ -371,12 +371,12 @@ def check_quadrature(kernel: Kernel, quadrature: Quadrature | None) -> None:
 
 
 def _natural_queries(kernel: Kernel, domain: Domain, keys: Domain, query: Tensor | None) -> Domain:
-    """The domain of queries that were given without one.
+    """The domain of the queries in a call without `query_domain`.
 
     Args:
         kernel: of the operator.
         domain: the points of u.
-        keys: those of them that exist for this call.
+        keys: the points of u that exist for this call.
         query: the signal at the queries; None: not given.
 
     Raises:
@@ -388,7 +388,7 @@ def _natural_queries(kernel: Kernel, domain: Domain, keys: Domain, query: Tensor
         and query is not None
         and (not natural.has_points_of(domain) or query.shape[1] != domain.num_points)
     ):
-        # numbers of points differ from process to process, so that they must not decide
+        # the number of points differs between processes, so it must not decide
         raise ValueError(
             f"IntegralOperator: query has {query.shape[1]} points, and their positions among those of all processes "
             f"cannot be inferred: {domain!r} gives results at {natural!r}; give a query_domain, a distributed.Shard "
@@ -405,7 +405,7 @@ def _natural_queries(kernel: Kernel, domain: Domain, keys: Domain, query: Tensor
     check_order(by_index, keys)
     if count > domain.num_points and kernel.pos_dim is None and not kernel.reads_order:
         return by_index
-    # the last query sees every point, so that it lies at the last one
+    # the last query sees every point, so it lies at the last point
     return last_points(domain, count)
 
 

@@ -22,7 +22,7 @@ from fredholm.quadrature.pairs import batched
 from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 
 COMPARED_PAIRS = 1 << 22
-"""Pairs of point and centre whose distances are held at once."""
+"""Number of point-centre distances held in memory at once."""
 
 
 @final
@@ -37,8 +37,8 @@ class Anchors(Quadrature):
         iterations: steps of k-means, >= 0.
 
     Raises:
-        ValueError: on numbers out of range, for a causal kernel, because a mean of neighbours looks ahead, and for one
-            that reads an order, in which a mean has no place.
+        ValueError: on numbers out of range; for a causal kernel, because a mean of neighbours looks ahead; and for a
+            kernel that reads the order of points, in which a mean has no place.
     """
 
     def __init__(self, num_nodes: int, *, iterations: int = 10) -> None:
@@ -99,7 +99,7 @@ class Means(Nodes):
         pos = batched(domain.pos).expand(part.shape[0], -1, -1)
         axes = pos.shape[-1]
         first = pos.gather(1, member.long().argmax(-1)[..., None].expand(-1, -1, axes))
-        # a mean of displacements from one of the points, because on a torus positions have none
+        # averages displacements from one of the points, because positions on a torus have no mean
         offset = domain.wrap(pos - first.gather(1, self.owner[..., None].expand(-1, -1, axes)))
         centre = first + part.to(pos.dtype) @ offset
         query = integral.query if integral.has_query_signal else None
@@ -117,8 +117,8 @@ def _membership(owner: Tensor, num_clusters: int) -> Tensor:
 def clusters(pos: Tensor, mass: Tensor, num_clusters: int, iterations: int, domain: Domain) -> Tensor:
     """The cluster of every point, `(B, N)` int64: k-means of positions `(B, N, s)` weighed by mass `(B, N)`.
 
-    The first centre is the point nearest to the mean, each other one the point farthest from those before it. A point
-    of mass 0 pulls no centre. A cluster that runs empty keeps its centre.
+    The first centre is the point nearest to the mean, each further centre the point farthest from all centres before
+    it. A point of mass 0 pulls no centre. A cluster that runs empty keeps its centre.
     """
     share = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
     off = (pos - (share[..., None] * pos).sum(1, keepdim=True)).square().sum(-1)

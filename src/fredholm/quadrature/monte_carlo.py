@@ -27,35 +27,35 @@ from fredholm.quadrature.quadrature import Nodes, Quadrature, mass_of
 
 Draw = Literal["independent", "stratified", "quasi_random"]
 PROPOSED_PAIRS = 1 << 22
-"""Pairs whose probabilities are held at once."""
+"""Number of query-point probabilities held in memory at once."""
 
 
 @final
 class MonteCarlo(Quadrature):
     """Draws M points anew at every call, shared by all queries or separately for each.
 
-    Shared nodes keep the sum a dense matrix product, of N / M times less work than the exact one. Nodes of its own
-    serve a query better where κ is local, at the price of gathering them.
+    With shared nodes the sum stays a dense matrix product, of N / M times less work than the exact sum. Separate nodes
+    for each query are more accurate where κ is local, at the price of gathering them.
 
     Args:
         num_samples: M >= 1. A domain of M points or fewer is summed whole, with a warning.
         proposal: p_φ; None draws points by their mass. A `KeyProposal` is for shared nodes, a `PairProposal` for nodes
             of each query.
-        per_query: whether every query has nodes of its own; None: as the proposal needs, shared without one. Shared
-            nodes differ between heads where the kernel splits into heads.
+        per_query: whether every query has nodes of its own; None: as the proposal needs, shared without a proposal.
+            Shared nodes differ between heads where the kernel splits into heads.
         draw: "independent"; "stratified", one node in each of M runs of equal probability along a curve through the
             points; or "quasi_random", a lattice on that curve with a random shift. The curve of a causal kernel is the
             order of its points.
         uniform_share: ε, in (0, 1), of a proposal.
         at_evaluation: the quadrature in eval mode: another quadrature, "draws" as in training, or "anchors" as in the
             paper, `Anchors(num_samples)`; all points instead of anchors where the kernel is causal or reads an order.
-        loss_weight: λ >= 0, the weight of the proposal's loss beside the task's. That loss sees one pair at a time: of
-            a kernel that is a quotient, as attention is, it sees the values and not the scores.
+        loss_weight: λ >= 0, the weight of the proposal's loss relative to the task's. The proposal's loss sees one pair
+            at a time: for a kernel that is a quotient, such as attention, it sees the values and not the scores.
         num_targets: number of queries per batch entry in that loss, >= 1.
 
     Raises:
-        ValueError, TypeError: on numbers out of range, a proposal for the other kind of nodes, or settings of one where
-            there is none.
+        ValueError, TypeError: on numbers out of range, a proposal for the other kind of nodes, or settings of a
+            proposal without a proposal.
     """
 
     def __init__(
@@ -264,8 +264,8 @@ def _checked_kind(proposal: KeyProposal | PairProposal | None, per_query: bool |
 def log_mixture(logits: Tensor, mass: Tensor, uniform_share: float) -> Tensor:
     """log p with p = (1 - ε) softmax(ℓ + log ω) + ε ω / Σω, in at least float32, along the last axis.
 
-    However far the logits go, ω / p <= Σω / ε. Points of mass 0 get a log p that is very low, and finite, so that its
-    gradient is 0 and not NaN.
+    For all logits ω / p <= Σω / ε. Points of mass 0 get a log p that is very low, and finite, so that its gradient is 0
+    and not NaN.
     """
     dtype = torch.promote_types(logits.dtype, torch.float32)
     floor = torch.finfo(dtype).min / 8
@@ -279,8 +279,8 @@ def log_mixture(logits: Tensor, mass: Tensor, uniform_share: float) -> Tensor:
 def levels(*rows: int, num_samples: int, draw: Draw, device: torch.device) -> Tensor:
     """M ascending numbers in [0, 1) per row, `(*rows, M)` float64, with uniform mean density for every `draw`.
 
-    "independent" ones; "stratified", one in each of M equal intervals; or "quasi_random", the lattice (m + U) / M with
-    one random shift U a row.
+    "independent" draws M independent numbers; "stratified" one in each of M equal intervals; "quasi_random" the lattice
+    (m + U) / M with one random shift U per row.
     """
     if draw == "independent":
         return torch.rand(*rows, num_samples, dtype=torch.float64, device=device).sort(dim=-1).values

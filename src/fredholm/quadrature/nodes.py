@@ -20,9 +20,9 @@ class SharedNodes(Nodes):
     Args:
         index: `(B, H, M)` int64, H = 1 or the heads; repeated or not, and ascending for a causal kernel.
         weights: weight of each node, `(B, H, M)`, >= 0.
-        log_probability: returns log p of each under the distribution they were drawn from, with its gradient,
+        log_probability: returns log p of each node under the distribution that it was drawn from, with its gradient,
             `(B, H, M)`; None where nothing is learned.
-        learning: how that distribution learns.
+        learning: settings of that distribution's loss.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SharedNodes(Nodes):
     def proposal_loss(self, evaluation: Evaluation, integral: Integral[Any]) -> Tensor | None:
         """Cross-entropy towards the best common distribution, p_j ∝ ω_j sqrt(Σ_i ‖κ_ij u_j‖²).
 
-        That one minimises the variance summed over the queries. A mean over batch and heads; see `Nodes.proposal_loss`.
+        This p minimises the variance summed over the queries. A mean over batch and heads; see `Nodes.proposal_loss`.
         """
         if self.log_probability is None or self.learning is None or integral.num_queries == 0:
             return None
@@ -73,11 +73,11 @@ class NodesPerQuery(Nodes):
 
     Args:
         index: `(1 or B, Nq, M)` int64; for a causal kernel all visible to their query, or of weight 0.
-        weights: what each weighs, of the same shape, >= 0.
-        log_probability: gives log p, with its gradient, of the nodes of some queries `(q,)` under the distribution they
-            were drawn from, `(B, q, M)`; None where nothing is learned.
-        learning: how that distribution learns.
-        is_mean: whether the weights of each query sum to 1, so that they are a mean already, over its past or in all.
+        weights: weight of each node, of the same shape, >= 0.
+        log_probability: returns log p, with its gradient, of the nodes of some queries `(q,)` under the distribution
+            that they were drawn from, `(B, q, M)`; None where nothing is learned.
+        learning: settings of that distribution's loss.
+        is_mean: whether the weights of each query sum to 1, so that the sum is a mean, over its past or all points.
     """
 
     def __init__(

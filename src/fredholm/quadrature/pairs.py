@@ -31,15 +31,15 @@ def batched(values: Tensor) -> Tensor:
 
 
 class Past(NamedTuple):
-    """Which points a causal kernel sees."""
+    """The points that a causal kernel sees."""
 
     order: Tensor | None
-    """The points from the first to the last, `(1 or B, N)`; None: as they come."""
+    """Indices of the points from the first to the last, `(1 or B, N)`; None: already in order."""
     counts: Tensor
-    """How many leading ones each query sees, `(1 or B, Nq)`."""
+    """Number of leading points that each query sees, `(1 or B, Nq)`."""
 
     def places(self, num_points: int) -> Tensor:
-        """Where each point stands in the order, `(1 or B, N)`."""
+        """Rank of each point in the order, `(1 or B, N)`."""
         if self.order is None:
             return torch.arange(num_points, device=self.counts.device)[None]
         return self.order.argsort(-1)
@@ -57,10 +57,10 @@ def past_of(integral: Integral[Any]) -> Past | None:
     pos, asked = (batched(each.pos.detach())[..., 0] for each in (domain, query_domain))
     exists = torch.atleast_2d(domain.weights) > 0
     batch = max(pos.shape[0], exists.shape[0])
-    # what is not there may lie anywhere
+    # points that do not exist may have any position
     ordered, order = torch.where(exists, pos, torch.inf).expand(batch, -1).sort(dim=-1, stable=True)
     batch = max(batch, asked.shape[0])
-    # two points at one place see each other, to rounding
+    # points at the same position, to rounding, see each other
     asked = asked + 4 * torch.finfo(asked.dtype).eps * (1 + asked.abs())
     counts = torch.searchsorted(
         ordered.expand(batch, -1).contiguous(), asked.to(ordered.dtype).expand(batch, -1).contiguous(), right=True
@@ -73,7 +73,7 @@ def pair_norms(
 ) -> Tensor:
     """‖κ_ij u_j‖ of one head at the queries `rows` `(q,)` and the points `index` `(B, q, M)` of each: `(B, q, M)`.
 
-    Every pair is computed as an integral over one point of mass 1. 0 where a causal kernel is, or no query exists.
+    Every pair is computed as an integral over one point of mass 1. 0 where a causal kernel is 0 or no query exists.
     """
     domain, (query_domain, times) = integral.domain, ordered_queries(integral)
     batch, _, samples = index.shape

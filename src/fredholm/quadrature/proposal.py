@@ -5,8 +5,8 @@ Legend
     a, q, k      linear maps of f                    τ     a rate
     ℓ            logits: p ∝ ω exp(ℓ); ℓ = 0 at the start, where points are drawn by their mass
 
-    KeyProposal    ℓ_hj = a_h(f_j)                                    one distribution a head, for all queries
-    PairProposal   ℓ_ij = q(f_i)·k(f_j) + a(f_j) - τ ‖x_i - y_j‖²      one a query
+    KeyProposal    ℓ_hj = a_h(f_j)                                    one distribution per head, for all queries
+    PairProposal   ℓ_ij = q(f_i)·k(f_j) + a(f_j) - τ ‖x_i - y_j‖²      one distribution per query
 
 Source: ITNet (arXiv 2606.19538), 3.2, calls for a learnable p(y|x) with parameters of its own and leaves its form open.
 A pair costs 2 rank + 3s flops here, against the 4 w d of a perceptron kernel.
@@ -60,14 +60,14 @@ class PointFeatures(nn.Module):
 
 @final
 class KeyProposal(nn.Module):
-    """One distribution over the points a head, shared by all queries.
+    """One distribution over the points per head, shared by all queries.
 
     Args:
         embed_dim: channels of the signal.
         pos_dim: coordinates s of a position.
         num_heads: heads with a distribution of their own: 1, or as many as the kernel has.
         width: hidden units.
-        harmonics: frequencies a coordinate.
+        harmonics: frequencies per coordinate.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PairProposal(nn.Module):
         query_dim: channels of the signal at the queries; None: embed_dim.
         rank: length of q and k.
         width: hidden units.
-        harmonics: frequencies a coordinate.
+        harmonics: frequencies per coordinate.
     """
 
     def __init__(
