@@ -9,7 +9,7 @@ from fredholm._settings import check_count
 
 
 def check_heads(name: str, embed_dim: int, num_heads: int, num_kv_heads: int) -> None:
-    """Raises ValueError, in the name of a kernel, unless heads divide channels, and key heads query heads."""
+    """Raises ValueError, in the name of a kernel, unless heads divide channels, and key heads divide query heads."""
     for what, size in (("embed_dim", embed_dim), ("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
         check_count(name, what, size)
     if embed_dim % num_heads:
@@ -63,7 +63,7 @@ class HeadProjections(nn.Module):
         head_dim: channels d of a head, of queries, keys and values alike.
         separate_values: the signal at a key is [input of W_K; input of W_V], `key_dim + value_dim` channels; otherwise
             both read all of it.
-        bias: whether to add the three constants.
+        bias: whether to add b_Q, b_K and b_V.
     """
 
     def __init__(

@@ -195,7 +195,7 @@ class Stateful(Kernel):
         """
 
     def unsteppable(self, domain: Domain) -> list[str]:
-        """Reasons why a sequence on such points does not go step by step, a sentence each; empty where it does."""
+        """Reasons why a sequence on this domain does not go step by step, a sentence each; empty where it does."""
         return []
 
     @abc.abstractmethod
@@ -203,8 +203,8 @@ class Stateful(Kernel):
         """The integral at the next point, and the state after it.
 
         Args:
-            u: the signal there, `(B, d_in)`.
-            state: the state before it.
+            u: the signal at the next point, `(B, d_in)`.
+            state: the state before the point.
             time: of the point, `(B,)`, for kernels in continuous time; None: a unit step later.
 
         Returns:
@@ -216,7 +216,7 @@ def stateful(kernel: Kernel) -> Stateful:
     """The kernel as a `Stateful` one.
 
     Raises:
-        TypeError: where it has none.
+        TypeError: where the kernel has no state.
     """
     if not isinstance(kernel, Stateful):
         raise TypeError(f"{type(kernel).__name__} carries no state along a sequence")
@@ -236,7 +236,7 @@ def _common_range(ranges: Sequence[Range]) -> Range:
 class MultiHead(Kernel):
     """Marker: κ is block-diagonal over `num_heads` heads.
 
-    Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads, whatever others do.
+    Head h reads and writes only channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads.
     """
 
     num_heads: int
@@ -253,7 +253,7 @@ def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:
     denominator = torch.where(is_zero, 1.0, denominator)
     if not denominator.requires_grad:
         return torch.where(is_zero, 0.0, numerator / denominator)
-    # the gradient divides by it twice, and the square of a small mass leaves the range of float32
+    # the gradient divides by the denominator twice, and the square of a small mass leaves the range of float32
     unit = denominator.detach()
     unit = torch.where(unit.abs() < torch.inf, unit, 1.0)
     return torch.where(is_zero, 0.0, numerator / (denominator / unit) / unit)
@@ -271,8 +271,8 @@ def added(parts: Iterable[Tensor]) -> Tensor:
 class Sum(Stateful):
     """κ = Σ_m κ_m, for kernels on the same channels; `a + b` builds it, and sums of sums are one sum.
 
-    Each term is integrated against its own measure (`Kernel.counts_points`) by its own route. `matrix` states all terms
-    against the measure that counts points if any term does. A sum goes step by step where all of its terms do.
+    Each term is integrated against its own measure (`Kernel.counts_points`) by its own route. `matrix` expresses all
+    terms for the measure that counts points if any term counts them. A sum goes step by step where all terms do.
 
     Args:
         terms: at least one kernel; `in_dim`, `out_dim`, `query_dim` must agree, and `pos_dim` where it is read.

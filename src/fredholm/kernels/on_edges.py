@@ -109,7 +109,7 @@ class OnEdges(Kernel):
         return domain.list_pairs(domain.edge_pairs(self._density(domain)))
 
     def _density(self, graph: Graph) -> Tensor:
-        """a over the mass of the source in κ's measure: `(E,)`, or `(B, E)` where entries weigh a shared graph."""
+        """a over the mass of the source in κ's measure: `(E,)`, or `(B, E)` where batch entries weigh one graph."""
         per_mass = graph.counts_per_mass
         if graph.edges_batch > 1:
             per_mass = per_mass.expand(graph.edges_batch, 1)[graph.source // graph.num_points, 0]
@@ -123,7 +123,7 @@ class OnEdges(Kernel):
         degree = graph.degrees
         if self.edge_mass == "mean":
             return divided(own * scale, degree[..., graph.target])
-        # not sqrt(0), whose gradient is infinite; of each degree, since the product of two may leave the range
+        # not sqrt(0), whose gradient is infinite; one root per degree, since the product of two may leave the range
         root = torch.where(degree > 0, degree, 1.0).sqrt() * (degree > 0)
         return divided(own * scale, root[..., graph.target] * root[..., graph.source])
 

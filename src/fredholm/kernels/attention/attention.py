@@ -64,14 +64,14 @@ class Attention(DotProduct):
         kdim, vdim: channels of keys and of values where they are not the same signal: u(y) is then [key; value], with
             kdim + vdim channels; None for both: keys and values both read u(y) with embed_dim channels; None for one:
             embed_dim.
-        bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
+        bias: whether the projections to queries, keys and values have biases; that of the values makes κ affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being all keys and values.
         scale: σ; None: 1/√d.
-        rotary: positions that turn queries and keys by their times, or their indices where the domain has none; need an
-            even d, and points in an order. None: no positions.
+        rotary: rotary positions: queries and keys are rotated by their times, or by their indices where the domain has
+            no times; needs an even d, and points in an order. None: no rotation.
 
     Raises:
-        ValueError: on heads that do not divide, sizes below 1, or rotary positions of odd heads.
+        ValueError: on heads that do not divide, sizes below 1, or rotary positions with an odd d.
     """
 
     def __init__(

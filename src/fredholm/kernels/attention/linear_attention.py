@@ -39,7 +39,7 @@ class FeatureMapForm(NamedTuple):
 
 
 class FeatureMapped(Normalised):
-    """Marker: a normalised kernel with n_ij = φ_i·ψ_j, so that the sum over keys comes before the query.
+    """Marker: a normalised kernel with n_ij = φ_i·ψ_j, so that keys are summed before a query is applied.
 
     Along a sequence its state is Σ ψ ⊗ v `(B, H', r, d)`, Σ ψ `(B, H', r)` and, where features depend on the index, the
     number of points so far `(B,)`.
@@ -78,7 +78,7 @@ REACH = 40.0
 def in_range(projected: Tensor) -> Tensor:
     """Converts projections to float64 if their exponentials, or products of two, would underflow in float32.
 
-    Where values cannot be read, as by the compiler, they are not converted.
+    Where values cannot be read, as under `torch.compile`, they are not converted.
     """
     if not values_can_be_read(projected) or projected.numel() == 0 or bool(projected.min() >= -REACH):
         return projected
@@ -95,7 +95,7 @@ def own_features(name: str, feature_map: FeatureMap, projected: Tensor) -> Tenso
     """Features of projections by a user's map, in float64 where these reach beyond `REACH`.
 
     A map that does not accept float64, such as a module with parameters in float32, gets the projections unconverted;
-    so do all maps where values cannot be read, as by the compiler.
+    so do all maps where values cannot be read, as under `torch.compile`.
 
     Raises:
         ValueError: in the name of a kernel, on features below 0, or infinite ones. Underflow to 0 gives a warning.
@@ -155,13 +155,13 @@ class LinearAttention(FeatureMapped, Stateful):
         feature_map: φ, a function or module from `(..., d)` to `(..., r)` with values >= 0; where a row of φ(q)·φ(k)
             is all 0, the integral is 0. None: elu(x) + 1. Where queries or keys are so large that exponentials leave
             the range of float32, it is computed in float64, if the map accepts that.
-        bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
+        bias: whether the projections to queries, keys and values have biases; that of the values makes κ affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, with the state Σ φ(k) ⊗ [v, 1].
-        rotary: positions that turn queries and keys, before φ, by their times, or their indices where the domain has
-            none; need an even d, and points in an order. None: no positions.
+        rotary: rotary positions: queries and keys are rotated, before φ, by their times, or by their indices where the
+            domain has no times; needs an even d, and points in an order. None: no rotation.
 
     Raises:
-        ValueError: on heads that do not divide, sizes below 1, or rotary positions of odd heads.
+        ValueError: on heads that do not divide, sizes below 1, or rotary positions with an odd d.
     """
 
     reads_query = True

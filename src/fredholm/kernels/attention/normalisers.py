@@ -5,8 +5,8 @@ Legend: as in `scored.py`
     softermax      n(s) = s^n, e > 0
     soft-sigmoid   σ_n(s) = s^n / (1 + s^n)               soft-tanh      τ_n(s) = 2 σ_n(s) - 1
 
-Source: Yat (No More DeLuLu), eq. 3 to 5 and appendix B. Deviations: masses enter the sum; powers are taken of scores
-over the row's largest, so that none overflows; where n < 1 the derivative at s = 0, infinite, is taken as 0.
+Source: Yat (No More DeLuLu), eq. 3 to 5 and appendix B. Deviations: masses enter the sum; scores are divided by the
+row's largest before powers are taken, so that none overflows; where n < 1 the infinite derivative at s = 0 is set to 0.
 """
 
 import dataclasses
@@ -155,7 +155,7 @@ class Unnormalised(Elementwise):
 def soft_sigmoid(scores: Tensor, power: float = 1.0) -> Tensor:
     """s^n / (1 + s^n) of scores >= 0 (Yat, eq. 4), any shape."""
     check_power("soft_sigmoid", power)
-    # the one of the two powers that cannot overflow
+    # s^n for s <= 1, s^-n above: neither can overflow
     above = scores > 1
     inverse = positive_power(torch.where(above, 1 / torch.where(above, scores, 1.0), 0.0), power)
     direct = positive_power(torch.where(above, 0.0, scores), power)

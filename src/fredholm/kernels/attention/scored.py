@@ -113,7 +113,7 @@ class Normalised(ValueMixing):
 
     @abc.abstractmethod
     def numerator(self, u: Tensor, domain: Domain, query: Tensor, query_domain: Domain, visible: Tensor) -> Tensor:
-        """n at every pair, `(B, H, Nq, N)`, 0 where not `visible`; a positive factor a row is free.
+        """n at every pair, `(B, H, Nq, N)`, 0 where not `visible`; up to a positive factor per row.
 
         Args:
             u: `(B, N, d_in)`.
@@ -193,11 +193,11 @@ class Normaliser(Numbered, abc.ABC):
     All tensors are in at least float32; `reference` has one entry a row and broadcasts against `score`, or is None.
 
     Attributes:
-        is_competitive: whether the scores of a row compete.
+        is_competitive: whether the scores of a row compete, through a sum over the row.
         slope_reads_score: whether `slope` reads the score.
         is_its_slope: whether `slope` equals the numerator.
         takes_negative: whether scores may be below 0.
-        hidden: the score of a pair that is hidden.
+        hidden: the score that hidden pairs are given.
     """
 
     is_competitive: ClassVar[bool]
@@ -227,7 +227,7 @@ class Normaliser(Numbered, abc.ABC):
         """
 
     def shares(self, score: Tensor, mass: Tensor) -> Tensor:
-        """a ω m, by which whole rows weigh values; arguments as in `density`."""
+        """a ω m, the weights of the values in whole rows; arguments as in `density`."""
         return self.density(score, mass) * mass
 
 
@@ -269,7 +269,7 @@ class Competitive(Normaliser):
         return self._over_total(score, mass / unit, unit) * (mass / unit)
 
     def _over_total(self, score: Tensor, mass: Tensor, unit: Tensor) -> Tensor:
-        """a, in units of 1 / `unit`, from masses in units of it."""
+        """a, in units of 1 / `unit`, from masses in units of `unit`."""
         score = torch.where(mass > 0, score, self.hidden)
         reference = self.reference(score.detach())
         numerator = torch.where(mass > 0, self.numerator(score, reference), 0.0)
@@ -348,7 +348,7 @@ class Score(Numbered, abc.ABC):
     def pull(
         self, kept: Any, grad: Tensor, numbers: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor | None, Sequence[Tensor]]:
-        """Gradients of `dot`, of `distance` and of each number, from that of s; may overwrite `grad` and the residuals.
+        """Gradients of `dot`, `distance` and each number, from the gradient of s; may overwrite `grad` and residuals.
 
         The first two may lack the factors `dot_gain` and `distance_gain`, and are in memory that may be overwritten.
         """
@@ -404,7 +404,7 @@ class ScoreForm(NamedTuple):
 
 
 class Scored(ValueMixing):
-    """Marker: in each head κ is a score that went through `normaliser`, times a value matrix.
+    """Marker: in each head κ is `normaliser` applied to a score, times a value matrix.
 
     The measure counts points, so that a running sum works along a sequence.
 
@@ -458,7 +458,7 @@ class CachedScored(Scored, Stateful):
         Args:
             u: `(B, N, d_in)`.
             domain: the N next points.
-            state: what earlier points left behind; None: nothing.
+            state: the state after the earlier points; None: there are none.
         """
 
     @final

@@ -32,7 +32,7 @@ class BilinearForm(NamedTuple):
 
 
 class Bilinear(ValueMixing):
-    """Marker: κ_ij = (φ_i·ψ_j) V in each head, so that the sum over keys comes before the query."""
+    """Marker: κ_ij = (φ_i·ψ_j) V in each head, so that keys are summed before a query is applied."""
 
     @abc.abstractmethod
     def bilinear_form(self, u: Tensor, query: Tensor) -> BilinearForm:

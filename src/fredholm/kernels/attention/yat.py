@@ -67,7 +67,7 @@ def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor =
 
     Raises:
         ValueError: on shapes that do not fit and numbers ε that are not positive and finite.
-        TypeError: for float16, whose range ends below such squares, and for what is not a real floating dtype.
+        TypeError: for float16, whose range is too small for such squares, and for dtypes that are not real floating.
     """
     _check_shapes(x, w, b)
     if not isinstance(epsilon, Tensor):
@@ -120,8 +120,8 @@ def _check_shapes(x: Tensor, w: Tensor, b: Tensor | None) -> None:
 class Softening(nn.Module):
     """ε > 0 in the denominator of a Yat kernel, in the units of a squared distance.
 
-    Fixed, it is no parameter and not in the state dict: it stays the float64 number it was made from, whatever dtype
-    the module is moved to. Learned, it is softplus(ρ) of one parameter ρ, in at least float32.
+    A fixed ε is no parameter and not in the state dict: it stays the float64 number it was made from, whatever dtype
+    the module is moved to. A learned ε is softplus(ρ) of one parameter ρ, in at least float32.
 
     Args:
         epsilon: ε, or its start; at least 1.2e-38, the smallest normal float32.
@@ -248,7 +248,7 @@ class Yat(YatScored):
         reads_bias: whether the signal at a key has its constant b, one channel between w and v.
         num_units: n of the scale s = (n / log(1 + n))^α with learned α; None: s = 1.
         epsilon: ε > 0.
-        learn_epsilon: whether ε is learned (softplus), starting there.
+        learn_epsilon: whether ε is learned, as a softplus, starting at `epsilon`.
         normaliser: ρ; None: no normaliser.
 
     Raises:
@@ -333,10 +333,10 @@ class YatAttention(YatScored, CachedScored):
         normaliser: ρ; None: softmax. With an elementwise one the integral is a sum that grows with the number of
             points.
         epsilon: ε > 0.
-        learn_epsilon: whether ε is learned (softplus), starting there.
-        rotary: positions that turn queries and keys by their times, or their indices where the domain has none; need an
-            even d, and points in an order. None: no positions.
-        bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
+        learn_epsilon: whether ε is learned, as a softplus, starting at `epsilon`.
+        rotary: rotary positions: queries and keys are rotated by their times, or by their indices where the domain has
+            no times; needs an even d, and points in an order. None: no rotation.
+        bias: whether the projections to queries, keys and values have biases; that of the values makes κ affine.
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, its state being all keys and values.
         score_gain: see above.
 

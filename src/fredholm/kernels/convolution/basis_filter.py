@@ -48,10 +48,10 @@ class BasisFilter(DisplacementFilter):
 
     @abc.abstractmethod
     def basis_weight(self) -> Tensor:
-        """M, `(w, d_out, d_in / groups)`; a kernel with weight dropout draws its mask here, once a call."""
+        """M, `(w, d_out, d_in / groups)`; a kernel with weight dropout draws its mask here, once per call."""
 
     def basis_on(self, displacement: Tensor, keys: GridBlock | None) -> Tensor:
-        """φ at displacements from keys that all lie on one regular grid, `keys`; None: on none.
+        """φ at displacements from keys that all lie on one regular grid, `keys`; None: they lie on no grid.
 
         Equals `basis` unless overridden by a kernel that smooths itself on grids finer than those of its training.
         """
@@ -73,7 +73,7 @@ class BasisFilter(DisplacementFilter):
 
     @final
     def tap_range(self, back: int, first: float, n: int, h: float) -> tuple[int, int]:
-        """See `DisplacementFilter.tap_range`: those within the horizon."""
+        """See `DisplacementFilter.tap_range`: the taps within the horizon."""
         least, most = super().tap_range(back, first, n, h)
         if self.horizon is not None:
             reach = self.horizon / h

@@ -121,13 +121,13 @@ class ContinuousConvolution(BasisFilter, Stateful):
         is_causal: whether κ = 0 where y comes after x; None: for s = 1. Needs s = 1.
         horizon: κ = 0 where a coordinate of x - y is as large as this, in the unit of the positions, > 0; None: the
             kernel is as long as the input.
-        scale: S, the longest displacement in training along each axis, one number or one an axis, > 0; None: the
+        scale: S, the longest displacement in training along each axis, one number or one per axis, > 0; None: the
             horizon, else 1, the extent of `Sequence(n)` and `Grid(...)`. A buffer, kept in the checkpoint.
-        spacing: Δ, the distance between neighbouring samples in training, one number or one an axis, > 0; None: horizon
-            or S over `num_samples`; without that either, on a line, that of `Sequence(n)`.
+        spacing: Δ, the distance between neighbouring samples in training, one number or one per axis, > 0; None:
+            horizon or S over `num_samples`; without `num_samples` either, on a line, the spacing of `Sequence(n)`.
         num_samples: samples along an axis within the horizon, or within S, in training; None: from `spacing`, else 100
-            per axis in the plane and in space. The output layer starts from it, and with a horizon a state holds as
-            many.
+            per axis in the plane and in space. The output layer starts from it, and with a horizon a state holds that
+            many samples.
         width, activation, omega_0, learn_omega_0, spread_bias, layer_norm: see `KernelNetwork`.
         weight_dropout: share of M that is dropped in training, the rest scaled up; drawn anew for every integral. A
             step is an integral too: in training, a sequence processed step by step gets other masks than as a whole.

@@ -58,7 +58,7 @@ class Convolution(Stationary):
         kernel_size: taps k along each axis, one number or one per axis, as for all sizes here.
         pos_dim: number of axes s.
         stride: cells between neighbouring windows; transposed: result cells between neighbouring keys.
-        padding: cells by which windows reach beyond the grid: a number, one an axis, or a pair (lo, hi) an axis;
+        padding: cells by which windows reach beyond the grid: a number, one per axis, or a pair (lo, hi) per axis;
             "valid" is 0; "same" gives as many results as keys (stride 1; an even reach has its longer half at hi).
             Transposed: cells cut off the full result, numbers only.
         dilation: cells between neighbouring taps.
@@ -73,7 +73,7 @@ class Convolution(Stationary):
     Attributes:
         weight: W, `(out_dim, in_dim / groups, *kernel_size)`; transposed `(in_dim, out_dim / groups, *kernel_size)`. It
             starts uniform in ±1 / sqrt(fan-in), as torch's does.
-        gain: g, `(out_dim,)`, from 1 on; None unless standardised.
+        gain: g, `(out_dim,)`, starting at 1; None unless standardised.
 
     Raises:
         ValueError, TypeError: on sizes below 1, groups that do not divide the channels, and options that contradict

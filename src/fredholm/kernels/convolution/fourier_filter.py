@@ -1,10 +1,10 @@
 """Filters that are Fourier series of the displacement, as in Fourier neural operators.
 
 Legend
-    x, y     query and key position, s coordinates       k      whole-number wave vector, |k_i| <= K; of k and -k one
+    x, y     query and key position, s coordinates       k      whole-number wave vector, |k_i| <= K; one of each ±k
     P        period, one an axis                         A_k, B_k   d_out x d_in matrices, block-diagonal in groups
 
-    κ(x, y) = Σ_k [A_k cos(2πk·(x - y) / P) + B_k sin(2πk·(x - y) / P)],    of k = 0 the cosine alone
+    κ(x, y) = Σ_k [A_k cos(2πk·(x - y) / P) + B_k sin(2πk·(x - y) / P)],    for k = 0 the cosine alone
 
 so that, with the sums over the points taken first,
 
@@ -29,12 +29,12 @@ from fredholm.kernels.fourier_features import phases
 
 
 class FourierFilter(BasisFilter):
-    """Marker: a `BasisFilter` whose basis are the cosines and then the sines of waves; of the wave 0 no sine.
+    """Marker: a `BasisFilter` whose basis is the cosines, then the sines of waves, without the sine of the wave 0.
 
     Attributes:
         wave_vectors: k, whole numbers, `(M, s)`, 0 first.
         reach: the least and the largest k_i along each axis.
-        period: P, one an axis.
+        period: P, one per axis.
     """
 
     wave_vectors: Tensor
@@ -65,7 +65,7 @@ class FourierFilter(BasisFilter):
 
     @final
     def wave_weight(self) -> tuple[Tensor, Tensor]:
-        """A and B, `(M, d_out, d_in / groups)` each; B is 0 of the wave 0."""
+        """A and B, `(M, d_out, d_in / groups)` each; B is 0 for the wave 0."""
         weight = self.basis_weight()
         cosines, sines = weight.split([self.wave_vectors.shape[0], weight.shape[0] - self.wave_vectors.shape[0]])
         return cosines, torch.cat([torch.zeros_like(weight[:1]), sines])
@@ -82,8 +82,8 @@ class SpectralConvolution(FourierFilter):
     Args:
         in_dim, out_dim: channels.
         pos_dim: coordinates s.
-        num_waves_per_axis: K >= 0, the highest frequency along an axis, in waves a period.
-        period: P > 0, in the unit of positions; one for all axes, or one an axis.
+        num_waves_per_axis: K >= 0, the highest frequency along an axis, in waves per period.
+        period: P > 0, in the unit of positions; one for all axes, or one per axis.
         groups: channel groups that do not mix; divides both.
 
     Attributes:

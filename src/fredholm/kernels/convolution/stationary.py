@@ -69,10 +69,10 @@ class Stationary(Kernel):
 
 
 class DisplacementFilter(Stationary):
-    """Marker: where it is a filter, κ(x, y) = ψ(x - y), with a tap for every displacement at which ψ may not vanish.
+    """Marker: where it is a filter, κ(x, y) = ψ(x - y), with a tap for every displacement at which ψ may be nonzero.
 
     W_t = ψ(h (first + lo - t)), first being the position of the first query, in cells from the first key. There is a
-    filter where the queries' spacing is a whole number of the keys', wherever the first query lies.
+    filter where the queries' spacing is a whole multiple of the keys', wherever the first query lies.
     """
 
     def unfiltered(self, keys: GridBlock, queries: GridBlock) -> str | None:

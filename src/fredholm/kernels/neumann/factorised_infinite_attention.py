@@ -57,7 +57,7 @@ class FactorisedNeumann(Neumann):
 
     @abc.abstractmethod
     def query_features(self, u: Tensor) -> Tensor:
-        """φ, `(B, H, N, r)`, of a signal `(B, N, query_dim)`; under the norm of rows up to a factor a point."""
+        """φ, `(B, H, N, r)`, of a signal `(B, N, query_dim)`; under row norms up to a factor per point."""
 
     @abc.abstractmethod
     def key_features(self, u: Tensor) -> Tensor:
@@ -85,18 +85,18 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
         embed_dim: channels of u(x), and of the integral; a multiple of `num_heads`.
         num_heads: heads H; head h writes channels h·d … (h + 1)·d - 1, d = embed_dim / H.
         num_kv_heads: heads of keys and values, a divisor of H; None: H.
-        feature_map: ψ, a function or module from `(..., d)` to `(..., r)` with values >= 0. It must treat every point
-            by itself.
+        feature_map: ψ, a function or module from `(..., d)` to `(..., r)` with values >= 0. It must map every point
+            independently of the others.
         normaliser: "frobenius": c is the Hilbert-Schmidt norm of the hop; rows of A may then sum to more than 1.
             "rows": c_i is the integral over the row, so that rows of A sum to 1, or 0.
         gamma: γ, a number for all heads or one for each.
         learn_gamma: whether γ is learned, as a sigmoid, starting at `gamma`.
-        bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
+        bias: whether the projections to queries, keys and values have biases; that of the values makes κ affine.
         is_causal: a = 0 where y comes after x, and the norm of a row is that of the points up to x. Such a kernel can
             go step by step, with a state of fixed size.
 
     Raises:
-        ValueError: on heads that do not divide, sizes below 1, γ outside (0, 1), or a normaliser that does not exist.
+        ValueError: on heads that do not divide, sizes below 1, γ outside (0, 1), or an unknown normaliser.
     """
 
     pos_dim = None
@@ -148,7 +148,7 @@ class FactorisedInfiniteAttention(FactorisedNeumann, Stateful):
 
     def _features(self, projected: Tensor) -> Tensor:
         if self.feature_map is None:
-            # with row norms, values that underflow in float32 may be all of a row
+            # with row norms, all values of a row may underflow in float32
             own_norms = self.is_causal or isinstance(self.norm, RowNorm)
             return elu_plus_one(projected.double() if own_norms else in_range(projected))
         return own_features("kernels.FactorisedInfiniteAttention", self.feature_map, projected)

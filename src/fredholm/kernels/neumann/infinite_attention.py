@@ -49,8 +49,8 @@ LEAST_SQUARES = 1e-280
 class Discount(nn.Module):
     """γ in (0, 1), one for each head.
 
-    Fixed, it is no parameter and not in the state dict: it stays the float64 numbers it was made from, whatever dtype
-    the module is moved to. Learned, it is the sigmoid of parameters, in at least float32, held 1e-6 away from 0 and 1.
+    A fixed γ is no parameter and not in the state dict: it stays the float64 numbers it was made from, whatever dtype
+    the module is moved to. A learned γ is the sigmoid of parameters, in at least float32, kept 1e-6 away from 0 and 1.
 
     Args:
         gamma: γ, or its start; a number for all heads, or one for each.
@@ -62,7 +62,7 @@ class Discount(nn.Module):
 
     Raises:
         ValueError: unless every number is in (0, 1) and there is one for all heads or for each.
-        TypeError: on a gamma that is no number and no sequence of them.
+        TypeError: on a gamma that is neither a number nor a sequence of numbers.
     """
 
     value: Tensor | None
@@ -283,11 +283,11 @@ class Neumann(ValueMixing):
 
     @abc.abstractmethod
     def hop_form(self, u: Tensor, query: Tensor | None) -> HopForm:
-        """Queries, keys and values on these signals, `(B, N, d_in)` and `(B, Nq, query_dim)`; None: the points."""
+        """Queries, keys and values on signals `(B, N, d_in)` and `(B, Nq, query_dim)`; None: queries at the points."""
 
     @final
     def elsewhere(self, domain: Domain, query_domain: Domain | None) -> list[str]:
-        """Reasons why the series is not defined at these queries, a sentence each. None: the points themselves."""
+        """Reasons why the series is not defined at these queries (None: the points themselves), a sentence each."""
         if domain.pair_bias is not None and query_domain is not None and not query_domain.has_points_of(domain):
             return ["pair weights are for other queries than the points, which later hops start from"]
         return []
@@ -375,14 +375,14 @@ class InfiniteAttention(Neumann, Stateful):
             "rows": c_i is the integral of ``|φ|`` over the row: γA is substochastic. Or a custom `HopNorm`.
         gamma: γ, a number for all heads or one for each; refused with a hop, which has none.
         learn_gamma: whether γ is learned, as a sigmoid, starting at `gamma`.
-        bias: whether queries, keys and values have constants; that of the values makes the kernel affine.
+        bias: whether the projections to queries, keys and values have biases; that of the values makes κ affine.
         is_causal: a = 0 where y comes after x, and the norm of a row is that of the points up to x. Such a kernel can
             go step by step, its state being all keys, all v + y (of a hop: v), and the norm.
-        scale: σ; None: 1/√d. It cancels in a hop of relu or abs under a norm of the library's, and is refused there.
+        scale: σ; None: 1/√d. It cancels in a hop of relu or abs under one of the library's norms, and is refused there.
 
     Raises:
-        ValueError: on heads that do not divide, sizes below 1, γ outside (0, 1), options that do not exist, or those
-            without effect.
+        ValueError: on heads that do not divide, sizes below 1, γ outside (0, 1), unknown options, or options without
+            effect.
     """
 
     pos_dim = None
@@ -445,7 +445,7 @@ class InfiniteAttention(Neumann, Stateful):
         return HopForm(self._wide(self.scale * own.queries(query)), at_points, key, value)
 
     def _wide(self, projected: Tensor) -> Tensor:
-        """Converts to float64 under row norms, where scores that underflow in float32 may be all of a row."""
+        """Converts to float64 under row norms, where all scores of a row may underflow in float32."""
         has_own_norms = self.is_causal or not isinstance(self.norm, FrobeniusNorm)
         return projected.double() if self.activation == "gelu" and has_own_norms else projected
 

@@ -117,9 +117,9 @@ class LinearInfiniteAttention(CentralQueries):
         num_heads: heads H; head h writes channels h·d … (h + 1)·d - 1, d = embed_dim / H.
         num_central: central queries c of a head.
         power_steps: steps of the power method k; the central query of each but the first is ∫ a q dμ.
-        bias: whether queries and values have constants; that of the values makes the kernel affine.
+        bias: whether the projections to queries and values have biases; that of the values makes κ affine.
         gamma: γ in (0, 1), the scale of the context, one for all heads or one for each; None: 1, no scale.
-        learn_gamma: whether γ is learned (sigmoid), starting at `gamma`.
+        learn_gamma: whether γ is learned, as a sigmoid, starting at `gamma`.
         is_causal: refused; the weights depend on all points.
 
     Raises:

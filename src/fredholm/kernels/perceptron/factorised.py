@@ -61,7 +61,7 @@ class PointFeatures(nn.Module):
     Attributes:
         position_weight: P, `(G, w, lifted_dim)`; starts at N(0, 0.02²), as the first layer of `kernels.MLP`. None where
             positions are not read.
-        content_weight: R, `(G, w, content_dim)`; starts likewise. None where the signal is not read.
+        content_weight: R, `(G, w, content_dim)`; starts like P. None where the signal is not read.
         bias: c, `(G, w)`; starts at 0.
     """
 
@@ -76,12 +76,12 @@ class PointFeatures(nn.Module):
 
     @property
     def reads_position(self) -> bool:
-        """Whether there is P."""
+        """Whether positions are read, by P."""
         return self.position_weight is not None
 
     @property
     def reads_content(self) -> bool:
-        """Whether there is R."""
+        """Whether the signal is read, by R."""
         return self.content_weight is not None
 
     def forward(self, lifted: Tensor, content: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class FeaturePair(Lifting):
 
 
 class FeatureFactorised(Stateful):
-    """Marker: κ is bilinear in features of x and features of y, so that the sum over keys comes before the query.
+    """Marker: κ is bilinear in features of x and features of y, so that keys are summed before a query is applied.
 
     Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal. Where `is_causal`, κ is divided by the mass of
     the past; such a kernel goes step by step, on points with times if it reads positions.

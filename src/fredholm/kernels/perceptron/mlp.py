@@ -78,7 +78,7 @@ class PairwiseMLP(Stateful):
     """Marker: κ is a perceptron of two points whose first layer splits as in `PairwiseForm`, in `num_heads` heads.
 
     Head h reads and writes channels h·d … (h + 1)·d - 1 of the signal, d = in_dim / num_heads. With `head_shared` all
-    heads have the one kernel (G = 1), else each has its own (G = num_heads). The state of a causal kernel is the signal
+    heads share one kernel (G = 1), else each has its own (G = num_heads). The state of a causal kernel is the signal
     at all points so far, `(B, n, in_dim)`, and, where positions are read, their times, `(B, n, 1)` in float64.
 
     Attributes:
@@ -157,7 +157,7 @@ class PairwiseMLP(Stateful):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KernelInputs:
-    """Switches for the seven input groups of the kernel; with none it is one constant matrix per head."""
+    """Switches for the seven input groups of the kernel; with none on, κ is one constant matrix per head."""
 
     query_position: bool = True
     key_position: bool = True
@@ -199,8 +199,8 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
             change nothing. "total": the whole measure, of which x sees a share, as operators between functions on an
             interval need it; such a kernel cannot go step by step. None: "past" where `is_causal`.
         epsilon: scale of the output layer's initial values.
-        edge_dim: number of features c of a pair that the perceptron reads too, such as those of a graph's edges; 0 for
-            pairs of a domain without them.
+        edge_dim: number c of features of a pair, such as those of a graph's edges, that the perceptron also reads; 0
+            for domains whose pairs have no features.
 
     Initialisation: W1 ~ N(0, 0.02²), b1 = 0, W2 ~ ε N(0, 1/w), and b2 = I, so that with a measure of total mass 1 the
     operator starts as mean + identity. The paper states b2 = I/n, which together with the weights 1/n would give
@@ -367,7 +367,7 @@ class MLP(PairwiseMLP, MultiHead, DisplacementFilter, Lifting):
         return signal, torch.zeros(batch_size, 0, 1, dtype=torch.float64, device=like.device)
 
     def step(self, u: Tensor, state: State, time: Tensor | None = None) -> tuple[Tensor, State]:
-        """The mean of κ u over all points so far, from κ itself; see `Stateful.step`. Routes do without κ.
+        """The mean of κ u over all points so far, by evaluating κ, which routes avoid; see `Stateful.step`.
 
         Raises:
             ValueError: without a time, or with one that is not after the last, when positions are read; where no step

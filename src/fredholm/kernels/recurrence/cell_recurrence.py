@@ -155,7 +155,7 @@ class CellRecurrence(SemiSeparable):
         """The secants along the trajectory on u; see `SemiSeparable.state_space`.
 
         Raises:
-            ValueError: on a domain whose measure was given.
+            ValueError: on a domain with weights.
         """
         if not domain.is_uniform:
             raise ValueError(

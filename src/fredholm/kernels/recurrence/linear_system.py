@@ -36,9 +36,9 @@ Rule = Literal["euler", "bilinear", "zoh"]
 class LinearSystem(MatrixRecurrence):
     """κ of dh/dt = A h + B u, y = C h + D u, sampled at regular steps or, on `Sequence(times=t)`, at the times given.
 
-    In the length of the step, Euler's rule is of order 1, also where the other two are better: for a signal that is
-    constant over each step the zero-order hold is exact; where u_t is the signal in the middle of the step before t,
-    both are of order 2; with u_t the signal at t, all are of order 1.
+    Euler's rule is of order 1 in the step length. The other two are more accurate for some signals: for a signal that
+    is constant over each step the zero-order hold is exact; where u_t is the signal in the middle of the step before
+    t, both are of order 2; where u_t is the signal at t, all three are of order 1.
 
     Args:
         in_dim: channels of the signal.
@@ -49,8 +49,8 @@ class LinearSystem(MatrixRecurrence):
         first_step: step to the first of a sequence of times, which has no previous point; None: `step_size`.
         feedthrough: whether to add D.
 
-    The state is (h, time of the last point), so that chunks and single steps carry on from it; before the first point
-    the time is -inf. Points of a domain without times lie `step_size` apart, the first at 0.
+    The state is (h, time of the last point), from which chunks and single steps continue; before the first point the
+    time is -inf. Points of a domain without times lie `step_size` apart, the first at 0.
 
     Initialisation: A = -I/2 plus a random skew-symmetric matrix with entries of variance 1/n, B and C uniform with
     variance 1 / fan_in, D = 0.
