@@ -96,7 +96,7 @@ class TermByTerm(StatefulRoute[Sum | Scaled]):
         return added(parts.integrate(integral.of(term)) for term in kernel.kernels)
 
     def run_refusals(self, integral: Integral[Sum | Scaled], state: State | None, reset: Tensor | None) -> list[str]:
-        """Refuses parts without a state, and an evaluation of parts without one."""
+        """Refuses parts without a state, and a `parts` evaluation that carries no state."""
         parts = self._evaluation
         stateless = [] if isinstance(parts, StatefulEvaluation) else [f"{parts.name} carries no state"]
         return stateless + integral.kernel.unsteppable(integral.domain)
@@ -126,7 +126,7 @@ class EdgeSum(Route[OnEdges]):
     """For `OnEdges`: a sum over the edges plus λ times the integral over all nodes, each by its own route.
 
     Args:
-        parts: evaluation of both; None: `Auto()`.
+        parts: evaluation of both terms; None: `Auto()`.
     """
 
     marker = OnEdges

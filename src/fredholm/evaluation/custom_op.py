@@ -88,7 +88,7 @@ class Operator(Generic[In, Out, Options]):
         forgets: the inputs of which the backward reads only shape and dtype; they are not kept for it.
         plain: the results in differentiable operations; None: there is no derivative but `backward`.
         plain_backward: `backward` in differentiable operations; None: the gradient of `plain`, which needs all inputs.
-        instead: the remedy where a derivative is missing, for the error.
+        instead: the remedy that the error for a missing derivative names.
         is_counted: whether `flop_formulas` counts its functions, which then run on tensors without values too.
     """
 
@@ -150,7 +150,7 @@ class _Opaque(abc.ABC):
         options = list(inspect.signature(operator.forward, eval_str=True).parameters.values())[1:]
         parameters = [_parameter("tensors", list[Tensor | None]), *own, *options]
         body.__signature__ = inspect.Signature(parameters, return_annotation=list[Tensor])
-        # not `torch.library.custom_op`, whose checks of every call take longer than a small kernel
+        # not `torch.library.custom_op`, whose checks at every call take longer than a small kernel
         short, schema = name.removeprefix("fredholm::"), torch.library.infer_schema(body, mutates_args=())
         _LIBRARY.define(f"{short}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
         _LIBRARY.impl(short, body, "CompositeExplicitAutograd")
@@ -422,7 +422,7 @@ def _pulled_back(
     *,
     create_graph: bool = True,
 ) -> list[Tensor | None]:
-    """The gradients of the wanted tensors from those of `plain(tensors)`; None for the others, and where there is none.
+    """The gradients of the wanted tensors from those of `plain(tensors)`; None for others and for missing gradients.
 
     Does not check `requires_grad`, which is no longer visible for a finished transform.
     """

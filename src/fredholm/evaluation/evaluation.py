@@ -38,7 +38,7 @@ class Evaluation(abc.ABC):
 
     @abc.abstractmethod
     def explain(self, integral: Integral[Kernel]) -> str:
-        """A description of how `integrate` would compute this integral, and why not otherwise."""
+        """A description of how `integrate` would compute this integral, and why other routes refuse it."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Evaluation(abc.ABC):
     @final
     @property
     def purpose(self) -> str:
-        """The first line of its description."""
+        """The first line of the class docstring."""
         return (type(self).__doc__ or "").strip().split("\n")[0]
 
 
@@ -105,7 +105,7 @@ class Route(Evaluation, Generic[K]):
     lists_pairs: ClassVar[bool] = False
     """Whether it supports listed pairs (`Domain.list_pairs`)."""
     needs_list: ClassVar[bool] = False
-    """Whether it supports listed pairs only; it is not mentioned for other measures."""
+    """Whether it supports listed pairs only; messages do not mention it for other measures."""
     queries: ClassVar[Queries] = Queries.ANYWHERE
     """The queries that it supports."""
     needs_fixed_sizes: ClassVar[bool] = False
@@ -115,7 +115,7 @@ class Route(Evaluation, Generic[K]):
     spans_processes: ClassVar[bool] = False
     """Whether it supports a sharded signal (`distributed.Shard`)."""
     needs_processes: ClassVar[bool] = False
-    """Whether it supports sharded signals only; it is not mentioned for others."""
+    """Whether it supports sharded signals only; messages do not mention it for other signals."""
     devices: ClassVar[tuple[str, ...] | None] = None
     """Device types that it runs on; elsewhere it refuses without further checks. None: all."""
 
@@ -170,7 +170,7 @@ class Route(Evaluation, Generic[K]):
         return isinstance(kernel, self.marker)
 
     def applies_to(self, integral: Integral[K]) -> bool:
-        """Whether the route may fit a kernel with these options; else it is not mentioned."""
+        """Whether the route may fit a kernel with these options; else messages do not mention it."""
         return True
 
     @final
@@ -214,7 +214,7 @@ class StatefulRoute(Route[K], StatefulEvaluation):
 
     @abc.abstractmethod
     def run_refusals(self, integral: Integral[K], state: State | None, reset: Tensor | None) -> list[str]:
-        """Further reasons against `run`, beside those against any run and against `integrate`."""
+        """Reasons against `run`, besides those common to all routes and those against `integrate`."""
 
     @abc.abstractmethod
     def advance(
@@ -270,7 +270,7 @@ class Choice(NamedTuple):
 class FirstOf(StatefulEvaluation):
     """The first of several routes that can compute an integral; a subclass lists them.
 
-    Routes for other kernels are not mentioned.
+    Messages do not mention routes for other kernels.
 
     Attributes:
         routes: the fastest first.

@@ -183,7 +183,7 @@ class Integral(Generic[K]):
         return other
 
     def differentiable_as(self, whole: "Integral[Any]") -> "Integral[K]":
-        """The same integral, with `differentiable_twice` of another, of which it is a part."""
+        """The same integral, with the `differentiable_twice` of the whole integral that it is a part of."""
         return self.twice_differentiable() if whole.differentiable_twice else self
 
     def head(self, index: int) -> "Integral[Kernel]":
@@ -207,10 +207,10 @@ def share(signal: Tensor, head: int, num_heads: int) -> Tensor:
 def order_read(kernel: Kernel, query_domain: Domain, domain: Domain) -> tuple[Tensor | None, Tensor | None]:
     """Times or indices of the queries and of the points, by which a kernel reads the order, `(1 or B, n)` each.
 
-    None where it does not read the order, and where there is none, which the kernel then reports.
+    None where the kernel does not read the order, and where there is no order, which the kernel then reports.
 
     Raises:
-        ValueError: of a causal kernel; see `domains.preceding_counts`.
+        ValueError: for a causal kernel; see `domains.preceding_counts`.
     """
     precedes = kernel.is_causal and not kernel.reads_past_by_position
     if kernel.reads_order and not (query_domain.is_ordered and domain.is_ordered):
@@ -221,7 +221,7 @@ def order_read(kernel: Kernel, query_domain: Domain, domain: Domain) -> tuple[Te
 
 
 def ordered_queries(integral: Integral[Any]) -> tuple[Domain, Tensor | None]:
-    """The queries' domain and the points' times, `(1 or B, N)`, which keep the order among nodes; None: no order.
+    """The queries' domain and the points' times, `(1 or B, N)`, by which nodes keep their order; None: no order.
 
     For a causal kernel the queries also keep the mass of their past, which does not follow from nodes.
     """

@@ -59,8 +59,8 @@ def row_by_row(
         module: the module whose parameters `function` reads; None: none.
         row_elements: number of intermediate entries of `function` per row.
 
-    Where there are few rows, and under `torch.func` transforms, forward-mode derivatives and the compiler, all are
-    computed at once, and everything is kept; likewise for a second derivative.
+    Where there are few rows, and under `torch.func` transforms, forward-mode derivatives and the compiler, all rows are
+    computed at once, and all intermediates are kept; likewise for a second derivative.
     """
     shared = shared or {}
     whole = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()

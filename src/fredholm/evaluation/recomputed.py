@@ -18,8 +18,8 @@ def recomputed(module: nn.Module | None, function: Callable[..., Result], *args:
     """`function(*args)`, recomputed in the backward pass, which keeps only the arguments.
 
     Args:
-        module: the module whose parameters `function` reads. The current ones are used backward too, though under
-            `torch.func.functional_call` the module has other ones then. None: it reads none.
+        module: the module whose parameters `function` reads. The backward pass uses their values of this call, even if
+            the module has others by then, as after `torch.func.functional_call`. None: `function` reads none.
         function: computes tensors.
         args: its arguments.
 
@@ -99,7 +99,7 @@ class Blocks(NamedTuple):
 
     def cut(self, points: Tensor) -> Sequence[Tensor]:
         """The blocks of a tensor with the points in dim 1."""
-        # `split` gathers gradients at once; each slice would make one of all points
+        # `split` gathers gradients at once; each slice would make a gradient of all points
         return points.split(self.size, dim=1) if points.shape[1] > self.size else [points]
 
     def each(self, part: Callable[..., Made], *blocks: Sequence[Tensor]) -> Iterator[Made]:

@@ -32,7 +32,7 @@ class FusedAttention(StatefulRoute[DotProduct]):
     The backward pass of a flash kernel recomputes a row as exp(s - log Σ exp s), with a float32 error of 6e-8 times the
     size of s, even in a row with all its weight on one point, where the definition is exact. On a CPU a float32 signal
     is therefore computed in float64 where scores may exceed `REACH`, which costs O(N·d) to check. On a GPU, and where
-    values cannot be read, as by the compiler, it stays in float32.
+    values cannot be read, as under `torch.compile`, it stays in float32.
     """
 
     marker = DotProduct
@@ -69,7 +69,7 @@ class FusedAttention(StatefulRoute[DotProduct]):
 
 
 def _is_differentiated_otherwise(tensor: Tensor) -> bool:
-    """Whether a forward-mode derivative is taken of a tensor, or several derivatives of `torch.func`."""
+    """Whether a tensor has a forward-mode derivative, or several nested derivatives of `torch.func`."""
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
         return True
     count = 0
@@ -87,14 +87,14 @@ def _past(length: int, total: int, device: torch.device) -> Tensor:
 def _attend(form: DotProductForm, mask: Tensor | None, is_causal: bool) -> Tensor:
     query, key, value, scale = form
     if key.shape[2] == 0:
-        # fused kernels refuse an empty sum; its value and gradients are 0
+        # fused kernels refuse sums over no points, whose value and gradients are 0
         key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], dim=1) for part in (key, value))
         return (query @ key.mT @ value).transpose(1, 2).flatten(2)
     dtype = query.dtype
     if _is_out_of_reach(query, key, value, scale):
         query, key, value = query.double(), key.double(), value.double()
         mask = mask.double() if mask is not None and mask.dtype != torch.bool else mask
-    # fused kernels have a first derivative, backwards
+    # fused kernels support only first derivatives, in reverse mode
     is_traced = torch.compiler.is_compiling()
     by_parts = not is_traced and any(map(_is_differentiated_otherwise, (query, key, value)))
     with sdpa_kernel(SDPBackend.MATH) if by_parts else contextlib.nullcontext():

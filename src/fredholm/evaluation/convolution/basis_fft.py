@@ -67,7 +67,7 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, filtering: Filtering[BasisFilter], batch_size: int) -> Self:
-        """The cheapest plan; a filter in a basis is no transposed one and has no boundary mode."""
+        """The cheapest plan; filters in a basis are never transposed and have no boundary mode."""
         kernel, geometry = filtering.kernel, filtering.geometry
         axes = tuple(
             Axis(n, k, -lo, (m - 1) * r + 1)
@@ -124,14 +124,14 @@ class BasisFFT(FilterRoute[BasisFilter]):
 
     κ has w basis functions and d_out·d_in entries. Signal, basis and result are transformed, O(N (d_in + d_out + w))
     memory; the filters' spectrum is combined from that of the basis a few frequencies at a time, forward and backward.
-    Where the filter is short beside the signal, the signal is cut into blocks (overlap-add). Below float32, and under
-    autocast, it computes in float32. Where the formula gives exactly 0 next to values that are not, this route gives 0
-    to rounding.
+    Where the filter is short compared with the signal, the signal is cut into blocks (overlap-add). Below float32, and
+    under autocast, it computes in float32. Where the formula gives exactly 0 next to nonzero values, this route gives 0
+    up to rounding.
 
     Args:
-        min_gain: refuses where the direct sum costs less than this many times this route, in floating-point operations
-            (see `FFT.min_gain` and `Plan.cost`), and where each group has one channel and the signal is not cut: then
-            the filter's own spectrum, which `FFT` uses, is small. 0 never refuses for cost.
+        min_gain: refuses where the direct sum costs less than this many times as much as this route, in floating-point
+            operations (see `FFT.min_gain` and `Plan.cost`), and where each group has one channel and the signal is not
+            cut: then the filter's own spectrum, which `FFT` uses, is small. 0 never refuses for cost.
         chunk_elements: entries of the filters' spectrum that exist at one time; None: 2^18 on a CPU, which its cache
             can hold, 2^24 elsewhere.
     """

@@ -6,7 +6,7 @@ Legend
 
     v_i = Σ_j ω_j m_ij κ(x_i, y_j) u_j = Σ_k M_k S_ik,    S_ik = Σ_j m_ij φ_k(x_i - y_j) ω_j u_j
 
-Keys out of a kernel's reach are skipped: a strip holds queries that see nearly the same keys.
+Keys outside a kernel's reach are skipped: the queries of a strip see nearly the same keys.
 """
 
 import dataclasses
@@ -44,13 +44,13 @@ class Reach(NamedTuple):
     query_order: Tensor | None
     key_order: Tensor | None
     starts: list[int]  # of each query, in that order: the first key that it may see in some batch entry
-    stops: list[int]  # the first one after those that it may see
+    stops: list[int]  # of each query: the first key after all that it may see
 
 
 def reach_of(kernel: BasisFilter, domain: Domain, query_domain: Domain) -> Reach | None:
     """The keys that a kernel can see from each query; None where it may see all keys.
 
-    That is also the case where positions cannot be read, as in a traced graph, and on a torus.
+    Also None where positions cannot be read, as in a traced graph, and on a torus.
     """
     limited = kernel.is_causal or kernel.horizon is not None
     if not limited or domain.is_periodic or not values_can_be_read(domain.pos, query_domain.pos):
@@ -84,12 +84,12 @@ def _in_order(domain: Domain) -> tuple[Tensor, Tensor | None]:
 def strips(
     num_queries: int, num_keys: int, reach: Reach | None, per_pair: int, per_query: int, elements: int
 ) -> Iterator[Strip]:
-    """Every query once, with all keys that it may see; at least one strip, be it without queries.
+    """Every query once, with all keys that it may see; at least one strip, even without queries.
 
     Args:
-        num_queries, num_keys: their numbers.
+        num_queries, num_keys: numbers of queries and of keys.
         reach: the keys that each query may see; None: all.
-        per_pair, per_query: entries of memory of a pair and of a query.
+        per_pair, per_query: entries of memory per pair and per query.
         elements: approximate number of entries of a strip.
     """
     if any(map(is_open, (num_queries, num_keys, per_pair, per_query))):
@@ -122,7 +122,7 @@ class BasisTiled(Route[BasisFilter]):
 
     A pair costs its φ, once for all batch entries that share their positions, and 2w d_in flops an entry:
     d_out times fewer than κ u needs. Memory is O(N d) and that of one strip of queries with the keys that they can see:
-    keys beyond the horizon, and for a causal kernel keys after all of them, are skipped. Sums are in float32 at least.
+    keys beyond the horizon, and for a causal kernel keys after all queries, are skipped. Sums are in float32 at least.
     Under the compiler, which knows no positions, no key is skipped.
 
     Args:

@@ -27,13 +27,13 @@ class FFT(FilterRoute[Stationary]):
 
     Signal and filter are transformed at a size at which the result does not wrap round onto itself; on a torus, at the
     size of the grid. Below float32, and under autocast, it computes in float32. Where the formula gives exactly 0 next
-    to values that are not, this route gives 0 to rounding.
+    to nonzero values, this route gives 0 up to rounding.
 
     Args:
-        min_gain: refuses where the direct sum costs less than this many times the transforms, both in floating-point
-            operations: 2.5 L log2 L for a real transform of L points, 8 for a complex product and sum. An operation of
-            a depthwise direct sum, which is no matrix product, counts 4 times (measured on CPUs). 0 never refuses for
-            cost.
+        min_gain: refuses where the direct sum costs less than this many times as much as the transforms, in
+            floating-point operations: 2.5 L log2 L for a real transform of L points, 8 for a complex product and sum.
+            An operation of a depthwise direct sum, which is no matrix product, counts 4 times (measured on CPUs). 0
+            never refuses for cost.
     """
 
     needs_fixed_sizes = True
@@ -79,7 +79,7 @@ class FFT(FilterRoute[Stationary]):
 
 
 def _lengths(filtering: Filtering[Stationary]) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """The shift of the filter's taps (padding without the part of `extend`), and the points of each transform."""
+    """The shift of the filter's taps (padding that `extend` does not add), and the points of each transform."""
     geometry, keys, queries = filtering.geometry, filtering.keys.shape, filtering.queries.shape
     padding, lengths = geometry.padding, []
     wraps = geometry.mode == "circular" and all(

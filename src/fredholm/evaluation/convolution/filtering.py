@@ -31,7 +31,7 @@ class Filtering(NamedTuple, Generic[S]):
 
 
 def as_filtering(integral: Integral[S]) -> Filtering[S] | str:
-    """The integral as a filter, or a sentence with the reason why it is none."""
+    """The integral as a filter, or a sentence with the reason why it is not a filter."""
     kernel, keys, queries = integral.kernel, whole_grid(integral.domain), whole_grid(integral.query_domain)
     if keys is None:
         return "the points of the signal are not one whole regular grid"

@@ -43,7 +43,7 @@ class BasisSpectra:
     """Applies one filter to one signal.
 
     Args:
-        inputs: both.
+        inputs: signal and filter.
         first: x of the first requested result along each axis.
         results: number of requested results along each axis.
         lengths: L, at which no requested result wraps round onto another.

@@ -1,6 +1,6 @@
 """Features of points, chunk by chunk, with their gradients.
 
-Legend of this room (kernel g of G, G = 1 or H; batch entry b; point j; hidden unit k; see `FeatureFactorised`)
+Legend of this folder (kernel g of G, G = 1 or H; batch entry b; point j; hidden unit k; see `FeatureFactorised`)
     p_j   P γ_j + R u_j + c              h_j   [φ(p_j); 1], w + 1 features
     S     Σ_j ω_j h_j ⊗ v_j, (w + 1, d)  T     a table (w + 1, n), so that h_i T is n numbers a point
     A_j   Σ_a h_ja A_a, (n, m): a matrix of every point, linear in its features

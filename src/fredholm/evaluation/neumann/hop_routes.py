@@ -101,7 +101,7 @@ class HopSeries(StatefulRoute[Neumann]):
 
 
 def _refusals(integral: Integral[Neumann]) -> list[str]:
-    """Reasons of tiles against a kernel and its queries."""
+    """Reasons why tiles do not support a kernel and its queries, a sentence each."""
     kernel = integral.kernel
     reasons = kernel.elsewhere(integral.domain, None if integral.at_points else integral.query_domain)
     if not isinstance(kernel.norm, FrobeniusNorm | RowNorm):
@@ -151,7 +151,7 @@ FAR_APART = 2.0**20
 
 
 def _are_far_apart(mass: Tensor) -> bool:
-    """Whether masses are, as far as that is known; those of 0 have no part in any norm."""
+    """Whether masses differ by more than `FAR_APART`; False if they cannot be read. Masses of 0 are in no norm."""
     if not values_can_be_read(mass):
         return False
     least = torch.where(mass > 0, mass, torch.inf).amin()

@@ -199,7 +199,7 @@ class Factorisation(Solver):
     max_points: int = 2048
 
     def refusals(self, integral: Integral[Neumann]) -> list[str]:
-        """Refuses for size."""
+        """Refuses factors that are too large."""
         u, points, reasons = integral.u, integral.domain.num_points, []
         size = u.shape[0] * integral.kernel.num_heads * points**2 * max(4, u.element_size())
         if is_open(size):
@@ -263,7 +263,7 @@ class Factors:
     def solve(self, system: System, signal: Tensor, *, adjoint: bool = False) -> Tensor:
         """Solves x = B f + B x, or with Bᵀ, `(g, N, c)`."""
         nobody_reads = _without_mass(system) if adjoint else None
-        if nobody_reads is not None:  # contributions of these rows pass through the others
+        if nobody_reads is not None:  # adds what these rows contribute to the others, as the factors leave them out
             signal = signal + system.apply(signal.where(nobody_reads, 0.0), adjoint=True)
         reached = torch.linalg.lu_solve(self._matrix, self._pivots, signal, adjoint=adjoint)
         # one more hop, since subtracting f from the solution would cost the accuracy of a small x

@@ -303,7 +303,7 @@ class LastLayerBeforeSum(LastLayer):
 class Gradients:
     """Sums the gradients of all tensors over the tiles of an integral, in at least float32; tiles are recomputed.
 
-    Those of weights, pairs, phases and positions stay 0 unless `wanted`.
+    The gradients of weights, pairs, phases and positions stay 0 unless `wanted`.
     """
 
     def __init__(self, integral: PerceptronSums, wanted: frozenset[str]) -> None:
@@ -492,7 +492,7 @@ class Gradients:
 
 
 def _of(per_entry: Tensor, b: slice) -> slice:
-    """The slice of batch entries in a tensor that may have one for all."""
+    """The slice of batch entries in a tensor that may have one entry for all."""
     return b if per_entry.shape[0] > 1 else slice(0, 1)
 
 

@@ -1,6 +1,6 @@
 """Inputs of an integral over pairs, its tiles, and p on a tile: the first layer by parts.
 
-Legend of this room (kernel g of G; batch entry b; query i; key j; hidden unit k; for κ see `kernels.PairwiseForm`)
+Legend of this folder (kernel g of G; batch entry b; query i; key j; hidden unit k; for κ see `kernels.PairwiseForm`)
     p_ijk   pre-activation of the first layer            h_ijk   last hidden layer
     R_ijk   the part of p that does not see the batch    α_ik    the part that only the query sees
     M_i     (w, d) "virtual queries" K + P ⊙ u_i, so that p_ij = R_ij + α_i + M_i u_j: one matrix product for all units

@@ -48,7 +48,7 @@ class _Window(NamedTuple):
 
 @final
 class DiagonalScan:
-    """One recurrence; `window` points are held at a time, in chunks of `chunk`, or where that is 0 `max_chunks`."""
+    """One recurrence; holds `window` points at a time, in chunks of `chunk` points (0: at most about `max_chunks`)."""
 
     def __init__(self, inputs: DiagonalInputs, holds_input: bool, window: int, max_chunks: int, chunk: int) -> None:
         self.inputs, self.holds_input = _time_first(inputs), holds_input

@@ -23,7 +23,7 @@ class LongConvolution(Route[DiagonalRecurrence]):
 
     The impulse response at T points costs T d n multiplications in matrix products and T d n / 64 memory, the
     transforms d T log T. In low precision it computes in float32. Where the recurrence gives exactly 0, this route
-    gives 0 to rounding.
+    gives 0 up to rounding.
     """
 
     marker = DiagonalRecurrence

@@ -28,14 +28,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 class Runs:
     """The points that exist, as runs without gaps, each with its own initial state.
 
-    Every sequence begins a run, and so does every reset; run k's points are consecutive points of one sequence, those
-    between that do not exist left out. Packed, the first points of all runs come first, then all second ones and so on,
-    the longest run first among equals: the layout of `torch.nn.utils.rnn.PackedSequence`.
+    Every sequence begins a run, and so does every reset; a run has consecutive points of one sequence, without those
+    that do not exist. Packed, the first points of all runs come first, then all second points and so on, each time from
+    the longest run to the shortest: the layout of `torch.nn.utils.rnn.PackedSequence`.
 
     Attributes:
         source: index of each packed point in the `(B * T)` points, in packed order.
         batch_sizes: number of runs that have a k-th point, for every k; on the CPU.
-        order: runs, the longest first.
+        order: indices of the runs, the longest run first.
         rank: index of each run in `order`.
         first, last: index of the first and last run of each sequence, `(B,)`.
     """

@@ -36,7 +36,8 @@ from fredholm.kernels.neumann.infinite_attention import block_norm, over_own_pow
 class HopRing(Route[Neumann]):
     """For `Neumann` kernels of one hop on a sharded signal: blocks of keys go round a ring, and sums add up.
 
-    Scores, norms and sums are in float32 at least; the backward pass goes round once more, and recomputes scores.
+    Scores, norms and sums are in float32 at least; in the backward pass blocks go round again, and scores are
+    recomputed.
 
     Args:
         tile_elements: pairs of all heads in a tile; None: 2^20 on a CPU, 2^25 elsewhere.

@@ -15,7 +15,7 @@ def shard_of(integral: Integral[Kernel]) -> Shard:
     """The `Shard` of a sharded integral.
 
     Raises:
-        TypeError: its domain is none.
+        TypeError: its domain is no `Shard`.
     """
     if not isinstance(integral.domain, Shard):
         raise TypeError(f"{integral.domain!r} is no Shard")

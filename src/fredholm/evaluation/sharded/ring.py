@@ -44,8 +44,8 @@ from fredholm.kernels.kernel import divided
 class Ring(Route[Kernel]):
     """For pairwise kernels on a sharded signal: blocks of points go round a ring, and integrals add up.
 
-    Each block is integrated by a route of its own, and once more backward. Beside its tiles a process needs memory for
-    its own points and one block.
+    Each block is integrated by a route of its own, and again in the backward pass. Besides its tiles a process needs
+    memory for its own points and one block.
 
     Args:
         parts: evaluation of a block.
