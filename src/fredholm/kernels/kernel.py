@@ -55,8 +55,8 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
         is_recursive: whether `matrix` is computed point by point.
         reads_query: whether κ depends on u(x).
         is_affine: whether κ multiplies [u(y); 1] instead of u(y), one column more for a constant.
-        counts_points: whether the measure defaults to one a point instead of total mass 1 (`Domain.counts`): a stencil
-            or a recurrence sums over samples, however many there are.
+        counts_points: whether the measure defaults to mass 1 per point instead of total mass 1 (`Domain.counts`): a
+            stencil or a recurrence sums over samples, however many there are.
         skips_massless: whether a point of weight 0 is left out of the integral and of all norms, so that the weight
             gets the gradient 0.
         averages_past: whether κ is divided by the mass of the past, μ{y ≤ x}: then the integral is a mean over the
@@ -97,7 +97,7 @@ class Kernel(nn.Module, Rebuildable, abc.ABC):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether κ is drawn anew for every integral, as by a dropout of its weights in training."""
+        """Whether κ is random, drawn for every integral, as with dropout of its weights in training."""
         return False
 
     @abc.abstractmethod

@@ -91,9 +91,10 @@ def compare_routes(
 ) -> RouteComparison:
     """Runs an operator by every route of its kernel and at the nodes of every given quadrature.
 
-    The reference is the plainest exact route that accepts: `Dense` for few points, else the last of `evaluation.ROUTES`
-    before it. The operator's own route and quadrature are measured too. The operator, its gradients and torch's random
-    state stay as they are, and hooks on it do not run. Quadratures act by their mode, `train()` or `eval()`.
+    The reference is the plainest exact route that accepts: `Dense` for few points, else the last such route before it
+    in `evaluation.ROUTES`. The operator's own route and quadrature are measured too. The operator, its gradients and
+    torch's random state stay as they are, and hooks on it do not run. Quadratures act by their mode, `train()` or
+    `eval()`.
 
     Args:
         operator: on the device of u.

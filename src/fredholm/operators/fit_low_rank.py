@@ -95,9 +95,9 @@ def fit_low_rank(
 ) -> tuple[IntegralOperator, LowRankFit]:
     """Replaces the trained `MLP` kernel of an operator by a fitted `LowRankMLP`, and reports the error.
 
-    Φ, Ψ and B are fitted by Adam to the entries of κ, relative to their size, at pairs of points drawn anew for every
-    step within one sample. A fifth of the signals, or with one signal a quarter of its points, is kept for the report.
-    W^O, W, the constant and the frequencies are copied; the operator given is left as it is.
+    Φ, Ψ and B are fitted by Adam to the entries of κ, relative to their size, at pairs of points of one sample, drawn
+    in every step. A fifth of the signals, or with one signal a quarter of its points, is held out for the report. W^O,
+    W, the constant and the frequencies are copied; the given operator is left as it is.
 
     Args:
         operator: with a kernel of class `kernels.MLP`, not causal.

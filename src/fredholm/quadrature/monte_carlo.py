@@ -32,7 +32,7 @@ PROPOSED_PAIRS = 1 << 22
 
 @final
 class MonteCarlo(Quadrature):
-    """Draws M points anew at every call, shared by all queries or separately for each.
+    """Draws M new points at every call, shared by all queries or separately for each.
 
     With shared nodes the sum stays a dense matrix product, of N / M times less work than the exact sum. Separate nodes
     for each query are more accurate where κ is local, at the price of gathering them.

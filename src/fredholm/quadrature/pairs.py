@@ -11,7 +11,7 @@ from fredholm.evaluation.integral import ordered_queries
 
 
 class Learning(NamedTuple):
-    """Settings of a proposal's loss: its weight λ beside the task's loss, and the number of queries it samples."""
+    """Settings of a proposal's loss: its weight λ relative to the task's loss, and the number of queries it samples."""
 
     loss_weight: float
     num_targets: int

@@ -1,4 +1,4 @@
-"""Scored kernels on listed pairs: queries, keys and values are computed once a point and gathered. See `scored.py`."""
+"""Scored kernels on listed pairs: queries, keys and values are computed per point and gathered. See `scored.py`."""
 
 import dataclasses
 from typing import final

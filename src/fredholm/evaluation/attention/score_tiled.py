@@ -40,7 +40,7 @@ class ScoreTiled(StatefulRoute[Scored]):
     """For `Scored` kernels: scores, densities and sums tile by tile, recomputed in the backward pass.
 
     Cost per pair and head 2(d + d_v) flops forward and five products of d or d_v backward, and twice that of the score;
-    memory O(N·d) beside tiles. Scores, densities and sums are in float32 whatever the signal, since distances cancel.
+    memory O(N·d) plus tiles. Scores, densities and sums are in at least float32, since distances cancel.
 
     Args:
         tile_elements: pairs in a tile; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
@@ -118,7 +118,7 @@ def continue_scores(integral: Integral[Scored], state: State | None, sums: Score
     """The integral at the next points of a sequence, computed by `sums`; the state is all keys and values so far.
 
     Raises:
-        TypeError: for a kernel whose state is not keys and values, or without one.
+        TypeError: for a kernel whose state is not keys and values, or that has no state.
     """
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     if not isinstance(kernel, CachedScored):

@@ -5,7 +5,7 @@ Legend, along an axis
     S         points of a block, S >= k - 1
 
     v(x) = Σ_t Ψ(t) u(x + t), x = 1 - k ... n - 1, is a sum over blocks. Block j gives x - j S = 1 - k ... S - 1, of
-    which it shares k - 1 places with the block before it and as many with the one after, and none with others.
+    which it shares k - 1 places with the block before it and as many with the block after it, none with other blocks.
 """
 
 import dataclasses

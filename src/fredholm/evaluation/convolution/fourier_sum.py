@@ -92,7 +92,7 @@ class _OnGrid(_Waves):
         vectors = kernel.wave_vectors
         self.shape = grid.shape
         place = vectors.new_zeros(vectors.shape[0], dtype=torch.int64)
-        self.angles: list[Tensor] = []  # one (K_i, n_i) an axis
+        self.angles: list[Tensor] = []  # one (K_i, n_i) per axis
         for axis, (n, spacing, origin, period) in enumerate(
             zip(grid.shape, grid.spacing, grid.origin, kernel.period, strict=True)
         ):

@@ -152,7 +152,7 @@ class BasisSpectra:
         return torch.fft.rfftn(values, self.lengths, self.axes).flatten(-len(self.axes))
 
     def _restored(self, spectrum: Tensor) -> Tensor:
-        """`(…, F)` to values at L points an axis."""
+        """`(…, F)` to values at L points per axis."""
         *outer, last = self.lengths
         return torch.fft.irfftn(spectrum.unflatten(-1, (*outer, last // 2 + 1)), self.lengths, self.axes)
 

@@ -2,11 +2,11 @@
 
 Legend of this folder (kernel g of G, G = 1 or H; batch entry b; point j; hidden unit k; see `FeatureFactorised`)
     p_j   P γ_j + R u_j + c              h_j   [φ(p_j); 1], w + 1 features
-    S     Σ_j ω_j h_j ⊗ v_j, (w + 1, d)  T     a table (w + 1, n), so that h_i T is n numbers a point
+    S     Σ_j ω_j h_j ⊗ v_j, (w + 1, d)  T     a table (w + 1, n), so that h_i T is n numbers per point
     A_j   Σ_a h_ja A_a, (n, m): a matrix of every point, linear in its features
 
 Points are processed in chunks. A point's w features exist only within its chunk, and the backward pass recomputes them:
-memory is O(N·C) beside a chunk. Inside a chunk arrays are (H, b, c, …), so that heads are the batch of matrix products.
+memory is O(N·C) plus a chunk. Inside a chunk arrays are (H, b, c, …), so that heads are the batch of matrix products.
 """
 
 from typing import NamedTuple, final

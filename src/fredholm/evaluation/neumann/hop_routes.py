@@ -24,8 +24,8 @@ from fredholm.kernels.neumann.infinite_attention import HopForm, over_own_power
 class HopTiled(StatefulRoute[Neumann]):
     """For `Neumann` kernels of one hop: scores, norms and sums tile by tile, in memory that grows with N.
 
-    Cost per pair and head 2(d + d_v) flops forward and five such products backward. Scores, norms and sums are in
-    float32 whatever the signal, or in float64 where masses lie far apart (`FAR_APART`).
+    Cost per pair and head 2(d + d_v) flops forward and five such products backward. Scores, norms and sums are in at
+    least float32, or in float64 where masses lie far apart (`FAR_APART`).
 
     Args:
         tile_elements: pairs in a tile; None: 2^17 a thread on a CPU, which its cache can hold, 2^24 elsewhere.
@@ -61,7 +61,7 @@ class HopSeries(StatefulRoute[Neumann]):
     """For `Neumann` series: y = B (v + y) by a solver, hops in tiles, in memory O(N·d) plus that of the solver.
 
     The backward pass solves the transposed system in the same way, then equals that of one hop. Scores, norms and sums
-    are in float32 whatever the signal, or in float64 where masses are far apart (`FAR_APART`).
+    are in at least float32, or in float64 where masses are far apart (`FAR_APART`).
 
     Args:
         solver: `Substitution()` for causal series, `Factorisation()`, `Iteration()`, or `Truncation()`, an

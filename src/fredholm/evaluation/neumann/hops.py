@@ -17,7 +17,7 @@ Gradients: one adjoint series, by the implicit function theorem, then those of o
 
     t_ij = w_i·z_j - δ_i sign φ_ij   (norm of rows)      or      w_i·z_j - E_i ω_i m_ij φ_ij   (norm of a block)
 
-    ∂L/∂φ_ij = P_ij t_ij,   ∂L/∂m_ij = ω_j t_ij φ_ij,   ∂L/∂z_j = Σ_i S_ij w_i;   every tile is computed anew
+    ∂L/∂φ_ij = P_ij t_ij,   ∂L/∂m_ij = ω_j t_ij φ_ij,   ∂L/∂z_j = Σ_i S_ij w_i;   every tile is recomputed
 """
 
 from typing import NamedTuple, final
@@ -39,7 +39,7 @@ class HopInputs(NamedTuple):
     """All inputs of the integral; None where absent. B' and H' are 1, or B and H."""
 
     query: Tensor  # q, times the scale: (B, H, Nq, d)
-    own: Tensor | None  # q at the points, where the queries are others: (B, H, N, d)
+    own: Tensor | None  # q at the points, where the queries are other points: (B, H, N, d)
     key: Tensor  # (B, H, N, d)
     value: Tensor  # v; for points before a chunk v + y, or v where κ is one hop: (B, H, N, d_v)
     gamma: Tensor | None  # γ: (H,); None: κ is one hop
@@ -47,7 +47,7 @@ class HopInputs(NamedTuple):
     mass: Tensor | None  # ω: (B', N)
     pairs: Tensor | None  # m: (B', H', Nq, N)
     seen: Tensor | None  # number of leading points that each query sees, int64: (B', Nq)
-    own_seen: Tensor | None  # the same for the points, where the queries are others: (B', N)
+    own_seen: Tensor | None  # the same for the points, where the queries are other points: (B', N)
 
 
 class HopOutputs(NamedTuple):
@@ -55,8 +55,8 @@ class HopOutputs(NamedTuple):
 
     out: Tensor  # (B, H, Nq, c)
     norm: Tensor  # c of the queries: (B, H, Nq)
-    inner: Tensor | None  # the series at the points, where the queries are others: (G, N, c)
-    inner_norm: Tensor | None  # c of the points, where the queries are others: (G, N)
+    inner: Tensor | None  # the series at the points, where the queries are other points: (G, N, c)
+    inner_norm: Tensor | None  # c of the points, where the queries are other points: (G, N)
     rows: Tensor | None  # r, under the norm of a block: (G, n) in float64
     factors: Tensor | None  # factors of I - B, transposed: (G, N, N)
     pivots: Tensor | None  # (G, N), int32

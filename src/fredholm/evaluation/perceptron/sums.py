@@ -151,7 +151,7 @@ class PerceptronSums:
 
 
 class LastLayer(ABC):
-    """W and the sum over keys, one before the other, of one chunk of queries at a time.
+    """W and the sum over keys, in the order of the subclass, for one chunk of queries at a time.
 
     Forward `open`, `add` for every tile, `closed`; backward `open_backward`, `hidden_gradient` and `collect` for every
     tile, `close_backward`.

@@ -4,7 +4,7 @@ Legend of this folder (kernel g of G; batch entry b; query i; key j; hidden unit
     p_ijk   pre-activation of the first layer            h_ijk   last hidden layer
     R_ijk   the part of p that does not see the batch    α_ik    the part that only the query sees
     M_i     (w, d) "virtual queries" K + P ⊙ u_i, so that p_ij = R_ij + α_i + M_i u_j: one matrix product for all units
-    S_i     Σ_j m_ij h_ij ⊗ ω_j u_j, (w, d)              out_i   W S_i: the last layer is applied once a query
+    S_i     Σ_j m_ij h_ij ⊗ ω_j u_j, (w, d)              out_i   W S_i: the last layer is applied once per query
 
 Per pair this costs 2w(2d) flops beyond R instead of the 2w·d² of evaluating κ; nothing of size N x N outlives a tile,
 and the backward pass rebuilds each tile from the inputs alone.

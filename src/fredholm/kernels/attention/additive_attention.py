@@ -1,7 +1,7 @@
 """Attention with an additive score, a sum of one term per point.
 
 Legend
-    v_j    value W u(y_j) of a head, d channels, which the score reads too        p, q   one vector a head each
+    v_j    value W u(y_j) of a head, d channels, which the score reads too        p, q   a vector each per head
 
     s_ij = leaky_relu(p·v_i + q·v_j),   κ_ij = softmax over j of s_ij times W
 

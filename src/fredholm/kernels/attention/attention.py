@@ -2,7 +2,7 @@
 
 Legend
     q_i, k_j     query and key of a head, d channels          σ      scale, 1/√d unless given
-    V            [W_V, b_V], one a head
+    V            [W_V, b_V], one per head
 
     κ(x_i, y_j, u(x_i), u(y_j)) = exp(σ q_i·k_j) / Z_i · V,   Z_i = ∫ exp(σ q_i·k) dμ
 

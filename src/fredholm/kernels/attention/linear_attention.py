@@ -2,7 +2,7 @@
 
 Legend
     q_i, k_j     query and key of a head, d channels          φ      feature map with values ≥ 0
-    V            [W_V, b_V], one a head                       R_t    turn by rotary positions at t; I without them
+    V            [W_V, b_V], one per head                     R_t    turn by rotary positions at t; I without them
 
     κ(x_i, y_j, u(x_i), u(y_j)) = φ(R_i q_i)·φ(R_j k_j) / Z_i · V,   Z_i = ∫ φ(R_i q_i)·φ(R k) dμ
 

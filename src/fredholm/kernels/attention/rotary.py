@@ -75,7 +75,7 @@ class Rotary:
         return theta * (kept + (1 - kept) / self.stretch)
 
     def rotate(self, x: Tensor, place: Tensor) -> Tensor:
-        """Rotates x `(B, H, N, d)`, d even, by positions `(B', N)`; angles in float32, or float64 for such signals."""
+        """Rotates x `(B, H, N, d)`, d even, by positions `(B', N)`; angles in float32, or in float64 for float64 x."""
         wide = wide_dtype(x)
         # positions keep their precision, since only differences matter
         angle = place.to(torch.float64)[:, None, :, None] * self.frequencies(x.shape[-1], x.device)

@@ -4,7 +4,7 @@ Legend
     a_ij         density of head h at a pair, 0 where the pair is hidden
     ω_j, m_ij    mass of a point, and its pair weight (`Domain.weigh_pairs`)
     V_h          value matrix, (d, d_in), or (d, d_in + 1) for affine kernels
-    n_ij ≥ 0     numerator of a normalised kernel, up to a positive factor a query
+    n_ij ≥ 0     numerator of a normalised kernel, up to a positive factor per query
     q_i, k_j     query and key of a head, d channels          b_j, ε   constant of a key; softening of a distance
     s_ij         score: a function of q_i·k_j + b_j, and of max(‖q_i - k_j‖², 0) + ε where it reads distances
     n(s), e      numerator that a normaliser makes of a score; floor of the sum        σ_i   reference score of a row
@@ -190,7 +190,7 @@ class Numbered:
 class Normaliser(Numbered, abc.ABC):
     """A map from scores to densities; a frozen dataclass of numbers, usable in any scored kernel.
 
-    All tensors are in at least float32; `reference` has one entry a row and broadcasts against `score`, or is None.
+    All tensors are in at least float32; `reference` has one entry per row and broadcasts against `score`, or is None.
 
     Attributes:
         is_competitive: whether the scores of a row compete, through a sum over the row.
@@ -316,7 +316,7 @@ class Score(Numbered, abc.ABC):
     """s of a query and a key, a frozen dataclass of numbers.
 
     Attributes:
-        reads_distance: whether s depends on ‖q - k‖² beside q·k.
+        reads_distance: whether s depends on ‖q - k‖² besides q·k.
         is_nonnegative: whether s >= 0, as most normalisers need.
         is_homogeneous: whether s(c q, k) = c s(q, k) for c > 0.
         dot_gain, distance_gain: factors that the two slopes of `pull` leave out.
@@ -334,7 +334,7 @@ class Score(Numbered, abc.ABC):
 
         Args:
             dot: q·k + b, `(..., Nq, N)`, in at least float32.
-            distance: ‖q - k‖² + ε, alike; None unless `reads_distance`.
+            distance: ‖q - k‖² + ε, of the same shape; None unless `reads_distance`.
             numbers: `ScoreForm.numbers`, one after the other, broadcastable to `dot`.
         """
 

@@ -1,7 +1,7 @@
 """Linear attention without a normaliser.
 
 Legend
-    q_i, k_j     query and key of a head, d channels          V     W_V, one a head
+    q_i, k_j     query and key of a head, d channels          V     W_V, one per head
 
     κ(x_i, y_j, u(x_i), u(y_j)) = (q_i·k_j) V
 
@@ -60,7 +60,7 @@ class UnnormalisedAttention(Bilinear, Stateful):
         is_causal: κ = 0 where y comes after x; such a kernel can go step by step, with the state Σ k ⊗ v.
 
     Attributes:
-        query_weight: W_Q, `(H·d, embed_dim)`; key_weight and value_weight likewise. There are no constants.
+        query_weight: W_Q, `(H·d, embed_dim)`; key_weight and value_weight likewise. There are no biases.
 
     Raises:
         ValueError: on heads that do not divide, or sizes below 1.

@@ -4,7 +4,7 @@ Legend
     x, w; q, k   a point and a prototype; a query and a key, d channels
     b            a constant of the prototype or key; 0 unless given         s      scale by the number of units, or 1
     ε            softening, > 0: keeps the response finite where x = w      ρ      normaliser: softmax, softermax, ...
-    V            [W_V, b_V], one a head                                     v_j    value of a prototype
+    V            [W_V, b_V], one per head                                   v_j    value of a prototype
 
     yat(x, w) = (x·w + b)² / (‖x - w‖² + ε)
 
@@ -59,7 +59,7 @@ def yat(x: Tensor, w: Tensor, b: Tensor | None = None, epsilon: float | Tensor =
     Args:
         x: points, `(..., d)`.
         w: prototypes, `(n, d)`.
-        b: a constant a prototype, `(n,)`, in the same units as x·w.
+        b: a constant per prototype, `(n,)`, in the same units as x·w.
         epsilon: ε > 0, a number or a 0-dim tensor (which is not checked).
 
     Returns:

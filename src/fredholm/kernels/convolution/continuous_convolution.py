@@ -1,7 +1,7 @@
 """The continuous kernel convolution.
 
 Legend
-    x, y       query and key position, s coordinates       S       longest extent in training, an axis each
+    x, y       query and key position, s coordinates       S       longest extent in training, per axis
     δ          x - y relative to the range of training     h       the network's last hidden layer, n units
     Δ          spacing in training                         η       spacing of the grid, r = ⌈Δ / η⌉
 
@@ -130,7 +130,7 @@ class ContinuousConvolution(BasisFilter, Stateful):
             many samples.
         width, activation, omega_0, learn_omega_0, spread_bias, layer_norm: see `KernelNetwork`.
         weight_dropout: share of M that is dropped in training, the rest scaled up; drawn anew for every integral. A
-            step is an integral too: in training, a sequence processed step by step gets other masks than as a whole.
+            step is an integral too: in training, processing step by step draws other masks than the whole sequence.
         smoothing: whether the kernel is smoothed (`smoothing_taps`) where the signal lives on one regular grid finer
             than Δ. It is smoothed before it is cut at the horizon and at 0, so that its ends are not dimmed. The kernel
             then depends on the grid, and cannot be integrated at other nodes.

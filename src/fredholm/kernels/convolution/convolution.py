@@ -2,7 +2,7 @@
 
 Legend
     x, y        query and key position on lattices, s coordinates     h       spacing of the key grid
-    W           the filter, one d_out x d_in matrix a tap             t, d    tap 0 ... k - 1 and dilation, an axis each
+    W           the filter, one d_out x d_in matrix per tap           t, d    tap 0 ... k - 1 and dilation, per axis
     c           d (k - 1) / 2, the centre of the window               r       stride of a transposed convolution
 
     κ(x, y) = Σ_t W_t 1[y = E(x + h (d t - c))]             with E the boundary: the continuation of u beyond the grid

@@ -2,7 +2,7 @@
 
 Legend
     x, y     query and key position, s coordinates       k      whole-number wave vector, |k_i| <= K; one of each ±k
-    P        period, one an axis                         A_k, B_k   d_out x d_in matrices, block-diagonal in groups
+    P        period, one per axis                        A_k, B_k   d_out x d_in matrices, block-diagonal in groups
 
     κ(x, y) = Σ_k [A_k cos(2πk·(x - y) / P) + B_k sin(2πk·(x - y) / P)],    for k = 0 the cosine alone
 

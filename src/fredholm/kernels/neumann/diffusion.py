@@ -29,8 +29,8 @@ from fredholm.kernels.kernel import Kernel, divided
 class Diffusion(Kernel):
     """κ = probabilities of a walk along edges, the same in every channel; without parameters.
 
-    Averages a signal over near nodes of a graph, such as a model's predictions for nodes whose neighbours are mostly
-    similar. Needs a `domains.Graph`.
+    Averages a signal over nearby nodes of a graph, such as a model's predictions where neighbours are mostly similar.
+    Needs a `domains.Graph`.
 
     Args:
         dim: channels, in and out.

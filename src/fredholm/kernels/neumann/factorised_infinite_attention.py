@@ -3,7 +3,7 @@
 Legend
     q_i, k_j     query and key of a head, d channels          φ_i, ψ_j   features of a query and a key, r each, all ≥ 0
     c_i          norm of the hop (`infinite_attention.py`)               γ          discount of a hop, in (0, 1)
-    V            [W_V, b_V], one a head                       ω_j        mass of a point
+    V            [W_V, b_V], one per head                     ω_j        mass of a point
 
     a_ij = φ_i·ψ_j / c_i,   (A f)_i = Σ_j ω_j a_ij f_j,   κ = c V with c = (I - γ a Ω)⁻¹ γ a (all hops)
 
@@ -50,7 +50,7 @@ from fredholm.kernels.neumann.infinite_attention import (
 
 
 class FactorisedNeumann(Neumann):
-    """Marker: a series of hops with scores φ_i·ψ_j >= 0, so that sums over the points come before the query.
+    """Marker: a series of hops with scores φ_i·ψ_j >= 0, so that points are summed before a query is applied.
 
     `score` is `Dot`, and `norm` is `FrobeniusNorm` or `RowNorm`.
     """

@@ -13,7 +13,7 @@ Legend
     the series:   κ = c V  with  Σ_{t ≥ 1} (γA)^t = (I - γA)⁻¹ - I = c Ω,   c = γ a + γ² a Ω a + … = (I - γ a Ω)⁻¹ γ a
 
 At a query x that is no point, c(x, ·) = γ a(x, ·) + γ a(x, ·) Ω c: only the first hop starts there. A learned γ is
-sigmoid(ρ), one ρ a head.
+sigmoid(ρ), one ρ per head.
 
 Source: InfSA (Infinite Self-Attention), section 3.2, eq. 7, 11 and 12. Deviations: values have a constant, heads may
 share keys and values; there are a measure, masks, pair weights, causality and other queries; no ε in the denominator,
@@ -148,7 +148,7 @@ class HopNorm(abc.ABC):
 @final
 @dataclasses.dataclass(frozen=True)
 class FrobeniusNorm(HopNorm):
-    """c² = Σ_ij ω_i ω_j φ_ij²: the Hilbert-Schmidt norm of the hop in L²(μ), one number a head.
+    """c² = Σ_ij ω_i ω_j φ_ij²: the Hilbert-Schmidt norm of the hop in L²(μ), one number per head.
 
     With equal masses it is the Frobenius norm of the paper. A causal row may not see the future: there the sum is over
     the block of the points up to x, so that c_i never decreases.
@@ -363,7 +363,7 @@ class InfiniteAttention(Neumann, Stateful):
     """Attention along all chains of points: κ = (γA + γ²A² + …) W_V, or κ = A W_V, head by head.
 
     A is φ(σ q·k) over a norm. The integral y solves y = γA(v + y), v the values: each point reads the values of the
-    others, and what those have read in turn. The output projection is the operator's W^O.
+    others, and what these have read in turn. The output projection is the operator's W^O.
 
     Args:
         embed_dim: channels of u(x), and of the integral; a multiple of `num_heads`.

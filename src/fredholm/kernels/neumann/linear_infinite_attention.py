@@ -1,7 +1,7 @@
 """Linear infinite attention: weights of points from central queries, the same for every query.
 
 Legend
-    q_j          query and key of a head, W_q u(y_j) + b_q       V        [W_V, b_V], one a head
+    q_j          query and key of a head, W_q u(y_j) + b_q       V        [W_V, b_V], one per head
     a(y)         weight of a point                               e_j      energy ‖q_j‖
     p_jm         share of group m of c in point j; 1 where c = 1 q̄_m      central query of group m
 
@@ -12,9 +12,9 @@ Legend
     s_jm = max(q̄_m·q_j, 0),   a_jm = s_jm / ∫ s_m dμ;   each further power step: q̄_m = ∫ a_m q dμ, then s and a anew
     a_j = Σ_m π_m a_jm
 
-Source: InfSA (Infinite Self-Attention), section 3.4, eq. 16-21. Deviations: biases, a measure in all sums, no ε beside
-the denominators (where one is 0, so is its quotient), power steps and several central queries. A factor of the scores
-is left out, since it cancels in a.
+Source: InfSA (Infinite Self-Attention), section 3.4, eq. 16-21. Deviations: biases, a measure in all sums, no ε in the
+denominators (where a denominator is 0, so is the quotient), power steps and several central queries. A factor of the
+scores is left out, since it cancels in a.
 """
 
 import abc
@@ -103,7 +103,7 @@ def _weights(q: Tensor, central: Tensor, mass: Tensor) -> Tensor:
 
 @final
 class LinearInfiniteAttention(CentralQueries):
-    """κ(x, y) = γ a(y) W_V: one pooled context a head, the same at every x, in time linear in the points.
+    """κ(x, y) = γ a(y) W_V: one pooled context per head, the same at every x, in time linear in the points.
 
     Queries and keys are one projection. a(y) is one step of the power method for the Perron vector of max(q·qᵀ, 0),
     from the energies ‖q‖. It approximates that vector where queries share a mean direction, but not in general.

@@ -4,13 +4,13 @@ Legend
     γ            Fourier features with L frequencies, or the identity ("raw coordinates") when L = 0
     w            hidden width
     G            distinct kernels: num_heads, or 1 if head-shared
-    h_i, h'_j    features of query and key, w + 1 a head: [φ(P γ(x) + R u_x + c); 1], so that a linear map of them has a
-                 constant of its own; each side has its own perceptron (P, R, c)
+    h_i, h'_j    features of query and key, w + 1 per head: [φ(P γ(x) + R u_x + c); 1], so that a linear map of them has
+                 a constant of its own; each side has its own perceptron (P, R, c)
     M_ab         constant (d, d) matrices, one for each pair of features, stored as each kernel defines
 
     κ_ij = Σ_ab h_ia h'_jb M_ab,   and with a measure ω, since nothing in M depends on a point,
 
-    Σ_j ω_j κ_ij u_j = h_i T,   T = mix(S),   S = Σ_j ω_j h'_j ⊗ u_j  of (w + 1, d) numbers a head
+    Σ_j ω_j κ_ij u_j = h_i T,   T = mix(S),   S = Σ_j ω_j h'_j ⊗ u_j  of (w + 1, d) numbers per head
 
 A causal kernel takes the mean over the past: κ_ij = 1[j ≤ i] Σ_ab h_ia h'_jb M_ab / μ{l ≤ i}. At the last point of a
 measure of total mass 1 it equals the value without `is_causal`, and a step does not depend on the number of later

@@ -2,7 +2,7 @@
 
 Legend
     Φ_i, Ψ_j    (r, d) matrices, linear in the features of the query and of the key (`factorised.py`)
-    B           constant (d, d) matrix a head
+    B           constant (d, d) matrix per head
 
     κ(x, y, u_x, u_y) = Φ(x, u_x)ᵀ Ψ(y, u_y) + B,   vec Φ = W_Φ h(x, u_x),   vec Ψ = W_Ψ h'(y, u_y)
 

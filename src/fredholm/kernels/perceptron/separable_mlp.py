@@ -2,8 +2,8 @@
 
 Legend
     h_i, h'_j    features of query and key (`factorised.py`)
-    m            (w + 1, w + 1) matrix a head: φ_i = mᵀ h_i and ψ_j = h'_j are w + 1 signed features each
-    V            (d, d) matrix a head
+    m            (w + 1, w + 1) matrix per head: φ_i = mᵀ h_i and ψ_j = h'_j are w + 1 signed features each
+    V            (d, d) matrix per head
 
     κ(x, y, u_x, u_y) = (φ(x, u_x) · ψ(y, u_y)) V,   φ · ψ = h(x, u_x)ᵀ m h'(y, u_y)
 
@@ -26,7 +26,7 @@ from fredholm.kernels.perceptron.mlp import Activation, check_scale
 
 @final
 class SeparableMLP(Separable):
-    """κ = (φ(x, u(x)) · ψ(y, u(y))) V, head by head: cost linear in the points, a state of (w + 1) x d numbers a head.
+    """κ = (φ(x, u(x)) · ψ(y, u(y))) V, head by head: cost linear in the points, (w + 1) x d numbers of state per head.
 
     Args:
         embed_dim: channels of the signal, in and out; a multiple of `num_heads`.

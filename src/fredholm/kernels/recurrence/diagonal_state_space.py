@@ -3,7 +3,7 @@
 Legend
     a channel has n/2 pairs of conjugate modes with rates A, and a learned step Δ; its input weights are 1
 
-    h_t = Ā ⊙ h_{t-1} + u_t,   y_t = 2 Re Σ (C B̄) ⊙ h_t + D u_t        a complex number a pair
+    h_t = Ā ⊙ h_{t-1} + u_t,   y_t = 2 Re Σ (C B̄) ⊙ h_t + D u_t        a complex number per pair
     κ(t, s) = 1[s ≤ t] diag_channels(2 Re Σ C B̄ Ā^{t-s}) + 1[s = t] diag(D)
 
     zoh:        Ā = exp(ΔA),                    B̄ = (Ā - 1) / A
@@ -38,7 +38,7 @@ class DiagonalStateSpace(DiagonalRecurrence):
 
     Args:
         in_dim: channels of the signal, in and out.
-        state_dim: real state variables n a channel, even: n/2 conjugate pairs.
+        state_dim: number n of real state variables per channel, even: n/2 conjugate pairs.
         rule: discretisation rule, "zoh" or "bilinear".
         start: rates at the start, real part -1/2 and imaginary part "legs": the positive eigenvalues of the normal part
             of HiPPO-LegS; "lin": πk; "inv": n/π (n/(2k + 1) - 1); k = 0 … n/2 - 1.

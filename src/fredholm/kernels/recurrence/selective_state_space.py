@@ -1,7 +1,7 @@
 """The selective state space of Mamba.
 
 Legend
-    A = -exp(log_a)     rates, n a channel           Δ_t = softplus(W_Δ W_r u_t + b_Δ)      a step a channel
+    A = -exp(log_a)     rates, n per channel         Δ_t = softplus(W_Δ W_r u_t + b_Δ)      a step per channel
     B_t = W_B u_t       C_t = W_C u_t                the same n numbers for all channels
 
     h_t = exp(Δ_t A) ⊙ h_{t-1} + (Δ_t ⊙ u_t) B_tᵀ,   y_t = h_t C_t + D ⊙ u_t
@@ -33,7 +33,7 @@ class SelectiveStateSpace(DiagonalRecurrence):
 
     Args:
         in_dim: channels of the signal, in and out.
-        state_dim: state variables n a channel.
+        state_dim: number n of state variables per channel.
         rank: of the map from the signal to Δ; None: in_dim / 16, rounded up.
         input_rule: "euler", B̄ = Δ B, as Mamba's code and paper compute it, or "zoh", B̄ = (exp(ΔA) - 1) A⁻¹ B, the
             zero-order hold that Mamba's paper derives it from.
