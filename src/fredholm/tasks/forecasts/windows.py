@@ -117,7 +117,7 @@ class WindowSet(Divisible):
         most: int,
         ahead: tuple[int, ...] = (),
     ) -> "WindowSet":
-        """All windows whose answers lie within ranges, one a series, and are observed; of more than `most` every k-th.
+        """All windows with observed answers within the range of their series; at most `most`, evenly chosen.
 
         Args:
             values, truth, context, horizon, ahead: see the class.
