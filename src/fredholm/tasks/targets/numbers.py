@@ -10,8 +10,8 @@ quantile is never below a lower one. Training is on unsorted outputs.
 
 In closed form (`models.RidgeHead`) z is fitted by squared error, which gives the mean. A quantile is this plus the
 quantile of the left-out errors z_i - ẑ_i: the spread round the prediction is then the same for all examples (the
-jackknife; Barber et al., Predictive inference with the jackknife+, 2021, say what it covers). The quantile τ of n
-errors lies at place τ (n + 1) among them, in ascending order, linearly between two; the outermost beyond them.
+jackknife; for its coverage see Barber et al., Predictive inference with the jackknife+, 2021). The quantile τ of n
+errors is at place τ (n + 1) of the sorted errors, linear between two, and constant beyond the first and the last.
 """
 
 import itertools
