@@ -47,7 +47,7 @@ class Base:
     Args:
         structures: structure of each predicted channel.
         season: m.
-        most, least: the most samples of a series that are read, and the fewest that are needed.
+        most, least: the largest number of samples of a series that are read, and the smallest that is needed.
         share: the weight of the structure, from 0 to 1.
     """
 
@@ -142,7 +142,7 @@ def learn_base(
     A window has half of the shortest series, or two seasons if that is longer and leaves a horizon.
 
     Args:
-        values, truth: of each series; see `WindowSet`.
+        values, truth: values and truth of each series; see `WindowSet`.
         ends: the number of samples of each series that may be used.
         columns: the predicted channels.
         horizon: H.

@@ -48,12 +48,12 @@ ONE_SIDED = 1.64
 MOST_PRODUCTS = 1000
 """The largest number of features with the products of all pairs; of more channels no products are tried."""
 BEYOND = 1.5
-"""The most by which the logarithm of a factor may differ from its mean, in multiples of the most in training."""
+"""Largest deviation of the logarithm of a factor from its mean, in multiples of the largest in training."""
 CHUNK = 128
 """Rows whose features are computed at a time."""
 QUARTILES = (0.25, 0.5, 0.75)
 LEAST_LEVELS = 8
-"""The fewest distinct values of a channel with knots."""
+"""Smallest number of distinct values of a channel with knots."""
 SURE = 8.0
 """The margin in twice the log likelihood of all samples by which more features must beat fewer, or none."""
 
@@ -69,7 +69,7 @@ class Part:
         is_bent: whether there are knots.
         pairs: the channels whose products are features, two by two.
         weights: β; (): no effect.
-        middle, widest: c, and the most by which β f may differ from it; 0 if the effect is not a factor.
+        middle, widest: c, and the largest deviation of β f from it; 0 if the effect is not a factor.
     """
 
     unit: Unit
@@ -180,11 +180,11 @@ def learn_effect(
     """The effect with the smallest mean squared error on the next samples of series; None: no effect is better.
 
     Args:
-        values, truth: of each series; see `WindowSet`.
+        values, truth: values and truth of each series; see `WindowSet`.
         ends: the number of samples of each series that may be used.
         columns, known: the predicted channels, and those that are known ahead.
         season: m; 1: no season.
-        reach: the most samples from which u is computed.
+        reach: the largest number of samples from which u is computed.
     """
     count = read_before(min(ends), 1, season)
     if count is None:

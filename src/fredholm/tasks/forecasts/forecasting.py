@@ -82,7 +82,7 @@ BASES = (0.5, 1.0)
 """Candidates beside 0 for the share of structures in the base forecast of a fitted model."""
 
 FEW = 300
-"""The most windows for which the gain is chosen by forward validation rather than by cross-validation."""
+"""Largest number of windows for which the gain is chosen by forward validation rather than by cross-validation."""
 
 
 @final
@@ -167,20 +167,20 @@ class Forecasting(SplitTask[WindowSet]):
         Args:
             data: a .csv, .parquet, .ts or .npz file of one or several long series, without labels.
             horizon: number of samples to predict. None: a season, or 10 without one; at most half of the test part.
-            context: number of samples before them that are read. None: three times the season or the horizon, whichever
-                is longer, at most a third of the training part of the shortest series; for a model that is fitted in
+            context: number of samples to read before those. None: three times the season or the horizon, whichever is
+                longer, at most a third of the training part of the shortest series; for a model that is fitted in
                 closed form up to nine times as many.
-            channels: channels to predict; (): all but the known ones. The others are only read.
+            channels: channels to predict; (): all but the known ones. Other channels are only read.
             known: channels whose values are known ahead, over the horizon, such as prices, promotions and holidays. To
                 predict, the file holds them in further rows, whose cells of predicted channels are empty.
-            season: period in samples. None: of dates a day for steps shorter than a day, a week for days, a year for
-                weeks and months; else by autocorrelation. 1: none.
+            season: period in samples. None: for dates a day for steps shorter than a day, a week for days, a year for
+                weeks and months; else by autocorrelation. 1: no season.
             quantiles: levels, such as 0.1 0.5 0.9, to predict in place of the mean.
-            base: share, from 0 to 1, of a forecast by level, slope and season from up to 400 samples in the base
-                forecast, whose rest is the last value. None: 0, or for a model that is fitted in closed form the share
+            base: share, from 0 to 1, of a forecast by level, slope and season, from up to 400 samples, in the base
+                forecast; the rest is the last value. None: 0, or for a model that is fitted in closed form the share
                 with the smallest errors.
             scale: divisor of a window: its own standard deviation, or that of training. Its last value is subtracted.
-            num_windows: most windows of a split; of more, every second is taken, every third, and so on.
+            num_windows: largest number of windows of a split; of more, this number is taken at even distances.
             model: in closed form a linear function of a window and a kernel machine on its last samples, to which
                 features of filters can be added (bank.num_groups, bank.num_thresholds), or a network that learns by
                 steps.

@@ -109,7 +109,7 @@ class History:
 
     @cached_property
     def truth(self) -> list[Tensor]:
-        """The predicted channels, `(T, F)` a series, NaN where missing."""
+        """The predicted channels of each series, `(T, F)`, NaN where missing."""
         return [each.values[:, self.columns] for each in self.series]
 
     def deviation(self) -> tuple[float, ...]:

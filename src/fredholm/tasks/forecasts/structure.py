@@ -54,7 +54,7 @@ TRENDS = ((1e-3, 1.0), (1e-2, 1.0), (0.1, 0.9), (1.0, 0.9))
 SEASONS = (None, 0.0, 0.03, 0.3)
 """Candidates of w; None: no season."""
 MOST_READ, LEAST_READ = 400, 8
-"""The most samples of a series that a forecast reads, and the fewest from which a structure is chosen."""
+"""Largest number of samples of a series that a forecast reads, and smallest from which a structure is chosen."""
 MOST_SEASON = 100
 """The longest season with an s for each of its samples."""
 LEAST_ERROR = 1e-12

@@ -118,16 +118,16 @@ class SentenceLearning(TargetTask[SentenceSet]):
         Args:
             data: a .csv, .tsv or .jsonl file, also gzipped, a folder with files such as train.csv, valid.csv and
                 test.csv, or the start of such names.
-            text_column: the column of the sentence; None: a usual name, such as text or sentence.
-            second_column: the column of the second sentence of pairs; None: a usual name, or no pairs.
-            label_columns: the column of the class, the labels or the number, or several columns of numbers or of 0 and
-                1 for labels; none: a usual name, such as label.
+            text_column: the column of the sentence; None: one with a usual name, such as text or sentence.
+            second_column: the column of the second sentence of pairs; None: one with a usual name, or no pairs.
+            label_columns: the column to predict, or several columns of numbers or of labels, 0 and 1; none: a column
+                with a usual name, such as label.
             columns: names of all columns of .csv and .tsv files that have no header.
-            target: the kind of the answers: a class, several labels with | between, or a number; None: a number where
-                all are numbers and one is not whole, else a class; with several columns labels where all are 0 or 1,
-                else numbers.
-            tokens: the tokens of the sentences.
-            context: most tokens that the model reads, marks included.
+            target: kind of the answers: a class, several labels separated by `|`, or a number; None: a number where all
+                are numbers and one is not whole, else a class; for several columns, labels where all are 0 or 1, else
+                numbers.
+            tokens: the tokenizer of the sentences.
+            context: largest number of tokens that the model reads, with special tokens.
             model: a bank of n-grams, which is fitted to the training sentences in closed form, or a network, from new
                 weights or from a checkpoint, whose tokens are then used.
         """

@@ -52,7 +52,7 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
         channels: columns to read as channels, in this order; None: all other columns, in the order of the table.
-        reading: how `label` is read, see `answers_of_cells`; None: `label`, `group` and `split` are ignored.
+        reading: kind and names of `label`, see `answers_of_cells`; None: `label`, `group` and `split` are ignored.
 
     Raises:
         ValueError: the file cannot be read, a column is missing or repeated, a row has another number of cells, a

@@ -52,7 +52,7 @@ def read_npz(
     Args:
         path: the file.
         channels: channels to read, in this order, or the names of all where the file does not name them; None: all.
-        reading: how labels are read, see `answers_of_array`; None: labels, targets and groups are ignored.
+        reading: kind and names of the labels, see `answers_of_array`; None: labels, targets and groups are ignored.
 
     Raises:
         ValueError: the file is none of numpy arrays, or arrays are missing, unknown or do not fit together. The message

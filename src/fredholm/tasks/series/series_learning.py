@@ -119,10 +119,10 @@ class SeriesLearning(TargetTask[Series]):
         """The series, their thinning and preparation, and the model.
 
         Args:
-            data: a .ts, .tsv, .txt (UCR), .csv, .parquet or .npz file, the folder of one, of a training and a test
-                file, of several .npz files, of a subfolder of tables for each class, or of recordings of sound.
-            target: the kind of the labels: a class each, some labels with | between them, or a number. None: follows
-                from the file; labels in text are numbers where all are numbers and one is not whole, else classes.
+            data: a .ts, .tsv, .txt (UCR), .csv, .parquet or .npz file, or a folder with one of them, a training and a
+                test file, several .npz files, a subfolder of tables for each class, or recordings of sound.
+            target: kind of the answers: a class, several labels separated by `|`, or a number. None: follows from the
+                file; answers in text are numbers where all are numbers and one is not whole, else classes.
             train_every: keeps every n-th sample of the training series, from the first on.
             test_every: likewise for the validation and the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
