@@ -26,7 +26,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def check_has_valid(setting: str, value: int, num_valid: int, examples: str) -> None:
-    """Raises a ValueError where a setting puts a model beside a network, but no validation split can choose the share.
+    """Raises a ValueError where a setting blends a network with a model, but no validation split can choose the share.
 
     Args:
         setting, value: the setting, such as bank=100.

@@ -497,7 +497,7 @@ Settings = TypeVar("Settings")
 
 
 def inherited_settings(own: Settings, default: object, start: object, names: Iterable[str] | None = None) -> Settings:
-    """Returns settings in which those of some names are another run's where they have their defaults.
+    """Returns settings with another run's values in place of defaults, for settings of some names.
 
     Parts of the same kind in both runs are merged setting by setting. A value that is the default of its kind counts as
     not set either.

@@ -472,7 +472,7 @@ def series_of(batch: Batch) -> SeriesBatch:
 def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
     """Prepared `values` (B, N, channels), and `mask`, `times` and `spacing` as far as needed.
 
-    `mask` (B, N) is there where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
+    `mask` (B, N) exists where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
     """
     exists = series.exists
     batch = {"values": torch.where(exists[..., None], preparation.apply(series.values), 0.0)}

@@ -212,7 +212,7 @@ class NumberTarget(Target):
         return (*self.names, *self.output_names) if self.quantiles else self.names
 
     def answers(self, outputs: Tensor) -> Tensor:
-        """See `Target.answers`: every number; with quantiles also each of them."""
+        """See `Target.answers`: every number, and every quantile where they are predicted."""
         levels = self.levels_of(outputs)
         number = self.number_of(levels)
         return torch.cat([number, levels.flatten(-2)], dim=-1) if self.quantiles else number
@@ -223,7 +223,7 @@ class NumberTarget(Target):
         return "every number in the unit of the data" + ("; then their quantiles" if self.quantiles else "")
 
     def answer(self, outputs: Tensor) -> Answer:
-        """Returns every number by name; with quantiles also each of them, such as `height at 0.1`."""
+        """Returns every number by name, and every predicted quantile, such as `height at 0.1`."""
         return Answer(dict(zip(self.answer_names, self.answers(outputs).tolist(), strict=True)), {})
 
     def levels_of(self, outputs: Tensor) -> Tensor:

@@ -146,8 +146,8 @@ class LanguageModelling(TextTask):
                 context, and take longer. None: the context.
             ngrams: length of the longest n-grams of the training split that are counted beside the network; their share
                 in the prediction is chosen on the validation split. 0: none; None: none, unless a run chooses.
-            recall: tokens before each place of a measured or predicted text whose n-grams are counted too, where that
-                is better on the validation split. 0: none; None: none, unless a run chooses.
+            recall: number of earlier tokens of a measured or predicted text whose n-grams are counted too, if that is
+                better on the validation split. 0: none; None: none, unless a run chooses.
             model: language model, with new weights or those of a checkpoint, which then has its own tokens; a recipe
                 chooses its kind.
         """
