@@ -1,4 +1,4 @@
-"""Choice of a network's share beside a closed-form model, on the validation split."""
+"""Choice of a network's share in a blend with a closed-form model, on the validation split."""
 
 import math
 from abc import abstractmethod
@@ -26,7 +26,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def check_has_valid(setting: str, value: int, num_valid: int, examples: str) -> None:
-    """Raises a ValueError where a setting puts a model beside a network, but no validation split can choose the share.
+    """Raises a ValueError where a setting blends a network with a model, but no validation split can choose the share.
 
     Args:
         setting, value: the setting, such as bank=100.
@@ -75,9 +75,9 @@ def best_of(
 
 
 class BlendingTask(TargetTask[Part]):
-    """A task whose network may have a closed-form model beside it; the share of either is chosen by the loss.
+    """A task whose network may be blended with a closed-form model, with a share that is chosen by the loss.
 
-    Where it has, batches of the validation split hold `number` (B,), the indices of their examples.
+    Batches of the validation split then hold `number` (B,), the indices of their examples.
     """
 
     @abstractmethod
@@ -86,7 +86,7 @@ class BlendingTask(TargetTask[Part]):
 
     @final
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.choose_by_validation`: the share of a network beside a closed-form model, by the loss."""
+        """See `Task.choose_by_validation`: the network's share in a blend with a closed-form model, by the loss."""
         if not isinstance(model, Blended):
             return
 
@@ -111,7 +111,7 @@ class BlendingTask(TargetTask[Part]):
         yield outputs, learnt, batch["targets"]
 
     def _fitted_outputs(self, model: Blended[Any, Any], batch: Batch) -> Tensor:
-        """Outputs of the closed-form model; those of validation examples, needed at each evaluation, are cached."""
+        """Outputs of the closed-form model; cached for validation examples, which each evaluation needs."""
 
         def fresh(rows: Tensor | None = None) -> Tensor:
             some = batch if rows is None else {name: values[rows] for name, values in batch.items()}

@@ -21,7 +21,7 @@ class Inputs:
 
     Args:
         files: at least one file.
-        part: part to read from files with several, such as a training and a test set; None: see `choose_part`.
+        part: part to read from files with several parts, such as a training and a test set; None: see `choose_part`.
         failed: called with each file that cannot be read, which is then skipped; None: the error is raised.
         outputs: files to write.
         at: file with the points to predict at, for tasks that `answers_at` points; None: by the task's settings.
@@ -77,7 +77,7 @@ class Kinds:
         suffixes: suffixes of the files, in lower case.
         has_parts: whether some of them may hold several parts, such as a training set.
         is_one: whether a folder is read as a single input; None: never.
-        apart_from: names of files that are no inputs where a folder holds them.
+        apart_from: names of files in folders that are not inputs.
     """
 
     suffixes: tuple[str, ...]

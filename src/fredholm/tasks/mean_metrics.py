@@ -1,7 +1,7 @@
 """Means over all examples in float64; needs torchmetrics.
 
-The metrics of torchmetrics become float32 when moved to a device, whose range numbers in the unit of the data, and
-especially their squares, can exceed.
+The metrics of torchmetrics become float32 when moved to a device. Numbers in the unit of the data, and especially their
+squares, can exceed its range.
 """
 
 from typing import final

@@ -28,7 +28,7 @@ def names_model(settings: Iterable[str]) -> bool:
 
 
 def note_on_network(config: object, default: object, names: Sequence[str], effort: Effort, instead: str) -> str | None:
-    """Returns a note that settings require a network where a closed-form model suits the data; None if none does.
+    """Returns a note that settings require a network where a closed-form model suits the data; None: no setting does.
 
     Args:
         config, default: settings as given, and by default.
@@ -61,9 +61,9 @@ FINE_TUNING = 0.3
 FINE_TUNING_STEPS: dict[Preset, int] = {"small": 300, "base": 1000}
 """Smallest number of steps of a run from a checkpoint, as far as the limits of its epochs allow."""
 FINE_TUNING_EPOCHS = (3, 20)
-"""Smallest and largest number of epochs of such a run."""
+"""Smallest and largest number of epochs of a run from a checkpoint."""
 MOST_RATE, RATED_WIDTH = 2e-3, 0.128
-"""Largest learning rate of a new model, and that of a transformer times its number of channels."""
+"""Largest learning rate of a new model, and the product of a transformer's learning rate and channels."""
 
 
 @final
@@ -143,7 +143,7 @@ def width_for(amount: float, effort: Effort, *, least: int, up_to: float) -> int
 
 
 def rate_for(width: int | None) -> float:
-    """Returns the learning rate of a new model: for a transformer inverse to its channels, within the limit of others.
+    """Returns the learning rate of a new model: MOST_RATE, or RATED_WIDTH / channels of a transformer if lower.
 
     With 768 channels it is 1.7e-4. The scaling of Adam's step sizes in inverse proportion to the width is from G. Yang
     et al., "Tensor Programs V" (arXiv 2203.03466), table 3.
@@ -160,8 +160,8 @@ def fine_tuning_for(
     """Returns the schedule of a run that starts from a checkpoint, with at most a new head.
 
     There are at least 3 epochs, and up to 20, to reach FINE_TUNING_STEPS: J. Devlin et al., "BERT" (arXiv 1810.04805),
-    appendix A.3, take 2 to 4, and M. Mosbach et al. (arXiv 2006.04884) 20 for few examples. The rate falls to 0 from a
-    share of that of a new model, which for 768 channels is 1.7e-4, and 5e-5 by FINE_TUNING.
+    appendix A.3, take 2 to 4, and M. Mosbach et al. (arXiv 2006.04884) 20 for few examples. The rate falls to 0 from
+    `share` times the rate of a new model: with 768 channels from FINE_TUNING * 1.7e-4 = 5e-5.
 
     Args:
         num_train: examples in the training split, at least 1.

@@ -157,7 +157,7 @@ class TargetTask(SplitTask[Part]):
         yield self._outputs(model, batch), batch["targets"]
 
     def _scored(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yields outputs, those of the part learnt in steps, which the loss uses, and targets."""
+        """Yields the outputs, the outputs of the part learnt in steps (for the loss), and the targets."""
         for outputs, targets in self._measured(model, batch):
             yield outputs, outputs, targets
 
@@ -198,7 +198,7 @@ class TargetTask(SplitTask[Part]):
 
     @final
     def metrics(self) -> "dict[str, Metric]":
-        """Metrics of the target, and the mean `loss`; beside a closed-form model it is that of the network alone.
+        """Metrics of the target, and the mean `loss`, which in a blend is that of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.

@@ -65,10 +65,10 @@ class Source:
     Args:
         setting: name of the task's setting for it, for messages.
         run: run folder.
-        names: prefixes of its tensors' names, with the prefixes here; other tensors are not used.
-        whole: all tensors here with this prefix must exist there with equal shapes; of others only matching ones are
-            used.
-        input_meaning: entries of `Task.input_meaning` that must be equal there.
+        names: prefixes of tensor names in that run, mapped to prefixes in this model; other tensors are not used.
+        whole: every tensor of this model with this prefix must exist in that run with an equal shape; other tensors are
+            used where they match.
+        input_meaning: entries of `Task.input_meaning` that must be equal in both runs.
         alike: settings of both tasks, such as model.embed_dim, that must be equal for tensors to fit; for messages.
     """
 
@@ -182,7 +182,7 @@ class Task(ABC):
         def check_same_split(self, learnt: Task.Config) -> None:
             """Raises a ValueError where the same data would be split differently than in a run.
 
-            Its training data could then be measured. Other data may be split in any way.
+            The run's training examples could then be measured as held-out ones. Other data may be split in any way.
             """
             for name in self.split_settings:
                 own, then = getattr(self, name), getattr(learnt, name)
@@ -210,7 +210,7 @@ class Task(ABC):
             """Builds the task. ``facts`` come from an earlier run's folder; None learns them from the training data."""
 
         def in_folder(self, folder: Path, facts: Task.Facts) -> Self:
-            """Returns these settings of a run for other runs, with files of its folder where they must mean the same.
+            """Returns a run's settings for other runs; settings that must keep their meaning name files in its folder.
 
             Args:
                 folder: folder of the run.
@@ -293,7 +293,7 @@ class Task(ABC):
 
     @property
     def input_meaning(self) -> dict[str, object]:
-        """Meaning of a model's inputs, by name; weights of another run are used only where both are equal."""
+        """Meaning of a model's inputs, by name; weights of another run are used only where its meanings are equal."""
         return {}
 
     def entry_names(self, model: nn.Module) -> EntryNames:
@@ -497,7 +497,7 @@ Settings = TypeVar("Settings")
 
 
 def inherited_settings(own: Settings, default: object, start: object, names: Iterable[str] | None = None) -> Settings:
-    """Returns settings in which those of some names are another run's where they have their defaults.
+    """Returns settings with another run's values in place of defaults, for settings of some names.
 
     Parts of the same kind in both runs are merged setting by setting. A value that is the default of its kind counts as
     not set either.

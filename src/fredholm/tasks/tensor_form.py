@@ -120,7 +120,7 @@ class _Called(nn.Module):
 
 
 def pixel_axes(channels: int, size: tuple[int, int]) -> tuple[Axis, Axis, Axis]:
-    """Returns the axes of an image of so many channels, height and width."""
+    """Returns the axes of an image: channels, height and width."""
     return Axis("channels", channels), Axis("height", size[0]), Axis("width", size[1])
 
 

@@ -15,7 +15,7 @@ Role = Literal["seen", "truth", "answer", "low", "high"]
 MOST_LINES = 6
 """Largest number of channels of a series that are shown."""
 MOST_NODES = 60
-"""Largest number of nodes of a graph that are shown around some of them."""
+"""Largest number of nodes in a view of a part of a graph."""
 
 
 @final
@@ -124,7 +124,7 @@ class FieldView:
 
 
 View = ImageView | MaskView | TextView | SeriesView | GraphView | PointsView | FieldView
-"""A view; `title` describes it, such as `truth`, and is empty where it stands alone."""
+"""A view; `title` describes it, such as `truth`, and is empty for a single view."""
 
 
 @final
@@ -169,7 +169,7 @@ def function_view(pos: Tensor, values: Tensor, title: str, unit: str, role: Role
 
 
 def joined_curves(views: tuple[View, ...]) -> tuple[View, ...]:
-    """Returns the views with all curves merged into one."""
+    """Returns the views with all curves merged into one view."""
     curves = [view for view in views if isinstance(view, SeriesView)]
     if len(curves) < 2:
         return views
@@ -178,13 +178,13 @@ def joined_curves(views: tuple[View, ...]) -> tuple[View, ...]:
 
 
 def around(edges: Tensor, num_nodes: int, centres: tuple[int, ...], most: int = MOST_NODES) -> Tensor:
-    """Returns some nodes and those nearest to them along edges, int64 `(at most most,)`, the former first.
+    """Returns the centres and the nodes nearest to them along edges, int64 `(at most most,)`, the centres first.
 
     Args:
         edges: int64 `(2, E)`.
         num_nodes: number of nodes of the graph.
         centres: nodes to start from.
-        most: largest number of nodes; of the last ring the lowest indices are taken.
+        most: largest number of nodes; from the last ring the lowest indices are taken.
     """
     found = list(dict.fromkeys(centres))
     is_taken = torch.zeros(num_nodes, dtype=torch.bool)
@@ -208,7 +208,7 @@ def part_of_graph(
     names: tuple[str, ...] = (),
     title: str = "",
 ) -> GraphView:
-    """Returns a view of the nodes around some of a graph, with the edges between them; see `GraphView`."""
+    """Returns a view of the nodes around the centres, with the edges between them; see `GraphView`."""
     nodes = around(edges, num_nodes, centres)
     place = torch.full((num_nodes,), -1)
     place[nodes] = torch.arange(len(nodes))

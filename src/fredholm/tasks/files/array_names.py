@@ -44,7 +44,7 @@ def names_here(unread: Iterable[str], known: Sequence[str], there: Container[str
     Args:
         unread: names of the arrays that nothing reads.
         known: names that are read, the most likely first.
-        there: names that the file already has, which no other array can be meant to have.
+        there: names that are in the file already, and so are not guessed for other arrays.
         form: form of the names of a split's arrays, such as {name}_{word}; "": splits have no arrays of their own.
     """
     found: dict[str, str] = {}
@@ -89,8 +89,7 @@ def no_array(name: str, arrays: Mapping[str, object], known: Sequence[str], form
     Args:
         name: name of the array, or of several separated by `or`, each in quotation marks.
         arrays: arrays of the file, by name.
-        known: see `names_here`.
-        form: likewise.
+        known, form: see `names_here`.
     """
     named = name if name.startswith("'") else repr(name)
     message = hint([each for each in arrays if each not in known], known, arrays, form)

@@ -42,7 +42,7 @@ def has_commas(word: str) -> bool:
 
 
 def about_commas(words: Sequence[str]) -> str:
-    """Names the commas of such numbers for a message, and the way to write them without."""
+    """Describes the commas in numbers for a message, with advice on how to write them."""
     if all("," not in word or _THOUSANDS.fullmatch(word) for word in words):
         return "a decimal comma, or one between thousands; write points, or leave commas between thousands out"
     return "a decimal comma; write points"
@@ -86,7 +86,7 @@ def parse_value(text: str, instead: str = "leave the place empty where it is mis
 
     Args:
         text: the cell.
-        instead: what can be done in place of writing a number, for the message.
+        instead: alternative to writing a number, for the message.
 
     Raises:
         ValueError: it is neither.
@@ -161,5 +161,5 @@ def as_kept(values: np.ndarray, kept: type[np.float32 | np.float64] | None = Non
 
 
 def rounding_of(kept: torch.dtype) -> float:
-    """Returns the relative rounding error of a type: equal numbers may deviate from their mean by so much of it."""
+    """Returns the relative rounding error of a type: equal numbers may deviate from their mean by this share of it."""
     return 1e-6 if kept == torch.float32 else 1e-12

@@ -157,7 +157,8 @@ def arrays_of_folder(
         where the names of the files have no splits.
 
     Raises:
-        ValueError: as of these, or files have an array `split` although their names have splits.
+        ValueError: as of `find_split_files` and `arrays_of_files`, or files have an array `split` although their names
+            have splits.
     """
     found = _npz_files(folder, what)
     large, others = arrays_of_files(found.every, rows=rows, shared=shared)

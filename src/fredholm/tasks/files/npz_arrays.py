@@ -130,7 +130,7 @@ def refuse_unread(
             affixes = ", ".join(form.format(name="", word=split) for split in SPLITS)
             alone = ", ".join(form.format(name=of_splits[0], word=split) for split in SPLITS)
             parts.append(alone if len(of_splits) == 1 else f"{', '.join(of_splits)} with {affixes}")
-        if len(of_splits) > len(rest):  # what there are more of comes first
+        if len(of_splits) > len(rest):  # the longer list comes first
             parts.reverse()
         words = ", and ".join(filter(None, parts))
         raise ValueError(f"has {names}, which nothing reads; {do}, or leave them out; known are {words}")

@@ -65,7 +65,7 @@ def recorded(path: AnyPath, *, is_start: bool = False) -> AnyPath:
 
     Args:
         path: path of a file. A missing file is not recorded: its reader reports it.
-        is_start: whether only a new run reads it, whereas a resumed one has the result of that.
+        is_start: whether only a new run reads it; a resumed run has the result already.
     """
     found = _ASKED.get()
     if found is not None:

@@ -1,4 +1,4 @@
-"""Long series, their clocks and seasons, and windows of them: what forecasts are learnt from."""
+"""Data of forecasts: long series, their clocks and seasons, and windows of them."""
 
 from .clock import Clock
 from .history import find_season

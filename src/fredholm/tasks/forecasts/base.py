@@ -1,12 +1,12 @@
-"""The base forecast, from which the answers of a model are counted.
+"""The base forecast, relative to which a model predicts.
 
 Legend
     E      the mean squared error of a structure over the horizon of windows of the training part
     ℓ      the log likelihood of the last n samples, summed over all series (`structure.py`)
     r      the number of horizons that these windows amount to
 
-The structure of a channel is the one with the largest min(1, COUNTED / n) ℓ - r log E, where logarithms lose SURE. In
-few samples E rests on hardly more than one horizon, and ℓ decides. In many no structure is quite true, and E decides.
+The structure of a channel is the one with the largest min(1, COUNTED / n) ℓ - r log E, less SURE for logarithms. With
+few samples E rests on hardly more than one horizon, so ℓ decides. With many no structure is quite true, so E decides.
 """
 
 import functools
@@ -32,9 +32,9 @@ from .structure import (
 from .windows import Ranges, WindowSet
 
 RUNGS = 16
-"""Steps in which the number of samples read grows with what precedes a window, so that few weights are computed."""
+"""Number of steps in which the samples read grow with those before a window, so that few weights are computed."""
 COUNTED = 150
-"""The most samples that ℓ counts as."""
+"""Largest number of samples by which ℓ is weighted."""
 SURE = 2.0
 """The margin by which logarithms must score better."""
 
@@ -45,9 +45,9 @@ class Base:
     """The base forecast: a weighted mean of the forecast of a structure and the last value.
 
     Args:
-        structures: of each predicted channel.
+        structures: structure of each predicted channel.
         season: m.
-        most, least: the most samples of a series that are read, and the fewest that are needed.
+        most, least: the largest number of samples of a series that are read, and the smallest that is needed.
         share: the weight of the structure, from 0 to 1.
     """
 
@@ -69,7 +69,7 @@ class Base:
     def predictions(self, windows: WindowSet, columns: Sequence[int], effect: Effect | None = None) -> Tensor:
         """The base forecast of windows from up to `most` samples before them, `(n, horizon, F)`.
 
-        With an effect, the forecast of what the effect leaves.
+        With an effect, the forecast of the series without it.
         """
         count = (windows.places[:, 1] * RUNGS // self.most).clamp_max(RUNGS) * self.most // RUNGS
         count = count.clamp_min(self.least)
@@ -83,7 +83,7 @@ class Base:
 
 @functools.lru_cache(maxsize=128)
 def _weights(structure: Structure, known: int, horizon: int, season: int) -> Tensor:
-    """See `Structure.weights`; many windows and fits share them, and nobody may change them in place."""
+    """See `Structure.weights`; many windows and fits share the result, so it must not be changed in place."""
     return structure.weights(known, horizon, season)
 
 
@@ -115,7 +115,7 @@ class _Relative:
         return self._last + self._changes @ weights.mT
 
     def grown(self, weights: Tensor, continued: Tensor) -> Tensor:
-        """The same by weights on logarithms; `continued` where a sample of a window is not above 0."""
+        """Forecasts by weights on logarithms; `continued` where a sample of a window is not above 0."""
         is_above, ratios = self._ratios
         return torch.where(is_above, self._last * (ratios @ weights.mT).exp(), continued)
 
@@ -142,7 +142,7 @@ def learn_base(
     A window has half of the shortest series, or two seasons if that is longer and leaves a horizon.
 
     Args:
-        values, truth: of each series; see `WindowSet`.
+        values, truth: values and truth of each series; see `WindowSet`.
         ends: the number of samples of each series that may be used.
         columns: the predicted channels.
         horizon: H.

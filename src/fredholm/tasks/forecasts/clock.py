@@ -17,11 +17,11 @@ class Clock:
     """The time from one sample to the next.
 
     Args:
-        step: in the unit of the times, or in months; above 0.
+        step: time between two samples, in the unit of the times or in months; above 0.
         in_months: whether the step is a number of months: samples are at one day of the month, or at the last where a
             month is shorter.
         is_dated: whether times are seconds since 1970, written as dates.
-        has_zone: whether these dates say their zone, which is then UTC; None: that is not known, or there are no dates.
+        has_zone: whether these dates have a time zone, which is then UTC; None: unknown, or there are no dates.
     """
 
     step: float
@@ -31,15 +31,15 @@ class Clock:
 
     @classmethod
     def of(cls, times: Sequence[np.ndarray], *, is_dated: bool, has_zone: bool | None = None) -> "Clock":
-        """The clock of some series, with the smallest step that they have.
+        """The clock of some series, with the smallest step between their samples.
 
         Args:
-            times: `(samples,)` a series, increasing; one of them has two samples.
+            times: increasing times of each series, `(samples,)`; at least one series has two samples.
             is_dated: see `Clock`.
-            has_zone: likewise, of dates.
+            has_zone: see `Clock`; ignored without dates.
 
         Raises:
-            ValueError: times lie on no such clock.
+            ValueError: times are not evenly spaced.
         """
         has_zone = has_zone if is_dated else None
         steps = np.concatenate([np.diff(each) for each in times])
@@ -56,7 +56,7 @@ class Clock:
         return replace(found, step=round(step, 6) or step if is_dated else step)
 
     def may_be(self, other: "Clock") -> bool:
-        """Whether both are the same clock, if an unknown zone may be any."""
+        """Whether both clocks are the same, where an unknown time zone may be any."""
         is_known = None not in (self.has_zone, other.has_zone)
         return self == (other if is_known else replace(other, has_zone=self.has_zone))
 
@@ -88,9 +88,9 @@ class Clock:
         """The time `steps` steps later.
 
         Args:
-            time: of a sample.
-            steps: 0 or more.
-            day: of the series, as `day` has it; 0: that of the time.
+            time: time of a sample.
+            steps: number of steps, at least 0.
+            day: day of the month of the series (see `day`); 0: that of `time`.
         """
         if not self.in_months:
             return time + steps * self.step
@@ -145,7 +145,7 @@ def _days_of(month: int) -> int:
 
 
 def _are_monthly(times: np.ndarray) -> bool:
-    """Whether all are at one day of the month, or at its last where it is shorter, and at one time of the day."""
+    """Whether all times are on one day of the month, or the last day of a shorter one, and at one time of day."""
     moments = [_moment(time) for time in times.tolist()]
     at = {(moment.hour, moment.minute, moment.second) for moment in moments}
     day = max(moment.day for moment in moments)

@@ -40,7 +40,7 @@ TERMS: tuple[Unit, ...] = ("one", "size", "deviation")
 PENALTIES = torch.logspace(-4, 2, 13, dtype=torch.float64)
 """Candidates of λ, in multiples of the mean square of the features."""
 LAGS = (0, 1, 3, 7)
-"""Candidates of L, fewer than the samples that are read at least."""
+"""Candidates of L, below the smallest number of samples read."""
 MOST_FEATURES = 60
 """The largest number of features without products that is tried; with products, twice as many."""
 ONE_SIDED = 1.64
@@ -48,12 +48,12 @@ ONE_SIDED = 1.64
 MOST_PRODUCTS = 1000
 """The largest number of features with the products of all pairs; of more channels no products are tried."""
 BEYOND = 1.5
-"""The most by which the logarithm of a factor may differ from its mean, in multiples of the most in training."""
+"""Largest deviation of the logarithm of a factor from its mean, in multiples of the largest in training."""
 CHUNK = 128
 """Rows whose features are computed at a time."""
 QUARTILES = (0.25, 0.5, 0.75)
 LEAST_LEVELS = 8
-"""The fewest distinct values of a channel with knots."""
+"""Smallest number of distinct values of a channel with knots."""
 SURE = 8.0
 """The margin in twice the log likelihood of all samples by which more features must beat fewer, or none."""
 
@@ -69,7 +69,7 @@ class Part:
         is_bent: whether there are knots.
         pairs: the channels whose products are features, two by two.
         weights: β; (): no effect.
-        middle, widest: c, and the most by which β f may differ from it; 0 if the effect is not a factor.
+        middle, widest: c, and the largest deviation of β f from it; 0 if the effect is not a factor.
     """
 
     unit: Unit
@@ -87,8 +87,8 @@ class Effect:
     """The effect of the known channels on the predicted ones.
 
     Args:
-        mean, deviation: of each known channel in training.
-        knots: of each known channel, in units of its deviation.
+        mean, deviation: mean and deviation of each known channel in training.
+        knots: knots of each known channel, in units of its deviation.
         reach: the number of samples at the end of a window from which u is computed.
         parts: the effect on each predicted channel.
     """
@@ -180,11 +180,11 @@ def learn_effect(
     """The effect with the smallest mean squared error on the next samples of series; None: no effect is better.
 
     Args:
-        values, truth: of each series; see `WindowSet`.
+        values, truth: values and truth of each series; see `WindowSet`.
         ends: the number of samples of each series that may be used.
         columns, known: the predicted channels, and those that are known ahead.
         season: m; 1: no season.
-        reach: the most samples from which u is computed.
+        reach: the largest number of samples from which u is computed.
     """
     count = read_before(min(ends), 1, season)
     if count is None:
@@ -237,9 +237,9 @@ def _knots(column: Tensor) -> tuple[float, ...]:
 
 @final
 class _Rows(NamedTuple):
-    """Samples of a predicted channel: those before `(r, n)`, the next one, its q and its stretch `(r,)`.
+    """r windows of a predicted channel: the samples before `(r, n)`, the next one, its q and its stretch `(r,)`.
 
-    With them the known channels, `(r, n + 1, K)`, and P of the structures, `(S, n)`.
+    Also the known channels x, `(r, n + 1, K)`, and P of the structures, `(S, n)`.
     """
 
     before: Tensor
@@ -341,7 +341,7 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
     features must be better than fewer, or none, by the margin SURE.
 
     Args:
-        forms: the samples for each unit; of a factor their logarithms.
+        forms: the samples for each unit; for a factor their logarithms.
         effect: the effect without parts.
     """
     margin = math.exp(-SURE / len(forms["one"].q))
@@ -360,7 +360,7 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
             error = own[unit].fits(effect, part).best().error
             if error < margin * least:
                 best, least = part, error
-    # without products another unit may have stood in for them
+    # without products, another unit may have compensated for them
     units: list[Unit] = [best.unit, *(unit for unit in own if unit in ("one", "factor") and unit != best.unit)]
     paired = [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in units]
     best = min(paired, key=lambda each: each[1])[0]
@@ -381,8 +381,8 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
 def _paired(rows: _Rows, effect: Effect, part: Part, least: float, margin: float) -> tuple[Part, float]:
     """A part with products of those pairs that reduce the left-out errors most, the best pair first, and its error.
 
-    Every pair must reduce the least error so far by the margin, at first that of the best part without pairs, and the
-    errors of stretches significantly: products may go far beyond what training has.
+    Every pair must reduce the smallest error so far, at first that of the best part without pairs, by the margin, and
+    the errors of stretches significantly, since products may go far beyond their values in training.
     """
     pairs = tuple(itertools.combinations(range(len(effect.deviation)), 2))
     whole = replace(part, pairs=pairs)

@@ -10,8 +10,8 @@ Legend
     seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
     MASE    the mean of |y - ŷ| / q, where q is the mean of |y_t - y_{t-m}| over the training part of a series
 
-Source: Hyndman and Koehler, Another look at measures of forecast accuracy (2006), for MASE. That a window's last value
-is subtracted is NLinear (arXiv 2205.13504), that it is divided by its deviation RevIN (Kim et al., 2022).
+Source: Hyndman and Koehler, Another look at measures of forecast accuracy (2006), for MASE; NLinear (arXiv 2205.13504),
+for the subtraction of a window's last value; RevIN (Kim et al., 2022), for the division by its deviation.
 """
 
 import functools
@@ -73,33 +73,33 @@ CHUNK = 256
 CONTEXTS = (1, 2, 3, 6, 9)
 """Candidate contexts of a fitted model, in multiples of the shortest."""
 AS_GOOD = 1.03
-"""The factor over the smallest error within which the shortest context is taken."""
+"""The shortest context whose error is at most this multiple of the smallest is taken."""
 MOST_SEEN, LEAST_PREDICTED = 1 << 14, 30
-"""The most numbers in a window of a longer context, and the fewest disjoint answers to compare it by."""
+"""Largest number of values in a window of a longer context, and smallest number of disjoint answers to judge it by."""
 ENDS: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
 """The quantiles that are shown, with their roles."""
 BASES = (0.5, 1.0)
-"""Shares of the structures in the base forecast that a fitted model tries beside 0."""
+"""Candidates beside 0 for the share of structures in the base forecast of a fitted model."""
 
 FEW = 300
-"""The most windows for which the gain is chosen by forward validation rather than by cross-validation."""
+"""Largest number of windows for which the gain is chosen by forward validation rather than by cross-validation."""
 
 
 @final
 class Forecasting(SplitTask[WindowSet]):
     """Forecasts of the samples after windows of long series.
 
-    A split is one by time: the last samples of every series are for the test, those before them for validation, and
-    no window of the training part reaches into either. Each window is seen and predicted in its own scale. Metrics
-    are in the unit of the data, means over series, samples and channels.
+    Splits are by time: the last samples of every series are the test part, the samples before them the validation part,
+    and no training window reaches into either. Each window is seen and predicted in its own scale. Metrics are in the
+    unit of the data, means over series, samples and channels.
 
     Args:
         config: the settings.
-        facts: from an earlier run; None reads them from the training part.
-        history: the data, where they are read already; None: they are read.
+        facts: facts of an earlier run; None: computed from the training part.
+        history: the data, if they have been read; None: they are read.
 
     Raises:
-        ValueError: the data cannot be opened, are on no clock, are too short, or are not those of `facts`.
+        ValueError: the data cannot be opened, are unevenly spaced or too short, or do not match `facts`.
     """
 
     command: ClassVar[str] = "forecast"
@@ -122,7 +122,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
-        """Facts of the training part. `deviation` is that of each channel over all series, 1 for a constant one.
+        """Facts of the training part; `deviation` of each channel is over all series, and 1 for a constant channel.
 
         `known` channels are known ahead, and `effect` is their effect, None if there is none. `base` is the base
         forecast, None for the last value.
@@ -142,45 +142,45 @@ class Forecasting(SplitTask[WindowSet]):
 
         @property
         def columns(self) -> list[int]:
-            """The places of the channels that are predicted."""
+            """Indices of the predicted channels."""
             return [self.channels.index(name) for name in self.predicted]
 
         @property
         def ahead(self) -> dict[str, int]:
-            """The places of the channels that are known ahead, by their names."""
+            """Indices of the channels that are known ahead, by name."""
             return {name: self.channels.index(name) for name in self.known}
 
         @property
         def num_read(self) -> int:
-            """The most samples of a series that are read."""
+            """Largest number of samples of a series that are read."""
             return max(self.context, self.base.most if self.base else 0)
 
         @property
         def min_context(self) -> int:
-            """The fewest samples that a series must have."""
+            """Smallest number of samples that a series must have."""
             return max(self.context, self.base.least if self.base else 0)
 
     @dataclass(frozen=True, kw_only=True)
     class Config(SplitTask.Config):
-        """Series, what is seen and predicted of them, and the model.
+        """Settings of forecasts: the series, their windows and predicted channels, and the model.
 
         Args:
             data: a .csv, .parquet, .ts or .npz file of one or several long series, without labels.
             horizon: number of samples to predict. None: a season, or 10 without one; at most half of the test part.
-            context: number of samples before them that are read. None: three times the season or the horizon, whichever
-                is longer, at most a third of the training part of the shortest series; for a model that is fitted in
+            context: number of samples to read before those. None: three times the season or the horizon, whichever is
+                longer, at most a third of the training part of the shortest series; for a model that is fitted in
                 closed form up to nine times as many.
-            channels: channels to predict; (): all but the known ones. The others are only read.
+            channels: channels to predict; (): all but the known ones. Other channels are only read.
             known: channels whose values are known ahead, over the horizon, such as prices, promotions and holidays. To
                 predict, the file holds them in further rows, whose cells of predicted channels are empty.
-            season: period in samples. None: of dates a day for steps shorter than a day, a week for days, a year for
-                weeks and months; else by autocorrelation. 1: none.
+            season: period in samples. None: for dates a day for steps shorter than a day, a week for days, a year for
+                weeks and months; else by autocorrelation. 1: no season.
             quantiles: levels, such as 0.1 0.5 0.9, to predict in place of the mean.
-            base: share, from 0 to 1, of a forecast by level, slope and season from up to 400 samples in the base
-                forecast, whose rest is the last value. None: 0, or for a model that is fitted in closed form the share
+            base: share, from 0 to 1, of a forecast by level, slope and season, from up to 400 samples, in the base
+                forecast; the rest is the last value. None: 0, or for a model that is fitted in closed form the share
                 with the smallest errors.
             scale: divisor of a window: its own standard deviation, or that of training. Its last value is subtracted.
-            num_windows: most windows of a split; of more, every second is taken, every third, and so on.
+            num_windows: largest number of windows of a split; of more, this number is taken at even distances.
             model: in closed form a linear function of a window and a kernel machine on its last samples, to which
                 features of filters can be added (bank.num_groups, bank.num_thresholds), or a network that learns by
                 steps.
@@ -294,7 +294,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     @cached_property
     def _shape(self) -> Shape:
-        """Context, horizon and season, as the facts have them, given or by rule."""
+        """Context, horizon and season: from the facts, as given, or by rule."""
         if (known := self._known) is not None:
             return Shape(known.context, known.horizon, known.season)
         return self._history.shape(self.config.context, self.config.horizon, self.config.season)
@@ -324,7 +324,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     @cached_property
     def _effect(self) -> Effect | None:
-        """The effect, from the facts or from the training part; its unit is that of the shortest context."""
+        """The effect, from the facts or from the training part; its unit u is computed from the shortest context."""
         if self._known is not None:
             return self._known.effect
         context, horizon, season = self._shape
@@ -373,7 +373,7 @@ class Forecasting(SplitTask[WindowSet]):
         )
         seen = frame.of(train)
         answers = ((train.wanted() - seen.base) / seen.scale).flatten(1)
-        spread = answers.std(0, correction=0)  # 0 where all windows go on alike, as those of a line do
+        spread = answers.std(0, correction=0)  # 0 where all windows continue alike, such as those of a line
         target = NumberTarget(
             names=tuple(f"{name} + {h + 1}" for h in range(shape.horizon) for name in history.predicted),
             mean=tuple(answers.mean(0).tolist()),
@@ -410,7 +410,7 @@ class Forecasting(SplitTask[WindowSet]):
         return self.config.model.build(self._frame.sampling, self._facts.target.num_outputs)
 
     def best_reading(self) -> tuple[int, float]:
-        """The context and the share of the base with the smallest cross-validation error; a given one is kept.
+        """The context and the share of the base with the smallest cross-validation error; given ones are kept.
 
         The contexts are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series
         and MOST_SEEN numbers, if they leave LEAST_PREDICTED answers. The shortest with an error of at most AS_GOOD
@@ -447,7 +447,7 @@ class Forecasting(SplitTask[WindowSet]):
     @torch.no_grad()
     def _left_out_error(self, start: int) -> float:
         """The cross-validation error: mean absolute, in units of q, over samples from `start` on."""
-        with torch.random.fork_rng(devices=[]):  # what a model draws changes nothing of the run
+        with torch.random.fork_rng(devices=[]):  # random draws of a model must not affect the run
             model = self.model()
             assert isinstance(model, FittedModel)
             outputs = self._fit(model, torch.device("cpu"))
@@ -478,8 +478,8 @@ class Forecasting(SplitTask[WindowSet]):
     def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
         """The gain of GAINS that is best in forward validation; None: there are too few windows.
 
-        Each stretch of the second half is predicted by a fit to all windows before it. Cross-validation would see
-        samples on both sides, which no forecast knows.
+        Each stretch of the second half is predicted by a fit to all windows before it. Cross-validation would also see
+        samples after a stretch, which no forecast knows.
         """
         train, target, horizon = self.splits.train, self._facts.target, self._facts.horizon
         ends = torch.tensor([end for end, _ in self._history.ends])[train.places[:, 0]]
@@ -491,7 +491,7 @@ class Forecasting(SplitTask[WindowSet]):
                 continue
             learnt, asked = self._batch(train, before), self._batch(train, own)
             groups = stretch[before].to(device) if len(stretch[before].unique()) > 1 else None
-            with torch.random.fork_rng(devices=[]):  # what a model draws changes nothing of the run
+            with torch.random.fork_rng(devices=[]):  # random draws of a model must not affect the run
                 model = self.model().to(device)
                 assert isinstance(model, FittedModel)
                 batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
@@ -502,12 +502,12 @@ class Forecasting(SplitTask[WindowSet]):
         return best_gain(torch.cat(predicted), torch.cat(wanted)) if predicted else None
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is drawn."""
+        """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is random."""
         batch = self._batch(self.splits.train, indices)
         return {name: batch[name] for name in ("values", "targets")}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """A batch of another split, with all that the metrics need.
+        """A batch of a held-out split, with the tensors that the metrics need.
 
         `scale` and `error_scale` (B, 1, F), `base`, `naive` and `answers` (B, H, F), in the unit of the data.
         """
@@ -518,7 +518,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     @cached_property
     def _error_scales(self) -> Tensor:
-        """q of each series and predicted channel, float64 `(series, 1, F)`; NaN of one number all along."""
+        """q of each series and predicted channel, float64 `(series, 1, F)`; NaN for a constant channel."""
         found, columns = list[Tensor](), self._facts.columns
         for each, (end, _) in zip(self._history.series, self._history.ends, strict=True):
             known = each.values[:end]
@@ -529,7 +529,7 @@ class Forecasting(SplitTask[WindowSet]):
     def error_scale(self, values: Tensor) -> Tensor:
         """q of the predicted channels, float64 `(1, F)`, from the known samples of a series, `(T, C)`.
 
-        If it is 0, the deviation of the channel in training.
+        Where q would be 0, the deviation of the channel in training.
         """
         facts, columns = self._facts, self._facts.columns
         y = values[:, columns]
@@ -539,10 +539,10 @@ class Forecasting(SplitTask[WindowSet]):
         return torch.where(error > 1e-9 * spare, error, spare)[None]
 
     def _naive(self, windows: WindowSet) -> Tensor:
-        """The seasonal naive forecast, `(n, H, F)`; with less than a season before, it repeats all samples."""
+        """The seasonal naive forecast, `(n, H, F)`; after less than a season it repeats all samples."""
         found, columns = list[Tensor](), self._facts.columns
         for i, at in windows.places.tolist():
-            season = min(self._facts.season, at)  # which may be more than is seen
+            season = min(self._facts.season, at)  # may be longer than the context
             last = windows.values[i][at - season : at, columns]
             found.append(last.repeat(-(-windows.horizon // season), 1)[: windows.horizon])
         return torch.stack(found)
@@ -575,7 +575,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
-        """See `Task.shown_example`: of each channel what is seen, what comes after it, and what the model predicts."""
+        """See `Task.shown_example`: for each channel the samples seen, the true next ones, and the predicted ones."""
         facts, window = self._facts, self.held_out(split).select(torch.tensor([index]))
         before = torch.arange(1 - facts.context, 1, dtype=torch.float64)
         after = torch.arange(1, facts.horizon + 1, dtype=torch.float64)
@@ -652,8 +652,8 @@ class Forecasting(SplitTask[WindowSet]):
         """Forecasts after the end of series, in the unit of the data.
 
         Args:
-            model: of this task, on `device`, in evaluation mode.
-            series: with the channels of training, each at least as long as the context. With known channels the
+            model: model of this task, on `device`, in evaluation mode.
+            series: series with the channels of training, each at least as long as the context. With known channels the
                 samples after the last observed one are predicted, and must have known values (`check`).
             device: the device of the model.
 
@@ -704,17 +704,17 @@ class Forecasting(SplitTask[WindowSet]):
         return series
 
     def end_of(self, series: LongSeries) -> int:
-        """Samples before the predicted ones: all, or where channels are known ahead, those up to the last observed."""
+        """Number of samples before the predicted ones: all, or with known channels those up to the last observed."""
         return series.last_observed(self._facts.columns) if self._facts.known else len(series)
 
     def check(self, series: LongSeries, where: str) -> None:
         """Raises ValueError if a series is too short, or known values are missing.
 
-        Warns if a channel is empty in the samples read, or if more is known ahead than is predicted.
+        Warns if a channel is empty in the samples read, or if known values go beyond the horizon.
 
         Args:
-            series: with the channels of training.
-            where: where it is, for messages.
+            series: series with the channels of training.
+            where: name of its file, for messages.
         """
         facts, end = self._facts, self.end_of(series)
         context, least = facts.context, facts.min_context

@@ -16,7 +16,7 @@ def forecast_form(
     """See `Task.tensor_form`: all in the unit of the data.
 
     Args:
-        model: of the task.
+        model: model of the task.
         frame: the scaling of windows.
         target: the target of the model.
         channels: the names of all channels of a series.

@@ -43,7 +43,8 @@ class History:
         where: the name of the data in messages.
         predicted: the predicted channels; (): all that are not known ahead.
         known: the channels that are known ahead.
-        test_fraction, valid_fraction: the shares of every series that are the last samples, and those before them.
+        test_fraction, valid_fraction: the shares of every series for the test part, its last samples, and for the
+            validation part, the samples before them.
 
     Raises:
         ValueError: a name is not that of a channel, or is both predicted and known; a fraction is out of range; a
@@ -90,7 +91,7 @@ class History:
 
     @cached_property
     def ends(self) -> list[tuple[int, int]]:
-        """Where the training part and the validation part of each series end, in samples."""
+        """Ends of the training part and of the validation part of each series, in samples."""
         for name, share in self._fractions.items():
             if not 0 <= share < 1:
                 raise ValueError(f"{name} is {share}; expected a share from 0 to below 1")
@@ -108,7 +109,7 @@ class History:
 
     @cached_property
     def truth(self) -> list[Tensor]:
-        """The predicted channels, `(T, F)` a series, NaN where missing."""
+        """The predicted channels of each series, `(T, F)`, NaN where missing."""
         return [each.values[:, self.columns] for each in self.series]
 
     def deviation(self) -> tuple[float, ...]:
@@ -142,7 +143,7 @@ class History:
         return Shape(context, horizon, season)
 
     def note_on_shortest(self, context: int | None, horizon: int | None, season: int) -> str | None:
-        """A note if one short series halves the context or the horizon of all others; None: none does.
+        """A note if one short series halves the context or the horizon of all others; None: no series does.
 
         Args:
             context, horizon: as given; None: by rule.
@@ -237,9 +238,9 @@ class History:
 def find_season(series: Sequence[Tensor]) -> int:
     """The season of series `(T, C)` without gaps, in samples, for data without a calendar; 1: no season.
 
-    With d_t the first differences of a series, standardised, which removes a trend, and r_k = Σ_t d_t d_{t+k} /
-    Σ_t d_t² its autocorrelation, the mean over series and channels, each with all its samples: the k from 2 to a third
-    of the series with the largest r_k that is above LEAST_PEAK and above its neighbours.
+    Let d_t be the first differences of a series, standardised, which removes a trend, and r_k = Σ_t d_t d_{t+k} /
+    Σ_t d_t² its autocorrelation, averaged over series and channels, each with all its samples. The season is the k from
+    2 to a third of the shortest series with the largest r_k that is above LEAST_PEAK and above its neighbours.
     """
     most = min(len(each) for each in series) // 3
     if most < 3:

@@ -22,7 +22,7 @@ def check_ahead(
     clock: Clock,
     where: str,
 ) -> None:
-    """Raises ValueError if fewer samples follow than are predicted, or known values are missing; warns of more.
+    """Raises ValueError if fewer samples follow than are predicted or known values are missing; warns if more follow.
 
     Args:
         series: the series to continue.
@@ -51,7 +51,7 @@ def check_known(series: LongSeries, needed: Tensor, known: Mapping[str, int], cl
 
     Args:
         series: the series to check.
-        needed: bool `(n,)`, which of the first n samples need all values.
+        needed: bool `(n,)`, whether each of the first n samples needs all values.
         known: the columns of these channels, by name.
         clock: the clock of the series.
         where: the name of the file, for messages.

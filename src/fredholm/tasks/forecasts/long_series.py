@@ -22,10 +22,10 @@ class LongSeries:
     """One series on a clock.
 
     Args:
-        name: for messages and answers.
+        name: name of the series, for messages and answers.
         values: float64 `(T, C)`, NaN where missing.
         start: the time of the first sample.
-        day: of the month, on a clock of months (`Clock.day`).
+        day: day of the month, on a clock of months (`Clock.day`).
     """
 
     name: str
@@ -55,20 +55,20 @@ def open_long(
     channels: tuple[str, ...] | None = None,
     part: Split | None = None,
 ) -> tuple[list[LongSeries], Clock, tuple[str, ...]]:
-    """The series of a file, as they are read by `read_series`, on one clock; samples that it lacks are missing.
+    """Reads the series of a file (`read_series`) on one clock; skipped samples become missing.
 
     Args:
         path: the file.
-        clock: the known one; None: the file's.
-        channels: the known ones; None: the file's.
+        clock: the clock of the run; None: the file's.
+        channels: the channels of the run; None: the file's.
         part: see `read_series`.
 
     Returns:
         The series, their clock and channels.
 
     Raises:
-        ValueError: what `read_series` refuses, times that lie on no clock or on another one, or more samples that are
-            missing than there are.
+        ValueError: `read_series` refuses the file, its times are not evenly spaced or not on the clock, or more samples
+            are missing than exist.
     """
     found = read_series(path, channels=channels, part=part)
     times = [_times(found, i) for i in range(len(found))]

@@ -41,7 +41,7 @@ class Frame:
     Args:
         columns, ahead: the predicted channels, and those that are known ahead.
         context, horizon: the numbers of samples seen and predicted.
-        deviation: of each channel in training.
+        deviation: deviation of each channel in training.
         kind: the choice of s.
         base: the base forecast; None: l.
         effect: the effect of the known channels; None: none.

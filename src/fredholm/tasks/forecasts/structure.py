@@ -54,13 +54,13 @@ TRENDS = ((1e-3, 1.0), (1e-2, 1.0), (0.1, 0.9), (1.0, 0.9))
 SEASONS = (None, 0.0, 0.03, 0.3)
 """Candidates of w; None: no season."""
 MOST_READ, LEAST_READ = 400, 8
-"""The most samples of a series that a forecast reads, and the fewest from which a structure is chosen."""
+"""Largest number of samples of a series that a forecast reads, and smallest from which a structure is chosen."""
 MOST_SEASON = 100
 """The longest season with an s for each of its samples."""
 LEAST_ERROR = 1e-12
-"""Squared errors in units of mean changes below which all is rounding."""
+"""Squared error, in units of mean changes, below which all is rounding."""
 MOST_TRIED = 2000
-"""The most windows times channels that choose a structure."""
+"""Largest number of windows times channels from which a structure is chosen."""
 
 
 @final
@@ -101,7 +101,7 @@ class Structure:
 
 @final
 class Factor:
-    """The Cholesky factor of I + κ at samples in a row; structures with and without b share it.
+    """The Cholesky factor of I + κ at consecutive samples; structures with and without b share it.
 
     The factor of fewer samples is its upper left block, so forecasts and likelihoods share it too.
 
@@ -146,7 +146,7 @@ class Factor:
         return torch.linalg.solve_triangular(self._root[:known, :known], rows, upper=False, left=False)
 
     def log_likelihood(self, white: Tensor, *, has_slope: bool) -> Tensor:
-        """ℓ of series, `(k,)`, from what `whiten` gives of them, `(n, k)`."""
+        """ℓ of series, `(k,)`, from their whitened samples, `(n, k)`."""
         n, p = len(white), self._design.shape[1] - (not has_slope)
         design = self._white[:n, :p]
         root = torch.linalg.cholesky(design.T @ design)

@@ -28,8 +28,8 @@ class WindowSet(Divisible):
     """n windows of some long series.
 
     Args:
-        values: float64 `(T, C)` a series, without gaps.
-        truth: the predicted channels, float64 `(T, F)` a series, NaN where missing.
+        values: values of each series, float64 `(T, C)`, without gaps.
+        truth: the predicted channels of each series, float64 `(T, F)`, NaN where missing.
         context: the number of samples seen.
         horizon: the number of predicted samples.
         places: int64 `(n, 2)`, the series and the index of the first predicted sample.
@@ -55,7 +55,7 @@ class WindowSet(Divisible):
         return SplitKeys(names=[f"{i} {at}" for i, at in self.places.tolist()], strata=[0] * len(self))
 
     def select(self, indices: Tensor) -> Self:
-        """Some of the windows, int64 `(m,)`."""
+        """The windows at `indices`, int64 `(m,)`."""
         return replace(self, places=self.places[indices])
 
     def seen(self) -> Tensor:
@@ -117,12 +117,12 @@ class WindowSet(Divisible):
         most: int,
         ahead: tuple[int, ...] = (),
     ) -> "WindowSet":
-        """All windows whose answers lie within ranges, one a series, and are observed; of more than `most` every k-th.
+        """All windows with observed answers within the range of their series; at most `most`, evenly chosen.
 
         Args:
             values, truth, context, horizon, ahead: see the class.
             ranges: the range of the answers in each series.
-            most: the most windows, at least 1.
+            most: the largest number of windows, at least 1.
         """
         places = [torch.zeros(0, 2, dtype=torch.int64)]
         for i, (start, end) in enumerate(ranges):

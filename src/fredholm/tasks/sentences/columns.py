@@ -32,12 +32,12 @@ class Columns:
 def choose_columns(
     names: Sequence[str], *, text: str | None, second: str | None, labels: tuple[str, ...] = ()
 ) -> Columns:
-    """The columns asked for; for None or (), the first with a usual name, in small or capital letters.
+    """The requested columns; for None or (), the first with a usual name, in any case.
 
-    Where neither sentence is asked for and the table has both columns of a usual pair, these are read as pairs.
+    Where no column of sentences is requested and the table has both columns of a usual pair, these are read as pairs.
 
     Raises:
-        ValueError: there is no such column, or one would serve twice; the message offers the nearest names.
+        ValueError: a column is missing, or would have two roles; the message offers the nearest names.
     """
     by_word = {name.lower(): name for name in reversed(names)}
     pairs = [(by_word[one], by_word[two]) for one, two in PAIRS if one in by_word and two in by_word]

@@ -1,4 +1,4 @@
-"""One entry for every source of sentences: a file, a folder, or files that share the start of their names."""
+"""Opens sentences from every source: a file, a folder, or files that share the start of their names."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +47,7 @@ def open_sentences(
         kind: the kind of the answers; None: follows from the cells of the training set (`answers_of_cells`).
 
     Raises:
-        ValueError: there is nothing of that name, or `TableFile`, `choose_columns`, `read_tables` or `with_answers`
+        ValueError: there is no such file or folder, or `TableFile`, `choose_columns`, `read_tables` or `with_answers`
             refuse the data.
     """
     path = data_path(data)

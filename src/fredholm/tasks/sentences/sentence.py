@@ -62,7 +62,7 @@ class _Whole(NamedTuple):
 
 @final
 class Sentences(Sequence[Sentence]):
-    """The sentences or pairs of some files, or a selection; texts are decoded when asked for.
+    """The sentences or pairs of some files, or a selection; texts are decoded on demand.
 
     Args:
         whole: all sentences of the files.
@@ -98,11 +98,11 @@ class Sentences(Sequence[Sentence]):
         return _Texts(self)
 
     def distinct_names(self) -> Sequence[str]:
-        """A distinct name for each, made when asked for: its texts, and the number of earlier ones with the same."""
+        """A distinct name for each sentence, made on demand: its texts, and how often these occurred before."""
         return _Names(self)
 
     def digests(self) -> np.ndarray:
-        """A digest of the texts of each, uint64 `(n,)`."""
+        """A digest of the texts of each sentence or pair, uint64 `(n,)`."""
         found = np.empty(len(self), np.uint64)
         for i, number in enumerate(self._numbers.tolist()):
             digest = hashlib.blake2b(digest_size=8)
@@ -171,7 +171,7 @@ def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) ->
     """The sentences of one file, whose labels may be absent; see `TableFile` for `names`.
 
     Raises:
-        ValueError: what `TableFile` refuses; a column of sentences is not there, or a text is empty.
+        ValueError: `TableFile` refuses the file; a column of sentences is missing, or a text is empty.
     """
     return read_tables([TableFile(path, names)], columns)
 

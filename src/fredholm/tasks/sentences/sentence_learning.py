@@ -1,4 +1,4 @@
-"""Predicting the class, the labels or numbers of a sentence or a pair of sentences."""
+"""The task of predicting a class, labels or numbers for each sentence or pair of sentences."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ from .token_rows import TokenRows
 CHUNK = 64
 """Sentences that are fitted or predicted at a time."""
 LONGEST = 65_536
-"""Most tokens of a document that a bank of n-grams reads by default."""
+"""Default context of a bank of n-grams, in tokens."""
 
 
 @final
@@ -74,11 +74,11 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     Args:
         config: the settings.
-        facts: from an earlier run; None reads them from the training split.
-        pretrained: the checkpoint that the settings name, where it is known; None: it is read where it lies.
+        facts: facts of an earlier run; None: computed from the training split.
+        pretrained: the checkpoint in the settings, if it has been opened; None: it is opened when needed.
 
     Raises:
-        ValueError: the data cannot be opened, have nothing to distinguish, or are not those of `facts`.
+        ValueError: the data cannot be opened, have a single answer, or do not match `facts`.
         ImportError: tokens need a package that is not installed.
     """
 
@@ -118,16 +118,16 @@ class SentenceLearning(TargetTask[SentenceSet]):
         Args:
             data: a .csv, .tsv or .jsonl file, also gzipped, a folder with files such as train.csv, valid.csv and
                 test.csv, or the start of such names.
-            text_column: the column of the sentence; None: a usual name, such as text or sentence.
-            second_column: the column of the second sentence of pairs; None: a usual name, or no pairs.
-            label_columns: the column of the class, the labels or the number, or several columns of numbers or of 0 and
-                1 for labels; none: a usual name, such as label.
+            text_column: the column of the sentence; None: one with a usual name, such as text or sentence.
+            second_column: the column of the second sentence of pairs; None: one with a usual name, or no pairs.
+            label_columns: the column to predict, or several columns of numbers or of labels, 0 and 1; none: a column
+                with a usual name, such as label.
             columns: names of all columns of .csv and .tsv files that have no header.
-            target: the kind of the answers: a class, several labels with | between, or a number; None: a number where
-                all are numbers and one is not whole, else a class; with several columns labels where all are 0 or 1,
-                else numbers.
-            tokens: the tokens of the sentences.
-            context: most tokens that the model reads, marks included.
+            target: kind of the answers: a class, several labels separated by `|`, or a number; None: a number where all
+                are numbers and one is not whole, else a class; for several columns, labels where all are 0 or 1, else
+                numbers.
+            tokens: the tokenizer of the sentences.
+            context: largest number of tokens that the model reads, with special tokens.
             model: a bank of n-grams, which is fitted to the training sentences in closed form, or a network, from new
                 weights or from a checkpoint, whose tokens are then used.
         """
@@ -173,7 +173,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             if not model.is_pretrained:
                 tokens = tokens.recommended(train.sentences.texts)
                 tokenizer = tokens.learn(train.sentences.texts)
-            # words that training lacks are spelt by more tokens, so a bank, to which length costs nothing, cuts none
+            # words that are not in training take more tokens, so a bank, for which length is free, cuts no text
             context = LONGEST
             if model.learns_by_steps:
                 most = 256 if effort.preset == "small" else 512
@@ -233,12 +233,12 @@ class SentenceLearning(TargetTask[SentenceSet]):
 
     @property
     def chosen(self) -> SentenceModelConfig:
-        """The configuration of the model, a checkpoint's resolved."""
+        """The configuration of the model; for a checkpoint the resolved one."""
         return self._facts.model or self.config.model
 
     @cached_property
     def pretrained(self) -> Pretrained[SentenceModelConfig] | None:
-        """The checkpoint that the settings name."""
+        """The checkpoint in the settings; None without one."""
         found = self._checkpoint or self.config.model.open_pretrained()
         for file in () if found is None else found.files:
             recorded(file, is_start=True)
@@ -372,15 +372,15 @@ class SentenceLearning(TargetTask[SentenceSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: the targets at the rows of the head."""
+        """See `Task.entry_names`: the targets for the rows of the head."""
         return head_entry_names(model, self.target.output_names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`tokens` (B, N), padded, and `targets`; nothing is drawn."""
+        """`tokens` (B, N), padded, and `targets`; nothing is random."""
         return self._batch(self._train_tokens, self.splits.train, indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """A batch of a held-out split, as `train_batch`; sentences are counted from the shortest on."""
+        """A batch of a held-out split, as `train_batch`; indices count its sentences from the shortest on."""
         part = self.held_out(split)
         return self._batch(self._held_out_tokens[split], part, self._held_out_order[split][indices])
 
@@ -405,7 +405,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return self.splits.train.answers
 
     def _baseline_inputs(self, split: Split) -> list[str]:
-        """The sentences; of pairs both, one after the other."""
+        """The sentences; those of a pair are joined by a blank."""
         return [" ".join(filter(None, sentence.texts)) for sentence in self._part_of(split).sentences]
 
     @torch.no_grad()
@@ -437,7 +437,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sentence: `file`, `line`, and the prediction.
 
-        Files are tables as in training; labels may be absent, and are checked where they are not.
+        Files are tables as in training. Labels may be absent; present ones are checked.
         """
         rows: list[Prediction] = []
         for _, sentences in inputs.read(self._read):

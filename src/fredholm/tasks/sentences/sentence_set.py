@@ -20,7 +20,7 @@ class SentenceSet(Divisible):
 
     Args:
         sentences: the sentences or pairs.
-        answers: one each.
+        answers: one answer for each sentence or pair.
         marks: splits, groups and times of the sentences.
     """
 

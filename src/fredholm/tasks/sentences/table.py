@@ -22,7 +22,7 @@ TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", *JSONL_SUFFIXES, *COLUMN
 class Row(NamedTuple):
     """The line on which a row starts, counted from 1, and its cells by column.
 
-    In .parquet and .arrow, which have no lines, it is the number of the row.
+    In .parquet and .arrow, which have no lines, `line` is the number of the row.
     """
 
     line: int
@@ -36,8 +36,8 @@ class Table:
 
     Args:
         path: the file.
-        names: names of the columns; of JSONL those of the first row.
-        rows: at least one; one of JSONL, Parquet or Arrow may lack columns.
+        names: names of the columns; for JSONL those of the first row.
+        rows: at least one row; rows of JSONL, Parquet or Arrow may lack columns.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class Table:
 
 
 def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
-    """All of `TableFile`, whose arguments and errors these are.
+    """Reads all rows of a file; arguments and errors are those of `TableFile`.
 
     Raises:
         ValueError: also where .parquet or .arrow have more cells than memory should hold.
@@ -58,20 +58,20 @@ def read_table(path: Path, columns: tuple[str, ...] = ()) -> Table:
 
 @final
 class TableFile:
-    """A table, UTF-8, of which rows are read one after the other; gzipped if its name ends in .gz.
+    """A table in UTF-8 whose rows are read one after the other; gzipped if its name ends in .gz.
 
-    In .csv cells have commas between them and may be quoted; in .tsv they have tabs between them, and a quotation mark
-    is one. Empty lines are left out; between rows of one column they are rows without a cell. In .jsonl every line is
-    an object; its texts, numbers and truth values are cells, and so are lists of them, whose items have | between;
-    likewise in .parquet and .arrow (`ArrowTable`), where dates and times are cells in ISO 8601.
+    In .csv, cells are separated by commas and may be quoted; in .tsv they are separated by tabs, and quotation marks
+    are part of a cell. Empty lines are skipped; in a table of one column, those between rows are rows with an empty
+    cell. In .jsonl every line is an object; its texts, numbers and booleans are cells, and so are lists of them, with
+    items joined by |. So they are in .parquet and .arrow (`ArrowTable`), where dates and times are cells in ISO 8601.
 
     Args:
         path: the file.
-        columns: their names, where the file has no header; (): its first line has them.
+        columns: names of the columns of a file without a header; (): its first line names them.
 
     Raises:
         ValueError: the file is of no known kind, cannot be read, is no UTF-8, has no rows or no names of columns, a
-            line does not parse, or a row has not as many cells as there are columns. The message names file and line.
+            line does not parse, or a row does not have one cell for each column. The message names file and line.
         ImportError: it is a .parquet or .arrow file, and pyarrow is not installed.
     """
 
@@ -91,10 +91,10 @@ class TableFile:
             self.names = columns or _names(path, self._records(), is_csv=self._is_csv)
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[Row]:
-        """The rows, at least one; errors come where reading meets them.
+        """Yields the rows, at least one; errors are raised when reading reaches them.
 
         Args:
-            columns: those that are asked for; (): all. A row may have others.
+            columns: columns to read; (): all. A row may have others.
         """
         found = -1
         for found, row in enumerate(self._rows(columns)):  # noqa: B007 - whether there was one
@@ -105,7 +105,7 @@ class TableFile:
             raise ValueError(f"{self.path}: has no rows{where}; expected at least one")
 
     def all_names(self) -> tuple[str, ...]:
-        """Names of the columns of any row, even with an empty cell; of .jsonl all lines are read for them."""
+        """Names of the columns of any row, even with an empty cell; for .jsonl, reads all lines."""
         if not self._is_jsonl:
             return self.names
         return tuple(dict.fromkeys(name for _, values in json_lines(self.path) for name in values))
@@ -128,7 +128,7 @@ class TableFile:
         return Path(self.path.name.lower().removesuffix(".gz")).suffix != ".tsv"
 
     def _records(self) -> "Iterator[_Record]":
-        """The lines as cells, none of an empty one, with where they begin."""
+        """Yields the cells of each record, none for an empty line, with the line where it begins."""
         quoting = csv.QUOTE_MINIMAL if self._is_csv else csv.QUOTE_NONE
         delimiter, line = "," if self._is_csv else "\t", 1
         reader = csv.reader(_lines(text_chunks(self.path)), delimiter=delimiter, quoting=quoting, strict=True)
@@ -152,7 +152,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|[\r\n])|[^\r\n]+")
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    """The lines of a text, with their ends: any of those that there are."""
+    """Yields the lines of a text with their ends: CRLF, LF or CR."""
     waiting = ""
     for chunk in chunks:
         lines: list[str] = _LINE.findall(waiting + chunk)
@@ -189,7 +189,7 @@ def _below_header(path: Path, records: Iterator[_Record], columns: tuple[str, ..
         if cells == [] or (cells in _EMPTY and len(names) > 1):
             empty.append(line)
             continue
-        if len(names) == 1:  # a row that is left out would give its place to the next
+        if len(names) == 1:  # a skipped row would shift all later ones
             yield from (Row(each, {names[0]: ""}) for each in empty)
         empty.clear()
         if len(cells) != len(names):
@@ -206,12 +206,12 @@ def _below_header(path: Path, records: Iterator[_Record], columns: tuple[str, ..
 
 
 def read_rows(table: ArrowTable, columns: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of a table in columns, with those of these names; (): all. Errors are those of `ArrowTable.rows`."""
+    """Yields the rows of a columnar table with these columns; (): all. Errors are those of `ArrowTable.rows`."""
     return _objects(enumerate(table.rows(columns), 1))
 
 
 def _objects(found: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Row]:
-    """Rows of values by column, each with where it stands."""
+    """Yields rows from their lines and their values by column."""
     for line, values in found:
         cells = {name: _cell(value) for name, value in values.items()}
         yield Row(line, {name: cell for name, cell in cells.items() if cell is not None})
@@ -225,9 +225,9 @@ def _cell(value: object) -> str | None:
         return "|".join(whole) if len(whole) == len(value) else None
     if isinstance(value, str):
         return value
-    if isinstance(value, datetime.date):  # and of a time, which is one too
+    if isinstance(value, datetime.date):  # also a datetime
         return value.isoformat()
-    if isinstance(value, float) and math.isnan(value):  # how NumPy and pandas write that there is none
+    if isinstance(value, float) and math.isnan(value):  # a missing value of NumPy and pandas
         return None
     if isinstance(value, decimal.Decimal):
         return str(value)

@@ -13,7 +13,7 @@ from fredholm.tasks.text import SHORT, MarkedTokenizer
 from .sentence import Sentences
 
 _TOGETHER = 1 << 16
-"""Fewest tokens that are written at a time."""
+"""Smallest number of tokens that are written at a time."""
 
 
 @final
@@ -23,10 +23,10 @@ class TokenRows(Sequence[Tensor]):
     Args:
         sentences: the sentences or pairs.
         tokenizer: the tokenizer.
-        context: most tokens of a row, marks included.
+        context: largest number of tokens of a row, with special tokens.
 
     Attributes:
-        num_cut: the number of sentences that are cut to it.
+        num_cut: the number of sentences that are cut to the context.
     """
 
     def __init__(self, sentences: Sentences, tokenizer: MarkedTokenizer, context: int) -> None:
@@ -36,7 +36,7 @@ class TokenRows(Sequence[Tensor]):
         self._tokens = CacheEntry(*key).array(self._made, np.uint16 if tokenizer.vocab_size <= SHORT else np.int32)
         counted = CacheEntry("cut", *key).value(lambda: {"cut": self._num_cut()}, size=self._tokens.nbytes)
         self.num_cut: int = counted["cut"]
-        # the mark that every row begins with is nowhere else
+        # every row begins with the class token, which occurs nowhere else
         starts = np.flatnonzero(self._tokens == tokenizer.marks.class_token)
         self._ends = np.append(starts, len(self._tokens))
 

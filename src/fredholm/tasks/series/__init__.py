@@ -1,4 +1,4 @@
-"""Series: .ts, .tsv, .csv and .npz files, and what becomes of them before a network."""
+"""Series from .ts, .tsv, .csv and .npz files, and their preparation for a network."""
 
 from .csv_file import read_csv
 from .npz_file import read_npz

@@ -1,4 +1,4 @@
-"""Series in CSV files, one row a sample: all in one file, or in a folder with one subfolder of files a class."""
+"""Series in CSV files with a row for each sample: in one file, or in a folder with a subfolder for each class."""
 
 import csv
 import io
@@ -34,30 +34,30 @@ TIME, SERIES, LABEL, GROUP, SPLIT = "time", "series", "label", "group", "split"
 OF_SERIES = (LABEL, GROUP, SPLIT)
 """Columns whose cells are the same in all rows of a series."""
 SPECIAL = (TIME, SERIES, *OF_SERIES)
-"""Columns that are not channels, in small or capital letters."""
+"""Columns that are not channels, in upper or lower case."""
 OTHER_NAMES = {TIME: ("timestamp", "datetime", "date", "ds"), SERIES: ("unique_id", "item_id")}
-"""Other names of these columns, for tables without the first."""
+"""Alternative names of these columns, for tables without the usual one."""
 
 
 def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> SeriesSet:
-    """Read a table with a header, a column `time`, and a column of numbers a channel.
+    """Read a table with a header, a column `time`, and a column of numbers for each channel.
 
-    `series` names the series of a row; without it all rows are one series. The same in every row of a series are
-    `label`, which is the class, some labels with | between them, or a number; `group`, the name of those that are split
-    together, such as a patient's; and `split`, train, valid or test. Rows of one series stand in order of time, those
-    of several may alternate. Empty cells and ?, NaN, NA are missing values. Times are numbers of any unit, or dates
-    (`parse_date`), which become seconds. Without a column `time`, one called timestamp, datetime, date or ds is taken,
-    and without `series` one called unique_id or item_id.
+    `series` names the series of a row; without it all rows are one series. `label`, `group` and `split` are the same in
+    all rows of a series: `label` is a class, several labels separated by |, or a number; `group` names series that are
+    split together, such as those of a patient; `split` is train, valid or test. Rows of a series are in order of time;
+    rows of several series may alternate. Empty cells and ?, NaN, NA are missing values. Times are numbers of any unit,
+    or dates (`parse_date`), which become seconds. Without a column `time`, one called timestamp, datetime, date or ds
+    is taken, and without `series` one called unique_id or item_id.
 
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
         channels: columns to read as channels, in this order; None: all other columns, in the order of the table.
-        reading: how `label` is read, see `answers_of_cells`; None: `label`, `group` and `split` are ignored.
+        reading: kind and names of `label`, see `answers_of_cells`; None: `label`, `group` and `split` are ignored.
 
     Raises:
-        ValueError: the file cannot be read, a column is missing or there twice, a row has another number of cells, a
-            number or time is none, times do not increase, or a label is missing, changes or is none of those known. The
-            message names file, line and column.
+        ValueError: the file cannot be read, a column is missing or repeated, a row has another number of cells, a
+            number or time is invalid, times do not increase, or a label is missing, changes or is unknown. The message
+            names file, line and column.
     """
     rows = _Rows.of(path, channels, has_answers=reading is not None)
     every, columns = list(rows.series.values()), rows.columns
@@ -78,8 +78,8 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
     """Read the tables of class folders (`class_folders`) as `read_csv` does; the folder names the class of a series.
 
     Raises:
-        ValueError: what `class_folders` refuses; a table cannot be read, has other channels than the first, or a column
-            `label`, `group` or `split`.
+        ValueError: `class_folders` refuses the folder; a table cannot be read, has other channels than the first, or
+            has a column `label`, `group` or `split`.
     """
     classes, parts = class_folders(root, CSV_SUFFIXES, "series", "walking/1.csv")
     first: tuple[Path, _Rows] | None = None
@@ -105,7 +105,7 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
 
 
 def _packed(tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | None, marks: SplitMarks) -> SeriesSet:
-    """The series of some tables of the same channels, which come from files of these names."""
+    """The series of tables with the same channels; `names` are the names of their files."""
     every = [each for rows in tables for each in rows.series.values()]
     if len({each.kind_of_times for each in every}) > 1:
         others = next(each for each in every if each.kind_of_times != every[0].kind_of_times)
@@ -223,7 +223,7 @@ class _Columns:
 @final
 @dataclass
 class _Series:
-    """The rows of one series so far; `line` is that of the first, and `last` the text of the newest time."""
+    """The rows of one series so far; `line` is the line of its first row, `last` the text of its newest time."""
 
     line: int
     times: list[float] = field(default_factory=list)
@@ -235,7 +235,7 @@ class _Series:
 
     @property
     def kind_of_times(self) -> str:
-        """For messages."""
+        """Kind of the times, for messages."""
         return f"dates {'with' if self.has_zone else 'without'} a zone" if self.is_dated else "numbers"
 
     def add(
@@ -295,7 +295,7 @@ def _learn_day_first(text: str, time: int) -> bool | None:
 
 
 def _value(cell: str, *, may_be_name: bool) -> float:
-    """See `parse_value`; where a cell may be the name of a series, the error says what its column is called."""
+    """See `parse_value`; where a cell may be the name of a series, the error suggests the name of its column."""
     try:
         return parse_value(cell)
     except ValueError as error:

@@ -34,29 +34,29 @@ _WHOLE = ("split", *_IS_TEST, *_UNUSED)
 def read_npz(
     path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None
 ) -> Series | Splits[Series]:
-    """Read arrays, as one set of series or, where they have one, with their split.
+    """Read arrays as one set of series, or as splits where the arrays give one.
 
     `values` (or `audio`) is `(steps, C)` or `(steps,)` with `offsets` `(n + 1,)`: series i is
     `values[offsets[i]:offsets[i + 1]]`; or `(n, T, C)` or `(n, T)`, with `lengths` `(n,)` where they differ; NaN is
     missing. `labels` (or `label`) `(n,)` are numbers of `classes`, or names; `(n, L)` of 0 and 1 say which of the L
     labels that `classes` names a series has. `targets` `(n,)` or `(n, T)` are numbers to predict, whose names are
-    `target_names`. `groups` `(n,)` name those that are split together. `times` has the shape of `values` without
-    channels; or all samples have one `spacing`, or a `sample_rate`, whose inverse it is. `channels` are names.
+    `target_names`. `groups` `(n,)` name series that are split together. `times` has the shape of `values` without
+    channels; or all samples have one `spacing`, or its inverse, a `sample_rate`. `channels` are names.
 
-    A split is `split` `(n,)`, the words train, valid and test; `is_test` (or `suggested_test`) `(n,)`; or `train_` and
-    `test_` before the names of the arrays, of which those of a test set may be absent.
+    A split is `split` `(n,)`, the words train, valid and test; `is_test` (or `suggested_test`) `(n,)`; or the prefixes
+    `train_` and `test_` of the names of arrays, where arrays of the test set may be absent.
 
     An .npy file is read as `values` alone. Large `values` `(n, T, C)` or `(n, T)` that are not compressed stay in the
     file, unless there are `times`.
 
     Args:
         path: the file.
-        channels: those to read, in this order, or, where the file does not name them, their names; None: all.
-        reading: how labels are read, see `answers_of_array`; None: labels, targets and groups are ignored.
+        channels: channels to read, in this order, or the names of all where the file does not name them; None: all.
+        reading: kind and names of the labels, see `answers_of_array`; None: labels, targets and groups are ignored.
 
     Raises:
-        ValueError: it is no such file, or arrays are missing, unknown or do not fit together. The message names file
-            and array.
+        ValueError: the file is none of numpy arrays, or arrays are missing, unknown or do not fit together. The message
+            names file and array.
     """
     arrays = load_arrays(path, alone="values", map_from=LARGE)
     try:
@@ -98,7 +98,7 @@ def read_npz_part(path: Path, *, channels: tuple[str, ...] | None = None, part: 
 
 
 def read_npz_alone(path: Path, *, channels: tuple[str, ...] | None = None) -> SeriesSet:
-    """The series of a file that holds one: `values` `(T,)` or `(T, C)`, with `times` `(T,)`; or what `read_npz` takes.
+    """Reads a file with one series: `values` `(T,)` or `(T, C)`, with `times` `(T,)`; or the arrays of `read_npz`.
 
     Args:
         path: the file; an .npy file is read as `values` alone.
@@ -120,15 +120,15 @@ def read_npz_alone(path: Path, *, channels: tuple[str, ...] | None = None) -> Se
 def read_npz_shards(folder: Path, *, reading: LabelReading) -> Series | Splits[Series]:
     """Read .npz files with `values` `(n, T, C)` or `(n, T)` each, which are one data set.
 
-    A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`).
+    A split is a word of a file's name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`).
     Otherwise as `read_npz`; names and the spacing are the same in all files.
 
     Args:
-        folder: their folder.
-        reading: see there.
+        folder: folder of the files.
+        reading: see `read_npz`.
 
     Raises:
-        ValueError: what `read_npz` refuses, or files do not fit together.
+        ValueError: `read_npz` refuses a file, or files do not fit together.
     """
     parts: dict[Split, Series] = {}
     splits = arrays_of_each_split(folder, what="series file", rows=("values",), shared=SHARED)
@@ -158,7 +158,7 @@ def _read(
     reading: LabelReading | None,
     rows: Rows | None = None,
 ) -> Series:
-    """The series of some arrays, of which `values` may be given apart."""
+    """The series of some arrays; `rows`, if given, are their `values`."""
     if rows is not None:
         if rows.shards is not None and "times" not in arrays:
             return _stored(rows, "values", arrays, channels, reading)
@@ -259,7 +259,7 @@ def _answers(arrays: Mapping[str, np.ndarray], n: int, reading: LabelReading) ->
         raise ValueError(f"{named} is {values.dtype} {values.shape}; expected one of each of the {n} series")
     kind = "number" if named == "targets" and reading.kind is None else reading.kind
     if kind in (None, "class") and values.ndim == 1 and values.dtype.kind in "iu" and "classes" not in arrays:
-        values = values.astype(np.str_)  # any integers, of which those that occur are the classes
+        values = values.astype(np.str_)  # any integers; those that occur are the classes
     return answers_of_array(
         values,
         named,

@@ -1,4 +1,4 @@
-"""One entry for every source of series: a file, a pair of files, or a folder with one."""
+"""Opens series from every source: a file, a pair of files, or a folder."""
 
 import difflib
 import math
@@ -31,7 +31,7 @@ from .ucr_file import UCR, read_ucr
 
 KINDS = (".ts", ".ts.gz", *UCR, ".csv", ".csv.gz", PARQUET, ".npz")
 TEXT = (".txt", ".txt.gz")
-"""Suffixes that may be of any text: in a folder such files count if there are no others and their names name splits."""
+"""Suffixes of any text file; in a folder they are read only if no other files exist and their names name splits."""
 ALONE = (*(kind for kind in KINDS if kind not in TEXT), ".npy", *SOUND_SUFFIXES)
 """Suffixes of files that may hold one series each."""
 _WORDS = ("train", "test")
@@ -39,22 +39,21 @@ _WORDS = ("train", "test")
 
 @reads_data
 def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]:
-    """Open series and what is known of them with their splits, or all as one set.
+    """Open series and their labels or targets, in splits or all as one set.
 
     A split is given by the column or the array `split`, by two files whose names differ in the words train and test,
-    which stand between dots, hyphens and underscores (`Gun_TRAIN.ts` and `Gun_TEST.ts`), or by other arrays of an .npz
-    file.
+    which dots, hyphens or underscores separate (`Gun_TRAIN.ts` and `Gun_TEST.ts`), or by other arrays of an .npz file.
 
     Args:
         data: a .ts (`read_ts`), .tsv or .txt (`read_ucr`), .csv (`read_csv`) or .npz file (`read_npz`), where text may
-            be gzipped; a folder with one such file or pair; or the start of a pair's names (`folder/Gun`). One of a
-            pair stands for both. Or a folder with one subfolder of tables a class (`read_class_folders`), one of
-            several .npz files (`read_npz_shards`), one below which there are recordings (`read_recordings`), that of
-            `physionet_2012`, or of `idx_pixels`.
-        kind: what labels are, where files of this kind can say several things; None: see each reader.
+            be gzipped; a folder with one such file or pair; or the start of a pair's names (`folder/Gun`). Either file
+            of a pair opens both. Or a folder with one subfolder of tables for each class (`read_class_folders`), with
+            several .npz files (`read_npz_shards`), with recordings at any depth (`read_recordings`), or with the files
+            of `physionet_2012` or `idx_pixels`.
+        kind: kind of the labels, where the file format allows several; None: see each reader.
 
     Raises:
-        ValueError: nothing of that name, or the source is broken, without labels, or of another kind.
+        ValueError: there is no such file or folder, or it is broken, without labels, or of another kind.
     """
     path = data_path(data)
     if is_physionet_2012(path) or (path.is_dir() and is_idx_folder(path)):
@@ -104,10 +103,10 @@ def read_series(
     channels: tuple[str, ...] | None = None,
     part: Split | None = None,
 ) -> SeriesSet:
-    """Read one file of series, without what is known of them; see `choose_part` of one with a split.
+    """Read one file of series, without labels; for a file with a split see `choose_part`.
 
     Raises:
-        ValueError: it is of no known kind, broken, or has no such part.
+        ValueError: the file is of no known kind, broken, or has no such part.
     """
     if path.name.lower().endswith(ARRAY_SUFFIXES):
         return read_npz_part(path, channels=channels, part=part)
@@ -117,15 +116,15 @@ def read_series(
 
 @reads_data
 def read_series_alone(files: Sequence[Path], *, channels: tuple[str, ...] | None = None) -> SeriesSet:
-    """Series of one set of channels, each in a file of its own.
+    """Reads series with the same channels, each from its own file.
 
     Args:
         files: at least one, of any kinds of ALONE. An array `(T,)` or `(T, C)` in an .npy or .npz file is one series.
-        channels: the known ones; None: those of the first file.
+        channels: the expected channels; None: those of the first file.
 
     Raises:
         ValueError: a file is broken, of no known kind, has other channels or several series.
-        ImportError: one is a recording of sound, and soundfile is not installed.
+        ImportError: a file is a recording of sound, and soundfile is not installed.
     """
     parts = list[SeriesSet]()
     for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
@@ -153,7 +152,7 @@ def _anywhere(splits: Splits[SeriesSet]) -> Splits[Series]:
 
 
 def _has_shards(path: Path) -> bool:
-    """Whether it is a folder of .npz files that are not a training and a test file."""
+    """Whether the path is a folder of .npz files that are not a training and a test file."""
     files = _listed(path) if path.is_dir() else []
     is_pair = len(files) == 2 and sorted(map(str, map(_split_of, files))) == ["test", "train"]
     return len(files) > 1 and not is_pair and all(file.suffix.lower() == ".npz" for file in files)
@@ -238,10 +237,10 @@ def _stem(file: Path) -> str:
 def idx_pixels(folder: str | Path) -> Splits[SeriesSet]:
     """Images read pixel by pixel, row after row: sequential MNIST (Le, Jaitly, Hinton 2015).
 
-    A folder in the format of MNIST becomes series of one channel, `pixel`: brightness from 0 to 1, a sample each.
+    A folder in the format of MNIST becomes series of one channel, `pixel`, with brightness from 0 to 1 as samples.
 
     Raises:
-        ValueError: what `idx_folder` refuses.
+        ValueError: `idx_folder` refuses the folder.
     """
     splits = idx_folder(folder)
     assert splits.test is not None

@@ -1,4 +1,4 @@
-"""The PhysioNet / Computing in Cardiology Challenge 2012: who of intensive-care patients dies in hospital."""
+"""The PhysioNet / Computing in Cardiology Challenge 2012: in-hospital deaths of intensive-care patients."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -28,12 +28,13 @@ def physionet_2012(folder: str | Path) -> Splits[SeriesSet]:
 
     A stay is one series of its first 48 hours, with a sample at every time of any of its measurements; times are hours.
     Channels are the 37 variables, missing where they were not measured then (of two values at one time the later
-    counts), and what was known at admission, the same at all samples: age, gender, height, weight, and one channel for
+    counts), and the facts known at admission, the same at all samples: age, gender, height, weight, and one channel for
     each of the 4 kinds of intensive care. A stay without measurements has one sample, at time 0.
 
     Args:
-        folder: with `set-a.npz` and `set-b.npz`, each with events `time_min`, `var` (an index into `var_names`) and
-            `value`, of stay i from `offsets[i]` to `offsets[i + 1]`; `static`, -1 where unknown; and `outcomes`.
+        folder: folder with `set-a.npz` and `set-b.npz`. Each has events `time_min`, `var` (an index into `var_names`)
+            and `value`, with those of stay i from `offsets[i]` to `offsets[i + 1]`; `static`, -1 where unknown; and
+            `outcomes`.
 
     Raises:
         ValueError: a file cannot be read, or lacks an array.

@@ -67,11 +67,11 @@ class Preparation:
 
     @property
     def num_channels(self) -> int:
-        """Channels of what `apply` gives."""
+        """Number of channels that `apply` returns."""
         return len(self.mean) + len(self.observation)
 
     def apply(self, values: Tensor) -> Tensor:
-        """Values `(..., T, C)`, NaN where missing, to finite ones `(..., T, num_channels)`, float32."""
+        """Prepares values `(..., T, C)`, NaN where missing; returns finite ones `(..., T, num_channels)`, float32."""
         mean, deviation = (
             torch.tensor(each, dtype=torch.float64, device=values.device) for each in (self.mean, self.deviation)
         )
@@ -84,7 +84,7 @@ class Preparation:
         return torch.cat([standard, observed[..., list(self.observation)].double()], dim=-1).float()
 
     def warn_of_gaps(self, series: Series) -> None:
-        """Warns where values are missing in channels that had all of theirs in training."""
+        """Warns where values are missing in channels that were complete in training."""
         if self.observation:
             return
         gaps = torch.zeros(len(series.channels), dtype=torch.bool)
@@ -99,13 +99,13 @@ class Preparation:
 
 
 def _samples(series: Series) -> Iterator[tuple[Tensor, Tensor]]:
-    """All samples float64 `(k, C)`, and which of their values are observed, some series at a time."""
+    """Yields all samples, float64 `(k, C)`, and the mask of their observed values, some series at a time."""
     for some in series.chunks():
         values = some.values[some.exists].double()
         yield values, ~values.isnan()
 
 
 def _carried(values: Tensor, observed: Tensor) -> Tensor:
-    """Values `(..., T, C)`, 0 where not observed, each such one that of the last sample where it was, if there is."""
+    """Values `(..., T, C)`, which are 0 where not observed, with the last observed one in place of such 0, if any."""
     samples = torch.arange(values.shape[-2], device=values.device)[:, None]
     return values.gather(-2, torch.where(observed, samples, 0).cummax(dim=-2).values)

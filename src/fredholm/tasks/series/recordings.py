@@ -1,4 +1,4 @@
-"""Recordings of sound as series: a file each, in class folders or named by a table, decoded when they are asked for."""
+"""Recordings of sound as series: one file each, in class folders or listed in a table, decoded on demand."""
 
 import importlib.util
 from collections.abc import Iterator, Sequence
@@ -28,19 +28,19 @@ SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Recordings(StoredSeries):
-    """Recordings at one rate, each in a file of its own, which stays encoded until it is asked for.
+    """Recordings at one rate, each in its own file, which is decoded on demand.
 
     Amplitudes are float32; those that were whole numbers are from -1 to below 1.
 
     Args:
-        files: those of which `places` are some.
+        files: files that `places` index.
     """
 
     files: tuple[Path, ...]
 
     @property
     def shards(self) -> None:
-        """None: each file lies for itself."""
+        """None: each recording is a separate file."""
         return None
 
     @property
@@ -53,20 +53,20 @@ class Recordings(StoredSeries):
 
 
 def has_recordings(folder: Path) -> bool:
-    """Whether there are some at any depth of a folder."""
+    """Whether a folder holds recordings at any depth."""
     return bool(files_of_kinds(folder, SOUND_SUFFIXES))
 
 
 def read_recordings(root: Path, kind: Kind | None = None) -> Splits[Series]:
-    """The recordings of a folder: those that `labels.csv` names (`labelled_files`), or those of `class_folders`.
+    """The recordings of a folder: those listed in `labels.csv` (`labelled_files`), or those of `class_folders`.
 
     Args:
         root: the folder.
-        kind: what the answers of a table are; None: as the cells say. Folders are classes.
+        kind: kind of the answers in the table; None: inferred from the cells. Folders are classes.
 
     Raises:
-        ValueError: what these refuse; there are neither; a file cannot be decoded, is empty, or has another number of
-            channels than the first.
+        ValueError: `labelled_files` or `class_folders` refuses the folder; it has neither a table nor subfolders; a
+            file cannot be decoded, is empty, or has another number of channels than the first.
         ImportError: soundfile is not installed.
     """
     if (root / TABLE).is_file():
@@ -100,7 +100,7 @@ def read_recordings(root: Path, kind: Kind | None = None) -> Splits[Series]:
 
 
 def read_recording(path: Path, channels: tuple[str, ...] | None = None) -> Series:
-    """One recording, of which nothing else is known.
+    """One recording, without a label.
 
     Args:
         path: the file.
@@ -170,7 +170,7 @@ def _channels(count: int) -> str:
 
 @contextmanager
 def _soundfile_errors(path: Path) -> Iterator[None]:
-    """A context for reading a file with soundfile, whose errors become those of a reader."""
+    """Turns errors of soundfile in reading a file into the errors of readers."""
     if importlib.util.find_spec("soundfile") is None:
         raise ImportError(f'{path}: recordings are read by soundfile, which is missing: pip install "fredholm[audio]"')
     import soundfile

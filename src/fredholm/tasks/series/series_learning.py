@@ -1,4 +1,4 @@
-"""Predicting the class of a time series, its labels, or numbers of it."""
+"""The task of predicting a class, labels or numbers for each time series."""
 
 import math
 import warnings
@@ -79,10 +79,10 @@ class SeriesLearning(TargetTask[Series]):
 
     Args:
         config: the settings.
-        facts: from an earlier run; None reads them from the training split.
+        facts: facts of an earlier run; None: computed from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, there is nothing to distinguish, or they are not those of `facts`.
+        ValueError: the data cannot be opened, have a single answer, or do not match `facts`.
     """
 
     command: ClassVar[str] = "series"
@@ -119,10 +119,10 @@ class SeriesLearning(TargetTask[Series]):
         """The series, their thinning and preparation, and the model.
 
         Args:
-            data: a .ts, .tsv, .txt (UCR), .csv, .parquet or .npz file, the folder of one, of a training and a test
-                file, of several .npz files, of a subfolder of tables for each class, or of recordings of sound.
-            target: the kind of the labels: a class each, some labels with | between them, or a number. None: follows
-                from the file; labels in text are numbers where all are numbers and one is not whole, else classes.
+            data: a .ts, .tsv, .txt (UCR), .csv, .parquet or .npz file, or a folder with one of them, a training and a
+                test file, several .npz files, a subfolder of tables for each class, or recordings of sound.
+            target: kind of the answers: a class, several labels separated by `|`, or a number. None: follows from the
+                file; answers in text are numbers where all are numbers and one is not whole, else classes.
             train_every: keeps every n-th sample of the training series, from the first on.
             test_every: likewise for the validation and the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
@@ -253,7 +253,7 @@ class SeriesLearning(TargetTask[Series]):
                 "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of them or of recordings"
             )
         found = open_series(config.data, kind=config.target)
-        longest = int(found.train.lengths.max())  # that of all, whatever is split off
+        longest = int(found.train.lengths.max())  # over all splits
         splits = divided(found, config, needs_valid=self.learns_by_steps)
         train, valid, test = (
             None if part is None else self._changed(part, longest, every, drop)
@@ -293,7 +293,7 @@ class SeriesLearning(TargetTask[Series]):
 
     @property
     def train_shards(self) -> Tensor | None:
-        """See `Task.train_shards`: those of series in mapped arrays."""
+        """See `Task.train_shards`: shards of series in memory-mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
@@ -318,14 +318,14 @@ class SeriesLearning(TargetTask[Series]):
         model.fit(batches, self.target, groups=self.splits.train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: the targets at the rows of the head, the channels at the columns of a first map."""
+        """See `Task.entry_names`: the targets for the rows of the head, the channels for the columns of encoders."""
         facts, names = self._facts, self.target.names
         observed = (f"whether {facts.channels[c]} is observed" for c in facts.preparation.observation)
         rows = head_entry_names(model, names) if len(names) == self.target.num_outputs else {}
         return rows | input_entry_names(model, (*facts.channels, *observed))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`values` (B, N, channels), `targets` (B, ...), and what `batch_of` gives; nothing is drawn."""
+        """`values` (B, N, channels), `targets` (B, ...), and the other tensors of `batch_of`; nothing is random."""
         return self._batch(self.splits.train, indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
@@ -350,7 +350,7 @@ class SeriesLearning(TargetTask[Series]):
         return model(series_of(batch)).float()
 
     def _warn(self, series: Series) -> None:
-        """Warns, at most once, of series that are longer than any in training, or miss what was never missed."""
+        """Warns, at most once, of series that are longer than any in training, or have gaps that training had not."""
         longest, extent = float(series.extents.max()), self._facts.extent
         if self._has_warned:
             return
@@ -370,7 +370,7 @@ class SeriesLearning(TargetTask[Series]):
         return answers
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Values at PLAIN_SAMPLES places of each series, from its first sample to its last, of each channel."""
+        """Values of each channel, interpolated at PLAIN_SAMPLES places from first to last sample of each series."""
         part = self._part_of(split).in_memory()
         rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=part.values.numpy().dtype)
         mean = np.array(self._facts.preparation.mean)
@@ -383,7 +383,7 @@ class SeriesLearning(TargetTask[Series]):
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
-        """The model's `(n, num_outputs)`, on the CPU, of series as they are, with the channels of training."""
+        """The model's outputs, `(n, num_outputs)`, on the CPU, for series with the channels of training."""
         self._warn(series)
         parts = []
         for indices in torch.arange(len(series)).split(CHUNK):
@@ -446,9 +446,9 @@ class SeriesLearning(TargetTask[Series]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each series of each file: `file`, `series`, and what the target says.
+        """A row for each series of each file: `file`, `series`, and the target's answer.
 
-        Nothing is taken from the labels of a file, if it has some. Channels of a table are found by their names.
+        Labels in a file are ignored. Channels of a table are found by their names.
         """
         rows = list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
@@ -472,7 +472,7 @@ def series_of(batch: Batch) -> SeriesBatch:
 def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
     """Prepared `values` (B, N, channels), and `mask`, `times` and `spacing` as far as needed.
 
-    `mask` (B, N) is there where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
+    `mask` (B, N) exists where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
     """
     exists = series.exists
     batch = {"values": torch.where(exists[..., None], preparation.apply(series.values), 0.0)}

@@ -80,9 +80,9 @@ class Series(Divisible):
 
     @final
     def span(self) -> tuple[float, float]:
-        """Time between two samples, on the average where it changes, and from the first to the last of the longest.
+        """Time between two samples, its mean where it varies, and between first and last sample of the longest series.
 
-        Both are above 0: of series of one sample each they are the spacing, 1 where samples have times.
+        Both are above 0: for series of one sample each they are the spacing, 1 where samples have times.
         """
         extents = self.extents
         gaps, extent = int((self.lengths - 1).sum()), float(extents.max())
@@ -118,7 +118,7 @@ class SeriesSet(Series):
         times: float64 `(n, T)`, increasing along a series, 0 after its end; None: sample k is at k times `spacing`.
         spacing: time between two samples where `times` is None; above 0.
         is_dated: whether times were written as dates, and are seconds since 1970.
-        has_zone: whether these dates said their zone; all times are in UTC.
+        has_zone: whether these dates had a time zone; all times are in UTC.
         answers: labels or targets, one a series; None: there are none.
         channels: names of the channels.
         names: the origin of each series, for messages.
@@ -189,12 +189,12 @@ class SeriesSet(Series):
 
     @property
     def exists(self) -> Tensor:
-        """`(n, T)` bool, True = this sample is one of its series."""
+        """Whether each sample is one of its series, not padding, bool `(n, T)`."""
         return torch.arange(self.values.shape[1]) < self.lengths[:, None]
 
     @property
     def sample_times(self) -> Tensor:
-        """Of each sample, float64 `(n, T)`, NaN after a series' end."""
+        """Time of each sample, float64 `(n, T)`, NaN after a series' end."""
         steps = torch.arange(self.values.shape[1], dtype=torch.float64) * self.spacing
         return torch.where(self.exists, steps if self.times is None else self.times, torch.nan)
 
@@ -246,7 +246,7 @@ class SeriesSet(Series):
         """The values of every series in one order of `length` samples, drawn from `seed`: permuted MNIST; times stay.
 
         Raises:
-            ValueError: a series has another length or irregular times: the order of the others is none of it.
+            ValueError: a series has another length or irregular times, so that the common order does not apply.
         """
         if self.times is not None:
             raise ValueError("permute_seed needs regular series; these have irregular times")
@@ -270,16 +270,16 @@ class SeriesSet(Series):
         names: tuple[str, ...],
         marks: SplitMarks | None = None,
     ) -> "SeriesSet":
-        """Series of their own lengths as one set.
+        """Packs series of any lengths into one set.
 
         Args:
-            values: `(samples, C)` a series; see `kept_type`.
-            times: `(samples,)` a series. Where all series have one spacing, to a millionth, they become that spacing.
+            values: values of each series, `(samples, C)`; see `kept_type`.
+            times: times of each series, `(samples,)`. Where all have one spacing, to a millionth, only that is kept.
             spacing, is_dated, has_zone, answers, channels, names: see `SeriesSet`.
-            marks: likewise; without times of their own they get those of the first samples.
+            marks: see `SeriesSet`; marks without times get the times of the first samples.
 
         Raises:
-            ValueError: padded they would become too large (`check_expansion`).
+            ValueError: the padded series would be too large (`check_expansion`).
         """
         lengths = [len(each) for each in values]
         longest = max(lengths, default=0)

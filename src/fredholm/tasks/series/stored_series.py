@@ -1,4 +1,4 @@
-"""Series that stay on the disk until they are asked for, and those in arrays that are mapped from files."""
+"""Series that are read from disk on demand, and series in memory-mapped arrays."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,12 +17,12 @@ from fredholm.tasks.targets import Answers
 from .series_set import Series, SeriesSet
 
 CHUNK = 1 << 19
-"""Values that are read at a time where all are, padded to the longest."""
+"""Number of values, padded to the longest series, that are read at a time in a pass over all series."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSeries(Series):
-    """n regular series of C channels, wherever they are stored.
+    """n regular series of C channels, stored in any way.
 
     Args:
         places: int64 `(n,)`, where each series is stored.
@@ -51,7 +51,7 @@ class StoredSeries(Series):
 
     @final
     def select(self, indices: Tensor) -> Self:
-        """The series at `indices`, int64 `(m,)`, which stay where they are."""
+        """The series at `indices`, int64 `(m,)`, without reading them."""
         return replace(
             self,
             places=self.places[indices],
@@ -66,7 +66,7 @@ class StoredSeries(Series):
         """See `Series.read`.
 
         Raises:
-            ValueError: one cannot be read, or holds an infinite value.
+            ValueError: a series cannot be read, or holds an infinite value.
         """
         some = self.select(indices)
         return SeriesSet.pack(
@@ -95,7 +95,7 @@ class StoredSeries(Series):
 
     @final
     def check(self) -> Self:
-        """The same series, once all have been read and checked; see `SeriesSet`."""
+        """Reads all series once to check them, and returns them; see `SeriesSet`."""
         with ProgressBar(total=len(self), desc="reading series", delay=1.0, leave=False, disable=None) as bar:
             for chunk in self.chunks():
                 bar.update(len(chunk))

@@ -12,7 +12,7 @@ from .series_set import SeriesSet
 _ROUNDING = 1e-6
 
 Dropped = Literal["missing", "absent"]
-"""Whether a dropped sample stays as one without values, or is not there, so that times become irregular."""
+"""Whether a dropped sample stays without values, or is removed, so that times become irregular."""
 
 
 def take_every(series: SeriesSet, step: int) -> SeriesSet:
@@ -35,16 +35,15 @@ def take_every(series: SeriesSet, step: int) -> SeriesSet:
 
 
 def drop_samples(series: SeriesSet, share: float, seed: int, dropped: Dropped = "missing") -> SeriesSet:
-    """Without a share of the samples of each series, in all channels at once (after Kidger et al., 2020).
+    """Drops a share of the samples of each series, in all channels at once (after Kidger et al., 2020).
 
-    Of n samples `int(share n)` are dropped, which are drawn from `seed` evenly and without replacement.
+    Of n samples `int(share n)` are dropped, drawn uniformly and without replacement.
 
     Args:
-        series: the whole ones.
-        share: from 0 to below 1.
-        seed: of the draws; they depend on the series' lengths and their order too.
-        dropped: `missing` makes values NaN and leaves times and lengths, which is what the paper's networks saw;
-            `absent` takes the samples out.
+        series: the complete series.
+        share: share of the samples, from 0 to below 1.
+        seed: seed of the draws, which also depend on the lengths and the order of the series.
+        dropped: `missing` makes values NaN and leaves times and lengths, as in the paper; `absent` removes the samples.
 
     Raises:
         ValueError: the share is out of range.
@@ -77,11 +76,11 @@ def drop_samples(series: SeriesSet, share: float, seed: int, dropped: Dropped = 
 def average_in_bins(series: SeriesSet, width: float) -> SeriesSet:
     """Regular samples, one a bin: the mean of each channel's observed values in it, missing where there are none.
 
-    Bins are [k width, (k + 1) width); those of a series go from its first sample's to its last one's.
+    Bins are [k width, (k + 1) width); a series has those from its first to its last sample.
 
     Args:
-        series: regular or irregular.
-        width: duration of a bin, the spacing of what comes out; above 0.
+        series: regular or irregular series.
+        width: duration of a bin, which is the spacing of the result; above 0.
 
     Raises:
         ValueError: the width is out of range.
@@ -100,7 +99,7 @@ def average_in_bins(series: SeriesSet, width: float) -> SeriesSet:
 
 
 def _times(series: SeriesSet) -> Tensor:
-    """When each sample is, float64 `(n, T)`."""
+    """Time of each sample, float64 `(n, T)`."""
     n, longest = series.values.shape[:2]
     regular = torch.arange(longest, dtype=torch.float64).expand(n, -1) * series.spacing
     return regular if series.times is None else series.times

@@ -24,21 +24,20 @@ _SAMPLE = re.compile(r"\(([^(),]+),([^(),]*)\)")
 def read_ts(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> SeriesSet:
     """Read a file of lines `values:values:...:class`, with or without times.
 
-    The header's `@classLabel`, `@targetLabel`, `@timeStamps` and `@dimensions` count, what else it says is left out.
-    With `@targetLabel true` a line ends with a number. Values of a
-    channel are separated by commas, or are pairs `(time,value)`; ? and NaN are missing values. Channels that were
-    sampled at times of their own are missing at those of the others; without times a shorter channel is missing at
-    the end.
+    Of the header, `@classLabel`, `@targetLabel`, `@timeStamps` and `@dimensions` are read. With `@targetLabel true` a
+    line ends with a number. Values of a channel are separated by commas, or are pairs `(time,value)`; ? and NaN are
+    missing values. Channels with different times are missing at the times of the others; without times a shorter
+    channel is missing at the end.
 
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz.
-        channels: their names, which the format does not give; None: channel_0, channel_1, ...
-        reading: what the end of a line is, where the header does not say number: see `answers_of_cells`. The classes
-            are the known ones, or those of the header, or of the lines, sorted. None: it is left out.
+        channels: names of the channels, which the format does not give; None: channel_0, channel_1, ...
+        reading: kind of the answers at the ends of lines, unless the header says number: see `answers_of_cells`. The
+            classes are the known ones, or those of the header, or of the lines, sorted. None: answers are not read.
 
     Raises:
-        ValueError: the file cannot be read, or has no data; a line has another number of channels, a
-            number or time is none, times do not increase, or a class is unknown. The message names file and line.
+        ValueError: the file cannot be read, or has no data; a line has another number of channels, a number or time is
+            invalid, times do not increase, or a class is unknown. The message names file and line.
     """
     header, number, lines = _Header(), 0, read_text(path).splitlines()
     values: list[np.ndarray] = []
@@ -84,7 +83,7 @@ def read_ts(path: Path, *, channels: tuple[str, ...] | None = None, reading: Lab
 @final
 @dataclass(frozen=True)
 class _Header:
-    """The settings of the lines with an @ that have been read."""
+    """The settings of the header lines (with an @) read so far."""
 
     has_times: bool = False
     has_labels: bool = False
@@ -138,7 +137,7 @@ def _parts(line: str) -> list[str]:
 
 
 def _channel(text: str, c: int, *, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Times and values of one channel; without times, samples are counted."""
+    """Times and values of one channel; without times, they are 0, 1, 2, ..."""
     try:
         if not has_times:
             values = np.array([parse_value(word) for word in text.split(",")], np.float64) if text.strip() else _NONE

@@ -15,20 +15,19 @@ UCR = (".tsv", ".tsv.gz", ".txt", ".txt.gz")
 
 
 def read_ucr(path: Path, *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None) -> SeriesSet:
-    """Read lines of a class, or a number, and the values of one channel after it, with blanks, tabs or commas between.
+    """Read lines with a class or a number, then the values of one channel, separated by blanks, tabs or commas.
 
-    Classes that are written as whole numbers, such as 1.0000e+00, lose their decimals. NaN at the end of a line is no
-    value: the series is shorter than others; elsewhere it is a missing one.
+    Classes that are written as whole numbers, such as 1.0000e+00, lose their decimals. NaN at the end of a line is the
+    padding of a shorter series; elsewhere it is a missing value.
 
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz.
         channels: the name of the channel, which the format does not give; None: channel_0.
-        reading: what the first cell is: see `answers_of_cells`, classes unless another kind is asked for. None: it is
-            left out.
+        reading: kind of the first cell of lines, by default a class: see `answers_of_cells`. None: it is not read.
 
     Raises:
-        ValueError: the file cannot be read, has no series, a line has no values, or a number is none. The message names
-            file and line.
+        ValueError: the file cannot be read, has no series, a line has no values, or a number is invalid. The message
+            names file and line.
     """
     labels: list[str] = []
     values: list[np.ndarray] = []

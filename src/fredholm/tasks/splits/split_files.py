@@ -72,7 +72,7 @@ def find_split_files(
 
     A split is a word of a name: train or training; valid, validation, val or dev; test or testing. Words are separated
     by dots, hyphens and underscores. A warning lists the files without such a word where others have one. In a data set
-    saved by Hugging Face's datasets the splits are those of the set; with a single one the files count as having none.
+    saved by Hugging Face's datasets the splits are those of the set; a single split counts as none.
 
     Args:
         path: a file, which is taken whole; a folder; a common prefix of the names of files with splits (``folder/ptb``
@@ -83,7 +83,7 @@ def find_split_files(
         may_be_alone: whether a training split alone is enough.
 
     Raises:
-        ValueError: the path does not exist, there are splits of several data sets, none to train on, or no other one.
+        ValueError: the path does not exist, there are splits of several data sets, no training split, or no other one.
     """
     if ARROW in suffixes and is_saved(path):
         return _saved(path)

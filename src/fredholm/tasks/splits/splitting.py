@@ -61,8 +61,8 @@ def split_examples(
         by: split by shares or by time.
 
     Raises:
-        ValueError: a part that must not be empty is, fractions are out of range, the given split divides a group, or
-            times are missing.
+        ValueError: a required part is empty, fractions are out of range, the given split divides a group, or times are
+            missing.
     """
     for name, share in (("test_fraction", test_fraction), ("valid_fraction", valid_fraction)):
         check_number("split", name, share)

@@ -174,9 +174,9 @@ def stratified_folds(names: Sequence[str], labels: Sequence[int], num_folds: int
 def newest_split(times: Tensor, fraction: float, groups: Sequence[str] | None = None) -> tuple[list[int], list[int]]:
     """Split off the newest examples, so that all of them are newer than all others.
 
-    Examples of equal times stay together, and so do those of a group, which counts as old as its newest example (some
-    of its others may then be older than the rest). Among the possible cuts, the one whose share is nearest to
-    `fraction` is taken; of two, the one with the smaller share.
+    Examples of equal times stay together. So do those of a group, whose time is that of its newest example (its other
+    examples may then be older than the rest). Among the possible cuts, the one whose share is nearest to `fraction` is
+    taken; of two, the one with the smaller share.
 
     Args:
         times: finite `(n,)`.
@@ -215,8 +215,8 @@ def grouped_split(
         (s - f n)² / n + Σ_k (s_k - f n_k)² / n_k
 
     Groups are visited in the order of the BLAKE2 hash of `seed` and name. Each moves to the other side where that
-    reduces the objective and leaves an example of each class to train on; this repeats until no group moves. Where
-    nothing is split off by then, since all groups are large, the group that adds least is.
+    reduces the objective and leaves an example of each class to train on; this repeats until no group moves. If nothing
+    is split off by then, since all groups are large, the group that adds least is split off.
 
     Args:
         groups: a group name for each example.
@@ -277,8 +277,8 @@ def grouped_folds(groups: Sequence[str], labels: Sequence[int], num_folds: int, 
     """Split indices into folds of whole groups, over which every class is spread about evenly.
 
     Groups are dealt from the largest on (ties by hash, as in `grouped_split`), each to the fold that has least of its
-    classes, by Σ_k c_k s_k / n_k over its c_k examples of class k and the s_k that the fold has; of those to the one
-    with fewest examples.
+    classes, by Σ_k c_k s_k / n_k over its c_k examples of class k and the s_k that the fold has; ties go to the fold
+    with the fewest examples.
 
     Args:
         groups, labels, seed: as of `grouped_split`.

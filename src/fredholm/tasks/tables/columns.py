@@ -46,7 +46,7 @@ PHRASES = 4
 """Average number of words from which cells are phrases, which are categories from `REPEATED_PHRASES` rows each."""
 REPEATED_PHRASES = 5
 MOSTLY = 0.2
-"""Largest share of cells that are not numbers (or dates) for which a note reports that the others are."""
+"""Largest share of cells that are no numbers (or no dates) at which a note reports that all other cells are."""
 DATE_PARTS = ("seconds since 1970", "month", "weekday", "hour")
 _CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d)?( ?[AP]M)?", re.IGNORECASE)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 HALVINGS = 60
-"""Interval of the search for the factor."""
+"""Number of bisection steps of the search for the factor."""
 
 
 def best_factor(slope: Callable[[float], float]) -> float:

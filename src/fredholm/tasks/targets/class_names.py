@@ -1,4 +1,4 @@
-"""Numbering of the class names in a file by those that a model knows."""
+"""Numbering of the class names in a file by the classes of a model."""
 
 import math
 from collections.abc import Sequence

@@ -5,10 +5,9 @@ Legend
     w_k         weight of class k in the loss: 1, or balanced n / (K n_k), whose mean over the examples is 1
 
 Balanced accuracy is the mean, over the classes that occur, of the share of a class's examples that is predicted right
-(Brodersen et al., 2010). The area under the ROC curve is, with two classes, the chance that an example of the second
-gets a higher probability of it than one of the first; with more, the mean of each class against all others, over the
-classes for which there are both.
-The Matthews correlation is in `matthews`.
+(Brodersen et al., 2010). With two classes, the area under the ROC curve is the chance that an example of the second
+class gets a higher probability of it than an example of the first. With more, it is the mean over the areas of each
+class against all others, for classes that some examples have and some lack. The Matthews correlation is in `matthews`.
 
 In closed form (`models.RidgeHead`) a column per class is fitted, 1 at an example's class and -1 elsewhere. The logits
 are a s_k + log w_k, where s_k are the scores. The factor a > 0 minimises the cross-entropy of left-out scores. As in

@@ -1,8 +1,8 @@
 """Targets that are a class of each element of an example, such as a point of a cloud or a pixel of an image.
 
-The intersection over union of a class is the number of elements that are of it and are predicted so, over the number
-that are or are predicted so. Elements of all examples are counted together, and the mean is over the classes that occur
-among either. Areas under curves are not measured, since they need the probabilities of all elements.
+The intersection over union of a class is the number of elements that are of the class and predicted as it, over the
+number that are either. Elements of all examples are counted together, and the mean is over the classes that occur or
+are predicted. Areas under curves are not measured, since they need the probabilities of all elements.
 """
 
 from dataclasses import dataclass

@@ -10,8 +10,8 @@ quantile is never below a lower one. Training is on unsorted outputs.
 
 In closed form (`models.RidgeHead`) z is fitted by squared error, which gives the mean. A quantile is this plus the
 quantile of the left-out errors z_i - ẑ_i: the spread round the prediction is then the same for all examples (the
-jackknife; Barber et al., Predictive inference with the jackknife+, 2021, say what it covers). The quantile τ of n
-errors lies at place τ (n + 1) among them, in ascending order, linearly between two; the outermost beyond them.
+jackknife; for its coverage see Barber et al., Predictive inference with the jackknife+, 2021). The quantile τ of n
+errors is at place τ (n + 1) of the sorted errors, linear between two, and constant beyond the first and the last.
 """
 
 import itertools
@@ -212,7 +212,7 @@ class NumberTarget(Target):
         return (*self.names, *self.output_names) if self.quantiles else self.names
 
     def answers(self, outputs: Tensor) -> Tensor:
-        """See `Target.answers`: every number; with quantiles also each of them."""
+        """See `Target.answers`: every number, and every quantile where they are predicted."""
         levels = self.levels_of(outputs)
         number = self.number_of(levels)
         return torch.cat([number, levels.flatten(-2)], dim=-1) if self.quantiles else number
@@ -223,7 +223,7 @@ class NumberTarget(Target):
         return "every number in the unit of the data" + ("; then their quantiles" if self.quantiles else "")
 
     def answer(self, outputs: Tensor) -> Answer:
-        """Returns every number by name; with quantiles also each of them, such as `height at 0.1`."""
+        """Returns every number by name, and every predicted quantile, such as `height at 0.1`."""
         return Answer(dict(zip(self.answer_names, self.answers(outputs).tolist(), strict=True)), {})
 
     def levels_of(self, outputs: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ Legend
     average precision         =  Σ_t (R_t - R_{t-1}) P_t,  over thresholds t from the highest score down,
                                  with precision P_t and recall R_t of what scores at least t; no interpolation
 
-Both are means over the labels that some examples have and some lack; NaN where there is none.
+Both are means over the labels that some examples have and some lack; NaN without such labels.
 """
 
 from abc import ABC, abstractmethod

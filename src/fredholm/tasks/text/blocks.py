@@ -67,7 +67,7 @@ class TokenStream:
         return self._cut(at, inside=place < self.num_targets, counted=place < self.num_targets)
 
     def windows(self, indices: Tensor, context: int, stride: int) -> tuple[Tensor, Tensor]:
-        """Returns windows that end `stride` targets apart and score only these, with as much context before as fits.
+        """Returns windows that end `stride` targets apart; each scores its last `stride` targets, the rest is context.
 
         Args:
             indices: int64 `(B,)`, in 0 to `num_blocks(stride)` - 1.

@@ -82,7 +82,7 @@ def _small() -> LanguageModel.Config:
 
 
 def _network() -> ITNetLanguageModel.Config:
-    """An ITNet of the default model's size, whose kernel can be chosen; the default has no kernel."""
+    """Settings of an ITNet as large as the default model, which has no kernel to choose."""
     stack = ITNet.Config(embed_dim=96, depth=4, kernel=AttentionConfig(), dropout=0.0, drop_path=0.0)
     return ITNetLanguageModel.Config(stack=stack, position_frequencies=16)
 
@@ -91,9 +91,9 @@ def _network() -> ITNetLanguageModel.Config:
 class LanguageModelling(TextTask):
     """A language model on blocks of a token stream, trained by cross-entropy.
 
-    Documents are concatenated with an end-of-text token before each; a block may hold parts of several, each of which
-    sees those before it. Every epoch cuts the training stream at another place, and every token but the first is a
-    target once. On the test split every token is scored once.
+    Documents are concatenated with an end-of-text token before each; a block may hold parts of several documents, and
+    each part sees the parts before it. Every epoch cuts the training stream at another place, and every token but the
+    first is a target once. On the test split every token is scored once.
 
     Args:
         config: settings of the task.
@@ -146,8 +146,8 @@ class LanguageModelling(TextTask):
                 context, and take longer. None: the context.
             ngrams: length of the longest n-grams of the training split that are counted beside the network; their share
                 in the prediction is chosen on the validation split. 0: none; None: none, unless a run chooses.
-            recall: tokens before each place of a measured or predicted text whose n-grams are counted too, where that
-                is better on the validation split. 0: none; None: none, unless a run chooses.
+            recall: number of earlier tokens of a measured or predicted text whose n-grams are counted too, if that is
+                better on the validation split. 0: none; None: none, unless a run chooses.
             model: language model, with new weights or those of a checkpoint, which then has its own tokens; a recipe
                 chooses its kind.
         """
@@ -229,13 +229,13 @@ class LanguageModelling(TextTask):
 
         @property
         def stack(self) -> Stack:
-            """See `Task.Config.stack`; an ITNet of tokens, where the model is one or the default."""
+            """See `Task.Config.stack`; the network of an ITNet, where the model is one or the default."""
             if isinstance(self.model, ITNetLanguageModel.Config):
                 return self.model.stack
             return _network().stack if self.model == _small() else stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; an ITNet without n-grams, which would be equal beside all kernels."""
+            """See `Task.Config.with_stack`; an ITNet without n-grams, which would be the same for all kernels."""
             assert isinstance(stack, ITNet.Config)
             whole = self.model if isinstance(self.model, ITNetLanguageModel.Config) else _network()
             return dataclasses.replace(self, model=dataclasses.replace(whole, stack=stack), ngrams=0, recall=0)
@@ -341,7 +341,7 @@ class LanguageModelling(TextTask):
         return torch.as_tensor(np.asarray(self.train_stream.tokens).astype(np.int64))
 
     def model(self) -> nn.Module:
-        """Returns a language model over the tokens, with n-grams beside it where these are counted."""
+        """Returns a language model over the tokens, blended with n-grams where these are counted."""
         size, context, ngrams = self.tokenizer.vocab_size, self.config.context, self._facts.ngrams
         network = self.chosen.build(size, context)
         if not ngrams:
@@ -355,7 +355,7 @@ class LanguageModelling(TextTask):
             model.fitted.fit(self._train_tokens)
 
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
-        """See `Task.choose_by_validation`; chooses the share of a network beside n-grams, and whether these recall."""
+        """See `Task.choose_by_validation`; chooses a network's share beside n-grams, and whether recall is used."""
         if not isinstance(model, BlendedLanguageModel):
             return
         recall = model.fitted.recall
@@ -397,7 +397,7 @@ class LanguageModelling(TextTask):
         return {"inputs": inputs, "targets": targets}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Returns ``inputs`` and ``targets`` (B, context), int64, and for models that recall it the ``past``."""
+        """Returns ``inputs`` and ``targets`` (B, context), int64, and with recall ``past``, the tokens before."""
         return self._windows(self.held_out_streams[split], indices)
 
     def _windows(self, stream: TokenStream, indices: Tensor) -> Batch:
@@ -427,7 +427,7 @@ class LanguageModelling(TextTask):
 
     @staticmethod
     def logits(model: nn.Module, batch: Batch) -> Tensor:
-        """Returns logits `(B, context, V)` of a batch; models that recall text before its windows get that too."""
+        """Returns logits `(B, context, V)` of a batch; models with recall also read the text before its windows."""
         if "past" in batch and isinstance(model, BlendedLanguageModel):
             return model(batch["inputs"], batch["past"])
         return model(batch["inputs"])
@@ -443,8 +443,8 @@ class LanguageModelling(TextTask):
     def metrics(self) -> "dict[str, Metric]":
         """Returns ``perplexity``, ``loss`` in nats per token, and ``bits_per_byte``, comparable between tokenizers.
 
-        An end-of-text token counts as a token and as one byte. With n-grams beside a network, all three are of both
-        together, though training minimises the loss of the network alone.
+        An end-of-text token counts as a token and as one byte. With n-grams beside a network, all three are those of
+        the blend, though training minimises the loss of the network alone.
 
         Raises:
             ImportError: torchmetrics is not installed.

@@ -191,8 +191,8 @@ class MarkedTokenizer(Tokenizer):
     def word_pieces(cls, texts: Iterable[str], vocab_size: int, *, lowercase: bool = True) -> Self:
         """Learns BERT's word pieces (Devlin et al., 2019): words and punctuation, split into the longest known pieces.
 
-        By itself the library numbers letters within words in the order of a random hash, which also breaks ties; here
-        it gets them sorted.
+        The library would number letters within words in the order of a random hash, which also breaks ties; here they
+        are sorted.
 
         Args:
             texts: training texts, read twice.

@@ -52,7 +52,7 @@ MASKED, RANDOM = 0.8, 0.1
 
 
 def _small() -> ITNetMaskedModel.Config:
-    """Sum of a convolution, for the neighbours of a masked token, and attention, for the rest."""
+    """Settings with the sum of a convolution, for the neighbours of a masked token, and attention, for the rest."""
     kernel = SumConfig(first=ConvolutionConfig(kernel_size=3, depthwise=True), second=AttentionConfig())
     stack = ITNet.Config(embed_dim=96, depth=4, kernel=kernel)
     return ITNetMaskedModel.Config(stack=stack, position_frequencies=16)
@@ -397,7 +397,7 @@ class MaskedLanguageModelling(TextTask):
     def _hidden(
         self, blocks: "_Blocks", indices: Tensor, generators: Sequence[torch.Generator], offset: int = 0
     ) -> Batch:
-        """Returns blocks after a class token, with some tokens masked, and these as targets.
+        """Returns blocks after a class token, with some tokens masked, which are the targets.
 
         Randomness comes from one generator, or from one per block.
         """

@@ -16,7 +16,7 @@ Kind = Literal["bytes", "byte_pairs", "word_pieces"]
 LETTERS_A_TOKEN = 50
 """Letters of text per learnt token in the default vocabulary size, so that tokens are not too rare."""
 UNCUT = 1_000_000
-"""Tokens that no text has."""
+"""A context, in tokens, that is longer than any text."""
 
 
 @final
