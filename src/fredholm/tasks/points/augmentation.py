@@ -94,7 +94,7 @@ class CloudAugmentation:
         turn = _rotations(batch, config.rotation, AXES.index(config.axis), generator).to(dtype)
         offset = (offset * factors) @ turn.mT
         if self._normal is not None:
-            # what is normal to a stretched surface is shrunk where it is stretched
+            # normals of a stretched surface are divided by the factors
             normal = ((features[..., self._normal].to(dtype) / factors) @ turn.mT).to(features.dtype)
             features = features.clone()
             features[..., self._normal] = torch.nn.functional.normalize(normal, dim=-1)

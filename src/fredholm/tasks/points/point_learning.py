@@ -1,4 +1,4 @@
-"""Predicting the class of a cloud of points or numbers of it, or the class of each of its points."""
+"""Predicting the class of a point cloud, numbers of a cloud, or the class of each of its points."""
 
 import dataclasses
 import math
@@ -79,7 +79,7 @@ def _small() -> SignalModel.Config:
 class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     """A model on point clouds that predicts the class or numbers of each cloud, or the class of each point; ITNet K.3.
 
-    Features are standardised by the training split's mean and deviation, but for normals. Clouds of other sizes are
+    Features except normals are standardised by the training split's mean and deviation. Clouds of other sizes are
     padded to the largest of their batch.
 
     Args:
@@ -87,7 +87,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         facts: from an earlier run; None reads them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, have no such labels, are of one class alone, or are not those of `facts`.
+        ValueError: the data cannot be opened, lack such labels, have a single class, or do not match `facts`.
     """
 
     command: ClassVar[str] = "points"
@@ -330,7 +330,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @property
     def classifies_points(self) -> bool:
-        """Whether each point has a class, and not each cloud."""
+        """Whether each point is classified, not each cloud."""
         return isinstance(self._facts.target, ElementTarget)
 
     @property
@@ -355,7 +355,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     @cached_property
     def _split(self) -> Parts:
         clouds, root = self._clouds, str(user_path(self.config.data))
-        names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
+        names = [name.removeprefix(root) for name in clouds.names]  # independent of the place of the data
         labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
         keys = clouds.marks.keys(names, labels)
         return self._divided(keys, clouds.marks.given, needs_valid=self.learns_by_steps)
@@ -425,7 +425,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: the targets at the rows of the head, the features at the columns of the encoder."""
+        """See `Task.entry_names`: targets name the rows of the head, features the columns of the encoder."""
         return head_entry_names(model, self.target.output_names) | input_entry_names(model, self._inputs)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
@@ -578,7 +578,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         """A row for each cloud of each file: `file`, `cloud`, and numbers, or the likeliest `class` and `probability`.
 
         Where points are classified, a row for each point, with its `x`, `y` and `z`. Where they are saved, as NAME.csv
-        with the name of each cloud of several, a row for each cloud that says where, and how many `points` there are.
+        (with the name of the cloud where a file has several), a row for each cloud with the path `saved` and its `points`.
 
         Raises:
             ValueError: a file cannot be read or does not fit, a file to write exists already, or clouds are classified
