@@ -67,8 +67,8 @@ class Domain(abc.ABC):
             The default measure is uniform with total mass 1 over the points that exist.
         mask: `(N,)` or `(B, N)` bool, True = this point exists; None = all exist.
 
-    A domain is a value: never change one in place. Points on a surface, on a mesh or on a grid of your own are no new
-    class, but `Points(pos, weights)`, with the weights of their quadrature rule.
+    A domain is a value: never change one in place. Points on a surface, on a mesh or on a grid of your own need no new
+    class: use `Points(pos, weights)`, with the weights of their quadrature rule.
     """
 
     pos: Tensor
@@ -140,7 +140,7 @@ class Domain(abc.ABC):
     def middle(self) -> Tensor:
         """Mean position of the points that exist, `(1, s)` or `(B, 1, s)`, without a gradient.
 
-        Positions are centred there before they are rounded, so that their differences stay accurate.
+        Positions are centred at this point before they are rounded, so that their differences stay accurate.
         """
         return self.cached("middle", self._middle)
 
@@ -369,7 +369,7 @@ class Domain(abc.ABC):
         return dtype
 
     def mapped(self, where: Callable[["Domain"], "Domain"]) -> "Domain":
-        """Applies a function to the domain; for a part, to the whole domain, of which the result is again the part."""
+        """Applies a function to the domain; for a part, to the whole domain, and returns that part of the result."""
         return where(self)
 
     def with_cache(self) -> Self:

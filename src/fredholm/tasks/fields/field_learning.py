@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
 FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
 SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
-"""Candidate smoothings of splines, of which the training functions choose."""
+"""Candidate smoothings of splines; errors on training functions choose one."""
 LENGTHS = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Candidate lengths of a covariance, in units of the frame, in which samples have a root mean square size of 1."""
 NOISES = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0)

@@ -108,7 +108,7 @@ class GraphInputs:
             may_have_none: whether the model takes nodes without features.
 
         Raises:
-            ValueError: there is no feature where there must be one, or no positions where the data's are wanted.
+            ValueError: there is no feature where there must be one, or the data lack the positions of `given`.
         """
         given, further = self._features(train)
         if given.shape[1] + further.shape[1] == 0 and not may_have_none:
@@ -146,7 +146,7 @@ class GraphInputs:
             if got != known:
                 raise ValueError(f"the {kind.replace('_', ' ')} are {_short(got)}; the model knows {_short(known)}")
         _check_weights("nodes", graphs.weights is not None, preparation.is_weighted)
-        if graphs.edge_index.shape[1]:  # where there are no edges, none lacks a weight
+        if graphs.edge_index.shape[1]:  # graphs without edges need no weights
             _check_weights("edges", graphs.edge_weights is not None, preparation.has_edge_weights)
         pos = self._positions(graphs)
         if pos.shape[1] != preparation.pos_dim:

@@ -577,8 +577,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and numbers, or the likeliest `class` and `probability`.
 
-        Where points are classified, a row for each point, with its `x`, `y` and `z`. Where they are saved, as NAME.csv
-        (with the name of the cloud where a file has several), a row for each cloud with the path `saved` and its `points`.
+        Where points are classified, a row for each point, with its `x`, `y` and `z`. Where they are saved, as
+        NAME.csv, or NAME-CLOUD.csv for several clouds of a file, a row for each cloud with the path `saved` and the
+        number of its `points`.
 
         Raises:
             ValueError: a file cannot be read or does not fit, a file to write exists already, or clouds are classified
