@@ -121,7 +121,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         Args:
             model: the network, or the closed-form machine in its place.
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
-            code_dim: numbers that the network gives a node, as source and as target where edges are directed.
+            code_dim: size of the code of a node; where edges are directed, it has one as source and one as target.
             pair_features: whether scores also read features of the pair itself: the walks between both nodes, their
                 degrees, and products of their features; see `features_of_pairs`.
         """

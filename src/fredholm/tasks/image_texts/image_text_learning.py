@@ -161,18 +161,19 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
                 (`encoders.ConvolutionalImage`), 0 or more; None: patches are cut out, and mapped linearly.
             tokens: the tokens of the texts.
             context: most tokens that the model reads, marks included, and the unit of length of their positions.
-            position_frequencies: Fourier frequencies of the positions that enter the signal (kernels have theirs), of
-                patches and of tokens; 0 keeps positions out of it.
+            position_frequencies: Fourier frequencies of the position features of the signal (kernels have their own),
+                of patches and of tokens; 0: none.
             position_sigma: standard deviation of these frequencies, in cycles per image side and per context; refused
                 where there are none.
-            modalities: the inputs of the model: both, or one alone, to measure what that one achieves.
+            modalities: the inputs of the model: both, or one of them, for a comparison.
             measure: the measure of images and text; see `encoders.ImageText`. Refused where one is read alone, or each
                 has its own stream.
-            images_apart: each of several images goes through the model with the text by itself, and class tokens are
-                joined (ITNet K.4); else all lie in one domain. Refused of one image, and where texts are read alone.
-            shuffle_images: put the images of each training example into a new order every time, for labels that do
-                not depend on it. Likewise refused.
-            augmentation: random changes to the training images, each for itself; refused where texts are read alone.
+            images_apart: the model reads each of several images separately, with the text, and class tokens are joined
+                (ITNet K.4); else all are in one domain. Refused for one image, and where texts are read alone.
+            shuffle_images: shuffle the images of each training example every time, for labels that do not depend on
+                their order. Refused likewise.
+            augmentation: random changes to the training images, drawn for each image; refused where texts are read
+                alone.
             label_smoothing: share of each label that is spread over all classes.
             image_run: the folder of a run of `fredholm train images`, from whose averaged weights the encoder of
                 patches starts and, where they fit, the blocks; None: from new weights.

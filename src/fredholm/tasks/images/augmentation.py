@@ -34,8 +34,8 @@ class Augmentation:
         Args:
             mixup_alpha: parameter of Mixup's Beta distribution; 0 turns it off.
             cutmix_alpha: parameter of CutMix's Beta distribution; 0 turns it off.
-            label_smoothing: share of every target spread evenly over all classes, or over having a label and lacking
-                it, below 1.
+            label_smoothing: share of every target spread evenly over all classes, or over presence and absence of each
+                label, below 1.
 
         Raises:
             ValueError: a setting is out of its range, or has no effect.

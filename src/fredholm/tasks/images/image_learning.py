@@ -163,14 +163,14 @@ class ImageLearning(BlendingTask[ImageDataset]):
             data: digits (built in), an .npz, .parquet or .arrow file, a folder of such files, of MNIST-format idx
                 files, one with a subfolder a class, one with a table labels.csv, or one that Hugging Face's datasets
                 saved.
-            target: what is predicted of an image: a class, any of several labels, or numbers; None: as the data have.
+            target: kind of target: a class, any of several labels, or numbers; None: the kind that the data have.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
                 another size, which its patches divide.
             patch_size: side of a square patch, or height and width; it divides the image.
             stem_depth: residual convolutions on each grid between the pixels and the patches
                 (`encoders.ConvolutionalImage`), 0 or more; None: patches are cut out, and mapped linearly.
-            position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
-                0 keeps positions out of it.
+            position_frequencies: Fourier frequencies of the position features of the signal (kernels have their own);
+                0: none.
             position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
                 none.
             mean: mean of each channel, of pixels in [0, 1], by which images are standardised; empty: that of a

@@ -121,8 +121,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         Args:
             data: a folder of meshes or clouds, with one subfolder a class, or an .npz file; see `open_points`.
-            channels: names of the features of .xyz and .npz files without any; nx, ny and nz are those of a
-                normal.
+            channels: names of the features of .xyz and .npz files that have no names; nx, ny and nz are the components
+                of a normal.
             target: the kind of target: the class of a cloud, the class of each of its points, or numbers of a cloud;
                 None: classes of points where these have labels, else whichever the clouds have.
             num_samples: points drawn on the surface of each mesh, the same each time.
@@ -135,8 +135,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             normalise: bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1.
             align: turn each cloud so that it is longest along z and shortest along x, however it was turned before; its
                 farther end is above. Refused with an augmentation that turns it, which would change nothing.
-            position_frequencies: Fourier frequencies of the coordinates that enter the signal (kernels have theirs); 0
-                takes the coordinates themselves.
+            position_frequencies: Fourier frequencies of the position features of the signal (kernels have their own);
+                0: the coordinates themselves.
             position_sigma: standard deviation of these frequencies, in cycles a diameter; refused where there are none.
             num_neighbours: nearest points whose arrangement around each point enters the signal; 0: none.
             sizes: a further feature, the logarithm of the radius of the cloud, which `normalise` hides.
