@@ -189,8 +189,8 @@ class Domain(abc.ABC):
     def counts(self) -> Tensor:
         """Mass of each point for a kernel that counts points, `(N,)` or `(B, N)`.
 
-        The uniform measure counts every point that exists once, and one in which parts share their mass counts each
-        with mean 1; given weights are used unchanged, unless `counting_each` rescales them.
+        With the uniform measure every point that exists counts 1; where parts share their mass, points count 1 on
+        average; given weights are used unchanged, unless `counting_each` rescales them.
         """
         return self.weights * self.counts_per_mass
 
@@ -324,7 +324,7 @@ class Domain(abc.ABC):
 
         Points that represent another integral's queries, with `given_past_mass`, differ from all others.
 
-        Generated ones are compared by their geometry, others value by value. Where values cannot be read, as by the
+        Generated points are compared by their geometry, others value by value. Where values cannot be read, as by the
         compiler, two tensors count as different.
         """
         if self is other:
@@ -373,7 +373,7 @@ class Domain(abc.ABC):
         return where(self)
 
     def with_cache(self) -> Self:
-        """The same domain with a cache (see `cached`), for one pass of a model, whose layers compute the same from it.
+        """The same domain with a cache (see `cached`), for one pass of a model, whose layers share the results.
 
         Without a cache in a compiled graph, where the compiler shares common computations.
         """

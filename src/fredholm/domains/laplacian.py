@@ -146,7 +146,7 @@ def _without_repeats(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor
 
 
 def _check_undirected(name: str, source: Tensor, target: Tensor, num_nodes: int) -> None:
-    """Raises ValueError on the first edge whose reverse is missing; each is there once, sorted."""
+    """Raises ValueError on the first edge whose reverse is missing; edges are unique and sorted."""
     forward = _coded(source, target, num_nodes)
     missing = ~torch.isin(_coded(target, source, num_nodes), forward, assume_unique=True)
     if bool(missing.any()):

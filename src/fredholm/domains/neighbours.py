@@ -300,7 +300,7 @@ class _Box:
         self.low, self.length = low[:, self.axes], torch.where(side > 0, side, 1.0) / self.num
         if s.k is None:
             assert s.edge is not None
-            # cells of one size are enough, so long that no neighbour lies beyond the next one
+            # one size of cells is enough, so long that no neighbour is beyond an adjacent cell
             reach = SLACK * float(s.edge.max())
             self.length = self.length.clamp_min(reach)
             if s.periodic:

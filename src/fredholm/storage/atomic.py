@@ -69,7 +69,7 @@ class Draft:
         """Folder of the files until `finish`."""
 
     def begin(self) -> None:
-        """Makes the draft anew, in one process, before files are added.
+        """Makes a new, empty draft, in one process, before files are added.
 
         Raises:
             OSError: the parent folder cannot be written.

@@ -340,7 +340,7 @@ class FieldLearning(SplitTask[FieldSet]):
         return self._batch(shown, draw_samples(part.targets, self.config.wanted, generator))
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Returns likewise a held-out batch; input samples of a function are fixed, and all samples are targets."""
+        """Returns a held-out batch in this form; input samples of a function are fixed, and all samples are targets."""
         part = self.held_out(split).select(indices)
         seeds = [1_000_003 * self.config.shown_seed + index for index in indices.tolist()]
         return self._batch(draw_each(part.given, self.config.shown, seeds), part.targets)

@@ -106,7 +106,7 @@ class _Cells:
         return f"{self.table.path}, line {self.table.rows[i].line}"
 
     def need(self, *words: str) -> None:
-        """Raises ValueError unless all these usual columns are there."""
+        """Raises ValueError unless all these usual columns exist."""
         if absent := [word for word in words if word not in self.columns]:
             raise ValueError(
                 f"{self.table.path}, line 1: no column {', '.join(map(repr, absent))}; the columns are "
@@ -119,7 +119,7 @@ class _Cells:
         return [row.cells[column].strip() for row in self.table.rows]
 
     def names(self, word: str) -> list[str]:
-        """Likewise, none of them empty."""
+        """The cells of a usual column, stripped; raises ValueError where one is empty."""
         found = self.texts(word)
         for i, text in enumerate(found):
             if not text:
@@ -127,7 +127,7 @@ class _Cells:
         return found
 
     def numbers(self, columns: Sequence[str], *, may_miss: bool = False) -> np.ndarray:
-        """The numbers of some columns, `(rows, columns)`; NaN where a cell is empty, and may be."""
+        """The numbers of some columns, `(rows, columns)`; with `may_miss`, NaN where a cell is empty."""
         known = set(self.table.names)
         if absent := [name for name in columns if name not in known]:
             raise ValueError(

@@ -15,7 +15,7 @@ from fredholm.tasks.splits.splits import Examples
 from fredholm.tasks.targets import Answers, ClassAnswers, NumberAnswers
 
 SPLIT_NAMES = ("train", "valid", "test")
-"""The splits with the numbers 0, 1 and 2; -1 is none of them."""
+"""Names of the splits 0, 1 and 2; -1 is no split."""
 
 
 @final

@@ -171,7 +171,7 @@ class GraphInputs:
         return 2.0 * torch.randint(2, (graphs, pos_dim), generator=generator) - 1.0
 
     def names(self, preparation: "Preparation") -> tuple[str, ...]:
-        """Names of the inputs of a node; a structural feature whose name a feature has gets " of the graph" added."""
+        """Names of the inputs of a node; " of the graph" is added to a structural feature named like a given one."""
         walks = (f"back after {k} steps" for k in range(2, self.num_walks + 2))
         around = [*SURROUNDINGS, *([LEAVING] if preparation.is_directed else [])] if self.surroundings else []
         found = dict.fromkeys(preparation.features)

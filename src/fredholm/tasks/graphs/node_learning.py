@@ -84,7 +84,7 @@ def _small() -> ITNet.Config:
 @final
 @dataclass(frozen=True)
 class NodeSet(Examples):
-    """Some nodes of a graph: their indices int64 `(n,)`, and the label or the targets of each."""
+    """Nodes of a graph: their indices int64 `(n,)`, and the label or the targets of each."""
 
     shared: ClassVar[tuple[str, ...]] = ()
 

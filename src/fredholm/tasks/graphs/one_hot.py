@@ -38,7 +38,7 @@ def columns_of(
     Args:
         what: node or edge.
         attributes: numbers, `(rows, c)`; None: there are none.
-        labels: numbers, `(rows, k)`; None: likewise.
+        labels: numbers, `(rows, k)`; None: there are none.
         known: the columns to return, in this order; None: those of the values.
         place: maps the name of a table and a row to its place in the data, for messages.
         rows: the number of rows.

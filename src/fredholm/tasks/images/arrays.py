@@ -28,7 +28,7 @@ OF_IMAGES = ("x", "y", *ARRAYS)
 
 @final
 class Layout(NamedTuple):
-    """Names of the arrays of a split: those of images and answers, and the form in which the split is added."""
+    """Names of the arrays of images and answers, and a format string that adds the word of a split."""
 
     images: str
     answers: str
@@ -91,7 +91,7 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
 
 
 def _refuse_one_in_colour(shape: tuple[int, ...], name: str, image_size: tuple[int, int]) -> None:
-    """Raises ValueError for `(H, W, 1 or 3)`, which also reads as H grey images of 1 or 3 pixels across."""
+    """Raises ValueError for `(H, W, 1 or 3)`: either one image, or H grey ones of width 1 or 3."""
     if len(shape) == 3 and shape[2] in (1, 3) and image_size[1] != shape[2]:
         raise ValueError(
             f"{name} is {shape}: one image, or {shape[0]} grey ones of {shape[1]} x {shape[2]}; "

@@ -356,7 +356,7 @@ class ImageLearning(BlendingTask[ImageDataset]):
             return stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; without a bank, which would be the same beside all of them."""
+            """See `Task.Config.with_stack`; without a bank, which would be the same beside all stacks."""
             return dataclasses.replace(self, model=stack, bank=0)
 
         def build(self, facts: Task.Facts | None = None) -> "ImageLearning":

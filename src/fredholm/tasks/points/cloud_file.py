@@ -36,8 +36,8 @@ def read_cloud(
       time; else the vertices. Of a `.ply` without faces, `weight`, `label` and all other properties of vertices are
       read too.
     - `.xyz`: lines of numbers, x, y, z and any features, separated by blanks or commas; # starts a comment.
-    - `.csv`, `.parquet`: columns by name: x, y, z, `weight`, `label` and the normal nx, ny, nz where they are there, in
-      small or capital letters, and other features.
+    - `.csv`, `.parquet`: columns x, y and z; if they exist, `weight`, `label` and the normal nx, ny, nz, with all these
+      names in any case; and other features.
 
     A file beside it that ends in .seg or .labels has the class of each point, a line each.
 
