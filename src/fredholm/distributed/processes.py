@@ -216,8 +216,8 @@ def leave() -> None:
 def must_report(error: BaseException) -> bool:
     """Whether this process must report the error that ends it: exactly one does, the first if it meets the error too.
 
-    The others wait for torchrun, which ends them once the reporting process has ended, or a process that was killed
-    and reports nothing.
+    The others wait for torchrun, which ends them once the reporting process, or a process that was killed and reports
+    nothing, has ended.
     """
     if _store is None:
         return True

@@ -67,7 +67,7 @@ class SIREN(Field):
         return found
 
     def _bounds(self) -> list[tuple[float, float]]:
-        """Half the widths of the uniform distributions of W^l and b^l at the start."""
+        """Half the width of the uniform distribution of W^l and of b^l at the start."""
         bounds = []
         for index, (_, inputs) in enumerate(self.shapes):
             weight = 1 / inputs if index == 0 else math.sqrt(6 / inputs) / self.omega_0

@@ -106,7 +106,7 @@ def all_signs(vectors: Tensor, *, proper: bool) -> Tensor:
 
 
 AMBIGUOUS_SIGNS = "ambiguous signs, no skewness along an axis (average=True needs none)"
-"""Warning of a frame for sets whose axes have no signs."""
+"""Warning of a frame for sets that do not determine the signs of their axes."""
 
 
 @dataclasses.dataclass(frozen=True)

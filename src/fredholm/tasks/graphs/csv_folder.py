@@ -272,7 +272,7 @@ class _Tables:
         return [name or folder for name in names], np.array([number[name] for name in of_node], np.int64)
 
     def _edges(self, ids: list[str], of_node: list[str]) -> np.ndarray:
-        """The ends of each edge as node indices, `(2, E)`."""
+        """Node indices of the ends of each edge, `(2, E)`."""
         edges, nodes = self.edges, self.nodes
         ends = edges.names("source"), edges.names("target")
         has_graph = "graph" in edges.columns
