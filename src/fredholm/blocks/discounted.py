@@ -1,4 +1,4 @@
-"""The pre-norm residual block of a layer that is one discounted hop of a series across layers."""
+"""A pre-norm residual block that adds one discounted hop to a series across layers."""
 
 from typing import final
 
@@ -64,7 +64,7 @@ class DiscountedBlock(nn.Module):
         before: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """One layer.
+        """Applies the layer, and returns the series too.
 
         Args:
             u: `(B, N, embed_dim)` on `domain`.

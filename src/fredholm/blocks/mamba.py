@@ -27,7 +27,7 @@ class MambaBlock(nn.Module):
     Args:
         embed_dim: channels of the signal, in and out.
         expand: inner channels as a multiple of `embed_dim`.
-        state_dim: state variables an inner channel; refused with a kernel, which has its own.
+        state_dim: state variables per inner channel; refused with a kernel, which has its own.
         conv_width: taps of the short convolution.
         kernel: the selective kernel, for settings beyond these; None:
             `SelectiveStateSpace(expand * embed_dim, state_dim, rank=ceil(embed_dim / 16))`, the rank as in the paper,

@@ -15,7 +15,8 @@ from fredholm.operators.integral import check_operator
 class NeuralOperatorBlock(FieldBlock):
     """φ(v + F φ(v)) of v = ∫ κ u dμ + W u + b, with φ the GELU, for any kernel; without F, φ(v) (FNO, eq. 2).
 
-    b and F are additions. Nothing is normalised, since a norm at each point discards the magnitude of a function there.
+    b and F are additions to the paper. Nothing is normalised, since a norm at each point discards the magnitude of a
+    function there.
 
     Args:
         operator: the integral with W and b, on as many channels as it gives.

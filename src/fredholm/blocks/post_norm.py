@@ -20,8 +20,8 @@ BlockState = tuple[State, State]
 class PostNormBlock(nn.Module):
     """out = f(S u + f(LN K₂[dropout(f(LN K₁[u]))])), f = ReLU, for any kernels (CKConv, figure 8).
 
-    S is the identity where the channels stay as many, else a linear map with a bias. The layer norms are over the
-    channels of each point, so that they see no other one.
+    S is the identity where the number of channels stays, else a linear map with a bias. The layer norms are over the
+    channels of each point, independent of other points.
 
     Args:
         first: K₁.

@@ -10,7 +10,7 @@ from fredholm._settings import check_count
 
 @final
 class ShortConvolution(nn.Module):
-    """v_t = b + Σ_k w_k ⊙ u_{t-k}, k = 0 … width - 1: one filter a channel over the present and the last points.
+    """v_t = b + Σ_k w_k ⊙ u_{t-k}, k = 0 … width - 1: one filter per channel over the present and the last points.
 
     Points that do not exist are skipped: u_{t-k} is the k-th point before t among those that exist, and 0 where
     there is none.

@@ -1,8 +1,8 @@
 """Differentiable communication between processes: sums, gathers, and blocks passed round a ring.
 
 The loss is the sum of the losses of all processes, and all of them go forward and backward together. The gradient of
-a tensor received from another process therefore goes back to it. That of a replicated tensor, such as a parameter, is
-on each process that process's contribution.
+a tensor received from another process is therefore sent back to that process. The gradient of a replicated tensor, such
+as a parameter, is partial on each process: its own contribution.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class Traffic:
             several times.
         gathered: of tensors of which every process gets a copy, or its part of the sum.
         ring: to the next process in the ring.
-        relay: to the process that goes on with a sequence, or back from it.
+        relay: to the process that continues a sequence, or back from it.
     """
 
     sums: int = 0
@@ -190,13 +190,13 @@ def sum_for_owners(
 ) -> Tensor:
     """Sum over all processes of `gradient` of this process's block, `(B, n, F)`.
 
-    Sums travel with the blocks, and one step further home.
+    Partial sums are passed round with the blocks, and one step further to their owners.
 
     Args:
         own: as in `around`.
         sizes: n of every process.
         group: the processes.
-        gradient: of the block's entries, in one dtype on all processes.
+        gradient: maps a block to the gradient of its entries, in one dtype on all processes.
     """
     count, carried = len(sizes), None
     for block in around(own, sizes, group):

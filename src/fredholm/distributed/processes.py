@@ -1,7 +1,7 @@
 """The processes that train one model, as torchrun starts them, and their communication.
 
-Values travel by collectives of ``torch.distributed`` on the CPU, through gloo; gradients on the model's device, through
-NCCL on CUDA. An error that ends a run is reported by one process (`must_report`): the one where it arose.
+Values are sent by collectives of ``torch.distributed`` on the CPU, through gloo; gradients on the model's device,
+through NCCL on CUDA. An error that ends a run is reported by one process (`must_report`): the one where it arose.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ _JOINING = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that torchrun sets for a process."""
 _LOST = re.compile(r"gloo|nccl|process ?group|connection (closed|reset)|broken pipe|socket|\bstore\b", re.IGNORECASE)
 _WAIT_FOR_FIRST = 2.0
-"""Seconds in which the first process meets an error that all meet, and reports it."""
+"""Seconds within which the first process meets an error that all processes have, and reports it."""
 _WAIT_FOR_END = 10.0
-"""Seconds in which torchrun ends the processes that have lost another one."""
+"""Seconds within which torchrun ends the processes after one of them was lost."""
 
 _store: Store | None = None
 
@@ -216,8 +216,8 @@ def leave() -> None:
 def must_report(error: BaseException) -> bool:
     """Whether this process must report the error that ends it: exactly one does, the first if it meets the error too.
 
-    The others wait for torchrun, which ends them once it has seen the end of the reporting process, or of one that
-    was killed and reports nothing.
+    The others wait for torchrun, which ends them once the reporting process, or a process that was killed and reports
+    nothing, has ended.
     """
     if _store is None:
         return True

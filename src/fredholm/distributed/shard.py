@@ -1,4 +1,4 @@
-"""One signal over many processes: each holds some of its points, and operators compute the result at these.
+"""One signal over many processes: each holds some of the points, and operators compute the result at these points.
 
     u, domain = shard_points(u, Grid(9216, 9216), mesh)
     y = op(u, domain)                                    # the points of this process, integrated over those of all
@@ -61,7 +61,7 @@ class Shard(Domain):
         self._hold(whole)
 
     def _hold(self, whole: Domain) -> None:
-        """Takes this process's part of all per-point tensors of a domain."""
+        """Slices all per-point tensors of a domain to this process's part."""
         self._whole, at = whole, slice(self.start, self.start + self.sizes[self.rank])
         self.pos, self.weights = whole.pos[..., at, :], whole.weights[..., at]
         self.mask = None if whole.mask is None else whole.mask[..., at]
@@ -160,13 +160,14 @@ class Shard(Domain):
 def shard_points(
     u: Tensor, domain: Domain, mesh: DeviceMesh | None = None, sizes: Sequence[int] | None = None
 ) -> tuple[Tensor, Shard]:
-    """This process's part of a signal that all of them hold.
+    """This process's part of a signal that all processes hold.
 
     Where a signal is too large for that, `Shard` alone gives the points that each process must create or read.
 
     Args:
         u: the whole signal, `(B, N, C)`.
-        domain: its N points; mesh, sizes: as in `Shard`.
+        domain: its N points.
+        mesh, sizes: as in `Shard`.
 
     Returns:
         The signal at the points held here, `(B, n, C)`, and these points.
@@ -199,7 +200,7 @@ def gather_points(u: Tensor, shard: Shard) -> Tensor:
 def reduce_gradients(parameters: nn.Module | Iterable[Tensor], mesh: DeviceMesh | None = None) -> None:
     """Sums the gradients of replicated tensors over all processes; call it between `backward` and the optimiser's step.
 
-    A parameter without a gradient on some of them counts as 0 there.
+    A missing gradient on some process counts as 0.
 
     Args:
         parameters: a module, or tensors; in one order on all processes.

@@ -27,7 +27,7 @@ def has_values(tensor: Tensor) -> bool:
 
 
 def is_batched(tensor: Tensor | None) -> bool:
-    """Whether a tensor stands for many, under `torch.func.vmap`."""
+    """Whether a tensor is batched by `torch.func.vmap`."""
     while tensor is not None and is_functorch_wrapped_tensor(tensor):
         if is_batchedtensor(tensor):
             return True

@@ -67,8 +67,8 @@ class Domain(abc.ABC):
             The default measure is uniform with total mass 1 over the points that exist.
         mask: `(N,)` or `(B, N)` bool, True = this point exists; None = all exist.
 
-    A domain is a value: never change one in place. Points on a surface, on a mesh or on a grid of your own are no new
-    class, but `Points(pos, weights)`, with the weights of their quadrature rule.
+    A domain is a value: never change one in place. Points on a surface, on a mesh or on a grid of your own need no new
+    class: use `Points(pos, weights)`, with the weights of their quadrature rule.
     """
 
     pos: Tensor
@@ -140,7 +140,7 @@ class Domain(abc.ABC):
     def middle(self) -> Tensor:
         """Mean position of the points that exist, `(1, s)` or `(B, 1, s)`, without a gradient.
 
-        Positions are centred there before they are rounded, so that their differences stay accurate.
+        Positions are centred at this point before they are rounded, so that their differences stay accurate.
         """
         return self.cached("middle", self._middle)
 
@@ -189,8 +189,8 @@ class Domain(abc.ABC):
     def counts(self) -> Tensor:
         """Mass of each point for a kernel that counts points, `(N,)` or `(B, N)`.
 
-        The uniform measure counts every point that exists once, and one in which parts share their mass counts each
-        with mean 1; given weights are used unchanged, unless `counting_each` rescales them.
+        With the uniform measure every point that exists counts 1; where parts share their mass, points count 1 on
+        average; given weights are used unchanged, unless `counting_each` rescales them.
         """
         return self.weights * self.counts_per_mass
 
@@ -324,7 +324,7 @@ class Domain(abc.ABC):
 
         Points that represent another integral's queries, with `given_past_mass`, differ from all others.
 
-        Generated ones are compared by their geometry, others value by value. Where values cannot be read, as by the
+        Generated points are compared by their geometry, others value by value. Where values cannot be read, as by the
         compiler, two tensors count as different.
         """
         if self is other:
@@ -369,11 +369,11 @@ class Domain(abc.ABC):
         return dtype
 
     def mapped(self, where: Callable[["Domain"], "Domain"]) -> "Domain":
-        """Applies a function to the domain; for a part, to the whole domain, of which the result is again the part."""
+        """Applies a function to the domain; for a part, to the whole domain, and returns that part of the result."""
         return where(self)
 
     def with_cache(self) -> Self:
-        """The same domain with a cache (see `cached`), for one pass of a model, whose layers compute the same from it.
+        """The same domain with a cache (see `cached`), for one pass of a model, whose layers share the results.
 
         Without a cache in a compiled graph, where the compiler shares common computations.
         """

@@ -25,9 +25,9 @@ def farthest_points(
 
     Args:
         pos: `(N, s)` or `(B, N, s)`, float, N >= 1; finite where points exist.
-        num_points: M >= 1. Beyond the points that exist, and beyond those at different places, points come again.
+        num_points: M >= 1. If fewer points exist, or fewer different positions, points are repeated.
         mask: `(N,)` or `(B, N)` bool, True = this point exists; others are never chosen where any exists.
-        first: the number of the first point, int64 scalar or `(B,)`; None: the point nearest to the mean of all.
+        first: index of the first point, int64 scalar or `(B,)`; None: the point nearest to the mean of all.
         periodic: distances wrap round the unit box; the mean is then that of coordinates in the box as they are.
 
     Returns:
@@ -35,7 +35,7 @@ def farthest_points(
 
     Raises:
         ValueError: on numbers out of range, shapes that do not fit, and no points to choose from.
-        TypeError: on what is no tensor or number, and a mask that is not bool.
+        TypeError: on arguments that are no tensor or number, and a mask that is not bool.
     """
     check_count("farthest_points", "num_points", num_points)
     check_tensor("farthest_points", "pos", pos)

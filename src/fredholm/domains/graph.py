@@ -36,7 +36,7 @@ class Graph(Domain):
         edges_batch: graphs with edges of their own; 1: one graph, which all entries of a batch share.
 
     Raises:
-        ValueError, TypeError: on edges to nodes that are not there, shapes that do not fit each other, negative
+        ValueError, TypeError: on edges to nodes that do not exist, shapes that do not fit each other, negative
             weights, features or weights that are not finite, a directed graph without positions, and what `Points`
             refuses.
     """

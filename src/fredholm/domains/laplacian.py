@@ -35,8 +35,8 @@ LARGEST_RESIDUAL = 1e-3
 def laplacian_positions(edge_index: Tensor, num_nodes: int, num_vectors: int = 8) -> Tensor:
     """Positions of the nodes of an undirected graph from its normalised Laplacian (ITNet, arXiv 2606.19538, eq. 262).
 
-    Coordinates are the eigenvectors of the smallest eigenvalues of each connected component, without its trivial one:
-    what another component is changes nothing. A component of n nodes has n - 1 of them at most; further coordinates,
+    Coordinates are the eigenvectors of the smallest eigenvalues of each connected component, without its trivial one,
+    so they do not depend on other components. A component of n nodes has n - 1 of them at most; further coordinates,
     and those of isolated nodes, are 0.
 
     Deviation from the paper: eigenvectors of unit length are multiplied by √n of their component, so that each
@@ -44,7 +44,7 @@ def laplacian_positions(edge_index: Tensor, num_nodes: int, num_vectors: int = 8
 
     The sign of an eigenvector is that which makes the sum of its cubes positive. Where this sum is 0 to rounding, as by
     a symmetry of the graph, the sign is arbitrary, and so is the basis of the eigenvectors that share an eigenvalue.
-    The same graph always gives the same numbers, whatever other components lie beside it.
+    The same component always gets the same numbers, whatever other components the graph has.
 
     Components of up to 512 nodes are diagonalised whole on the device of `edge_index`; larger ones by scipy's sparse
     solver on the CPU: a graph whose edges fit into a narrow band is factorised, any other one multiplied, until
@@ -146,7 +146,7 @@ def _without_repeats(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor
 
 
 def _check_undirected(name: str, source: Tensor, target: Tensor, num_nodes: int) -> None:
-    """Raises ValueError on the first edge whose reverse is missing; each is there once, sorted."""
+    """Raises ValueError on the first edge whose reverse is missing; edges are unique and sorted."""
     forward = _coded(source, target, num_nodes)
     missing = ~torch.isin(_coded(target, source, num_nodes), forward, assume_unique=True)
     if bool(missing.any()):
@@ -179,7 +179,7 @@ def _dense(component: Tensor, edges: Tensor, count: int, n: int, num_vectors: in
     root = adjacency.sum(-1).sqrt()
     laplacian = torch.eye(n, dtype=root.dtype, device=root.device) - adjacency / (root[:, :, None] * root[:, None])
     trivial = root / root.norm(dim=-1, keepdim=True)
-    # eigenvalues reach from 0 to 2: the trivial vector is moved beyond them, where nothing mixes with it
+    # eigenvalues are in [0, 2]: that of the trivial vector is moved beyond, so that no other vector mixes with it
     whole = laplacian + 3.0 * trivial[:, :, None] * trivial[:, None]
     # one by one, each in memory of its own: rounding in a batch depends on the place in it, and where eigenvalues are
     # equal, rounding chooses the basis

@@ -89,7 +89,7 @@ def nearest(
 
     Raises:
         ValueError: on neither k nor radius, numbers out of range, shapes that do not fit, NaN or infinite positions.
-        TypeError: on what is no tensor or number, and a mask that is not bool.
+        TypeError: on arguments that are no tensor or number, and a mask that is not bool.
     """
     _check(k, radius)
     query_pos = pos if query_pos is None else query_pos
@@ -205,7 +205,7 @@ class _Search:
         return Neighbours(index, squared)
 
     def _rows(self) -> list[slice]:
-        """Number of queries that are compared at a time; all of them in a graph where their number is symbolic."""
+        """Slices of the queries that are compared at a time; a single slice where sizes are symbolic."""
         if any(map(is_open, (self.batch, self.num_points, self.num_queries))):
             return [slice(None)]
         size = max(1, SEARCHED_PAIRS // max(1, self.batch * self.num_points))
@@ -300,7 +300,7 @@ class _Box:
         self.low, self.length = low[:, self.axes], torch.where(side > 0, side, 1.0) / self.num
         if s.k is None:
             assert s.edge is not None
-            # cells of one size are enough, so long that no neighbour lies beyond the next one
+            # one size of cells is enough, so long that no neighbour is beyond an adjacent cell
             reach = SLACK * float(s.edge.max())
             self.length = self.length.clamp_min(reach)
             if s.periodic:

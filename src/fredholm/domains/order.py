@@ -18,7 +18,7 @@ def preceding_counts(query_domain: Domain, domain: Domain) -> Tensor:
 
     Raises:
         ValueError: for fewer or more queries than points in the order of indices, where some points do not exist:
-            padding hides would shift what a query sees.
+            masked points would shift the points that a query sees.
     """
     num_queries, num_points = query_domain.num_points, domain.num_points
     query_times, times = query_domain.times, domain.times

@@ -30,7 +30,7 @@ class Sequence(Domain):
         length: number of points n >= 0; give this or `times`.
         spacing: distance between neighbouring samples, any unit, > 0; only with `length`. The points then have times.
         start: time of the first sample; only with `spacing`, default 0.
-        first: place k of the first point, an integer, where these go on after others; not with `spacing` or `times`.
+        first: index k of the first point, an integer, of a later part of a sequence; not with `spacing` or `times`.
         times: non-decreasing finite times (over the points that exist), any unit. Far from 0, such as seconds since
             1970, float32 has a resolution of minutes only: give float64, or count from the first sample.
         weights: mass of each point, `(N,)` or `(B, N)`, >= 0; default uniform with total mass 1. For irregular

@@ -1,4 +1,4 @@
-"""Fields, which are functions given by parameters, and the frames in which sets of samples place them."""
+"""Fields, functions with parameters, and frames, coordinates that are computed from samples."""
 
 from fredholm.fields.field import Field
 from fredholm.fields.frames.axes import Affine, Rotational

@@ -2,8 +2,8 @@
 
     f(x) = Σ_k c_k sin(w_k·x + b_k),   θ = (c, w, b)
 
-Such sums are closed under x -> A x + b, as those with fixed frequencies are not: f(A⁻¹(x - t)) has the frequencies
-A⁻ᵀ w_k and the phases b_k - (A⁻ᵀ w_k)·t. In the coordinates of a frame that is what `Coordinates.waves` computes.
+Such sums are closed under x -> A x + b, unlike those with fixed frequencies: f(A⁻¹(x - t)) has the frequencies
+A⁻ᵀ w_k and the phases b_k - (A⁻ᵀ w_k)·t. `Coordinates.waves` computes these for a frame.
 
 Source: Neural Fields Meet Attention, 3.3 (A3b). The paper says that an operator which outputs frequencies "will" output
 w_k / a for samples scaled by a. It can, but nothing enforces it. Here it does, since it outputs frequencies in the

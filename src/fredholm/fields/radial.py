@@ -1,4 +1,4 @@
-"""Radial functions φ(r) of the distance r of two points, of which an interpolation is a sum.
+"""Radial functions φ(r) of the distance r of two points, the terms of an interpolation.
 
 Legend
     ℓ          length, > 0;   t = r / ℓ
@@ -26,14 +26,14 @@ RadialName = Literal["cubic", "exponential", "matern32", "matern52", "gaussian"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Radial:
-    """One of these functions.
+    """A radial function φ; see the top of the file.
 
     Args:
-        name: which one.
+        name: name of the function.
         length: ℓ, in the unit of the points; None for the cubic, which has none.
 
     Raises:
-        ValueError: an unknown name, a length that is missing or not above 0, or one of the cubic.
+        ValueError: an unknown name, a length that is missing or not above 0, or a length for the cubic.
     """
 
     name: RadialName = "cubic"

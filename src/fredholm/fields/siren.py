@@ -67,7 +67,7 @@ class SIREN(Field):
         return found
 
     def _bounds(self) -> list[tuple[float, float]]:
-        """Half the width of the uniform start of W^l and b^l."""
+        """Half the width of the uniform distribution of W^l and of b^l at the start."""
         bounds = []
         for index, (_, inputs) in enumerate(self.shapes):
             weight = 1 / inputs if index == 0 else math.sqrt(6 / inputs) / self.omega_0
@@ -75,7 +75,7 @@ class SIREN(Field):
         return bounds
 
     def draw(self) -> Tensor:
-        """See `Field.draw`; as on top of this file."""
+        """See `Field.draw`; the distribution is that at the top of this file."""
         parts = []
         for (outputs, inputs), (weight, bias) in zip(self.shapes, self._bounds(), strict=True):
             parts += [weight * (2 * torch.rand(outputs * inputs) - 1), bias * (2 * torch.rand(outputs) - 1)]

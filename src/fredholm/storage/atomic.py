@@ -66,10 +66,10 @@ class Draft:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.partial = path.with_name(f"{PARTIAL_PREFIX}{path.name}")
-        """Folder of the files until then."""
+        """Folder of the files until `finish`."""
 
     def begin(self) -> None:
-        """Makes the draft anew, in one process, before files are added.
+        """Makes a new, empty draft, in one process, before files are added.
 
         Raises:
             OSError: the parent folder cannot be written.

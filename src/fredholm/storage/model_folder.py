@@ -1,7 +1,7 @@
 """A folder with a model to be shared: its settings, its tensors, and a model card.
 
-config.json carries the version of its format, the description of the model, the sizes and SHA-256 of the files beside
-it, and the SHA-256 of its own text. Tensors lie in model.safetensors, or in shards and model.safetensors.index.json.
+config.json has the version of its format, the description of the model, the sizes and SHA-256 of the files beside it,
+and the SHA-256 of its own text. Tensors are in model.safetensors, or in shards and model.safetensors.index.json.
 README.md is the card, which anyone may change.
 """
 
@@ -100,7 +100,7 @@ class ModelFolder:
         overwrite: bool = False,
         shard_bytes: int = SHARD_BYTES,
     ) -> None:
-        """Makes the folder, completely or not at all.
+        """Writes the folder, completely or not at all.
 
         Args:
             content: description of the model in JSON types; its entry `kind` is one of KINDS.
@@ -112,7 +112,7 @@ class ModelFolder:
 
         Raises:
             ValueError: the path is a file or a folder that is not empty; it has a config.json of something else,
-                whatever `overwrite` is; or a parameter is not finite.
+                even with `overwrite`; or a parameter is not finite.
             OSError: it cannot be written.
         """
         if shard_bytes < 1:

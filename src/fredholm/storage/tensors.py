@@ -100,7 +100,7 @@ def read_noted(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     The file is mapped, so only accessed parts of tensors are read.
     """
-    path.open("rb").close()  # safetensors reports any file that it cannot open as missing
+    path.open("rb").close()  # first, since safetensors reports any file that it cannot open as missing
     try:
         with safe_open(path, framework="pt") as file:
             notes = (file.metadata() or {}).get(NOTES)

@@ -11,12 +11,12 @@ Legend: `frame.py`, and
 Signs of the columns of V: the skewness of the samples along each is made positive, with Affine that of Vᵀ y; or all of
 them are averaged over.
 
-Why Affine does not take the square root of C, as the paper says (theorem 7): for C' = A C Aᵀ the root is A C^(1/2) Q
+Affine does not take the square root of C, unlike the paper (theorem 7): for C' = A C Aᵀ the root is A C^(1/2) Q
 with a rotation Q that depends on A, so that M' = A M fails unless A and C commute; whitened samples are known up to a
 rotation. Their fourth moments turn with them, T' = Q T Qᵀ, and its axes undo Q.
 
-Source: Neural Fields Meet Attention, theorem 7, and the frame that it needs for its rotations and does not have; axes
-from two scatter matrices: Tyler et al. 2009; averaging: Puny et al. 2022, "Frame averaging".
+Source: Neural Fields Meet Attention, theorem 7; Rotational is a frame that the paper needs for its rotations and lacks.
+Axes from two scatter matrices: Tyler et al. 2009; averaging: Puny et al. 2022, "Frame averaging".
 """
 
 import dataclasses
@@ -106,7 +106,7 @@ def all_signs(vectors: Tensor, *, proper: bool) -> Tensor:
 
 
 AMBIGUOUS_SIGNS = "ambiguous signs, no skewness along an axis (average=True needs none)"
-"""Warning of a frame for sets whose axes have no signs."""
+"""Warning of a frame for sets that do not determine the signs of their axes."""
 
 
 @dataclasses.dataclass(frozen=True)

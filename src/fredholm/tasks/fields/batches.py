@@ -94,7 +94,7 @@ def draw_samples(samples: Samples, count: int | None, generator: torch.Generator
 
 
 def draw_each(samples: Samples, count: int | None, seeds: Sequence[int]) -> Samples:
-    """Draws likewise, for each function by its own seed: the same whatever other functions are drawn."""
+    """Draws as `draw_samples`, but each function by its own seed, independent of the other functions."""
     if count is None or count >= samples.pos.shape[1]:
         return samples
     drawn = [

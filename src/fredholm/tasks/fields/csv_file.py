@@ -28,8 +28,8 @@ def read_csv(path: Path, *, coordinates: tuple[str, ...] = (), channels: tuple[s
         channels: columns that are values, in order; None: all other columns, at least one.
 
     Raises:
-        ValueError: the file cannot be read, a column is missing or repeated, one of x, y and z is unused beside others
-            of them, a row has another number of cells, or a cell is no number. The message names file, line and column.
+        ValueError: the file cannot be read, a column is missing or repeated, the columns x, y and z are only partly
+            used, a row has another number of cells, or a cell is no number. The message names file, line and column.
     """
     rows = csv.reader(io.StringIO(csv_text(path), newline=""))
     found: dict[str, tuple[list[list[float]], list[list[float]]]] = {}

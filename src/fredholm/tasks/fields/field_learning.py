@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 FrameName = Literal["identity", "isotropic", "diagonal", "affine", "rotational", "periodic"]
 FieldName = Literal["siren", "sinusoidal", "free_sinusoidal"]
 SMOOTHINGS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
-"""Candidate smoothings of splines, of which the training functions choose."""
+"""Candidate smoothings of splines; errors on training functions choose one."""
 LENGTHS = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Candidate lengths of a covariance, in units of the frame, in which samples have a root mean square size of 1."""
 NOISES = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
@@ -340,7 +340,7 @@ class FieldLearning(SplitTask[FieldSet]):
         return self._batch(shown, draw_samples(part.targets, self.config.wanted, generator))
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Returns likewise a held-out batch; input samples of a function are fixed, and all samples are targets."""
+        """Returns a held-out batch in this form; input samples of a function are fixed, and all samples are targets."""
         part = self.held_out(split).select(indices)
         seeds = [1_000_003 * self.config.shown_seed + index for index in indices.tolist()]
         return self._batch(draw_each(part.given, self.config.shown, seeds), part.targets)

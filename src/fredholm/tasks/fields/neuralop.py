@@ -24,7 +24,7 @@ def is_neuralop(path: Path) -> bool:
 
 
 def neuralop(path: str | Path, problem: Problem = "darcy", resolution: int = 16) -> Splits[FieldSet]:
-    """Reads pairs of functions, of which the second is to be predicted from the first.
+    """Reads pairs of functions, an input and the target to predict from it.
 
     `darcy` is -∇·(a ∇u) = 1 on the unit square: from a coefficient a (0 or 1) to its solution u, on the same grid;
     1,000 and 50 pairs. `burgers` is ∂u/∂t + u ∂u/∂x = 0.01 ∂²u/∂x² on a circle: from u at 16 points and t = 0,

@@ -510,7 +510,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         return moved(batch, config.symmetries, generator)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Returns likewise a held-out batch; input samples are drawn once, and all steps are targets."""
+        """Returns a held-out batch in the same form; input samples are drawn once, and all steps are targets."""
         part = self.held_out(split).select(indices)
         count = _count(self.config.shown, part.given)
         return self.preparation.batch(draw_each(part.given, count, indices.tolist()), part.targets)

@@ -111,7 +111,7 @@ class Preparation:
     def predicted_anywhere(
         self, model: nn.Module, pos: Tensor, values: Tensor, exists: Tensor, places: Tensor
     ) -> Tensor:
-        """Predicts from samples at any points at any other points, likewise; see `form_of_samples`."""
+        """Predicts at any points from samples at any points, as `predicted_on_grid`; see `form_of_samples`."""
         shown = torch.where(exists[..., None], self.scale.standardised(values), 0.0)
         state = FunctionBatch(shown, Points(self.box.placed(pos), mask=exists, periodic=self.is_periodic))
         if self.grid is not None:

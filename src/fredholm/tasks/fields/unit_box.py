@@ -14,7 +14,7 @@ from .field_set import FieldSet, Samples
 LEAST_SIDE = 8
 """Number of points along an axis of the periodicity check."""
 LEAST_FILLED = 0.5
-"""Part of a side of the unit box from which functions within it stay where they are."""
+"""Least part of a side of the unit box that functions within it must fill to stay where they are."""
 OWN_REGION = 0.9
 """Side of functions' bounding boxes, relative to that of all, below which functions have regions of their own."""
 TRIED = 1024

@@ -1,4 +1,4 @@
-"""Graphs: folders of CSV or TUDataset files, .npz files, and what becomes of them before a network."""
+"""Graphs: folders of CSV or TUDataset files, .npz files, and their preprocessing for a model."""
 
 from .csv_folder import read_csv_folder
 from .graph_set import GraphSet

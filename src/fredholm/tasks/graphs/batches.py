@@ -12,7 +12,7 @@ _FIELDS = GraphBatch._fields
 
 
 def batch_of(graphs: GraphSet) -> Batch:
-    """The entries of `GraphBatch` that these graphs have, by name; `mask` is there where their sizes differ."""
+    """The entries of `GraphBatch` that these graphs have, by name; with `mask` where their sizes differ."""
     assert graphs.pos is not None
     nodes, edges = _places(graphs.node_offsets), _places(graphs.edge_offsets)
     size, num_edges = int(graphs.num_nodes.max()), int(graphs.edge_offsets.diff().max())
@@ -40,14 +40,14 @@ def graphs_in(batch: Batch) -> GraphBatch:
 
 
 def _places(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """The graph of each member, and its number within it."""
+    """The graph of each member, and its index in that graph."""
     counts = offsets.diff()
     owner = torch.arange(len(counts)).repeat_interleave(counts)
     return owner, torch.arange(int(offsets[-1])) - offsets[owner]
 
 
 def _laid(values: Tensor, at: tuple[Tensor, Tensor], batch: int, length: int) -> Tensor:
-    """A row a member, `(batch, length, ...)`, 0 elsewhere."""
+    """Values of members at their graph and index, `(batch, length, ...)`; 0 elsewhere."""
     out = values.new_zeros(batch, length, *values.shape[1:])
     out[at] = values
     return out

@@ -41,25 +41,25 @@ def read_csv_folder(
     features: tuple[str, ...] | None = None,
     edge_features: tuple[str, ...] | None = None,
 ) -> GraphSet:
-    """Read tables with a header; names of columns in small or capital letters.
+    """Read tables with a header; the names of columns below may be in any case.
 
     - `edges.csv`: `source` and `target`, names of nodes; `weight`; all other columns are features of edges, numbers.
-    - `nodes.csv`: `id`; `weight`, what the node counts; all other columns are features, numbers. Without this file,
-      nodes are those that edges join.
+    - `nodes.csv`: `id`; `weight`, the weight of the node in means; all other columns are features, numbers. Without
+      this file, nodes are those that edges join.
     - One graph: `label` of a node is its class, or empty; or `target`, `target_...` are numbers to predict, all or
       none of them empty; `split`, `group` and `time` beside these: see `marks_of_cells`.
-    - Several graphs: a column `graph` in `nodes.csv` says whose a node is, and one in `edges.csv` whose an edge is;
-      without the latter, no name is of two nodes. `graphs.csv` has `graph`, the class `label` or the numbers `target`,
-      `target_...`, and `split`, `group` and `time` likewise, and no others.
+    - Several graphs: a column `graph` in `nodes.csv` names the graph of each node, and one in `edges.csv` that of each
+      edge; without the latter, each node has a name of its own. `graphs.csv` has `graph`, the class `label` or the
+      numbers `target`, `target_...`, and `split`, `group` and `time` likewise, and no others.
 
     Args:
-        folder: with `edges.csv`, or `edges.csv.gz`; likewise the others.
+        folder: the folder with `edges.csv` or `edges.csv.gz`, and likewise the others.
         is_directed: whether edges have directions, from source to target.
-        features: columns of nodes to read, in this order; None: all that are left, in the order of the table.
+        features: columns of nodes to read as features, in this order; None: all other columns, in the table's order.
         edge_features: likewise for edges.
 
     Raises:
-        ValueError: a table is broken, a column is missing, a cell is no number, a name is unknown or there twice,
+        ValueError: a table is broken, a column is missing, a cell is no number, a name is unknown or repeated,
             there are labels and targets, and what `Listed.graphs` refuses. The message names file and line.
     """
     edges_file = _find(folder, EDGES)
@@ -74,7 +74,7 @@ def read_csv_folder(
 @final
 @dataclass(frozen=True)
 class _Cells:
-    """A table whose columns of usual names are found in small or capital letters."""
+    """A table in which columns with usual names are found in any case."""
 
     table: Table
     usual: tuple[str, ...]
@@ -83,7 +83,7 @@ class _Cells:
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """The names in the file of the usual columns that are there."""
+        """The names in the file of the usual columns that it has."""
         found: dict[str, str] = {}
         for name in self.table.names:
             word = name.lower()
@@ -106,7 +106,7 @@ class _Cells:
         return f"{self.table.path}, line {self.table.rows[i].line}"
 
     def need(self, *words: str) -> None:
-        """Raises ValueError unless all these usual columns are there."""
+        """Raises ValueError unless all these usual columns exist."""
         if absent := [word for word in words if word not in self.columns]:
             raise ValueError(
                 f"{self.table.path}, line 1: no column {', '.join(map(repr, absent))}; the columns are "
@@ -119,7 +119,7 @@ class _Cells:
         return [row.cells[column].strip() for row in self.table.rows]
 
     def names(self, word: str) -> list[str]:
-        """Likewise, none of them empty."""
+        """The cells of a usual column, stripped; raises ValueError where one is empty."""
         found = self.texts(word)
         for i, text in enumerate(found):
             if not text:
@@ -127,7 +127,7 @@ class _Cells:
         return found
 
     def numbers(self, columns: Sequence[str], *, may_miss: bool = False) -> np.ndarray:
-        """The numbers of some columns, `(rows, columns)`; NaN where a cell is empty, and may be."""
+        """The numbers of some columns, `(rows, columns)`; with `may_miss`, NaN where a cell is empty."""
         known = set(self.table.names)
         if absent := [name for name in columns if name not in known]:
             raise ValueError(
@@ -185,7 +185,7 @@ def _nodes(table: Table, known: tuple[str, ...] | None) -> _Cells:
 
 
 _OF_WORDS = "give each word a column of its own, 1 where it holds and 0 elsewhere"
-"""What can be done about a feature that is no number."""
+"""Advice for messages about a feature that is no number."""
 
 
 @final
@@ -250,7 +250,7 @@ class _Tables:
         return ids, of_node
 
     def _graphs(self, of_node: list[str]) -> tuple[list[str], np.ndarray]:
-        """The names of the graphs, and the number of each node's."""
+        """The names of the graphs, and the index of each node's graph."""
         listed, nodes = self.list_of_graphs, self.nodes
         if listed is None:
             names = list(dict.fromkeys(of_node))
@@ -272,7 +272,7 @@ class _Tables:
         return [name or folder for name in names], np.array([number[name] for name in of_node], np.int64)
 
     def _edges(self, ids: list[str], of_node: list[str]) -> np.ndarray:
-        """The ends of each edge as node indices, `(2, E)`."""
+        """Node indices of the ends of each edge, `(2, E)`."""
         edges, nodes = self.edges, self.nodes
         ends = edges.names("source"), edges.names("target")
         has_graph = "graph" in edges.columns

@@ -46,12 +46,12 @@ def tidy_edges(
         features: `(E, c)`, finite.
         graph: the graph of each node, `(nodes,)`.
         is_directed: whether edges have directions.
-        place: from an edge to its place in the data, for messages.
-        node_name: from a node to its name in messages.
+        place: maps an edge to its place in the data, for messages.
+        node_name: maps a node to its name in messages.
 
     Raises:
         ValueError: an edge has an end that is no node or is in two graphs, a weight or feature is out of range, or
-            edges that are one have different weights or features. The message begins with the edge's place.
+            duplicates of an edge have different weights or features. The message begins with the edge's place.
     """
     index = index.astype(np.int64)
     _check_ends(index, graph, place, node_name)

@@ -1,4 +1,4 @@
-"""Predicting the class of a graph, or numbers of it."""
+"""Predicting the class or numbers of a graph."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -67,8 +67,8 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         facts: from an earlier run; None reads them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, have no labels or targets of graphs, are of one class or number alone, or
-            are not those of `facts`.
+        ValueError: the data cannot be opened, have no labels or targets of graphs, have a single class or equal
+            numbers, or do not match `facts`.
     """
 
     command: ClassVar[str] = "graphs"
@@ -279,7 +279,7 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: the targets at the rows of the head, and the inputs at the columns of the encoder."""
+        """See `Task.entry_names`: targets name the rows of the head, inputs the columns of the encoder."""
         names = self.config.inputs_read.names(self._facts.preparation)
         return head_entry_names(model, self.target.output_names) | input_entry_names(model, names)
 

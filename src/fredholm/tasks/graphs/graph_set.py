@@ -15,7 +15,7 @@ from fredholm.tasks.splits.splits import Examples
 from fredholm.tasks.targets import Answers, ClassAnswers, NumberAnswers
 
 SPLIT_NAMES = ("train", "valid", "test")
-"""The splits with the numbers 0, 1 and 2; -1 is none of them."""
+"""Names of the splits 0, 1 and 2; -1 is no split."""
 
 
 @final
@@ -30,7 +30,7 @@ class GraphSet(Examples):
         edge_offsets: int64 `(n + 1,)`, from 0 to the number of edges.
         edge_weights: float32 `(edges,)`, >= 0.
         edge_features: float32 or float64 `(edges, c)`, finite.
-        pos: float32 `(nodes, s)`, positions that came with the nodes.
+        pos: float32 `(nodes, s)`, positions of nodes in the data.
         weights: float32 `(nodes,)`, >= 0 and not all 0 in a graph: the weight of each node in means.
         kinds, edge_kinds: int64 `(nodes,)` and `(edges,)`, the kind of each; see `inputs.Kinds`.
         labels: int64 `(n,)`, classes of graphs.
@@ -39,9 +39,9 @@ class GraphSet(Examples):
         node_targets: float64 `(nodes, T)`, numbers to predict for nodes; all NaN where none is known.
         marks: splits, groups and times of each graph, or of each node where nodes have labels or targets.
         classes: the names of the classes, of graphs or nodes.
-        feature_names, edge_feature_names, target_names: one a column.
-        names: one a graph.
-        node_names: of a single graph, one a node; else ().
+        feature_names, edge_feature_names, target_names: one per column.
+        names: one per graph.
+        node_names: one per node of a single graph; else ().
         is_directed: whether edges have directions.
         notes: reports of edges that were dropped, merged or mirrored in reading.
 
@@ -219,8 +219,8 @@ def check_known(targets: Tensor, names: tuple[str, ...], place: Callable[[int], 
 
     Args:
         targets: float64.
-        names: one a column.
-        place: where a node stands, for messages.
+        names: one per column.
+        place: maps a node to its place in the data, for messages.
     """
     unknown = targets.isnan()
     for i, c in (~((targets.abs() <= LARGEST) | unknown)).nonzero()[:1].tolist():
@@ -230,7 +230,7 @@ def check_known(targets: Tensor, names: tuple[str, ...], place: Callable[[int], 
 
 
 def _members(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The members of the runs at `indices`, and where each of these runs now begins."""
+    """Indices of the members of the runs at `indices`, and the offsets of these runs among them."""
     counts = offsets.diff()[indices]
     begins = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     members = torch.arange(int(begins[-1])) + (offsets[indices] - begins[:-1]).repeat_interleave(counts)

@@ -35,19 +35,19 @@ class GraphInputs:
         scale: how features of nodes are scaled: `standard`, each has mean 0 and deviation 1 over the nodes of the
             training data; `rows`, those of each node are divided by the sum of their sizes, as is usual for bags of
             words; `none`.
-        num_walks: further features, the chances that a walk along edges is back at its node after 2, 3, ...,
-            num_walks + 1 steps; they depend on no sign and no basis.
-        degrees: a further feature, the logarithm of 1 + the edges that end at the node.
-        surroundings: further features, the mean and the largest over a node's neighbours of the logarithm of 1 + how
-            many neighbours each has, the share of the pairs of its neighbours that are joined, and where edges have
-            directions the logarithm of 1 + the edges that begin at the node.
+        num_walks: further features, the probabilities that a random walk along edges is back at its node after 2, 3,
+            ..., num_walks + 1 steps; they depend on no sign and no basis.
+        degrees: a further feature, log(1 + edges that end at the node).
+        surroundings: further features: the mean and the largest log(1 + neighbours) of a node's neighbours, the share
+            of pairs of its neighbours that are joined, and where edges have directions log(1 + edges that begin at the
+            node).
         sizes: a further feature, the logarithm of the number of nodes of the graph, which a mean over them hides.
         positions: positions of nodes: `laplacian`, by eigenvectors of the graph (eq. 262); `given`, those of the data;
             `none`, all nodes at one place. None: as the model needs, and else `laplacian`.
         num_positions: the number of eigenvectors; refused with other positions.
         flip_signs: whether training flips the signs of eigenvectors, which are arbitrary, at random for each graph and
             vector; refused with other positions.
-        adds_positions: whether a linear map of the positions is added to what enters the network; kernels read them
+        adds_positions: whether a linear map of the positions is added to the input of the network; kernels read them
             anyway. Refused without positions.
         feature_dropout: rate at which features of nodes are left out in training.
     """
@@ -108,7 +108,7 @@ class GraphInputs:
             may_have_none: whether the model takes nodes without features.
 
         Raises:
-            ValueError: there is no feature where there must be one, or no positions where the data's are wanted.
+            ValueError: there is no feature where there must be one, or the data lack the positions of `given`.
         """
         given, further = self._features(train)
         if given.shape[1] + further.shape[1] == 0 and not may_have_none:
@@ -146,7 +146,7 @@ class GraphInputs:
             if got != known:
                 raise ValueError(f"the {kind.replace('_', ' ')} are {_short(got)}; the model knows {_short(known)}")
         _check_weights("nodes", graphs.weights is not None, preparation.is_weighted)
-        if graphs.edge_index.shape[1]:  # where there are no edges, none lacks a weight
+        if graphs.edge_index.shape[1]:  # graphs without edges need no weights
             _check_weights("edges", graphs.edge_weights is not None, preparation.has_edge_weights)
         pos = self._positions(graphs)
         if pos.shape[1] != preparation.pos_dim:
@@ -171,7 +171,7 @@ class GraphInputs:
         return 2.0 * torch.randint(2, (graphs, pos_dim), generator=generator) - 1.0
 
     def names(self, preparation: "Preparation") -> tuple[str, ...]:
-        """Names of the inputs of a node; a structural feature whose name a feature has gets " of the graph" added."""
+        """Names of the inputs of a node; " of the graph" is added to a structural feature named like a given one."""
         walks = (f"back after {k} steps" for k in range(2, self.num_walks + 2))
         around = [*SURROUNDINGS, *([LEAVING] if preparation.is_directed else [])] if self.surroundings else []
         found = dict.fromkeys(preparation.features)

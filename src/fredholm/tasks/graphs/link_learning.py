@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 NUM_WALKS = 3
 """Numbers that `walks_between` computes for a pair."""
 MOST_FEATURES = 64
-"""Node features whose products and differences are features of a pair, at most."""
+"""Largest number of node features whose products and differences are features of a pair."""
 FITS = 8
 """Parts of the training edges; each is hidden while the features of its pairs are computed."""
 CELLS = 2**22
-"""Numbers of walks that are held at a time."""
+"""Largest number of walk counts that are held at a time."""
 MEASURED = 65_536
 """Batch size of evaluation with a machine, which reads the graph anew for each batch."""
 LEARNT = 10_000
-"""Most training edges that a machine, or the linear function of pair features, is fitted to; all are seen."""
+"""Most training edges that a machine, or the linear function of pair features, is fitted to; the graph has all."""
 _OF_INPUTS = (
     *("num_walks", "degrees", "surroundings", "sizes", "positions", "num_positions", "flip_signs"),
     *("adds_positions", "feature_dropout"),
@@ -65,13 +65,13 @@ _OF_NETWORKS = ("num_negatives", "code_dim", "pair_features")
 """Settings of the inputs and of the task that only networks read."""
 _NETWORK = "take a network, such as the model itnet"
 ROUNDS = 100
-"""How often pairs without an edge are drawn again before a graph counts as one that has none."""
+"""Largest number of times that pairs are redrawn to avoid edges; a graph that needs more is refused."""
 
 
 @final
 @dataclass(frozen=True)
 class PairSet(Examples):
-    """Pairs of nodes that are edges, and as many others: int64 `(n, 2)` each, sources before targets."""
+    """Pairs of nodes that are edges, and as many without one: int64 `(n, 2)` each, sources before targets."""
 
     shared: ClassVar[tuple[str, ...]] = ()
 
@@ -85,14 +85,14 @@ class PairSet(Examples):
 
 @final
 class LinkLearning(OneGraphTask[PairSet]):
-    """A model of one graph that predicts which nodes an edge joins, from edges beside pairs without one.
+    """A model of one graph that predicts which nodes an edge joins, trained on edges and pairs without one.
 
-    The edges are split, and the model sees those of the training split alone. A machine, fitted in closed form, reads
-    numbers of each pair; see `models.LinkMachine`. What is computed of the graph for a network is of these edges
-    too, and a training step does not see the edges of its own batch. What the network gives of both nodes makes the
-    score of a pair: the product of one half of their codes less the squared distance of the other (Hoff, Raftery and
-    Handcock, 2002), a bias of each, the walks between them, which count as much as the network says at both, and a
-    linear function of `features_of_pairs`, which is fitted in closed form before the first step. Where edges are
+    The edges are split, and the model sees only those of the training split. A machine, fitted in closed form, reads
+    numbers of each pair; see `models.LinkMachine`. The inputs of a network are also computed from these edges alone,
+    and a training step does not see the edges of its own batch. The score of a pair is a sum of terms, most of them
+    from the network's outputs at both nodes: the product of one half of their codes less the squared distance of the
+    other (Hoff, Raftery and Handcock, 2002); a bias of each; the walks between them, with weights from both outputs;
+    and a linear function of `features_of_pairs`, which is fitted in closed form before the first step. Where edges are
     directed, a node has separate outputs as source and as target.
 
     Args:
@@ -105,7 +105,7 @@ class LinkLearning(OneGraphTask[PairSet]):
     """
 
     command: ClassVar[str] = "links"
-    # the folder of a graph holds a table of nodes beside its edges
+    # the folder of a graph has a table of nodes beside its edges
     predicts = Kinds(suffixes=TABLE_SUFFIXES, apart_from=(NODES, f"{NODES}.gz"))
     parts: ClassVar[tuple[type, ...]] = (*OneGraphTask.parts, LinkMachine.Config)
     objective = Objective(metric="auroc", percent=True)
@@ -121,7 +121,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         Args:
             model: the network, or the closed-form machine in its place.
             num_negatives: pairs without an edge that are drawn for each edge of a training batch; in evaluation one.
-            code_dim: numbers that the network gives a node, as source and as target where edges are directed.
+            code_dim: size of the code of a node; where edges are directed, it has one as source and one as target.
             pair_features: whether scores also read features of the pair itself: the walks between both nodes, their
                 degrees, and products of their features; see `features_of_pairs`.
         """
@@ -263,7 +263,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return super()._open()
 
     def _part(self, numbers: Tensor) -> PairSet:
-        # other draws in each split: by pairs that were seen in one the next would be flattered
+        # another seed in each split, since pairs seen in one would make the score of the next too good
         generator = torch.Generator().manual_seed(1_000_003 * self.config.split_seed + int(numbers[0]))
         return PairSet(self._pairs[numbers], self._without_edge(len(numbers), self._codes(self._pairs), generator))
 
@@ -285,7 +285,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         return self.config.inputs_read.learn(self._seen, may_have_none=not self.learns_by_steps)
 
     def model(self) -> nn.Module:
-        """A machine, or the network: a code, a bias and weights of walks at every node, twice of directed edges."""
+        """A machine, or the network: a code, a bias and weights of walks at every node, twice with directed edges."""
         preparation = self._facts.preparation
         if isinstance(self.config.model, LinkMachine.Config):
             sizes = preparation.num_inputs, len(JOINED.names)
@@ -414,11 +414,11 @@ class LinkLearning(OneGraphTask[PairSet]):
 
     @property
     def _outputs_of_end(self) -> int:
-        """Numbers that the network gives a node as one end of a pair."""
+        """Number of outputs of the network at a node as one end of a pair."""
         return self.config.code_dim + 1 + (NUM_WALKS if self.config.pair_features else 0)
 
     def _features(self, whole: Batch, pairs: Tensor) -> Tensor:
-        """`features_of_pairs` by the edges that the network sees, taken in both directions."""
+        """`features_of_pairs` from the edges that the network sees, taken in both directions."""
         edges = whole["edge_index"][0]
         edges = undirected(edges) if self._facts.preparation.is_directed else edges
         return features_of_pairs(edges, whole["features"][0], pairs)
@@ -457,7 +457,7 @@ class LinkLearning(OneGraphTask[PairSet]):
         logits, targets = self._logits(model, batch)
         metrics["loss"].update(F.binary_cross_entropy_with_logits(logits, targets, reduction="none"))
         for name in ("auroc", "average_precision"):
-            # logits, as probabilities near 1 are alike in float32
+            # logits, since different probabilities near 1 are equal in float32
             metrics[name].update(logits.reshape(-1, 1), targets.reshape(-1, 1) > 0.5)
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
@@ -564,7 +564,7 @@ def walks_between(edges: Tensor, num_nodes: int, pairs: Tensor) -> Tensor:
         num_nodes: N.
         pairs: `(P, 2)`.
     """
-    with without_autocast(edges):  # which would count in its own dtype
+    with without_autocast(edges):  # autocast would count in its own dtype
         ones = torch.ones(edges.shape[1], device=edges.device)
         steps = torch.sparse_coo_tensor(edges, ones, (num_nodes, num_nodes), check_invariants=False).coalesce()
         degrees = torch.zeros(num_nodes, device=edges.device).index_add_(0, edges[0], ones)

@@ -1,4 +1,4 @@
-"""From lists of nodes and edges, as files have them, to graphs."""
+"""Conversion of lists of nodes and edges, as in files, to graphs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ class Listed:
 
     Args:
         graph: the graph of each node, `(nodes,)`, from 0 on.
-        names: one a graph.
+        names: one per graph.
         features: of each node, `(nodes, F)`.
         edges: `(2, E)`, node indices, sources over targets; `tidy_edges` tidies them.
-        node_place, edge_place: from the index of a node or edge to its place in the data, for messages.
+        node_place, edge_place: map the index of a node or edge to its place in the data, for messages.
         pos, weights, node_labels, node_targets, node_names: of each node, as in `GraphSet`.
         edge_weights, edge_features: of each edge.
         labels, targets: of each graph.
         marks: of each graph, or of each node where these have labels or targets.
-        node_name: from the index of a node to its name in messages.
+        node_name: maps the index of a node to its name in messages.
         feature_names, edge_feature_names, target_names, classes, is_directed: as in `GraphSet`.
     """
 
@@ -62,7 +62,7 @@ class Listed:
 
         Raises:
             ValueError: a graph has no node, a value is NaN or infinite, a weight below 0, all weights of a graph 0, and
-                what `tidy_edges` refuses; targets of a node are infinite, or some of them alone are NaN.
+                what `tidy_edges` refuses; targets of a node are infinite, or only some of them are NaN.
         """
         self._check_nodes()
         found = tidy_edges(

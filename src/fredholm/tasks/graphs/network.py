@@ -19,7 +19,7 @@ NO_FORM = (
 
 
 def along_edges(stack: Stack, default: SignalModel.Config) -> Stack:
-    """The network with its kernel on the edges; one that is not gets the edge measure of the task's default."""
+    """The network with its kernel on the edges; a kernel moved to them gets the edge measure of the task's default."""
     if isinstance(stack.kernel, OnEdgesConfig):
         return stack
     usual = stack_of(default).kernel

@@ -1,4 +1,4 @@
-"""Predicting the classes of the nodes of one graph, or numbers of them."""
+"""Predicting classes or numbers of the nodes of one graph."""
 
 import dataclasses
 import hashlib
@@ -45,7 +45,7 @@ from .one_graph import OneGraphTask
 from .open import is_graph_folder
 
 FEW = 100
-"""Labelled nodes of a class, below which a network memorises them and is held back more."""
+"""Labelled nodes per class below which a network is regularised more, since it memorises them."""
 PRIOR = 8
 """Prior count of edges within one class, each direction counted: most graphs are homophilous."""
 
@@ -57,7 +57,7 @@ LEAST_BESIDE, MOST_BESIDE = 20, 1000
 MOST_WALKED = 1 << 27
 """Most training nodes times directed edges, to which the time of a fit in a large graph is proportional."""
 ASKED = 1000
-"""Most training nodes that `structure_helps` is judged by."""
+"""Most training nodes that `structure_helps` reads."""
 _OF_NETWORKS = ("num_positions", "flip_signs", "adds_positions", "feature_dropout", "positions")
 """Settings of the inputs that only networks read."""
 _NETWORK = "take a network, such as the model itnet"
@@ -84,7 +84,7 @@ def _small() -> ITNet.Config:
 @final
 @dataclass(frozen=True)
 class NodeSet(Examples):
-    """Some nodes of a graph: their indices int64 `(n,)`, and the label or the targets of each."""
+    """Nodes of a graph: their indices int64 `(n,)`, and the label or the targets of each."""
 
     shared: ClassVar[tuple[str, ...]] = ()
 
@@ -437,7 +437,7 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
         known, place = self._facts.known, {name: i for i, name in enumerate(graph.node_names)}
         nodes = torch.tensor([place.get(name, -1) for name in known], dtype=torch.int64)
         is_same = bool((nodes >= 0).all()) and _digest(graph, nodes) == self._facts.digest
-        if is_same and self._facts.joined:  # a graph that grows takes no edges away
+        if is_same and self._facts.joined:  # a graph that has grown keeps its edges
             is_same = bool((_num_joined(graph, nodes) >= torch.tensor(self._facts.joined)).all())
         return nodes if is_same else torch.full_like(nodes, -1)
 

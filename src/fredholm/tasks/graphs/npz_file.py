@@ -52,20 +52,20 @@ def read_npz(
     - `graph` `(nodes,)`: the graph of each node, from 0 on; without it there is one graph;
     - `labels` (or `y`), numbers of `classes` or names, of graphs, or without `graph` of nodes, where -1 or "" is none;
       or `targets` `(n,)` or `(n, T)`, numbers to predict for graphs, or without `graph` for nodes, where NaN is none;
-    - `split`, `groups` and `example_times` of the same (see `marks_of_arrays`); or, in place of `split`, `train_idx`,
+    - `split`, `groups` and `example_times`, likewise (see `marks_of_arrays`); or, in place of `split`, `train_idx`,
       `valid_idx` (or `val_idx`) and `test_idx`, numbers;
     - `weights` and `pos` of nodes; `edge_weights` `(E,)` and `edge_features` `(E, c)` of edges;
     - `feature_names`, `edge_feature_names`, `target_names`, `names` of graphs, `node_names`;
     - `directed`, bool `()`: whether edges have directions.
 
-    That of a TUDataset as one file: `graph_indicator`, `graph_labels`, `node_labels`, `node_attributes`, `edge_labels`,
-    `edge_attributes`, whose meaning is that of `read_tu_folder`, and `edges`. That of Planetoid: the features as
-    `x_indptr`, `x_indices` and `x_data`, rows of a sparse matrix, whose repeated entries are added; else as the general
-    one.
+    The layout of a TUDataset as one file: `edges`, and, as in `read_tu_folder`, `graph_indicator`, `graph_labels`,
+    `node_labels`, `node_attributes`, `edge_labels` and `edge_attributes`. The layout of Planetoid: features as
+    `x_indptr`, `x_indices` and `x_data`, rows of a sparse matrix, whose repeated entries are added; all else as in the
+    general layout.
 
     Args:
         path: the file.
-        is_directed: whether an edge from a to b is none from b to a, where the file has no array `directed`.
+        is_directed: whether edges have directions, where the file has no array `directed`.
         features: names of features of nodes that a model knows; None: the file's.
         edge_features: likewise of edges.
 
@@ -133,7 +133,7 @@ def _read(
 
 
 def _is_directed(arrays: _Arrays, is_asked: bool) -> bool:
-    """Whether edges have directions: by the file, or else as asked for."""
+    """Whether edges have directions: by the file, else by the argument."""
     if "directed" not in arrays:
         return is_asked
     is_directed = bool(_checked("directed", arrays, (), "b"))
@@ -147,7 +147,7 @@ def _is_directed(arrays: _Arrays, is_asked: bool) -> bool:
 def _from_tu(
     arrays: _Arrays, features: tuple[str, ...] | None, edge_features: tuple[str, ...] | None
 ) -> dict[str, np.ndarray]:
-    """The general layout of a TUDataset's arrays."""
+    """Converts the arrays of a TUDataset to the general layout."""
     graph = _checked("graph_indicator", arrays, (len(arrays["graph_indicator"].ravel()),), "iu")
     num_edges = _edges(arrays).shape[1]
     as_they_are = (*("edges", "edge_index", "names", "directed", "split"), *ARRAYS, *_MEMBERS)
@@ -167,7 +167,7 @@ def _from_tu(
 
 
 def _dense(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """With sparse features, if there are some, as a matrix."""
+    """The arrays, with sparse features, if any, as a dense matrix."""
     if "x_indptr" not in arrays:
         return arrays
     if absent := [name for name in ("x_indices", "x_data") if name not in arrays]:
@@ -313,7 +313,7 @@ def _texts(name: str, arrays: _Arrays, count: int) -> list[str] | None:
 
 
 def _names(what: str, arrays: _Arrays, count: int, known: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The names of so many columns, which are those that a model knows."""
+    """Names of `count` columns; those that a model knows must be equal."""
     own = _texts(f"{what}_names", arrays, count)
     check_names_differ(f"{what.replace('_', ' ')}s", tuple(own or ()))
     if known is None:

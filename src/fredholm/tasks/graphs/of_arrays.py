@@ -1,4 +1,4 @@
-"""Graphs of which each is a few arrays of its own."""
+"""Graphs from separate arrays for each."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, final
@@ -27,15 +27,15 @@ class GraphArrays(NamedTuple):
 
 
 def graphs_of_arrays(graphs: Sequence[GraphArrays], where: str, *, is_directed: bool = False) -> GraphSet:
-    """The graphs as a set, of which nothing is known; graphs, features and nodes are called by their numbers.
+    """The graphs as a set without labels or targets; graphs, features and nodes are named by their numbers.
 
     Args:
-        graphs: at least one; each has the arrays that the others have, with as many columns.
-        where: what they are called, for messages.
-        is_directed: whether an edge from a to b is none from b to a.
+        graphs: at least one; all have the same arrays, with equal numbers of columns.
+        where: name of the graphs in messages.
+        is_directed: whether edges have directions.
 
     Raises:
-        ValueError: there are no graphs, they do not have the same features, an edge is of a node that is not there, and
+        ValueError: there are no graphs, they do not have the same features, an edge has an end that is no node, and
             what `Listed.graphs` refuses.
     """
     if not graphs:
@@ -66,12 +66,12 @@ def graphs_of_arrays(graphs: Sequence[GraphArrays], where: str, *, is_directed: 
 
 
 def _joined(graphs: Sequence[GraphArrays], name: str, rows: Sequence[int], where: str) -> np.ndarray | None:
-    """An array of all graphs, one below the other, float64 `(rows, columns)`; None where no graph has it."""
+    """An array of all graphs, concatenated, float64 `(rows, columns)`; None where no graph has it."""
     what, found = name.replace("_", " "), list[np.ndarray | None]()
     for i, (graph, n) in enumerate(zip(graphs, rows, strict=True)):
         values: np.ndarray | None = getattr(graph, name)
         if values is None and n == 0:
-            continue  # nothing is missing
+            continue  # a graph without rows needs no array
         if values is not None and (values.ndim == 0 or len(values) != n):
             raise ValueError(f"{where}: graph {i} has {what} of shape {values.shape}; expected ({n}, columns)")
         found.append(None if values is None else values.reshape(n, int(np.prod(values.shape[1:]))))

@@ -1,4 +1,4 @@
-"""The base of tasks on one graph: every step runs the whole graph, and the loss counts at a part of it."""
+"""The base of tasks on one graph: every step runs the whole graph, and the loss is over a part of it."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
@@ -131,7 +131,7 @@ class OneGraphTask(DividedTask[Part]):
         return input_entry_names(model, self._of_graph.inputs_read.names(self.facts.preparation))
 
     def _check(self, splits: Splits[Part]) -> None:
-        _ = self._whole  # whose features are refused where they are not those of the facts
+        _ = self._whole  # raises a ValueError where features do not match the facts
 
     @final
     def _signs(self, count: int, generator: torch.Generator) -> Batch:

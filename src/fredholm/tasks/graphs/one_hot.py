@@ -31,20 +31,20 @@ def columns_of(
     place: Callable[[str, int], str],
     rows: int,
 ) -> Columns:
-    """Attributes as they are, then a column for each label, which is 1 where that label is and else 0.
+    """Attributes as they are, then a one-hot column for each label.
 
     The columns are called `node_attribute_0` and `node_label=3`, with several labels `node_label_0=3`, by `what`.
 
     Args:
         what: node or edge.
         attributes: numbers, `(rows, c)`; None: there are none.
-        labels: numbers, `(rows, k)`; None: likewise.
+        labels: numbers, `(rows, k)`; None: there are none.
         known: the columns to return, in this order; None: those of the values.
-        place: from the name of a table and a row to its place in the data, for messages.
+        place: maps the name of a table and a row to its place in the data, for messages.
         rows: the number of rows.
 
     Raises:
-        ValueError: a label or the number of attributes is none that is known, or a label is too large.
+        ValueError: a label is unknown or too large, or the number of attributes is not the known one.
     """
     found: dict[str, np.ndarray] = {}
     if attributes is not None:

@@ -1,4 +1,4 @@
-"""One entry for every source of graphs."""
+"""Opening of every source of graphs."""
 
 from pathlib import Path
 

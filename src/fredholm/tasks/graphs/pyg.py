@@ -23,20 +23,20 @@ def from_pyg(
 ) -> GraphSet:
     """Graphs from `Data` of torch_geometric: one graph with answers at its nodes, or several with one answer each.
 
-    Read are `x`, `edge_index`, `edge_attr`, `edge_weight`, `pos`, `y` and, of one graph, `train_mask`, `val_mask` and
-    `test_mask`, bool, of which a node is in one at most. `y` of one graph is an integer a node, -1 where it has no
-    class, or floats `(nodes,)` or `(nodes, T)`, targets, NaN where there are none; `y` of several is one
-    integer, a class, or numbers. Classes are called by their numbers. `GraphSet.save` makes a file of it that a run can
-    train on.
+    It reads `x`, `edge_index`, `edge_attr`, `edge_weight`, `pos`, `y` and, of one graph, `train_mask`, `val_mask` and
+    `test_mask`, bool, with each node in at most one. `y` of one graph is an integer per node, -1 where it has no
+    class, or floats `(nodes,)` or `(nodes, T)`, targets, NaN where there are none; `y` of each of several graphs is one
+    integer, a class, or numbers. Classes are named by their numbers. `GraphSet.save` writes the graphs to a file that a
+    run can train on.
 
     Args:
         data: one graph, or a data set or list of them.
-        split: of several graphs, train, valid or test each; None: they have none.
-        is_directed: whether an edge from a to b is none from b to a.
+        split: for several graphs, train, valid or test for each; None: they have no split.
+        is_directed: whether edges have directions.
 
     Raises:
         TypeError: something else than `Data`.
-        ValueError: there are no graphs, they do not have the same features or some alone have `y`, a mask or `y` is of
+        ValueError: there are no graphs, they do not have the same features or only some have `y`, a mask or `y` is of
             another type, shape or range, and what `Listed.graphs` refuses.
         ImportError: torch_geometric is not installed.
     """
@@ -67,7 +67,7 @@ _READ = {"x": "features", "edge_attr": "edge_features", "edge_weight": "edge_wei
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    kept = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # for which numpy has no type
+    kept = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # numpy has no bfloat16
     return kept.detach().cpu().numpy()
 
 

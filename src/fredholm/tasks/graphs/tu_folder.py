@@ -29,15 +29,15 @@ def read_tu_folder(
     features: tuple[str, ...] | None = None,
     edge_features: tuple[str, ...] | None = None,
 ) -> GraphSet:
-    """Read `NAME_A.txt`, `NAME_graph_indicator.txt` and what there is beside them.
+    """Read `NAME_A.txt`, `NAME_graph_indicator.txt` and the optional files beside them.
 
     Line k of `NAME_A.txt` is an edge, two numbers of nodes from 1 on; line i of `NAME_graph_indicator.txt` is the graph
-    of node i. `NAME_graph_labels.txt` are classes, `NAME_graph_attributes.txt` targets; where both are there,
-    the classes count. Nodes have `NAME_node_attributes.txt`, numbers, and `NAME_node_labels.txt`, each label of which
+    of node i. `NAME_graph_labels.txt` are classes, `NAME_graph_attributes.txt` targets; where both exist,
+    classes are read. Nodes have `NAME_node_attributes.txt`, numbers, and `NAME_node_labels.txt`, each label of which
     becomes a feature that is 1 or 0; edges have `NAME_edge_attributes.txt`, `NAME_edge_labels.txt` likewise.
 
     Args:
-        folder: with these files.
+        folder: the folder of these files.
         is_directed: whether edges have directions.
         features: names of the node features to read, such as node_label=3; None: all that are there.
         edge_features: likewise of edges.
@@ -95,7 +95,7 @@ def read_tu_folder(
 
 
 def names_of_targets(count: int) -> tuple[str, ...]:
-    """Names for targets that a file only counts."""
+    """Default names of targets, for files without names."""
     return ("target",) if count == 1 else tuple(f"target_{i}" for i in range(count))
 
 

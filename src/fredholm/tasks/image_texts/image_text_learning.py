@@ -1,4 +1,4 @@
-"""Predicting the class of images with a text: the answer to a question, or whether a sentence is true of them."""
+"""Predicting the class of images with a text, such as the answer to a question, or whether a sentence is true."""
 
 import math
 import warnings
@@ -75,17 +75,17 @@ SIDES: dict[Preset, int] = {"small": 64, "base": 224}
 PATCHES: dict[Preset, int] = {"small": 8, "base": 14}
 """Patches along the longer side."""
 PLAIN_SIDE = 8
-"""Cells along each side of an image whose mean pixels baselines read."""
+"""Cells along each side of an image; baselines read the mean pixel of each cell."""
 CHUNK = 64
 """Examples of a file that are predicted at a time."""
 LEAST_BESIDE, MOST_BESIDE, MOST_WITH_MACHINE = 20, 3000, 10_000
-"""Fewest and most examples of a table machine beside a network, and training examples up to which there is one."""
+"""Fewest and most examples of a table machine beside a network; most training examples for which it is the default."""
 MOST_VALUES, MOST_CENTRES = 1 << 27, 4096
 """Most pixel values that a table machine is fitted to, and most centres of its kernel."""
 
 
 def _token_reading(tokenizer: MarkedTokenizer, context: int) -> TokenReading:
-    """The tokens of the texts, for a table machine."""
+    """Sizes and marks of the tokens, for a table machine."""
     marks = tokenizer.marks
     return TokenReading(
         vocab_size=tokenizer.vocab_size,
@@ -97,7 +97,7 @@ def _token_reading(tokenizer: MarkedTokenizer, context: int) -> TokenReading:
 
 
 def _small() -> SignalModel.Config:
-    """The default network, of attention, by which a word finds its place in an image."""
+    """The default network, with attention, by which words refer to places in an image."""
     return ITNet.Config(embed_dim=64, depth=4, kernel=AttentionConfig())
 
 
@@ -113,8 +113,8 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         facts: from an earlier run; None reads them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, are of one class alone, or are not those of `facts`; or settings that
-            nothing reads.
+        ValueError: the data cannot be opened, have a single class, or do not match `facts`; or a setting has no
+            effect.
         ImportError: reading them needs a package that is not installed.
     """
 
@@ -161,18 +161,19 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
                 (`encoders.ConvolutionalImage`), 0 or more; None: patches are cut out, and mapped linearly.
             tokens: the tokens of the texts.
             context: most tokens that the model reads, marks included, and the unit of length of their positions.
-            position_frequencies: Fourier frequencies of the positions that enter the signal (kernels have theirs), of
-                patches and of tokens; 0 keeps positions out of it.
+            position_frequencies: Fourier frequencies of the position features of the signal (kernels have their own),
+                of patches and of tokens; 0: none.
             position_sigma: standard deviation of these frequencies, in cycles per image side and per context; refused
                 where there are none.
-            modalities: the inputs of the model: both, or one alone, to measure what that one achieves.
+            modalities: the inputs of the model: both, or one of them, for a comparison.
             measure: the measure of images and text; see `encoders.ImageText`. Refused where one is read alone, or each
                 has its own stream.
-            images_apart: each of several images goes through the model with the text by itself, and class tokens are
-                joined (ITNet K.4); else all lie in one domain. Refused of one image, and where texts are read alone.
-            shuffle_images: put the images of each training example into a new order every time, for labels that do
-                not depend on it. Likewise refused.
-            augmentation: random changes to the training images, each for itself; refused where texts are read alone.
+            images_apart: the model reads each of several images separately, with the text, and class tokens are joined
+                (ITNet K.4); else all are in one domain. Refused for one image, and where texts are read alone.
+            shuffle_images: shuffle the images of each training example every time, for labels that do not depend on
+                their order. Refused likewise.
+            augmentation: random changes to the training images, drawn for each image; refused where texts are read
+                alone.
             label_smoothing: share of each label that is spread over all classes.
             image_run: the folder of a run of `fredholm train images`, from whose averaged weights the encoder of
                 patches starts and, where they fit, the blocks; None: from new weights.
@@ -258,7 +259,7 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
             default, task, config = ImageTextLearning.Config(), self.build(), self
             if self.modalities != "text":
                 size, patch = divided_into_patches(task.facts.image_size, SIDES[effort.preset], PATCHES[effort.preset])
-                # which another size might not fit
+                # the patches might not divide another size
                 has_patches = start is not None or self.patch_size != default.patch_size
                 config = filled(config, [default], patch_size=patch)
                 if size != task.facts.image_size and not has_patches:
@@ -428,7 +429,7 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
 
     @property
     def train_shards(self) -> Tensor | None:
-        """See `Task.train_shards`: those of images in mapped arrays."""
+        """See `Task.train_shards`: sizes of shards of images in mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
@@ -491,7 +492,7 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         model.fitted.fit(batches, self.target, groups=None if groups is None else groups[chosen.to(device)])
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: the classes at the rows of the head, for each image where these are apart."""
+        """See `Task.entry_names`: names of classes for the rows of the head, for each image with `images_apart`."""
         classes, count = self.target.output_names, self._facts.num_images
         if self.config.images_apart:
             classes = tuple(f"{name}, by image {m}" for m in range(count) for name in classes)
@@ -510,7 +511,7 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         return self.train_batch_rows(indices, slice(0, len(indices)), generator)
 
     def train_batch_rows(self, indices: Tensor, rows: slice, generator: torch.Generator) -> Batch:
-        """See `Task.train_batch_rows`: no other images are read."""
+        """See `Task.train_batch_rows`: only images of these rows are read."""
         train, tokens = self.splits.train, self._train_tokens
         images = self._changed(train.images(indices[rows]) / 255, len(indices), rows, generator)
         batch = self._batch(images, train, tokens, indices[rows])
@@ -523,7 +524,7 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         return batch
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """A batch of a held-out split, as `train_batch`, without chance; beside a machine with its `number`."""
+        """A batch of a held-out split, as `train_batch`, without random changes; beside a machine with its `number`."""
         part = self.held_out(split)
         batch = self._batch(part.images(indices) / 255, part, self._held_out_tokens[split], indices)
         return {**batch, "number": indices} if split == "valid" and self.config.table_machine else batch

@@ -1,4 +1,4 @@
-"""Images with a text and a label each: the frozen value that every reader gives."""
+"""Images with a text and a label each: the frozen value that every reader returns."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -88,12 +88,12 @@ class ImageTextSet(Examples):
 
     @property
     def shards(self) -> Tensor | None:
-        """Numbers of texts whose images lie in one shard on disk, see `Task.train_shards`."""
+        """Sizes of shards on disk, in texts; see `Task.train_shards`."""
         return shards_of_some(self.pictures.shards, self.index[:, 0])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """A distinct name for each, independent of the folder of the files and of the order of different examples."""
+        """A distinct name for each text, independent of the folder and of the order of different examples."""
         seen: Counter[str] = Counter()
         found = []
         for example in self.examples:

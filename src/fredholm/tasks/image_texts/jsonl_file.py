@@ -21,7 +21,7 @@ def read_examples(path: Path) -> list[Example]:
     """The lines of a file: objects with `images`, one path or a list of them; `text`; and, where known, `label`.
 
     A label is a text, a whole number or a truth value. `split`, `group` and `time` are read too, as `marks_of_cells`
-    does. Images are not looked at.
+    does. Image files are not opened.
 
     Raises:
         ValueError: the file cannot be read, is empty or no UTF-8, a line does not parse, lacks a key, or has a value of
@@ -52,11 +52,11 @@ def with_image_files(
     channels: int | None = None,
     image_size: tuple[int, int] | None = None,
 ) -> ImageTextSet:
-    """Examples with their images; headers are read here, pixels when they are asked for.
+    """Examples with their images; headers are read here, pixels on demand.
 
     Args:
         examples: at least one; paths of images are relative to the folder of their file.
-        split: int64 `(n,)`, the split of each where files are of splits: 0 train, 1 valid, 2 test; None: by the lines.
+        split: int64 `(n,)`, the split of each where file names have one: 0 train, 1 valid, 2 test; None: by the lines.
         channels: channels of every image; None: 1 if all are grey, else 3.
         image_size: height and width to deliver; None: the size that all have.
 
@@ -113,7 +113,7 @@ def _joined(examples: Sequence[Example], split: Tensor | None) -> SplitMarks:
     """The marks of all examples.
 
     Raises:
-        ValueError: only some examples have a mark, a line names a split where its file does, or `marks_of_cells`
+        ValueError: only some examples have a mark, a line names a split where its file name does, or `marks_of_cells`
             refuses them.
     """
     columns: dict[str, list[str]] = {}
@@ -161,7 +161,7 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _label(found: dict[str, Any]) -> str | None:
-    """The class as text; None where there is none, or null."""
+    """The class as text; None where it is absent or null."""
     value = found.get("label")
     if value is None:
         return None

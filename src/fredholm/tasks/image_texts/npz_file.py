@@ -22,8 +22,8 @@ _KNOWN = ("images", "text", "label", "split", *ARRAYS)
 def read_npz(path: Path, *, image_size: tuple[int, int] | None = None, reads_labels: bool = True) -> ImageTextSet:
     """Read `images`, `text` and, where there are some, `label`, `split`, `groups` and `example_times`.
 
-    Images are uint8 `(n, M, H, W, C)`, or `(n, H, W, C)` of one image each, with C of 1 or 3; the others one an
-    example, `(n,)`: texts; labels as texts, integers or truth values; splits, groups and times as `marks_of_arrays`
+    Images are uint8 `(n, M, H, W, C)`, or `(n, H, W, C)` of one image each, with C of 1 or 3. All other
+    arrays are `(n,)`: texts; labels as texts, integers or truth values; splits, groups and times as `marks_of_arrays`
     reads them.
 
     Args:
@@ -52,8 +52,8 @@ def read_npz_shards(folder: Path, *, image_size: tuple[int, int] | None = None) 
     no name has one, `split` is read.
 
     Args:
-        folder: their folder.
-        image_size: see there.
+        folder: the folder of the files.
+        image_size: as in `read_npz`.
 
     Raises:
         ValueError: what `read_npz` refuses, or files do not fit together.

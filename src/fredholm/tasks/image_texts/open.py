@@ -1,4 +1,4 @@
-"""One entry for every source of images with texts: a JSONL file, a folder of them, or an .npz file."""
+"""Opening of every source of images with texts: a JSONL file, a folder of them, or an .npz file."""
 
 from dataclasses import replace
 from pathlib import Path

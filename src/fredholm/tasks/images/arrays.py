@@ -1,4 +1,4 @@
-"""Images in arrays: those without labels, as a trained model reads them, and those that are learnt from."""
+"""Images in arrays: unlabelled ones for a prediction, and data sets for training."""
 
 from collections.abc import Container, Iterable
 from pathlib import Path
@@ -28,7 +28,7 @@ OF_IMAGES = ("x", "y", *ARRAYS)
 
 @final
 class Layout(NamedTuple):
-    """Names of the arrays of a split: those of images and answers, and the form in which the split is added."""
+    """Names of the arrays of images and answers, and a format string that adds the word of a split."""
 
     images: str
     answers: str
@@ -52,8 +52,8 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
     Parts may also be named as `train_images`, `val_images` and `test_images`.
 
     Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3. Colour becomes grey and grey colour, and images of
-    another size are scaled and trimmed, as `read_images` does it. `(H, W, 1 or 3)` is refused, which may be one image,
-    unless images are as narrow.
+    another size are scaled and trimmed, as by `read_images`. `(H, W, 1 or 3)` is refused, since it may be one image,
+    unless `image_size` has that width.
 
     Args:
         path: the file.
@@ -91,7 +91,7 @@ def read_image_arrays(path: Path, channels: int, image_size: tuple[int, int], *,
 
 
 def _refuse_one_in_colour(shape: tuple[int, ...], name: str, image_size: tuple[int, int]) -> None:
-    """Raises ValueError for `(H, W, 1 or 3)`, which also reads as H grey images of 1 or 3 pixels across."""
+    """Raises ValueError for `(H, W, 1 or 3)`: either one image, or H grey ones of width 1 or 3."""
     if len(shape) == 3 and shape[2] in (1, 3) and image_size[1] != shape[2]:
         raise ValueError(
             f"{name} is {shape}: one image, or {shape[0]} grey ones of {shape[1]} x {shape[2]}; "
@@ -100,13 +100,13 @@ def _refuse_one_in_colour(shape: tuple[int, ...], name: str, image_size: tuple[i
 
 
 def layout_of(arrays: Container[str]) -> Layout:
-    """Keras's, unless images of splits are named as MedMNIST has it, and none as Keras has it."""
+    """The layout of a file: MedMNIST's if images of splits have its names and none has Keras's; else Keras's."""
     keras, medmnist = (any(layout.named(word)[0] in arrays for word in SPLIT_WORDS) for layout in (KERAS, MEDMNIST))
     return MEDMNIST if medmnist and not keras else KERAS
 
 
 def refuse_unread_of_images(arrays: Iterable[str]) -> None:
-    """Raises ValueError where a file of images has an array of a name that nothing reads."""
+    """Raises ValueError where a file of images has an array with an unknown name."""
     arrays = tuple(arrays)
     layout = layout_of(arrays)
     if {"x", "y"} & {*arrays}:
@@ -141,10 +141,10 @@ class ArrayImages(ImageDataset):
 
     Args:
         rows: uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3.
-        name: of the arrays, for messages.
-        answers: one an image; None: nothing is known.
+        name: name of the array of images, for messages.
+        answers: labels or targets, one per image; None: there are none.
         image_size: height and width to deliver (`fit` on the way out); None: the size the images have.
-        marks: what the data say of splits.
+        marks: splits, groups and times of the images.
 
     Raises:
         ValueError: shapes or types do not agree.

@@ -17,11 +17,11 @@ from .mixing import drawn_blend
 class Augmentation:
     """Turns a batch of images and targets into augmented images and soft targets.
 
-    In this order, each only where its setting asks for it: what `ImageChanges` does, Mixup or CutMix, label smoothing.
+    In this order, each only where its setting asks for it: `ImageChanges`, Mixup or CutMix, label smoothing.
 
     Args:
-        config: what to do and how strongly.
-        target: what is predicted of an image. Numbers are mixed by Mixup alone, linearly, and never smoothed.
+        config: the changes and their strengths.
+        target: the target of the task. Numbers are mixed by Mixup alone, linearly, and never smoothed.
 
     Raises:
         ValueError: a setting does not fit the target.
@@ -34,8 +34,8 @@ class Augmentation:
         Args:
             mixup_alpha: parameter of Mixup's Beta distribution; 0 turns it off.
             cutmix_alpha: parameter of CutMix's Beta distribution; 0 turns it off.
-            label_smoothing: share of every target spread evenly over all classes, or over having a label and lacking
-                it, below 1.
+            label_smoothing: share of every target spread evenly over all classes, or over presence and absence of each
+                label, below 1.
 
         Raises:
             ValueError: a setting is out of its range, or has no effect.
@@ -100,11 +100,11 @@ class Augmentation:
         targets: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """A part of an augmented batch, equal to the same part of `__call__`; few other images are read.
+        """A part of an augmented batch, equal to the same part of `__call__`; other images are read only for mixing.
 
         Args:
-            wanted: places in the batch, int64 ``(n,)``.
-            read: from places to their images, floating in [0, 1].
+            wanted: indices in the batch, int64 ``(n,)``.
+            read: maps indices in the batch to images, floating in [0, 1].
             shape: shape of the whole batch, ``(B, C, H, W)``.
             targets: targets of the whole batch, ``(B, ...)``.
             generator: the source of randomness, which draws for the whole batch.

@@ -1,4 +1,4 @@
-"""Random changes to training images alone, whatever is predicted of them."""
+"""Random changes to training images that leave their targets as they are."""
 
 import abc
 import contextlib
@@ -17,7 +17,7 @@ from .rand_augment import MAX_MAGNITUDE, MAX_OPS, rand_augment
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeSettings(abc.ABC):  # noqa: B024  kinds of it add fields
+class ChangeSettings(abc.ABC):  # noqa: B024  subclasses add fields
     """Settings of random changes to images; the defaults change nothing.
 
     Args:
@@ -79,12 +79,12 @@ class ImageChanges:
     """Changes images at random.
 
     In this order, each only where its setting asks for it: horizontal flip, padded crop, affine map (shift, rotation
-    and scale in one bilinear resampling), RandAugment, random erasing. What enters from outside an image is 0. All come
-    from kornia, which is imported only if one of them is on. Every image draws for itself, except for the choice of
-    operations in `rand_augment`.
+    and scale in one bilinear resampling), RandAugment, random erasing. Pixels from outside an image are 0. All come
+    from kornia, which is imported only if one of them is on. Changes are drawn independently for each image, except
+    for the choice of operations in `rand_augment`.
 
     Args:
-        config: what to do and how strongly.
+        config: the changes and their strengths.
     """
 
     @final

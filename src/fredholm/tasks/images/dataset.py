@@ -20,7 +20,7 @@ class ImageDataset(Divisible):
     choice.
 
     Args:
-        answers: labels or targets, one an image; None: there are none.
+        answers: labels or targets, one per image; None: there are none.
         marks: splits, groups and times of the images.
     """
 
@@ -65,14 +65,14 @@ class ImageDataset(Divisible):
         return self._images(self._checked(indices))
 
     def name(self, index: int) -> str:
-        """Return where image ``index`` came from, for messages and result files."""
+        """Return the origin of image ``index``, for messages and result files."""
         if not 0 <= index < len(self):
             raise ValueError(f"image {index} asked for, but there are {len(self)}: pass 0 to {len(self) - 1}")
         return self._name(index)
 
     @property
     def keys(self) -> SplitKeys:
-        """Names, the strata of the answers, groups and times."""
+        """Keys for splitting the images: names, strata of the answers, groups and times."""
         n = len(self)
         strata = [0] * n if self.answers is None else self.answers.strata.tolist()
         return self.marks.keys([self.name(i) for i in range(n)], strata)

@@ -9,12 +9,12 @@ from torch import Tensor
 
 @final
 class DecodingCache:
-    """uint8 arrays of one shape, by index, decoded when asked for; the first ones are then kept in memory.
+    """uint8 arrays of one shape, by index, decoded on demand; the first ones are then kept in memory.
 
     Args:
         count: the number of arrays.
         shape: the shape of each.
-        decode: from indices `(n,)` to arrays `(n, *shape)`.
+        decode: maps indices `(n,)` to arrays `(n, *shape)`.
         cache_bytes: the memory for arrays that are kept.
     """
 

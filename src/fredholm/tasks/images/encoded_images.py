@@ -1,4 +1,4 @@
-"""Images that stay encoded, in files of their own or in the cells of a table, until they are asked for."""
+"""Images that stay encoded, in files of their own or in the cells of a table, and are decoded on demand."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -20,17 +20,17 @@ from .resize import check_image_size, common_size
 
 @final
 class EncodedImages(ImageDataset):
-    """Encoded images, decoded when asked for and kept decoded while they fit.
+    """Encoded images that are decoded on demand, and cached as far as they fit in memory.
 
     Args:
         sources: image files, or encoded images.
-        name: from an index to the origin of the image.
-        answers: labels or targets, one an image; None: there are none.
+        name: maps an index to the origin of the image.
+        answers: labels or targets, one per image; None: there are none.
         channels: 1 (grey) or 3 (RGB), to which every image is brought (see `read_images`).
         image_size: height and width, to which every image is brought.
         cache_bytes: the first images, as many as fit into this much memory, are decoded only once.
         marks: splits, groups and times of the images.
-        shards: sizes of the shards on disk, see `Task.train_shards`; None: images lie each for itself.
+        shards: sizes of the shards on disk, see `Task.train_shards`; None: each image is stored by itself.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Headers(NamedTuple):
     channels: int
     """1 where all are grey, else 3."""
     image_size: tuple[int, int]
-    """The size asked for, that of all images, or `common_size`."""
+    """The requested size, the size of all images, or `common_size`."""
     sizes: tuple[tuple[int, int], tuple[int, int]] | None
     """The smallest and the largest size where a common one was chosen; see `Splits.sizes`."""
 
 
 def notes_on_sizes(sizes: tuple[tuple[int, int], tuple[int, int]] | None, size: tuple[int, int]) -> tuple[str, ...]:
-    """The note that images of several sizes (`Headers.sizes`) are brought to one that was not asked for."""
+    """A note that images of several sizes (`Headers.sizes`) are brought to a common one; empty for one size."""
     if sizes is None:
         return ()
     smallest, largest, one = (f"{height} x {width}" for height, width in (*sizes, size))
@@ -125,7 +125,7 @@ def inspect(sources: Iterable[Path | EncodedImage], image_size: tuple[int, int] 
 
     Args:
         sources: images of all splits, training images first.
-        image_size: the size asked for; None: a common size of the first `num_train` images, which takes longer.
+        image_size: the requested size; None: a common size of the first `num_train` images, which takes longer.
         num_train: the number of training images, at least 1.
 
     Raises:

@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 
 
 def is_idx_folder(folder: Path) -> bool:
-    """Whether a file directly in ``folder`` has a name of MNIST's."""
+    """Whether a file directly in ``folder`` has the name of an MNIST file."""
     return any(_FILE_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
@@ -34,11 +34,11 @@ def is_idx_folder(folder: Path) -> bool:
 def idx_folder(folder: str | Path, image_size: tuple[int, int] | None = None) -> Splits[ImageDataset]:
     """Read a folder of ``train-`` and ``t10k-`` ``images-idx3-ubyte`` and ``labels-idx1-ubyte`` files.
 
-    Each may be gzipped (``.gz``; a plain file goes first) and may be spelt ``images.idx3-ubyte``. The classes are
+    Each may be gzipped (``.gz``; a plain file takes precedence) and may be spelt ``images.idx3-ubyte``. The classes are
     the numbers from 0 to the largest training label.
 
     Args:
-        folder: where the four files lie.
+        folder: the folder of the four files.
         image_size: height and width to deliver; default: the size the files hold.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A folder of image files, with one subfolder a class or with a table, labels.csv, of what is known of each."""
+"""A folder of image files, with one subfolder a class, or with a table labels.csv of labels or targets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def image_folder(folder: str | Path, image_size: tuple[int, int] | None = None) 
 
     See `class_folders`. Without folders of splits all images are one set. Images are the files of the kinds of
     `read_images`. They are grey if the headers of all files say so, otherwise RGB.
-    Every header is read here; the pixels only when they are asked for.
+    Every header is read here; pixels are read on demand.
 
     Args:
         folder: the folder.
@@ -55,13 +55,13 @@ def image_folder(folder: str | Path, image_size: tuple[int, int] | None = None) 
 def labelled_folder(
     folder: str | Path, image_size: tuple[int, int] | None = None, kind: Kind | None = None
 ) -> Splits[ImageDataset]:
-    """Open the images that `labels.csv` names, with what it says of them; see `labelled_files`. Warns of others.
+    """Open the images that `labels.csv` names, with its labels or targets; see `labelled_files`. Warns of other images.
 
     Args:
-        folder: with the table.
+        folder: the folder with the table.
         image_size: height and width to deliver; default: the size all images share, or `common_size`
             of them, with `Splits.sizes`.
-        kind: what the answers are; None: as the cells say.
+        kind: the kind of the answers; None: it follows from the cells.
 
     Raises:
         ValueError: what `labelled_files` and `inspect` refuse, or a split without images to train on.

@@ -83,17 +83,17 @@ from .read import IMAGE_SUFFIXES
 
 CHUNK = 64
 MOST_OF_BANK = 400
-"""Training images up to which a bank alone predicts better than a network that learns as long."""
+"""Largest number of training images for which a bank alone predicts better than a network trained as long."""
 MOST_WITH_BANK = 10_000
-"""Training images up to which a network has a bank beside it by default."""
+"""Largest number of training images for which a network has a bank beside it by default."""
 MOST_BESIDE, MOST_VALUES = 3000, 1 << 27
-"""Most training images, and pixel values in all, that a bank beside a network is fitted to."""
+"""Largest numbers of training images, and of their pixel values, that a bank beside a network is fitted to."""
 MIN_STEPS = 5000
 """Fewest steps of a run by default: even with few images a network needs some hundreds before it learns."""
 WITHOUT_DROPOUT = 20
 """Epochs up to which a network is trained without dropout."""
 PHOTOGRAPHS = Augmentation.Config(horizontal_flip=0.5, shift=0.1, scale=(0.9, 1.1), label_smoothing=0.1)
-"""The default augmentation of images in colour, with mirroring: a mirrored scene is a scene."""
+"""The default augmentation of colour images, with mirroring, since a mirrored scene is still a scene."""
 DRAWINGS = Augmentation.Config(shift=0.1, rotation=10.0, scale=(0.9, 1.1), label_smoothing=0.1)
 """The default augmentation of grey images, without mirroring: they may be letters."""
 SIDES: dict[Preset, int] = {"small": 64, "base": 224}
@@ -115,12 +115,12 @@ class ImageLearning(BlendingTask[ImageDataset]):
     """A model on image patches that predicts classes, labels or numbers; ITNet K.1.
 
     Images are augmented in [0, 1] and then standardised by the training split's mean and deviation per channel, or by
-    those of a checkpoint. Grey images become equal channels where these are of colours.
+    those of a checkpoint. Grey images are repeated to three channels where mean and deviation have three.
 
     Args:
         config: the settings.
         facts: from an earlier run; None reads them from the training split.
-        pretrained: the checkpoint that the settings name, where it is known; None: it is read where it lies.
+        pretrained: the checkpoint that the settings name, if it is already open; None: it is opened here.
 
     Raises:
         ValueError: the data cannot be opened, have nothing to distinguish, or are not those of ``facts``.
@@ -163,14 +163,14 @@ class ImageLearning(BlendingTask[ImageDataset]):
             data: digits (built in), an .npz, .parquet or .arrow file, a folder of such files, of MNIST-format idx
                 files, one with a subfolder a class, one with a table labels.csv, or one that Hugging Face's datasets
                 saved.
-            target: what is predicted of an image: a class, any of several labels, or numbers; None: as the data have.
+            target: kind of target: a class, any of several labels, or numbers; None: the kind that the data have.
             image_size: height and width to scale images to; None keeps theirs. A trained model may be measured at
                 another size, which its patches divide.
             patch_size: side of a square patch, or height and width; it divides the image.
             stem_depth: residual convolutions on each grid between the pixels and the patches
                 (`encoders.ConvolutionalImage`), 0 or more; None: patches are cut out, and mapped linearly.
-            position_frequencies: Fourier frequencies of the positions that enter the signal (the kernels have theirs);
-                0 keeps positions out of it.
+            position_frequencies: Fourier frequencies of the position features of the signal (kernels have their own);
+                0: none.
             position_sigma: standard deviation of these frequencies, in cycles per image side; refused where there are
                 none.
             mean: mean of each channel, of pixels in [0, 1], by which images are standardised; empty: that of a
@@ -250,7 +250,7 @@ class ImageLearning(BlendingTask[ImageDataset]):
             pretrained = self.model.open_pretrained()
             sized = self
             if pretrained is not None and pretrained.image_size is not None and self.image_size is None:
-                # before anything is built, since positions need not fit the size that images have
+                # set before the task is built, since the positions of the checkpoint may not fit the size of the images
                 sized = dataclasses.replace(self, image_size=pretrained.image_size)
             task = ImageLearning(sized, pretrained=pretrained)
             if start is None and sized._is_for_bank(task, effort):
@@ -307,7 +307,7 @@ class ImageLearning(BlendingTask[ImageDataset]):
                 config = filled(self, [default], image_size=None if whole == size else whole, augmentation=augmentation)
                 return Recommended(config, schedule, notes_on_sizes(task.splits.sizes, whole))
             scaled, patch = divided_into_patches(size, SIDES[effort.preset], PATCHES[effort.preset])
-            has_patches = self.patch_size != default.patch_size  # which another size might not fit
+            has_patches = self.patch_size != default.patch_size  # the patches might not divide another size
             config = filled(
                 self,
                 [default],
@@ -356,7 +356,7 @@ class ImageLearning(BlendingTask[ImageDataset]):
             return stack_of(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`; without a bank, which would be the same beside all of them."""
+            """See `Task.Config.with_stack`; without a bank, which would be the same beside all stacks."""
             return dataclasses.replace(self, model=stack, bank=0)
 
         def build(self, facts: Task.Facts | None = None) -> "ImageLearning":
@@ -447,7 +447,7 @@ class ImageLearning(BlendingTask[ImageDataset]):
         return _standardised(found, pretrained.pixels.mean, pretrained.pixels.deviation)
 
     def _check(self, splits: Splits[ImageDataset]) -> None:
-        # where a size is asked for, it may be another than in training
+        # a size in the settings may differ from that in training
         scaled = () if self.config.image_size is None else ("image_size",)
         splits.check_facts(self._facts, self.config.data, apart_from=("answer_names", *scaled))
         for part in (splits.train, splits.valid, splits.test):
@@ -456,11 +456,11 @@ class ImageLearning(BlendingTask[ImageDataset]):
 
     @property
     def train_shards(self) -> Tensor | None:
-        """See `Task.train_shards`: those of images in mapped arrays."""
+        """See `Task.train_shards`: sizes of shards of images in mapped arrays."""
         return self.splits.train.shards
 
     def model(self) -> nn.Module:
-        """The model, on an image encoder where it reads one, with the outputs of the target."""
+        """The model with the outputs of the target, on an image encoder unless it reads pixels."""
         size, channels, num_outputs = self._facts.image_size, len(self._facts.mean), self.target.num_outputs
         reading = ImageReading(image_size=size, channels=channels, encoder=self._encoder)
         model = self.chosen.build_for(reading, num_outputs)
@@ -506,7 +506,7 @@ class ImageLearning(BlendingTask[ImageDataset]):
         fitted.fit(batches, self.target, groups=None if groups is None else groups[chosen.to(device)])
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: the targets at the rows of the head."""
+        """See `Task.entry_names`: names of the targets for the rows of the head."""
         return head_entry_names(model, self.target.output_names)
 
     def check_packages(self) -> None:
@@ -585,7 +585,7 @@ class ImageLearning(BlendingTask[ImageDataset]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each image: `file` and the prediction; an image of an array has its index behind the `file`."""
+        """A row for each image: `file` and the prediction; an image in an array has its index after the `file`."""
         found = list(inputs.read(lambda file: self._read(file, inputs.part)))
         if not found:
             return []

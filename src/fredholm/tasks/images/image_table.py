@@ -37,7 +37,7 @@ def image_table(
 
     One column holds images: the bytes of image files, alone or with a `path` beside them. The column to predict has a
     usual name, such as label, or is the only other one: a class, a number, or labels. Columns `split`, `group` and
-    `time` may be there (`marks_of_cells`). Others are not read.
+    `time` are optional (`marks_of_cells`). Other columns are not read.
 
     Args:
         path: a .parquet or .arrow file, a folder of them whose names may name splits (`find_split_files`), or one in
@@ -47,7 +47,7 @@ def image_table(
         kind: the kind of the answers; None: follows from the cells.
 
     Raises:
-        ValueError: a column is missing or it is not clear which is meant, a cell is empty, an image cannot be read, or
+        ValueError: a column is missing or ambiguous, a cell is empty, an image cannot be read, or
             what `answers_of_cells` and `marks_of_cells` refuse. The message names file and row.
         ImportError: pyarrow or pillow is not installed.
     """
@@ -91,14 +91,14 @@ def read_image_table(path: Path, channels: int, image_size: tuple[int, int]) -> 
 @final
 @dataclass(frozen=True)
 class _Columns:
-    """The names of the columns that are read; `marks` are the columns of `MARKS`, by their words."""
+    """The names of the columns that are read; `marks` maps words of `MARKS` to columns."""
 
     image: str
     label: str
     marks: dict[str, str]
 
     def check(self, table: ArrowTable) -> None:
-        """Raises ValueError where a table lacks one of them."""
+        """Raises ValueError where a table lacks one of these columns, or its column of images has none."""
         for name in (self.image, self.label, *self.marks.values()):
             if name not in table.names:
                 raise ValueError(f"{table.path}: has no column {name!r}; give all files the same columns")
@@ -140,13 +140,13 @@ def _holds_images(kind: "pyarrow.DataType") -> bool:
 
 
 class _Cells(NamedTuple):
-    """Stretches of bytes that lie one after the other."""
+    """Contiguous byte strings: the content of all, and the offset of each."""
 
     ends: np.ndarray
-    """Offsets of the stretches, integers `(n + 1,)`."""
+    """Offsets of the byte strings, integers `(n + 1,)`."""
     content: memoryview
     is_there: np.ndarray | None
-    """bool `(n,)`; None: all are."""
+    """Whether a cell has a value, bool `(n,)`; None: all have."""
 
     @classmethod
     def of(cls, array: "pyarrow.Array") -> Self:
@@ -162,7 +162,7 @@ class _Cells(NamedTuple):
 
 @final
 class _Images(Sequence[EncodedImage]):
-    """The cells of a column of some tables, one after the other, as they lie on the disk."""
+    """The cells of a column of several tables, concatenated and mapped from the disk."""
 
     def __init__(self, tables: Sequence[ArrowTable], column: str) -> None:
         self._tables = tuple(tables)
@@ -208,7 +208,7 @@ def _known_images(
     kind: Kind | None,
     known: tuple[str, ...] | None,
 ) -> EncodedImages:
-    """Images of one split with what is known of them."""
+    """Images of one split with their answers and marks."""
     cells: dict[str, list[str]] = {name: [] for name in (columns.label, *columns.marks.values())}
     for table in tables:
         for row in read_rows(table, list(cells)):

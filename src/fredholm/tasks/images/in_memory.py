@@ -19,10 +19,10 @@ class InMemoryImages(ImageDataset):
 
     Args:
         images: uint8 ``(n, C, H, W)`` with C of 1 or 3.
-        answers: one an image; None: nothing is known.
-        name: maps an index to where the image came from.
+        answers: labels or targets, one per image; None: there are none.
+        name: maps an index to the origin of the image.
         image_size: height and width to deliver (`fit` on the way out); default: the size the images have.
-        marks: what the data say of splits.
+        marks: splits, groups and times of the images.
 
     Raises:
         ValueError: shapes or types do not agree.

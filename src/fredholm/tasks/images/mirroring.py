@@ -24,7 +24,7 @@ def mirroring_keeps_targets(images: ImageDataset, targets: Tensor, target: Targe
     Args:
         images: the training images; at most `MOST` of them are used, the same each time.
         targets: their targets, `(n, ...)`.
-        target: the kind of these.
+        target: the kind of the targets.
     """
     if len(images) < FEWEST:
         return True
@@ -37,13 +37,13 @@ def are_as_good_with(mirrored: Tensor, plain: Tensor, targets: Tensor, target: T
     """Whether predictions are about as good with mirrored examples as without.
 
     A ridge regression is fitted with and without them, and predicts each image with both it and its mirror image left
-    out. If it is surely worse with them, direction matters, as for places and letters.
+    out. If its errors are surely larger with them, left and right matter, as for places and letters.
 
     Args:
-        mirrored, plain: features of examples and of their mirror images, `(n, p)`.
+        mirrored, plain: features of the mirror images and of the examples, `(n, p)`.
         targets: their common targets, `(n, ...)`.
-        target: the kind of these.
-        each: number of examples of one image, which follow each other.
+        target: the kind of the targets.
+        each: number of consecutive examples from one image.
     """
     head, without, both = RidgeHead(plain.shape[1], target.num_outputs), ScoreRecorder(target), ScoreRecorder(target)
     image = torch.arange(len(plain)) // each

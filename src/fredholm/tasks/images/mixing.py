@@ -25,24 +25,24 @@ class Blend(NamedTuple):
     """m, float64 ``(B, H, W)``, or ``(B, 1, 1)`` where it is the same everywhere."""
 
     def needed(self, wanted: Tensor) -> Tensor:
-        """Indices of the images that the blends at some places are made of, int64, ascending."""
+        """Indices of the images that the blends at the indices `wanted` are made of, int64, ascending."""
         return torch.cat([wanted, self.partner[wanted]]).unique()
 
     def images(self, images: Tensor, places: Tensor, wanted: Tensor) -> Tensor:
-        """x' ``(n, C, H, W)`` at the places `wanted`, of x at `places`, those that are `needed`."""
+        """x' ``(n, C, H, W)`` at the indices `wanted`, from the images x at `places`, which `needed` returned."""
         own, other = (torch.searchsorted(places, each).to(images.device) for each in (wanted, self.partner[wanted]))
         pixel_share = self.stays[wanted].to(images).unsqueeze(1)  # (n, 1, H, W), or (n, 1, 1, 1) for Mixup alone
         return torch.lerp(images[other], images[own], pixel_share)
 
     def targets(self, targets: Tensor, wanted: Tensor) -> Tensor:
-        """t' ``(n, K)`` at the places `wanted`, of t ``(B, K)``."""
+        """t' ``(n, K)`` at the indices `wanted`, from t ``(B, K)``."""
         own, other = wanted.to(targets.device), self.partner[wanted].to(targets.device)
         image_share = self.stays[wanted].mean((1, 2)).to(targets).unsqueeze(1)  # (n, 1)
         return torch.lerp(targets[other], targets[own], image_share)
 
 
 def drawn_blend(shape: torch.Size, mixup_alpha: float, cutmix_alpha: float) -> Blend | None:
-    """Draws the blend of a batch from torch's CPU generator; None where neither form is on.
+    """Draws the blend of a batch from torch's CPU generator; None where both are off.
 
     Every image draws its own l and box; where both forms are on, each image takes either with equal chance. As in the
     source a box has its centre anywhere in the image and is cut off at the border; λ is the share of pixels that truly

@@ -22,18 +22,19 @@ def npz_images(
 ) -> Splits[ImageDataset]:
     """Read `x` and `y`, or those of each split: `x_train`, `y_train`, `x_test` and `y_test`, as Keras names its arrays.
 
-    Of splits, `x_valid` and `y_valid` (or `_val`) are the validation set; it and the test set may be absent. They may
-    also be named as in the files of MedMNIST, `train_images`, `train_labels`, `val_images` and so on.
+    `x_valid` and `y_valid` (or `_val`) are the validation set; it and the test set may be absent. Splits may also be
+    named as in the files of MedMNIST, `train_images`, `train_labels`, `val_images` and so on.
 
-    Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3. What `y` is, `answers_of_array` says: integers
-    `(n,)` or `(n, 1)` are classes from 0, truth values `(n, L)` labels, floats `(n,)` or `(n, T)` numbers. Their names
-    are `classes`, `labels` and `target_names`, where the file has them. `split`, `groups` and `example_times` are read
-    of `x` and `y` (`marks_of_arrays`), the last two also of splits, such as `groups_train`.
+    Images are uint8 `(n, H, W)` or `(n, H, W, C)` with C of 1 or 3. The type of `y` sets its kind
+    (`answers_of_array`): integers `(n,)` or `(n, 1)` are classes from 0, truth values `(n, L)` labels, floats
+    `(n,)` or `(n, T)` numbers. Their names are `classes`, `labels` and `target_names`, where the file has them. Beside
+    `x` and `y`, `split`, `groups` and `example_times` are read (`marks_of_arrays`); beside splits the last two, such as
+    `groups_train`.
 
     Args:
         path: the file.
         image_size: height and width to deliver; default: the size the images have.
-        kind: what `y` is, where it is another than said; None: as said.
+        kind: the kind of `y`, where its type does not show it; None: by its type.
 
     Raises:
         ValueError: it is no such file, arrays are missing, unknown or do not fit together, or a test label is unknown
@@ -68,11 +69,11 @@ def npz_shards(
 
     A split is a word of a name, as in train-00000.npz, train-00001.npz and test-00000.npz (`find_split_files`). Where
     no name has one, all files are one set, and `split` is read. Otherwise as `npz_images`; names of classes, labels and
-    numbers are the same in all files, and labels that are only counted are counted over those of a split.
+    numbers are the same in all files, and classes without names are counted over the files of a split.
 
     Args:
-        folder: their folder.
-        image_size, kind: see there.
+        folder: the folder of the files.
+        image_size, kind: as in `npz_images`.
 
     Raises:
         ValueError: what `npz_images` refuses, or files do not fit together.

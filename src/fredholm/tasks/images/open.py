@@ -1,4 +1,4 @@
-"""One entry for every source of images, by name or by path."""
+"""Opening of every source of images, by name or by path."""
 
 import difflib
 from pathlib import Path
@@ -32,8 +32,8 @@ def open_images(
             (`labelled_folder`), with .npz files (`npz_shards`) or with one subfolder of image files a class
             (`image_folder`).
         image_size: height and width to deliver; default: the size the images have.
-        kind: what is known of each image; None: as the source says. Digits, MNIST-format files and subfolders are of
-            classes.
+        kind: the kind of the answers; None: the kind that the source has. Digits, MNIST-format files and subfolders
+            have classes.
 
     Raises:
         ValueError: nothing of that name, or the source is broken or of another kind.
@@ -76,7 +76,7 @@ def _refuse_kind(kind: Kind | None, source: str) -> None:
 
 
 def _hint(folder: Path) -> str:
-    """Offer the nearest name among ``digits`` and the sources that lie where ``folder`` was looked for, and to pass."""
+    """A hint for a message: the nearest name among ``digits`` and the files and folders beside ``folder``."""
     siblings = {"digits": "digits"} if folder.name == str(folder) else {}
     if folder.parent.is_dir():
         known = (path for path in folder.parent.iterdir() if path.is_dir() or path.suffix.lower() == ".npz")

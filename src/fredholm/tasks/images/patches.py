@@ -18,8 +18,8 @@ def patch_encoder(images: Image.Config, width: int, stem_depth: int | None) -> I
 def divided_into_patches(size: tuple[int, int], longest: int, most: int) -> tuple[tuple[int, int], int]:
     """Height and width to scale images to, and the side of a square patch that divides both.
 
-    Images of up to `longest` pixels keep their size where a patch divides it that gives from `most` / 2 to `most` along
-    the longer side; the others are brought to whole patches, larger ones to patches of 2, 4, 8, ... pixels, which
+    Images of up to `longest` pixels keep their size if some patch divides it with `most` / 2 to `most` patches along
+    the longer side. Others are scaled to whole patches; those of larger images have 2, 4, 8, ... pixels a side, which
     convolutions halve step by step.
 
     Args:

@@ -185,6 +185,6 @@ def _upright_size(image: "Picture") -> tuple[int, int]:
     from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
 
     width, height = image.size
-    if isinstance(image, TiffImageFile):  # of which some versions of Pillow give the upright size
+    if isinstance(image, TiffImageFile):  # some versions of Pillow give its upright size
         width, height = image.tag_v2[IMAGEWIDTH], image.tag_v2[IMAGELENGTH]
     return (width, height) if image.getexif().get(_ORIENTATION) in _SIDEWAYS else (height, width)

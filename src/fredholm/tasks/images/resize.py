@@ -28,13 +28,13 @@ def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def fit(images: Tensor, image_size: tuple[int, int]) -> Tensor:
-    """Scale images to cover ``image_size`` and cut what stands over equally on both sides.
+    """Scale images to cover ``image_size`` and crop the excess equally on both sides.
 
     The scaling is bilinear with antialiasing; images that have the size already come back unchanged.
 
     Args:
         images: uint8 ``(n, C, H, W)``.
-        image_size: the height and width wanted.
+        image_size: height and width of the result.
 
     Returns:
         uint8 ``(n, C, *image_size)``.
@@ -43,11 +43,11 @@ def fit(images: Tensor, image_size: tuple[int, int]) -> Tensor:
 
 
 def fit_masks(masks: Tensor, image_size: tuple[int, int]) -> Tensor:
-    """Scale and cut class numbers as `fit` does the images they belong to; a pixel takes the number nearest to it.
+    """Scale and crop masks of class numbers as `fit` does their images, by nearest neighbour.
 
     Args:
         masks: uint8 ``(n, H, W)``.
-        image_size: the height and width wanted.
+        image_size: height and width of the result.
 
     Returns:
         uint8 ``(n, *image_size)``.

@@ -10,11 +10,11 @@ from fredholm.tasks.targets import Target
 from .mask_set import IGNORED, MaskedImages
 
 MOST, PIXELS = 200, 16
-"""Most images that the test reads, and labelled pixels of each; images with fewer are left out."""
+"""Largest number of images in the test, and number of labelled pixels of each; images with fewer are left out."""
 CHUNK = 1 << 20
 """Number of pixels of images that are read together."""
 _WINDOWS = (3, 9)
-"""Sides of the squares round a pixel, and beside these, whose mean colours are its features."""
+"""Sides of the squares whose mean colours are features of a pixel: one round it, and one on each of its sides."""
 
 
 @torch.no_grad()

@@ -53,7 +53,7 @@ from .npz_file import images_of_npz
 CHUNK = 1 << 20
 """Number of pixels of masks that are counted together."""
 QUERIES = 16384
-"""Largest number of evaluation points at a time, except for a longer row of them, which bounds memory."""
+"""Largest number of evaluation points at a time, which bounds memory; a longer row is evaluated as a whole."""
 SIDES: dict[Preset, int] = {"small": 128, "base": 512}
 """Pixels of the longer side, to which larger images are scaled."""
 PATCHES: dict[Preset, int] = {"small": 8, "base": 32}

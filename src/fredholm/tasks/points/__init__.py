@@ -1,4 +1,4 @@
-"""Clouds of points: files of meshes and of points, and what becomes of them before a model."""
+"""Point clouds: files of meshes and of points, and their preprocessing for a model."""
 
 from .cloud_file import NUM_SAMPLES, csv_bytes, read_cloud
 from .modelnet10_voxels import modelnet10_voxels

@@ -37,12 +37,12 @@ class CloudAugmentation:
         """Settings of random changes to clouds; the defaults change nothing.
 
         Args:
-            scale: range of the factors by which the three axes are stretched, each drawn for itself. An encoder that
-                normalises sees their ratios alone.
+            scale: range of the factors by which the three axes are stretched, drawn independently. An encoder that
+                normalises sees only their ratios.
             rotation: none; about one axis by any angle; or any rotation of space.
-            axis: that axis; refused with other rotations.
-            jitter: deviation of a normal number that is added to every coordinate, in radii of the cloud.
-            jitter_limit: largest size of these numbers; refused where there are none.
+            axis: the axis of the rotation; refused with other rotations.
+            jitter: standard deviation of Gaussian noise on every coordinate, in radii of the cloud.
+            jitter_limit: largest absolute value of the noise; refused without noise.
             drop: largest share of the points that are left out, from 0 to below 1; each cloud draws its own.
         """
 
@@ -94,7 +94,7 @@ class CloudAugmentation:
         turn = _rotations(batch, config.rotation, AXES.index(config.axis), generator).to(dtype)
         offset = (offset * factors) @ turn.mT
         if self._normal is not None:
-            # what is normal to a stretched surface is shrunk where it is stretched
+            # normals of a stretched surface are divided by the factors
             normal = ((features[..., self._normal].to(dtype) / factors) @ turn.mT).to(features.dtype)
             features = features.clone()
             features[..., self._normal] = torch.nn.functional.normalize(normal, dim=-1)

@@ -1,4 +1,4 @@
-"""One cloud from a file: meshes by their surface, points by their columns."""
+"""Reading one cloud from a file: a mesh, sampled on its surface, or a table of points."""
 
 import csv
 import dataclasses
@@ -22,7 +22,7 @@ LABELS = (".seg", ".labels")
 WEIGHT, LABEL = "weight", "label"
 """Columns that are not features."""
 _USUAL = (*AXES, *NORMAL, WEIGHT, LABEL)
-"""Columns whose names may be in small or capital letters."""
+"""Columns whose names are matched in any case."""
 NUM_SAMPLES = 2048
 _SEED = 0
 
@@ -36,8 +36,8 @@ def read_cloud(
       time; else the vertices. Of a `.ply` without faces, `weight`, `label` and all other properties of vertices are
       read too.
     - `.xyz`: lines of numbers, x, y, z and any features, separated by blanks or commas; # starts a comment.
-    - `.csv`, `.parquet`: columns by name: x, y, z, `weight`, `label` and the normal nx, ny, nz where they are there, in
-      small or capital letters, and other features.
+    - `.csv`, `.parquet`: columns x, y and z; if they exist, `weight`, `label` and the normal nx, ny, nz, with all these
+      names in any case; and other features.
 
     A file beside it that ends in .seg or .labels has the class of each point, a line each.
 
@@ -48,8 +48,9 @@ def read_cloud(
         channels: the features to read, in this order, or, of an .xyz file, their names; None: all.
 
     Raises:
-        ValueError: it is of no known kind or cannot be read; there are no points, a coordinate or weight is none, a
-            feature is missing, labels are not one a point; or normals of what has no faces. The message names the file.
+        ValueError: it is of no known kind or cannot be read; there are no points, a coordinate or weight is invalid, a
+            feature is missing, a point lacks its label; or normals are requested without faces. The message names the
+            file.
         ImportError: the file is a mesh, and trimesh is not installed.
     """
     kind = path.suffix.lower()

@@ -1,7 +1,7 @@
-"""Meshes and their vertices as files hold them: .off, .obj, .stl and .ply, each read to its last byte.
+"""Readers of meshes and their vertices from .off, .obj, .stl and .ply files, each read to its last byte.
 
-What a file says is taken literally or refused with its line or byte, and nothing is guessed or left out that belongs to
-the surface. Polygons are cut into triangles round their first corner, which is right for convex ones.
+The content of a file is taken literally, or refused with its line or byte; nothing is guessed, and no part of the
+surface is left out. Polygons are cut into triangles round their first corner, which is right for convex ones.
 """
 
 import itertools
@@ -30,7 +30,7 @@ class Mesh:
     Args:
         vertices: float64 `(V, 3)`, finite.
         triangles: int64 `(T, 3)`, numbers of vertices.
-        columns: what else is known of each vertex, `(V,)` each; of a .ply file its other properties.
+        columns: further values of each vertex, `(V,)` each: the other properties in a .ply file.
     """
 
     vertices: np.ndarray
@@ -42,8 +42,8 @@ def read_mesh(path: Path) -> Mesh:
     """Read the vertices and faces of one file.
 
     Raises:
-        ValueError: it cannot be read as its ending says, ends too early or goes on behind its end, or a coordinate or
-            a vertex number is none. The message names the file, and the line or byte.
+        ValueError: the file does not have the format of its suffix, ends too early or has data after its end, or a
+            coordinate or a vertex number is invalid. The message names the file, and the line or byte.
     """
     try:
         with open_file(path) as file:
@@ -61,7 +61,7 @@ def read_mesh(path: Path) -> Mesh:
     for i in np.flatnonzero(~(np.abs(vertices) <= LARGEST).all(1))[:1]:
         vertex = ", ".join(f"{value:g}" for value in vertices[i])
         expected = f"finite numbers of at most {LARGEST:.2g} in size"
-        first = int(path.suffix.lower() == ".obj")  # as faces count them
+        first = int(path.suffix.lower() == ".obj")  # the number of the first vertex in faces
         raise ValueError(
             f"{path}: vertex {i + first} (from {first}): its coordinates are {vertex}; expected {expected}"
         )
@@ -69,11 +69,11 @@ def read_mesh(path: Path) -> Mesh:
 
 
 class _PlacedError(ValueError):
-    """A mistake whose message begins with its line or byte."""
+    """An error in a file, whose message begins with the line or byte."""
 
 
 class _Faces(NamedTuple):
-    """Polygons: the numbers of their vertices, counted from 0, one polygon after the other, and how many each has."""
+    """Polygons: the numbers of their vertices, counted from 0 and concatenated, and the number of vertices of each."""
 
     corners: np.ndarray
     sizes: np.ndarray
@@ -84,11 +84,11 @@ class _Faces(NamedTuple):
         return cls(np.fromiter(itertools.chain.from_iterable(faces), np.int64, int(sizes.sum())), sizes)
 
     def check(self, count: int, place: Callable[[int], str], *, first: int = 0) -> Self:
-        """Raises where a face has fewer than three vertices, or one that is not among so many.
+        """Raises where a face has fewer than three vertices, or a vertex number out of range.
 
         Args:
-            count: of the vertices.
-            place: where a face stands.
+            count: number of vertices.
+            place: maps a face to its line or byte, for messages.
             first: the number of the first vertex in the file.
         """
         for i in np.flatnonzero(self.sizes < 3)[:1].tolist():
@@ -122,13 +122,13 @@ def _at_line(number: int, message: str) -> _PlacedError:
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers; what is beyond ASCII is in comments and names alone."""
+    """The lines with their numbers, decoded as Latin-1, since only comments and names may be beyond ASCII."""
     text = data.removeprefix(b"\xef\xbb\xbf").decode("latin-1")
     yield from enumerate(re.split(r"\r\n|\r|\n", text), 1)
 
 
 def _uncommented(data: bytes) -> Iterator[tuple[int, list[str]]]:
-    """The words of each line that has some, up to #."""
+    """The words of each line that is not blank, up to #."""
     for number, line in _lines(data):
         if words := line.partition("#")[0].split():
             yield number, words
@@ -160,7 +160,7 @@ def _off(data: bytes) -> _Read:
         raise _at_line(number, f"begins with {words[0][:40]!r}; expected OFF")
     if header[4] or header[5] or "BINARY" in (word.upper() for word in words):
         raise _at_line(number, f"is of the kind {' '.join(words)[:40]}; expected vertices of three coordinates as text")
-    words = [rest for rest in (words[0][header.end() :], *words[1:]) if rest]  # as ModelNet has OFF490 518 0
+    words = [rest for rest in (words[0][header.end() :], *words[1:]) if rest]  # in ModelNet such as OFF490 518 0
     if not words:
         number, words = next(lines, (number, []))
     counts = [_whole(word, number) for word in words]
@@ -179,7 +179,7 @@ def _off(data: bytes) -> _Read:
             rows.append(_numbers(words[:3], number))
         elif len(faces) < num_faces:
             size = _whole(words[0], number)
-            if not 0 <= len(words) - 1 - size <= 4 or size < 0:  # as many numbers as a colour has
+            if not 0 <= len(words) - 1 - size <= 4 or size < 0:  # a colour has up to four numbers
                 raise _at_line(number, f"face {len(faces) + 1} promises {size} vertices; {len(words) - 1} follow")
             faces.append([_whole(word, number) for word in words[1 : size + 1]])
             places.append(number)
@@ -270,7 +270,7 @@ def _corners(data: bytes) -> np.ndarray:
     return np.array(rows, np.float64).reshape(-1, 3)
 
 
-# .ply: a header that says which elements follow, with which properties, as text or as numbers of a machine
+# .ply: a header that declares the elements and their properties, then their values as text or in binary form
 
 _TYPES = {
     **dict.fromkeys(("char", "int8"), "i1"),
@@ -293,7 +293,7 @@ Values = list[Sequence[float]] | np.ndarray
 
 
 class _Property(NamedTuple):
-    """One number, or as many as a count before them says."""
+    """A number, or a list of numbers with its length before them."""
 
     name: str
     kind: np.dtype
@@ -399,7 +399,7 @@ def _property(words: Sequence[str], order: str, element: _Element, line: int) ->
 
 
 def _text_rows(element: _Element, lines: Iterator[tuple[int, list[str]]]) -> dict[str, Values]:
-    """The values of each property, from a line a row."""
+    """The values of each property, from one line per row."""
     rows = {part.name: list[Sequence[float]]() for part in element.properties}
     for i in range(element.count if element.properties else 0):
         number, words = next(lines, (0, []))
@@ -426,7 +426,7 @@ def _text_rows(element: _Element, lines: Iterator[tuple[int, list[str]]]) -> dic
 
 
 def _typed(words: Sequence[str], part: _Property, line: int) -> Sequence[float]:
-    """Numbers that the property's type holds."""
+    """Parses numbers, and checks that integers are within the range of the property's type."""
     if part.kind.kind == "f":
         return _numbers(words, line)
     values, held = [_whole(word, line) for word in words], np.iinfo(part.kind)
@@ -437,7 +437,7 @@ def _typed(words: Sequence[str], part: _Property, line: int) -> Sequence[float]:
 
 
 def _alike(element: _Element, data: bytes, at: int, order: str) -> tuple[dict[str, Values], int] | None:
-    """The same at once, of lists that are as long in all rows as in the first one; None where they are not."""
+    """`_binary_rows` without a loop, for lists that have equal lengths in all rows; None where lengths differ."""
     fields, offset = list[tuple[Any, ...]](), at
     for part in element.properties:
         size = 1
@@ -462,7 +462,7 @@ def _alike(element: _Element, data: bytes, at: int, order: str) -> tuple[dict[st
 
 
 def _binary_rows(element: _Element, data: bytes, at: int, order: str) -> tuple[dict[str, Values], int]:
-    """The same of the bytes from a place on, and where they end."""
+    """The values of each property from the bytes at index `at`, and the index of the end of the rows."""
     ends = f"promises {element.count} of {element.name!r}, but ends before the last one"
     if (alike := _alike(element, data, at, order)) is not None:
         return alike

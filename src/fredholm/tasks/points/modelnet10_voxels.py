@@ -19,15 +19,15 @@ _NAMES = ("X_train", "X_test", "y_train", "y_test", "classes")
 
 
 def is_modelnet10_voxels(path: Path) -> bool:
-    """Whether the path is that file, or its folder."""
+    """Whether a path is the file `modelnet10_voxel30.npz`, or its folder."""
     file = path / _FILE if path.is_dir() else path
     return file.name == _FILE and file.is_file() and set(_NAMES) <= set(array_names(file))
 
 
 def modelnet10_voxels(path: Path) -> PointSet:
-    """The surface of every shape, as the centres of its voxels that have a free neighbour along an axis.
+    """The surface of every shape: the centres of its voxels that have a free neighbour along an axis.
 
-    Coordinates are in [-1, 1], of a box that the shape fills. Shapes without any voxel are left out. There is a
+    Coordinates are in [-1, 1], a box that the shape fills. Shapes without any voxel are left out. There is a
     training and a test split.
 
     Args:
@@ -68,7 +68,7 @@ def _read(path: Path, arrays: Mapping[str, np.ndarray]) -> PointSet:
 
 
 def surface(filled: np.ndarray) -> np.ndarray:
-    """Voxels `(n, n, n)`, bool, to the centres `(N, 3)` of those on the surface; 12 voxels are 1."""
+    """Centres `(N, 3)` of the surface voxels of `filled`, bool `(n, n, n)`; the unit of length is 12 voxels."""
     padded = np.pad(filled, 1)
     inner = np.ones_like(filled)
     for axis in range(3):

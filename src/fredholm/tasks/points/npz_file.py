@@ -36,12 +36,12 @@ def read_npz(
     `x` (or `points`) is `(n, N, 3 + F)`, with `mask` `(n, N)`, True = this point exists, or `lengths` `(n,)` where they
     differ; `(total, 3 + F)` with `offsets` `(n + 1,)` or `lengths` `(n,)`, cloud after cloud; or `(N, 3 + F)`, one
     cloud. Coordinates come first, then features. `y` `(n,)` are numbers of `classes`, or names; or `targets` `(n,)` or
-    `(n, T)` are numbers to predict of clouds, called `target_names`. `labels`, the classes of points, and `weights`
+    `(n, T)` are numbers to predict of clouds, with names `target_names`. `labels`, the classes of points, and `weights`
     have the shape of `x` without its last axis; labels are numbers of `point_classes`, or names. `channels` are the
     names of the features.
 
-    `split`, `groups` and `example_times`, one a cloud: see `marks_of_arrays`. Or a split is `_train`, `_valid` (or
-    `_val`) and `_test` after the names of the arrays, of which the training split alone must be there; `classes`,
+    `split`, `groups` and `example_times`, one per cloud: see `marks_of_arrays`. Or a split is `_train`, `_valid` (or
+    `_val`) and `_test` after the names of the arrays, of which only those of training are required; `classes`,
     `point_classes`, `channels` and `target_names` are shared.
 
     An .npy file is read as `x` alone.
@@ -129,7 +129,7 @@ def _endings(arrays: Mapping[str, np.ndarray]) -> dict[Split, str]:
 
 
 def _classes(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> list[str]:
-    """The class of each cloud of a split, or nothing where there are none."""
+    """The class of each cloud of a split; empty where there are none."""
     y = arrays.get(f"y{ending}")
     if y is None:
         return []
@@ -154,7 +154,7 @@ def _numbers(arrays: Mapping[str, np.ndarray], ending: str, count: int) -> np.nd
 
 
 def _answers(arrays: Mapping[str, np.ndarray], known: Sequence[np.ndarray]) -> NumberAnswers | None:
-    """The numbers of all splits, by their names."""
+    """The targets of all splits, concatenated, with their names."""
     if not known:
         if "target_names" in arrays:
             raise ValueError("has target_names, but no targets; leave them out, or give targets")
@@ -249,7 +249,7 @@ def _of_points(
 
 
 def _named(labels: np.ndarray, name: str, arrays: Mapping[str, np.ndarray], classes: str) -> np.ndarray:
-    """Labels as class names: numbers of the array of that name, or as they are."""
+    """Labels as class names: numbers are looked up in the array `classes`, if there is one; names stay."""
     if labels.dtype.kind == "U" or classes not in arrays:
         return labels.astype(str)
     known = arrays[classes].ravel().astype(str)

@@ -1,4 +1,4 @@
-"""One entry for every source of clouds: a folder of files, an .npz file, or the voxels of ModelNet10."""
+"""Opening of every source of clouds: a folder of files, an .npz file, or the voxels of ModelNet10."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,14 +26,14 @@ from .point_set import Cloud, PointSet
 
 KINDS = (*SURFACES, *TABLES, ".npz")
 _UNNAMED = (".xyz", ".npz")
-"""The kinds that do not name features."""
+"""Suffixes of files that do not name features."""
 
 
 @final
 class _Files(NamedTuple):
     """Files, with the class or the numbers of each where known, and its split as an index into `SPLITS`.
 
-    `marks` stand in place of `split` where a table has groups or times too.
+    `marks` replace `split` where a table has groups or times too.
     """
 
     paths: list[Path]
@@ -54,16 +54,16 @@ def open_points(
 ) -> PointSet:
     """Open labelled clouds, with their split where they have one.
 
-    A folder with a table labels.csv has the files that this names (`labelled_files`), with a class or numbers each.
-    Else a folder has one subfolder of files a class (`read_cloud` says which, and .npz files of one cloud each); below
-    `train`, `valid` and `test`, or with these below each class, as ModelNet has it. Without classes, files lie in the
-    folder itself or in those of the splits, and their points have labels. The validation split may be called `val` too;
-    it and the test split may be absent. Hidden files and those of other kinds are left out.
+    In a folder with a table labels.csv, the table names the files (`labelled_files`), with a class or numbers for each.
+    Else a folder has one subfolder a class, with files that `read_cloud` reads or .npz files of one cloud each; they
+    are below `train`, `valid` and `test`, or have these below each class, as in ModelNet. Without classes, files are in
+    the folder itself or in those of the splits, and their points have labels. The validation split may also be called
+    `val`; it and the test split may be absent. Hidden files and those of other kinds are skipped.
 
     Args:
         data: such a folder, an .npz file (`read_npz`), or the file or folder of `modelnet10_voxels`.
         num_samples: points drawn on the surface of each mesh; refused where there is none.
-        normals: add the normals of meshes as features; refused where something else is read.
+        normals: add the normals of meshes as features; refused for files without faces.
         channels: names of the features of .xyz and .npz files that have no names, or the ones to read of an .npz file
             that has; refused where nothing reads them.
         kind: the kind of answers of the clouds, classes or numbers; None: whichever the source has.

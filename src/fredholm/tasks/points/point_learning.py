@@ -1,4 +1,4 @@
-"""Predicting the class of a cloud of points or numbers of it, or the class of each of its points."""
+"""Predicting the class of a point cloud, numbers of a cloud, or the class of each of its points."""
 
 import dataclasses
 import math
@@ -79,7 +79,7 @@ def _small() -> SignalModel.Config:
 class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     """A model on point clouds that predicts the class or numbers of each cloud, or the class of each point; ITNet K.3.
 
-    Features are standardised by the training split's mean and deviation, but for normals. Clouds of other sizes are
+    Features except normals are standardised by the training split's mean and deviation. Clouds of other sizes are
     padded to the largest of their batch.
 
     Args:
@@ -87,7 +87,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         facts: from an earlier run; None reads them from the training split.
 
     Raises:
-        ValueError: the data cannot be opened, have no such labels, are of one class alone, or are not those of `facts`.
+        ValueError: the data cannot be opened, lack such labels, have a single class, or do not match `facts`.
     """
 
     command: ClassVar[str] = "points"
@@ -121,8 +121,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         Args:
             data: a folder of meshes or clouds, with one subfolder a class, or an .npz file; see `open_points`.
-            channels: names of the features of .xyz and .npz files without any; nx, ny and nz are those of a
-                normal.
+            channels: names of the features of .xyz and .npz files that have no names; nx, ny and nz are the components
+                of a normal.
             target: the kind of target: the class of a cloud, the class of each of its points, or numbers of a cloud;
                 None: classes of points where these have labels, else whichever the clouds have.
             num_samples: points drawn on the surface of each mesh, the same each time.
@@ -135,8 +135,8 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             normalise: bring each cloud into the unit sphere; else coordinates are taken as they are, from -1 to 1.
             align: turn each cloud so that it is longest along z and shortest along x, however it was turned before; its
                 farther end is above. Refused with an augmentation that turns it, which would change nothing.
-            position_frequencies: Fourier frequencies of the coordinates that enter the signal (kernels have theirs); 0
-                takes the coordinates themselves.
+            position_frequencies: Fourier frequencies of the position features of the signal (kernels have their own);
+                0: the coordinates themselves.
             position_sigma: standard deviation of these frequencies, in cycles a diameter; refused where there are none.
             num_neighbours: nearest points whose arrangement around each point enters the signal; 0: none.
             sizes: a further feature, the logarithm of the radius of the cloud, which `normalise` hides.
@@ -330,7 +330,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
     @property
     def classifies_points(self) -> bool:
-        """Whether each point has a class, and not each cloud."""
+        """Whether each point is classified, not each cloud."""
         return isinstance(self._facts.target, ElementTarget)
 
     @property
@@ -355,7 +355,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     @cached_property
     def _split(self) -> Parts:
         clouds, root = self._clouds, str(user_path(self.config.data))
-        names = [name.removeprefix(root) for name in clouds.names]  # wherever the data lie
+        names = [name.removeprefix(root) for name in clouds.names]  # independent of the place of the data
         labels = [0] * len(clouds) if clouds.labels is None else clouds.labels.tolist()
         keys = clouds.marks.keys(names, labels)
         return self._divided(keys, clouds.marks.given, needs_valid=self.learns_by_steps)
@@ -425,7 +425,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
         model.fit(batches, self.target, groups=train.marks.group_numbers(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
-        """See `Task.entry_names`: the targets at the rows of the head, the features at the columns of the encoder."""
+        """See `Task.entry_names`: targets name the rows of the head, features the columns of the encoder."""
         return head_entry_names(model, self.target.output_names) | input_entry_names(model, self._inputs)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
@@ -577,8 +577,9 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each cloud of each file: `file`, `cloud`, and numbers, or the likeliest `class` and `probability`.
 
-        Where points are classified, a row for each point, with its `x`, `y` and `z`. Where they are saved, as NAME.csv
-        with the name of each cloud of several, a row for each cloud that says where, and how many `points` there are.
+        Where points are classified, a row for each point, with its `x`, `y` and `z`. Where they are saved, as
+        NAME.csv, or NAME-CLOUD.csv for several clouds of a file, a row for each cloud with the path `saved` and the
+        number of its `points`.
 
         Raises:
             ValueError: a file cannot be read or does not fit, a file to write exists already, or clouds are classified

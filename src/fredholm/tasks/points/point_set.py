@@ -1,4 +1,4 @@
-"""Clouds of points with what is known of them: the frozen value that every reader gives."""
+"""Point clouds with their labels or targets: the frozen value that every reader returns."""
 
 import itertools
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class Cloud:
         features: `(N, F)`.
         channels: the names of the features.
         weights: mass of each point, `(N,)`; None: all weigh the same.
-        point_labels: a class of each point, `(N,)`, as text; None: not known.
-        name: where it came from, for messages.
+        point_labels: class of each point, `(N,)`, as text; None: not known.
+        name: origin of the cloud, for messages.
         is_sampled: whether the points were drawn on a surface.
     """
 
@@ -47,7 +47,7 @@ class Cloud:
 @final
 @dataclass(frozen=True, kw_only=True)
 class PointSet(Examples):
-    """n clouds, each with points of its own number, one after the other.
+    """n clouds, whose numbers of points may differ, one after the other.
 
     Args:
         pos: float64 `(total, 3)`.
@@ -57,12 +57,12 @@ class PointSet(Examples):
         labels: int64 `(n,)`, each in `0 .. len(classes) - 1`; None: clouds have none.
         classes: the class names of clouds.
         targets: float64 `(n, T)`, finite numbers to predict of clouds; None: clouds have none.
-        target_names: one a number.
+        target_names: names of the T numbers.
         point_labels: int64 `(total,)`, each in `0 .. len(point_classes) - 1`; None: points have none.
         point_classes: the class names of points.
         channels: the features' names.
-        marks: what the data say of splits.
-        names: where each cloud came from, for messages.
+        marks: splits, groups and times of the clouds.
+        names: origin of each cloud, for messages.
 
     Raises:
         ValueError: shapes or types do not agree, a cloud is empty, a coordinate or feature is no finite number, a
@@ -113,7 +113,7 @@ class PointSet(Examples):
             raise ValueError("clouds have labels and targets; give one of them")
         if self.targets is not None and len(self.targets) != len(self):
             raise ValueError(f"targets are {tuple(self.targets.shape)}; pass ({len(self)}, {len(self.target_names)})")
-        _ = self.answers  # which are refused where they are no numbers
+        _ = self.answers  # raises a ValueError where targets are invalid
         self.marks.check(len(self))
 
     def _check_weights(self) -> None:
@@ -141,7 +141,7 @@ class PointSet(Examples):
             raise ValueError(f"{place}: label {int(labels[i])}, but {len(classes)} classes are named")
 
     def _place(self, point: int) -> str:
-        """The cloud and the number of a point in it, counted from 0 as clouds are."""
+        """Name of a point for messages: its cloud, and its index there from 0."""
         i = int(self.cloud_of_each[point])
         return f"{self.names[i]}: point {point - int(self.offsets[i])}"
 
@@ -200,13 +200,13 @@ class PointSet(Examples):
         Args:
             clouds: at least one.
             labels: the class of each cloud; None: not known.
-            classes: the known ones of clouds, in their order; None: those of the training clouds, sorted.
-            numbers: of each cloud; None: not known.
+            classes: the known classes of clouds, in their order; None: those of the training clouds, sorted.
+            numbers: targets of each cloud; None: not known.
             point_classes: likewise of points.
-            marks: what the data say of splits; where they have none, all are training clouds.
+            marks: splits, groups and times of the clouds; without splits, all are training clouds.
 
         Raises:
-            ValueError: clouds differ in their features, some alone have weights or labels of points, or a class is
+            ValueError: clouds differ in their features, only some have weights or labels of points, or a class is
                 unknown.
         """
         first = clouds[0]
@@ -254,7 +254,7 @@ class PointSet(Examples):
 def _numbered(
     clouds: Sequence[Cloud], learnt: Sequence[bool], known: tuple[str, ...] | None
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """The labels of all points, and the classes that they count in: the known ones, or those of what is learnt."""
+    """The labels of all points as class indices, and the classes: the known ones, or those of the training clouds."""
     words = [cloud.point_labels.astype(str) for cloud in clouds if cloud.point_labels is not None]
     if known is None:
         _, known = ClassNames(None).number(np.unique(np.concatenate([*itertools.compress(words, learnt)])).tolist())

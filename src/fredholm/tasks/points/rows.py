@@ -181,7 +181,7 @@ class CloudRows:
         cloud, num_clouds = batch["cloud"], int(batch["cloud"].max()) + 1
         if self._target.kind == "number":
             summed = outputs.new_zeros(num_clouds, outputs.shape[-1]).index_add_(0, cloud, outputs)
-            return summed / (len(cloud) // num_clouds)  # numbers are of whole clouds, a row a vote
+            return summed / (len(cloud) // num_clouds)  # where numbers are predicted, a cloud has one row per vote
         chances = outputs.softmax(-1)
         if self._classifies_points:
             place, there = self._places(batch), batch["mask"]
