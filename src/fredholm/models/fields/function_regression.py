@@ -248,7 +248,7 @@ class FunctionRegression(ClosedFormModel):
         return torch.where(rate == 0, linear, (1 + _squares(x, y) * rate.square()).rsqrt())
 
     def _best(self, x: Tensor, wanted: Tensor, rate: float, groups: Tensor | None) -> tuple[float, float, "_Spectrum"]:
-        """For a rate: the smallest left-out mean square, its λ, and the spectrum of HKH."""
+        """The smallest left-out mean square at this rate, its λ, and the spectrum of HKH."""
         spectrum = _Spectrum.of(self._kernel(x, x, torch.tensor(rate, dtype=x.dtype, device=x.device)))
         aim = wanted - wanted.mean(0)
         members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]

@@ -31,7 +31,7 @@ class Recall(nn.Module):
 
     λ depends on k, on the count of the last k tokens, and on the number of distinct tokens after them.
 
-    A text may repeat itself less than the training text of λ: the result is r g_12 + (1 - r) g_0.
+    A text may repeat itself less than the text that λ was fitted to, so the result is r g_12 + (1 - r) g_0.
 
     Args:
         vocab_size: number of tokens V.
