@@ -21,11 +21,11 @@ twice differentiable there, and suits smooth functions. Relevances are learned i
 round before, and q one of EXPONENTS. The smallest mean square of left-out errors, on at most CHOSEN examples, decides
 in turn: the lengths of κ_1 and of κ_2 for w = 1, the round and q of each, their shares, the length of κ_3, its share
 (if errors or their squares are significantly smaller), and the share of κ_0. λ is chosen each time, where a smaller one
-must lower the errors by a thousandth, and with all examples again among three. Left-out predictions are exact for given
-choices and, with fewer centres than examples, a given Ȳ, which includes the example. With few examples w fits noise,
-which left-out errors do not show, since w has seen the example. So for at most FEW examples all is chosen without each
-of FOLDS parts in turn, with w = 1 and with the learned w. The predictions for the parts decide between the two, and if
-w was learned and all examples are centres, they are the left-out predictions.
+must lower the errors by a thousandth, and again among three candidates with all examples. Left-out predictions are
+exact for given choices and, with fewer centres than examples, a given Ȳ, which includes the example. With few examples
+w fits noise, which left-out errors do not show, since w has seen the example. So with at most FEW examples all choices
+are repeated without each of FOLDS parts in turn, with w = 1 and with the learned w. The predictions for the left-out
+parts decide between the two. If w is learned and all examples are centres, these are the left-out predictions.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
@@ -410,7 +410,7 @@ class _Part:
         return min(found, key=_error)
 
     def _sharper(self, p: int, metric: _Metric) -> list[Tensor]:
-        """Candidates of the next w, by the mean squared slope of f along each coordinate."""
+        """Candidates of the next w, from the mean squared slope of f along each coordinate."""
         steep = self._steepness(p, metric)
         if float(steep.max()) == 0:
             return [metric.weight]

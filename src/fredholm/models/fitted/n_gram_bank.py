@@ -70,7 +70,7 @@ MOST_LETTERS = 1 << 21
 """Most letters of the training sentences for which n-grams of letters are a default; beyond it words suffice."""
 
 ROUNDING = 1e-12
-"""Numbers up to which values of order 1 count as rounding errors."""
+"""Magnitude up to which values count as rounding errors, where others are of order 1."""
 
 _NONE = torch.iinfo(torch.int64).max
 """Filler of unused entries of the n-grams."""
@@ -117,8 +117,8 @@ class _Grams(nn.Module):
     def occurrences(self, symbols: _Symbols) -> tuple[Tensor, Tensor]:
         """Returns the row and the number of each occurrence of an n-gram, int64 `(E,)`.
 
-        A number has the symbols as digits, after the numbers of all shorter n-grams; those of second sentences are
-                last.
+        The symbols are the digits of a number, which follows the numbers of all shorter n-grams; numbers of second
+        sentences come last.
         """
         row, symbol, is_second = symbols
         start = is_second * (_numbers(self.size, self.order) // 2)
@@ -254,7 +254,7 @@ class NGramBank(FittedModel[Tensor]):
         letter_order: int = 5
         """Most letters of an n-gram of letters; 0: no n-grams of letters."""
         num_letter_grams: int = 65_536
-        """Most n-grams of letters, likewise; refused where there are none."""
+        """Most n-grams of letters, likewise; refused if `letter_order` is 0."""
 
         def __post_init__(self) -> None:
             name = "models.NGramBank"

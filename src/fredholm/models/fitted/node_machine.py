@@ -486,11 +486,11 @@ class _Near:
         self._whole: tuple[Reach, Tensor] | None = None
         """The last reach whose κ_g was computed for all known nodes, with this kernel."""
         self._kernels = dict[Reach, tuple[Tensor, float]]()
-        """Scaled κ_g of the nodes on which choices are made, and its scale, by reach."""
+        """Scaled κ_g between the nodes on which choices are made, and its scale, by reach."""
         self._best: tuple[Reach, list[KernelFit]] | None = None
         self._without: Tensor | None = None
         self._learnt = torch.zeros_like(self._chosen[:, 0])
-        """Increase of squared left-out errors if the kernel of features is learned without the node."""
+        """Increase of squared left-out errors if the kernel of features is learned without the left-out node."""
         self._between: list[tuple[Reach, Tensor, float]] | None = None
         self.errors = self._chosen.square().mean(1)
         """Squared left-out errors of the best predictions so far, at the nodes on which choices are made."""

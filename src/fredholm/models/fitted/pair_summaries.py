@@ -140,7 +140,7 @@ class PairSummaries:
         return found
 
     def _reached(self, starts: Tensor, width: int) -> Iterator[Tensor]:
-        """The same numbers from start nodes a, at most `width`, to all nodes, `(N, width)` each."""
+        """Yields the numbers of `_counted` from start nodes a, at most `width`, to all nodes, `(N, width)` each."""
         # a fixed number of columns, since it may change the rounding of sums
         here = torch.zeros(self.size, width, device=starts.device)
         here[starts, torch.arange(len(starts), device=starts.device)] = 1.0
