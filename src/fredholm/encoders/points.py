@@ -37,11 +37,11 @@ class PointBatch(NamedTuple):
 class PointCloud(Encoder):
     """Points as a signal (ITNet, section 3 and H.3.2): u_k = W x_k + V f_k + max_j F[x_j - x_k, ‖x_j - x_k‖, f_k, f_j].
 
-    x_k lies in the unit box: the cloud's centre is subtracted, the largest radius becomes 1, and [-1, 1]³ becomes [0,
-    1]³; so the location and size of a cloud do not matter. F is a perceptron, and j runs over the K points nearest to
-    k, itself among them. With Fourier features, W is applied to those of x_k. The result does not depend on the order
-    of points, padding or the rest of the batch: of equally near points, up to K more than needed, those of smaller
-    coordinates are taken.
+    x_k lies in the unit box: the cloud's centre is subtracted, the largest radius becomes 1, and [-1, 1]³ becomes
+    [0, 1]³; so the location and size of a cloud do not matter. F is a perceptron, and j runs over the K points nearest
+    to k, itself among them. With Fourier features, W is applied to those of x_k. The result does not depend on the
+    order of points, padding or the rest of the batch: of equally near points, up to K more than needed, those of
+    smaller coordinates are taken.
 
     The paper states only the initialisation of F, normal with deviation 0.02, so that the local term starts near 0.
     Here F has one hidden layer as wide as the signal, and offsets are divided by the cloud's mean distance of a

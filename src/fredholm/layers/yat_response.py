@@ -30,7 +30,7 @@ Block = tuple[slice, slice, slice]
 # entries per thread of a block, and of each scratch array: half a megabyte in float32. Four of them nearly fit a core's
 # L2 cache, and the work is still long compared with the synchronisation of threads
 BLOCK_ELEMENTS = 2**17
-# flag in the byte of an entry, beside the sign of S: D is at its floor
+# flag in the byte of an entry, besides the sign of S: D is at its floor
 AT_FLOOR = 2
 
 

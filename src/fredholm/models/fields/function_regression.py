@@ -36,7 +36,7 @@ from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.fitted.ridge_head import check_groups
 
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Candidates of ℓ beside ∞, in units of the median distance."""
+"""Candidates of ℓ besides ∞, in units of the median distance."""
 PENALTIES = torch.logspace(-12, 3, 31, dtype=torch.float64)
 """Candidates of λ, in multiples of the mean eigenvalue of HKH."""
 AS_GOOD = 1.001

@@ -83,7 +83,7 @@ class FieldOperator(SavedModel):
         encoding: Encoding = "relative"
         """"absolute" reads x_i in place of z_i: an ablation, which is equivariant to no group."""
         num_frequencies: int = 32
-        """Number of Fourier features of z, beside z itself; 0: none."""
+        """Number of Fourier features of z, besides z itself; 0: none."""
         sigma: float = 0.5
         """Standard deviation of their frequencies, in cycles per unit of z; refused without Fourier features."""
         margin: float = 1.5

@@ -42,7 +42,7 @@ class CloudReading:
     """Description of the clouds that a model reads.
 
     Args:
-        num_features: number of features of a point beside its coordinates.
+        num_features: number of features of a point besides its coordinates.
         keeps_place: whether the position and size of a cloud are used.
 
     Raises:

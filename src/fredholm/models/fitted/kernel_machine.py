@@ -30,8 +30,8 @@ parts decide between the two. If w is learned and all examples are centres, thes
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
 coordinates keep their meaning, over its largest entry; q = 1/2 is their metric, and q = 1/4, its root, is tried too,
-since it keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 beside κ_2; choices by left-out errors, and
-no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
+since it keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 besides κ_2; choices by left-out errors,
+and no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
 """
 
 import math
@@ -54,7 +54,7 @@ LENGTHS = (0.6, 2.0, 6.0)
 SMOOTH_PENALTIES = torch.cat([torch.logspace(-10, -5.5, 10, dtype=torch.float64), PENALTIES])
 """Candidates of λ with κ_3, whose small eigenvalues are far smaller."""
 SMOOTH_LENGTHS, SMOOTH = (0.3, 1.0, 3.0, 10.0), (0.5, 0.9, 1.0)
-"""Candidates of ℓ_3, in units of the median distance, and of its share, beside 0."""
+"""Candidates of ℓ_3, in units of the median distance, and of its share, besides 0."""
 EXPONENTS = (0.5, 0.25)
 ROUNDS = 3
 """Most rounds in which w is learned."""
@@ -63,7 +63,7 @@ CHOSEN = 1500
 FEW, FOLDS = 500, 5
 """Most examples for which cross-validation decides whether w is learned, and its number of folds."""
 LINEAR = (0.1, 0.5, 0.9, 1.0)
-"""Candidates of the share of κ_0, beside 0."""
+"""Candidates of the share of κ_0, besides 0."""
 REFINED = (1 / 3, 1.0, 3.0)
 """Multiples of λ that are candidates with all examples."""
 _BETTER = 0.999

@@ -126,7 +126,7 @@ class LinkMachine(FittedModel[GraphPairs]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Fits both parts to pairs of one graph, the only batch, edges and others; see `FittedModel.fit`."""
+        """Fits both parts to pairs of one graph, edges and other pairs, in a single batch; see `FittedModel.fit`."""
         if len(batches) != 1 or len(batches[0][1]) < 2:
             raise ValueError("models.LinkMachine: expected one graph with at least 2 pairs of nodes to fit to")
         [(inputs, targets)] = batches

@@ -65,7 +65,7 @@ COLUMNS = 64
 MOST_GRAMS = 262_144
 """Most n-grams of each kind in a bank that is sized by its sentences."""
 LETTERS = 0.5
-"""Candidate of a, beside 0."""
+"""Candidate of a, besides 0."""
 MOST_LETTERS = 1 << 21
 """Most letters of the training sentences for which n-grams of letters are a default; beyond it words suffice."""
 

@@ -344,7 +344,7 @@ class TableMachine(FittedModel[TableBatch]):
         return outputs
 
     def _beside_trees(self, kernel: Solution, features: Tensor, wanted: Tensor, groups: Tensor | None) -> "_Blend":
-        """Fits the trees beside a kernel that is fitted, and chooses their share."""
+        """Fits the trees in addition to a fitted kernel, and chooses their share."""
         if self.trees is None:
             return _Blend(kernel, None, 0.0, kernel.left_out)
         trees = self.trees.solve(features, wanted, groups=groups)
@@ -512,7 +512,7 @@ class NumbersMachine(nn.Module):
         may_miss: indices of the columns that may be NaN.
         num_centres: most training rows that are centres of the kernel.
         num_trees: most trees of each fold; 0: no trees.
-        rounding: deviation up to which a column counts as constant, beside a millionth of its mean.
+        rounding: deviation up to which a column counts as constant, besides a millionth of its mean.
     """
 
     mean: Tensor
