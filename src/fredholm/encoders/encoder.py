@@ -32,7 +32,7 @@ class Encoder(nn.Module, Rebuildable, abc.ABC):
         """Raw inputs of one batch to the signal `(B, N, embed_dim)` and its domain of N points."""
 
     def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the entries of the last axis, for each weight that reads raw channels; by the weight's name."""
+        """Names of the entries of the last axis of each weight that reads raw channels, by the weight's name."""
         return {}
 
     def resampled(self, other: Any) -> dict[str, Tensor]:

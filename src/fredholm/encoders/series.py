@@ -41,7 +41,7 @@ class Series(Encoder):
     - others weigh half the distance of their neighbours over Δ, the trapezoid rule. In a series whose samples all have
       one time each weighs 1.
 
-    Where the rates within a batch differ, the samples are placed by their times, with the weights of each series alone.
+    Where the rates within a batch differ, samples are placed by their times, with weights from each series alone.
 
     With an extent, positions are times since a series' first sample in units of the extent, and a series has total mass
     1, shared evenly at a regular rate: the unit interval, for which the other kernels are designed. Kernels that count

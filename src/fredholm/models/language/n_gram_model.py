@@ -25,8 +25,8 @@ class NGramModel(ClosedFormModel, LanguageModel):
         p_k(w | c) = λ(c) p_{k-1}(w | c') + (1 - λ(c)) N(c w) / N(c),        p_{-1} = 1 / V
 
     with c the last k tokens, c' the last k - 1 of them, and N their counts in the training text; λ(c) is 1 if c does
-    not occur. So the prediction is an average over the text, Σ_y κ(x, y) δ(w, t_{y+1}), with a kernel of the number of
-    equal tokens before x and y.
+    not occur. So the prediction is an average over the text, Σ_y κ(x, y) δ(w, t_{y+1}), with a kernel that depends on
+    the number of equal tokens before x and y.
 
     λ depends on the count of c and on the number of distinct next tokens. It maximises the likelihood of each of eight
     stretches of the text, predicted from the counts of the seven others: a text repeats itself within a stretch more
