@@ -13,7 +13,7 @@ Legend
     within a stage, `depth` times:   u <- u + K φ(u) + b,   K of 3 cells a side
     signal(x) = u_m(x) + P γ(x),   γ Fourier features of the place; P starts small
 
-Source: Xiao et al., Early convolutions help transformers see better (arXiv 2106.14881): some stencils with strides in
+Source: Xiao et al., Early convolutions help transformers see better (arXiv 2106.14881): strided stencils in
 place of patches that are cut out; He et al. (arXiv 1603.05027) for residuals behind norm and nonlinearity. Deviations:
 windows are centred on the patches, so that the signal is aligned with them; standardised filters and N in place of
 batch norm (Qiao et al., arXiv 1903.10520), so that no image changes the signal of another. N is group norm of one group
@@ -42,10 +42,10 @@ LEAST_CHANNELS = 8
 
 
 class StageNorm(nn.Module, abc.ABC):
-    """A norm of signals on cells of one size, γ and β by channel, in float32 at least inside.
+    """A norm of signals on cells of one size, with γ and β per channel, computed in at least float32.
 
     Args:
-        channels: of the signal.
+        channels: number of channels of the signal.
         epsilon: added to variances.
     """
 
@@ -55,7 +55,7 @@ class StageNorm(nn.Module, abc.ABC):
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
 
     def forward(self, u: Tensor) -> Tensor:
-        """A signal `(B, N, channels)`."""
+        """Normalises a signal `(B, N, channels)`."""
         wide = u if u.dtype == torch.float64 else u.float()
         return (self.standardised(wide) * self.weight + self.bias).to(u.dtype)
 
@@ -83,7 +83,7 @@ class ConvolutionalImage(Encoder):
     Args:
         config: the images, as for `encoders.Image`.
         embed_dim: channels of the signal.
-        depth: residual stencils on each grid, >= 0; none on the pixel grid unless patches are single pixels.
+        depth: number of residual stencils on each grid, >= 0; none on the pixel grid unless patches are single pixels.
 
     Raises:
         ValueError: on a depth below 0.
@@ -194,7 +194,7 @@ def stages_of(
 
     Args:
         widths: channels of the pixels, and of the signal of each stage.
-        strides: of each stage.
+        strides: strides of each stage.
         depth, norm, bias: as for `Stage`.
     """
     return nn.ModuleList(
@@ -228,7 +228,7 @@ def stencil(
     *,
     bias: bool,
 ) -> IntegralOperator:
-    """A convolution operator with standardised filters that start with this norm."""
+    """A convolution operator with standardised filters of initial norm `norm`."""
     kernel = Convolution(before, after, window, 2, stride=stride, padding=beyond, standardised=True)
     assert kernel.gain is not None
     nn.init.constant_(kernel.gain, norm)
@@ -236,7 +236,7 @@ def stencil(
 
 
 def strides_of(patch: tuple[int, int]) -> list[tuple[int, int]]:
-    """Cells of each grid along a cell of the next one, from the pixels on, for patches of this height and width."""
+    """Strides of each stage along both axes, from the pixels on, for patches of this height and width."""
     down, right = (_prime_factors(side) for side in patch)
     longest = max(len(down), len(right), 1)
     # an axis with fewer factors is divided in the last stages

@@ -32,7 +32,7 @@ class Encoder(nn.Module, Rebuildable, abc.ABC):
         """Raw inputs of one batch to the signal `(B, N, embed_dim)` and its domain of N points."""
 
     def columns(self, channels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Names of the entries of the last axis, for each weight that reads raw channels; by the weight's name."""
+        """Names of the entries of the last axis of each weight that reads raw channels, by the weight's name."""
         return {}
 
     def resampled(self, other: Any) -> dict[str, Tensor]:
@@ -66,7 +66,7 @@ class FieldEncoder(Encoder):
 
 
 def check_places(name: str, pos_dim: int, places: Domain) -> None:
-    """Raises, in the name of an encoder, unless `places` is a domain with `pos_dim` coordinates."""
+    """Raises an error that begins with `name` unless `places` is a domain with `pos_dim` coordinates."""
     if not isinstance(places, Domain):
         raise TypeError(f"{name}: places must be a fredholm domain; got {type(places).__name__}")
     if places.pos_dim != pos_dim:
@@ -74,6 +74,6 @@ def check_places(name: str, pos_dim: int, places: Domain) -> None:
 
 
 def check_dtype(name: str, what: str, values: Tensor, weight: Tensor) -> None:
-    """Raises TypeError, in the name of an encoder, for values of another dtype than its weight's outside autocast."""
+    """Raises a TypeError that begins with `name` if, outside autocast, values and weight differ in dtype."""
     if weight.is_floating_point() and values.dtype != weight.dtype and autocast_dtype(values) is None:
         raise TypeError(f"{name}: {what} are {values.dtype} and the encoder {weight.dtype}; convert one of them")

@@ -54,7 +54,7 @@ class Function(FieldEncoder):
         """Number L of Fourier frequencies of γ; 0: no position enters the signal. If periodic, the L lowest ones that
         fit into the box, of which k and -k count once."""
         sigma: float = 1.0
-        """Standard deviation of the frequencies, in cycles a side of the unit box; refused where none are drawn."""
+        """Standard deviation of the frequencies, in cycles per side of the unit box; refused where none are drawn."""
         num_neighbours: int | None = None
         """Number K of samples that interpolate a value; None: 2^s for s coordinates."""
 
@@ -135,9 +135,9 @@ class Function(FieldEncoder):
 def interpolate(samples: FunctionBatch, places: Domain, num_neighbours: int | None = None) -> Tensor:
     """Interpolates samples: a(x) = Σ w_k a_k / Σ w_k over the K nearest, w_k = ((R - d_k) / (R d_k))².
 
-    d_k is the distance to sample k, and R that to the next nearest sample, so that a sample's weight is 0 when another
-    one replaces it: a is continuous, and exact at samples (Shepard's interpolation with the weights of Franke and
-    Little). Gradients reach values and places.
+    d_k is the distance to sample k, and R that to the (K + 1)-th nearest sample, so that the weight of a sample is 0
+    when another one replaces it among the K nearest. So a is continuous, and exact at samples (Shepard's interpolation
+    with the weights of Franke and Little). Gradients reach values and places.
 
     Args:
         samples: the functions, `(B, N, m)`.
@@ -188,7 +188,7 @@ def fill_gaps(samples: FunctionBatch) -> Tensor:
     if domain.mask is None:
         return values
     missing = ~domain.mask.expand(len(values), -1)
-    # as many points of each function as the largest number of missing ones, these first
+    # an equal number of points of each function, the largest number of missing ones; missing points come first
     index = missing.byte().topk(int(missing.sum(1).amax()), dim=1).indices[..., None]
     pos = domain.pos.expand(len(values), -1, -1).take_along_dim(index, 1)
     found = interpolate(samples, Points(pos, periodic=domain.is_periodic))

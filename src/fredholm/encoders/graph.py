@@ -42,7 +42,7 @@ class Graph(Encoder):
     u(v) = W h_v + b,  and with `adds_positions` + V x_v  (eq. 261; the paper has no such term)
 
     Args:
-        features: F, numbers that each node has.
+        features: F, number of features of a node.
         embed_dim: channels of the signal after a linear map; None: the features themselves, without one.
         pos_dim: s, coordinates of a position.
         edge_dim: c, number of features of an edge, which kernels on edges read; 0: none.
@@ -51,7 +51,7 @@ class Graph(Encoder):
         feature_dropout: rate at which features are left out in training.
 
     Raises:
-        ValueError: sizes below 1, edge_dim below 0, a rate that is none, or a setting without effect.
+        ValueError: sizes below 1, edge_dim below 0, a rate outside [0, 1), or a setting without effect.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Graph(Encoder):
         """A batch to the signal and its domain; the signal is 0 at nodes that do not exist.
 
         Raises:
-            ValueError: features of another shape or dtype, or that are NaN or infinite at nodes that exist; positions
-                of other coordinates, edges of other features; and what `domains.Graph` refuses.
+            ValueError: features of another shape or dtype, or that are NaN or infinite at nodes that exist; another
+                number of coordinates or of edge features; inputs that `domains.Graph` refuses.
             TypeError: inputs that are no batch.
         """
         if not isinstance(inputs, GraphBatch):

@@ -80,7 +80,7 @@ class Image(FieldEncoder):
             return self.image_size[0] // self.patch[0], self.image_size[1] // self.patch[1]
 
         def check_images(self, name: str, images: Tensor) -> None:
-            """Raises, in the name of an encoder, unless it takes this batch."""
+            """Raises an error that begins with `name` unless the encoder accepts these images."""
             check_tensor(name, "images", images)
             height, width = self.patch
             sides = (f"a multiple of {height}", f"a multiple of {width}") if self.any_size else self.image_size

@@ -63,10 +63,11 @@ class ImageNorm(StageNorm):
 
 @final
 class ImagePyramid(FieldEncoder):
-    """Features of stencils of all sizes round a point, from its pixel to the whole image, and Fourier features of it.
+    """Features of a point's surroundings at all scales, by stencils, and Fourier features of its position.
 
-    The formulas are at the head of `image_pyramid.py`. The signal is on the grid of patches and has a value at any
-    point. The last stage has `embed_dim` channels, each earlier one half as many, at least 16.
+    The formulas are at the head of `image_pyramid.py`. The scales range from a pixel to the whole image. The signal is
+    on the grid of patches and has a value at any point. The last stage has `embed_dim` channels, each earlier one half
+    as many, at least 16.
 
     Args:
         config: the images, as for `encoders.Image`.

@@ -52,9 +52,10 @@ class ImageText(Encoder):
     in the signal are those of its position in its own image.
 
     The measure sets the mass of a modality: "uniform", proportional to its number of points; "balanced", one half;
-    "image-heavy" and "text-heavy", three quarters for it, where the paper compares such measures (table 22) without
-    stating their shares. Points of a modality have equal mass, those of all images together; padding of a text is
-    masked, with mass 0. A class token that a model adds takes 1/(N + 1) of the mass and keeps the ratio of the shares.
+    "image-heavy" and "text-heavy", three quarters for that modality; the paper compares such measures (table 22)
+    without stating their shares. Points of a modality have equal mass, those of all images together; padding of a text
+    is masked, with mass 0. A class token that a model adds takes 1/(N + 1) of the mass and keeps the ratio of the
+    shares.
 
     Args:
         image: encoder of each image; None: only texts.
@@ -106,7 +107,7 @@ class ImageText(Encoder):
 
         Raises:
             TypeError: inputs that are no batch.
-            ValueError: another number of images, and what the two encoders refuse.
+            ValueError: another number of images, or inputs that an encoder refuses.
         """
         parts = self.parts(inputs)
         if len(parts) == 1:

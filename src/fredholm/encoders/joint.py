@@ -18,8 +18,8 @@ STEP = 1.5
 class JointBatch(NamedTuple):
     """The inputs of each part's encoder, by the part's name, and a mask of the examples that have the part.
 
-    `present` has a bool tensor `(B,)` for each part that some examples lack, True = the example has it; None: all have
-    all. The values of `inputs` for a missing part have no effect, but must be finite.
+    `present` has a bool tensor `(B,)` for each part that some examples lack, True = the example has it; None: every
+    example has every part. The values of `inputs` for a missing part have no effect, but must be finite.
     """
 
     inputs: dict[str, Any]
@@ -37,17 +37,18 @@ class Joint(Encoder):
     number of coordinates, and get one more, 3/2 m for part m, so that kernels that read positions can distinguish the
     parts. The paper joins only images and texts; `encoders.ImageText` does that, with other positions.
 
-    For an example without a part, the result is that without the part's encoder: its points do not exist, and the other
-    parts share its mass. Neither the other examples of a batch nor padding change a result.
+    For an example without a part, the result is that of a model without the part's encoder: the part's points do not
+    exist, and the other parts share its mass. Neither the other examples of a batch nor padding change a result.
 
-    Orders and times of points are not kept, nor are edges: kernels that need them refuse, and others see points.
+    Orders and times of points are not kept, nor are edges: kernels that need them raise an error, and others read the
+    points as a set.
 
     Args:
         encoders: two or more, by names without dots, in the order of their points; all give as many channels.
         mass: mass of each part, above 0, by name; None: equal.
 
     Raises:
-        ValueError: fewer than two encoders, invalid names, different channels, or masses of other parts.
+        ValueError: fewer than two encoders, invalid names, different channels, or masses for parts other than these.
         TypeError: an encoder or a mass of another type.
     """
 
@@ -77,7 +78,8 @@ class Joint(Encoder):
 
         Raises:
             TypeError: inputs that are neither a batch nor a dictionary, or `present` that is not bool.
-            ValueError: other parts, batches of several sizes, domains that cannot be joined; and what encoders refuse.
+            ValueError: missing or unknown parts, batches of different sizes, domains that cannot be joined, or
+                inputs that an encoder refuses.
         """
         batch = inputs if isinstance(inputs, JointBatch) else JointBatch(inputs)
         if not isinstance(batch.inputs, dict):

@@ -39,13 +39,13 @@ class PointCloud(Encoder):
 
     x_k lies in the unit box: the cloud's centre is subtracted, the largest radius becomes 1, and [-1, 1]³ becomes
     [0, 1]³; so the location and size of a cloud do not matter. F is a perceptron, and j runs over the K points nearest
-    to k, itself among them. With Fourier features, W is applied to those of x_k. Neither the order of points
-    nor padding nor batch mates change anything: of equally near points, up to K more than needed, those of smaller
-    coordinates are taken.
+    to k, itself among them. With Fourier features, W is applied to those of x_k. The result does not depend on the
+    order of points, padding or the rest of the batch: of equally near points, up to K more than needed, those of
+    smaller coordinates are taken.
 
-    The paper states only the start of F, a normal of deviation 0.02, so that the local term grows from almost
-    nothing. Here F has one hidden layer as wide as the signal, and offsets are measured in the mean distance of a
-    neighbour, each cloud's own, so that they are about 1 whatever the number of points.
+    The paper states only the initialisation of F, normal with deviation 0.02, so that the local term starts near 0.
+    Here F has one hidden layer as wide as the signal, and offsets are divided by the cloud's mean distance of a
+    neighbour, so that they are about 1 for any number of points.
 
     Args:
         config: the clouds.
@@ -117,7 +117,7 @@ class PointCloud(Encoder):
 
         Raises:
             ValueError: another shape or dtype; coordinates or features that are NaN or infinite at points that exist;
-                and what `Points` refuses.
+                inputs that `Points` refuses.
             TypeError: neither a tensor nor a batch.
         """
         if not isinstance(inputs, Tensor | PointBatch):
@@ -285,7 +285,7 @@ def _farthest_points(pos: Tensor, exists: Tensor, num_points: int) -> tuple[Tens
 
 @torch.no_grad()
 def _neighbours(pos: Tensor, exists: Tensor, at: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The K points nearest to each of `at (B, M)`, `(B, M, K)`, and whether they exist; else the point itself."""
+    """Indices `(B, M, K)` of the K points nearest to each of `at (B, M)`, else the point itself, and their mask."""
     if pos.numel() == 0:
         index = at[..., None].expand(*at.shape, min(count, pos.shape[1]))
         return index, torch.zeros_like(index, dtype=torch.bool)

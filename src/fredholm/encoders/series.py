@@ -41,7 +41,7 @@ class Series(Encoder):
     - others weigh half the distance of their neighbours over Δ, the trapezoid rule. In a series whose samples all have
       one time each weighs 1.
 
-    Where the rates within a batch differ, the samples are placed by their times, with the weights of each series alone.
+    Where the rates within a batch differ, samples are placed by their times, with weights from each series alone.
 
     With an extent, positions are times since a series' first sample in units of the extent, and a series has total mass
     1, shared evenly at a regular rate: the unit interval, for which the other kernels are designed. Kernels that count
@@ -73,13 +73,13 @@ class Series(Encoder):
         self.embedding = nn.Identity() if embed_dim is None else nn.Linear(channels, embed_dim)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> tuple[Tensor, Domain]:
-        """A batch, or the values of one without gaps at the rate of training, to the signal and its domain.
+        """A batch, or the values of a batch without gaps at the training rate, to the signal and its domain.
 
         The signal is 0 at samples that do not exist.
 
         Raises:
-            ValueError: values of another shape or dtype, or that are NaN or infinite at samples that exist; and what
-                `Sequence` refuses.
+            ValueError: values of another shape or dtype, or that are NaN or infinite at samples that exist; inputs
+                that `Sequence` refuses.
         """
         values, mask, times, spacing = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
         check_tensor("encoders.Series", "values", values)

@@ -40,8 +40,8 @@ class TableRow(Encoder):
         num_numbers: F, columns of numbers; 0: none.
         num_categories: number of categories of each categorical column; (): no such columns.
         embed_dim: channels of the signal.
-        num_frequencies: L, of γ; 0: maps of the numbers are linear.
-        sigma: standard deviation of these frequencies, in cycles per deviation of the numbers; refused without any.
+        num_frequencies: L, number of frequencies of γ; 0: maps of the numbers are linear.
+        sigma: their standard deviation, in cycles per deviation of the numbers; refused without frequencies.
 
     Raises:
         ValueError: no columns, sizes below 1, or settings without effect.

@@ -29,7 +29,7 @@ class Text(Encoder):
         std: deviation of the normal start of E and S, and of each entry of Wγ.
         context: longest sequence, and the unit of length.
         num_frequencies: number L of Fourier frequencies of γ; 0: no position enters the signal. Needs a context.
-        sigma: their standard deviation, in cycles a context; refused where there are none.
+        sigma: their standard deviation, in cycles per context; refused without frequencies.
         pad: the padding token, whose points do not exist; None: all exist.
         separator: the token that ends a sentence; None: no segments.
         has_class_token: whether every sequence starts with a class token.
@@ -126,7 +126,7 @@ class Text(Encoder):
 
 
 def check_vocabulary(name: str, tokens: Tensor, vocab_size: int) -> None:
-    """Raises ValueError, in the name of `name`, on a token out of range; checked on the CPU only."""
+    """Raises a ValueError that begins with `name` on a token out of range; checked on the CPU only."""
     if not tokens.numel() or not values_are_at_hand(tokens):
         return
     lowest, highest = (int(end) for end in tokens.aminmax())

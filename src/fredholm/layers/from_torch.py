@@ -25,9 +25,9 @@ def from_torch(module: nn.Module) -> nn.Module:
     """The module with every layer that is an integral operator replaced by that operator.
 
     Converts nn.Linear, Conv1d-3d, ConvTranspose1d-3d, MultiheadAttention, RNN, LSTM and GRU, and the Conv1D of
-    transformers, alone or anywhere inside another module, which keeps its own code: norms, activations, embeddings and
-    pooling stay torch's. The result has the calling convention, names, outputs and gradients of the original, of which
-    it copies everything: shared parameters stay shared, and hooks are called as before.
+    transformers, alone or anywhere inside another module. That module keeps its own code, with torch's norms,
+    activations, embeddings and pooling. The result is a full copy, with the calling convention, names, outputs and
+    gradients of the original: shared parameters stay shared, and hooks are called as before.
 
     Args:
         module: one of these layers, or a module that holds some. It is left as it is.
@@ -90,7 +90,7 @@ def to_torch(module: nn.Module) -> nn.Module:
         raise ValueError(f"to_torch: {type(module).__name__} holds no layer that from_torch makes")
     for inner in converted.modules():
         if isinstance(inner, nn.TransformerEncoder) and inner.enable_nested_tensor and len(inner.layers):
-            with warnings.catch_warnings(action="ignore"):  # as torch decides
+            with warnings.catch_warnings(action="ignore"):  # the rule of torch's own constructor
                 inner.use_nested_tensor = nn.TransformerEncoder(cast(Any, inner.layers[0]), 0).use_nested_tensor
     return converted
 
@@ -145,7 +145,7 @@ class _Exchange:
     def _replace(
         self, root: nn.Module, path: str, layer: nn.Module, convert: Callable[[nn.Module], nn.Module | None]
     ) -> bool:
-        """Replaces one layer; whether its type is one that is replaced, even if this layer was refused."""
+        """Replaces one layer; returns whether its type can be replaced, even if this layer was refused."""
         if layer not in self.done:
             before = dict(layer.named_parameters())
             try:
@@ -178,7 +178,7 @@ class _Exchange:
                 )
 
     def _renewed(self, value: Any, seen: set[int]) -> Any:
-        """A plain attribute of a module, with replaced layers in it exchanged."""
+        """Returns a plain attribute of a module, with the layers in it exchanged for their replacements."""
         if isinstance(value, nn.Module):
             return self.done.get(value, value)
         if type(value) is tuple:

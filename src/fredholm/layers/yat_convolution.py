@@ -20,7 +20,7 @@ _CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: 
 
 
 class YatConvolution(YatLayer, ABC):
-    """Y_j(p) = s (⟨x_p, w_j⟩ + b_j)² / (‖x_p - w_j‖² + ε) for the patch x_p at every place p, one channel a filter.
+    """Y_j(p) = s (⟨x_p, w_j⟩ + b_j)² / (‖x_p - w_j‖² + ε) for the patch x_p at every place p, one channel per filter.
 
     Strides, padding and dilation as in torch's convolutions; padding is zeros, in the product and in the distance. With
     groups, patch and filter hold the channels of one group. ⟨x_p, w⟩ is torch's convolution and ‖x_p‖² the convolution
@@ -29,9 +29,9 @@ class YatConvolution(YatLayer, ABC):
 
     Args:
         in_channels, out_channels: multiples of `groups`.
-        kernel_size: cells of a patch, one number or one an axis.
+        kernel_size: size of a patch in cells, one number or one per axis.
         stride, dilation: as in torch.
-        padding: "valid" (none), "same" (for stride 1), or cells at both ends, one number or one an axis.
+        padding: "valid" (none), "same" (for stride 1), or cells at both ends, one number or one per axis.
         groups: as in torch.
         bias, epsilon, learn_epsilon, scale: as in `YatDense`.
 
@@ -40,7 +40,7 @@ class YatConvolution(YatLayer, ABC):
         bias: b, `(out_channels,)`, or None.
 
     Raises:
-        ValueError: on sizes out of range, groups that do not divide, "same" with a stride, and a bad ε.
+        ValueError: on sizes out of range, groups that do not divide, "same" with a stride, and an invalid ε.
     """
 
     num_axes: int
@@ -83,7 +83,7 @@ class YatConvolution(YatLayer, ABC):
             self.padding = self._per_axis("padding", padding, 0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, in_channels, *n)` or `(in_channels, *n)` to the same with `out_channels` and torch's number of places.
+        """`(B, in_channels, *n)` or `(in_channels, *n)` to `out_channels` channels on the grid of torch's convolution.
 
         Raises:
             ValueError: on other shapes.

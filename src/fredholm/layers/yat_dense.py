@@ -1,6 +1,6 @@
-"""A dense layer of Yat units: the integral of a point against prototypes, one output a prototype.
+"""A dense layer of Yat units: the integral of a point against prototypes, one output per prototype.
 
-It is one PyTorch operator: products and responses go together, a run of rows at a time.
+It is a single PyTorch operator, which computes products and responses together, a run of rows at a time.
 """
 
 import math
@@ -152,7 +152,7 @@ class YatDense(YatLayer):
     and its activation.
 
     It is the integral of `kernels.Yat` over n prototypes that each count once and contribute one unit vector. For the
-    backward it stores one byte per entry besides its input and output, with a bias one number; forward mode and second
+    backward it stores, besides input and output, one byte per entry, or one number with a bias; forward mode and second
     derivatives need several arrays of the output's size. Products and everything after them are computed in at least
     float32, under autocast too; the output has the dtype of the signal, or autocast's. In bfloat16 entries up to 10⁴
     give finite values and gradients. A NaN gives NaN, and so does a point that is infinite or, in float32, longer than

@@ -12,10 +12,10 @@ from fredholm.kernels.attention.yat import Softening, UnitScale, check_range
 
 
 class YatLayer(nn.Module, ABC):
-    """Prototypes `(n, …)`, a constant each, ε, and a scale that follows their number.
+    """Parameters of Yat units: prototypes `(n, …)`, a constant for each, ε, and a scale that depends on n.
 
     Args:
-        shape: of the prototypes, n first.
+        shape: shape of the prototypes, n first.
         bias, epsilon, learn_epsilon, scale: as in `YatDense`.
 
     Raises:
@@ -34,10 +34,10 @@ class YatLayer(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Draws the prototypes anew and sets b to 0; ε and α stay.
 
-        They come from N(0, 1 / max(s - 1, 1)), s = n / log(1 + n), or 1 without a scale. A response is about (s/d) ‖x‖²
-        ‖w‖² / (‖x‖² + ‖w‖²) times the square of a standard normal number. At ‖x‖² = d, coordinates of order 1, its mean
-        is 1 (1/2 without the scale and in layers of at most three units). In a wide layer ‖w‖² is of order 1, far below
-        d, so that longer points give similar responses, and points of length 1 about s/d.
+        Prototypes are drawn from N(0, 1 / max(s - 1, 1)), s = n / log(1 + n), or 1 without a scale. A response is about
+        (s/d) ‖x‖² ‖w‖² / (‖x‖² + ‖w‖²) times the square of a standard normal number. At ‖x‖² = d, coordinates of order
+        1, its mean is 1 (1/2 without the scale and in layers of at most three units). In a wide layer ‖w‖² is of order
+        1, far below d, so that longer points give similar responses, and points of length 1 about s/d.
 
         The square of such a response has the mean 3, and torch's linear layers start with variance 1/3n: the map that
         follows keeps the size of a signal. Through such pairs of layers gradients grow by 2/√3 each, and two signals

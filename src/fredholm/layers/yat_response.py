@@ -10,7 +10,7 @@ the definition says r² = v (1 + 2 r), so that
 
     r = v + σ √(v² + v),   σ = sign S,
 
-free of cancellation, since S < 0 has v ≤ 1/8. A byte an entry holds σ, and 2 where D is at its floor. With b the sign
+free of cancellation, since S < 0 has v ≤ 1/8. A byte per entry holds σ, and 2 where D is at its floor. With b the sign
 does not decide (C + 2 b may be negative) and r itself is stored, ±∞ where D is at its floor: there r = ±√(Y / (s ε)).
 """
 
@@ -30,7 +30,7 @@ Block = tuple[slice, slice, slice]
 # entries per thread of a block, and of each scratch array: half a megabyte in float32. Four of them nearly fit a core's
 # L2 cache, and the work is still long compared with the synchronisation of threads
 BLOCK_ELEMENTS = 2**17
-# flag in the byte of an entry, beside the sign of S: D is at its floor
+# flag in the byte of an entry, besides the sign of S: D is at its floor
 AT_FLOOR = 2
 
 
@@ -93,7 +93,7 @@ def respond(dot: Tensor, terms: Terms, scratch: tuple[Tensor, Tensor], out: Tens
 
     Args:
         dot: S, `(N, G, U, L)`.
-        terms: of the same block.
+        terms: terms of the same block.
         scratch: two arrays like `dot`.
         out: like `dot`, of any floating dtype.
         kept: like `dot`, of `kept_dtype`; None: no backward.
@@ -136,8 +136,8 @@ def _below_zero(distance: Tensor) -> Tensor | None:
 class Totals:
     """Gradients of all inputs but S, summed block by block and still to be scaled by `finished`.
 
-    Shapes are those of `Terms`; those of `epsilon` and `scale` are 0-dim, float64. `epsilon` holds only what ‖x‖² does
-    not: the entries at the floor of D.
+    Shapes are those of `Terms`; those of `epsilon` and `scale` are 0-dim, float64. `epsilon` sums only the entries at
+    the floor of D; those of all other entries are the sum of `query_square`.
     """
 
     query_square: Tensor
@@ -184,11 +184,11 @@ def differentiate(
     """Writes ∂/∂S without its factor 2 s into `to_dot`, and adds the rest to `totals`.
 
     Args:
-        grad: of Y, `(N, G, U, L)`, any floating dtype.
+        grad: gradient of Y, `(N, G, U, L)`, any floating dtype.
         out: Y, and `kept`, both as `respond` wrote them.
         block: slices of the totals that belong to this block.
         sums: `Terms.scaled_sums` of the block.
-        totals: of the whole array.
+        totals: totals of the whole array.
         scratch: two arrays like `to_dot`.
         to_dot: like `grad`, in the working dtype.
     """

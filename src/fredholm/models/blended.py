@@ -25,8 +25,8 @@ Fitted = TypeVar("Fitted", bound=SavedModel)
 class Blended(SavedModel, ABC, Generic[Network, Fitted]):
     """s N(a) + (1 - s) R(a), the blend of a network N trained in steps and a model R fitted in closed form.
 
-    In training it is the network alone, which so learns the whole output; s is chosen afterwards, on examples that
-    neither was trained on. On few examples R is usually more accurate, on many N.
+    Training uses the network alone, so that it learns the whole output. s is chosen afterwards, on examples that
+    neither part was trained on. With few examples R is usually more accurate, with many N.
 
     Args:
         network: N.
@@ -53,7 +53,7 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
 
     @final
     def with_share(self, share: float) -> Callable[..., Tensor]:
-        """Returns `forward` with another s."""
+        """Returns a function that computes `forward` with `share` for s."""
         return lambda *given: self._blended(share, *given)
 
     @final
@@ -74,7 +74,7 @@ class Blended(SavedModel, ABC, Generic[Network, Fitted]):
 
 
 def blend(learnt: Tensor, fitted: Tensor, share: float | Tensor) -> Tensor:
-    """Returns s N + (1 - s) R in the dtype of N; for s of 0 or 1 one of them alone, even if the other is not finite."""
+    """Returns s N + (1 - s) R in the dtype of N; just R for s = 0 and N for s = 1, even if the other is not finite."""
     if isinstance(share, float) and share in (0.0, 1.0):
         return learnt if share else fitted.to(learnt.dtype)
     return torch.lerp(fitted.to(learnt.dtype), learnt, share)
@@ -156,13 +156,13 @@ class BlendedNodes(Blended[SavedModel, NodeMachine]):
 class BlendedImageTexts(Blended[SavedModel, TableMachine]):
     """Blend of a network of images with a text and a table machine, which reads them as columns of a row.
 
-    Logits are blended, as in `BlendedImages`. Some texts or images decide by themselves, which a table machine learns
-    from few examples; a network also learns what a text asks about an image.
+    Logits are blended, as in `BlendedImages`. Where a text or an image alone determines the target, a table machine
+    learns this from few examples; a network also learns relations between both, such as a question about an image.
 
     Args:
         network: a network of `ImageTextBatch`, with standardised images.
         fitted: a machine of one column of texts and a column for each image, with as many outputs.
-        mean, deviation: of pixels in [0, 1] of each channel, by which the images were standardised.
+        mean, deviation: per channel, of pixels in [0, 1]; the images were standardised with them.
 
     Raises:
         ValueError: the machine reads other columns, or has other channels.

@@ -1,4 +1,4 @@
-"""Models that are computed from data in closed form keep the precision of what was computed."""
+"""Base class of models that are computed from data in closed form, which keep their precision."""
 
 import abc
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class ClosedFormModel(SavedModel, abc.ABC):
 
     @final
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Changes tensors as `torch.nn.Module` does, those of modules inside too, but for narrower dtypes."""
+        """Applies `fn` as `torch.nn.Module` does, in submodules too, but ignores conversions to narrower dtypes."""
 
         def applied(tensor: Tensor) -> Tensor:
             found = fn(tensor)

@@ -91,7 +91,7 @@ class KernelConfig(abc.ABC):
             edge_dim: number of features of a pair of points in the data, which perceptrons of pairs read.
 
         Raises:
-            ValueError: there is no such kernel.
+            ValueError: no such kernel exists for these arguments.
         """
 
 
@@ -173,7 +173,7 @@ class AttentionConfig(KernelConfig):
     """Softmax attention; see `kernels.Attention`."""
 
     num_kv_heads: int | None = None
-    """Heads of keys and values, a divisor of the heads; None: as many."""
+    """Number of heads of keys and values, a divisor of the number of heads; None: equal to it."""
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -186,7 +186,7 @@ class LinearAttentionConfig(KernelConfig):
     """Attention by a feature map, with cost linear in the points; see `kernels.LinearAttention`."""
 
     num_kv_heads: int | None = None
-    """Heads of keys and values, a divisor of the heads; None: as many."""
+    """Number of heads of keys and values, a divisor of the number of heads; None: equal to it."""
 
     def build(self, embed_dim: int, num_heads: int, pos_dim: int, *, is_causal: bool, edge_dim: int = 0) -> Kernel:
         """See `KernelConfig.build`."""
@@ -201,7 +201,7 @@ class YatConfig(KernelConfig):
     epsilon: float = 4.0
     """Softening of scores per channel of a head: ε is this times the number of compared channels."""
     learn_epsilon: bool = False
-    """Whether each layer learns its own, starting there."""
+    """Whether each layer learns its own ε, starting from this one."""
     score_gain: float = 1 / 16
     """Initial variance of queries and keys, for a signal of variance 1."""
 
@@ -223,12 +223,12 @@ class InfiniteConfig(KernelConfig):
     """Attention along all chains of points (InfSA); see `kernels.InfiniteAttention` and its two relatives."""
 
     kind: Literal["exact", "factorised", "linear"] = "exact"
-    """All hops of full attention, with quadratic cost; of attention by a feature map; or one pooling at the central
-    points, which is not causal."""
+    """All hops of full attention, at quadratic cost; all hops of attention by a feature map; or a single pooling at the
+    central points, which is not causal."""
     gamma: float = 0.7
     """Discount of a hop, in (0, 1)."""
     learn_gamma: bool = False
-    """Whether each head learns its own, starting there."""
+    """Whether each head learns its own discount, starting from `gamma`."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("exact", "factorised", "linear"):
@@ -364,7 +364,7 @@ class RecurrenceConfig(KernelConfig):
     kind: Literal["selective", "lstm", "gru"] = "selective"
     """The selective state space of Mamba, without its block, or a recurrent cell."""
     state_dim: int | None = None
-    """State variables per channel of the selective one (None: 16); a cell has as many as the signal has channels."""
+    """State variables per channel of the selective state space (None: 16); a recurrent cell has one per channel."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("selective", "lstm", "gru"):

@@ -15,7 +15,7 @@ Settings = TypeVar("Settings")
 class Pixels(NamedTuple):
     """Normalisation of pixels in [0, 1] before a model reads them, (x - mean) / deviation, per channel.
 
-    `image_size` is the size of the images that it is for; None if unknown.
+    `image_size` is the size of the images that the checkpoint expects; None if unknown.
     """
 
     mean: tuple[float, ...]
@@ -36,7 +36,7 @@ class Pretrained(Generic[Settings]):
         pixels: normalisation of pixels of an image model; None if unknown.
         image_size: height and width of the training images of an image model; None if unknown.
         vocab_size: number of token embeddings, including unused ones; None: there are none.
-        max_input_tokens: the longest sequence of tokens that it reads; None: no limit.
+        max_input_tokens: the longest sequence of tokens that the model reads; None: no limit.
         tensors: function from settings of the model to its tensors in the checkpoint, float32, by name, without the
             head. The settings may differ where tensors can be adapted, such as in the size of images. None: the
             settings come from a finished run, which has the weights.

@@ -8,8 +8,8 @@ Legend
     EdgeConvolution     u_i ← max_{j ∈ N(i)} φ(LN(A u_i + B (u_j - u_i)));  out = head(max_i φ(LN(W v_i))),
                         v_i the u_i of all layers
 
-Sources: PointNet (arXiv 1612.00593) without its transforms, and DGCNN (arXiv 1801.07829). Where they normalise by the
-batch, these normalise each point, so that neither padding nor the rest of the batch changes anything.
+Sources: PointNet (arXiv 1612.00593) without its transforms, and DGCNN (arXiv 1801.07829). Deviation: a norm of each
+point in place of batch norm, so that outputs depend neither on padding nor on the rest of the batch.
 """
 
 import abc
@@ -48,7 +48,7 @@ class PointNetwork(SignalModel):
         dropout: float = 0.3
         """Dropout rate of these units."""
         pool: Literal["max", "none"] = "max"
-        """Input of the head: the pooled channels, or, for one output per point, its own and the pooled channels."""
+        """Input of the head: the pooled channels, or, for one output per point, its channels and the pooled ones."""
 
         def __post_init__(self) -> None:
             name = f"models.{type(self).__qualname__.partition('.')[0]}"

@@ -70,8 +70,8 @@ class SignalModel(SavedModel, abc.ABC):
     def share_points(self, mesh: DeviceMesh | None = None) -> Self:
         """Distributes the points of every input over processes, in all blocks of the model.
 
-        All processes pass the same inputs, which the encoder of each reads whole, and get the same outputs as a single
-        process. So each computes its part of a loss: `(loss / P).backward()` on P processes, and then
+        All processes pass the same inputs, encode them whole, and get the outputs that a single process would compute.
+        So each computes its part of a loss: `(loss / P).backward()` on P processes, and then
         `distributed.reduce_gradients(model, mesh)`. Random numbers, as for dropout, differ between processes.
 
         Args:

@@ -11,7 +11,7 @@ def stack_of(model: object) -> Stack:
     """Returns the settings of a model if they are those of a stack.
 
     Raises:
-        ValueError: the model is no such stack.
+        ValueError: the settings are not those of a stack.
     """
     if isinstance(model, ITNet.Config | NeuralOperator.Config):
         return model

@@ -39,11 +39,11 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
             scaled up; drawn as torch draws them.
 
     Attributes:
-        operator: the integral operator; W^O is its output projection. Its kernel may become a sum of the attention and
-            others, `layer.operator.kernel += g * kernel`, to which the masks apply too; returned weights are those of
-            the attention. While it is alone, without a fixed route and without hooks on the operator, torch's attention
-            computes the result. The operator cannot take keys and values that are two signals of one width, nor drop
-            weights: with a route or hooks those calls are refused.
+        operator: the integral operator; W^O is its output projection. Its kernel may become a sum of the attention
+            kernel and others, `layer.operator.kernel += g * kernel`, to which the masks apply too; returned weights are
+            those of the attention. While the attention kernel is the only one, and the operator has neither a fixed
+            route nor hooks, torch's attention computes the result. The operator cannot take keys and values that are
+            two signals of one width, nor drop weights: with a route or hooks such calls raise an error.
         q_proj_weight, k_proj_weight, v_proj_weight, out_proj: as in torch's layer, the parameters themselves.
         in_proj_weight, in_proj_bias: those of queries, keys and values concatenated, computed at each access.
 
@@ -118,7 +118,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
 
     @property
     def in_proj_weight(self) -> Tensor | None:
-        """Weights of queries, keys and values concatenated; None, as in torch, where they read other channels."""
+        """Weights of queries, keys and values concatenated; None, as in torch, if their inputs differ in width."""
         own = self.kernel.projections
         if own.key_dim != own.query_dim or own.value_dim != own.query_dim:
             return None
@@ -162,8 +162,8 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
             is_causal: promises that `attn_mask` is the causal mask; it must be given all the same.
 
         Returns:
-            The result, shaped like `query`, and the weights `(B, Nq, N)`, `(B, H, Nq, N)` or None. A query that sees
-            nothing gets W^O 0 + b (torch: NaN).
+            The result, shaped like `query`, and the weights `(B, Nq, N)`, `(B, H, Nq, N)` or None. A
+            fully masked query gets W^O 0 + b (torch: NaN).
 
         Raises:
             ValueError, TypeError: on shapes, devices and dtypes that do not fit, and where the operator's route or
@@ -206,7 +206,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
         return self.operator.around(integral, query), weights
 
     def _check_operator_serves(self, is_one: bool, drop: float) -> None:
-        """Raises where the call needs the operator, for its route or hooks, and the operator cannot serve it."""
+        """Raises an error if a call needs the operator, for its route or hooks, but the operator cannot compute it."""
         route = self.operator.evaluation
         reason = "hooks on .operator" if route == AUTO else f"the route {route.name}"
         instead = "put them on the layer" if route == AUTO else "set .operator.evaluation = evaluation.AUTO"
@@ -235,7 +235,7 @@ class AttentionLayer(TorchLayer[nn.MultiheadAttention]):
             check_format(self, name, signal, own.query_weight)
 
     def _batched(self, signal: Tensor) -> Tensor:
-        """`(B, N, C)` from the layer's own order, or without a batch."""
+        """Converts a signal in the layer's own order, or without a batch, to `(B, N, C)`."""
         if signal.ndim == 2:
             return signal[None]
         return signal if self.batch_first else signal.transpose(0, 1)
@@ -353,7 +353,7 @@ def _attend(form: DotProductForm, bias: Tensor | None, drop: float, need_weights
     """The means of values `(Nq, B, C)` and, if needed, the weights `(B, H, Nq, N)`, after dropout.
 
     Operations and memory layout are those of torch's layer, so that the same seed drops the same weights, here and in
-    what follows.
+    later calls.
     """
     query, key, value, scale = form
     shared = query.shape[1] // key.shape[1]

@@ -31,8 +31,8 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         operator: the integral operator. The image is on `Grid(*n)`, periodic if the kernel's boundary is circular.
         weight, bias: as in torch's layer; the kernel's and the operator's parameters.
 
-    The operator's route for an image is kept for later images of the same shape, which it filters with the bias in one
-    pass, unless the operator has hooks.
+    The operator's route for an image is cached for later images of the same shape. It filters them and adds the bias in
+    one pass, unless the operator has hooks.
     """
 
     weight: nn.Parameter
@@ -155,7 +155,7 @@ class ConvolutionLayer(TorchLayer[nn.Module]):
         return lowered(out if x.ndim == axes + 2 else out[0])
 
     def _planned(self, x: Tensor, output_size: tuple[int, ...] | None, key: object) -> "_Plan":
-        """The plan for images like x, which is kept for the next one."""
+        """The plan for images like x, cached for the next image."""
         kernel, operator, axes = self.kernel, self.operator, len(self.kernel.kernel_size)
         if x.ndim not in (axes + 1, axes + 2) or x.shape[-axes - 1] != kernel.in_dim:
             raise ValueError(

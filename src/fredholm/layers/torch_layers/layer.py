@@ -97,7 +97,7 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
     Attributes:
         torch_names: the path here of each parameter, by its name in torch's layer.
         natives: the torch classes that it replaces.
-        foreign: qualified names of such classes in other libraries.
+        foreign: qualified names of the classes of other libraries that it replaces.
     """
 
     natives: ClassVar[tuple[type[nn.Module], ...]]
@@ -227,7 +227,7 @@ class TorchLayer(nn.Module, abc.ABC, Generic[Native]):
 
 
 def why_not(module: nn.Module) -> str:
-    """Class of a layer that has no operator, with the reason and the remedy."""
+    """Message on a layer that has no operator: its class, the reason and the remedy."""
     name = type(module).__name__
     if is_parametrized(module):
         made = ", ".join(cast(nn.ModuleDict, module.parametrizations))

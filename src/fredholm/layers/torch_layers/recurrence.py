@@ -34,7 +34,7 @@ _MODULES: dict[CellMode, Callable[..., NativeRecurrent]] = {
 
 @final
 class RecurrentLayer(TorchLayer[NativeRecurrent]):
-    """Integral operators with recurrence kernels, one a layer and direction, in place of torch's RNN, LSTM and GRU.
+    """Integral operators with recurrence kernels, one per layer and direction, in place of torch's RNN, LSTM and GRU.
 
     Under autocast the recurrence runs in the dtype of its parameters; the output has the dtype of torch's layer.
 
@@ -44,9 +44,9 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
         input_size: channels of the signal, >= 1.
         hidden_size: channels n of each direction's output, >= 1.
         num_layers: number of layers, each reading the output of the previous one, >= 1.
-        batch_first: signals are `(B, T, C)` instead of torch's default `(T, B, C)`; states never are.
+        batch_first: signals are `(B, T, C)` instead of torch's default `(T, B, C)`; states keep their layout.
         dropout: probability in [0, 1] with which the output of each layer but the last is zeroed in training mode.
-        bidirectional: a second operator a layer reads the reversed signal; the outputs are concatenated.
+        bidirectional: a second operator per layer reads the reversed signal; the outputs are concatenated.
 
     Attributes:
         operators: the integral operators, layer by layer, the forward direction first.
@@ -128,8 +128,8 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
 
         Args:
             input: `(T, B, C)`, `(B, T, C)` if `batch_first`, `(T, C)` without a batch, or a PackedSequence (not under
-                `torch.compile`: its sizes are data).
-            hx: the state before the first point, h `(num_layers * directions, B, n)`, without B if the input is, or
+                `torch.compile`: its sizes depend on data).
+            hx: the state before the first point, h `(num_layers * directions, B, n)`, without B if the input has none;
                 (h, c) for an LSTM; None: zeros.
 
         Returns:
@@ -228,7 +228,7 @@ class RecurrentLayer(TorchLayer[NativeRecurrent]):
             if self.bidirectional:
                 back, end = operators[first + 1].scan(u.flip(1), backwards, state=states[first + 1])
                 ended.append(end)
-                # points first in memory, as in torch's layer, so that the same seed drops the same numbers
+                # time first in memory, as in torch's layer, so that the same seed drops the same numbers
                 out = torch.cat([out.transpose(0, 1), back.flip(1).transpose(0, 1)], dim=-1).transpose(0, 1)
             u = out
         return u, ended

@@ -53,7 +53,7 @@ def framed_samples(
 
     Raises:
         ValueError, TypeError: on samples of another dimension, values that are NaN or infinite, samples so far from
-            the origin of their frame that sines have no digits, or shapes that do not fit.
+            the origin of their frame that sines lose all precision, or shapes that do not fit.
     """
     _check(name, u, domain, *sizes)
     domain = domain.restrict(key_padding_mask)

@@ -36,7 +36,7 @@ from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.fitted.ridge_head import check_groups
 
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Candidates of ℓ beside ∞, in units of the median distance."""
+"""Candidates of ℓ besides ∞, in units of the median distance."""
 PENALTIES = torch.logspace(-12, 3, 31, dtype=torch.float64)
 """Candidates of λ, in multiples of the mean eigenvalue of HKH."""
 AS_GOOD = 1.001
@@ -248,7 +248,7 @@ class FunctionRegression(ClosedFormModel):
         return torch.where(rate == 0, linear, (1 + _squares(x, y) * rate.square()).rsqrt())
 
     def _best(self, x: Tensor, wanted: Tensor, rate: float, groups: Tensor | None) -> tuple[float, float, "_Spectrum"]:
-        """For a rate: the smallest left-out mean square, its λ, and the spectrum of HKH."""
+        """The smallest left-out mean square at this rate, its λ, and the spectrum of HKH."""
         spectrum = _Spectrum.of(self._kernel(x, x, torch.tensor(rate, dtype=x.dtype, device=x.device)))
         aim = wanted - wanted.mean(0)
         members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]

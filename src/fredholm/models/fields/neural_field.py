@@ -34,7 +34,7 @@ class FieldOperator(SavedModel):
 
     The network reads only z, so that f of the samples g·x_i is f(g⁻¹·) exactly, for every g that the frame covers and
     for any weights. It does not depend on the order of the samples. The integrals weigh samples as their domain does.
-    γ are Fourier features, σ the field's own `sizes`, θ_0 is learned. It is differentiable in samples, values, weights
+    γ are Fourier features, σ the field's own `sizes`, θ_0 is learned. f is differentiable in samples, values, weights
     and every parameter.
 
     Deviations from the paper: several seeds attend in place of one mean; the head's output is added to a learned θ_0,
@@ -83,7 +83,7 @@ class FieldOperator(SavedModel):
         encoding: Encoding = "relative"
         """"absolute" reads x_i in place of z_i: an ablation, which is equivariant to no group."""
         num_frequencies: int = 32
-        """Number of Fourier features of z, beside z itself; 0: none."""
+        """Number of Fourier features of z, besides z itself; 0: none."""
         sigma: float = 0.5
         """Standard deviation of their frequencies, in cycles per unit of z; refused without Fourier features."""
         margin: float = 1.5
@@ -178,8 +178,8 @@ class FieldOperator(SavedModel):
             domain: positions x_i with weights and masks, N points, such as `Points(x)`.
             key_padding_mask: `(N,)` or `(B, N)` bool, True = keep, on top of the domain's own mask.
             frame_weights: weights of samples in the frame alone, in place of the domain's, `(N,)` or `(B, N)`, >= 0.
-                Functions of the values give sets with symmetric positions a frame. They must be invariant to moves of
-                the samples.
+                Weights that depend on the values can give sets with symmetric positions a frame. They must be invariant
+                to moves of the samples.
 
         Returns:
             B fields; `sample` flags queries far outside the samples. A set without samples gets a field without frame.

@@ -18,11 +18,11 @@ from fredholm.operators import IntegralOperator
 
 @final
 class NeuralOperator(FieldModel):
-    """v_l = ∫ κ_l u_l-1 dμ + W_l u_l-1 + b_l, u_l = φ(v_l + F_l φ(v_l)), answer = V_2 φ(V_1 u_L + c_1) + c_2.
+    """v_l = ∫ κ_l u_l-1 dμ + W_l u_l-1 + b_l, u_l = φ(v_l + F_l φ(v_l)), output = V_2 φ(V_1 u_L + c_1) + c_2.
 
     With `SpectralConfig` this is a Fourier neural operator (FNO, eq. 2), with `MLPConfig` on positions alone a graph
-    kernel network; any kernel will do. The last layer has no outer activation, as in the paper's code. The biases and
-    the perceptrons F are additions. A kernel that does not mix all channels freely is followed by a matrix W^O.
+    kernel network; any kernel can be used. The last layer has no outer activation, as in the paper's code. The biases
+    and the perceptrons F are additions. A kernel that does not mix all channels freely is followed by a matrix W^O.
 
     Args:
         encoder: the lifting, from raw inputs to a signal with `config.embed_dim` channels on a domain.

@@ -58,7 +58,7 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
     Args:
         num_features: number of features of the bank.
         num_outputs: number of outputs of all banks together, such as one for each class.
-        num_directions: number of main directions that are read beside the predictions; 0: none.
+        num_directions: number of main directions that are read besides the predictions; 0: none.
     """
 
     directions: Tensor

@@ -42,7 +42,7 @@ DRAWN = 0.8
 """Share of a fold's examples in the random sample of a tree."""
 MOST_DRAWN = 8192
 COORDINATES, READ = (64, 512), 2**18
-"""Bounds of the number of candidate coordinates of a tree, and the number of values that these have over its sample."""
+"""Bounds of the number of candidate coordinates of a tree, and their target number of values over its sample."""
 PATIENCE = 50
 """Number of trees without improvement after which growth stops."""
 MOST_BOXES = 30_000
@@ -147,7 +147,7 @@ class _Growth:
     def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor) -> None:
         edges = torch.stack([_edges(column) for column in x.T])
         self.edges = edges[:, : max(1, int(edges.isfinite().sum(1).max()))].contiguous()
-        # x > edges[b] where its bin is above b
+        # x > edges[b] if and only if the bin of x is above b
         self.bins = torch.searchsorted(self.edges, x.T.contiguous()).T.to(torch.int16)
         self.rest = wanted.float().repeat(FOLDS, 1, 1)
         self.gains = torch.zeros(FOLDS, x.shape[1], device=x.device)

@@ -27,7 +27,7 @@ from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.table_machine import NumbersMachine
 
 MOST_FEATURES = 64
-"""Most features of a point that are summarised in full; of more only the means are used."""
+"""Most features of a point that are summarised in full; with more features only their means are used."""
 _OF_FEATURE = 5
 _OF_PLACE = 4
 _ROUNDING = 1e-9
@@ -42,7 +42,7 @@ class CloudReading:
     """Description of the clouds that a model reads.
 
     Args:
-        num_features: number of features of a point beside its coordinates.
+        num_features: number of features of a point besides its coordinates.
         keeps_place: whether the position and size of a cloud are used.
 
     Raises:

@@ -19,7 +19,7 @@ Legend
 tr T_i² is 1/3 for a ball, 1/2 for a plane and 1 for a line: T distinguishes linear, flat and scattered neighbourhoods
 without eigenvectors, whose directions may depend on rounding. Source: distributions of distances and areas are Osada
 et al.'s (Shape distributions, 2002), shapes of neighbourhoods Weinmann et al.'s (2015), and rotation-invariant pairs
-of surface elements Wahl et al.'s (2003). All are computed of w too: w of a cloud and w of its image under any linear
+of surface elements Wahl et al.'s (2003). All are also computed from w: w of a cloud and w of its image under any linear
 map are equal up to a rotation.
 """
 

@@ -167,7 +167,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Draws thresholds from responses to the training series and fits the head, and with it μ, to them.
+        """Draws thresholds from responses to the training series, and fits the head, whose errors decide the mass of μ.
 
         See `FittedModel.fit`.
         """
@@ -200,7 +200,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         return self._weighed(*self._shares(inputs))
 
     def _weighed(self, shares: Tensor, lengths: Tensor) -> Tensor:
-        """Features from those for a mass of 1, and the numbers of samples `(B,)`."""
+        """Scales features for a mass of 1 to the mass of μ, given the numbers of samples `(B,)`."""
         mass = torch.where(self.by_length, lengths / self.sampling.longest, 1.0).to(shares)
         return torch.cat([shares[:, : self.num_pooled] * mass[:, None] ** self.powers, shares[:, self.num_pooled :]], 1)
 
@@ -228,7 +228,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         return found
 
     def _of_any_lengths(self, values: Tensor, lengths: Tensor, strides: Tensor, found: Tensor) -> Tensor:
-        """Pooled responses in an exported graph: computed for every possible stride, of which each series takes one."""
+        """Pooled responses in an exported graph: computed for all possible strides; each series selects its own."""
         longest = values.shape[-1]
         if is_open(longest):
             raise ValueError(

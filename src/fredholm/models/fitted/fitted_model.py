@@ -97,7 +97,7 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
 
         Returns:
             Left-out outputs: those of each example by the fit without it and its group, float64 `(n, num_outputs)`.
-            Settings chosen by such errors are kept for all of these fits, and the mean of Y may be.
+            All of these fits share the settings chosen by such errors, and may share the mean of Y.
 
         Raises:
             ValueError: shapes that do not agree, fewer than two examples, one group alone, coordinates that are NaN or

@@ -30,7 +30,7 @@ from torch import Tensor
 LEAST = 1e-3
 _LEFT = 1e-10
 _PLACES, _MOST = 2048, 512
-"""Number of points at which (1 - γ x^q)^-p is sampled for its coefficients, and most coefficients."""
+"""Number of points at which (1 - γ x^q)^-p is sampled for its coefficients, and largest number of coefficients."""
 _COLUMNS = 256
 """Columns that T_k(S) is applied to at a time."""
 

@@ -9,7 +9,7 @@ Legend
     outputs     combined predictions of both (`second_reading.py`)
 
 A linear model of averages over nodes does not depend on the number of nodes, on extremes or on interactions, and
-neighbourhoods do not contain rings or the diameter. The kernel and the trees use these, and only the most common
+neighbourhoods do not show rings or the diameter. The kernel and the trees use all of these, but only the most common
 neighbourhoods.
 """
 
@@ -141,5 +141,5 @@ class GraphMachine(FittedModel[GraphBatch]):
         if of_edges is not None:
             of_edges = of_edges.double() - self.edge_minima.double()
         found = summarise_graphs(values.double() - self.least.double(), domain, of_edges, self.num_of_each)
-        # in float32 whatever the weights are, since of quantiles that are numbers themselves ranks depend on each digit
+        # always float32: quantiles are training values, and rounding would change the ranks of equal values
         return torch.cat([found.float(), self.colours(inputs, domain, torch.float32)], 1)

@@ -9,7 +9,7 @@ Eigenvalues of both signs are used: positive ones show groups with edges inside,
 them. τ prevents small components of the graph, each of which would have an eigenvalue 1, from filling all K coordinates
 (regularised spectral clustering: Qin and Rohe, 2013). The ψ are exact up to DENSE nodes. For larger graphs they are
 computed in the space of Ω, S_τ Ω, ..., S_τ^STEPS Ω with a fixed random Ω (block Krylov: Musco and Musco, 2015). If
-|μ_K| = |μ_{K+1}|, the choice among their vectors would be arbitrary, and all of this size are left out.
+|μ_K| = |μ_{K+1}|, the choice among their vectors would be arbitrary, and all vectors of this |μ| are left out.
 
 The signs of ψ, and in a grown graph the order of close eigenvalues, are arbitrary too. So positions x' of another graph
 with some nodes of the first are aligned to a x' R, with the orthogonal matrix R and the scale a > 0 that minimise

@@ -196,7 +196,7 @@ class _Batch:
         total, pairs, largest = (torch.zeros_like(self.number) for _ in range(3))
         width = max(1, _AT_ONCE // max(1, len(to) + len(own)))
         for start in range(0, int(at.max()) + 1 if len(at) else 0, width):
-            # starts at the same number of nodes in each graph
+            # the same number of start nodes in each graph
             begins = torch.arange(start, min(start + width, MOST_NODES), device=own.device)
             reached = (at[:, None] == begins).float()
             for length in range(1, MOST_NODES):

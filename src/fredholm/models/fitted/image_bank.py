@@ -16,8 +16,8 @@ Legend
 
 Patches as filters of whitened pixels, and soft thresholds, are those of Coates, Lee and Ng (An analysis of single-layer
 networks in unsupervised feature learning, 2011; Coates and Ng, 2011). Deviations: several scales; roots; maxima and
-positions beside means; shares of blocks, and mirror invariance, are chosen by left-out errors. Filters are learned from
-all images, but without targets, so that left-out errors are exact.
+positions besides means; shares of blocks, and mirror invariance, are chosen by left-out errors. Filters are learned
+from all images, but without targets, so that left-out errors are exact.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ class ImageBank(FittedModel[Tensor]):
     """A ridge regression on features of an image from filters learned from patches of the training images.
 
     Args:
-        image_size: height and width of the training images in pixels; others may have another size.
+        image_size: height and width of the training images in pixels; other images may have another size.
         channels: number of channels.
         num_outputs: number of outputs, such as classes.
         config: number of filters and mirror invariance.

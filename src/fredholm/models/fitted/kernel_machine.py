@@ -21,17 +21,17 @@ twice differentiable there, and suits smooth functions. Relevances are learned i
 round before, and q one of EXPONENTS. The smallest mean square of left-out errors, on at most CHOSEN examples, decides
 in turn: the lengths of κ_1 and of κ_2 for w = 1, the round and q of each, their shares, the length of κ_3, its share
 (if errors or their squares are significantly smaller), and the share of κ_0. λ is chosen each time, where a smaller one
-must lower the errors by a thousandth, and with all examples again among three. Left-out predictions are exact for given
-choices and, with fewer centres than examples, a given Ȳ, which includes the example. With few examples w fits noise,
-which left-out errors do not show, since w has seen the example. So for at most FEW examples all is chosen without each
-of FOLDS parts in turn, with w = 1 and with the learned w. The predictions for the parts decide between the two, and if
-w was learned and all examples are centres, they are the left-out predictions.
+must lower the errors by a thousandth, and again among three candidates with all examples. Left-out predictions are
+exact for given choices and, with fewer centres than examples, a given Ȳ, which includes the example. With few examples
+w fits noise, which left-out errors do not show, since w has seen the example. So with at most FEW examples all choices
+are repeated without each of FOLDS parts in turn, with w = 1 and with the learned w. The predictions for the left-out
+parts decide between the two. If w is learned and all examples are centres, these are the left-out predictions.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
 coordinates keep their meaning, over its largest entry; q = 1/2 is their metric, and q = 1/4, its root, is tried too,
-since it keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 beside κ_2; choices by left-out errors, and
-no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
+since it keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 besides κ_2; choices by left-out errors,
+and no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
 """
 
 import math
@@ -54,7 +54,7 @@ LENGTHS = (0.6, 2.0, 6.0)
 SMOOTH_PENALTIES = torch.cat([torch.logspace(-10, -5.5, 10, dtype=torch.float64), PENALTIES])
 """Candidates of λ with κ_3, whose small eigenvalues are far smaller."""
 SMOOTH_LENGTHS, SMOOTH = (0.3, 1.0, 3.0, 10.0), (0.5, 0.9, 1.0)
-"""Candidates of ℓ_3, in units of the median distance, and of its share, beside 0."""
+"""Candidates of ℓ_3, in units of the median distance, and of its share, besides 0."""
 EXPONENTS = (0.5, 0.25)
 ROUNDS = 3
 """Most rounds in which w is learned."""
@@ -63,7 +63,7 @@ CHOSEN = 1500
 FEW, FOLDS = 500, 5
 """Most examples for which cross-validation decides whether w is learned, and its number of folds."""
 LINEAR = (0.1, 0.5, 0.9, 1.0)
-"""Candidates of the share of κ_0, beside 0."""
+"""Candidates of the share of κ_0, besides 0."""
 REFINED = (1 / 3, 1.0, 3.0)
 """Multiples of λ that are candidates with all examples."""
 _BETTER = 0.999
@@ -410,7 +410,7 @@ class _Part:
         return min(found, key=_error)
 
     def _sharper(self, p: int, metric: _Metric) -> list[Tensor]:
-        """Candidates of the next w, by the mean squared slope of f along each coordinate."""
+        """Candidates of the next w, from the mean squared slope of f along each coordinate."""
         steep = self._steepness(p, metric)
         if float(steep.max()) == 0:
             return [metric.weight]

@@ -9,7 +9,7 @@ Legend
 
 Edges are divided into PARTS by a hash of their ends. A pair that is an edge is summarised in the graph without the
 edges of its part; any other pair in the whole graph. In a fit pairs that are no edges are divided in the same way, so
-that they see as many edges as the others do.
+that both kinds of pairs are summarised in graphs with about as many edges.
 """
 
 import dataclasses
@@ -126,7 +126,7 @@ class LinkMachine(FittedModel[GraphPairs]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Fits both parts to pairs of one graph, the only batch, edges and others; see `FittedModel.fit`."""
+        """Fits both parts to pairs of one graph, edges and other pairs, in a single batch; see `FittedModel.fit`."""
         if len(batches) != 1 or len(batches[0][1]) < 2:
             raise ValueError("models.LinkMachine: expected one graph with at least 2 pairs of nodes to fit to")
         [(inputs, targets)] = batches
@@ -173,14 +173,14 @@ class LinkMachine(FittedModel[GraphPairs]):
                 )
 
     def _parts(self, ends: Tensor) -> Tensor:
-        """The part of pairs `(n, 2)`, int64 `(n,)` from 0; undirected pairs get the same in both orders."""
+        """The part of each pair `(n, 2)`, int64 `(n,)` from 0; undirected pairs get the same part in both orders."""
         low, high = (ends if self.is_directed else ends.sort(1).values).unbind(1)
         mixed = low * 0x9E3779B1 + high * 0x85EBCA77
         return (mixed ^ (mixed >> 15)) % PARTS
 
     @torch.no_grad()
     def _numbers(self, inputs: GraphPairs, without: Tensor) -> Tensor:
-        """v `(P, numbers)`, each in the graph without the edges of the part `(P,)`; PARTS: of no part."""
+        """v `(P, numbers)`, each in the graph without the edges of the part `(P,)`; PARTS: in the whole graph."""
         # undirected pairs in one order, since rounding could put the two orders on different sides of a split
         pairs = inputs.pairs if self.is_directed else inputs.pairs.sort(1).values
         found = torch.empty(len(pairs), self.linear.weight.shape[1], device=pairs.device)

@@ -1,4 +1,4 @@
-"""A logarithmic scale for skewed numbers, and the way back from predictions on it.
+"""A logarithmic scale for skewed numbers, and its inverse for predictions.
 
 Legend
     y (n,)      a column of Y in training            s = ±1      the sign of its skewness
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fredholm.models.fitted.ridge_head import Readout
 
 SKEWED = 1.0
-"""Least absolute skewness of a column that a logarithm is tried for."""
+"""Absolute skewness of a column beyond which a logarithm is tried."""
 OFFSETS = torch.logspace(-3, 2, 41, dtype=torch.float64)
 
 
@@ -30,7 +30,7 @@ class Logarithms(NamedTuple):
     """Logarithmic scales of the columns of Y, float64 `(c,)` each.
 
     Args:
-        is_skewed: bool, columns that have this scale; the other values do not matter for the others.
+        is_skewed: bool, mask of the columns that have this scale; the fields below have no effect on other columns.
         sign, origin: s, and min(s y) - δ.
         mean, deviation: ḡ and σ.
         least, most: range of z in training.
@@ -57,7 +57,7 @@ class Logarithms(NamedTuple):
         sign = torch.where(skewness < 0, -1.0, 1.0).to(wanted)
         signed = sign * wanted
         least = signed.amin(0)
-        # half of all values may be the smallest
+        # the median equals the minimum if at least half of all values do
         span = torch.where(signed.median(0).values > least, signed.median(0).values, signed.mean(0)) - least
         offsets = OFFSETS.to(wanted.device)[:, None] * torch.where(is_skewed, span, 1.0)
         logs = (signed - least + offsets[:, None]).log()
@@ -75,11 +75,11 @@ class Logarithms(NamedTuple):
         return torch.where(self.is_skewed, (signed.log() - self.mean) / self.deviation, wanted)
 
     def back(self, z: Tensor) -> Tensor:
-        """Returns from these scales, `(n, c)`."""
+        """Maps values on these scales back to the scale of Y, `(n, c)`."""
         return torch.where(self.is_skewed, self.slope * self._exponential(z) + self.shift, z)
 
     def calibrated(self, left_out: Tensor, wanted: Tensor) -> Self:
-        """These scales with a from left-out predictions on them, and Y, `(n, c)` each."""
+        """Returns these scales with a computed from left-out predictions on them, and Y, `(n, c)` each."""
         rest = wanted.mean(0) - self.shift
         return self._replace(slope=rest / self._exponential(left_out).mean(0))
 
@@ -90,7 +90,7 @@ class Logarithms(NamedTuple):
 
 @final
 class LogarithmicScale(nn.Module):
-    """The way back from outputs on logarithmic scales; the identity before `read`.
+    """Maps outputs on logarithmic scales back to the scale of Y; the identity before `read`.
 
     Args:
         num_outputs: number of outputs, such as numbers or their quantiles.

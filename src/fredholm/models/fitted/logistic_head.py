@@ -27,7 +27,7 @@ PENALTIES = tuple(10 ** (exponent / 2) for exponent in range(6, -2, -1))
 """Candidates of λ, descending from 1,000 to about 0.3."""
 STEPS = 100
 TOLERANCE = 1e-5
-"""Entries of the mean gradient up to which no further step is taken."""
+"""Largest entry of the mean gradient at which the steps stop."""
 MOST = 2**28
 """Most examples times coordinates times logits of a fit."""
 

@@ -19,8 +19,8 @@ Legend
     scores = Ȳ + γ (X - X̄) W(λ);  outputs are the regressand's readout of the scores
 
 λ minimises the mean square of left-out errors: each of FOLDS parts is predicted by a fit to the others. γ ≥ 0 is the
-gain that minimises these too: a sentence has little in common with others, so that predictions from these are too
-close to Ȳ, the more so the fewer there are. s is chosen likewise from SHARES, with a = 0: 1, unless a smaller one has
+gain that minimises them too: sentences have little in common, so that predictions are too close to Ȳ, the more so the
+fewer sentences there are. s is chosen likewise from SHARES, with a = 0: 1, unless a smaller one has
 errors smaller by two standard errors of the difference. Where single words decide, pairs of words are many more
 features with little further information, and shorten the words' features in the normalisation. Then a is LETTERS if
 that has the smaller errors. N-grams of letters connect rare and unseen words to similar ones; the spaces before and
@@ -65,12 +65,12 @@ COLUMNS = 64
 MOST_GRAMS = 262_144
 """Most n-grams of each kind in a bank that is sized by its sentences."""
 LETTERS = 0.5
-"""Candidate of a, beside 0."""
+"""Candidate of a, besides 0."""
 MOST_LETTERS = 1 << 21
 """Most letters of the training sentences for which n-grams of letters are a default; beyond it words suffice."""
 
 ROUNDING = 1e-12
-"""Numbers up to which values of order 1 count as rounding errors."""
+"""Magnitude up to which values count as rounding errors, where others are of order 1."""
 
 _NONE = torch.iinfo(torch.int64).max
 """Filler of unused entries of the n-grams."""
@@ -117,8 +117,8 @@ class _Grams(nn.Module):
     def occurrences(self, symbols: _Symbols) -> tuple[Tensor, Tensor]:
         """Returns the row and the number of each occurrence of an n-gram, int64 `(E,)`.
 
-        A number has the symbols as digits, after the numbers of all shorter n-grams; those of second sentences are
-                last.
+        The symbols are the digits of a number, which follows the numbers of all shorter n-grams; numbers of second
+        sentences come last.
         """
         row, symbol, is_second = symbols
         start = is_second * (_numbers(self.size, self.order) // 2)
@@ -254,7 +254,7 @@ class NGramBank(FittedModel[Tensor]):
         letter_order: int = 5
         """Most letters of an n-gram of letters; 0: no n-grams of letters."""
         num_letter_grams: int = 65_536
-        """Most n-grams of letters, likewise; refused where there are none."""
+        """Most n-grams of letters, likewise; refused if `letter_order` is 0."""
 
         def __post_init__(self) -> None:
             name = "models.NGramBank"
@@ -489,14 +489,14 @@ def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
     together = max(1, COLUMNS // wanted.shape[1])
     without = [_Fits(features, turned, wanted, part[:, None] != some) for some in parts.split(together)]
     whole = _Fits(features, turned, wanted, torch.ones_like(part, dtype=torch.bool)[:, None])
-    # the mean of the others: with a small gain a sentence would otherwise predict itself by its part in the mean
+    # the mean without the own fold: through the mean of all a sentence would contribute to its own prediction
     without_own = torch.cat([fits.mean for fits in without])[part]
     aim, best, least, worse = wanted - without_own, None, float("inf"), 0
     for penalty in (PENALTIES * unit).tolist():
         scores = torch.cat([fits.scores(penalty) for fits in without], 1)
         centred = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
         square, product = float(centred.square().sum()), float((centred * aim).sum())
-        # rounding errors would get a gain that makes them large
+        # a gain computed from rounding errors would amplify them
         gain = max(0.0, product / square) if square > ROUNDING**2 * float(aim.square().sum()) else 1.0
         left_out = without_own + gain * centred
         error = float((wanted - left_out).square().mean())

@@ -79,7 +79,7 @@ REACHES = (
     *(Reach(reach, smoothness, stride=2) for reach in (0.9, 0.97, 0.99) for smoothness in (1, 4)),
 )
 SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-"""Candidates of s beside 0."""
+"""Candidates of s besides 0."""
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
 REFINED = (1 / 3, 1.0, 3.0)
 """Multiples of λ that are candidates with all known nodes."""
@@ -96,7 +96,7 @@ _NARROW = 0.1
 KEEPING = (Reach(0.9, 1), Reach(0.97, 4), Reach(0.97, 1, stride=2))
 """Candidates of κ_g in δ; the first detects a grown graph where s is 0."""
 KEPT = 4
-"""Number of REACHES that are candidates beside features."""
+"""Number of REACHES that are candidates together with features."""
 
 
 @final
@@ -376,7 +376,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         return self.machine.table.machine.solve(x, near.wanted, groups=near.groups).left_out
 
     def _found(self, near: "_Near", numbers: Tensor, features: Tensor) -> "_Graph | None":
-        """Fits the graph's part beside features `(N, numbers)` of nodes; None if it does not help significantly.
+        """Fits the graph's part jointly with features `(N, numbers)` of nodes; None if it does not help significantly.
 
         `features` is the result of `_of_features` for these features, computed just before.
         """
@@ -391,7 +391,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         return found if other is None or (found is not None and found.error <= other.error) else other
 
     def _found_far(self, near: "_Near", far: Tensor, machine: KernelMachine) -> "tuple[Solution, _Graph | None] | None":
-        """Fits r `(N, numbers)` with the graph's part beside it; None if it is not significantly better than without r.
+        """Fits r `(N, numbers)` jointly with the graph's part; None if not significantly better than without r.
 
         The solution has the weights of e, and the joint left-out predictions of e and g less Ȳ.
         """
@@ -486,11 +486,11 @@ class _Near:
         self._whole: tuple[Reach, Tensor] | None = None
         """The last reach whose κ_g was computed for all known nodes, with this kernel."""
         self._kernels = dict[Reach, tuple[Tensor, float]]()
-        """Scaled κ_g of the nodes on which choices are made, and its scale, by reach."""
+        """Scaled κ_g between the nodes on which choices are made, and its scale, by reach."""
         self._best: tuple[Reach, list[KernelFit]] | None = None
         self._without: Tensor | None = None
         self._learnt = torch.zeros_like(self._chosen[:, 0])
-        """Increase of squared left-out errors if the kernel of features is learned without the node."""
+        """Increase of squared left-out errors if the kernel of features is learned without the left-out node."""
         self._between: list[tuple[Reach, Tensor, float]] | None = None
         self.errors = self._chosen.square().mean(1)
         """Squared left-out errors of the best predictions so far, at the nodes on which choices are made."""
@@ -527,7 +527,7 @@ class _Near:
         return self._of_all(None, 1.0, reach, 1.0, fits[0].penalty).left_out
 
     def beside(self, kernel: Tensor, left_out: Tensor | None = None) -> _Graph | None:
-        """Fits the graph's part beside a kernel of features `(n, n)`; None if it does not help significantly.
+        """Fits the graph's part jointly with a kernel of features `(n, n)`; None if it does not help significantly.
 
         Args:
             kernel: kernel of features, whose relevances may depend on a left-out node.
@@ -556,7 +556,7 @@ class _Near:
         return self._of_all(kernel, unit or 1.0, *chosen)
 
     def _of_all(self, kernel: Tensor | None, scale: float, reach: Reach, share: float, penalty: float) -> _Graph:
-        """Fits the graph's part to all known nodes, beside a kernel of features divided by `scale`."""
+        """Fits the graph's part to all known nodes, jointly with a kernel of features divided by `scale`."""
         (between, unit), everything = self._kernels[reach], len(self._some) == len(self.nodes)
         of_graph = share * (between if everything else self._between_all(reach) / unit)
         wanted, members = self.wanted - self.wanted.mean(0), members_of(self.groups)

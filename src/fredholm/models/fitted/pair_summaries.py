@@ -47,7 +47,7 @@ MOST_OWN, MOST_DIRECTIONS = 16, 64
 CELLS, BLOCKS = 2**18, (16, 512)
 """Walk counts held at a time, few enough for the cache, and bounds of the number of their start nodes."""
 DENSE, EXTRA, PRODUCTS = 512, 8, 6
-"""Most nodes for exact vectors; for larger graphs extra columns, and products with the matrix, of the Krylov space."""
+"""Most nodes for exact vectors; extra columns of the Krylov space of larger graphs, and products with the matrix."""
 _RIDGE = 1e-3
 """ε, relative to the mean square of G's columns."""
 _NOTHING = 1e-6
@@ -140,7 +140,7 @@ class PairSummaries:
         return found
 
     def _reached(self, starts: Tensor, width: int) -> Iterator[Tensor]:
-        """The same numbers from start nodes a, at most `width`, to all nodes, `(N, width)` each."""
+        """Yields the numbers of `_counted` from start nodes a, at most `width`, to all nodes, `(N, width)` each."""
         # a fixed number of columns, since it may change the rounding of sums
         here = torch.zeros(self.size, width, device=starts.device)
         here[starts, torch.arange(len(starts), device=starts.device)] = 1.0

@@ -17,12 +17,11 @@ a block's XᵢXᵢᵀ, and the shares s, whose sum is 1, are chosen with λ amon
 whose features are not standardised X_i = F_i - μ_i: features of small variance get little weight.
 
 Source: Hoerl and Kennard, Ridge regression (1970); Allen's PRESS statistic (1974) for the errors. The intercept is not
-penalised. γ is ours: the scores of a few dozen examples can be too large with every λ, and the largest λ, which
-predicts ȳ, would be chosen even if another one separates the examples. If none does γ would be 0; it is 1 then, usually
-with the largest λ. One penalty per block, chosen by left-out errors, is banded ridge regression (Nunez-Elizalde et al.,
-2019).
-Exact for fixed μ, σ and t, which are not recomputed without each example. All is computed in float64, by one
-eigendecomposition of whichever of XᵀX and XXᵀ is smaller, for all λ.
+penalised. γ is an addition: the scores of a few dozen examples can be too large with every λ, and the largest λ, which
+predicts ȳ, would be chosen even if another one separates the examples. If none does, γ would be 0 and is set to 1,
+usually with the largest λ. One penalty per block, chosen by left-out errors, is banded ridge regression (Nunez-Elizalde
+et al., 2019). Left-out errors are exact for fixed μ, σ and t, which are not recomputed without each example. All is
+computed in float64, by one eigendecomposition of whichever of XᵀX and XXᵀ is smaller, for all λ.
 """
 
 import functools
@@ -161,7 +160,7 @@ class RidgeHead(ClosedFormModel):
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
         shares: s of the last fit, float64, one per block; NaN before one.
-        error: the mean square of the left-out errors of the last fit, that of the mean where γ would be 0, a float64
+        error: the mean square of the left-out errors of the last fit, or of the mean if γ would be 0, a float64
             scalar; NaN before one, and not saved.
 
     Raises:
@@ -398,7 +397,7 @@ class _Spectrum:
     def left_out_errors(self, errors: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
         """Left-out errors, for each example or each group of members, from the errors of the fit `(n, c)`."""
         n = len(errors)
-        # 1 - h is at least λ / (λ + the largest eigenvalue), but for rounding, above which it is held
+        # 1 - h is at least λ / (λ + the largest eigenvalue), and is kept above rounding errors
         rounding = n * torch.finfo(errors.dtype).eps
         if members is None:
             leverages = self._leverages @ (1 / (self.values + penalty))

@@ -12,8 +12,8 @@ Legend
                     (t_n - t_1) / Δ,  and mean and deviation of log (t_{j+1} - t_j) / Δ
     outputs         combined predictions of both (`second_reading.py`)
 
-Pooled filters lose the time of an event, and a linear model of them has no interactions. The kernel and the trees have
-both, but few shapes.
+Pooled filters lose the time of an event, and a linear model of them has no interactions. The kernel and the trees use
+times and interactions, but describe few shapes.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ NUM_OF_TIMES = 4
 NUM_OF_COURSE = 6
 """Numbers of each channel on extremes, moments and frequencies."""
 MOST_PAIRED = 6
-"""Most channels of whose pairs products of means are read."""
+"""Most channels for which products of the means of two channels are read."""
 _SAME = 1e-6
 """Values that differ by at most this part of the largest magnitude are equal."""
 

@@ -107,7 +107,7 @@ class SummaryBank(FittedModel[SeriesBatch]):
         # rounded like the quantiles, so that a value equal to a quantile stays equal
         each = summaries.nan_to_num(0.0).float().to(self.quantiles.dtype)[..., None]
         defined = ~summaries.isnan()
-        # counted, since ONNX has no search in what is sorted
+        # by counting, since ONNX has no searchsorted
         rank = ((self.quantiles < each).sum(-1) + (self.quantiles <= each).sum(-1)) / NUM_QUANTILES - 1
         rank = rank.to(self.quantiles.dtype)
         before, now, found = torch.ones_like(rank), rank, [(~defined).to(rank.dtype)]

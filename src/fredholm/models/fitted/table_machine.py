@@ -72,7 +72,7 @@ class TableBatch(NamedTuple):
     `numbers (B, F)` are floats of about mean 0 and deviation 1 over the training rows; NaN where one is missing.
     `categories (B, C)`, int64, counts from 0 within each column; -1 where one is missing.
     `tokens (B, T, N)`, int64, are the tokens of texts, padded at their ends.
-    `images (B, I, C, H, W)`, uint8, are anything where `has_image (B, I)`, bool, is False.
+    `images (B, I, C, H, W)`, uint8, have arbitrary values where `has_image (B, I)`, bool, is False.
     `series (B, S, N, C)` are values in the unit of the data, NaN where one is missing, of as many channels as the
     column with the most; `series_times (B, S, N)`, float64, are NaN behind the last sample, and where there is none.
     """
@@ -100,7 +100,7 @@ class TableBatch(NamedTuple):
 
         Without `has_image` all images exist. Without `series_times` all samples exist, one unit of time apart.
         """
-        count = numbers.shape[0]  # not len(), by which a graph would fix the batch
+        count = numbers.shape[0]  # not len(), which would fix the batch size in an exported graph
         none = torch.zeros(count, 0, dtype=torch.int64, device=numbers.device)
         images = none.to(torch.uint8)[:, :, None, None, None] if images is None else images
         exists = torch.ones(images.shape[:2], dtype=torch.bool, device=numbers.device)
@@ -344,7 +344,7 @@ class TableMachine(FittedModel[TableBatch]):
         return outputs
 
     def _beside_trees(self, kernel: Solution, features: Tensor, wanted: Tensor, groups: Tensor | None) -> "_Blend":
-        """Fits the trees beside a kernel that is fitted, and chooses their share."""
+        """Fits the trees in addition to a fitted kernel, and chooses their share."""
         if self.trees is None:
             return _Blend(kernel, None, 0.0, kernel.left_out)
         trees = self.trees.solve(features, wanted, groups=groups)
@@ -402,7 +402,7 @@ class TableMachine(FittedModel[TableBatch]):
         of_kernel = shares @ relevance / shares.sum().clamp_min(torch.finfo(shares.dtype).tiny)
 
         def of_columns(weight: Tensor) -> "ColumnRelevance":
-            # of the value and the rank of a number, the larger
+            # for a number, the larger weight of its value and its rank
             return self._most(torch.cat([torch.maximum(weight[:f], weight[f : 2 * f]), weight[2 * f :]]))
 
         def mixed(one: "ColumnRelevance", other: "ColumnRelevance", share: Tensor) -> "ColumnRelevance":
@@ -428,7 +428,7 @@ class TableMachine(FittedModel[TableBatch]):
         return [*texts, *images, *series]
 
     def _most(self, weight: Tensor) -> "ColumnRelevance":
-        """The largest weight of each column's coordinates; a number has one, and one for missing values."""
+        """The largest weight of each column's coordinates; a number has one coordinate, and one for missing values."""
         reading, f = self.reading, self.reading.num_numbers
         may_miss, of_columns = list(reading.may_miss), self._num_of_columns - f
         numbers = weight[:f].clone()
@@ -482,16 +482,16 @@ class TableMachine(FittedModel[TableBatch]):
 
     def _of_columns(self, inputs: TableBatch) -> Tensor:
         """Coordinates of the numbers and categories."""
-        # rounded as the quantiles are, whatever these are kept in, so that a number that is one of them stays one
+        # rounded to float32 as the quantiles are, whatever dtype these have, so that a number equal to one stays equal
         numbers, reading = inputs.numbers.float().to(self.quantiles.dtype), self.reading
         missing = numbers.isnan()
         values = torch.where(missing, 0.0, numbers)
         low, high, each = self.quantiles[:, :-1], self.quantiles[:, 1:], values[..., None]
-        # where quantiles coincide, the score rises at once, and is in the middle at the value itself
+        # where quantiles coincide, the score is a step, with its middle at the value itself
         step = ((each > low).to(values.dtype) + (each >= low).to(values.dtype)) / 2
         width = torch.where(high > low, high - low, 1.0)
         risen = torch.where(high > low, ((each - low) / width).clamp(0, 1), step)
-        # in float64, whose rounding, which depends on the batch, is lost when it is rounded again
+        # in float64: its rounding errors depend on the batch, but vanish in the final rounding
         rank = (self.scores[0] + risen.double() @ self.scores.double().diff()).to(values.dtype)
         found = [torch.where(missing, 0.0, each) * 0.5**0.5 for each in (values.clamp(-FAR, FAR), rank)]
         if reading.may_miss:
@@ -512,7 +512,7 @@ class NumbersMachine(nn.Module):
         may_miss: indices of the columns that may be NaN.
         num_centres: most training rows that are centres of the kernel.
         num_trees: most trees of each fold; 0: no trees.
-        rounding: deviation up to which a column counts as constant, beside a millionth of its mean.
+        rounding: deviation up to which a column counts as constant, besides a millionth of its mean.
     """
 
     mean: Tensor

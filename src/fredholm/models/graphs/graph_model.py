@@ -76,7 +76,7 @@ class GraphModelConfig(abc.ABC):
 def small_stack(pool: Literal["mean", "none"], *, dropout: float, edge_mass: EdgeMass) -> ITNet.Config:
     """A small ITNet whose kernels integrate over the neighbours of a node.
 
-    There is no long-range term λ, which would cost an exact kernel all pairs of nodes.
+    There is no long-range term λ: an exact kernel would then be computed for all pairs of nodes.
     """
     kernel = MLPConfig(width=32, num_frequencies=8, sigma=0.3, head_shared=True)
     return ITNet.Config(

@@ -52,7 +52,7 @@ class MessagePassing(SignalModel):
         residual: bool = True
         """Whether layers are pre-norm residual branches; otherwise they are chained, as in the papers."""
         dropout: float = 0.1
-        """Rate after the embedding and after each layer."""
+        """Dropout rate after the embedding and after each layer."""
         pool: Literal["mean", "max", "none"] = "mean"
         """Pooling before the output: the integral mean of the signal, the maximum of each channel, or none, with one
         output per node."""

@@ -40,17 +40,17 @@ class InfViT(SignalModel):
 
     Accumulation in "pure" and "linear". With Z⁽ˡ⁾ = A⁽ˡ⁾ V⁽ˡ⁾, the hop of layer l on the normed signal before its
     output projection, the paper defines S = Σ_l γˡ Z⁽ˡ⁾ in a pre-norm block (eq. 12 and 23) and does not say where
-    residual connections and feed-forward networks stand in it. Two readings are built:
+    residual connections and feed-forward networks are. Two readings are implemented:
 
     - `accumulation="stream"`: layer l adds W_l^O γˡ Z⁽ˡ⁾ to the residual stream, which is the running sum already; a
-      transformer in which only the attention branch is replaced, as the paper says of its own.
+      transformer in which only the attention branch is replaced, as the paper describes its model.
     - `accumulation="running"`: layer l adds W_l^O S_l with S_l = Σ_{t ≤ l} γᵗ Z⁽ᵗ⁾, so that every layer reads the sum
       so far.
 
-    The equations with one A and one V hold in neither, since V⁽ˡ⁾ is of the signal that earlier layers changed.
-    γ is one number per head, for all layers; learned, it is a sigmoid. For "linear", eq. 21 has γ and not γˡ,
-    "mirroring" the pure form: `decay="constant"` follows it literally. "resolvent" and "factorised" have γ in
-    their kernels, each layer its own; "softmax" has none.
+    The equations with one A and one V hold in neither, since V⁽ˡ⁾ is computed from the signal that earlier layers
+    changed. γ is one number per head, for all layers; learned, it is a sigmoid. For "linear", eq. 21 has γ and not γˡ,
+    "mirroring" the pure form: `decay="constant"` follows it literally. "resolvent" and "factorised" have γ in their
+    kernels, each layer its own; "softmax" has none.
 
     With `pool="cls"` a learned token is put before the signal, at the centre of the unit box. Nothing depends on the
     number of patches: positions are features of the patches' places (`encoders.Image`), the same function at every
@@ -96,7 +96,7 @@ class InfViT(SignalModel):
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         dropout: float = 0.0
         """Dropout rate after the embedding, after each attention and within each feed-forward network; the paper
-                gives none."""
+        gives none."""
         drop_path: float = 0.0
         """Probability of skipping a branch of the last block in training; rises linearly from the first."""
         pool: Literal["cls", "mean"] = "cls"
@@ -127,19 +127,19 @@ class InfViT(SignalModel):
         def four_layers_64_heads(
             cls, attention: AttentionKind = "linear", embed_dim: Literal[768, 1024] = 1024
         ) -> Self:
-            """4L-64H. With 1,024 channels it has about the paper's parameters, with 768 its heads of 12 channels."""
+            """4L-64H: with 1,024 channels about the paper's parameter count, with 768 its 12 channels per head."""
             return cls(embed_dim=embed_dim, depth=4, num_heads=64, attention=attention)
 
         @classmethod
         def four_layers_16_heads(cls, attention: AttentionKind = "pure", embed_dim: Literal[768, 1024] = 1024) -> Self:
-            """4L-16H. With 1,024 channels it has about the paper's parameters, with 768 its heads of 48 channels."""
+            """4L-16H: with 1,024 channels about the paper's parameter count, with 768 its 48 channels per head."""
             return cls(embed_dim=embed_dim, depth=4, num_heads=16, attention=attention)
 
         @classmethod
         def twenty_four_layers_16_heads(
             cls, attention: AttentionKind = "linear", embed_dim: Literal[768, 1024] = 1024
         ) -> Self:
-            """24L-16H. With 1,024 channels it has about the paper's parameters, with 768 its heads of 48 channels."""
+            """24L-16H: with 1,024 channels about the paper's parameter count, with 768 its 48 channels per head."""
             return cls(embed_dim=embed_dim, depth=24, num_heads=16, attention=attention)
 
         def build(self, encoder: Encoder, num_outputs: int) -> "InfViT":

@@ -26,8 +26,8 @@ class Aether(Decoder):
     The paper gives no initialisation. A Yat score grows with the square of its inputs, which are not normalised, so the
     signal starts at size 1: embeddings are scaled by sqrt(embed_dim) and have deviation 1/sqrt(embed_dim), positions
     0.3 of it; queries and keys start at a quarter of the signal's size; the head divides by sqrt(embed_dim); the last
-    maps of each branch start smaller by sqrt(2 L). It gives no ε either; one well above the initial squared lengths
-    keeps early responses smooth, and allows larger learning rates.
+    maps of each branch start smaller by sqrt(2 L). It gives no ε either; an ε well above the initial squared
+    lengths keeps early responses smooth, and allows larger learning rates.
 
     Args:
         vocab_size: number of tokens V.
@@ -47,18 +47,18 @@ class Aether(Decoder):
         """Number of blocks L."""
         num_heads: int = 12
         num_kv_heads: int | None = None
-        """Heads of keys and values, a divisor of num_heads; None: as many."""
+        """Number of heads of keys and values, a divisor of num_heads; None: equal to it."""
         expansion: int = 4
         """Number of Yat units of each network, in multiples of embed_dim."""
         positions: Positions = "learned"
-        """Learned vectors added to the tokens', or rotary queries and keys, which train faster."""
+        """Learned vectors added to those of the tokens, or rotary queries and keys, which train faster."""
         epsilon: float = 4.0
         """Softening of attention scores and of units per channel: ε is this times the number of compared channels."""
         learn_epsilon: bool = False
-        """Whether each layer learns its own, starting there."""
+        """Whether each layer learns its own ε, starting from this one."""
         layer_norm: Literal["none", "pre", "post"] = "none"
         """LayerNorm: none as in the paper, or, as in its ablation (table 4), before each branch and the head, or after
-                each sum."""
+        each sum."""
         dropout: float = 0.1
         """Dropout rate after the embedding and on each branch's output."""
 

@@ -102,8 +102,8 @@ def generate(
         cache: False recomputes the whole window for every token, which is slower and gives the same tokens.
 
     Yields:
-        The next token of each sequence, int64 `(B,)`, from the end of the shortest prompt on; where a prompt is longer,
-        its own token.
+        The next token of each sequence, int64 `(B,)`, from the end of the shortest prompt on; within a longer prompt,
+        the token of the prompt.
 
     Raises:
         TypeError, ValueError: a prompt of another type or length; an argument that is no model or no `Sampling`.

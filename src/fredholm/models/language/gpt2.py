@@ -45,7 +45,7 @@ class GPT2(Decoder):
         expansion: float = 4
         """Hidden width of the feed-forward networks, in multiples of embed_dim."""
         positions: Positions = "learned"
-        """Learned vectors added to the tokens', or rotary queries and keys, which GPT-2 did not have."""
+        """Learned vectors added to those of the tokens, or rotary queries and keys, which GPT-2 did not have."""
         bias: bool = True
         """Whether linear maps and norms have biases."""
         activation: Activation = "gelu_tanh"

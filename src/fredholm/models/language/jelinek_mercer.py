@@ -23,7 +23,7 @@ def interpolation(of_place: Tensor, shorter: Tensor, share: Tensor) -> Tensor:
     Args:
         of_place: int64 `(n,)`, bins of n positions.
         shorter, share: `(n,)`, probability of the next token by shorter contexts, and its relative frequency after
-            this one.
+            the position's context.
     """
     weight = torch.full((NUM_BINS,), 0.5, dtype=torch.float64)
     count = of_place.bincount(minlength=NUM_BINS)

@@ -17,7 +17,7 @@ from fredholm.models.model_settings import ModelSettings
 from fredholm.models.saved_model import SavedModel
 
 Positions = Literal["learned", "rotary"]
-"""Learned vectors added to the tokens', or rotary queries and keys (`kernels.Rotary`)."""
+"""Positions: learned vectors added to those of the tokens, or rotary queries and keys (`kernels.Rotary`)."""
 
 LanguageState = tuple[tuple[Tensor, ...], ...]
 """State of a model after the tokens read so far: some tensors per layer. Immutable: `read` returns a new one."""

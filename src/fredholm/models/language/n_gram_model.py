@@ -25,8 +25,8 @@ class NGramModel(ClosedFormModel, LanguageModel):
         p_k(w | c) = λ(c) p_{k-1}(w | c') + (1 - λ(c)) N(c w) / N(c),        p_{-1} = 1 / V
 
     with c the last k tokens, c' the last k - 1 of them, and N their counts in the training text; λ(c) is 1 if c does
-    not occur. So the prediction is an average over the text, Σ_y κ(x, y) δ(w, t_{y+1}), with a kernel of the number of
-    equal tokens before x and y.
+    not occur. So the prediction is an average over the text, Σ_y κ(x, y) δ(w, t_{y+1}), with a kernel that depends on
+    the number of equal tokens before x and y.
 
     λ depends on the count of c and on the number of distinct next tokens. It maximises the likelihood of each of eight
     stretches of the text, predicted from the counts of the seven others: a text repeats itself within a stretch more
@@ -184,7 +184,7 @@ class NGramModel(ClosedFormModel, LanguageModel):
             )
 
     def initial_state(self, batch_size: int) -> LanguageState:
-        """The number of tokens read, and the last of them."""
+        """The number of tokens read, and the last tokens, which predictions depend on."""
         return ((torch.zeros(batch_size, dtype=torch.int64), torch.zeros(batch_size, 0, dtype=torch.int64)),)
 
     def read(self, tokens: Tensor, state: LanguageState) -> tuple[Tensor, LanguageState]:
@@ -220,7 +220,7 @@ class NGramModel(ClosedFormModel, LanguageModel):
             context = self._longer(context, tokens, keys, is_first=n == 0)
             contexts.append(context)
             keys = level[0]
-        # weight that longer contexts leave to those of each length, and at last to none
+        # weight left by longer contexts to those of each length, and finally to the distribution without context
         left = [torch.ones(tokens.shape, dtype=torch.float64, device=tokens.device)]
         for context, (_, _, kept) in zip(reversed(contexts), reversed(longer), strict=True):
             left.append(left[-1] * torch.where(context >= 0, kept[context.clamp(min=0)], 1.0))
@@ -250,7 +250,7 @@ class NGramModel(ClosedFormModel, LanguageModel):
         return torch.where(may_be & (keys[at] == wanted), at, -1)
 
     def _added(self, p: Tensor, context: Tensor, share: Tensor, keys: Tensor, weights: Tensor) -> Tensor:
-        """Adds to the probabilities a share of the weights of n-grams after each context; `p` may be overwritten."""
+        """Adds `share` times the weights of the n-grams after each context to `p`, which may be overwritten."""
         size = self.vocab_size
         if not values_can_be_read(context):  # the shape of a traced graph cannot depend on the number of matches
             wanted = context[..., None] * size + torch.arange(size, device=context.device)
@@ -311,7 +311,7 @@ class _Level(NamedTuple):
         return grams.bincount(minlength=self.num_contexts).double()
 
     def without_own(self, stretch: Tensor) -> "_Rest":
-        """Counts for each position in the other stretches than its own."""
+        """Counts for each position, over all stretches but its own."""
         own = stretch[self.is_there]
         _, gram, in_own = (self.gram * STRETCHES + own).unique(return_inverse=True, return_counts=True)
         _, context, of_own = (self.context * STRETCHES + own).unique(return_inverse=True, return_counts=True)

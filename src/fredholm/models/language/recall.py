@@ -27,11 +27,11 @@ class Recall(nn.Module):
     with g_0 the given probabilities, n_k(w | x) the number of times that w follows an earlier occurrence of the last k
     tokens at x, which ends at one of the `reach` tokens before x, and n_k(x) the sum over w; λ_k(x) is 1 where n_k(x)
     is 0. So g_12 is a share of g_0 and a sum over the preceding tokens, Σ_y κ(x, m(x, y)) δ(w, t_{y+1}), with a kernel
-    of the number m(x, y) of equal tokens up to x and y.
+    that depends on the number m(x, y) of equal tokens up to x and y.
 
     λ depends on k, on the count of the last k tokens, and on the number of distinct tokens after them.
 
-    A text may repeat itself less than the training text of λ: the result is r g_12 + (1 - r) g_0.
+    A text may repeat itself less than the text that λ was fitted to, so the result is r g_12 + (1 - r) g_0.
 
     Args:
         vocab_size: number of tokens V.

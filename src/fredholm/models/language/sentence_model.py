@@ -107,7 +107,7 @@ class SentenceStackConfig(SentenceModelConfig):
     stack: SignalModel.Config = dataclasses.field(default_factory=_small)
     """The network and its pooling."""
     position_frequencies: int = 16
-    """Number of Fourier frequencies of the positions in the signal (kernels have theirs); 0: none."""
+    """Number of Fourier frequencies of the positions in the signal (kernels have their own); 0: none."""
     position_sigma: float = 10.0
     """Standard deviation of these frequencies, in cycles per context; refused without frequencies."""
 

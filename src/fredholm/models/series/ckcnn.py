@@ -55,7 +55,7 @@ class ContinuousStack(SavedModel):
         """Frequency of the sines, refused for other activations; the paper's best values are from 1 to 70, and results
         depend strongly on it."""
         learn_omega_0: bool = False
-        """Whether each kernel learns its own, starting there."""
+        """Whether each kernel learns its own frequency, starting from `omega_0`."""
         horizon: float | None = None
         """Reach of the kernels, in the unit of the positions; None: the longest input of training, and beyond."""
         is_causal: bool = True
@@ -70,7 +70,7 @@ class ContinuousStack(SavedModel):
         """Dropout rate of the output weights of the kernels' networks."""
         pool: Literal["last", "mean", "none"] = "last"
         """Pooling before the head: the last existing point, as in the paper; the mean; or none, with one output per
-                point."""
+        point."""
 
         def __post_init__(self) -> None:
             for name in ("embed_dim", "depth", "kernel_width"):
