@@ -34,7 +34,7 @@ def score_split(
 ) -> dict[str, float]:
     """Computes metrics over a whole split, which must not be empty.
 
-    A metric without any input, such as one over pixels of which none has a known class, is NaN.
+    A metric that received no input, such as a pixel metric where no pixel has a known class, is NaN.
 
     Args:
         task: task of the model.

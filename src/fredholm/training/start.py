@@ -51,7 +51,7 @@ class InitialWeights(NamedTuple):
     matched: dict[tuple[str, int], MatchedEntries]
     """Matched entry names by tensor and axis."""
     misfits: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
-    """Shapes here and there of the tensors that do not fit."""
+    """Shapes in the model and among the weights, of the tensors that do not fit."""
     new: list[str]
     """Names of the model's tensors that are missing from the weights."""
     left: list[str]
@@ -158,7 +158,7 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
 
 
 def _to_pass(names: Sequence[str], there: Task.Config) -> str:
-    """Returns the options that copy settings of another run's task, where it has them."""
+    """Returns advice for a message: the options that copy the named settings of another run's task."""
     options = list[str]()
     for name in names:
         value: Any = there
@@ -254,7 +254,7 @@ def start_from(
 def _with_entries(
     own: Tensor, other: Tensor, here: dict[int, tuple[str, ...]], there: dict[int, tuple[str, ...]]
 ) -> Tensor:
-    """Returns a tensor with the entries of another where their names are equal."""
+    """Returns `own` with the entries of `other` copied where their names are equal."""
     places: list[list[Tensor]] = [[], []]
     for axis, size in enumerate(own.shape):
         names = here.get(axis, tuple(map(str, range(size))))

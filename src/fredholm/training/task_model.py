@@ -53,7 +53,7 @@ class TaskModel(nn.Module):
         See `Task.predict`.
 
         Raises:
-            ValueError: a file that cannot be read or does not fit, or a file to write that exists.
+            ValueError: a file cannot be read or does not fit, or an output file exists already.
         """
         device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
         was_training = self.network.training
@@ -126,7 +126,7 @@ def from_pretrained(
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, or its model was saved in it."""
+    """Whether a folder is a run folder, or holds the saved model of a run."""
     if ModelFolder.is_one(folder):
         return ModelFolder(folder).content["kind"] == RUN
     return (folder / MANIFEST).is_file()
