@@ -35,8 +35,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
         measures: whether the command measures splits, which must then be those of the run.
 
     Raises:
-        ValueError: a setting that the task does not have, that changes the training data, or with which the model is
-            another one.
+        ValueError: a setting is unknown to the task, or would change the training data or the model.
     """
     words: list[str] = []
     for setting in settings:
@@ -78,7 +77,7 @@ def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
 def pair_names(text: str, run: Run) -> str:
     """Returns a message with the task's settings spelt as typed here, `--task NAME=VALUE`."""
     message = with_option_names(text, _Changed(task=run.config.task), is_pair=True)
-    return message.replace("--task.", "--task ")  # which the parser was given
+    return message.replace("--task.", "--task ")  # the parser's spelling
 
 
 def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[str]) -> None:
