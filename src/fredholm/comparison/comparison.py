@@ -17,7 +17,7 @@ from fredholm.tasks.splits.splits import HeldOut
 from .spread import differ
 
 COMPARISON = "comparison.json"
-"""Name of the file of a comparison; its runs lie in folders beside it."""
+"""Name of the file of a comparison, in the folder that also holds the run folders."""
 SCHEMA = 1
 SPLITS: tuple[HeldOut, ...] = ("valid", "test")
 

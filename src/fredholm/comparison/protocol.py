@@ -107,8 +107,8 @@ class Protocol:
 
     Args:
         request: settings of the comparison.
-        epochs: epochs of a final run, which the settings depend on; None: the number that suits the data. The batch
-            size is that for the latter where minutes choose the epochs, since its steps were measured.
+        epochs: epochs of a final run, which the settings depend on; None: the number that suits the data. Where minutes
+            choose the epochs, the batch size is that for the latter number, since its steps were measured.
 
     Raises:
         ValueError: the data cannot be opened, have no validation split, or the task has no network with a kernel.
@@ -205,7 +205,7 @@ class Protocol:
         return self.config.with_stack(dataclasses.replace(stack, embed_dim=row.embed_dim, expansion=row.expansion))
 
     def rows(self, names: Sequence[str]) -> tuple[list[Measured], list[LeftOut]]:
-        """Returns the kernels that run on the data, with the cost of a step, and the others with the reason.
+        """Returns the kernels that run on the data, with the cost of a step, and those left out, with the reason.
 
         Steps are measured one kernel at a time, with nothing else running.
 

@@ -31,9 +31,9 @@ class Forecasts:
     """Forecasts of n series.
 
     Args:
-        names: of the series.
+        names: names of the series.
         channels: names of the F predicted channels.
-        times: of the predicted samples, one list of H for each series, in the unit of the clock.
+        times: times of the predicted samples, one list of H for each series, in the unit of the clock.
         clock: the clock of the series.
         values: float64 `(n, H, F)`, or `(n, H, F, Q)` of Q quantiles.
         levels: the Q levels; () without quantiles.
@@ -68,7 +68,7 @@ class ForecastInput(ABC):
 
     @abstractmethod
     def without_samples(self) -> Self:
-        """The form alone, to arrange forecasts with."""
+        """The form of X without its samples, to arrange forecasts."""
 
     @abstractmethod
     def arranged(self, forecasts: Forecasts) -> Any:
@@ -188,7 +188,7 @@ class SampleTable(ForecastInput):
         names: series of each sample; None: there is one series.
         series_column: name of their column.
         is_column: whether X is one column of a data frame.
-        is_local: whether times are those of a wall clock: they have a zone, and one time of the day there.
+        is_local: whether times follow a wall clock: they have a time zone, and all the same time of day in it.
     """
 
     kind: Any
@@ -276,7 +276,7 @@ class SampleTable(ForecastInput):
         return found if self.names is not None else [replace(each, name="the series") for each in found]
 
     def without_samples(self) -> Self:
-        """See `ForecastInput.without_samples`; a time shows their type and zone."""
+        """See `ForecastInput.without_samples`; one time is kept, for its type and zone."""
         names = None if self.names is None else list(dict.fromkeys(self.names))
         return replace(self, channels={}, times=self.times[-1:], names=names)
 
