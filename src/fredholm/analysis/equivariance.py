@@ -70,7 +70,7 @@ def equivariance_error(
 
     Raises:
         ValueError: where the norm of a result is at most `min_norm`, or it is not finite.
-        TypeError: on an operator that returns none of these.
+        TypeError: on an operator that returns neither fields, a signal nor a vector.
     """
     check_count(NAME, "num_moves", num_moves)
     pos = domain.pos.expand(len(u), -1, -1) if domain.pos.ndim == 2 else domain.pos

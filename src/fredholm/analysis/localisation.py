@@ -90,7 +90,7 @@ def localisation(relevance: Tensor, labels: Tensor) -> Localisation:
     """Measures how well each image's relevance detects its foreground; the score of a data set is the mean.
 
     Args:
-        relevance: of patches, `(B, rows, columns)`.
+        relevance: relevance of patches, `(B, rows, columns)`.
         labels: bool, the same shape, as `patch_labels` gives them.
 
     Raises:

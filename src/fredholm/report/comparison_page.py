@@ -155,7 +155,7 @@ def _prices(comparison: Comparison) -> list[Block]:
 
 def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str, objective: Objective) -> Plot:
     front = _front(points, field, objective)
-    ticks = {"tickMinStep": 1} if field == "parameters" else {}  # which are whole
+    ticks = {"tickMinStep": 1} if field == "parameters" else {}  # whole numbers
     shared = {"x": axis(field, title, scale={"zero": False, "nice": True, "padding": 20}, axis=ticks)}
     names = [point["kernel"] for point in points]
     shapes = [SHAPES[k // len(HUES) % len(SHAPES)] for k in range(len(names))]
