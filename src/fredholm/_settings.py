@@ -19,8 +19,8 @@ def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: 
     Args:
         name: prefix of the message, such as "kernels.MLP"; "" for none.
         owner: the class or function whose signature states the defaults.
-        because: the other setting, with which these have no effect, such as "num_frequencies=0".
-        instead: the remedy that gives them an effect.
+        because: the setting that makes these settings idle, such as "num_frequencies=0".
+        instead: advice that gives them an effect.
         given: the settings by name.
     """
     stated = inspect.signature(owner).parameters

@@ -151,7 +151,7 @@ def _widest(matrices: Tensor) -> int:
 
 
 def _spectrum(matrices: Tensor, num_points: int) -> KernelSpectrum:
-    """The singular values of M: those of its blocks, padded by zeros; blocks of one shape are computed together."""
+    """Singular values of M: the values of its blocks, padded by zeros; blocks of one shape are computed together."""
     _, heads, d_h, d_in, n_q, n = matrices.shape
     values = matrices.new_zeros(heads, min(d_h * n_q, d_in * n))
     for own, leads, found in zip(matrices.unbind(1), _leads(matrices), values, strict=True):

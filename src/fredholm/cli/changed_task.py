@@ -15,7 +15,7 @@ from fredholm.tasks.task import Task
 from fredholm.training.run import Run
 
 _SEVERAL = re.compile(r"((?:[A-Z]+ )+[A-Z]+); got ([^;]*)")
-"""Message of the parser about a tuple, whose values are typed with commas here."""
+"""Pattern of the parser's message about a tuple; here the values of a tuple are typed with commas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
         run: run of the task.
         settings: settings as typed.
         command: name of the command, for messages.
-        measures: whether the command measures splits, which must then be those of the run.
+        measures: whether the command measures splits, which must then equal the run's.
 
     Raises:
         ValueError: a setting is unknown to the task, or would change the training data or the model.

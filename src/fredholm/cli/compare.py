@@ -119,7 +119,7 @@ def _task_called(word: str) -> type[Task]:
 def _parsed(
     config: Run.Config, options: list[str], task: type[Task], command: str
 ) -> tuple[CompareArguments, tuple[str, ...]]:
-    """Returns the arguments, with the kinds that options name, and the names of the other settings that were typed."""
+    """Returns the arguments, with the kinds that options select, and the names of all other typed settings."""
     config, rest = with_kinds(config, list(options), list(task.parts))
     given = [f"{owner}.{name}" for owner in ("task", "training") for name in typed_settings(rest, owner)]
     return parse(CompareArguments, command, rest, CompareArguments(run=config)), tuple(given)

@@ -109,7 +109,7 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
 
     A second one ends the process without a message. Several processes leave all signals but Ctrl-C to torchrun.
     """
-    in_main = threading.current_thread() is threading.main_thread()  # Python takes signals there alone
+    in_main = threading.current_thread() is threading.main_thread()  # Python handles signals only there
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

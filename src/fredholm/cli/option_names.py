@@ -37,7 +37,7 @@ def with_option_names(
 
     Args:
         text: the message.
-        config: config whose fields the options set, those of inner configs by their paths; of equal names the
+        config: config whose fields the options set, fields of inner configs by their paths; of equal names the
             outermost.
         given: words of the command line; None: unknown.
         usual: origin of settings that were not typed.

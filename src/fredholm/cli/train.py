@@ -149,7 +149,7 @@ class _Call(NamedTuple):
     has_data: bool
 
     def parse(self, run: Run.Config) -> TrainArguments:
-        """Parses the options, with settings of a run for those that are left out."""
+        """Parses the options; options that are left out take the run's settings."""
         try:
             return parse(TrainArguments, f"train {self.argv[0]}", self.options, TrainArguments(run=run))
         except ValueError as error:
@@ -223,7 +223,7 @@ def _sized_by_data(
     Args:
         arguments: parsed arguments.
         call: recipe or task with its options.
-        asked: typed settings that affect the sizes.
+        asked: settings typed by the user that affect the sizes.
         processes: processes of this run.
         sharing: number of processes that share each batch.
         resume: whether the run continues, so that notes on the data were printed before.
@@ -392,7 +392,7 @@ def _recommended(
 
 
 def _check_minutes(minutes: float, asked_epochs: int | None) -> None:
-    """Raises a ValueError for invalid minutes, or epochs beside them."""
+    """Raises a ValueError for invalid minutes, or minutes together with epochs."""
     check_minutes(minutes)
     if asked_epochs is not None:
         raise ValueError(f"--training.epochs {asked_epochs} and --minutes both say when to end; pass one of them")

@@ -117,7 +117,7 @@ class SeriesArrays(ForecastInput):
             arrays = [one_series(each, i) for i, each in enumerate(listed)]
             found = cls(arrays=arrays, is_one=False, has_channels=np.ndim(listed[0]) == 2)
         else:
-            # one series too, whose samples are not features
+            # a single series is allowed too; its samples are not features
             rules: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
             values = np.asarray(check_array(X, ensure_2d=False, allow_nd=True, **rules))
             if values.ndim > 3 or 0 in values.shape:
@@ -262,7 +262,7 @@ class SampleTable(ForecastInput):
         """Formats a time as in a file."""
         if is_missing(time):
             raise ValueError(f"X, row {row}: the time is missing")
-        time = getattr(time, "start_time", time)  # of periods
+        time = getattr(time, "start_time", time)  # a period's start
         if isinstance(time, datetime.datetime) and time.tzinfo is not None:
             time = time.replace(tzinfo=None) if self.is_local else time.astimezone(datetime.UTC)
         return time.isoformat() if isinstance(time, datetime.date) else str(time)
@@ -300,7 +300,7 @@ class SampleTable(ForecastInput):
         return frame[forecasts.channels[0]] if self.is_column and not forecasts.levels else frame
 
     def _like_own(self, time: float, clock: Clock) -> Any:
-        """Converts a time of the clock to the type and the zone of those of X."""
+        """Converts a time of the clock to the type and time zone of the times of X."""
         own = self.times[-1]
         if not clock.is_dated:
             return round(time) if isinstance(own, numbers.Integral) and time == round(time) else time
@@ -316,7 +316,7 @@ class SampleTable(ForecastInput):
         return moment.replace(tzinfo=own.tzinfo) if self.is_local else moment.astimezone(own.tzinfo)
 
     def values_of(self, y: Any, forecasts: Forecasts) -> np.ndarray:
-        """See `ForecastInput.values_of`; times and series of a data frame must be those of the forecasts."""
+        """See `ForecastInput.values_of`; times and series of a data frame must equal those of the forecasts."""
         n, horizon, num_channels = forecasts.values.shape
         if (given := SampleTable.of(y)) is None:
             true = real_numbers(y, "y is")

@@ -112,7 +112,7 @@ class SeriesForecaster(Estimator):
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: as of `predict`, or the model was fitted without quantiles.
+            ValueError: as raised by `predict`, or the model was fitted without quantiles.
         """
         form, series = self._read(X)
         levels, _ = self._forecasts(series)

@@ -95,7 +95,7 @@ class GraphClassifier(GraphEstimator, Classifier[GraphSet]):
 
 @final
 class GraphRegressor(GraphEstimator, Regressor[GraphSet]):
-    """Predicts numbers of a graph, by the task `graphs`; X is as of `GraphClassifier`.
+    """Predicts numbers of a graph, by the task `graphs`; for X see `GraphClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

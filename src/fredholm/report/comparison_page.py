@@ -44,7 +44,7 @@ def comparison_tab(comparison: Comparison, folder: Path) -> Tab:
 
 
 def run_folders(comparison: Comparison, folder: Path) -> list[Path]:
-    """Run folders of all seeds that lie in the folder, in the order of the table."""
+    """Run folders of all seeds inside the folder, in the order of the table."""
     root = folder.resolve()
     found = [folder / run.folder for row in _ordered(comparison) for run in row.runs]
     return [path for path in found if path.is_dir() and path.resolve().is_relative_to(root)]

@@ -1,4 +1,4 @@
-"""The section of examples: those with the highest loss, and a sample of those that are predicted right."""
+"""The section of examples: the highest losses, and a sample of correct predictions."""
 
 import math
 import unicodedata

@@ -37,7 +37,7 @@ MOST_MAP = 2**20
 MOST_CELLS = 30
 """Most displacements along each axis that a map shows without bins."""
 MOST_READ = 1024
-"""Most displacements along each axis that are searched for those where κ is not 0."""
+"""Most displacements along each axis at which κ is read to find where it is not 0."""
 MOST_POINTS = 300
 """Most points of a signal on which symmetry is measured."""
 SECONDS = 5.0

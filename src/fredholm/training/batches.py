@@ -111,7 +111,7 @@ def shuffled(num_examples: int, generator: torch.Generator, shards: Tensor | Non
     if shards is None:
         return torch.randperm(num_examples, generator=generator)
     starts, found = shards.cumsum(0) - shards, list[Tensor]()
-    groups = math.ceil(len(shards) / OPEN)  # of similar sizes, so that no group is left with little to mix
+    groups = math.ceil(len(shards) / OPEN)  # groups of similar sizes, so that none has little to mix
     for group in torch.randperm(len(shards), generator=generator).tensor_split(groups):
         stretches = zip(starts[group].tolist(), shards[group].tolist(), strict=True)
         together = torch.cat([torch.arange(start, start + size) for start, size in stretches])

@@ -35,7 +35,7 @@ def kept_result(
 
     Raises:
         ValueError: the folder holds something else, a run of another config, or a result that is damaged or of another
-            run; further errors as of `train`.
+            run; further errors as raised by `train`.
     """
     path = Path(path)
     file, folder = path / RESULT_FILE, RunFolder(path)

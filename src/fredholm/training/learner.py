@@ -45,7 +45,7 @@ class StepReport(NamedTuple):
 
 @final
 class NonFiniteError(ArithmeticError):
-    """The loss or its gradient is not finite; the weights are those before the step."""
+    """The loss or its gradient is not finite; the weights are unchanged by the step."""
 
 
 def warmed_decay(num_updates: int, decay: float) -> float:
@@ -142,7 +142,7 @@ class Learner:
         task: source of the model, initialised from the global torch seed, and of the loss.
         config: training settings.
         num_steps: length of the schedule.
-        start: initial tensors of the model by name, in place of its own.
+        start: tensors, by name, that replace initial weights of the model.
         is_new: whether nothing is learnt yet; quantities computed from the training split are then set.
         processes: processes that train the model together; their step equals that of one up to rounding.
     """
@@ -228,14 +228,14 @@ class Learner:
         return {f"{name}.{slot}": like for name, like in likes for slot in SLOTS[1:]}
 
     def load_optimizer(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Loads the optimiser's state; its settings stay those of the config.
+        """Loads the optimiser's state; its settings still come from the config.
 
         Args:
             tensors: as returned by ``optimizer_tensors``.
             where: origin of the tensors, for messages.
 
         Raises:
-            ValueError: names, shapes or dtypes are not those of this model; nothing is changed.
+            ValueError: names, shapes or dtypes do not match this model; nothing is changed.
         """
         wanted: dict[str, Tensor] = {}
         for name, parameter in self._learned():

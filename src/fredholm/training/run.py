@@ -313,7 +313,7 @@ class _Opened(NamedTuple):
     own_files: dict[str, str]
     """Texts by file name: data fingerprint, machine and commands."""
     is_changed: bool = False
-    """Whether these files, or the config, differ from those in the folder."""
+    """Whether these files, or the config, differ from the folder's."""
     has_new_data: bool = False
 
 
@@ -507,7 +507,7 @@ def _of_another_config(folder: RunFolder, difference: str | None) -> ValueError:
 
 
 def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
-    """Returns the tensors that a new run starts from in place of its own; see `starting_tensors`."""
+    """Returns the tensors that replace a new run's initial weights; see `starting_tensors`."""
     return starting_tensors(task, config.seed, config.init, lambda run: Run(user_path(run), tasks=tasks, device="cpu"))
 
 
@@ -538,7 +538,7 @@ def _with_free_settings(saved: Run.Config, given: Run.Config) -> Run.Config:
 
 
 def refuse_occupied(path: Path) -> None:
-    """Raises a ValueError unless ``path`` is free for a new run; further errors as of `refuse_unusable`."""
+    """Raises a ValueError unless ``path`` is free for a new run; further errors as raised by `refuse_unusable`."""
     if not RunFolder(path).is_new():
         raise ValueError(f"{path} is not empty; choose another --run-dir, or pass --resume to go on with the run in it")
     refuse_unusable(path)

@@ -45,7 +45,7 @@ def score_split(
         device: device to compute on.
         dtype: float32, or a lower precision for autocast.
         processes: processes that compute a part each; all get the metrics of one up to rounding.
-        score, metrics: scoring function and metrics; None: those of the task.
+        score, metrics: scoring function and metrics; None: the task's.
     """
     with importing_metrics():
         from torchmetrics import Metric

@@ -29,7 +29,7 @@ class SourceRun(Protocol):
 
 
 class MatchedEntries(NamedTuple):
-    """Names of the entries along an axis: those in both models, and in one of them alone."""
+    """Names of the entries along an axis: in both models (`both`), here alone (`new`) and there alone (`left`)."""
 
     both: tuple[str, ...]
     new: tuple[str, ...]
@@ -61,7 +61,7 @@ class InitialWeights(NamedTuple):
 def starting_tensors(
     task: Task, seed: int, init: str | None, open_run: Callable[[str], SourceRun]
 ) -> dict[str, Tensor]:
-    """Returns the tensors that a new run starts from in place of its own; prints those that do not fit.
+    """Returns the tensors that replace a new run's initial weights; prints those that do not fit.
 
     They come from a checkpoint, or from ``init``; those of the task's sources take precedence.
 

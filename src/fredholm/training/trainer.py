@@ -88,7 +88,7 @@ class Trainer:
         config: training settings.
         seed: seed of the weights, the data order, augmentation and dropout.
         folder: an existing run folder; if it has a checkpoint, the run continues from the last.
-        start: initial tensors of the model by name, in place of its own; ignored where there is a checkpoint.
+        start: tensors, by name, that replace initial weights of the model; ignored where there is a checkpoint.
         reads_test: measure the chosen weights on the test split, where there is one; False: never read it.
         processes: processes that train together; the first alone writes.
         data: digest of the data. Where the checkpoint has another one, its unfinished epoch and the choice of the best
@@ -517,7 +517,7 @@ class Trainer:
             checkpoints.keep((step, best))
 
     def _restore_random_state(self, states: Any, step: int) -> None:
-        """Restores the generators of this process; those of an additional process start anew.
+        """Restores the generators of this process; in an additional process they are seeded anew.
 
         Raises:
             ValueError: they are no states of generators.

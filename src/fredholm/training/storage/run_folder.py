@@ -62,7 +62,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """Checkpoints of this run; errors as of ``run``."""
+        """Checkpoints of this run; raises as ``run``."""
         return Checkpoints(self.path / "checkpoints", self.run)
 
     def is_new(self) -> bool:
@@ -249,7 +249,7 @@ def check_settings(config: Any, tasks: Sequence[type[Task]]) -> None:
 
 
 def _known(tasks: Sequence[type[Task]]) -> list[type]:
-    """Returns the classes that a config and facts may contain beside those in their annotations."""
+    """Returns the classes that a config and facts may contain besides those in their annotations."""
     return [kind for task in tasks for kind in (task.Config, task.Facts, *task.parts)]
 
 
