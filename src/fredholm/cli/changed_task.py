@@ -58,7 +58,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
 
 @contextlib.contextmanager
 def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
-    """While entered, errors about missing data of the run explain how to give their new path.
+    """A context in which errors about missing data of the run explain how to give the new path.
 
     Args:
         run: run whose data are read.

@@ -87,7 +87,7 @@ def with_option_names(
 
 @contextlib.contextmanager
 def naming_options(arguments: object) -> Iterator[None]:
-    """While entered, a ValueError about a command's arguments names them by their options, one-word names too."""
+    """A context in which a ValueError about a command's arguments names their options, for one-word names too."""
     try:
         yield
     except ValueError as error:

@@ -115,7 +115,7 @@ def _written(form: TensorForm, kind: Format, path: Path, about: Mapping[str, Any
                 return _attempted(form, kind, path, about, fixed)._replace(fixed=fixed, reason=reason)
         except (MemoryError, torch.OutOfMemoryError, OSError, _OtherNumbersError, NoOperatorError):
             raise
-        except Exception as error:  # exporters raise whatever happens inside
+        except Exception as error:  # exporters raise errors of any type
             reason, cause = reason_of(error), error
             for left in path.parent.iterdir():
                 left.unlink()

@@ -180,7 +180,7 @@ class SavedRun(TrainedFolder):
         self.step(which)
         for file in sorted(self.path.glob("*.safetensors")):
             recorded(file, is_start=True)
-        self._folder.fill(model, torch.float32)  # as inputs are, whatever the dtype of the file
+        self._folder.fill(model, torch.float32)  # the dtype of inputs, whatever the file's dtype
 
     @property
     def progress(self) -> None:

@@ -1,4 +1,4 @@
-"""The training loop: epochs, evaluation, logs and checkpoints round a learner."""
+"""The training loop: epochs, evaluation, logs and checkpoints of a learner."""
 
 import contextlib
 import dataclasses
@@ -74,7 +74,7 @@ class Progress:
     """Successive evaluations that were no better than the best one."""
     is_done: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
-    """Metrics on the validation split; once the run is done, on the split that it was measured on."""
+    """Metrics on the validation split; once the run is done, on the split of its final measurement."""
 
 
 @final
