@@ -20,7 +20,7 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 def autocast_dtype(like: Tensor) -> torch.dtype | None:
     """Autocast's dtype on the device of a tensor; None where autocast is off or not available (as on meta)."""
     kind = like.device.type
-    # torch knows neither state nor dtype of an autocast that a device does not have
+    # torch has neither an autocast state nor a dtype for devices without autocast
     is_on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if is_on else None
 
@@ -33,7 +33,7 @@ def product_dtype(factor: Tensor) -> torch.dtype:
 def under_autocast(dtype: torch.dtype | None, like: Tensor) -> contextlib.AbstractContextManager[object]:
     """Context that restores autocast on the device of a tensor as it was when `autocast_dtype` returned `dtype`."""
     kind = like.device.type
-    # a graph that is exported may run under another autocast; entering one takes as long as a small kernel
+    # an exported graph may run under another autocast; entering a context takes as long as a small kernel
     stays = autocast_dtype(like) == dtype and not torch.compiler.is_exporting()
     if stays or not torch.amp.is_autocast_available(kind):
         return contextlib.nullcontext()

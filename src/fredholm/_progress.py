@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 @final
 class ProgressBar(tqdm):
-    """A tqdm bar without tqdm's monitor thread, which dies where memory is short and is then waited for for ever."""
+    """A tqdm bar without tqdm's monitor thread: if memory runs out, that thread dies and tqdm waits for it forever."""
 
     monitor_interval = 0
 

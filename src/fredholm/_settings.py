@@ -12,15 +12,15 @@ import torch
 
 
 def refuse_idle(name: str, owner: Callable[..., object], because: str, instead: str, **given: object) -> None:
-    """Raises ValueError for the first given setting that is not at its default; for settings that have no effect.
+    """Raises ValueError for the first setting that differs from its default although it has no effect.
 
-    A user who sets one expects an effect, so an idle setting is an error.
+    A user who changes a setting expects an effect, so an idle setting is an error.
 
     Args:
         name: prefix of the message, such as "kernels.MLP"; "" for none.
         owner: the class or function whose signature states the defaults.
-        because: the other setting, with which these have no effect, such as "num_frequencies=0".
-        instead: the remedy that gives them an effect.
+        because: the setting that makes these settings idle, such as "num_frequencies=0".
+        instead: advice that gives them an effect.
         given: the settings by name.
     """
     stated = inspect.signature(owner).parameters
@@ -62,21 +62,21 @@ def class_name(config: object) -> str:
 
 
 def check_config(name: str, what: str, value: object, expected: type) -> None:
-    """Raises TypeError, in the name of `name`, unless `value` is a configuration of the type `expected`."""
+    """Raises a TypeError that begins with `name` unless `value` is a configuration of the type `expected`."""
     if not isinstance(value, expected):
         received = f"the class {value.__qualname__}" if isinstance(value, type) else type(value).__qualname__
         raise TypeError(f"{name}: {what} must be {expected.__qualname__}(...); got {received}")
 
 
 def check_count(name: str, what: str, value: object, least: int = 1) -> None:
-    """Raises, in the name of `name`, unless `value` is a whole number of at least `least`."""
+    """Raises an error that begins with `name` unless `value` is a whole number of at least `least`."""
     check_whole(name, what, value)
     if not is_count(value, least):
         raise ValueError(f"{name}: {what} must be at least {least}; got {value}")
 
 
 def check_whole(name: str, what: str, value: object) -> None:
-    """Raises TypeError, in the name of `name`, unless `value` is a whole number."""
+    """Raises a TypeError that begins with `name` unless `value` is a whole number."""
     if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):  # as in is_count
         # torch.compile turns a NumPy integer into a tensor, on which it cannot branch
         instead = f"; int(...) gives the whole number {value}" if isinstance(value, np.integer) else ""
@@ -84,34 +84,34 @@ def check_whole(name: str, what: str, value: object) -> None:
 
 
 def check_rate(name: str, what: str, value: float) -> None:
-    """Raises, in the name of `name`, unless `value` is a number from 0 to below 1."""
+    """Raises an error that begins with `name` unless `value` is a number from 0 to below 1."""
     check_number(name, what, value)
     if not 0 <= value < 1:
         raise ValueError(f"{name}: {what} must be in [0, 1); got {value}")
 
 
 def check_positive(name: str, what: str, value: float) -> None:
-    """Raises, in the name of `name`, unless `value` is a positive and finite number."""
+    """Raises an error that begins with `name` unless `value` is a positive and finite number."""
     check_number(name, what, value)
     if not 0 < value < math.inf:
         raise ValueError(f"{name}: {what} must be positive and finite; got {value!r}")
 
 
 def check_number(name: str, what: str, value: object) -> None:
-    """Raises TypeError, in the name of `name`, unless `value` is a number."""
+    """Raises a TypeError that begins with `name` unless `value` is a number."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name}: {what} must be a number; got {value!r}")
 
 
 def check_finite(name: str, what: str, value: float) -> None:
-    """Raises, in the name of `name`, unless `value` is a finite number."""
+    """Raises an error that begins with `name` unless `value` is a finite number."""
     check_number(name, what, value)
     if not math.isfinite(value):
         raise ValueError(f"{name}: {what} must be finite; got {value!r}")
 
 
 def check_gain(name: str, what: str, value: float) -> None:
-    """Raises, in the name of `name`, unless `value`, by which the start of a weight is scaled, is finite and >= 0."""
+    """Raises an error that begins with `name` unless `value`, a scale of initial weights, is finite and at least 0."""
     check_finite(name, what, value)
     if value < 0:
         raise ValueError(f"{name}: {what} must be at least 0; got {value!r}")

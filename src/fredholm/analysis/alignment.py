@@ -126,7 +126,7 @@ def _recorder(name: str, found: dict[str, Alignment]) -> Any:
 
 
 def _aligned(kernel: LinearInfiniteAttention, u: Tensor, domain: Domain) -> Alignment:
-    weights = attention_weights(kernel, u, domain).double().amax(2)  # rows are equal, but for those that do not exist
+    weights = attention_weights(kernel, u, domain).double().amax(2)  # all rows of existing points are equal
     q = torch.einsum("bnc,hdc->bhnd", kernel.multiplicand(u), kernel.central_form().weight.to(u.dtype)).double()
     mass = kernel.given_mass(domain, torch.float64).expand(u.shape[:2])
     each = []

@@ -112,7 +112,7 @@ def softmax_expansion(
 
 
 def decay_exponent(temperatures: Tensor, errors: Tensor) -> float:
-    """p of errors ~ τ^-p: minus the slope of log errors by log temperatures, by least squares.
+    """Exponent p of errors ~ τ^-p: minus the least-squares slope of log errors over log temperatures.
 
     Args:
         temperatures: `(T,)`, > 0, at least two.

@@ -54,7 +54,7 @@ def incoming_influence(A: Tensor, gamma: float | Tensor) -> Tensor:
 def katz_centrality(A: Tensor, gamma: float | Tensor) -> Tensor:
     """((I - γA)⁻¹ - I) e, `(..., N)`: the discounted weight of all paths that begin at a point (eq. 8)."""
     step = _step("katz_centrality", A, gamma)
-    # Σ_{t≥1} Mᵗ e = N (M e): no digits are lost to the start
+    # Σ_{t≥1} Mᵗ e = N (M e), without cancellation against the term t = 0
     return _solved(step, step.sum(-1, keepdim=True))
 
 

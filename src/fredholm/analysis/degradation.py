@@ -48,7 +48,7 @@ def degradation_curve(
     """Removes the patches of images by their relevance and evaluates the confidence after each step.
 
     Args:
-        confidence: from images `(B, C, H, W)` to the confidence in one class of each, `(B,)`, such as its probability.
+        confidence: maps images `(B, C, H, W)` to the confidence in one class of each, `(B,)`, such as its probability.
         images: `(B, C, H, W)`, as the model takes them.
         relevance: relevance of patches, `(B, rows, columns)`, as from `patch_relevance`; rows divide H and columns W.
             Of equally relevant patches the upper one, then the left one, is removed first.

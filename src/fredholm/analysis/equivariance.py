@@ -59,7 +59,7 @@ def equivariance_error(
     Args:
         operator: an `IntegralOperator`, a block, a `FieldOperator`, or any function of a signal and a domain, in
             evaluation mode where it has one. A signal at the points is compared point by point, a vector for each set
-            must stay as it is, and fields are compared at `query_pos`.
+            must not change, and fields are compared at `query_pos`.
         moves: the group.
         u: the signal, `(B, N, C)`; scalars in every channel: a move does not change them.
         domain: domain of the signal; weights and masks move along, other structure (grids, times) is not kept.
@@ -70,7 +70,7 @@ def equivariance_error(
 
     Raises:
         ValueError: where the norm of a result is at most `min_norm`, or it is not finite.
-        TypeError: on an operator that returns none of these.
+        TypeError: on an operator that returns neither fields, a signal nor a vector.
     """
     check_count(NAME, "num_moves", num_moves)
     pos = domain.pos.expand(len(u), -1, -1) if domain.pos.ndim == 2 else domain.pos

@@ -59,7 +59,7 @@ class KernelProfile:
 
         Args:
             axes: axes of matplotlib; None: those of a new figure.
-            head: index of the head; None: all, and of a map the first.
+            head: index of the head; None: all, or for a map the first.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -110,10 +110,10 @@ def kernel_profile(
         reading: the number that is read of each κ_ij: size, diagonal, or one entry (a, b).
         bins: most distinct displacements along an axis, or distances, that are kept unbinned; beyond it bins of equal
             width along each axis, each placed at the mean of its values.
-        num_queries: most queries that are read, evenly spaced, or of a causal kernel the first points.
+        num_queries: most queries that are read: evenly spaced ones, or for a causal kernel the first points.
 
     Raises:
-        TypeError, ValueError: an argument that is no operator, an entry or a diagonal that κ has not, or a kernel that
+        TypeError, ValueError: an argument that is no operator, an entry or a diagonal that κ lacks, or a kernel that
             is too large to be read.
     """
     for name, value in (("bins", bins), ("num_queries", num_queries)):

@@ -7,8 +7,8 @@ Legend
     M_h[(i, a), (j, b)] = √ω_i κ_ij[a, b] √ω_j,   a in R_h
 
 The singular values of M_h are those of u -> ∫ κ u dμ, head h, on L²(μ) of the points: √ω turns sums of squares into
-integrals. Where there are too many points, evenly spaced ones stand for all, with the same mass in total (Nyström), of
-a causal kernel the first ones, and of a filter on a grid those of a window in its middle. The entropy of
+integrals. Where there are too many points, evenly spaced ones represent all, with the same mass in total (Nyström); for
+a causal kernel the first ones, and for a filter on a grid those of a window in its middle. The entropy of
 p_k = σ_k² / Σ σ² gives the effective rank exp(-Σ p_k log p_k) (Roy and Vetterli, 2007).
 
 Channels that no κ_ij connects form blocks of M with singular values of their own. Weights that all channels share, and
@@ -135,7 +135,7 @@ def _blocks(leads: Tensor) -> list[tuple[Tensor, Tensor]]:
     reach = (steps @ steps.T > 0) | torch.eye(len(leads), dtype=torch.bool, device=leads.device)
     while not torch.equal(further := reach.double() @ reach.double() > 0, reach):
         reach = further
-    firsts = reach.int().argmax(-1)  # the first output of the group that each is in
+    firsts = reach.int().argmax(-1)  # the first output in the group of each output
     groups = [(firsts == first).nonzero()[:, 0] for first in firsts.unique()]
     return [(rows, leads[rows].any(0).nonzero()[:, 0]) for rows in groups]
 
@@ -151,7 +151,7 @@ def _widest(matrices: Tensor) -> int:
 
 
 def _spectrum(matrices: Tensor, num_points: int) -> KernelSpectrum:
-    """The singular values of M: those of its blocks, padded by zeros; blocks of one shape are computed together."""
+    """Singular values of M: the values of its blocks, padded by zeros; blocks of one shape are computed together."""
     _, heads, d_h, d_in, n_q, n = matrices.shape
     values = matrices.new_zeros(heads, min(d_h * n_q, d_in * n))
     for own, leads, found in zip(matrices.unbind(1), _leads(matrices), values, strict=True):

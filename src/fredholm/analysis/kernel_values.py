@@ -3,8 +3,8 @@
 Legend
     κ_ij    (d_out, d_in) matrix at a query x_i and a point x_j, times the pair weight m_ij where pairs are weighed
 
-A kernel of pairs alone is read at some of the queries. A causal one is read at the first points, which later points do
-not change; points of one time stay together. A filter on a grid is read at the cells of a window in its middle. Any
+A pairwise kernel is read at some of the queries. A causal one is read at the first points, which later points do not
+change; points of one time stay together. A filter on a grid is read at the cells of a window in its middle. Any
 other kernel is read at all points, or refused if that is too large.
 """
 
@@ -30,7 +30,7 @@ MOST_ENTRIES = 2**25
 def integral_of(
     name: str, operator: IntegralOperator | Kernel | Integral[Kernel], u: Tensor | None, domain: Domain | None
 ) -> Integral[Kernel]:
-    """Returns the integral that an analysis is about.
+    """Returns the integral to be analysed.
 
     Args:
         name: function named in the error messages.
@@ -78,11 +78,11 @@ def values_at(name: str, integral: Integral[Kernel], queries: int, points: int |
         name: function named in the error messages.
         integral: the integral.
         queries: most queries, at least 1.
-        points: most points; None: all that fit. Where κ is of pairs alone they are evenly spaced with the same total
-            mass, where it is causal they are the first ones, and of a filter they are a window in its grid's middle.
+        points: most points; None: all that fit. For a pairwise κ they are evenly spaced with the same total mass, for a
+            causal one they are the first ones, and for a filter they are a window in its grid's middle.
 
     Raises:
-        ValueError: κ is of more than pairs, and too large to be read whole.
+        ValueError: κ is not pairwise, and too large to be read whole.
     """
     kernel, domain = integral.kernel, integral.domain
     weighs_pairs = domain.pair_bias is not None or domain.pair_list is not None
@@ -161,7 +161,7 @@ def _first(domain: Domain, count: int) -> Domain:
 
 
 def _of_points(integral: Integral[Kernel], index: Tensor) -> Integral[Kernel]:
-    """The integral of a κ of pairs alone over a subset of points, evaluated at them; they get the total mass of all."""
+    """The integral of a pairwise κ over a subset of points, evaluated at them; they get the total mass of all."""
     kernel, u, domain = integral.kernel, integral.u, integral.domain
     index = index.to(u.device)
     weights = domain.weights[..., index]

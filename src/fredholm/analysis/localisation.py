@@ -90,7 +90,7 @@ def localisation(relevance: Tensor, labels: Tensor) -> Localisation:
     """Measures how well each image's relevance detects its foreground; the score of a data set is the mean.
 
     Args:
-        relevance: of patches, `(B, rows, columns)`.
+        relevance: relevance of patches, `(B, rows, columns)`.
         labels: bool, the same shape, as `patch_labels` gives them.
 
     Raises:
@@ -110,7 +110,7 @@ def localisation(relevance: Tensor, labels: Tensor) -> Localisation:
 
 
 def patch_labels(mask: Tensor, shape: tuple[int, int], *, fraction: float = 0.5) -> Tensor:
-    """Labels as foreground the patches whose area lies in the mask to at least a fraction, `(B, rows, columns)` bool.
+    """Labels a patch as foreground if the mask covers at least a fraction of it; bool `(B, rows, columns)`.
 
     Args:
         mask: `(B, H, W)`, bool, or the covered share of every pixel in [0, 1], as from `box_mask`.

@@ -1,4 +1,4 @@
-"""Pictures of images under relevance maps."""
+"""Images overlaid with relevance maps."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ COLOURS = "inferno"
 
 
 def overlay(image: Tensor, relevance: Tensor, *, opacity: float = 0.5, colours: str = COLOURS) -> Tensor:
-    """An image under the heat map of its patches' relevance.
+    """An image overlaid with the heat map of its patches' relevance.
 
     The map is scaled so that its largest value is 1, and made as large as the image by bilinear interpolation.
 
@@ -54,7 +54,7 @@ def save_overlays(
     opacity: float = 0.5,
     colours: str = COLOURS,
 ) -> None:
-    """Writes a PNG with a row for every image: the image, and beside it each named map over it.
+    """Writes a PNG with a row for every image: the image, then the image under each named map.
 
     Args:
         path: path of the file.

@@ -49,8 +49,8 @@ def perron_vector(
         tolerance: largest accepted residual, above 0. A function in float32 reaches about 1e-6.
         max_iterations: most iterations, at least 1.
         allow_reducible: whether to accept matrices in whose graph some point cannot reach another. The result is then
-            the limit of the iteration from `start`; it may be 0 at points, and depend on `start`. Of a function neither
-            reducibility nor negative entries can be checked beforehand; negative outputs are refused.
+            the limit of the iteration from `start`; it may be 0 at points, and depend on `start`. For a function,
+            neither reducibility nor negative entries can be checked beforehand; negative outputs are refused.
 
     Raises:
         TypeError, ValueError: on invalid or negative weights, on a matrix that is reducible or 0, or where the

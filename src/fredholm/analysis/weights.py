@@ -33,7 +33,7 @@ def attention_weights(
     """Computes A, the weight of every point at every query for each head, including the measure.
 
     Gradients flow. A normalised kernel's rows sum to 1; the resolvent form of infinite attention gives the weights of
-    all paths. Weights are >= 0 but for two choices that may make them negative: `activation="gelu"` of infinite
+    all paths. Weights are >= 0, except that two choices may make them negative: `activation="gelu"` of infinite
     attention, and `kernels.SoftTanh`.
 
     Args:

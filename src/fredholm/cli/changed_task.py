@@ -15,7 +15,7 @@ from fredholm.tasks.task import Task
 from fredholm.training.run import Run
 
 _SEVERAL = re.compile(r"((?:[A-Z]+ )+[A-Z]+); got ([^;]*)")
-"""Message of the parser about a tuple, whose values are typed with commas here."""
+"""Pattern of the parser's message about a tuple; here the values of a tuple are typed with commas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,10 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
         run: run of the task.
         settings: settings as typed.
         command: name of the command, for messages.
-        measures: whether the command measures splits, which must then be those of the run.
+        measures: whether the command measures splits, which must then equal the run's.
 
     Raises:
-        ValueError: a setting that the task does not have, that changes the training data, or with which the model is
-            another one.
+        ValueError: a setting is unknown to the task, or would change the training data or the model.
     """
     words: list[str] = []
     for setting in settings:
@@ -59,7 +58,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
 
 @contextlib.contextmanager
 def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
-    """While entered, errors about missing data of the run explain how to give their new path.
+    """A context in which errors about missing data of the run explain how to give the new path.
 
     Args:
         run: run whose data are read.
@@ -78,7 +77,7 @@ def naming_absent_data(run: Run, settings: Sequence[str]) -> Iterator[None]:
 def pair_names(text: str, run: Run) -> str:
     """Returns a message with the task's settings spelt as typed here, `--task NAME=VALUE`."""
     message = with_option_names(text, _Changed(task=run.config.task), is_pair=True)
-    return message.replace("--task.", "--task ")  # which the parser was given
+    return message.replace("--task.", "--task ")  # the parser's spelling
 
 
 def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[str]) -> None:

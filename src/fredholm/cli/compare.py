@@ -62,7 +62,7 @@ class CompareArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm compare` with these words behind it."""
+    """Runs `fredholm compare` with these arguments."""
     if not argv or argv[0].startswith("-"):
         _list()
         if argv and argv[0] in ("-h", "--help"):
@@ -101,7 +101,7 @@ def _list() -> None:
     width = max(map(len, KERNELS_BY_NAME))
     for name, (title, _) in KERNELS_BY_NAME.items():
         print(f"  {name:<{width}}  {title}")
-    # a task says by this method how its network takes another kernel
+    # tasks that override this method can exchange the kernel of their network
     with_kernels = [task.command for task in TASKS if task.Config.with_stack is not Task.Config.with_stack]
     print(f"\ntasks: {', '.join(with_kernels)}")
     print("\n`fredholm compare TASK --help` lists every setting.")
@@ -119,7 +119,7 @@ def _task_called(word: str) -> type[Task]:
 def _parsed(
     config: Run.Config, options: list[str], task: type[Task], command: str
 ) -> tuple[CompareArguments, tuple[str, ...]]:
-    """Returns the arguments, with the kinds that options name, and the names of the other settings that were typed."""
+    """Returns the arguments, with the kinds that options select, and the names of all other typed settings."""
     config, rest = with_kinds(config, list(options), list(task.parts))
     given = [f"{owner}.{name}" for owner in ("task", "training") for name in typed_settings(rest, owner)]
     return parse(CompareArguments, command, rest, CompareArguments(run=config)), tuple(given)
@@ -142,7 +142,7 @@ def _refuse_idle_options(arguments: CompareArguments, typed: Sequence[str]) -> N
 
 
 def _request(arguments: CompareArguments, given: tuple[str, ...], default: Run.Config | str) -> Request:
-    """Returns the settings of the comparison, with the settings of the given names as typed."""
+    """Returns the settings of the comparison; `given` names the settings that were typed."""
     run = arguments.run
     check_seeds(arguments.seeds)
     if arguments.kernels == ():

@@ -62,7 +62,7 @@ COMMANDS = (
     Command(name="verify", summary="check that every classical layer is an exact instance"),
     Command(name="info", summary="versions, devices, evaluation routes, extras"),
 )
-"""All commands; a new one is added here."""
+"""All commands; add new ones here."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -47,7 +47,7 @@ def exit_code(run: Callable[[], int], *, ends_process: bool = False) -> int:
             return 128 + signal_number(error)
         except InterruptedRunError as error:
             _say_once(one_line(str(error)))
-            if current().size > 1:  # torchrun, which sees the first of them end, tells the others once more
+            if current().size > 1:  # torchrun signals the other processes again when the first ends
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 leave()
             return 128 + error.signal_number
@@ -68,7 +68,7 @@ def _code_of(run: Callable[[], int]) -> int:
     except (ValueError, TypeError, ImportError) as error:
         return _report(error, USER_ERROR)
     except Exception as error:
-        # what was to be tidied up for lack of memory may have failed in turn
+        # the clean-up after an out-of-memory error may have failed in turn
         lacking = lacking_memory(error)
         if lacking is None:
             return _report(error, FAILURE, is_ours=True)
@@ -109,7 +109,7 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
 
     A second one ends the process without a message. Several processes leave all signals but Ctrl-C to torchrun.
     """
-    in_main = threading.current_thread() is threading.main_thread()  # Python takes signals there alone
+    in_main = threading.current_thread() is threading.main_thread()  # Python handles signals only there
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -143,7 +143,7 @@ def _interruptible(ends_process: bool) -> Iterator[None]:
 
 
 def signal_number(error: BaseException | None) -> int:
-    """Returns the signal that a KeyboardInterrupt was raised for; SIGINT where it does not say."""
+    """Returns the signal that a KeyboardInterrupt was raised for; SIGINT if it has none."""
     given = error.args[0] if isinstance(error, KeyboardInterrupt) and error.args else None
     return given if isinstance(given, int) else signal.SIGINT
 

@@ -46,7 +46,7 @@ class EvaluateArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm evaluate` with these words behind it."""
+    """Runs `fredholm evaluate` with these arguments."""
     arguments = parse(EvaluateArguments, "evaluate", argv)
     if arguments.report and arguments.task:
         raise ValueError("--report has no effect with --task: a page is of the run as it is; pass one of them")

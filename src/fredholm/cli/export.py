@@ -46,7 +46,7 @@ class ExportArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm export` with these words behind it."""
+    """Runs `fredholm export` with these arguments."""
     arguments = parse(ExportArguments, "export", argv)
     if arguments.device is not None and arguments.format == OnnxFile.name:
         raise ValueError("--device has no effect with --format onnx, which runs on any device; leave it out")

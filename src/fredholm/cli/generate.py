@@ -60,7 +60,7 @@ class GenerateArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm generate` with these words behind it."""
+    """Runs `fredholm generate` with these arguments."""
     arguments = parse(GenerateArguments, "generate", argv)
     if arguments.prompt and arguments.prompt_file:
         raise ValueError("a prompt and a prompt file are given; pass one of them")

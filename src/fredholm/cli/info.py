@@ -16,7 +16,7 @@ class InfoArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm info` with these words behind it."""
+    """Runs `fredholm info` with these arguments."""
     arguments = parse(InfoArguments, "info", argv)
     facts = describe_machine()
     if arguments.json:

@@ -57,7 +57,7 @@ def _has(config: Any, path: list[str]) -> bool:
 
 
 def list_kinds(config: Run.Config, known: list[type]) -> None:
-    """Prints the settings that take the name of a kind, with these names."""
+    """Prints the settings that take the name of a kind, with the names of their kinds."""
     waiting: list[tuple[str, ...]] = [("task",)]
     print("\nkinds, whose options are listed above once they are chosen:")
     for path in waiting:
@@ -75,7 +75,7 @@ def list_kinds(config: Run.Config, known: list[type]) -> None:
 
 
 def _kinds_at(config: Any, path: list[str], known: list[type]) -> dict[str, type]:
-    """Returns the possible kinds of a setting by name: all of an abstract type, or that of a fixed model or kernel.
+    """Returns the possible kinds of a setting by name: all of an abstract type, or the one of a fixed model or kernel.
 
     Empty for other settings.
     """

@@ -36,7 +36,7 @@ def train_on(devices: int, argv: list[str]) -> None:
 
     Args:
         devices: number of processes, more than 1.
-        argv: words after `train`; the option of the devices is dropped.
+        argv: words after `train`; `--devices` is dropped.
 
     Raises:
         SystemExit: a process failed and has reported it, or a signal stopped all.
@@ -48,7 +48,7 @@ def train_on(devices: int, argv: list[str]) -> None:
 
     # else torchrun gives each process one thread, and says so in a box of stars
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))
-    logging.disable(logging.ERROR)  # what a process that fails says itself
+    logging.disable(logging.ERROR)  # a process that fails reports its error itself
     try:
         with tempfile.TemporaryDirectory(prefix="fredholm-") as logs:
             options = ["--standalone", "--local-addr", "localhost", "--nproc-per-node", str(devices), "--log-dir", logs]

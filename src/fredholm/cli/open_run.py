@@ -13,11 +13,11 @@ from fredholm.training.recipes import open_recipe
 from fredholm.training.run import Run
 
 RunPlace = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-"""Place of a run, a text: a path cannot keep the two slashes of hf://."""
+"""Place of a run, as text: `Path` would collapse the two slashes of hf://."""
 
 
 def find_run(place: str) -> Path:
-    """Returns the folder of that path, or for `hf://owner/name` the folder of the hub's downloaded files.
+    """Returns the folder at a path, or for `hf://owner/name` the folder of the files downloaded from the hub.
 
     Raises:
         ValueError: there is no such folder, or no repository of that name on the hub.
@@ -25,7 +25,7 @@ def find_run(place: str) -> Path:
     """
     if hub_name(place) is not None:
         return find_folder(place)
-    if not place.strip():  # the variable of a shell that is not set would be the folder where one is
+    if not place.strip():  # an unset shell variable would name the current folder
         raise ValueError("RUN is empty; expected a run folder, or hf://OWNER/NAME")
     path = Path(place)
     if not path.exists():
@@ -34,7 +34,7 @@ def find_run(place: str) -> Path:
 
 
 def open_run(place: str, recipe: str | None, device: str) -> Run:
-    """Opens a run or a saved model, there or on the hub, whose task is the library's or in the file of `recipe`.
+    """Opens a run or a saved model, local or on the hub; its task is the library's or in the file of `recipe`.
 
     Raises:
         ValueError: the folder is no run, or its config is unusable; the message names the folder.

@@ -37,7 +37,7 @@ def with_option_names(
 
     Args:
         text: the message.
-        config: config whose fields the options set, those of inner configs by their paths; of equal names the
+        config: config whose fields the options set, fields of inner configs by their paths; of equal names the
             outermost.
         given: words of the command line; None: unknown.
         usual: origin of settings that were not typed.
@@ -74,7 +74,7 @@ def with_option_names(
 
     message = _NAME.sub(typed, text)
     if (named := _CLASS.match(message)) and message.startswith("--", named.end()):
-        message = message[named.end() :]  # the option says whose it is
+        message = message[named.end() :]  # the option shows its owner
     if given is not None:
         typed_options = {_bare(word.partition("=")[0]) for word in given if word.startswith("--")}
         message = _CAUSE.sub(
@@ -87,7 +87,7 @@ def with_option_names(
 
 @contextlib.contextmanager
 def naming_options(arguments: object) -> Iterator[None]:
-    """While entered, a ValueError about a command's arguments names them by their options, one-word names too."""
+    """A context in which a ValueError about a command's arguments names their options, for one-word names too."""
     try:
         yield
     except ValueError as error:
@@ -110,7 +110,7 @@ def _typed(option: str, value: str) -> str:
 
 
 def _pair(option: str, value: str | None) -> str:
-    """Returns the same for settings that are typed behind `--task`."""
+    """Returns a task option with its value, given as a Python literal, in the form `--task NAME=VALUE`."""
     option = f"--task {option.removeprefix('--task.')}"
     words = None if value is None else _words(value)
     return option if value is None or value == "True" else f"{option}={value if words is None else ','.join(words)}"

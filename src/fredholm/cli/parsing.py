@@ -106,12 +106,12 @@ def _path(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
 
 
 _is_nested = False
-"""Whether `_settings` asks for the rules of tyro, which come after it."""
+"""Whether `_settings` is calling tyro's own rules, so that it does not call itself."""
 
 
 @_registry.struct_rule
 def _settings(info: StructTypeInfo) -> StructConstructorSpec | None:
-    """Settings of which help leaves out empty defaults, and None and '' where the description names the default."""
+    """Settings whose help omits empty defaults, and None and '' where the description names the default."""
     global _is_nested
     if _is_nested or not dataclasses.is_dataclass(info.type):
         return None
@@ -139,7 +139,7 @@ def _settings(info: StructTypeInfo) -> StructConstructorSpec | None:
 
 
 def _default_hint(description: Any, *, is_required: bool) -> Callable[[str], str]:
-    """Returns what help shows for a default behind a description, which may be a function that reads it."""
+    """Returns a function that formats a default for help; a description may be a function that returns the text."""
 
     def hint(default: str) -> str:
         if not default:
@@ -232,9 +232,9 @@ def _one_line(box: str) -> str:
             sections[-1].append(line)
     if "╭" not in box and len(sections) > 1:
         sections.pop(0)
-    text = " ".join(sections[0]).partition(". Got errors:")[0]  # what follows is why each member of a union is not it
+    text = " ".join(sections[0]).partition(". Got errors:")[0]  # the rest explains why no member of a union fits
     suggested = (line for part in sections if part[:1] == ["Perhaps you meant:"] for line in part if line[0] == "-")
-    # a switch has two spellings, with a comma between them, of which one will do
+    # a switch has two spellings, separated by a comma, and one suffices
     spellings = [re.findall(r"--[^\s,]+", line) for line in suggested]
     typed_no = re.search(r"(--|\.)no-", text) is not None
     near = list(dict.fromkeys(words[typed_no and len(words) > 1] for words in spellings if words))

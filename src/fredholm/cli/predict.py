@@ -77,7 +77,7 @@ class PredictArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm predict` with these words behind it."""
+    """Runs `fredholm predict` with these arguments."""
     arguments = parse(PredictArguments, "predict", argv)
     if not arguments.files:
         raise ValueError("fredholm predict needs at least one file after the run folder; see fredholm predict --help")
@@ -212,7 +212,7 @@ def _format(arguments: PredictArguments) -> FormatName:
 
 
 def _report_written(written: Sequence[Path], outputs: Outputs) -> None:
-    """Prints the files that were written beside the rows."""
+    """Prints the files that were written besides the rows."""
     in_folder = [path for path in written if path.parent == outputs.save]
     for path in written:
         if path not in in_folder:

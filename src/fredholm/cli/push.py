@@ -43,10 +43,10 @@ class PushArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm push` with these words behind it."""
+    """Runs `fredholm push` with these arguments."""
     arguments = parse(PushArguments, "push", argv)
     to, repo = arguments.to, hub_name(arguments.to)
-    if not to.strip():  # the variable of a shell that is not set would be the folder where one is
+    if not to.strip():  # an unset shell variable would name the current folder
         raise ValueError("TO is empty; expected a folder, or hf://OWNER/NAME")
     if repo is None and (hint := hub_hint(to)) and not Path(to).parent.is_dir():
         raise ValueError(f"there is no folder {str(Path(to).parent)!r} to make {to} in; make it first{hint}")

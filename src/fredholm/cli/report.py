@@ -35,7 +35,7 @@ class ReportArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm report` with these words behind it."""
+    """Runs `fredholm report` with these arguments."""
     arguments = parse(ReportArguments, "report", argv)
     if not arguments.runs:
         raise ValueError("no run is given; expected a run folder or several")

@@ -49,6 +49,6 @@ def say(line: str) -> None:
 
 def discard(stream: TextIO) -> None:
     """Discards the remaining output of a stream whose reader has gone."""
-    # without this Python complains once more at exit
+    # otherwise Python prints another error at exit
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -80,7 +80,7 @@ class TrainArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm train` with these words behind it."""
+    """Runs `fredholm train` with these arguments."""
     processes = joined()
     with _only_first_prints(processes):
         devices = _train_here(argv, processes)
@@ -149,7 +149,7 @@ class _Call(NamedTuple):
     has_data: bool
 
     def parse(self, run: Run.Config) -> TrainArguments:
-        """Parses the options, with settings of a run for those that are left out."""
+        """Parses the options; options that are left out take the run's settings."""
         try:
             return parse(TrainArguments, f"train {self.argv[0]}", self.options, TrainArguments(run=run))
         except ValueError as error:
@@ -206,8 +206,8 @@ def _resumed(arguments: TrainArguments, saved: Run.Config, call: _Call, *, shari
         run = _with_data(saved, arguments.run.task.data)
     else:
         run = _with_saved_settings(arguments.run, saved) if call.is_task else _with_saved_end(arguments.run, saved)
-    run, _ = with_kinds(run, call.argv[1:], call.known)  # another kind than the run's, which is refused later
-    if sharing == 1:  # nobody to share with, and nobody has asked for it who does not type it
+    run, _ = with_kinds(run, call.argv[1:], call.known)  # another kind than the run's is refused later
+    if sharing == 1:  # one process cannot shard; a typed --training.shard is refused later
         run = dataclasses.replace(run, training=dataclasses.replace(run.training, shard=False))
     for name, kept in (("minutes", "its length"), ("preset", "its sizes")):
         if getattr(arguments, name) is not None:
@@ -223,7 +223,7 @@ def _sized_by_data(
     Args:
         arguments: parsed arguments.
         call: recipe or task with its options.
-        asked: typed settings that affect the sizes.
+        asked: settings typed by the user that affect the sizes.
         processes: processes of this run.
         sharing: number of processes that share each batch.
         resume: whether the run continues, so that notes on the data were printed before.
@@ -333,11 +333,11 @@ def _saved(paths: list[Path], tasks: Sequence[type[Task]]) -> tuple[Run.Config, 
 
 
 def _with_saved_settings(run: Run.Config, saved: Run.Config) -> Run.Config:
-    """Returns the run with the settings of a saved one, except for the data, where none are given.
+    """Returns the run with a saved run's settings in place of those that are not given, except for the data.
 
-    So it needs neither the minutes and the preset that chose them, nor the checkpoint that it started from.
+    So resuming needs neither the minutes and the preset that chose them, nor the checkpoint that the run started from.
     """
-    if type(saved.task) is not type(run.task):  # which is refused once the folder is read
+    if type(saved.task) is not type(run.task):  # refused once the folder is read
         return run
     kind: Any = type(run.task)
     return dataclasses.replace(
@@ -379,7 +379,7 @@ def _recommended(
     Args:
         run: the run as requested.
         preset, share, epochs, keeps_model: see `Task.Config.recommended`.
-        tasks: tasks that the run of its initial weights may be of.
+        tasks: known task classes, for the run of its initial weights.
         batch_size: requested batch size; None: the recommended one.
     """
     start = None if run.init is None else read_trained(Path(run.init), tasks)
@@ -392,7 +392,7 @@ def _recommended(
 
 
 def _check_minutes(minutes: float, asked_epochs: int | None) -> None:
-    """Raises a ValueError for invalid minutes, or epochs beside them."""
+    """Raises a ValueError for invalid minutes, or minutes together with epochs."""
     check_minutes(minutes)
     if asked_epochs is not None:
         raise ValueError(f"--training.epochs {asked_epochs} and --minutes both say when to end; pass one of them")
@@ -430,7 +430,7 @@ def _within(
     @functools.cache
     def measured(share: float) -> tuple[TrainingConfig, StepCost]:
         run = whole if share == 1 else sized(share).run
-        if share < 1 and has_all_sizes(run):  # as a checkpoint has
+        if share < 1 and has_all_sizes(run):  # such as a checkpoint of fixed size
             return run.training, measured(1.0)[1]
         return run.training, first_steps(run.task.build(), run.training, seed, sharing)
 
@@ -448,7 +448,7 @@ def _within(
     smaller = f", by a model and batches as for {share * schedule.num_train:,.0f} examples" if share < 1 else ""
     print_line(f"{epochs} of the {schedule.epochs} epochs that suit the data, for {minutes:.4g} minutes{smaller}")
     with processes.first_ahead():
-        # in the batches whose steps were measured
+        # with the batch size whose steps were measured
         own, run = sized(share).schedule, sized(share, epochs).run
     return dataclasses.replace(run, training=in_epochs(epochs, own)), cost
 
@@ -469,7 +469,7 @@ def _print_results(results: list[Result], *, with_spread: bool) -> None:
     values = [result.metrics[objective.metric] for result in results]
     line = f"{results[0].split} {objective.metric}: {objective.format(statistics.mean(values))}"
     if with_spread and len(values) > 1 and not any(map(math.isnan, values)):
-        # The deviation of the runs themselves (N - 1), as ITNet H.6 reports it; of one it is not known.
+        # The sample deviation of the runs (N - 1), as in ITNet H.6; undefined for one run.
         deviation = objective.format(statistics.stdev(values)).removesuffix(" %")
         line += f" +- {deviation} ({len(values)} seeds)"
     print(line)

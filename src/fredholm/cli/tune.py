@@ -37,7 +37,7 @@ class TuneArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm tune` with these words behind it."""
+    """Runs `fredholm tune` with these arguments."""
     arguments = parse(TuneArguments, "tune", argv)
     if not 0 < arguments.budget_s < float("inf"):
         raise ValueError(f"--budget-s is {arguments.budget_s}; expected a positive number of seconds")
@@ -60,7 +60,7 @@ def run_command(argv: list[str]) -> None:
 
 
 def _step_of(run: Run) -> Callable[[], list[Tensor]]:
-    """Returns a function of the loss and gradients of the run's first batch, the same on each call."""
+    """Returns a function that computes the loss and gradients of the run's first batch, the same on each call."""
     task, numbers, device = run.task, run.config.training, run.device
     model = run.model().train().requires_grad_(True)
     batches = EpochBatches(task, numbers.batch_size, run.config.seed, 0)
@@ -69,7 +69,7 @@ def _step_of(run: Run) -> Callable[[], list[Tensor]]:
     parameters = [p for p in model.parameters() if p.is_floating_point()]
 
     def step() -> list[Tensor]:
-        torch.manual_seed(run.config.seed)  # of dropout, and of what is sampled
+        torch.manual_seed(run.config.seed)  # for dropout and sampling
         with autocast:
             loss = task.loss(model, batch) / max(1, task.num_targets(batch))
         grads = torch.autograd.grad(loss, parameters, allow_unused=True)

@@ -24,7 +24,7 @@ class VerifyArguments:
 
 
 def run_command(argv: list[str]) -> None:
-    """`fredholm verify` with these words behind it."""
+    """Runs `fredholm verify` with these arguments."""
     arguments = parse(VerifyArguments, "verify", argv)
     with progress_bar("verify", None, unit="check") as bar:
         rows = []

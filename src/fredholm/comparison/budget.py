@@ -1,7 +1,7 @@
 """Number of epochs for a budget in minutes, and the runs of the learning-rate search.
 
 Legend
-    E             epochs of a final run: at most those that suit the data, else one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
+    E             epochs of a final run: the number that suits the data, or fewer: 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
     S, P          seeds, and processes side by side
     e_1 < e_2     epochs of the two rungs of the search, E/4 and E/2 rounded down, at least 1; equal ones are one rung
     n_1, n_2      runs of a rung: 5 learning rates, then the better 2

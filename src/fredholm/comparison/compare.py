@@ -68,7 +68,7 @@ def compare(
         resume: continue if the folder holds a comparison.
         processes: processes that train side by side, with one thread each; None: one per core, and one in all on a GPU.
         command_line: words after `fredholm`, to be recorded.
-        tasks: tasks that runs may be of; tasks outside the library train in this process only.
+        tasks: known task classes; tasks outside the library train in this process only.
 
     Raises:
         ValueError: the folder is not empty, or holds another comparison or one of other data; data without a validation
@@ -184,7 +184,7 @@ def _check_data(folder: Path, data: Fingerprint, request: Request) -> None:
 
 
 def _text_of(request: Request) -> str:
-    """Returns the part of a request that affects the numbers, as JSON, which leaves out the device."""
+    """Returns the part of a request that affects the numbers, as JSON; the device is left out."""
     training = dataclasses.replace(request.run.training, device="auto")
     fixed = dataclasses.replace(request, run=dataclasses.replace(request.run, training=training), default="")
     return json.dumps(to_json(fixed))

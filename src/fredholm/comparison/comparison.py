@@ -17,7 +17,7 @@ from fredholm.tasks.splits.splits import HeldOut
 from .spread import differ
 
 COMPARISON = "comparison.json"
-"""Name of the file of a comparison; its runs lie in folders beside it."""
+"""Name of the file of a comparison, in the folder that also holds the run folders."""
 SCHEMA = 1
 SPLITS: tuple[HeldOut, ...] = ("valid", "test")
 
@@ -52,7 +52,7 @@ class Row:
         title: display name.
         kernel: config of the kernel; None for the task's own model.
         embed_dim: channels of the network; None for another model.
-        expansion: hidden width of its feed-forward networks relative to the channels; likewise.
+        expansion: hidden width of its feed-forward networks relative to the channels; None for another model.
         parameters: number of parameters.
         learns_by_steps: whether the model is trained; else it is computed in closed form, and seeds have no effect.
         learning_rate: chosen learning rate; None: not chosen yet, or not applicable.
@@ -123,7 +123,7 @@ class BaselineRow:
     Args:
         name: display name.
         valid: objective on the validation split; None where there is no result.
-        test: objective on the test split; likewise.
+        test: objective on the test split; None where there is no result.
         seconds: time that it took.
         reason: reason why there is no result; empty where there is one.
     """

@@ -39,7 +39,7 @@ class Outcome:
 
     Args:
         valid: objective of the chosen weights on the validation split; None where there is none.
-        loss: loss on the validation split; likewise.
+        loss: loss on the validation split; None where there is none.
         metrics: metrics on the split that the final model was measured on.
         reason: reason why there is no result, in one line; empty where there is one.
     """

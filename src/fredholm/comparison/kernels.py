@@ -42,7 +42,7 @@ KERNELS_BY_NAME: dict[str, NamedKernel] = {
     "mamba": NamedKernel("selective state space (Mamba)", RecurrenceConfig(kind="selective")),
     "lstm": NamedKernel("LSTM", RecurrenceConfig(kind="lstm")),
 }
-"""Every kernel of a comparison, in the order of its table; a new one is added here."""
+"""Every kernel of a comparison, in the order of its table; add new ones here."""
 MEASURE = "attention"
 """The kernel whose network sets the target number of parameters."""
 
@@ -66,6 +66,6 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def kernel_of(name: str, sigma: float) -> KernelConfig:
-    """Returns the kernel of that name, with this deviation of its Fourier frequencies, where it has some."""
+    """Returns the kernel of that name; `sigma` sets the deviation of its Fourier frequencies, where it has them."""
     kernel = KERNELS_BY_NAME[name].kernel
     return dataclasses.replace(kernel, sigma=sigma) if isinstance(kernel, PerceptronConfig) else kernel

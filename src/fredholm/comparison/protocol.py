@@ -31,7 +31,7 @@ DEFAULT = "default"
 TINY_RATE = 1e-12
 """Learning rate of the measured steps, low enough that none diverges."""
 REPEATS = 5
-"""Number of steps whose median is the time of one."""
+"""Number of measured steps; their median is the time of a step."""
 _OWNER = "comparison.Request"
 SLOW = 3.0
 """Ratio to the median epoch time of all kernels above which a kernel is left out as slow."""
@@ -107,8 +107,8 @@ class Protocol:
 
     Args:
         request: settings of the comparison.
-        epochs: epochs of a final run, which the settings depend on; None: the number that suits the data. The batch
-            size is that for the latter where minutes choose the epochs, since its steps were measured.
+        epochs: epochs of a final run, which the settings depend on; None: the number that suits the data. Where minutes
+            choose the epochs, the batch size is that for the latter number, since its steps were measured.
 
     Raises:
         ValueError: the data cannot be opened, have no validation split, or the task has no network with a kernel.
@@ -168,7 +168,7 @@ class Protocol:
 
     @cached_property
     def default(self) -> Run.Config | str:
-        """The run of the task's own model as it suits the data, or the reason why there is none."""
+        """The run of the task's own model, sized for the data, or the reason why there is none."""
         given = self.request.default
         if isinstance(given, str):
             return given
@@ -186,7 +186,7 @@ class Protocol:
         return dataclasses.replace(given, task=task, training=training)
 
     def run(self, row: Row, seed: int, epochs: int, rate: float | None) -> Run.Config:
-        """Returns a run of a row, with the usual learning rate or another one."""
+        """Returns a run of a row; `rate` replaces the usual learning rate."""
         if not row.learns_by_steps:
             assert isinstance(self.default, Run.Config)
             return dataclasses.replace(self.default, seed=seed)
@@ -205,7 +205,7 @@ class Protocol:
         return self.config.with_stack(dataclasses.replace(stack, embed_dim=row.embed_dim, expansion=row.expansion))
 
     def rows(self, names: Sequence[str]) -> tuple[list[Measured], list[LeftOut]]:
-        """Returns the kernels that run on the data, with the cost of a step, and the others with the reason.
+        """Returns the kernels that run on the data, with the cost of a step, and those left out, with the reason.
 
         Steps are measured one kernel at a time, with nothing else running.
 

@@ -149,7 +149,7 @@ class _Worker:
             )
 
     def end(self) -> None:
-        if self.job is None:  # it waits for a job, and ends by itself once it gets None
+        if self.job is None:  # an idle worker ends when it receives None
             with contextlib.suppress(OSError):
                 self.connection.send(None)
             self.process.join(GRACE)

@@ -51,7 +51,7 @@ class Classifier(ClassifierMixin, TargetEstimator[Read]):
     def predict(self, X: Any) -> np.ndarray:
         """Returns the likeliest class of each example, `(n,)`; for labels 1 from a probability of 0.5 on, else 0.
 
-        Labels are int64 `(n, labels)`. Errors as of `predict_proba`.
+        Labels are int64 `(n, labels)`. Raises as `predict_proba`.
         """
         target, predicted = self._probabilities(X)
         return (

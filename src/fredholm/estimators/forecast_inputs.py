@@ -31,9 +31,9 @@ class Forecasts:
     """Forecasts of n series.
 
     Args:
-        names: of the series.
+        names: names of the series.
         channels: names of the F predicted channels.
-        times: of the predicted samples, one list of H for each series, in the unit of the clock.
+        times: times of the predicted samples, one list of H for each series, in the unit of the clock.
         clock: the clock of the series.
         values: float64 `(n, H, F)`, or `(n, H, F, Q)` of Q quantiles.
         levels: the Q levels; () without quantiles.
@@ -68,7 +68,7 @@ class ForecastInput(ABC):
 
     @abstractmethod
     def without_samples(self) -> Self:
-        """The form alone, to arrange forecasts with."""
+        """The form of X without its samples, to arrange forecasts."""
 
     @abstractmethod
     def arranged(self, forecasts: Forecasts) -> Any:
@@ -117,7 +117,7 @@ class SeriesArrays(ForecastInput):
             arrays = [one_series(each, i) for i, each in enumerate(listed)]
             found = cls(arrays=arrays, is_one=False, has_channels=np.ndim(listed[0]) == 2)
         else:
-            # one series too, whose samples are not features
+            # a single series is allowed too; its samples are not features
             rules: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
             values = np.asarray(check_array(X, ensure_2d=False, allow_nd=True, **rules))
             if values.ndim > 3 or 0 in values.shape:
@@ -188,7 +188,7 @@ class SampleTable(ForecastInput):
         names: series of each sample; None: there is one series.
         series_column: name of their column.
         is_column: whether X is one column of a data frame.
-        is_local: whether times are those of a wall clock: they have a zone, and one time of the day there.
+        is_local: whether times follow a wall clock: they have a time zone, and all the same time of day in it.
     """
 
     kind: Any
@@ -262,7 +262,7 @@ class SampleTable(ForecastInput):
         """Formats a time as in a file."""
         if is_missing(time):
             raise ValueError(f"X, row {row}: the time is missing")
-        time = getattr(time, "start_time", time)  # of periods
+        time = getattr(time, "start_time", time)  # a period's start
         if isinstance(time, datetime.datetime) and time.tzinfo is not None:
             time = time.replace(tzinfo=None) if self.is_local else time.astimezone(datetime.UTC)
         return time.isoformat() if isinstance(time, datetime.date) else str(time)
@@ -276,7 +276,7 @@ class SampleTable(ForecastInput):
         return found if self.names is not None else [replace(each, name="the series") for each in found]
 
     def without_samples(self) -> Self:
-        """See `ForecastInput.without_samples`; a time shows their type and zone."""
+        """See `ForecastInput.without_samples`; one time is kept, for its type and zone."""
         names = None if self.names is None else list(dict.fromkeys(self.names))
         return replace(self, channels={}, times=self.times[-1:], names=names)
 
@@ -300,7 +300,7 @@ class SampleTable(ForecastInput):
         return frame[forecasts.channels[0]] if self.is_column and not forecasts.levels else frame
 
     def _like_own(self, time: float, clock: Clock) -> Any:
-        """Converts a time of the clock to the type and the zone of those of X."""
+        """Converts a time of the clock to the type and time zone of the times of X."""
         own = self.times[-1]
         if not clock.is_dated:
             return round(time) if isinstance(own, numbers.Integral) and time == round(time) else time
@@ -316,7 +316,7 @@ class SampleTable(ForecastInput):
         return moment.replace(tzinfo=own.tzinfo) if self.is_local else moment.astimezone(own.tzinfo)
 
     def values_of(self, y: Any, forecasts: Forecasts) -> np.ndarray:
-        """See `ForecastInput.values_of`; times and series of a data frame must be those of the forecasts."""
+        """See `ForecastInput.values_of`; times and series of a data frame must equal those of the forecasts."""
         n, horizon, num_channels = forecasts.values.shape
         if (given := SampleTable.of(y)) is None:
             true = real_numbers(y, "y is")

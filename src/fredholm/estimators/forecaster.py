@@ -108,11 +108,11 @@ class SeriesForecaster(Estimator):
     def predict_quantiles(self, X: Any = None) -> Any:
         """Predicts the quantiles of the next samples of each series, like `predict` with a last axis of Q quantiles.
 
-        A data frame has a column for each of them in place, such as `sales at 0.9`.
+        A data frame has a column for each quantile in place, such as `sales at 0.9`.
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: as of `predict`, or the model was fitted without quantiles.
+            ValueError: as raised by `predict`, or the model was fitted without quantiles.
         """
         form, series = self._read(X)
         levels, _ = self._forecasts(series)
@@ -147,7 +147,7 @@ class SeriesForecaster(Estimator):
         return task
 
     def _read(self, X: Any) -> tuple[ForecastInput, list[LongSeries]]:
-        """Returns the form of X and its series; of those of `fit` for None."""
+        """Returns the form of X and its series; those of `fit` for None."""
         check_is_fitted(self)
         if X is None:
             return self._form, self._ends

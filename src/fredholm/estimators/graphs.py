@@ -83,8 +83,8 @@ class GraphClassifier(GraphEstimator, Classifier[GraphSet]):
     X is a list of n graphs. A graph is `(edge_index, x)` or `(edge_index, x, edge_features)`: sources over targets,
     integers `(2, E)` from 0 to N - 1; features of nodes `(N, F)`, or the number N of nodes without any; and features of
     edges `(E, c)`. Or it is a `Data` of torch_geometric, of which `x`, `edge_index`, `edge_attr`, `edge_weight` and
-    `pos` are read. All have as many features, which are finite. Every edge is taken both ways, unless
-    `task={"directed": True}` is given.
+    `pos` are read. All graphs have the same number of features, which are finite. Every edge is used in both
+    directions, unless `task={"directed": True}` is given.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -95,7 +95,7 @@ class GraphClassifier(GraphEstimator, Classifier[GraphSet]):
 
 @final
 class GraphRegressor(GraphEstimator, Regressor[GraphSet]):
-    """Predicts numbers of a graph, by the task `graphs`; X is as of `GraphClassifier`.
+    """Predicts numbers of a graph, by the task `graphs`; for X see `GraphClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

@@ -90,7 +90,7 @@ class ImageClassifier(ImageEstimator, Classifier[np.ndarray]):
 
 @final
 class ImageRegressor(ImageEstimator, Regressor[np.ndarray]):
-    """Predicts numbers of an image, by the task `images`; X is as of `ImageClassifier`.
+    """Predicts numbers of an image, by the task `images`; for X see `ImageClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

@@ -57,7 +57,7 @@ class OperatorRegressor(RegressorMixin, Estimator):
 
         Args:
             X: n functions; see the class.
-            y: the output function of each.
+            y: the output function of each input function.
 
         Raises:
             ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
@@ -92,7 +92,7 @@ class OperatorRegressor(RegressorMixin, Estimator):
         return self
 
     def predict(self, X: Any, at: Any = None) -> np.ndarray:
-        """Predicts the output function of each, float64, for input functions as in `fit`.
+        """Predicts the output function of each input function, float64, for inputs as in `fit`.
 
         Args:
             X: n functions, on a grid of any size, or at `pos`.

@@ -82,7 +82,7 @@ class PointClassifier(PointEstimator, Classifier[list[np.ndarray]]):
 
 @final
 class PointRegressor(PointEstimator, Regressor[list[np.ndarray]]):
-    """Predicts numbers of a point cloud, by the task `points`; X is as of `PointClassifier`.
+    """Predicts numbers of a point cloud, by the task `points`; for X see `PointClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

@@ -58,7 +58,7 @@ class Regressor(RegressorMixin, TargetEstimator[Read]):
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: as of `predict`, or the model was fitted without quantiles.
+            ValueError: as raised by `predict`, or the model was fitted without quantiles.
         """
         target, outputs = self._predicted(X)
         assert isinstance(target, NumberTarget)

@@ -108,7 +108,7 @@ class SeriesClassifier(SeriesEstimator, Classifier[list[np.ndarray]]):
 
 @final
 class SeriesRegressor(SeriesEstimator, Regressor[list[np.ndarray]]):
-    """Predicts numbers of a time series, by the task `series`; X is as of `SeriesClassifier`.
+    """Predicts numbers of a time series, by the task `series`; for X see `SeriesClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

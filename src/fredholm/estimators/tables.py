@@ -153,7 +153,7 @@ class TableClassifier(TableEstimator, Classifier[Rows]):
 
 @final
 class TableRegressor(TableEstimator, Regressor[Rows]):
-    """Predicts numbers of a row of a table, by the task `table`; X is as of `TableClassifier`.
+    """Predicts numbers of a row of a table, by the task `table`; for X see `TableClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

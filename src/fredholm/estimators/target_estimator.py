@@ -75,7 +75,7 @@ class TargetEstimator(Estimator, Generic[Read]):
 
     @abstractmethod
     def _checked(self, X: Any, *, is_new: bool) -> Read:
-        """Converts X to one form; sets the attributes to compare with where it is new, else compares with them."""
+        """Converts X to one form; where it is new sets the attributes that describe X, else compares X with them."""
 
     @abstractmethod
     def _write(self, examples: Read, answers: Answers, folder: Path) -> dict[str, Any]:

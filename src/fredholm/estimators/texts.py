@@ -78,7 +78,7 @@ class TextClassifier(TextEstimator, Classifier[list[str]]):
 
 @final
 class TextRegressor(TextEstimator, Regressor[list[str]]):
-    """Predicts numbers of a short text, by the task `sentences`; X is as of `TextClassifier`.
+    """Predicts numbers of a short text, by the task `sentences`; for X see `TextClassifier`.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose, quantiles: see `Regressor`.

@@ -22,7 +22,7 @@ from fredholm.tasks.tensor_form import BATCH, Sizes, Slot, TensorForm
 from .format import BEYOND, Format, Graph, Limits, NoOperatorError, reason_of
 
 DESCRIPTION = "json"
-"""Suffix of the description beside an exported file."""
+"""Suffix of an exported file's description."""
 BATCHES = (2, 3)
 """Batch sizes of the export example and of a second check; the file is also checked with a batch of 1."""
 NUDGE = 2.0**-20
@@ -54,7 +54,7 @@ class Exported(NamedTuple):
 def export_form(
     form: TensorForm, kind: Format, path: str | Path, about: Mapping[str, Any], *, overwrite: bool = False
 ) -> Exported:
-    """Writes a form as a file, with its description beside it, and checks the file's outputs.
+    """Writes a form as a file, with a description in a second file, and checks the file's outputs.
 
     Names of companion files begin with the file's whole name, as in FILE.json, so that one folder may hold a model
 
@@ -95,7 +95,7 @@ def export_form(
 
 
 def _replaced_files(path: Path, kind: Format) -> set[str]:
-    """Names of the files beside an exported one that is to be replaced: weights, and what its description lists."""
+    """Names of the companion files of an exported one that is to be replaced: weights, and files in its description."""
     if not path.exists():
         return set()
     listed = list[Any]()
@@ -115,7 +115,7 @@ def _written(form: TensorForm, kind: Format, path: Path, about: Mapping[str, Any
                 return _attempted(form, kind, path, about, fixed)._replace(fixed=fixed, reason=reason)
         except (MemoryError, torch.OutOfMemoryError, OSError, _OtherNumbersError, NoOperatorError):
             raise
-        except Exception as error:  # exporters raise whatever happens inside
+        except Exception as error:  # exporters raise errors of any type
             reason, cause = reason_of(error), error
             for left in path.parent.iterdir():
                 left.unlink()
@@ -155,7 +155,7 @@ def _check_open(limits: Mapping[str, Limits], sizes: Sizes) -> None:
 
 
 class _OtherNumbersError(ValueError):
-    """A file does not compute what the model does."""
+    """The outputs of a file differ from the model's."""
 
 
 def _compared(form: TensorForm, kind: Format, path: Path, sizes: Sequence[Sizes]) -> Exported:

@@ -17,7 +17,7 @@ from .format import Format, Graph, NoOperatorError, Runs, reason_of
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _LACKING = re.compile(r"No ONNX function found for <OpOverload\(op='(\w+\.\w+)'")
 LARGEST = 2_000_000_000
-"""Most bytes of weights inside the file; larger ones go into a file beside it, as a protobuf holds at most 2 GiB."""
+"""Most bytes of weights inside the file; larger ones go into a second file, as a protobuf holds at most 2 GiB."""
 
 
 def _stably_sorted(values: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:

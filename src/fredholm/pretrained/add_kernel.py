@@ -1,4 +1,4 @@
-"""A learned kernel beside every attention of a trained model."""
+"""Adds a learned kernel to every attention of a trained model."""
 
 import copy
 from collections.abc import Callable

@@ -343,7 +343,7 @@ class Converted(NamedTuple):
 
 
 def fill(model: nn.Module, tensors: Tensors, sources: Mapping[str, Source], dtype: torch.dtype | None) -> None:
-    """Gives each parameter of a model its tensor of a checkpoint.
+    """Loads the parameters of a model from the tensors of a checkpoint.
 
     Args:
         model: the model, on the meta device.

@@ -19,7 +19,7 @@ ACTIVATIONS = {
 
 
 def gpt2(fields: Fields, tensors: Tensors) -> Converted:
-    """Converts GPT-2; of the dropouts of the embedding and of residual branches, both become the larger one."""
+    """Converts GPT-2; the larger of its embedding and residual dropouts replaces both."""
     fields.require(scale_attn_weights=True, add_cross_attention=False)
     dim = fields.count("n_embd", 768)
     config = GPT2.Config(

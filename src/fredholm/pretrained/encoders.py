@@ -12,7 +12,7 @@ from fredholm.pretrained.decoders import ACTIVATIONS
 def bert(fields: Fields, tensors: Tensors) -> Converted:
     """Converts BERT and RoBERTa, with the checkpoint's head: tokens, classes or none.
 
-    RoBERTa's positions start after the padding token's index. The rows before are dropped, so that they start at 0.
+    RoBERTa's positions start after the padding token's index. The rows before are dropped: ours start at 0.
     """
     fields.require(is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
     fields.require(tie_word_embeddings=True)

@@ -38,7 +38,7 @@ class LayerFit:
     Attributes:
         name: name of the operator.
         start: e before the first step.
-        error: e after the last.
+        error: e after the last step.
         losses: e of each step's batch, before the step.
     """
 

@@ -24,7 +24,7 @@ def open_model(folder: Path, dtype: torch.dtype | None) -> nn.Module:
     From `transformers`: GPT-2, Llama, Mistral and Qwen2 (`models.GPT2`, `models.Llama`), Mamba (`models.Mamba`), BERT,
     RoBERTa and DistilBERT (`models.Bert`), ViT and DeiT (`models.ViT`); from `timm`: ViT, DeiT, DeiT III and DINOv2,
     ConvNeXt (`models.ConvNeXt`); from `sentence-transformers` the transformer alone. Masked padding changes nothing
-    here, on the left either, where `transformers` counts it in positions unless they are passed.
+    here, on either side; `transformers` counts padding on the left in its positions, unless positions are passed.
 
     Args:
         folder: a folder with config.json and safetensors, in shards or not. Pickles are never read.

@@ -32,7 +32,7 @@ class Quantised:
 
     Attributes:
         weights: names of the quantised weights.
-        left: reasons why other parameters are not quantised, by their names.
+        left: reasons why other parameters are not quantised, by parameter name.
         bytes_before, bytes_after: bytes of all parameters.
         error: ‖G - F‖ / ‖F‖ of the outputs F before and G after, over all batches.
     """
@@ -182,7 +182,7 @@ def _observed(
 
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters of a model by their first names; raises for a model that cannot be quantised at all."""
+    """The parameters of a model by name, tied ones once; raises for a model that cannot be quantised at all."""
     check_module("quantise", model)
     for name, part in model.named_modules():
         # marks of torch.compile(part) and of part.compile()

@@ -94,7 +94,7 @@ def sentence_modules(folder: Path) -> SentenceModules:
 
 
 def _read(file: Path, kind: type[Any]) -> Any:
-    """Reads a JSON file whose value has a type."""
+    """Reads a JSON file whose value must have the type `kind`."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -55,7 +55,7 @@ class Plot:
         spec: Vega-Lite specification of the plot.
         table: the numbers, collapsed until they are clicked.
         note: explanation of the plot.
-        is_half: whether it takes half of the width, so that two stand side by side.
+        is_half: whether it takes half of the width, so that two fit side by side.
     """
 
     title: str

@@ -67,7 +67,7 @@ def hint(*fields: tuple[str, str]) -> list[Spec]:
 
 
 def named_axis(field: str, title: str, names: int, **more: Any) -> Spec:
-    """Axis of names in their given order; the middle is left out of a long one, so that those that begin alike differ.
+    """Axis of names in their given order; long names are cut in the middle, so that those with one beginning differ.
 
     Args:
         field: field of the names.

@@ -44,7 +44,7 @@ def comparison_tab(comparison: Comparison, folder: Path) -> Tab:
 
 
 def run_folders(comparison: Comparison, folder: Path) -> list[Path]:
-    """Run folders of all seeds that lie in the folder, in the order of the table."""
+    """Run folders of all seeds inside the folder, in the order of the table."""
     root = folder.resolve()
     found = [folder / run.folder for row in _ordered(comparison) for run in row.runs]
     return [path for path in found if path.is_dir() and path.resolve().is_relative_to(root)]
@@ -155,7 +155,7 @@ def _prices(comparison: Comparison) -> list[Block]:
 
 def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str, objective: Objective) -> Plot:
     front = _front(points, field, objective)
-    ticks = {"tickMinStep": 1} if field == "parameters" else {}  # which are whole
+    ticks = {"tickMinStep": 1} if field == "parameters" else {}  # whole numbers
     shared = {"x": axis(field, title, scale={"zero": False, "nice": True, "padding": 20}, axis=ticks)}
     names = [point["kernel"] for point in points]
     shapes = [SHAPES[k // len(HUES) % len(SHAPES)] for k in range(len(names))]

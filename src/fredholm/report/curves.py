@@ -91,7 +91,7 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
         (row["run"], row["split"], row["step"], row["value"]) for row in _few(rows, 40)
     )
     table = Table(title=title, columns=("run", "split", "step", y), rows=cells, is_folded=True)
-    height = 240 + (14 * len(groups) // 2 if is_crowded else 0)  # the legend takes it
+    height = 240 + (14 * len(groups) // 2 if is_crowded else 0)  # room for the legend
     spec = chart(rows, layers, height=height)
     return Plot(title=title, spec=spec, table=table, note=note, is_half=not is_crowded)
 
@@ -113,7 +113,7 @@ def _losses(records: Sequence[RunRecord]) -> Plot | None:
 
 
 def _is_blended(record: RunRecord) -> bool:
-    """Whether a model in closed form is beside the network, which is not known where the model cannot be built."""
+    """Whether the model has a closed-form part besides its network; False where the model cannot be built."""
     if record.run is None:
         return False
     try:

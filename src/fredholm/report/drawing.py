@@ -171,7 +171,7 @@ def _thinned(line: Line) -> Line:
 
 
 def _span(values: Tensor) -> tuple[float, float]:
-    """From the least to the largest value, one apart where they are equal."""
+    """The least and the largest value; equal ones are moved one apart."""
     low, high = float(values.min()), float(values.max())
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 

@@ -26,7 +26,7 @@ SHARES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "accuracy": lambda predicted, targets: predicted.argmax(1) == targets,
     "exact_match": lambda predicted, targets: ((predicted >= 0.5) == (targets > 0.5)).all(1),
 }
-"""Metrics that are shares of examples, for which Wilson's interval holds: the test whether each example is right."""
+"""Metrics that are shares of correct examples, so that Wilson's interval holds, as tests of each example."""
 MOST_EXAMPLES = 10_000
 """Most examples that are evaluated in large batches."""
 MOST_SINGLE = 300
@@ -141,7 +141,7 @@ def _metric(target: Target, name: str, losses: Tensor, outputs: Tensor, targets:
 
 
 def _loss(task: Task, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> float:
-    """Mean loss of a scored batch; beside a model in closed form the loss metric is of the network alone."""
+    """Mean loss of a scored batch; computed anew for a blended model, whose loss metric is of its network alone."""
     if isinstance(model, Blended):
         return float(task.loss(model, batch)) / max(1, task.num_targets(batch))
     return float(metrics["loss"].compute())

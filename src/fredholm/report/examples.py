@@ -1,4 +1,4 @@
-"""The section of examples: those with the highest loss, and a sample of those that are predicted right."""
+"""The section of examples: the highest losses, and a sample of correct predictions."""
 
 import math
 import unicodedata
@@ -83,7 +83,7 @@ def _short(name: str, task: Task) -> str:
 
 
 def _isolated(name: str) -> str:
-    """A name whose direction of reading does not move the numbers beside it."""
+    """A name, with Unicode isolates where it is right-to-left text, which would reorder the numbers next to it."""
     runs_left = any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in name)
     return f"\N{FIRST STRONG ISOLATE}{visible(name)}\N{POP DIRECTIONAL ISOLATE}" if runs_left else visible(name)
 

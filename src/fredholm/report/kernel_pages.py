@@ -35,9 +35,9 @@ MOST_HEADS = 8
 MOST_MAP = 2**20
 """Most weights of a head that are computed for a map."""
 MOST_CELLS = 30
-"""Most displacements along each axis that a map shows singly."""
+"""Most displacements along each axis that a map shows without bins."""
 MOST_READ = 1024
-"""Most displacements along each axis that are searched for those where κ is not 0."""
+"""Most displacements along each axis at which κ is read to find where it is not 0."""
 MOST_POINTS = 300
 """Most points of a signal on which symmetry is measured."""
 SECONDS = 5.0
@@ -82,7 +82,7 @@ def input_section(counts: Mapping[str, float]) -> Section:
 
 
 def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.device) -> Section:
-    """The section of all kernel analyses at the first example of a split; of a blended model those of its network.
+    """The section of all kernel analyses at the first example of a split; of a blended model, of its network.
 
     Raises:
         ValueError, OSError, ImportError: the data cannot be read, or torchmetrics is not installed.
@@ -123,7 +123,7 @@ def kernel_section(task: Task, model: nn.Module, split: HeldOut, device: torch.d
 
 
 def _some(names: list[str]) -> list[str]:
-    """At most MOST_OPERATORS of them, the first and the last among them."""
+    """At most MOST_OPERATORS of the names, with the first and the last among them."""
     if len(names) <= MOST_OPERATORS:
         return names
     places = torch.linspace(0, len(names) - 1, MOST_OPERATORS).round().long().tolist()
@@ -203,7 +203,7 @@ def _profiles(readings: _Readings, name: str, integral: Integral[Kernel]) -> lis
 
 
 def flat_profile(integral: Integral[Kernel]) -> analysis.KernelProfile:
-    """Profile of κ by displacement in the plane: where κ is not 0, with a margin; in bins where these are too many."""
+    """Profile of κ by displacement in the plane, cut to where κ is not 0 and a margin; binned if that is too large."""
     profile = analysis.kernel_profile(integral, bins=MOST_READ // 2)
     size = profile.mean.mean(0)
     is_held = torch.ones(len(size), dtype=torch.bool)
@@ -324,7 +324,7 @@ def _over(domain: Domain, values: Tensor, title: str) -> View:
 def _fields(
     readings: _Readings, model: nn.Module, run: Callable[[], None], integrals: dict[str, Integral[Kernel]]
 ) -> list[Block]:
-    """Receptive fields: gradients of the last operator's output at some points by the first one's input."""
+    """Receptive fields: gradients of the last operator's output at some points, by the input of the first operator."""
     first = next(iter(integrals))
     several = [integral.num_queries for integral in integrals.values() if integral.num_queries > 1]
     n, cards = several[-1] if several else 1, list[Card]()

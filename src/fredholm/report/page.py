@@ -62,7 +62,7 @@ def write_page(
 
     Args:
         folder: folder of the run or the comparison.
-        tasks: the task classes that a run may be of.
+        tasks: known task classes.
         device: device that the model computes on; see `TrainingConfig`.
         to: the file; None: `report.html` in the folder. An existing page is replaced.
         further: folders of other runs.

@@ -1,4 +1,4 @@
-"""Reads as much of a run folder as is there, for a page that shows what it can."""
+"""Reads the parts of a run folder that exist and are readable, for a report page."""
 
 import json
 import math
@@ -111,7 +111,7 @@ class RunRecord:
 
     @property
     def command_facts(self) -> dict[str, str]:
-        """The commands that started and last resumed the run, where there are such, by their role."""
+        """The commands that started and last resumed the run, by their role; empty where no command did."""
         found = {"command": self.commands[0]} if self.commands else {}
         return found | ({"gone on with": self.commands[-1]} if len(self.commands) > 1 else {})
 

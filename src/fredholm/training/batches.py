@@ -26,7 +26,7 @@ from .random_state import derived_generator
 POOL = 16
 """Batches in a pool whose examples are sorted by length: larger pools need less padding, but mix examples less."""
 OPEN = 16
-"""Shards whose examples are mixed together: more come closer to a full shuffle, but read more of the disk at a time."""
+"""Number of shards whose examples are mixed: more are closer to a full shuffle, but read more of the disk at a time."""
 
 
 @final
@@ -36,7 +36,7 @@ class OrderedBatches:
     Args:
         order: indices of the examples, int64 `(n,)`.
         batch_size: examples per batch; the last batch may be smaller.
-        places: order of the batches, int64 `(m,)`; None: that of the examples.
+        places: order of the batches, int64 `(m,)`; None: as the examples are ordered.
     """
 
     def __init__(self, order: Tensor, batch_size: int, places: Tensor | None = None) -> None:
@@ -76,11 +76,11 @@ def epoch_batches(
 def bucketed_batches(
     lengths: Tensor, batch_size: int, seed: int, epoch: int, shards: Tensor | None = None
 ) -> OrderedBatches:
-    """As `epoch_batches`, but the examples of a batch have similar lengths.
+    """Shuffles like `epoch_batches`, into batches of examples of similar lengths.
 
     The shuffled order is cut into pools of `POOL` batches. Each pool is sorted by length (stable) and cut into batches.
-    The batches of all pools then come in random order, so any one may be the smaller one. With shards, only the batches
-    of `OPEN` successive pools are shuffled together.
+    The batches of all pools then come in random order, so the smaller one may be at any place. With shards, only the
+    batches of `OPEN` successive pools are shuffled together.
 
     Args:
         lengths: length of each example.
@@ -100,7 +100,7 @@ def shuffled(num_examples: int, generator: torch.Generator, shards: Tensor | Non
     """Returns all examples in random order, int64 `(num_examples,)`.
 
     Without shards every order is equally likely. With shards, groups of about `OPEN` shards come in random order and
-    the examples of a group are mixed, so only so many contiguous stretches of the disk are read at a time.
+    the examples of a group are mixed, so only that many contiguous stretches of the disk are read at a time.
 
     Args:
         num_examples: n.
@@ -111,7 +111,7 @@ def shuffled(num_examples: int, generator: torch.Generator, shards: Tensor | Non
     if shards is None:
         return torch.randperm(num_examples, generator=generator)
     starts, found = shards.cumsum(0) - shards, list[Tensor]()
-    groups = math.ceil(len(shards) / OPEN)  # of similar sizes, so that no group is left with little to mix
+    groups = math.ceil(len(shards) / OPEN)  # groups of similar sizes, so that none has little to mix
     for group in torch.randperm(len(shards), generator=generator).tensor_split(groups):
         stretches = zip(starts[group].tolist(), shards[group].tolist(), strict=True)
         together = torch.cat([torch.arange(start, start + size) for start, size in stretches])
@@ -132,7 +132,7 @@ class Share(NamedTuple):
 
 @final
 class EpochBatches(Dataset[Share]):
-    """The batches of one epoch by number, as the part that one process computes.
+    """The batches of one epoch by number; each item is the part of a batch that one process computes.
 
     Args:
         task: source of the examples.
@@ -180,7 +180,7 @@ class LostWorkerError(Exception):
 
 
 def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: bool) -> Generator[Share, None, None]:
-    """Yields the batches from number ``start`` on, made ahead by ``num_workers`` processes (0: in this one).
+    """Yields the batches from number ``start`` on, prepared ahead by ``num_workers`` processes (0: by this one).
 
     The batches do not depend on ``num_workers``, and nothing is drawn from the global generators. Workers ignore the
     signals that stop a run, and have ended once this generator is closed.
@@ -213,7 +213,7 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
             if lost is None:
                 raise
         finally:
-            del made  # which ends the workers, unless the traceback of an error holds it
+            del made  # ends the workers, unless the traceback of an error refers to it
             for worker in workers:
                 worker.kill()
                 worker.join()  # so that torch finds no killed worker once the traceback is gone
@@ -222,10 +222,10 @@ def iterate(batches: EpochBatches, start: int, *, num_workers: int, pin_memory: 
 
 
 def _prepare_worker(worker: int) -> None:
-    """Leaves stopping to the run, with which the worker ends."""
-    # Again here, for workers that are not forked.
+    """Makes a worker ignore the signals that stop a run, and end with its run."""
+    # Blocked again here, for workers that are not forked.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    # A run that stops while it receives a tensor hangs up; Python's serving thread would print that.
+    # A run that stops while it receives a tensor closes the connection; Python's serving thread would print an error.
     sys.excepthook = _report_but_hanging_up
     # torch's own watchdog does not run while a worker waits for a lock, which a killed run may have held.
     if (run := multiprocessing.parent_process()) is not None:
@@ -270,7 +270,7 @@ def _unheard(number: signal.Signals) -> Iterator[None]:
 
 @final
 class _Caught(Dataset[Share | Exception]):
-    """Batches, or the errors that making them raised; torch would put their tracebacks into their messages."""
+    """Batches, or the errors raised while making them; torch would put the tracebacks into the error messages."""
 
     def __init__(self, batches: EpochBatches) -> None:
         self._batches = batches

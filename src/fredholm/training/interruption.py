@@ -30,7 +30,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @final
 class Interruption:
-    """While entered, the first of the signals `STOPPING` only sets ``signal_number`` and prints that the run stops.
+    """A context in which the first of the signals `STOPPING` only sets ``signal_number`` and prints that the run stops.
 
     So a step is never cut in half. A second SIGINT acts as usual. A second SIGTERM or SIGHUP does nothing more, since
     systems send them twice, to a process and to its group. A signal that was ignored at the start stays ignored.
@@ -67,8 +67,8 @@ class Interruption:
             self.signal_number, self._is_answering = number, True
             again = " (Ctrl-C again stops at once, without saving)" if number == signal.SIGINT else ""
             # not by print, which the signal may have interrupted
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed stream, one of a notebook, none
-                below = "\n" if sys.stderr.isatty() else ""  # a progress bar
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed stream, a notebook's, or None
+                below = "\n" if sys.stderr.isatty() else ""  # below a progress bar
                 os.write(sys.stderr.fileno(), f"{below}stopping after this step ...{again}\n".encode())
             self._restore(signal.SIGINT)
             self._is_answering = False

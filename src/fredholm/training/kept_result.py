@@ -31,11 +31,11 @@ def kept_result(
         config: config of the run.
         path: its folder; see `train`.
         measure: maps the trained run to a JSON-serialisable result.
-        tasks: the tasks that the run may be of.
+        tasks: known task classes; add custom tasks here.
 
     Raises:
         ValueError: the folder holds something else, a run of another config, or a result that is damaged or of another
-            run; and what `train` refuses.
+            run; further errors as raised by `train`.
     """
     path = Path(path)
     file, folder = path / RESULT_FILE, RunFolder(path)
@@ -70,7 +70,7 @@ def best_on_both(run: Run, **settings: Any) -> dict[str, dict[str, float]]:
 
     Args:
         run: a run of a task with both splits.
-        settings: task settings that measuring may change.
+        settings: task settings that are changed for the measurement.
     """
     if settings:
         run.task = dataclasses.replace(run.config.task, **settings).build(run.task.facts)

@@ -24,7 +24,7 @@ from .config import TrainingConfig
 from .device import choose_device, move
 
 METHODS: dict[type[nn.Module], Sequence[str]] = {FieldBlock: ("at",)}
-"""Methods, beside `forward`, through which blocks are called."""
+"""Methods of blocks that are called besides `forward`."""
 SLOTS = ("step", "exp_avg", "exp_avg_sq")
 """AdamW's state per parameter: a number, and two tensors of its shape."""
 NORMS = (
@@ -45,19 +45,19 @@ class StepReport(NamedTuple):
 
 @final
 class NonFiniteError(ArithmeticError):
-    """The loss or its gradient is not finite; the weights are those before the step."""
+    """The loss or its gradient is not finite; the weights are unchanged by the step."""
 
 
 def warmed_decay(num_updates: int, decay: float) -> float:
     """Returns the decay of update t, counted from 0: min(decay, (1 + t) / (10 + t)).
 
-    The warm-up lets the average leave the initial weights behind within a short run.
+    With the warm-up, the average forgets the initial weights even in a short run.
     """
     return min(decay, (1 + num_updates) / (10 + num_updates))
 
 
 def settled_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """Buffers by name of the closed-form parts beside networks. No step changes them, and they may be large."""
+    """Buffers, by name, of the closed-form parts of `Blended` models. No step changes them, and they may be large."""
     parts = ((f"{path}.fitted".lstrip("."), part) for path, part in model.named_modules() if isinstance(part, Blended))
     return {name: buffer for path, part in parts for name, buffer in part.fitted.named_buffers(prefix=path)}
 
@@ -68,11 +68,11 @@ class ExponentialMovingAverage:
 
     Args:
         model: the trained model; its copy starts equal to it. Buffers are copied, not averaged, and those that no
-            step changes (`settled_buffers`) belong to both.
+            step changes (`settled_buffers`) are shared by both models.
         decay: in [0, 1).
 
     Raises:
-        ValueError: for another decay.
+        ValueError: the decay is outside [0, 1).
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -136,14 +136,14 @@ class Learner:
     """A task's model with its optimiser, schedule and moving average; ITNet H.4, H.5.
 
     Auxiliary losses of operators (`operators.collect_auxiliary_losses`), such as that of a Monte Carlo proposal, are
-    minimised in the same step. Parameters of quadratures are clipped apart, so that they change no step of the others.
+    minimised in the same step. Gradients of quadratures are clipped separately, so that they do not scale the others.
 
     Args:
         task: source of the model, initialised from the global torch seed, and of the loss.
         config: training settings.
         num_steps: length of the schedule.
-        start: initial tensors of the model by name, in place of its own.
-        is_new: whether nothing is learnt yet, so that quantities computed from the training split are to be set.
+        start: tensors, by name, that replace initial weights of the model.
+        is_new: whether nothing is learnt yet; quantities computed from the training split are then set.
         processes: processes that train the model together; their step equals that of one up to rounding.
     """
 
@@ -228,14 +228,14 @@ class Learner:
         return {f"{name}.{slot}": like for name, like in likes for slot in SLOTS[1:]}
 
     def load_optimizer(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Loads the optimiser's state; its settings stay those of the config.
+        """Loads the optimiser's state; its settings still come from the config.
 
         Args:
             tensors: as returned by ``optimizer_tensors``.
             where: origin of the tensors, for messages.
 
         Raises:
-            ValueError: names, shapes or dtypes are not those of this model; nothing is changed.
+            ValueError: names, shapes or dtypes do not match this model; nothing is changed.
         """
         wanted: dict[str, Tensor] = {}
         for name, parameter in self._learned():
@@ -274,7 +274,7 @@ class Learner:
             part = move(dict(zip(share.rows, rows, strict=True)), self.device)
             with without_meeting(self._called) if number < num_parts else contextlib.nullcontext():
                 whole, loss = self._called(self._losses, part, num_targets, share.num_examples)
-                # the mean over processes of size times the sum is their sum
+                # gradients are averaged over processes; the factor turns the mean into a sum
                 (whole * (self._processes.size if counts else 0)).backward()
             losses.append(loss.detach() * counts)
         return float(self._processes.sum_(torch.stack(losses).sum()))

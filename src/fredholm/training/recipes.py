@@ -105,7 +105,7 @@ def shipped_folders() -> list[Path]:
 
 
 def list_recipes(folders: Sequence[Path] | None = None) -> dict[str, Listing]:
-    """Returns recipes by name, the first found in some folders; None: the library's, which no others shadow.
+    """Returns the recipes in some folders by name, of equal names the first; None: the library's own folders alone.
 
     Files are parsed, not run: a recipe is a public function without required arguments that is annotated to
     return ``Run.Config``.

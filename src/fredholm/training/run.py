@@ -44,7 +44,7 @@ from .trained_folder import TrainedFolder
 from .trainer import Trainer, check_examples, check_processes, measured_split
 
 COMMANDS = "commands.txt"
-"""File of the commands that began and continued a run, one a line, where commands did that."""
+"""File of the commands that started and resumed a run, one per line; missing where no command did."""
 FREE = ("epochs", "patience", "num_workers", "device", "tensorboard", "shard")
 """Training settings that may change when a run continues."""
 
@@ -55,7 +55,7 @@ class Run:
 
     Args:
         path: the folder.
-        tasks: tasks that the run may be of; add custom tasks here.
+        tasks: known task classes; add custom tasks here.
         device: device to compute on; see ``TrainingConfig``.
 
     Raises:
@@ -131,6 +131,7 @@ class Run:
         there are optimistic.
 
         Raises:
+            ValueError: the split is unknown, or has no examples.
         """
         check_held_out(split)
         if self.task.num_held_out(split) == 0:
@@ -168,7 +169,7 @@ class Run:
         """Returns the averaged model's prediction for each file; see `Task.predict`.
 
         Raises:
-            ValueError: a file that cannot be read or does not fit, or a file to write that exists.
+            ValueError: a file cannot be read or does not fit, or an output file exists already.
         """
         return self.task.predict(self.model(which), files, self.device, part=part, outputs=outputs, at=at)
 
@@ -251,7 +252,7 @@ def train(
             change: the path of the data, the device, workers, TensorBoard and sharding.
         resume: continue if the folder holds a checkpoint.
         accept_new_data: continue on changed data; facts learnt from the first data (classes, scales, tokens) stay.
-        tasks: tasks that a run in the folder may be of; add custom tasks here.
+        tasks: known task classes; add custom tasks here.
         on_start: called once after the data are read, before the first step.
         needs_measure: refuse data without a held-out split, unless the model is computed in closed form.
         reads_test: measure the final model on the test split; else on the validation split, without reading the test
@@ -312,7 +313,7 @@ class _Opened(NamedTuple):
     own_files: dict[str, str]
     """Texts by file name: data fingerprint, machine and commands."""
     is_changed: bool = False
-    """Whether these files, or the config, differ from those in the folder."""
+    """Whether these files, or the config, differ from the folder's."""
     has_new_data: bool = False
 
 
@@ -459,7 +460,7 @@ def _read_all(task: Task, config: Run.Config) -> None:
 
 
 def _own_files(data: Fingerprint, machine: dict[str, str], words: Sequence[str], commands: str = "") -> dict[str, str]:
-    """Returns texts by file name; `commands` holds the earlier ones, and an equal last one is not written twice."""
+    """Returns texts by file name; `commands` holds the earlier commands; a repeated last command is written once."""
     texts = {FINGERPRINT: data.text, MACHINE: json.dumps(machine, indent=2) + "\n"}
     command = visible(shlex.join(["fredholm", *words]))
     if words and commands.splitlines()[-1:] != [command]:
@@ -506,7 +507,7 @@ def _of_another_config(folder: RunFolder, difference: str | None) -> ValueError:
 
 
 def _start(config: Run.Config, task: Task, tasks: Sequence[type[Task]]) -> dict[str, Tensor]:
-    """Returns the tensors that a new run starts from in place of its own; see `starting_tensors`."""
+    """Returns the tensors that replace a new run's initial weights; see `starting_tensors`."""
     return starting_tensors(task, config.seed, config.init, lambda run: Run(user_path(run), tasks=tasks, device="cpu"))
 
 
@@ -530,14 +531,14 @@ def refuse_other(path: Path, config: Run.Config, tasks: Sequence[type[Task]] = T
 
 
 def _with_free_settings(saved: Run.Config, given: Run.Config) -> Run.Config:
-    """Returns a run's config with the settings that may change on continuing, as given now."""
+    """Returns a run's saved config with the settings that may change (`FREE`, data) taken from `given`."""
     free = {name: getattr(given.training, name) for name in FREE}
     task = dataclasses.replace(saved.task, data=given.task.data)
     return dataclasses.replace(saved, task=task, training=dataclasses.replace(saved.training, **free))
 
 
 def refuse_occupied(path: Path) -> None:
-    """Raises a ValueError unless ``path`` is free for a new run, and what `refuse_unusable` raises."""
+    """Raises a ValueError unless ``path`` is free for a new run; further errors as raised by `refuse_unusable`."""
     if not RunFolder(path).is_new():
         raise ValueError(f"{path} is not empty; choose another --run-dir, or pass --resume to go on with the run in it")
     refuse_unusable(path)

@@ -34,7 +34,7 @@ def score_split(
 ) -> dict[str, float]:
     """Computes metrics over a whole split, which must not be empty.
 
-    A metric without any input, such as one over pixels of which none has a known class, is NaN.
+    A metric that received no input, such as a pixel metric where no pixel has a known class, is NaN.
 
     Args:
         task: task of the model.
@@ -45,7 +45,7 @@ def score_split(
         device: device to compute on.
         dtype: float32, or a lower precision for autocast.
         processes: processes that compute a part each; all get the metrics of one up to rounding.
-        score, metrics: scoring function and metrics; None: those of the task.
+        score, metrics: scoring function and metrics; None: the task's.
     """
     with importing_metrics():
         from torchmetrics import Metric

@@ -29,7 +29,7 @@ class SourceRun(Protocol):
 
 
 class MatchedEntries(NamedTuple):
-    """Names of the entries along an axis: those in both models, and in one of them alone."""
+    """Names of the entries along an axis: in both models (`both`), here alone (`new`) and there alone (`left`)."""
 
     both: tuple[str, ...]
     new: tuple[str, ...]
@@ -51,7 +51,7 @@ class InitialWeights(NamedTuple):
     matched: dict[tuple[str, int], MatchedEntries]
     """Matched entry names by tensor and axis."""
     misfits: dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
-    """Shapes here and there of the tensors that do not fit."""
+    """Shapes in the model and among the weights, of the tensors that do not fit."""
     new: list[str]
     """Names of the model's tensors that are missing from the weights."""
     left: list[str]
@@ -61,7 +61,7 @@ class InitialWeights(NamedTuple):
 def starting_tensors(
     task: Task, seed: int, init: str | None, open_run: Callable[[str], SourceRun]
 ) -> dict[str, Tensor]:
-    """Returns the tensors that a new run starts from in place of its own; prints those that do not fit.
+    """Returns the tensors that replace a new run's initial weights; prints those that do not fit.
 
     They come from a checkpoint, or from ``init``; those of the task's sources take precedence.
 
@@ -158,7 +158,7 @@ def _part_from(source: Source, task: Task, model: nn.Module, open_run: Callable[
 
 
 def _to_pass(names: Sequence[str], there: Task.Config) -> str:
-    """Returns the options that copy settings of another run's task, where it has them."""
+    """Returns advice for a message: the options that copy the named settings of another run's task."""
     options = list[str]()
     for name in names:
         value: Any = there
@@ -254,7 +254,7 @@ def start_from(
 def _with_entries(
     own: Tensor, other: Tensor, here: dict[int, tuple[str, ...]], there: dict[int, tuple[str, ...]]
 ) -> Tensor:
-    """Returns a tensor with the entries of another where their names are equal."""
+    """Returns `own` with the entries of `other` copied where their names are equal."""
     places: list[list[Tensor]] = [[], []]
     for axis, size in enumerate(own.shape):
         names = here.get(axis, tuple(map(str, range(size))))

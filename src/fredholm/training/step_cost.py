@@ -66,7 +66,7 @@ def step_cost(
         config: its training settings.
         seed: its seed.
         repeats: number of steps to take the median of; fewer where they exceed ENOUGH seconds together.
-        with_memory: take one step more under torch's profiler.
+        with_memory: also measure memory, in one more step.
         num_processes: processes that share each batch and each evaluation.
 
     Raises:
@@ -150,7 +150,7 @@ def _memory(learner: Learner, batches: EpochBatches, step: int) -> int:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Redirects stderr to nowhere while entered: the profiler writes its start and end there, bypassing Python."""
+    """Discards stderr while entered: the profiler writes its start and end there, bypassing Python."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

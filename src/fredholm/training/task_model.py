@@ -53,7 +53,7 @@ class TaskModel(nn.Module):
         See `Task.predict`.
 
         Raises:
-            ValueError: a file that cannot be read or does not fit, or a file to write that exists.
+            ValueError: a file cannot be read or does not fit, or an output file exists already.
         """
         device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
         was_training = self.network.training
@@ -68,7 +68,7 @@ class TaskModel(nn.Module):
 def _in_its_dtype(network: nn.Module) -> Iterator[None]:
     """Casts the float32 inputs of a network to the dtype of its parameters while entered.
 
-    A closed-form model, alone or beside a network, gets them as they are and chooses its own precision.
+    A closed-form model, alone or combined with a network, gets them unchanged and chooses its own precision.
     """
     learnt = network.network if isinstance(network, Blended) else network
     dtype = next((each.dtype for each in learnt.parameters() if each.is_floating_point()), torch.float32)
@@ -120,13 +120,13 @@ def from_pretrained(
         network = network._apply(lambda tensor: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor)
     network.requires_grad_(True)
     for part in network.modules():
-        if isinstance(part, Blended):  # closed-form parts beside a network stay as they were fitted
+        if isinstance(part, Blended):  # closed-form parts stay as they were fitted
             part.fitted.requires_grad_(False)
     return TaskModel(network, run.task).eval()
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run, or its model was saved in it."""
+    """Whether a folder is a run folder, or holds the saved model of a run."""
     if ModelFolder.is_one(folder):
         return ModelFolder(folder).content["kind"] == RUN
     return (folder / MANIFEST).is_file()

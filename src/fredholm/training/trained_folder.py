@@ -1,4 +1,4 @@
-"""Folders that a trained model is read from: that of its run, or one that it was saved in."""
+"""Folders with a trained model: a run folder, or a folder that the model was saved in."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class OwnRun(TrainedFolder):
 
 @final
 class SavedRun(TrainedFolder):
-    """A folder that the model of a run was saved in, with the weights of one step.
+    """A folder with the saved model of a run, which has the weights of one step.
 
     Args:
         path: the folder.
@@ -180,7 +180,7 @@ class SavedRun(TrainedFolder):
         self.step(which)
         for file in sorted(self.path.glob("*.safetensors")):
             recorded(file, is_start=True)
-        self._folder.fill(model, torch.float32)  # as inputs are, whatever the dtype of the file
+        self._folder.fill(model, torch.float32)  # the dtype of inputs, whatever the file's dtype
 
     @property
     def progress(self) -> None:

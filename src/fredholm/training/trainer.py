@@ -1,4 +1,4 @@
-"""The training loop: epochs, evaluation, logs and checkpoints round a learner."""
+"""The training loop: epochs, evaluation, logs and checkpoints of a learner."""
 
 import contextlib
 import dataclasses
@@ -50,7 +50,7 @@ class Progress:
     """Progress of a run between two optimiser steps, as stored in a checkpoint."""
 
     epochs: int
-    """Settings of the run, as is the patience; a run that is resumed may change them."""
+    """Number of epochs; like `patience`, it may change when the run is resumed."""
     patience: int | None
     num_steps: int = 0
     """Length of the schedule."""
@@ -74,7 +74,7 @@ class Progress:
     """Successive evaluations that were no better than the best one."""
     is_done: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
-    """Metrics on the validation split; once the run is done, on the split that it was measured on."""
+    """Metrics on the validation split; once the run is done, on the split of its final measurement."""
 
 
 @final
@@ -88,8 +88,8 @@ class Trainer:
         config: training settings.
         seed: seed of the weights, the data order, augmentation and dropout.
         folder: an existing run folder; if it has a checkpoint, the run continues from the last.
-        start: initial tensors of the model by name, in place of its own; ignored where there is a checkpoint.
-        reads_test: measure the chosen weights on the test split, where there is one; else it is never read.
+        start: tensors, by name, that replace initial weights of the model; ignored where there is a checkpoint.
+        reads_test: measure the chosen weights on the test split, where there is one; False: never read it.
         processes: processes that train together; the first alone writes.
         data: digest of the data. Where the checkpoint has another one, its unfinished epoch and the choice of the best
             step begin anew.
@@ -200,7 +200,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _quiet_on_lost_process(self, interruption: Interruption) -> Iterator[None]:
-        """Ends a process quietly when it has lost another one and was signalled to stop for that."""
+        """Raises OtherProcessError, which is not reported, where another process ended and this one was stopped."""
         try:
             yield
         except RuntimeError as error:
@@ -517,7 +517,7 @@ class Trainer:
             checkpoints.keep((step, best))
 
     def _restore_random_state(self, states: Any, step: int) -> None:
-        """Restores the generators of this process; those of an additional process start anew.
+        """Restores the generators of this process; in an additional process they are seeded anew.
 
         Raises:
             ValueError: they are no states of generators.
@@ -572,7 +572,7 @@ def check_processes(config: TrainingConfig, processes: Processes) -> None:
 def check_examples(task: Task, config: TrainingConfig) -> None:
     """Raises a ValueError unless there are training examples and every setting has an effect.
 
-    Packages that are missing for it are an ImportError; see `Task.check_packages`.
+    Missing packages raise an ImportError; see `Task.check_packages`.
     """
     if task.num_train == 0:
         raise ValueError("0 training examples; expected at least 1")

@@ -11,7 +11,7 @@ from fredholm.evaluation import FFT, ROUTES, Dense, Evaluation, LongConvolution
 from fredholm.operators import IntegralOperator
 
 EXACT, SPECTRAL, GRADIENT = 1e-12, 1e-10, 1e-10
-# also where a filter is too small for transforms to pay
+# FFT() also takes filters that are too small for transforms to pay
 FAST_ROUTES: tuple[Evaluation, ...] = tuple(
     FFT() if isinstance(route, FFT) else route for route in ROUTES if not isinstance(route, Dense)
 )

@@ -17,10 +17,10 @@ from fredholm.verification.witnesses import witnesses
 def verify(seed: int = 0) -> Iterator[Check]:
     """Builds random instances in float64 and measures the deviation of each from its reference.
 
-    Rows: for every layer and variant the literal quadrature Σ_j ω_j κ_ij u_j against the layer of torch that it is (or,
-    where torch has none, the recurrence or sum written out; for graphs PyTorch Geometric's, where it is installed),
-    then every fast route, each with all gradients; whole modules of torch, converted; at the end operators that no
-    classical family has. The global random state is left as it was.
+    Rows: for every layer and variant the literal quadrature Σ_j ω_j κ_ij u_j against the same layer of torch (or, where
+    torch has none, the recurrence or sum written out; for graphs PyTorch Geometric's layer, where it is installed),
+    then every fast route, each with all gradients; whole modules of torch, converted; at the end operators outside the
+    classical families. The global random state is left as it was.
 
     Args:
         seed: random seed of all instances.

@@ -75,7 +75,7 @@ class Checkpoints:
         Raises:
             OSError: it cannot be written, or while `in_background` the one before could not; earlier checkpoints are
                 intact and no partial file has a final name.
-            RuntimeError: another process has ended; likewise.
+            RuntimeError: another process has ended; earlier checkpoints are intact too.
         """
         self.wait()
         shards = self._shards({f"{file}/{name}": each for file in tensors for name, each in tensors[file].items()})
@@ -109,7 +109,7 @@ class Checkpoints:
         """While entered, `save` returns once the tensors are copied, and a thread writes them; leaving waits for it.
 
         Raises:
-            OSError: as of `save`, unless another exception is being raised.
+            OSError: as raised by `save`, unless another exception is being raised.
         """
         self._is_in_background = True
         try:
@@ -128,7 +128,7 @@ class Checkpoints:
         return self._background.has_failed
 
     def wait(self) -> None:
-        """Waits until everything that was saved is complete; errors as of `save`."""
+        """Waits until everything that was saved is complete; raises as `save`."""
         self._background.wait()
 
     def keep(self, steps: Collection[int]) -> None:
@@ -158,7 +158,7 @@ class Checkpoints:
             return self._manifest(step)["state"]
 
     def load_tensors(self, step: int, name: str, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Reads the tensors of the file ``name`` after comparing it with the manifest; errors as of ``load_state``.
+        """Reads the tensors of the file ``name`` after comparing it with the manifest; raises as ``load_state``.
 
         Args:
             step: step of the checkpoint.
@@ -179,20 +179,20 @@ class Checkpoints:
             return {name: joined(parts) for name, parts in read_parts(list(files), step).items()}
 
     def load_weights(self, step: int, model: nn.Module, name: str = AVERAGE) -> None:
-        """Loads the weights of the file ``name`` of ``step``; errors as of ``load_state`` and ``load_weights``."""
+        """Loads the weights of the file ``name`` of ``step``; raises as ``load_state`` and `fill_wholly`."""
         fill_wholly(model, self.load_tensors(step, name, model_tensors(model)), self._path(step) / name)
 
     def check(self, step: int) -> None:
-        """Reads the whole checkpoint; errors as of ``load_state``."""
+        """Reads the whole checkpoint; raises as ``load_state``."""
         self.wait()
         with self._advising(step):
             self._check(step)
 
     def average_files(self, step: int) -> list[Path]:
-        """Returns the files of the averaged weights of a step: one, or one per process for sharded steps but the best.
+        """Returns the files of a step's averaged weights: one, or one per process for sharded steps except the best.
 
         Raises:
-            ValueError: as of ``load_state``.
+            ValueError: as raised by ``load_state``.
         """
         self.wait()
         with self._advising(step):
@@ -360,7 +360,7 @@ class Background:
         return running is not None and running.done() and running.exception() is not None
 
     def start(self, job: Callable[[], None]) -> None:
-        """Starts a job once the previous one has ended; errors as of `wait`."""
+        """Starts a job once the previous one has ended; raises as `wait`."""
         self.wait()
         executor = ThreadPoolExecutor(1, thread_name_prefix="fredholm-background")
         self._running = executor.submit(job)

@@ -133,13 +133,12 @@ class Difference(NamedTuple):
     def between(cls, before: Fingerprint, now: Fingerprint, part_of: str | None = None) -> Self:
         """Computes the difference of two fingerprints, empty where they are equal.
 
-        Files that only a new run reads are compared where they were read now.
+        Files that only a new run reads are compared only where `now` has them.
 
         Args:
             before: fingerprint of the run.
             now: fingerprint of the data that were read now.
-            part_of: the setting `data`, where only a part of the data was read; only missing files count as removed
-                then.
+            part_of: the setting `data` if only a part of the data was read; then only missing files count as removed.
         """
         starts = {name: file for name, file in before.start.items() if name in now.start}
         old = _digests(before.files) | before.contents | _digests(starts)

@@ -99,7 +99,7 @@ def _opened(path: Path) -> int | None:
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
-    """Whether a descriptor still is of the file of that name, which a writer may have removed when it ended."""
+    """Whether a descriptor still refers to the file at the path, which a writer may have removed when it ended."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -30,7 +30,7 @@ def describe_machine() -> dict[str, dict[str, str]]:
 
 
 def describe_numerics(device: torch.device, num_processes: int = 1) -> dict[str, str]:
-    """Describes everything that rounding depends on beside a run's config, seed and data.
+    """Describes everything that rounding depends on besides a run's config, seed and data.
 
     Args:
         device: device of the run.

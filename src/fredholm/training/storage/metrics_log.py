@@ -60,7 +60,7 @@ class MetricsLog:
         threading.excepthook = self._without_writers
 
     def _without_writers(self, failure: "threading.ExceptHookArgs") -> None:
-        """Prints no traceback of TensorBoard's thread, whose error `write` meets."""
+        """Suppresses the traceback of TensorBoard's thread; `write` handles its error."""
         if not type(failure.thread).__module__.startswith("tensorboard."):
             self._excepthook(failure)
 
@@ -98,7 +98,7 @@ class MetricsLog:
 
     def close(self) -> None:
         """Flushes and closes both logs."""
-        with contextlib.suppress(OSError):  # unwritten is only what `write` has already reported
+        with contextlib.suppress(OSError):  # `write` has already reported what is unwritten
             self._file.close()
         if self._writer is not None:
             with self._ending_events():
@@ -107,7 +107,7 @@ class MetricsLog:
 
     @contextlib.contextmanager
     def _ending_events(self, step: int | None = None) -> Iterator[None]:
-        """Where TensorBoard's files cannot be written, reports it, and writes no more: no run depends on them."""
+        """Reports that TensorBoard's files cannot be written, and stops writing them; the run continues."""
         try:
             yield
         except OSError as error:

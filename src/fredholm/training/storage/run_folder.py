@@ -20,7 +20,7 @@ from .lock import LOCK
 SCHEMA = 2
 CONFIG, MANIFEST = "config.json", "manifest.json"
 DATA = "data"
-"""Name of a folder within the run folder that may hold the training data; the run folder still counts as new."""
+"""Folder for training data within a run folder; a run folder with nothing else still counts as new."""
 
 
 class _Manifest(NamedTuple):
@@ -62,7 +62,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """Checkpoints of this run; errors as of ``run``."""
+        """Checkpoints of this run; raises as ``run``."""
         return Checkpoints(self.path / "checkpoints", self.run)
 
     def is_new(self) -> bool:
@@ -144,7 +144,7 @@ class RunFolder:
 
         Args:
             expected: class of the run config.
-            tasks: tasks that the run may be of.
+            tasks: known task classes.
 
         Raises:
             ValueError: the folder is no run folder, one of its own files is damaged, or its config does not fit.
@@ -181,7 +181,7 @@ class RunFolder:
             self._write_manifest(manifest._replace(pending={}))
 
     def _inner_runs(self) -> str:
-        """Returns an addition to a message: run folders within this one, since a path may lack its last part."""
+        """Returns the end of a message that names run folders within this one, in case the path lacks its last part."""
         paths = [path for pattern in (f"*/{CONFIG}", f"*/*/{CONFIG}") for path in self.path.glob(pattern)]
         found = sorted(str(path.parent) for path in paths if not is_missing(path.with_name(MANIFEST)))
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
@@ -249,7 +249,7 @@ def check_settings(config: Any, tasks: Sequence[type[Task]]) -> None:
 
 
 def _known(tasks: Sequence[type[Task]]) -> list[type]:
-    """Returns the classes that a config and facts may contain beside those in their annotations."""
+    """Returns the classes that a config and facts may contain besides those in their annotations."""
     return [kind for task in tasks for kind in (task.Config, task.Facts, *task.parts)]
 
 

@@ -113,7 +113,7 @@ class Shards:
                 raise found
 
     def read(self, found: Mapping[str, Sequence[Part]], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns tensors that are sharded like others; each process reads its own parts.
+        """Returns tensors that are sharded as in `like`; each process reads its own parts.
 
         Args:
             found: parts found, by tensor.
