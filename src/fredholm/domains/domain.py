@@ -506,7 +506,7 @@ def _are_equal(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 def check_tensor(name: str, what: str, value: object) -> None:
-    """Raises TypeError, in the name of `name`, unless `value` is a tensor."""
+    """Raises a TypeError that begins with `name` unless `value` is a tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: {what} must be a tensor; got {type(value).__name__}; torch.as_tensor makes one")
 
@@ -517,14 +517,14 @@ def device_of(*given: Tensor | None) -> torch.device | None:
 
 
 def check_mask(name: str, mask: Tensor | None, pos: Tensor) -> None:
-    """Raises, in the name of `name`, unless `mask` is None or a bool mask of the points of `pos`."""
+    """Raises an error that begins with `name` unless `mask` is None or a bool mask of the points of `pos`."""
     _check_points(name, "mask", mask, pos)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"{name}: mask must be bool, True = this point exists; got {mask.dtype}")
 
 
 def _check_points(name: str, what: str, value: Tensor | None, pos: Tensor) -> None:
-    """Raises, in the name of `name`, unless `value` is None or has one entry a point of `pos`."""
+    """Raises an error that begins with `name` unless `value` is None or has one entry a point of `pos`."""
     if value is None:
         return
     check_tensor(name, what, value)
@@ -541,7 +541,7 @@ def _check_points(name: str, what: str, value: Tensor | None, pos: Tensor) -> No
 
 
 def _check_one_batch(name: str, mask: Tensor | None, weights: Tensor | None) -> None:
-    """Raises ValueError, in the name of `name`, where mask and weights have two different batch sizes."""
+    """Raises a ValueError that begins with `name` where mask and weights have two different batch sizes."""
     if mask is None or weights is None or min(mask.ndim, weights.ndim) < 2:
         return
     if mask.shape[0] != weights.shape[0]:

@@ -518,7 +518,7 @@ def _checked_domain(name: str, domain: Domain, num_points: int | None, u: Tensor
 
 
 def check_operator(name: str, what: str, operator: object) -> None:
-    """Raises TypeError, in the name of `name`, unless `operator` is an `IntegralOperator`, compiled or not."""
+    """Raises a TypeError that begins with `name` unless `operator` is an `IntegralOperator`, compiled or not."""
     if not isinstance(operator, nn.Module) or not isinstance(getattr(operator, "kernel", None), Kernel):
         raise TypeError(
             f"{name}: {what} must be an IntegralOperator, IntegralOperator(kernel); got {type(operator).__name__}"

@@ -86,7 +86,7 @@ def in_range(projected: Tensor) -> Tensor:
 
 
 def check_feature_map(name: str, feature_map: object) -> None:
-    """Raises TypeError, in the name of `name`, unless `feature_map` is callable or None."""
+    """Raises a TypeError that begins with `name` unless `feature_map` is callable or None."""
     if feature_map is not None and not callable(feature_map):
         raise TypeError(f"{name}: feature_map must be a function of a tensor, such as torch.relu; got {feature_map!r}")
 

@@ -91,7 +91,7 @@ def response(
 
 
 def check_range(name: str, dtype: torch.dtype) -> None:
-    """Raises a TypeError, in the name of `name`, for float16 and for dtypes that are not real floating."""
+    """Raises a TypeError that begins with `name` for float16 and for dtypes that are not real floating."""
     if dtype == torch.float16:
         raise TypeError(
             f"{name}: got float16, which ends at 65504, below the squares of ordinary inputs; use bfloat16 or float32"
@@ -101,7 +101,7 @@ def check_range(name: str, dtype: torch.dtype) -> None:
 
 
 def check_softening(name: str, epsilon: float) -> None:
-    """Raises a ValueError, in the name of `name`, unless ε is finite and at least the smallest normal float32."""
+    """Raises a ValueError that begins with `name` unless ε is finite and at least the smallest normal float32."""
     check_number(name, "epsilon", epsilon)
     if not (math.isfinite(epsilon) and epsilon >= torch.finfo(torch.float32).tiny):
         raise ValueError(f"{name}: epsilon must be finite and above 0 (in float32, from 1.2e-38 on); got {epsilon}")

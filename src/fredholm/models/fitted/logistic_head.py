@@ -118,7 +118,7 @@ class _Examples:
         self.x, self.targets, self.regressand, self.fold = x, targets, regressand, fold
 
     def part(self, some: Tensor) -> "_Examples":
-        """Some of the examples."""
+        """Returns the examples of a mask."""
         return _Examples(self.x[some], self.targets[some], self.regressand, self.fold[some])
 
     def left_out(self, starts: Tensor, penalty: float) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ _TIME = r"(?:,?[ T]+(\d{1,2}:.*))?"
 _YEAR_FIRST = re.compile(rf"(\d{{4}})([-/])(\d{{1,2}})\2(\d{{1,2}}){_TIME}")
 _YEAR_LAST = re.compile(rf"(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}){_TIME}")
 _SHORT_YEAR_LAST = re.compile(rf"(\d{{1,2}}(?=/)|\d\d)([./-])(\d{{1,2}}(?=/)|\d\d)\2(\d\d){_TIME}")
-"""With two digits each between points and hyphens, since 1.2.10 may be a version."""
+"""Between points and hyphens day and month have two digits each, since 1.2.10 may be a version."""
 _NAMED_MONTH = re.compile(rf"(\d{{1,2}})(?:\. ?|[ -])([A-Z]+)\.?[ -](\d{{4}}|\d\d){_TIME}", re.IGNORECASE)
 _NAMED_MONTH_FIRST = re.compile(rf"([A-Z]+)\.? (\d{{1,2}}),? (\d{{4}}){_TIME}", re.IGNORECASE)
 _MONTHS = (
