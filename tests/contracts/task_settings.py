@@ -60,6 +60,7 @@ from fredholm.tasks import (
     TableLearning,
     Task,
 )
+from fredholm.tasks.blending import BlendingTask
 from fredholm.tasks.fields.answer import Answer
 from fredholm.tasks.graphs import open_graphs
 from fredholm.tasks.graphs.inputs import GraphInputs
@@ -191,6 +192,17 @@ def _task(built: Task) -> Iterator[object]:
         yield built.loss(model, batch)
 
 
+def _blending_task(built: BlendingTask[Any]) -> Iterator[object]:
+    """The observations of a task, and predictions of a network with a fitted model beside it."""
+    yield from _task(built)
+    torch.manual_seed(0)
+    model = built.model()
+    if isinstance(model, Blended):
+        built.initialise(model, CPU)
+        model.eval().share.fill_(0.5)
+        yield built.outputs_and_targets(model, "valid", torch.arange(2))[0].detach()
+
+
 def _augmentation() -> Subject:
     def augmented(built: Augmentation) -> Iterator[object]:
         images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(2))
@@ -237,16 +249,6 @@ def _images(folder: Path) -> Subject:
     pixels_alone = {"patch_size": 16, "position_frequencies": 64, "position_sigma": 10.0}
     checkpoint = PretrainedImages(checkpoint=str(_vit(folder / "checkpoint")))
 
-    def task(built: ImageLearning) -> Iterator[object]:
-        """The observations of a task, and those of a blended bank."""
-        yield from _task(built)
-        torch.manual_seed(0)
-        model = built.model()
-        if isinstance(model, Blended):
-            built.initialise(model, CPU)
-            model.eval().share.fill_(0.5)
-            yield model(built.held_out_batch("valid", torch.arange(2))["images"])
-
     return Subject(
         ImageLearning.Config,
         {
@@ -273,7 +275,7 @@ def _images(folder: Path) -> Subject:
         }
         | {"augmentation": (Augmentation.Config(label_smoothing=0.1),), "target": ("number",), "bank": (6,)}
         | OF_NUMBERS,
-        task,
+        _blending_task,
         make=lambda **settings: ImageLearning.Config(**settings).build(),
         modes={
             "a split of its own": {"data": str(own)},
@@ -843,16 +845,6 @@ def _graphs(folder: Path) -> list[Subject]:
         yield from _task(built)
         yield built.loss(built.model(), built.held_out_batch("test", torch.arange(2))).detach()
 
-    def of_nodes(built: NodeLearning) -> Iterator[object]:
-        """Predictions with a machine too."""
-        yield from _task(built)
-        torch.manual_seed(0)
-        model = built.model()
-        if isinstance(model, Blended):
-            built.initialise(model, CPU)
-            model.eval().share.fill_(0.5)
-            yield built.outputs_and_targets(model, "valid", torch.arange(2))[0].detach()
-
     return [
         Subject(
             GraphLearning.Config,
@@ -880,7 +872,7 @@ def _graphs(folder: Path) -> list[Subject]:
             }
             | {"train_per_class": (3,), "node_machine": (6,)}
             | OF_NUMBERS,
-            of_nodes,
+            _blending_task,
             make=lambda **settings: NodeLearning.Config(**settings).build(),
             modes={
                 "a split of its own": {"data": str(two_groups(folder / "split nodes", split=True, one_way=True))},

@@ -20,10 +20,10 @@ def examples(n: int) -> tuple[Tensor, Tensor]:
     return x, (scores + torch.randn(n, 3, generator=drawn)).argmax(1)
 
 
-def wanted(x: Tensor, y: Tensor, penalty: float, asked: Tensor) -> Tensor:
+def reference_logits(x: Tensor, y: Tensor, penalty: float, queries: Tensor) -> Tensor:
     linear_model = pytest.importorskip("sklearn.linear_model")
     model = linear_model.LogisticRegression(C=1 / penalty, tol=1e-9, max_iter=5000).fit((x - x.mean(0)).numpy(), y)
-    return torch.from_numpy(model.decision_function((asked - x.mean(0)).numpy()))
+    return torch.from_numpy(model.decision_function((queries - x.mean(0)).numpy()))
 
 
 def centred(logits: Tensor) -> Tensor:
@@ -36,12 +36,14 @@ def test_the_fit_and_those_without_a_part_are_those_of_scikit_learn(monkeypatch:
     head = LogisticHead(5, 3).double()
     torch.manual_seed(0)
     left_out = head.fit(x.double(), y, CLASSES)
-    torch.testing.assert_close(centred(head(x)), wanted(x.double(), y, 2.0, x.double()), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(centred(head(x)), reference_logits(x.double(), y, 2.0, x.double()), rtol=1e-3, atol=1e-3)
+    spread = x.double().std(0, correction=0) * head.weight.detach().norm(dim=0)
+    torch.testing.assert_close(head.relevance, spread / spread.max())
     torch.manual_seed(0)
     fold = dealt(53, None, 5, x.device)
     for k in (0, 4):
         own = fold == k
-        found = wanted(x[~own].double(), y[~own], 2.0, x[own].double())
+        found = reference_logits(x[~own].double(), y[~own], 2.0, x[own].double())
         torch.testing.assert_close(centred(left_out[own]), found, rtol=1e-3, atol=1e-3)
 
 
