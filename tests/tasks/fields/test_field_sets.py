@@ -267,7 +267,11 @@ def test_darcy_flow_predicts_the_solution_from_the_coefficient(tmp_path: Path) -
     ("arrays", "message"),
     [
         ({"pos": drawn(3, 1)}, "has no array 'values'; the arrays are pos"),
-        ({"values": np.array(["a"])}, "values is <U1; expected numbers"),
+        ({"values": np.array(["a"])}, "values is <U1; expected real numbers$"),
+        ({"values": drawn(2, 3) * 1j}, "values is complex128; expected real numbers, such as the real and"),
+        ({"values": np.array(1.0)}, r"values is \(\) without positions; expected a grid"),
+        ({"values": drawn(2, 3), "wanted_values": drawn(2, 1, 3)}, "name its channel in the array wanted_channels"),
+        ({"values": drawn(2, 3), "pos": drawn(3)}, r"pos is \(3,\); expected .* also for s = 1 coordinate"),
         ({"values": drawn(2, 3), "pos": drawn(4, 1)}, r"values is \(2, 3\) and pos is \(4, 1\); expected"),
         ({"values": drawn(0, 5)}, r"values is \(0, 5\), which holds no function; expected at least one"),
         ({"values": drawn(2)}, r"values is \(2,\) without positions; expected a grid"),
@@ -282,7 +286,7 @@ def test_darcy_flow_predicts_the_solution_from_the_coefficient(tmp_path: Path) -
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "channels": ["a", "b"]}, "expected 1 different names"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the split has nothing to train on"),
-        ({"values": drawn(2, 3), "wanted_values": drawn(3, 4)}, "of 3 functions of 1 coordinates"),
+        ({"values": drawn(2, 3), "wanted_values": drawn(3, 4)}, "hold 3 functions of 1 coordinates, and values 2 of 1"),
         (
             {"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(2, 3)},
             r"has pos and wanted_values, and no wanted_pos; expected where the wanted values are, \(N, 1\)",

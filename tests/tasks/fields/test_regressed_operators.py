@@ -10,6 +10,7 @@ import torch
 
 from fredholm import from_pretrained
 from fredholm.models import BlendedOperator, FunctionRegression, NeuralOperator, SpectralConfig
+from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import OperatorLearning
 from fredholm.training import Run, TaskModel, TrainingConfig, train
 from fredholm.training.scoring import score_split
@@ -215,6 +216,7 @@ def test_there_is_no_regression_without_validation_data_or_shared_points(tmp_pat
         fitted(task_of(tmp_path, shared, valid_fraction=0.0))
     task = task_of(tmp_path, own)
     assert task.max_regression_functions == 0
+    assert from_json(to_json(task.facts), OperatorLearning.Facts, ()) == task.facts, "as a run folder keeps them"
     with refused(ValueError, "regression is 30, and functions are given or wanted at places of their own; leave it"):
         task.model()
     with refused(ValueError, "regression"):

@@ -120,8 +120,9 @@ def functions_of_arrays(
     wanted = _samples(arrays, "wanted_", rows) if has_others else None
     if wanted is not None and (len(wanted.pos) != n or wanted.pos.shape[-1] != dim):
         raise ValueError(
-            f"wanted_values are of {len(wanted.pos)} functions of {wanted.pos.shape[-1]} coordinates; values are of "
-            f"{n} of {dim}"
+            f"wanted_values hold {len(wanted.pos)} functions of {wanted.pos.shape[-1]} coordinates, and values {n} of "
+            f"{dim}; expected the same; a last axis of channels needs their names, the array channels or "
+            "wanted_channels"
         )
     return FieldSet(
         given=given,
@@ -263,7 +264,7 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, R
     name = f"{prefix}values"
     if (stored := rows.get(name)) is not None:
         if stored.dtype.kind not in "biuf":
-            raise ValueError(f"{name} is {stored.dtype}; expected numbers")
+            raise _no_numbers(name, stored.dtype)
         if stored.shards is not None and (found := _stored_samples(stored, arrays, prefix)) is not None:
             return found
         arrays = {**arrays, name: stored[np.arange(len(stored))]}
@@ -280,7 +281,7 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, R
     if values.ndim != 3 or pos.shape[:-1] not in (values.shape[:2], values.shape[1:2]):
         raise ValueError(
             f"{name} is {arrays[name].shape} and {prefix}pos is {pos.shape}; expected (n, N) or (n, N, m), and (N, s) "
-            "or (n, N, s)"
+            "or (n, N, s), also for s = 1 coordinate"
         )
     shared = torch.from_numpy(pos).expand(len(values), -1, -1)
     return _existing(shared, torch.from_numpy(as_kept(values)))
@@ -288,12 +289,17 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, R
 
 def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
     shape = values.shape[1:-1] if has_channels else values.shape[1:]
-    if not len(values):
+    if values.ndim and not len(values):
         raise ValueError(f"{name} is {values.shape}, which holds no function; expected at least one")
     if not 1 <= len(shape) <= 3 or 0 in values.shape:
         raise ValueError(
-            f"{name} is {values.shape} without positions; expected a grid, (n, H, W), and (n, H, W, m) with channels "
-            "named"
+            f"{name} is {values.shape} without positions; expected a grid, (n, N), (n, H, W) or (n, D, H, W), with a "
+            "last axis of channels where an array names them"
+        )
+    if 1 in shape and max(shape) > 1:
+        raise ValueError(
+            f"{name} is {values.shape}, a grid with an axis of one point; leave this axis out, or let it be the last "
+            f"and name its channel in the array {name.removesuffix('values')}channels"
         )
     flat = values.reshape(len(values), -1, values.shape[-1] if has_channels else 1)
     return _existing(Grid(*shape).pos.expand(len(values), -1, -1), torch.from_numpy(as_kept(flat)))
@@ -329,8 +335,13 @@ def _existing(pos: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
 
 def _numbers(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if arrays[name].dtype.kind not in "biuf":
-        raise ValueError(f"{name} is {arrays[name].dtype}; expected numbers")
+        raise _no_numbers(name, arrays[name].dtype)
     return arrays[name].astype(np.float64)
+
+
+def _no_numbers(name: str, kind: np.dtype) -> ValueError:
+    parts = ", such as the real and the imaginary parts as two channels" if kind.kind == "c" else ""
+    return ValueError(f"{name} is {kind}; expected real numbers{parts}")
 
 
 def _names(arrays: Mapping[str, np.ndarray], name: str, count: int, default: tuple[str, ...]) -> tuple[str, ...]:
