@@ -266,6 +266,11 @@ def test_half_of_a_field_is_shown_and_interpolated_by_a_spline(tmp_path: Path) -
         "base"
     )
     assert (kept[0].shown, kept[0].spline, kept[0].omega_0, kept[0].width) == (4, None, 7.0, 64)
+    arrays = dict(np.load(tmp_path / "a.npz"))
+    arrays["values"][:2, 1:] = np.nan  # two functions of a single sample do not decide for all
+    np.savez(tmp_path / "c.npz", **arrays)
+    sparse: Any = FieldLearning.Config(data=str(tmp_path / "c.npz"), spline=0.0).recommended("small")[0]
+    assert sparse.shown == 15
 
 
 def test_other_functions_get_no_spline(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ TRIED, TRIED_FIRST = 32, 8
 """Numbers of training functions that choose the spline, and the length of each covariance."""
 MOST_SHOWN = 256
 """Largest default number of input samples of a function."""
+FEW = 0.1
+"""Share of the functions that may have fewer samples than twice the default number of input samples."""
 CHUNK = 16
 """Functions of a file per batch of a prediction."""
 
@@ -206,7 +208,8 @@ class FieldLearning(SplitTask[FieldSet]):
             training functions best without an operator. Frequencies are at most those that the samples resolve.
             """
             default, task = FieldLearning.Config(), self.build()
-            count = int(task.splits.train.given.counts.min())
+            # a quantile, as one function of a single sample would leave one input to all of them
+            count = int(task.splits.train.given.counts.double().quantile(FEW))
             config, is_own = self, not task.facts.wants_others
             if is_own:
                 config = filled(config, [default], shown=max(1, min(count // 2, MOST_SHOWN)))
