@@ -1,6 +1,7 @@
 """Samples of functions in an .npz file of numpy arrays."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ SHARED = ("pos", "wanted_pos", "coordinates", "channels", "wanted_channels")
 KNOWN = (*ROWS, "offsets", "wanted_offsets", *SHARED, *ARRAYS)
 WHOLE = ("split", "is_test", "names", "is_far")
 """Further arrays of files without splits in their names; the last two are in saved predictions, and not used here."""
+MOST_NAMELESS = 4
+"""Largest length of an axis that may be one of channels; a grid with such an axis, without names, is warned about."""
 _AXES = ("x", "y", "z")
 
 
@@ -231,6 +234,7 @@ def _on_shared_places(
     sides = shape[1:-1] if has_channels else shape[1:]
     if not 1 <= len(sides) <= 3:
         return None
+    _check_sides(sides, shape, f"{prefix}values")
     return Grid(*sides).pos.double(), math.prod(sides), shape[-1] if has_channels else 1
 
 
@@ -296,13 +300,20 @@ def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
             f"{name} is {values.shape} without positions; expected a grid, (n, N), (n, H, W) or (n, D, H, W), with a "
             "last axis of channels where an array names them"
         )
-    if 1 in shape and max(shape) > 1:
-        raise ValueError(
-            f"{name} is {values.shape}, a grid with an axis of one point; leave this axis out, or let it be the last "
-            f"and name its channel in the array {name.removesuffix('values')}channels"
-        )
+    _check_sides(shape, values.shape, name)
     flat = values.reshape(len(values), -1, values.shape[-1] if has_channels else 1)
     return _existing(Grid(*shape).pos.expand(len(values), -1, -1), torch.from_numpy(as_kept(flat)))
+
+
+def _check_sides(sides: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
+    """Raises a ValueError for a grid with an axis of one point, and warns of one whose first or last axis is short."""
+    where = f"the last axis where they are named in the array {name.removesuffix('values')}channels"
+    if 1 in sides and max(sides) > 1:
+        raise ValueError(f"{name} is {shape}, a grid with an axis of one point; leave it out; channels are {where}")
+    for own, others in ((sides[0], sides[1:]), (sides[-1], sides[:-1])):
+        if others and own <= MOST_NAMELESS and min(others) >= 4 * own:
+            read = " x ".join(map(str, sides))
+            warnings.warn(f"{name} is {shape}, read as functions on {read} points; channels are {where}", stacklevel=2)
 
 
 def _joined(pos: np.ndarray, values: np.ndarray, offsets: np.ndarray, prefix: str) -> Samples:
