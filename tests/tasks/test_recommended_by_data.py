@@ -299,13 +299,26 @@ def test_periodic_functions_are_recognised_at_their_borders(axes: int, tmp_path:
     assert config.is_periodic
     assert (config.model.kernel.num_waves_per_axis, config.model.embed_dim) == ((16, 64) if axes == 1 else (6, 32))
     assert (schedule.learning_rate, schedule.weight_decay) == (4e-3, 1e-4)
+    assert (config.num_frequencies, config.model.kernel.period) == (0, 1.0)
     config.build().model()
     for name in ("walls", "ramp"):
-        data = waves(tmp_path / f"{name}.npz", axes=axes, **{name: True})
-        assert not OperatorLearning.Config(data=data).recommended("small")[0].is_periodic  # pyright: ignore[reportAttributeAccessIssue]
+        own: Any = OperatorLearning.Config(data=waves(tmp_path / f"{name}.npz", axes=axes, **{name: True}))
+        own = own.recommended("small")[0]
+        assert not own.is_periodic
+        assert (own.num_frequencies, own.position_sigma, own.model.kernel.period) == (4, 0.5, 1.25)
     requested: Any = OperatorLearning.Config(data=str(tmp_path / "a.npz"), position_sigma=2.0).recommended("base")[0]
     assert (requested.is_periodic, requested.position_sigma) == (False, 2.0)
     assert requested.model.kernel.num_waves_per_axis == (24 if axes == 1 else 8)
+    without: Any = OperatorLearning.Config(data=own.data, position_frequencies=0).recommended("small")[0]
+    assert (without.num_frequencies, without.position_sigma) == (0, 1.0)
+
+
+def test_few_validation_functions_end_no_run_early(tmp_path: Path) -> None:
+    for count, stops in ((70, False), (80, True)):
+        values = np.random.default_rng(0).normal(size=(count, 8))
+        np.savez(tmp_path / f"{count}.npz", values=values, wanted_values=values)
+        config = OperatorLearning.Config(data=str(tmp_path / f"{count}.npz"))
+        assert (config.recommended("small").schedule.patience is not None) == stops
 
 
 def test_scattered_functions_are_not_periodic(tmp_path: Path) -> None:

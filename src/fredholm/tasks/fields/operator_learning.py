@@ -72,6 +72,12 @@ if TYPE_CHECKING:
 
 WAVES: dict[Preset, tuple[int, int, int]] = {"small": (16, 6, 4), "base": (24, 8, 5)}
 """Highest frequencies of spectral kernels on a line, in the plane, and in space."""
+POSITIONS = {"position_frequencies": 4, "position_sigma": 0.5}
+"""Few slow features of the position: more of them outweigh the values in the signal."""
+PERIOD = 1.25
+"""Period of spectral kernels where functions do not repeat, in sides of the unit box, whose ends are then apart."""
+LEAST_VALID = 8
+"""Smallest number of validation functions that may end a run early."""
 DRAWN = 8
 """Largest number of functions in the picture of a comparison."""
 MOST_FUNCTIONS, MOST_VALUES = 1024, 1 << 23
@@ -235,7 +241,11 @@ class OperatorLearning(DividedTask[FieldSet]):
             return default if self.position_frequencies is None else self.position_frequencies
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
-            """See `Task.Config.recommended`; chooses periodicity, and the size of the network by the grid."""
+            """See `Task.Config.recommended`; chooses periodicity, and the size of the network by the grid.
+
+            Where functions do not repeat, the kernels' period is longer than the box, and few slow features of the
+            position are added to the values. Few validation functions do not end a run early.
+            """
             default, task = OperatorLearning.Config(), self.build()
             config, axes = self, len(task.facts.coordinates)
             if self.position_sigma == default.position_sigma and task.repeats:
@@ -244,17 +254,19 @@ class OperatorLearning(DividedTask[FieldSet]):
                 config = dataclasses.replace(config, fill_in=False)
                 task = dataclasses.replace(self, fill_in=False).build(task.facts)
             config = filled(config, [default], regression=task.max_regression_functions)
+            if not config.is_periodic and config.num_frequencies:
+                config = filled(config, [default], **POSITIONS)
             width = width_for(task.num_train, effort, least=64 if axes == 1 else 32, up_to=1000)
             model = config.model.resized(width, 4, default.model)
             if isinstance(model, NeuralOperator.Config) and isinstance(model.kernel, SpectralConfig):
-                waves = filled(
-                    model.kernel, [SpectralConfig()], num_waves_per_axis=WAVES[effort.preset][min(axes, 3) - 1]
-                )
+                most = WAVES[effort.preset][min(axes, 3) - 1]
+                period = {} if config.is_periodic else {"period": PERIOD}
+                waves = filled(model.kernel, [SpectralConfig()], num_waves_per_axis=most, **period)
                 model = dataclasses.replace(model, kernel=waves)
             schedule = schedule_for(
                 task.num_train,
                 effort,
-                has_valid=task.num_held_out("valid") > 0,
+                has_valid=task.num_held_out("valid") >= LEAST_VALID,
                 learning_rate=4e-3,
                 weight_decay=1e-4,
                 length=0.5,
