@@ -22,7 +22,6 @@ from fredholm.models.language.sentence_model import SentenceModelConfig, Sentenc
 from fredholm.models.model_settings import Pretrained
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedSentences
-from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, fine_tuning_for, rate_for, schedule_at_once, schedule_for, width_for
@@ -50,6 +49,7 @@ from fredholm.tasks.task import (
     Trained,
     head_entry_names,
     own_facts,
+    recorded_checkpoint,
 )
 from fredholm.tasks.tensor_form import BATCH, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis, warn_of_cut
@@ -239,10 +239,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     @cached_property
     def pretrained(self) -> Pretrained[SentenceModelConfig] | None:
         """The checkpoint in the settings; None without one."""
-        found = self._checkpoint or self.config.model.open_pretrained()
-        for file in () if found is None else found.files:
-            recorded(file, is_start=True)
-        return found
+        return recorded_checkpoint(self.config.model, self._checkpoint)
 
     def pretrained_weights(self) -> PretrainedWeights | None:
         """See `Task.pretrained_weights`: a checkpoint's model without its head."""
