@@ -116,7 +116,7 @@ def _check_folder(folder: Path, *, resume: bool) -> bool:
         raise ValueError(f"{folder} is a file; expected a folder")
     if not is_missing(folder / COMPARISON):
         if not resume:
-            raise ValueError(f"{folder} holds a comparison; choose another --run-dir, or pass --resume to go on with it")
+            raise ValueError(f"{folder} holds a comparison; choose another --run-dir, or go on with --resume")
         return False
     entries = [entry.name for entry in folder.iterdir()] if folder.exists() else []
     if any(not name.startswith(".") and name != FINGERPRINT for name in entries):
