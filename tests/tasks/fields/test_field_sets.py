@@ -273,7 +273,10 @@ def test_darcy_flow_predicts_the_solution_from_the_coefficient(tmp_path: Path) -
         ({"values": np.array(["a"])}, "values is <U1; expected real numbers$"),
         ({"values": drawn(2, 3) * 1j}, "values is complex128; expected real numbers, such as the real and"),
         ({"values": np.array(1.0)}, r"values is \(\) without positions; expected a grid"),
-        ({"values": drawn(2, 3), "wanted_values": drawn(2, 1, 3)}, "leave it out; channels are the last axis where they are named in"),
+        (
+            {"values": drawn(2, 3), "wanted_values": drawn(2, 1, 3)},
+            "leave it out; channels are the last axis where they are named in",
+        ),
         ({"values": drawn(2, 3), "pos": drawn(3)}, r"pos is \(3,\); expected .* also for s = 1 coordinate"),
         ({"values": drawn(2, 3), "pos": drawn(4, 1)}, r"values is \(2, 3\) and pos is \(4, 1\); expected"),
         ({"values": drawn(0, 5)}, r"values is \(0, 5\), which holds no function; expected at least one"),
