@@ -73,7 +73,7 @@ def test_functions_that_do_not_fit_are_one_line(
     ("data", "message"),
     [
         ({"values": np.zeros((5, 4))}, "has no target functions"),
-        ({"values": np.zeros((5, 4)), "wanted_values": np.zeros((4, 4))}, "wanted_values are of 4 functions"),
+        ({"values": np.zeros((5, 4)), "wanted_values": np.zeros((4, 4))}, "wanted_values hold 4 functions"),
         (
             {"pos": np.zeros((4, 2)), "values": np.zeros((5, 4)), "wanted_values": np.zeros((5, 4))},
             "has pos and wanted_values, and no wanted_pos; expected where the wanted values are, (N, 2)",

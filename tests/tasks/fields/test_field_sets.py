@@ -292,7 +292,14 @@ def test_darcy_flow_predicts_the_solution_from_the_coefficient(tmp_path: Path) -
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "channels": ["a", "b"]}, "expected 1 different names"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the split has nothing to train on"),
-        ({"values": drawn(2, 3), "wanted_values": drawn(3, 4)}, "hold 3 functions of 1 coordinates, and values 2 of 1"),
+        (
+            {"values": drawn(2, 3), "wanted_values": drawn(3, 4)},
+            "hold 3 functions of 1 coordinates, and values 2 of 1; expected as many of both$",
+        ),
+        (
+            {"values": drawn(2, 3), "wanted_values": drawn(2, 3, 4)},
+            "of both; a last axis of channels needs their names",
+        ),
         (
             {"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(2, 3)},
             r"has pos and wanted_values, and no wanted_pos; expected where the wanted values are, \(N, 1\)",

@@ -122,10 +122,12 @@ def functions_of_arrays(
         )
     wanted = _samples(arrays, "wanted_", rows) if has_others else None
     if wanted is not None and (len(wanted.pos) != n or wanted.pos.shape[-1] != dim):
+        named = ""
+        if wanted.pos.shape[-1] != dim:
+            named = "; a last axis of channels needs their names, the array channels or wanted_channels"
         raise ValueError(
             f"wanted_values hold {len(wanted.pos)} functions of {wanted.pos.shape[-1]} coordinates, and values {n} of "
-            f"{dim}; expected the same; a last axis of channels needs their names, the array channels or "
-            "wanted_channels"
+            f"{dim}; expected as many of both{named}"
         )
     return FieldSet(
         given=given,
