@@ -81,7 +81,7 @@ def test_values_without_positions_lie_on_a_grid(tmp_path: Path) -> None:
     assert torch.equal(plane.given.pos[1], Grid(3, 4).pos)
     assert plane.given.values.shape == (2, 12, 1)
     for shape in ((2, 3, 12), (2, 12, 3)):
-        with pytest.warns(UserWarning, match="read as functions on .* points; channels are the last axis where they"):
+        with pytest.warns(UserWarning, match="read as functions on .* points; if an axis is of channels, make it the last"):
             read(tmp_path, values=drawn(*shape))
     coloured = read(tmp_path, values=drawn(2, 3, 4), channels=["a", "b", "c", "d"])
     assert torch.equal(coloured.given.pos[0], Grid(3).pos)
@@ -275,9 +275,9 @@ def test_darcy_flow_predicts_the_solution_from_the_coefficient(tmp_path: Path) -
         ({"values": np.array(1.0)}, r"values is \(\) without positions; expected a grid"),
         (
             {"values": drawn(2, 3), "wanted_values": drawn(2, 1, 3)},
-            "leave it out; channels are the last axis where they are named in",
+            "drop the axis, or, if it is of channels, make it the last and name the channels in the array wanted_channels",
         ),
-        ({"values": drawn(2, 3), "pos": drawn(3)}, r"pos is \(3,\); expected .* also for s = 1 coordinate"),
+        ({"values": drawn(2, 3), "pos": drawn(3)}, r"pos is \(3,\); .* a single coordinate is an axis too, \(3, 1\)"),
         ({"values": drawn(2, 3), "pos": drawn(4, 1)}, r"values is \(2, 3\) and pos is \(4, 1\); expected"),
         ({"values": drawn(0, 5)}, r"values is \(0, 5\), which holds no function; expected at least one"),
         ({"values": drawn(2)}, r"values is \(2,\) without positions; expected a grid"),

@@ -285,9 +285,10 @@ def _samples(arrays: Mapping[str, np.ndarray], prefix: str, rows: Mapping[str, R
     if values.ndim == 2:
         values = values[..., None]
     if values.ndim != 3 or pos.shape[:-1] not in (values.shape[:2], values.shape[1:2]):
+        single = f"; a single coordinate is an axis too, {(*pos.shape, 1)}" if pos.ndim == 1 else ""
         raise ValueError(
             f"{name} is {arrays[name].shape} and {prefix}pos is {pos.shape}; expected (n, N) or (n, N, m), and (N, s) "
-            "or (n, N, s), also for s = 1 coordinate"
+            f"or (n, N, s){single}"
         )
     shared = torch.from_numpy(pos).expand(len(values), -1, -1)
     return _existing(shared, torch.from_numpy(as_kept(values)))
@@ -309,13 +310,18 @@ def _on_grid(values: np.ndarray, name: str, *, has_channels: bool) -> Samples:
 
 def _check_sides(sides: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
     """Raises a ValueError for a grid with an axis of one point, and warns of one whose first or last axis is short."""
-    where = f"the last axis where they are named in the array {name.removesuffix('values')}channels"
+    named = f"make it the last and name the channels in the array {name.removesuffix('values')}channels"
     if 1 in sides and max(sides) > 1:
-        raise ValueError(f"{name} is {shape}, a grid with an axis of one point; leave it out; channels are {where}")
+        raise ValueError(
+            f"{name} is {shape}, a grid with an axis of one point; drop the axis, or, if it is of channels, {named}"
+        )
     for own, others in ((sides[0], sides[1:]), (sides[-1], sides[:-1])):
         if others and own <= MOST_NAMELESS and min(others) >= 4 * own:
             read = " x ".join(map(str, sides))
-            warnings.warn(f"{name} is {shape}, read as functions on {read} points; channels are {where}", stacklevel=2)
+            warnings.warn(
+                f"{name} is {shape}, read as functions on {read} points; if an axis is of channels, {named}",
+                stacklevel=2,
+            )
 
 
 def _joined(pos: np.ndarray, values: np.ndarray, offsets: np.ndarray, prefix: str) -> Samples:
