@@ -58,7 +58,7 @@ def mnist_fields() -> Run.Config:
            FOLDER
     Time:  1,100 s of processor time a seed
     """
-    return _fields("../shared/data/mnist", omega_0=20.0, epochs=2, shown=196, wanted=256)
+    return _fields("../shared/data/mnist", omega_0=20.0, epochs=2, shown=196, target_samples=256)
 
 
 def poisson_fields() -> Run.Config:
@@ -68,7 +68,7 @@ def poisson_fields() -> Run.Config:
     Get:   run python recipes/field_operators.py in a checkout; or use other functions by --task.data FILE
     Time:  540 s of processor time a seed
     """
-    return _fields(str(POISSON), omega_0=5.0, epochs=60, shown=196, wanted=256)
+    return _fields(str(POISSON), omega_0=5.0, epochs=60, shown=196, target_samples=256)
 
 
 def darcy_fields() -> Run.Config:
@@ -79,16 +79,18 @@ def darcy_fields() -> Run.Config:
            arrays darcy_train_16_x, darcy_train_16_y and so on; then --task.data PATH/neuralop_pde.npz
     Time:  460 s of processor time a seed
     """
-    return _fields("../shared/data/neuralop_pde/neuralop_pde.npz", omega_0=8.0, epochs=60, shown=None, wanted=None)
+    return _fields(
+        "../shared/data/neuralop_pde/neuralop_pde.npz", omega_0=8.0, epochs=60, shown=None, target_samples=None
+    )
 
 
-def _fields(data: str, *, omega_0: float, epochs: int, shown: int | None, wanted: int | None) -> Run.Config:
+def _fields(data: str, *, omega_0: float, epochs: int, shown: int | None, target_samples: int | None) -> Run.Config:
     return Run.Config(
         task=FieldLearning.Config(
             valid_fraction=0.0,
             data=data,
             shown=shown,
-            wanted=wanted,
+            target_samples=target_samples,
             omega_0=omega_0,
             model=FieldOperator.Config(embed_dim=64, depth=3, num_heads=4, num_seeds=8, head_dim=256, sigma=1.0),
         ),
@@ -175,7 +177,7 @@ def moved_fields(run: Run, dtype: torch.dtype, num_fields: int = 50) -> Moved:
 
     def fields_at(scale: float, shift: Tensor) -> Tensor:
         placed = operator(values, Points(scale * batch["pos"] + shift, mask=batch["mask"]))
-        return placed(scale * batch["wanted_pos"] + shift).double()
+        return placed(scale * batch["target_pos"] + shift).double()
 
     shift = torch.tensor(SHIFT, dtype=torch.float64)
     return Moved(batch, fields_at(1.0, 0 * shift), fields_at(SCALE, shift))
@@ -199,9 +201,9 @@ def draw(found: Moved, path: Path, *, downwards: bool, num_fields: int = 3) -> N
     for index, row in enumerate(panels):
         shown = batch["mask"][index]
         seen_at, target_pos = (
-            pos[index].flip(-1) if downwards else pos[index] for pos in (batch["pos"], batch["wanted_pos"])
+            pos[index].flip(-1) if downwards else pos[index] for pos in (batch["pos"], batch["target_pos"])
         )
-        true = batch["wanted_values"][index, :, 0]
+        true = batch["target_values"][index, :, 0]
         colours = {"vmin": true.min().item(), "vmax": true.max().item(), "cmap": "viridis"}
         seen = row[0].scatter(*seen_at[shown].T, c=batch["values"][index, shown, 0], s=9, cmap="viridis")
         figure.colorbar(seen, ax=row[0])

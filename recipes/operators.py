@@ -259,11 +259,11 @@ def between(config: Config) -> Path:
         assert coarse is not None
         assert fine is not None
         parts = {"values": coarse.given.values, "pos": coarse.given.pos[0]}
-        parts |= {"wanted_values": fine.targets.values, "wanted_pos": fine.targets.pos[0]}
+        parts |= {"target_values": fine.targets.values, "target_pos": fine.targets.pos[0]}
         arrays: dict[str, Any] = {
             f"{split}_{name}": part.numpy() for split in ("train", "test") for name, part in parts.items()
         }
-        names = {"coordinates": ["y", "x"], "channels": ["coefficient"], "wanted_channels": ["solution"]}
+        names = {"coordinates": ["y", "x"], "channels": ["coefficient"], "target_channels": ["solution"]}
         arrays |= {f"{split}_{name}": given for split in ("train", "test") for name, given in names.items()}
         np.savez(path, **arrays)
     return path

@@ -40,7 +40,7 @@ def test_evaluate_reads_the_test_part_and_finer_grids_on_demand(
 
 def test_predict_answers_at_chosen_points_and_draws(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values, _, targets = waves(1, (8, 6))
-    np.savez(folder / "one.npz", values=values, wanted_values=targets)
+    np.savez(folder / "one.npz", values=values, target_values=targets)
     code, out, err = call(capsys, "predict", folder / "run", folder / "one.npz", "--task", "answer.grid=3,2")
     assert (code, err, len(out.splitlines())) == (0, "", 7)
     picture = folder / "one.png"
@@ -73,10 +73,10 @@ def test_functions_that_do_not_fit_are_one_line(
     ("data", "message"),
     [
         ({"values": np.zeros((5, 4))}, "has no target functions"),
-        ({"values": np.zeros((5, 4)), "wanted_values": np.zeros((4, 4))}, "wanted_values hold 4 functions"),
+        ({"values": np.zeros((5, 4)), "target_values": np.zeros((4, 4))}, "target_values hold 4 functions"),
         (
-            {"pos": np.zeros((4, 2)), "values": np.zeros((5, 4)), "wanted_values": np.zeros((5, 4))},
-            "has pos and wanted_values, and no wanted_pos; expected where the wanted values are, (N, 2)",
+            {"pos": np.zeros((4, 2)), "values": np.zeros((5, 4)), "target_values": np.zeros((5, 4))},
+            "has pos and target_values, and no target_pos; expected where the target values are, (N, 2)",
         ),
         ({"trajectories": np.zeros((5, 1, 4))}, "at least two times"),
         ({"trajectories": np.zeros((5, 3, 4)), "values": np.zeros((5, 4))}, "both trajectories and values"),

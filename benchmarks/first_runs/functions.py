@@ -66,7 +66,7 @@ def burgers(folder: Path, seed: int) -> Path:
         state = (state + dt * change(state + dt / 2 * change(state))) * fade
     path = folder / "burgers.npz"
     pos, end = x[::4, None], np.fft.ifft(state).real
-    np.savez(path, pos=pos, values=start[:, ::4], wanted_pos=pos, wanted_values=end[:, ::4])
+    np.savez(path, pos=pos, values=start[:, ::4], target_pos=pos, target_values=end[:, ::4])
     return path
 
 
@@ -82,7 +82,7 @@ def flow(folder: Path, seed: int) -> Path:
         medium[:] = np.exp(0.8 * rough / rough.std())
         solution[:] = spsolve(_stencil(medium), np.ones(side * side)).reshape(side, side)
     path = folder / "flow.npz"
-    np.savez(path, values=media, wanted_values=solutions)
+    np.savez(path, values=media, target_values=solutions)
     return path
 
 
@@ -111,7 +111,7 @@ def _functions(task: Any, split: HeldOut) -> Iterator[tuple[np.ndarray, ...]]:
         one = {
             name: tensor[0].double().numpy() for name, tensor in task.held_out_batch(split, torch.tensor([i])).items()
         }
-        yield one["pos"], one["values"] * deviation + mean, one["wanted_pos"], one["wanted_values"] * deviation + mean
+        yield one["pos"], one["values"] * deviation + mean, one["target_pos"], one["target_values"] * deviation + mean
 
 
 def interpolated(kernel: str) -> Peer:

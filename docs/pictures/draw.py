@@ -791,7 +791,7 @@ def draw_function_regression() -> None:
     show(true, green, "Green's function of −u″ = a")
     for axes, count in zip(found, (12, 40), strict=True):
         config = models.FunctionRegression.Config(
-            given=grid, wanted=grid, pos_dim=1, num_channels=1, num_outputs=1, num_functions=count
+            given=grid, target=grid, pos_dim=1, num_channels=1, num_outputs=1, num_functions=count
         )
         model = models.FunctionRegression(config)
         model.fit(functions[:count, :, None], answers[:count, :, None])

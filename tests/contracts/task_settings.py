@@ -793,7 +793,7 @@ def _fields(folder: Path) -> Subject:
             "valid_fraction": (0.4,),
             "shown": (3,),
             "shown_seed": (1,),
-            "wanted": (3,),
+            "target_samples": (3,),
             "proper": SWITCH,
             "average": SWITCH,
             "weigh_frame": SWITCH,
@@ -1020,11 +1020,11 @@ def _operators(folder: Path) -> Subject:
         np.savez(folder / name, **arrays)
         return str(folder / name)
 
-    pairs, others = (write(name, values=(20, 4, 4), wanted_values=(20, 4, 4)) for name in ("pairs.npz", "others.npz"))
+    pairs, others = (write(name, values=(20, 4, 4), target_values=(20, 4, 4)) for name in ("pairs.npz", "others.npz"))
     moving = write("moving.npz", trajectories=(20, 4, 6))
     fixed = write(
         "fixed.npz",
-        **{f"{part}_{name}": (20, 4, 4) for part in ("train", "test") for name in ("values", "wanted_values")},
+        **{f"{part}_{name}": (20, 4, 4) for part in ("train", "test") for name in ("values", "target_values")},
     )
     rows = [
         f"{f},{x},{y},{y + x},{y - x}"
@@ -1070,7 +1070,7 @@ def _operators(folder: Path) -> Subject:
         | {
             "fill_in": SWITCH,
             "min_shown": (0.25,),
-            "wanted": (3,),
+            "target_samples": (3,),
             "loss": ("h1",),
             "unroll": (2,),
             "position_frequencies": (3,),

@@ -571,13 +571,13 @@ def field_model(built: models.FieldOperator | models.InContextRegressor) -> Iter
 
 def function_regression(built: models.FunctionRegression) -> Iterator[object]:
     config = built.config
-    counts = [len(built.given_pos), len(built.wanted_pos)]
+    counts = [len(built.given_pos), len(built.target_pos)]
     pos = [
         None if isinstance(each, UnitGrid) else noise(count, config.pos_dim).sigmoid()
-        for each, count in zip((config.given, config.wanted), counts, strict=True)
+        for each, count in zip((config.given, config.target), counts, strict=True)
     ]
     inputs, targets = noise(3, counts[0], config.num_channels), noise(3, counts[1], config.num_outputs)
-    built.fit(inputs, targets, given_pos=pos[0], wanted_pos=pos[1])
+    built.fit(inputs, targets, given_pos=pos[0], target_pos=pos[1])
     yield from built.state_dict().values()
     queries = torch.linspace(0.01, 0.99, 4)[:, None].expand(-1, config.pos_dim)  # close to the border, and inside
     elsewhere = Points(queries, periodic=config.is_periodic)
@@ -598,7 +598,7 @@ ON_LINE = UnitGrid((4,), (0.25,), (0.125,))
 def line_regression(count: int) -> models.FunctionRegression:
     return models.FunctionRegression(
         models.FunctionRegression.Config(
-            given=ON_LINE, wanted=ON_LINE, pos_dim=1, num_channels=1, num_outputs=2, num_functions=count
+            given=ON_LINE, target=ON_LINE, pos_dim=1, num_channels=1, num_outputs=2, num_functions=count
         )
     )
 
@@ -1916,12 +1916,12 @@ MODELS = [
     ),
     Subject(
         models.FunctionRegression.Config,
-        {"given": 4, "wanted": 5, "pos_dim": 1, "num_channels": 2, "num_outputs": 1, "num_functions": 3},
-        {"given": (6, ON_LINE), "wanted": (2, ON_LINE), "pos_dim": (2,), "num_channels": (1,), "num_outputs": (2,)}
+        {"given": 4, "target": 5, "pos_dim": 1, "num_channels": 2, "num_outputs": 1, "num_functions": 3},
+        {"given": (6, ON_LINE), "target": (2, ON_LINE), "pos_dim": (2,), "num_channels": (1,), "num_outputs": (2,)}
         | {"num_functions": (4,), "is_periodic": (True,)},
         function_regression,
         make=lambda **settings: models.FunctionRegression(models.FunctionRegression.Config(**settings)),
-        modes={"grids": {"given": ON_LINE, "wanted": ON_LINE}},
+        modes={"grids": {"given": ON_LINE, "target": ON_LINE}},
     ),
     Subject(
         models.BlendedOperator,

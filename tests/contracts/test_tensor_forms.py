@@ -269,7 +269,7 @@ def test_a_form_takes_numbers_that_float32_would_round(case: TaskCase) -> None:
     drawn, file = np.random.default_rng(0), case.folder / "far.npz"
     on_grid, values = (1e8 + drawn.normal(size=shape) for shape in ((12, 4, 4), (12, 6)))
     arrays: dict[str, dict[str, Any]] = {
-        "operator": {"values": on_grid, "wanted_values": on_grid},
+        "operator": {"values": on_grid, "target_values": on_grid},
         "field": {"values": values, "pos": drawn.uniform(size=(12, 6, 2))},
         "series": {"values": values, "labels": np.arange(12) % 2},
     }

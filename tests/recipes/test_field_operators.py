@@ -78,7 +78,7 @@ def test_pictures_are_drawn_with_rows_downwards_or_with_axes_right_and_up(
     pos = torch.tensor([[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]])
     values = torch.tensor([[[1.0], [2.0], [4.0]]])
     batch = {"pos": pos, "mask": torch.tensor([[True, True, False]]), "values": values}
-    found = study.Moved(batch | {"wanted_pos": pos, "wanted_values": values}, values, 2 * values)
+    found = study.Moved(batch | {"target_pos": pos, "target_values": values}, values, 2 * values)
     plt = pytest.importorskip("matplotlib.pyplot")
     with monkeypatch.context() as kept:
         kept.setattr(plt, "close", lambda figure: None)

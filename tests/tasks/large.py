@@ -81,7 +81,7 @@ KINDS: dict[str, Callable[[str], Task.Config]] = {
     "operator": lambda data: OperatorLearning.Config(
         data=data, model=NeuralOperator.Config(embed_dim=4, depth=1, kernel=SpectralConfig(num_waves_per_axis=2))
     ),
-    "field": lambda data: FieldLearning.Config(data=data, shown=16, wanted=16, width=4, model=FIELD),
+    "field": lambda data: FieldLearning.Config(data=data, shown=16, target_samples=16, width=4, model=FIELD),
     "series": lambda data: SeriesLearning.Config(data=data, model=CKCNN.Config(embed_dim=4, depth=1)),
     "masked": lambda data: MaskedLanguageModelling.Config(
         data=data,

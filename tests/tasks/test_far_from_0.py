@@ -79,8 +79,8 @@ def fields_of_a_table(folder: Path, offset: float) -> Task:
 
 
 def operators(folder: Path, offset: float) -> Task:
-    arrays = {"values": WAVES + offset, "wanted_values": WAVES[:, ::-1] - offset}
-    places = {f"{prefix}pos": np.linspace(0, 1, 12)[:, None] for prefix in ("", "wanted_")}
+    arrays = {"values": WAVES + offset, "target_values": WAVES[:, ::-1] - offset}
+    places = {f"{prefix}pos": np.linspace(0, 1, 12)[:, None] for prefix in ("", "target_")}
     return OperatorLearning.Config(data=saved(folder, **arrays, **places)).build()
 
 
@@ -105,7 +105,7 @@ def test_numbers_far_from_0_are_standardised_exactly(task: Callable[[Path, float
         (folder := tmp_path / str(offset)).mkdir()
         built = task(folder, offset)
         batches.append(built.train_batch(torch.arange(4), torch.Generator().manual_seed(0)))
-    read = {"values", "wanted_values", "features", "edge_features", "targets"} & set(batches[0])
+    read = {"values", "target_values", "features", "edge_features", "targets"} & set(batches[0])
     assert read
     for name in read:
         near, far = (batch[name] for batch in batches)

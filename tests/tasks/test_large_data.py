@@ -105,7 +105,7 @@ def functions(path: Path, size: int) -> Path:
     """Writes functions on a grid of 32 x 32 points and the functions to predict, of `size` bytes."""
     count = size // (2 * 32 * 32 * 4) + 20
     values = np.random.default_rng(0).normal(size=(2, count, 32, 32)).astype(np.float32)
-    np.savez(path, values=values[0], wanted_values=values[1])
+    np.savez(path, values=values[0], target_values=values[1])
     return path
 
 

@@ -310,7 +310,7 @@ def test_functions_of_different_regions_are_not_brought_onto_one_grid(tmp_path: 
     draw = np.random.default_rng(0)
     lengths = draw.uniform(0.5, 1, (30, 1, 1)) if differ else 1.0
     pos = lengths * np.sort(draw.random((30, 12, 1)), axis=1)
-    np.savez(tmp_path / "pairs.npz", values=pos[..., 0], pos=pos, wanted_values=pos[..., 0], wanted_pos=pos)
+    np.savez(tmp_path / "pairs.npz", values=pos[..., 0], pos=pos, target_values=pos[..., 0], target_pos=pos)
     config: Any = OperatorLearning.Config(data=str(tmp_path / "pairs.npz")).recommended("small")[0]
     assert config.fill_in != differ
     assert config.regression == 0

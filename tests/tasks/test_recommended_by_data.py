@@ -258,7 +258,7 @@ def test_half_of_a_field_is_shown_and_interpolated_by_a_spline(tmp_path: Path) -
     nothing = dataclasses.replace(config, model=dataclasses.replace(config.model, epsilon=1e-12)).build().model()
     alone, begun = (float(task.loss(each, batch).detach()) for each in (nothing, model))
     assert begun == pytest.approx(alone, rel=0.05)  # at first the prediction is the spline alone
-    seen = batch | {f"wanted_{name}": batch[name] for name in ("pos", "values", "mask")}
+    seen = batch | {f"target_{name}": batch[name] for name in ("pos", "values", "mask")}
     assert float(task.loss(model, seen).detach()) < 1e-8
     noisy: Any = FieldLearning.Config(data=bumps(tmp_path / "b.npz", noise=0.3)).recommended("small")[0]
     assert noisy.spline > 1e-4
@@ -275,7 +275,7 @@ def test_half_of_a_field_is_shown_and_interpolated_by_a_spline(tmp_path: Path) -
 
 def test_other_functions_get_no_spline(tmp_path: Path) -> None:
     drawn = np.random.default_rng(0)
-    np.savez(tmp_path / "a.npz", values=drawn.normal(size=(20, 4, 4)), wanted_values=drawn.normal(size=(20, 4, 4)))
+    np.savez(tmp_path / "a.npz", values=drawn.normal(size=(20, 4, 4)), target_values=drawn.normal(size=(20, 4, 4)))
     config: Any = FieldLearning.Config(data=str(tmp_path / "a.npz")).recommended("small")[0]
     assert (config.shown, config.spline) == (None, None)
     with pytest.raises(ValueError, match="spline fits fields to what is shown"):
@@ -287,8 +287,8 @@ def waves(path: Path, *, axes: int, walls: bool = False, ramp: bool = False) -> 
     phase = drawn.uniform(0, 6, (20, 1))
     line = np.sin(np.pi * (x + 1 / 24)) * phase if walls else np.sin(2 * np.pi * x + phase) + (2 * x if ramp else 0)
     values = line if axes == 1 else line[:, :, None] * line[:, None] if walls else line[:, :, None] + line[:, None]
-    places: dict[str, Any] = {"pos": x[:, None], "wanted_pos": x[:, None]} if axes == 1 else {}
-    np.savez(path, values=values, wanted_values=2 * values, **places)
+    places: dict[str, Any] = {"pos": x[:, None], "target_pos": x[:, None]} if axes == 1 else {}
+    np.savez(path, values=values, target_values=2 * values, **places)
     return str(path)
 
 
@@ -316,7 +316,7 @@ def test_periodic_functions_are_recognised_at_their_borders(axes: int, tmp_path:
 def test_few_validation_functions_end_no_run_early(tmp_path: Path) -> None:
     for count, stops in ((70, False), (80, True)):
         values = np.random.default_rng(0).normal(size=(count, 8))
-        np.savez(tmp_path / f"{count}.npz", values=values, wanted_values=values)
+        np.savez(tmp_path / f"{count}.npz", values=values, target_values=values)
         config = OperatorLearning.Config(data=str(tmp_path / f"{count}.npz"))
         assert (config.recommended("small").schedule.patience is not None) == stops
 
@@ -326,5 +326,5 @@ def test_scattered_functions_are_not_periodic(tmp_path: Path) -> None:
     for name, places in (("own", (20, 30, 2)), ("shared", (30, 2))):
         values = drawn.normal(size=(20, 30))
         pos = drawn.random(places)
-        np.savez(tmp_path / f"{name}.npz", pos=pos, values=values, wanted_pos=pos, wanted_values=values)
+        np.savez(tmp_path / f"{name}.npz", pos=pos, values=values, target_pos=pos, target_values=values)
         assert not OperatorLearning.Config(data=str(tmp_path / f"{name}.npz")).build().repeats

@@ -75,20 +75,20 @@ class OperatorRegressor(RegressorMixin, Estimator):
         pos = None if self.pos is None else _points(self.pos, "pos")
         target_pos = pos if self.target_pos is None else _points(self.target_pos, "target_pos")
         given = _Functions.of(X, "X", pos, self.num_axes)
-        wanted = _Functions.of(y, "y", target_pos, len(given.shape) if self.num_axes is None else self.num_axes)
-        check_consistent_length(given.values, wanted.values)
-        arrays = given.arrays("") | wanted.arrays("wanted_")
+        target = _Functions.of(y, "y", target_pos, len(given.shape) if self.num_axes is None else self.num_axes)
+        check_consistent_length(given.values, target.values)
+        arrays = given.arrays("") | target.arrays("target_")
         functions_of_arrays(arrays, "X and y")  # raises where they are invalid
 
         def write(folder: Path) -> dict[str, Any]:
             path = folder / "functions.npz"
-            is_of_each = ("values", "wanted_values")
+            is_of_each = ("values", "target_values")
             named = {f"train_{name}" if name in is_of_each else name: array for name, array in arrays.items()}
             np.savez_compressed(path, **named)  # pyright: ignore[reportArgumentType]
             return {"data": str(path)}
 
         self._learn(write)
-        self._given, self._wanted = (each._replace(values=each.values[:0]) for each in (given, wanted))
+        self._given, self._target = (each._replace(values=each.values[:0]) for each in (given, target))
         return self
 
     def predict(self, X: Any, at: Any = None) -> np.ndarray:
@@ -107,16 +107,16 @@ class OperatorRegressor(RegressorMixin, Estimator):
             ValueError: X does not match the data of `fit`.
         """
         check_is_fitted(self)
-        learnt, wanted, task = self._given, self._wanted, self.trained_.task
+        learnt, target, task = self._given, self._target, self.trained_.task
         assert isinstance(task, OperatorLearning)
         given = _Functions.of(X, "X", learnt.pos, len(learnt.shape) if learnt.pos is None else None)
         if (got := given.num_channels) != learnt.num_channels:
             raise ValueError(f"X has {got} channels; {type(self).__name__} was fitted on {learnt.num_channels}")
         if at is not None:
-            wanted = wanted._replace(pos=_points(at, "at"), shape=(len(np.asarray(as_array(at))),))
-        elif wanted.pos is None and wanted.shape == learnt.shape:
-            wanted = wanted._replace(shape=given.shape)
-        points = wanted.places
+            target = target._replace(pos=_points(at, "at"), shape=(len(np.asarray(as_array(at))),))
+        elif target.pos is None and target.shape == learnt.shape:
+            target = target._replace(shape=given.shape)
+        points = target.places
         if (got := points.shape[1]) != (known := len(task.facts.coordinates)):
             raise ValueError(f"at has points of {got} coordinates; {type(self).__name__} was fitted on {known}")
         functions = functions_of_arrays(given.arrays(""), "X")
@@ -125,8 +125,8 @@ class OperatorRegressor(RegressorMixin, Estimator):
             task.evaluated(model, functions.select(torch.tensor([i])), points, device).values
             for i in range(len(functions))
         ]
-        channels = (predicted[0].shape[1],) if wanted.has_channels else ()
-        return torch.stack(predicted).numpy().reshape(len(predicted), *wanted.shape, *channels)
+        channels = (predicted[0].shape[1],) if target.has_channels else ()
+        return torch.stack(predicted).numpy().reshape(len(predicted), *target.shape, *channels)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Returns R² over all samples: the share of the variance of y about its mean function that is predicted.

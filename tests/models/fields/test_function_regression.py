@@ -20,7 +20,7 @@ N = 12
 
 
 def on_line(**other: object) -> FunctionRegression:
-    sizes = {"given": LINE, "wanted": LINE, "pos_dim": 1, "num_channels": 2, "num_outputs": 3, "num_functions": N}
+    sizes = {"given": LINE, "target": LINE, "pos_dim": 1, "num_channels": 2, "num_outputs": 3, "num_functions": N}
     return FunctionRegression(FunctionRegression.Config(**(sizes | other)))  # pyright: ignore[reportArgumentType]
 
 
@@ -58,9 +58,9 @@ def test_predictions_follow_the_literal_formula(bend: float) -> None:
     assert (float(model.rate) > 0) == (bend > 0)
     x, y = given.flatten(1), got.flatten(1)
     query = torch.cat([x[:2], x[2:5] + 0.3])
-    wanted = refitted(x, y, query, float(model.rate), float(model.penalty))
+    target = refitted(x, y, query, float(model.rate), float(model.penalty))
     found = model(FunctionBatch(query.unflatten(1, (7, 2)), Grid(7)))
-    torch.testing.assert_close(found.flatten(1), wanted, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(found.flatten(1), target, rtol=1e-7, atol=1e-7)
 
 
 def check_choice(given: Tensor, expected: Tensor, groups: Tensor | None) -> FunctionRegression:
@@ -156,8 +156,8 @@ def test_predictions_have_the_dtype_and_precision_of_the_values(dtype: torch.dty
     with torch.autocast("cpu", torch.bfloat16):
         found = model(inputs)
     assert found.dtype == dtype
-    wanted = model(FunctionBatch(given.to(dtype).double(), Grid(7)))
-    torch.testing.assert_close(found, wanted.to(dtype))
+    target = model(FunctionBatch(given.to(dtype).double(), Grid(7)))
+    torch.testing.assert_close(found, target.to(dtype))
     assert model(FunctionBatch(given[:0].to(dtype), Grid(7)), Grid(9)).shape == (0, 9, 3)
 
 
@@ -210,15 +210,15 @@ def test_inputs_and_predictions_may_be_at_other_points() -> None:
 
 def test_points_shared_by_all_functions_need_no_grid() -> None:
     generator = torch.Generator().manual_seed(0)
-    given_pos, wanted_pos = (torch.rand(n, 2, generator=generator).double() for n in (9, 4))
+    given_pos, target_pos = (torch.rand(n, 2, generator=generator).double() for n in (9, 4))
     given = torch.randn(20, 9, 1, generator=generator).double()
     got = (given.flatten(1) @ torch.randn(9, 4, generator=generator).double())[..., None]
-    model = on_line(given=9, wanted=4, pos_dim=2, num_channels=1, num_outputs=1, num_functions=20)
-    model.fit(given, got, given_pos=given_pos, wanted_pos=wanted_pos)
-    found = model(FunctionBatch(given, Points(given_pos)), Points(wanted_pos))
+    model = on_line(given=9, target=4, pos_dim=2, num_channels=1, num_outputs=1, num_functions=20)
+    model.fit(given, got, given_pos=given_pos, target_pos=target_pos)
+    found = model(FunctionBatch(given, Points(given_pos)), Points(target_pos))
     torch.testing.assert_close(found, got, rtol=1e-6, atol=1e-6)
     order = torch.randperm(9, generator=generator)
-    moved = model(FunctionBatch(given[:, order], Points(given_pos[order])), Points(wanted_pos))
+    moved = model(FunctionBatch(given[:, order], Points(given_pos[order])), Points(target_pos))
     torch.testing.assert_close(moved, got, rtol=1e-4, atol=1e-4)
 
 
@@ -227,18 +227,18 @@ def test_misfits_are_refused() -> None:
     model = on_line()
     with refused(ValueError, "expected given (n, 7, 2) of 2 to 12 functions; got (12, 6, 2)"):
         model.fit(given[:, :6], found)
-    with refused(ValueError, "expected wanted (n, 7, 3) of 2 to 12 functions; got (12, 7, 2)"):
+    with refused(ValueError, "expected target (n, 7, 3) of 2 to 12 functions; got (12, 7, 2)"):
         model.fit(given, found[..., :2])
     with refused(ValueError, "of 2 to 12 functions; got (1, 7, 2)"):
         model.fit(given[:1], found[:1])
-    with refused(ValueError, "wanted holds NaN or infinite values; leave such functions out"):
+    with refused(ValueError, "target holds NaN or infinite values; leave such functions out"):
         model.fit(given, found.where(found < found.max(), torch.nan))
     with refused(ValueError, "groups are (12,), 1 of them; expected (12,), at least 2"):
         model.fit(given, found, groups=torch.zeros(N, dtype=torch.long))
     with refused(ValueError, "expected given_pos not to be given"):
         model.fit(given, found, given_pos=torch.zeros(7, 1))
-    with refused(ValueError, "wanted is 7; expected wanted_pos of 7 points"):
-        on_line(wanted=7).fit(given, found)
+    with refused(ValueError, "target is 7; expected target_pos of 7 points"):
+        on_line(target=7).fit(given, found)
     with refused(ValueError, "expected values (batch, points, 2) at points of 1 coordinates; got (3, 7, 1)"):
         model(FunctionBatch(torch.zeros(3, 7, 1), Grid(7)))
     model.fit(*pairs(0.5))

@@ -24,20 +24,20 @@ SMALL = FieldOperator.Config(embed_dim=16, depth=1, num_heads=2, num_seeds=2, he
 CPU = torch.device("cpu")
 
 
-def write(folder: Path, *, points: int = 12, wanted: bool = False) -> Path:
+def write(folder: Path, *, points: int = 12, of_slopes: bool = False) -> Path:
     """40 waves on a line, each at points of its own, 10 of them for testing; or their slopes, at other points."""
     drawn = np.random.default_rng(0)
     pos, phase = np.sort(drawn.uniform(0, 2, (40, points, 1)), 1), drawn.uniform(0, 6, (40, 1, 1))
     arrays: dict[str, Any] = {"pos": pos, "values": 5 + 3 * np.sin(2 * pos + phase), "is_test": np.arange(40) >= 30}
-    if wanted:
+    if of_slopes:
         elsewhere = drawn.uniform(0, 2, (40, 5, 1))
-        arrays |= {"wanted_pos": elsewhere, "wanted_values": 6 * np.cos(2 * elsewhere + phase)}
+        arrays |= {"target_pos": elsewhere, "target_values": 6 * np.cos(2 * elsewhere + phase)}
     np.savez(folder / "waves.npz", **arrays, channels=["height"])
     return folder / "waves.npz"
 
 
 def config(folder: Path, **settings: Any) -> FieldLearning.Config:
-    data = str(write(folder, wanted=settings.pop("of_slopes", False)))
+    data = str(write(folder, of_slopes=settings.pop("of_slopes", False)))
     return FieldLearning.Config(
         **{"data": data, "valid_fraction": 0.0, "width": 8, "omega_0": 4.0, "model": SMALL, **settings}
     )
@@ -59,16 +59,16 @@ def scored(task: FieldLearning, model: torch.nn.Module) -> dict[str, float]:
 
 
 def test_batches_are_standardised_and_drawn_as_configured(tmp_path: Path) -> None:
-    task = config(tmp_path, shown=7, wanted=4).build()
+    task = config(tmp_path, shown=7, target_samples=4).build()
     batch = task.train_batch(torch.arange(30), torch.Generator().manual_seed(0))
     assert batch["pos"].shape == (30, 7, 1)
-    assert batch["wanted_values"].shape == (30, 4, 1)
+    assert batch["target_values"].shape == (30, 4, 1)
     everything = config(tmp_path).build().train_batch(torch.arange(30), torch.Generator())
     assert everything["values"].mean().abs() < 1e-5
     assert everything["values"].std() == pytest.approx(1, abs=2e-3)
     again = task.train_batch(torch.arange(30), torch.Generator().manual_seed(1))
     assert not torch.equal(again["pos"], batch["pos"])
-    for tensor in (batch["pos"], again["wanted_pos"]):
+    for tensor in (batch["pos"], again["target_pos"]):
         assert bool((tensor[:, :, None] == everything["pos"][:, None]).any(2).all())
 
 
@@ -76,7 +76,7 @@ def test_samples_shown_of_a_test_function_depend_on_that_function_alone(tmp_path
     task = config(tmp_path, shown=7).build()
     together, alone = task.held_out_batch("test", torch.arange(5)), task.held_out_batch("test", torch.tensor([3]))
     assert torch.equal(together["pos"][3:4], alone["pos"])
-    assert together["wanted_pos"].shape[1] == 12
+    assert together["target_pos"].shape[1] == 12
     other = config(tmp_path, shown=7, shown_seed=1)
     assert not torch.equal(other.build().held_out_batch("test", torch.tensor([3]))["pos"], alone["pos"])
     with refused(ValueError, "split_seed=1 has no effect", "which has its own split"):
@@ -88,10 +88,10 @@ def test_the_loss_is_the_mean_square_at_samples_that_exist(tmp_path: Path) -> No
     seed_everything(0)
     model = task.model()
     batch = task.train_batch(torch.arange(4), torch.Generator())
-    batch["wanted_mask"][1, 5:] = False
+    batch["target_mask"][1, 5:] = False
     placed = model(batch["values"], fields_domain(batch))
-    squares = (placed(batch["wanted_pos"]) - batch["wanted_values"]).square()[..., 0]
-    expected = sum(own[kept].mean() for own, kept in zip(squares, batch["wanted_mask"], strict=True))
+    squares = (placed(batch["target_pos"]) - batch["target_values"]).square()[..., 0]
+    expected = sum(own[kept].mean() for own, kept in zip(squares, batch["target_mask"], strict=True))
     torch.testing.assert_close(task.loss(model, batch), expected)
 
 
@@ -313,10 +313,10 @@ def test_an_answer_on_an_empty_grid_is_refused() -> None:
 def test_data_that_do_not_fit_are_refused(tmp_path: Path, run: Path) -> None:
     with refused(ValueError, "no samples are given"):
         FieldLearning.Config().build()
-    with refused(ValueError, "these data want other functions"):
+    with refused(ValueError, "these data have other functions as targets"):
         config(tmp_path, of_slopes=True, refine_steps=3).build()
     others = config(tmp_path, of_slopes=True).build()
-    with refused(ValueError, "these data want other functions"):  # nor in prediction, which opens no data
+    with refused(ValueError, "these data have other functions as targets"):  # nor in prediction, which opens no data
         dataclasses.replace(others.config, refine_steps=3).build(others.facts)
     done = Run(run, device="cpu")
     assert isinstance(done.task, FieldLearning)

@@ -81,7 +81,9 @@ def test_values_without_positions_lie_on_a_grid(tmp_path: Path) -> None:
     assert torch.equal(plane.given.pos[1], Grid(3, 4).pos)
     assert plane.given.values.shape == (2, 12, 1)
     for shape in ((2, 3, 12), (2, 12, 3)):
-        with pytest.warns(UserWarning, match="read as functions on .* points; if an axis is of channels, make it the last"):
+        with pytest.warns(
+            UserWarning, match="read as functions on .* points; if an axis is of channels, make it the last"
+        ):
             read(tmp_path, values=drawn(*shape))
     coloured = read(tmp_path, values=drawn(2, 3, 4), channels=["a", "b", "c", "d"])
     assert torch.equal(coloured.given.pos[0], Grid(3).pos)
@@ -89,18 +91,18 @@ def test_values_without_positions_lie_on_a_grid(tmp_path: Path) -> None:
 
 
 STORED: dict[str, dict[str, Any]] = {
-    "a grid": {"values": drawn(7, 3, 4), "wanted_values": drawn(7, 5, 2)},
+    "a grid": {"values": drawn(7, 3, 4), "target_values": drawn(7, 5, 2)},
     "channels": {
         "values": drawn(7, 3, 4),
         "channels": list("abcd"),
-        "wanted_values": drawn(7, 6, 2),
-        "wanted_channels": ["u", "v"],
+        "target_values": drawn(7, 6, 2),
+        "target_channels": ["u", "v"],
     },
     "points of all": {
         "values": drawn(7, 5, 2),
         "pos": drawn(5, 2),
-        "wanted_values": drawn(7, 4),
-        "wanted_pos": drawn(4, 2),
+        "target_values": drawn(7, 4),
+        "target_pos": drawn(4, 2),
     },
     "trajectories": {"trajectories": drawn(7, 4, 3, 5)},
     "trajectories of points": {"trajectories": drawn(7, 4, 5, 2), "pos": drawn(5, 1)},
@@ -202,11 +204,11 @@ def test_rows_of_a_grid_may_be_missing_in_a_table(tmp_path: Path, order: list[in
 
 
 def test_targets_may_lie_at_other_points_and_have_other_channels(tmp_path: Path) -> None:
-    arrays = {"values": drawn(2, 3), "pos": drawn(3, 2), "wanted_values": drawn(2, 4, 2), "wanted_pos": drawn(2, 4, 2)}
-    found = read(tmp_path, **arrays, wanted_channels=["u", "v"], coordinates=["lon", "lat"])
+    arrays = {"values": drawn(2, 3), "pos": drawn(3, 2), "target_values": drawn(2, 4, 2), "target_pos": drawn(2, 4, 2)}
+    found = read(tmp_path, **arrays, target_channels=["u", "v"], coordinates=["lon", "lat"])
     assert found.targets.values.shape == (2, 4, 2)
     assert (found.coordinates, found.target_channels) == (("lon", "lat"), ("u", "v"))
-    assert torch.equal(found.select(torch.tensor([1])).targets.pos[0], torch.from_numpy(arrays["wanted_pos"][1]))
+    assert torch.equal(found.select(torch.tensor([1])).targets.pos[0], torch.from_numpy(arrays["target_pos"][1]))
 
 
 def test_a_split_is_given_by_names_of_arrays_or_by_is_test(tmp_path: Path) -> None:
@@ -274,8 +276,8 @@ def test_darcy_flow_predicts_the_solution_from_the_coefficient(tmp_path: Path) -
         ({"values": drawn(2, 3) * 1j}, "values is complex128; expected real numbers, such as the real and"),
         ({"values": np.array(1.0)}, r"values is \(\) without positions; expected a grid"),
         (
-            {"values": drawn(2, 3), "wanted_values": drawn(2, 1, 3)},
-            "drop the axis, or, if it is of channels, make it the last and name the channels in the array wanted_channels",
+            {"values": drawn(2, 3), "target_values": drawn(2, 1, 3)},
+            "if it is of channels, make it the last and name the channels in the array target_channels$",
         ),
         ({"values": drawn(2, 3), "pos": drawn(3)}, r"pos is \(3,\); .* a single coordinate is an axis too, \(3, 1\)"),
         ({"values": drawn(2, 3), "pos": drawn(4, 1)}, r"values is \(2, 3\) and pos is \(4, 1\); expected"),
@@ -293,16 +295,16 @@ def test_darcy_flow_predicts_the_solution_from_the_coefficient(tmp_path: Path) -
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [1, 0]}, "is_test is int64"),
         ({"values": drawn(2, 3), "pos": drawn(3, 1), "is_test": [True, True]}, "the split has nothing to train on"),
         (
-            {"values": drawn(2, 3), "wanted_values": drawn(3, 4)},
+            {"values": drawn(2, 3), "target_values": drawn(3, 4)},
             "hold 3 functions of 1 coordinates, and values 2 of 1; expected as many of both$",
         ),
         (
-            {"values": drawn(2, 3), "wanted_values": drawn(2, 3, 4)},
+            {"values": drawn(2, 3), "target_values": drawn(2, 3, 4)},
             "of both; a last axis of channels needs their names",
         ),
         (
-            {"values": drawn(2, 3), "pos": drawn(3, 1), "wanted_values": drawn(2, 3)},
-            r"has pos and wanted_values, and no wanted_pos; expected where the wanted values are, \(N, 1\)",
+            {"values": drawn(2, 3), "pos": drawn(3, 1), "target_values": drawn(2, 3)},
+            r"has pos and target_values, and no target_pos; expected where the target values are, \(N, 1\)",
         ),
         (
             {f"{split}_pos": drawn(3, dim) for split, dim in (("train", 1), ("test", 2))}
@@ -375,7 +377,7 @@ def test_sets_that_do_not_agree_are_refused() -> None:
         ({"names": ("a",)}, "for 1 names"),
         ({"coordinates": ("x", "y")}, r"pass float64 \(2, 3, 2\)"),
         ({"given": Samples(samples.pos, samples.values, torch.ones(2, 3))}, "the mask of the samples is torch.float32"),
-        ({"wanted_channels": ("v",)}, "but no wanted samples"),
+        ({"other_channels": ("v",)}, "but no target samples"),
         ({"given": Samples(samples.pos, samples.values, torch.zeros(2, 3, dtype=torch.bool))}, "a: has no samples"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -39,8 +39,8 @@ def waves(count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, n
 
 
 def write(folder: Path, shape: tuple[int, ...] = (8, 6), **more: Any) -> Path:
-    values, _, wanted = waves(40, shape)
-    arrays = {"values": values, "wanted_values": wanted, "is_test": np.arange(40) >= 30} | more
+    values, _, targets = waves(40, shape)
+    arrays = {"values": values, "target_values": targets, "is_test": np.arange(40) >= 30} | more
     np.savez(folder / "waves.npz", **{name: array for name, array in arrays.items() if array is not None})
     return folder / "waves.npz"
 
@@ -90,23 +90,23 @@ def test_a_small_run_learns_and_the_operator_transfers_to_a_finer_grid(run: Path
     given: dict[str, Any] = {
         "values": values,
         "pos": pos,
-        "wanted_pos": fine[1],
-        "wanted_values": fine[2].reshape(40, -1),
+        "target_pos": fine[1],
+        "target_values": fine[2].reshape(40, -1),
     }
     between = scored(changed(run, data=str(write(tmp_path, (8, 6), **given))), model)["relative_l2"]
     assert between < 0.3
 
 
 def test_batches_are_standardised_and_drawn_as_configured(tmp_path: Path) -> None:
-    task = config(write(tmp_path), shown=0.5, wanted=10, fill_in=False).build()
+    task = config(write(tmp_path), shown=0.5, target_samples=10, fill_in=False).build()
     batch = task.train_batch(torch.arange(27), torch.Generator().manual_seed(0))
     assert batch["pos"].shape == (27, 24, 2)
-    assert batch["wanted_values"].shape == (27, 10, 1)
+    assert batch["target_values"].shape == (27, 10, 1)
     again = task.train_batch(torch.arange(27), torch.Generator().manual_seed(0))
     assert all(torch.equal(batch[name], again[name]) for name in batch)
     whole = config(write(tmp_path)).build().train_batch(torch.arange(27), torch.Generator())
-    assert abs(float(whole["wanted_values"].mean())) < 1e-5
-    assert float(whole["wanted_values"].std()) == pytest.approx(1, abs=0.01)
+    assert abs(float(whole["target_values"].mean())) < 1e-5
+    assert float(whole["target_values"].std()) == pytest.approx(1, abs=0.01)
     some = [
         task.held_out_batch("valid", torch.tensor([1, 2]))["pos"],
         task.held_out_batch("valid", torch.tensor([2]))["pos"],
@@ -135,8 +135,8 @@ def test_samples_off_the_grid_are_interpolated_onto_the_training_grid(tmp_path: 
     whole = config(path).build().held_out_batch("valid", torch.arange(1))["values"]
     found = half.held_out_batch("valid", torch.arange(1))["values"]
     assert ((found - whole).abs() < 1e-6).sum() >= 24
-    values, _, wanted = waves(20, (5, 7))
-    np.savez(tmp_path / "finer.npz", values=values, wanted_values=wanted)
+    values, _, targets = waves(20, (5, 7))
+    np.savez(tmp_path / "finer.npz", values=values, target_values=targets)
     finer = config(tmp_path / "finer.npz").build(half.facts)
     assert finer.held_out_batch("valid", torch.arange(1))["pos"].shape[1] == 35
 
@@ -173,8 +173,8 @@ def test_the_validation_split_is_taken_from_training(tmp_path: Path) -> None:
     task = config(path).build()
     assert (task.num_train, task.num_held_out("valid"), task.num_held_out("test")) == (27, 3, 10)
     with np.load(path) as arrays:
-        own = torch.from_numpy(arrays["wanted_values"][30:]).float().flatten(1)
-    found = task.held_out_batch("test", torch.arange(10))["wanted_values"][..., 0]
+        own = torch.from_numpy(arrays["target_values"][30:]).float().flatten(1)
+    found = task.held_out_batch("test", torch.arange(10))["target_values"][..., 0]
     mean, deviation = task.facts.target_mean[0], task.facts.target_deviation[0]
     torch.testing.assert_close(found * deviation + mean, own)
 
@@ -182,9 +182,9 @@ def test_the_validation_split_is_taken_from_training(tmp_path: Path) -> None:
 def test_errors_are_relative_in_the_unit_of_the_data(tmp_path: Path) -> None:
     task = config(write(tmp_path), loss="h1").build()
     batch = task.held_out_batch("valid", torch.arange(3))
-    answers = batch["wanted_values"] + 0.1 * torch.randn_like(batch["wanted_values"])
+    answers = batch["target_values"] + 0.1 * torch.randn_like(batch["target_values"])
     mean, deviation = task.facts.target_mean[0], task.facts.target_deviation[0]
-    truth, predicted = (part * deviation + mean for part in (batch["wanted_values"], answers))
+    truth, predicted = (part * deviation + mean for part in (batch["target_values"], answers))
     expected = (predicted - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
     torch.testing.assert_close(task._errors(answers, batch, "l2"), expected)
     slopes = []
@@ -211,16 +211,16 @@ def test_a_trajectory_is_rolled_out_from_its_first_state(tmp_path: Path) -> None
     with np.load(tmp_path / "moving.npz") as arrays:
         own = torch.from_numpy(arrays["trajectories"][30:32, 1:]).float().mT
     deviation, mean = task.facts.target_deviation[0], task.facts.target_mean[0]
-    torch.testing.assert_close(batch["wanted_values"] * deviation + mean, own)
+    torch.testing.assert_close(batch["target_values"] * deviation + mean, own)
 
 
 def test_training_starts_at_any_time_step_and_unrolls(tmp_path: Path) -> None:
     task = config(trajectories(tmp_path, steps=5), unroll=2).build()
     batch = task.train_batch(torch.arange(27), torch.Generator().manual_seed(0))
-    assert batch["wanted_values"].shape == (27, 16, 2)
+    assert batch["target_values"].shape == (27, 16, 2)
     # each step moves a wave by one point of the circle
-    torch.testing.assert_close(batch["wanted_values"][..., 0], batch["values"][..., 0].roll(1, 1), rtol=0, atol=1e-4)
-    torch.testing.assert_close(batch["wanted_values"][..., 1], batch["values"][..., 0].roll(2, 1), rtol=0, atol=1e-4)
+    torch.testing.assert_close(batch["target_values"][..., 0], batch["values"][..., 0].roll(1, 1), rtol=0, atol=1e-4)
+    torch.testing.assert_close(batch["target_values"][..., 1], batch["values"][..., 0].roll(2, 1), rtol=0, atol=1e-4)
     assert torch.isfinite(task.loss(task.model(), batch))
 
 
@@ -238,18 +238,18 @@ def test_symmetries_move_inputs_and_targets_alike(tmp_path: Path) -> None:
                 other = image.flip(flip).mT if exchanged else image.flip(flip)
                 if torch.equal(turned, other):
                     seen.add((name, exchanged))
-                    wanted = plain["wanted_values"].reshape(4, 8, 8).flip(flip)
-                    wanted = wanted.mT if exchanged else wanted
-                    assert torch.equal(batch["wanted_values"].reshape(4, 8, 8), wanted)
+                    targets = plain["target_values"].reshape(4, 8, 8).flip(flip)
+                    targets = targets.mT if exchanged else targets
+                    assert torch.equal(batch["target_values"].reshape(4, 8, 8), targets)
     assert len(seen) == 8
     pos = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [0.0, 1.0], [1.0, -1.0]]])
     assert row_major(pos).tolist() == [[2, 1, 3, 0]]
 
 
 def test_positions_outside_the_unit_box_are_scaled_into_it(tmp_path: Path) -> None:
-    values, pos, wanted = waves(40, (8, 6))
-    flat = {"values": values.reshape(40, -1), "wanted_values": wanted.reshape(40, -1)}
-    path = write(tmp_path, (8, 6), **flat, pos=10 * pos - 3, wanted_pos=10 * pos - 3)
+    values, pos, targets = waves(40, (8, 6))
+    flat = {"values": values.reshape(40, -1), "target_values": targets.reshape(40, -1)}
+    path = write(tmp_path, (8, 6), **flat, pos=10 * pos - 3, target_pos=10 * pos - 3)
     task = config(path).build()
     assert task.facts.extent == pytest.approx(10 * float(np.ptp(pos, 0).max()))
     batch = task.held_out_batch("valid", torch.arange(2))
@@ -265,7 +265,7 @@ def test_positions_in_a_small_part_of_the_unit_box_are_scaled_to_fill_it(
 ) -> None:
     pos = 0.3 + side * np.linspace(0, 1, 6)[:, None]
     values = np.random.default_rng(0).normal(size=(40, 6))
-    path = write(tmp_path, values=values, wanted_values=values, pos=pos, wanted_pos=pos)
+    path = write(tmp_path, values=values, target_values=values, pos=pos, target_pos=pos)
     found = config(path).build().held_out_batch("valid", torch.arange(2))["pos"][0].numpy()
     np.testing.assert_allclose(found, (pos - 0.3) / side if is_moved else pos, atol=1e-9)
 
@@ -287,14 +287,14 @@ def test_predictions_are_written_to_files_and_pictures(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operator_learning, "DRAWN", 2)
-    values, _, wanted = waves(2, (8, 6))
-    np.savez(tmp_path / "two.npz", values=values, wanted_values=wanted)
+    values, _, targets = waves(2, (8, 6))
+    np.savez(tmp_path / "two.npz", values=values, target_values=targets)
     np.savez(tmp_path / "given.npz", values=values)
     done = Run(run, device="cpu")
     rows = done.predict([tmp_path / "two.npz"])
     assert len(rows) == 2 * 48
     assert list(rows[0]) == ["file", "field", "x", "y", "value"]
-    assert [row["value"] for row in rows] == pytest.approx(wanted.reshape(-1).tolist(), abs=0.5)
+    assert [row["value"] for row in rows] == pytest.approx(targets.reshape(-1).tolist(), abs=0.5)
 
     def predict(file: str, outputs: Outputs | None = None, **settings: Any) -> Sequence[Mapping[str, str | float]]:
         return changed(run, **settings).predict(done.model(), [tmp_path / file], CPU, outputs=outputs)
@@ -318,7 +318,7 @@ def test_predictions_are_written_to_files_and_pictures(
     heights = []
     for count in (2, 3):
         arrays = waves(count, (8, 6))
-        np.savez(tmp_path / f"{count}.npz", values=arrays[0], wanted_values=arrays[2])
+        np.savez(tmp_path / f"{count}.npz", values=arrays[0], target_values=arrays[2])
         predict(f"{count}.npz", Outputs(comparison=tmp_path / f"{count}.png"))
         with Image.open(tmp_path / f"{count}.png") as drawn:
             heights.append(drawn.height)
@@ -341,9 +341,9 @@ def test_tables_hold_both_functions_or_come_in_pairs_of_files(tmp_path: Path) ->
     folder.mkdir()
     (folder / "given.csv").write_text("\n".join(["field,x,force", *(line.rpartition(",")[0] for line in lines)]))
     elsewhere = [f"{f},{x:.2f},1" for f in reversed(range(12)) for x in (0.3, 0.7)]
-    (folder / "wanted.csv").write_text("\n".join(["field,x,bend", *elsewhere]))
+    (folder / "target.csv").write_text("\n".join(["field,x,bend", *elsewhere]))
     apart = config(folder).build()
-    assert apart.held_out_batch("valid", torch.arange(2))["wanted_pos"].shape == (2, 2, 1)
+    assert apart.held_out_batch("valid", torch.arange(2))["target_pos"].shape == (2, 2, 1)
     model = apart.model()
     assert torch.isfinite(apart.loss(model, apart.train_batch(torch.arange(4), torch.Generator())))
     message = apart.predict(model, [folder], torch.device("cpu"))
@@ -356,11 +356,11 @@ def test_tables_hold_both_functions_or_come_in_pairs_of_files(tmp_path: Path) ->
     ):
         with refused(ValueError, message):
             config(tmp_path / "both.csv", **arrays).build()
-    (folder / "wanted.csv").write_text("field,x,bend\n0,0.5,1\n")
+    (folder / "target.csv").write_text("field,x,bend\n0,0.5,1\n")
     with refused(ValueError, "has no field 1, which the other file has"):
         config(folder).build()
-    (folder / "wanted.csv").unlink()
-    with refused(ValueError, "has no wanted.csv"):
+    (folder / "target.csv").unlink()
+    with refused(ValueError, "has no target.csv"):
         config(folder).build()
 
 
@@ -387,8 +387,8 @@ def test_a_single_function_has_no_deviation_between_functions(tmp_path: Path) ->
         ({"symmetries": ("shift",)}, "symmetries has 'shift'"),
         ({"shown": 0.0}, "shown is 0.0; expected a share"),
         ({"shown": 0.5, "min_shown": 0.5}, "min_shown is 0.5 and shown 0.5"),
-        ({"wanted": 0}, "wanted"),
-        ({"wanted": 4, "loss": "h1"}, "wanted draws scattered samples"),
+        ({"target_samples": 0}, "target_samples"),
+        ({"target_samples": 4, "loss": "h1"}, "target_samples draws scattered samples"),
         ({"position_frequencies": 0, "position_sigma": 2.0}, "position_frequencies=0"),
         ({"is_periodic": True, "position_sigma": 2.0}, "is_periodic=True"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean'"),
@@ -409,12 +409,12 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with refused(ValueError, "unroll is 4; the trajectories have 3 steps"):
         config(trajectories(tmp_path), unroll=4).build()
     with refused(ValueError, "a trajectory goes on from all of them"):
-        config(trajectories(tmp_path), wanted=3).build()
+        config(trajectories(tmp_path), target_samples=3).build()
     with refused(ValueError, "has no target functions"):
-        config(write(tmp_path, wanted_values=None)).build()
+        config(write(tmp_path, target_values=None)).build()
     twice = np.array([[0.0, 0.0], [1.0, 0.5], [0.0, 0.0]])
     drawn = np.random.default_rng(0).normal(size=(40, 3))
-    doubled = write(tmp_path, values=drawn, wanted_values=drawn, pos=twice, wanted_pos=twice[:3])
+    doubled = write(tmp_path, values=drawn, target_values=drawn, pos=twice, target_pos=twice[:3])
     with refused(ValueError, "samples 1 and 3 lie at one place"):
         config(doubled).build()
     run = config(write(tmp_path)).build()
@@ -425,7 +425,7 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_attention_predicts_at_scattered_points_too(tmp_path: Path) -> None:
     values, pos, _ = waves(40, (8, 6))
     elsewhere = np.random.default_rng(1).uniform(size=(40, 7, 2))
-    path = write(tmp_path, values=values.reshape(40, -1), pos=pos, wanted_pos=elsewhere, wanted_values=np.ones((40, 7)))
+    path = write(tmp_path, values=values.reshape(40, -1), pos=pos, target_pos=elsewhere, target_values=np.ones((40, 7)))
     task = config(path, model=dataclasses.replace(SMALL, kernel=AttentionConfig())).build()
     model = task.model()
     assert torch.isfinite(task.loss(model, task.train_batch(torch.arange(5), torch.Generator())))

@@ -23,7 +23,7 @@ NETWORK = NeuralOperator.Config(embed_dim=4, depth=1, kernel=SpectralConfig(num_
 def smoothed(count: int, size: int = 8, **more: Any) -> dict[str, Any]:
     """Random functions on a line, and their integrals from the left end."""
     values = 5 + np.random.default_rng(0).normal(size=(count, size))
-    return {"values": values, "wanted_values": 3 * values.cumsum(1) / size, **more}
+    return {"values": values, "target_values": 3 * values.cumsum(1) / size, **more}
 
 
 def task_of(folder: Path, arrays: dict[str, Any], **settings: Any) -> OperatorLearning:
@@ -70,7 +70,7 @@ def test_the_share_with_the_smallest_error_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     values = smoothed(20)["values"]
-    task = task_of(tmp_path, {"values": values, "wanted_values": values}, **settings)
+    task = task_of(tmp_path, {"values": values, "target_values": values}, **settings)
     model = fitted(task)
 
     def measure(score: Any, metrics: Any) -> dict[str, float]:
@@ -164,7 +164,7 @@ def test_steps_of_a_trajectory_are_left_out_together(tmp_path: Path, monkeypatch
 def test_groups_are_left_out_together(tmp_path: Path) -> None:
     """Each function occurs twice: unless its group is left out with it, the copy predicts it."""
     arrays = smoothed(10)
-    arrays["wanted_values"] = np.random.default_rng(1).normal(size=(10, 8))
+    arrays["target_values"] = np.random.default_rng(1).normal(size=(10, 8))
     twice = {name: np.repeat(array, 2, 0) for name, array in arrays.items()}
     together = {"groups": np.repeat(np.arange(10), 2)}
     errors = [float(fitted(task_of(tmp_path, twice | more, test_fraction=0.1)).fitted.error) for more in ({}, together)]
@@ -173,42 +173,42 @@ def test_groups_are_left_out_together(tmp_path: Path) -> None:
 
 
 def test_scattered_points_are_used_directly_where_all_functions_share_them(tmp_path: Path) -> None:
-    pos, wanted_pos = (np.random.default_rng(seed).uniform(0, 5, (8, 2)) for seed in (2, 3))
-    task = task_of(tmp_path, smoothed(30, pos=pos, wanted_pos=wanted_pos))
+    pos, target_pos = (np.random.default_rng(seed).uniform(0, 5, (8, 2)) for seed in (2, 3))
+    task = task_of(tmp_path, smoothed(30, pos=pos, target_pos=target_pos))
     model = fitted(task)
-    assert (model.fitted.config.given, model.fitted.config.wanted) == (8, 8)
+    assert (model.fitted.config.given, model.fitted.config.target) == (8, 8)
     model.share.fill_(0.0)
     assert relative_error(task, model) < 1e-4
 
 
 @pytest.mark.parametrize("is_mesh", [False, True])
-@pytest.mark.parametrize("name", ["values", "wanted_values"])
+@pytest.mark.parametrize("name", ["values", "target_values"])
 def test_functions_with_missing_samples_share_their_points(tmp_path: Path, name: str, *, is_mesh: bool) -> None:
     pos = np.random.default_rng(2).uniform(0, 5, (8, 2))
-    places: dict[str, Any] = {"pos": pos, "wanted_pos": pos} if is_mesh else {}
+    places: dict[str, Any] = {"pos": pos, "target_pos": pos} if is_mesh else {}
     whole = smoothed(30, **places)
     gaps = whole | {name: whole[name].copy()}
     gaps[name][0, 2] = gaps[name][::5, 4] = np.nan
     tasks = [task_of(tmp_path, arrays) for arrays in (whole, gaps)]
     assert tasks[0].facts.grid == tasks[1].facts.grid
-    assert tasks[0].facts.wanted_at == tasks[1].facts.wanted_at
+    assert tasks[0].facts.target_at == tasks[1].facts.target_at
     assert tasks[0].repeats == tasks[1].repeats
     model = fitted(tasks[1])
     assert model.fitted.config.given == (8 if is_mesh else tasks[0].facts.grid)
     model.share.fill_(0.0)
     assert relative_error(tasks[1], model) < 0.1
-    if name == "wanted_values":  # missing targets change no prediction, and count in no error
+    if name == "target_values":  # missing targets change no prediction, and count in no error
         before, after = (task.train_batch(torch.arange(20), torch.Generator()) for task in tasks)
-        assert (before["wanted_mask"] & ~after["wanted_mask"]).any()
+        assert (before["target_mask"] & ~after["target_mask"]).any()
         found = [tasks[1].preparation.answers(model.network, batch) for batch in (before, after)]
         torch.testing.assert_close(*found, rtol=0, atol=0)
-        wrong = {**after, "wanted_values": torch.where(after["wanted_mask"][..., None], after["wanted_values"], 1e6)}
+        wrong = {**after, "target_values": torch.where(after["target_mask"][..., None], after["target_values"], 1e6)}
         assert float(tasks[1].loss(model, wrong)) == float(tasks[1].loss(model, after))
 
 
 def test_there_is_no_regression_without_validation_data_or_shared_points(tmp_path: Path) -> None:
     shared, pos = smoothed(30), np.random.default_rng(0).uniform(size=(30, 8, 1))
-    own = smoothed(30, pos=pos[0], wanted_pos=pos)
+    own = smoothed(30, pos=pos[0], target_pos=pos)
     assert task_of(tmp_path, shared).max_regression_functions > 20
     assert task_of(tmp_path, shared, valid_fraction=0.0).max_regression_functions == 0
     assert task_of(tmp_path, smoothed(8)).max_regression_functions == 0, "too few functions"
@@ -217,7 +217,7 @@ def test_there_is_no_regression_without_validation_data_or_shared_points(tmp_pat
     task = task_of(tmp_path, own)
     assert task.max_regression_functions == 0
     assert from_json(to_json(task.facts), OperatorLearning.Facts, ()) == task.facts, "as a run folder keeps them"
-    with refused(ValueError, "regression is 30, and functions are given or wanted at places of their own; leave it"):
+    with refused(ValueError, "regression is 30, and functions have input or target points of their own; leave it"):
         task.model()
     with refused(ValueError, "regression"):
         task_of(tmp_path, shared, regression=1)

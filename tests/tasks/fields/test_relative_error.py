@@ -28,8 +28,8 @@ def test_channels_of_zeros_are_measured_relative_to_the_deviation(steps: int) ->
     truth, change = (torch.randn(3, 5, 2 * steps, generator=drawn).double() for _ in range(2))
     truth[0], truth[1, :, 0] = 0.0, 0.0
     exists = torch.arange(5) < torch.tensor([[5], [3], [1]])
-    wanted = scale.standardised(truth)
-    found = relative_errors(wanted + change.float(), wanted, exists, scale, None)
+    targets = scale.standardised(truth)
+    found = relative_errors(targets + change.float(), targets, exists, scale, None)
     for i, n in enumerate((5, 3, 1)):
         each = []
         for c in range(2 * steps):

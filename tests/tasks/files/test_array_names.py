@@ -66,7 +66,7 @@ def operators(path: Path) -> object:
             {"images": PIXELS, "labels": PIXELS},
             "no array 'masks'; the arrays are images, labels; here labels is",
         ),
-        (operators, {"a": VALUES, "u": VALUES}, "here a is values, u is wanted_values"),
+        (operators, {"a": VALUES, "u": VALUES}, "here a is values, u is target_values"),
     ],
 )
 def test_errors_say_the_names_that_arrays_have_here(

@@ -39,7 +39,7 @@ RING = {"edge_index": np.stack([np.arange(26), np.arange(26) ^ 1]), "graph": np.
 ROWS: dict[type[SplitTask[Any]], dict[str, np.ndarray]] = {
     SeriesLearning: {"values": VALUES, "labels": LABELS},
     FieldLearning: {"values": VALUES},
-    OperatorLearning: {"values": VALUES, "wanted_values": VALUES},
+    OperatorLearning: {"values": VALUES, "target_values": VALUES},
     GraphLearning: {"labels": LABELS},
     PointLearning: {"x": CLOUDS, "y": LABELS},
     ImageLearning: {"x": IMAGES, "y": LABELS},
@@ -52,7 +52,7 @@ NAMED: dict[type[SplitTask[Any]], tuple[dict[str, np.ndarray], str]] = {
     PointLearning: ({"x": CLOUDS, "y": LABELS}, "{name}_{split}"),
     SeriesLearning: ({"values": VALUES, "labels": LABELS}, "{split}_{name}"),
     FieldLearning: ({"values": VALUES}, "{split}_{name}"),
-    OperatorLearning: ({"values": VALUES, "wanted_values": VALUES}, "{split}_{name}"),
+    OperatorLearning: ({"values": VALUES, "target_values": VALUES}, "{split}_{name}"),
 }
 """Arrays with one row per example, with separate names for each split."""
 

@@ -71,15 +71,15 @@ class FunctionRegression(ClosedFormModel):
     penalty: Tensor
     error: Tensor
     given_pos: Tensor
-    wanted_pos: Tensor
+    target_pos: Tensor
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Config:
-        """Sizes; `given` and `wanted` are grids, or numbers of points that all functions share."""
+        """Sizes; `given` and `target` are grids, or numbers of points that all functions share."""
 
         given: UnitGrid | int
         """Points of the input functions: N."""
-        wanted: UnitGrid | int
+        target: UnitGrid | int
         """Points of the target functions: M."""
         pos_dim: int
         """Number of coordinates of a point."""
@@ -96,7 +96,7 @@ class FunctionRegression(ClosedFormModel):
             name = "models.FunctionRegression"
             for what in ("pos_dim", "num_channels", "num_outputs", "num_functions"):
                 check_count(name, what, getattr(self, what))
-            for what in ("given", "wanted"):
+            for what in ("given", "target"):
                 places = getattr(self, what)
                 if not isinstance(places, UnitGrid):
                     check_count(name, what, places)
@@ -109,16 +109,16 @@ class FunctionRegression(ClosedFormModel):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        given, wanted = _count(config.given), _count(config.wanted)
+        given, target = _count(config.given), _count(config.target)
         wide, n = torch.float64, config.num_functions
         # float64, since large terms of both signs cancel
         self.register_buffer("functions", torch.zeros(n, given * config.num_channels, dtype=wide))
-        self.register_buffer("dual", torch.zeros(n, wanted * config.num_outputs, dtype=wide))
-        self.register_buffer("offset", torch.zeros(wanted * config.num_outputs, dtype=wide))
+        self.register_buffer("dual", torch.zeros(n, target * config.num_outputs, dtype=wide))
+        self.register_buffer("offset", torch.zeros(target * config.num_outputs, dtype=wide))
         self.register_buffer("rate", torch.zeros((), dtype=wide))
         self.register_buffer("penalty", torch.ones((), dtype=wide))
         self.register_buffer("error", torch.tensor(torch.nan, dtype=wide), persistent=False)
-        for name, places, count in (("given_pos", config.given, given), ("wanted_pos", config.wanted, wanted)):
+        for name, places, count in (("given_pos", config.given, given), ("target_pos", config.target, target)):
             known = self._grid(places).pos if isinstance(places, UnitGrid) else torch.zeros(count, config.pos_dim)
             self.register_buffer(name, known.to(wide))
 
@@ -143,42 +143,42 @@ class FunctionRegression(ClosedFormModel):
                 f"{config.pos_dim} coordinates; got {tuple(values.shape)} at points of {domain.pos_dim}"
             )
         query_domain = domain if at is None else at
-        given, wanted = (
+        given, target = (
             self._domain(places, pos)
-            for places, pos in ((config.given, self.given_pos), (config.wanted, self.wanted_pos))
+            for places, pos in ((config.given, self.given_pos), (config.target, self.target_pos))
         )
         with without_autocast(values):
             wide = inputs._replace(values=at_least_float32(values))
             known = values if domain.has_points_of(given) else interpolated(wide, given)
             kernel = self._kernel(known.flatten(1).double(), self.functions.double(), self.rate)
             found = (kernel @ self.dual.double() + self.offset.double()).unflatten(1, (-1, config.num_outputs))
-            if not query_domain.has_points_of(wanted):
-                found = interpolated(FunctionBatch(found, wanted), query_domain)
+            if not query_domain.has_points_of(target):
+                found = interpolated(FunctionBatch(found, target), query_domain)
             return found.to(values.dtype)
 
     @torch.no_grad()
     def fit(
         self,
         given: Tensor,
-        wanted: Tensor,
+        target: Tensor,
         *,
         given_pos: Tensor | None = None,
-        wanted_pos: Tensor | None = None,
+        target_pos: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> None:
         """Fits the model to training functions; random numbers come from the global torch seed.
 
         Args:
             given: `(n, N, num_channels)`, at least 2 functions, at most `num_functions`.
-            wanted: `(n, M, num_outputs)`.
-            given_pos, wanted_pos: positions `(N, s)` and `(M, s)`, only for points that are no grid.
+            target: `(n, M, num_outputs)`.
+            given_pos, target_pos: positions `(N, s)` and `(M, s)`, only for points that are no grid.
             groups: int64 `(n,)`, groups of functions that are left out together, at least two; None: each by itself.
 
         Raises:
             ValueError: shapes that do not agree, values that are NaN or infinite, one group alone.
         """
-        x, y = self._checked(given, wanted, groups)
-        for name, pos in (("given", given_pos), ("wanted", wanted_pos)):
+        x, y = self._checked(given, target, groups)
+        for name, pos in (("given", given_pos), ("target", target_pos)):
             own, known = getattr(self.config, name), getattr(self, f"{name}_pos")
             if (pos is None) != isinstance(own, UnitGrid):
                 raise ValueError(
@@ -224,12 +224,12 @@ class FunctionRegression(ClosedFormModel):
         found = self.dual.double().T @ self.functions.double() / config.num_channels
         return found.view(-1, config.num_outputs, _count(config.given), config.num_channels)
 
-    def _checked(self, given: Tensor, wanted: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _checked(self, given: Tensor, target: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
         """Input and target functions, checked and flattened, float64 `(n, D)` and `(n, E)`."""
         config, name = self.config, "models.FunctionRegression"
         for what, values, places, channels in (
             ("given", given, config.given, config.num_channels),
-            ("wanted", wanted, config.wanted, config.num_outputs),
+            ("target", target, config.target, config.num_outputs),
         ):
             expected = (len(given), _count(places), channels)
             if tuple(values.shape) != expected or not 2 <= len(given) <= config.num_functions:
@@ -240,17 +240,17 @@ class FunctionRegression(ClosedFormModel):
             if not bool(values.isfinite().all()):
                 raise ValueError(f"{name}: {what} holds NaN or infinite values; leave such functions out")
         check_groups(name, groups, len(given))
-        return given.flatten(1).float().double(), wanted.flatten(1).double()
+        return given.flatten(1).float().double(), target.flatten(1).double()
 
     def _kernel(self, x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
         """κ of `(B, D)` and `(n, D)`, float64."""
         linear = x @ y.T / x.shape[1]
         return torch.where(rate == 0, linear, (1 + _squares(x, y) * rate.square()).rsqrt())
 
-    def _best(self, x: Tensor, wanted: Tensor, rate: float, groups: Tensor | None) -> tuple[float, float, "_Spectrum"]:
+    def _best(self, x: Tensor, target: Tensor, rate: float, groups: Tensor | None) -> tuple[float, float, "_Spectrum"]:
         """The smallest left-out mean square at this rate, its λ, and the spectrum of HKH."""
         spectrum = _Spectrum.of(self._kernel(x, x, torch.tensor(rate, dtype=x.dtype, device=x.device)))
-        aim = wanted - wanted.mean(0)
+        aim = target - target.mean(0)
         members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
         penalties = [multiple * spectrum.unit for multiple in PENALTIES.tolist()]
         errors = [float(spectrum.left_out(aim, penalty, members).square().mean()) for penalty in penalties]
@@ -289,13 +289,13 @@ class _Spectrum(NamedTuple):
         values, vectors = torch.linalg.eigh(gram + max(2 * trace, 1.0) / n)
         return cls(values[:-1].clamp_min(0), vectors[:, :-1], means, trace / n if trace > 0 else 1.0)
 
-    def solved(self, wanted: Tensor, penalty: float) -> Tensor:
+    def solved(self, target: Tensor, penalty: float) -> Tensor:
         """G(λ) applied to `(n, c)`."""
-        return self.vectors @ (self.vectors.T @ wanted / (self.values + penalty)[:, None])
+        return self.vectors @ (self.vectors.T @ target / (self.values + penalty)[:, None])
 
-    def left_out(self, wanted: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
+    def left_out(self, target: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
         """Left-out errors of each function, or each group g of them: G_gg⁻¹ (G u)_g, `(n, c)`."""
-        dual, shrunk = self.solved(wanted, penalty), self.vectors / (self.values + penalty)
+        dual, shrunk = self.solved(target, penalty), self.vectors / (self.values + penalty)
         if members is None:
             return dual / (shrunk * self.vectors).sum(1)[:, None]
         found = torch.empty_like(dual)
@@ -313,9 +313,9 @@ def _squares(x: Tensor, y: Tensor) -> Tensor:
     return (x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T).clamp_min(0) / x.shape[1]
 
 
-def _best_of_mean(wanted: Tensor, groups: Tensor | None) -> float:
+def _best_of_mean(target: Tensor, groups: Tensor | None) -> float:
     """Mean square of the left-out errors of the mean."""
-    aim = wanted - wanted.mean(0)
+    aim = target - target.mean(0)
     names, unit, sizes = (
         (torch.arange(len(aim)),) * 2 + (torch.ones(len(aim)),)
         if groups is None

@@ -105,14 +105,14 @@ def draw_each(samples: Samples, count: int | None, seeds: Sequence[int]) -> Samp
     return Samples(torch.cat([part.pos for part in drawn]), torch.cat([part.values for part in drawn]), mask)
 
 
-def draw_times(given: Samples, wanted: Samples, steps: int, generator: torch.Generator) -> tuple[Samples, Samples]:
+def draw_times(given: Samples, targets: Samples, steps: int, generator: torch.Generator) -> tuple[Samples, Samples]:
     """Draws, for each trajectory, a random state and the next ``steps`` states."""
     channels = given.num_channels
-    states = torch.cat([given.values, wanted.values], dim=-1).unflatten(-1, (-1, channels))
+    states = torch.cat([given.values, targets.values], dim=-1).unflatten(-1, (-1, channels))
     first = torch.randint(states.shape[2] - steps, (len(states),), generator=generator)
     index = (first[:, None] + torch.arange(steps + 1))[:, None, :, None]
     taken = states.take_along_dim(index, dim=2)
-    return given.with_values(taken[:, :, 0]), wanted.with_values(taken[:, :, 1:].flatten(2))
+    return given.with_values(taken[:, :, 0]), targets.with_values(taken[:, :, 1:].flatten(2))
 
 
 def moved(batch: Batch, symmetries: Sequence[Symmetry], generator: torch.Generator) -> Batch:
@@ -126,7 +126,7 @@ def moved(batch: Batch, symmetries: Sequence[Symmetry], generator: torch.Generat
     if "exchange" in symmetries:
         order = torch.randperm(axes, generator=generator)
     found = dict(batch)
-    for name in ("", "wanted_"):
+    for name in ("", "target_"):
         pos = torch.where(is_mirrored, 1 - batch[f"{name}pos"], batch[f"{name}pos"])[..., order]
         parts = {"pos": pos, **{part: batch[f"{name}{part}"] for part in ("values", "mask")}}
         # points of a grid are brought into the order of a grid again

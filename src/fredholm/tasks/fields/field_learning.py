@@ -99,7 +99,7 @@ class FieldLearning(SplitTask[FieldSet]):
         deviation: tuple[float, ...]
         target_mean: tuple[float, ...]
         target_deviation: tuple[float, ...]
-        wants_others: bool = False
+        has_other_targets: bool = False
         """Whether targets are other functions, or at other points, than the inputs."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class FieldLearning(SplitTask[FieldSet]):
             coordinates: columns of a table that are coordinates; empty: the existing ones of x, y and z.
             shown: number of input samples of each function, drawn anew in every training batch; None: all.
             shown_seed: seed of the input samples of test functions, which are fixed; refused where all are shown.
-            wanted: number of samples of each function in the training loss, drawn likewise; None: all.
+            target_samples: number of samples of each function in the training loss, drawn likewise; None: all.
             frame: frame of coordinates computed from the samples, which sets the equivariance of the fields.
             proper: for frames with axes: whether reflections are excluded from the symmetries.
             average: for frames with axes: whether a field is averaged over the signs of the axes, for symmetric
@@ -143,7 +143,7 @@ class FieldLearning(SplitTask[FieldSet]):
         coordinates: tuple[str, ...] = ()
         shown: int | None = None
         shown_seed: int = 0
-        wanted: int | None = None
+        target_samples: int | None = None
         frame: FrameName = "isotropic"
         proper: bool = False
         average: bool = False
@@ -169,7 +169,7 @@ class FieldLearning(SplitTask[FieldSet]):
             for name, allowed in (("frame", get_args(FrameName)), ("field", get_args(FieldName))):
                 if getattr(self, name) not in allowed:
                     raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(allowed)}")
-            for name in ("shown", "wanted"):
+            for name in ("shown", "target_samples"):
                 if getattr(self, name) is not None and getattr(self, name) < 1:
                     raise ValueError(f"{name} is {getattr(self, name)}; expected at least one sample")
             check_seed(self.shown_seed, "shown_seed")
@@ -210,7 +210,7 @@ class FieldLearning(SplitTask[FieldSet]):
             default, task = FieldLearning.Config(), self.build()
             # a quantile, as one function of a single sample would leave one input to all of them
             count = int(task.splits.train.given.counts.double().quantile(FEW))
-            config, is_own = self, not task.facts.wants_others
+            config, is_own = self, not task.facts.has_other_targets
             if is_own:
                 config = filled(config, [default], shown=max(1, min(count // 2, MOST_SHOWN)))
             samples = min(count, config.shown or count)
@@ -285,8 +285,10 @@ class FieldLearning(SplitTask[FieldSet]):
         self.config = config
         self._facts = facts or self._learn_facts()
         for name, is_asked in (("refine_steps", config.refine_steps > 0), ("spline", config.spline is not None)):
-            if is_asked and self._facts.wants_others:
-                raise ValueError(f"{name} fits fields to what is shown; these data want other functions; leave it out")
+            if is_asked and self._facts.has_other_targets:
+                raise ValueError(
+                    f"{name} fits fields to what is shown; these data have other functions as targets; leave it out"
+                )
         self._scale = Scale(self._facts.mean, self._facts.deviation)
         self._target_scale = Scale(self._facts.target_mean, self._facts.target_deviation)
 
@@ -305,12 +307,12 @@ class FieldLearning(SplitTask[FieldSet]):
         """Learns the facts of the training split; a constant channel has deviation 1, so that it becomes 0."""
         train = self._opened.train
         given = moments(lambda: (part.given for part in train.parts()))
-        targets = given if train.wanted is None else moments(lambda: (part.targets for part in train.parts()))
+        targets = given if train.other_targets is None else moments(lambda: (part.targets for part in train.parts()))
         return FieldLearning.Facts(
             coordinates=train.coordinates,
             channels=train.channels,
             target_channels=train.target_channels,
-            wants_others=train.wanted is not None,
+            has_other_targets=train.other_targets is not None,
             mean=given.mean,
             deviation=given.deviation,
             target_mean=targets.mean,
@@ -337,10 +339,10 @@ class FieldLearning(SplitTask[FieldSet]):
         return model
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `wanted_...` likewise."""
+        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `target_...` likewise."""
         part = self.splits.train.select(indices)
         shown = draw_samples(part.given, self.config.shown, generator)
-        return self._batch(shown, draw_samples(part.targets, self.config.wanted, generator))
+        return self._batch(shown, draw_samples(part.targets, self.config.target_samples, generator))
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """Returns a held-out batch in this form; input samples of a function are fixed, and all samples are targets."""
@@ -348,9 +350,9 @@ class FieldLearning(SplitTask[FieldSet]):
         seeds = [1_000_003 * self.config.shown_seed + index for index in indices.tolist()]
         return self._batch(draw_each(part.given, self.config.shown, seeds), part.targets)
 
-    def _batch(self, shown: Samples, wanted: Samples) -> Batch:
-        answers = self._target_scale.batch(wanted)
-        return self._shown(shown) | {f"wanted_{name}": tensor for name, tensor in answers.items()}
+    def _batch(self, shown: Samples, targets: Samples) -> Batch:
+        answers = self._target_scale.batch(targets)
+        return self._shown(shown) | {f"target_{name}": tensor for name, tensor in answers.items()}
 
     def _shown(self, samples: Samples) -> Batch:
         batch = self._scale.batch(samples)
@@ -376,13 +378,13 @@ class FieldLearning(SplitTask[FieldSet]):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Returns the squared error, averaged over target samples and channels, summed over functions."""
-        found = self._through_samples(self._place(model, batch), batch)(batch["wanted_pos"]).float()
+        found = self._through_samples(self._place(model, batch), batch)(batch["target_pos"]).float()
         return self._errors(found, batch).sum()
 
     @staticmethod
     def _errors(found: Tensor, batch: Batch) -> Tensor:
-        exists = batch["wanted_mask"].to(found.dtype)
-        squares = (found - batch["wanted_values"]).square().mean(-1) * exists
+        exists = batch["target_mask"].to(found.dtype)
+        squares = (found - batch["target_values"]).square().mean(-1) * exists
         return squares.sum(-1) / exists.sum(-1).clamp(min=1)
 
     @staticmethod
@@ -421,7 +423,7 @@ class FieldLearning(SplitTask[FieldSet]):
             samples, placed = (some["pos"], some["values"], some["mask"]), self._place(model, some)
 
             def error(smoothing: float, radial: Radial) -> float:
-                found = splined(placed, *samples, smoothing=smoothing, radial=radial)(some["wanted_pos"])
+                found = splined(placed, *samples, smoothing=smoothing, radial=radial)(some["target_pos"])
                 return float(self._errors(found, some).mean())
 
             found = ((error(smoothing, radial), smoothing, radial) for radial in radials for smoothing in smoothings)
@@ -450,15 +452,15 @@ class FieldLearning(SplitTask[FieldSet]):
 
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Updates the metrics with a batch of `held_out_batch`."""
-        found = self._refined(model, batch)(batch["wanted_pos"]).float()
+        found = self._refined(model, batch)(batch["target_pos"]).float()
         metrics["loss"].update(self._errors(found, batch))
         # in float64, as the squares of float32 numbers may exceed its range
-        found, truth = found.double(), batch["wanted_values"]
-        exists, deviation = batch["wanted_mask"][..., None], self._target_scale.deviation.to(found)
-        wanted = torch.where(exists, self._target_scale.in_deviations(truth) * deviation, 0.0).flatten(1).norm(dim=1)
+        found, truth = found.double(), batch["target_values"]
+        exists, deviation = batch["target_mask"][..., None], self._target_scale.deviation.to(found)
+        norm = torch.where(exists, self._target_scale.in_deviations(truth) * deviation, 0.0).flatten(1).norm(dim=1)
         error = torch.where(exists, (found - truth) * deviation, 0.0).flatten(1).norm(dim=1)
         zero = (exists * deviation).flatten(1).norm(dim=1)
-        metrics["relative_error"].update(error / torch.where(wanted > 0, wanted, zero))
+        metrics["relative_error"].update(error / torch.where(norm > 0, norm, zero))
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`; from samples at any points to any evaluation points."""

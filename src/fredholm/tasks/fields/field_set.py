@@ -133,10 +133,11 @@ class FieldSet(Divisible):
 
     Args:
         given: samples of the input functions.
-        wanted: samples of the target functions, at other points or of another kind; None: the inputs are the targets.
+        other_targets: samples of the target functions, at other points or of another kind; None: the inputs are the
+            targets.
         coordinates: names of the s coordinates.
         channels: names of the m input channels.
-        wanted_channels: names of the target channels; empty: those of the inputs.
+        other_channels: names of the target channels; empty: those of the inputs.
         names: origin of each function, for messages.
         num_steps: T for trajectories: targets are the next T states, at the same points, with the m values of the first
             step before those of the second.
@@ -150,10 +151,10 @@ class FieldSet(Divisible):
     shared: ClassVar[tuple[str, ...]] = ("coordinates", "channels", "target_channels")
 
     given: Samples
-    wanted: Samples | None = None
+    other_targets: Samples | None = None
     coordinates: tuple[str, ...]
     channels: tuple[str, ...]
-    wanted_channels: tuple[str, ...] = ()
+    other_channels: tuple[str, ...] = ()
     names: tuple[str, ...]
     num_steps: int = 1
     marks: SplitMarks = NO_MARKS
@@ -161,10 +162,10 @@ class FieldSet(Divisible):
     def __post_init__(self) -> None:
         self._check(self.given, self.channels, "samples")
         self.marks.check(len(self))
-        if self.wanted is not None:
-            self._check(self.wanted, self.wanted_channels, "wanted samples")
-        elif self.wanted_channels:
-            raise ValueError(f"the wanted channels are {self.wanted_channels}, but no wanted samples are given")
+        if self.other_targets is not None:
+            self._check(self.other_targets, self.other_channels, "target samples")
+        elif self.other_channels:
+            raise ValueError(f"the target channels are {self.other_channels}, but no target samples are given")
         if self.num_steps > 1 and len(self.target_channels) != self.num_steps * len(self.channels):
             raise ValueError(
                 f"expected {self.num_steps} steps of {len(self.channels)} channels; got {len(self.target_channels)}"
@@ -210,12 +211,12 @@ class FieldSet(Divisible):
     @property
     def targets(self) -> Samples:
         """Samples of the target functions, which may be the inputs."""
-        return self.given if self.wanted is None else self.wanted
+        return self.given if self.other_targets is None else self.other_targets
 
     @property
     def target_channels(self) -> tuple[str, ...]:
         """Names of the target channels."""
-        return self.channels if self.wanted is None else self.wanted_channels
+        return self.channels if self.other_targets is None else self.other_channels
 
     @property
     def keys(self) -> SplitKeys:
@@ -246,10 +247,10 @@ class FieldSet(Divisible):
         """Returns some of the functions, int64 `(B,)`, in this order."""
         return type(self)(
             given=self.given.select(indices),
-            wanted=None if self.wanted is None else self.wanted.select(indices),
+            other_targets=None if self.other_targets is None else self.other_targets.select(indices),
             coordinates=self.coordinates,
             channels=self.channels,
-            wanted_channels=self.wanted_channels,
+            other_channels=self.other_channels,
             names=tuple(self.names[i] for i in indices.tolist()),
             num_steps=self.num_steps,
             marks=self.marks.select(indices),

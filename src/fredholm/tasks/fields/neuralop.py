@@ -59,13 +59,13 @@ def _darcy(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> Fie
     u = needed_array(arrays, f"darcy_{split}_{resolution}_y", "biuf", n, resolution, resolution)
     # samples are the nodes k / resolution of a lattice; the coarse lattice has every second node
     pos = Grid(resolution, resolution, origin=(0.0, 0.0), spacing=(1 / resolution,) * 2).pos.expand(n, -1, -1)
-    given, wanted = (Samples(pos, torch.from_numpy(v).float().reshape(n, resolution**2, 1), None) for v in (a, u))
+    given, targets = (Samples(pos, torch.from_numpy(v).float().reshape(n, resolution**2, 1), None) for v in (a, u))
     return FieldSet(
         given=given,
-        wanted=wanted,
+        other_targets=targets,
         coordinates=("y", "x"),
         channels=("coefficient",),
-        wanted_channels=("solution",),
+        other_channels=("solution",),
         names=_names("darcy", split, resolution, n),
     )
 
@@ -78,10 +78,10 @@ def _burgers(arrays: Mapping[str, np.ndarray], split: str, resolution: int) -> F
     given = start[:, None].expand(-1, times, -1)
     return FieldSet(
         given=Samples(pos, given.reshape(n, times * points, 1), None),
-        wanted=Samples(pos, whole.reshape(n, times * points, 1), None),
+        other_targets=Samples(pos, whole.reshape(n, times * points, 1), None),
         coordinates=("t", "x"),
         channels=("velocity",),
-        wanted_channels=("velocity",),
+        other_channels=("velocity",),
         names=_names("burgers", split, resolution, n),
     )
 
@@ -92,10 +92,10 @@ def _burgers_steps(arrays: Mapping[str, np.ndarray], split: str, resolution: int
     pos = Grid(points, spacing=(1 / points,), origin=(0.0,)).pos.expand(n, -1, -1)
     return FieldSet(
         given=Samples(pos, start[..., None], None),
-        wanted=Samples(pos, whole[:, 1:].mT.contiguous(), None),
+        other_targets=Samples(pos, whole[:, 1:].mT.contiguous(), None),
         coordinates=("x",),
         channels=("velocity",),
-        wanted_channels=tuple(f"velocity, step {t}" for t in range(1, times)),
+        other_channels=tuple(f"velocity, step {t}" for t in range(1, times)),
         names=_names("burgers", split, resolution, n),
         num_steps=times - 1,
     )

@@ -23,11 +23,11 @@ from fredholm.tasks.splits.splits import Splits
 
 from .field_set import CHUNK, FieldSet, Samples, StoredFunctions, pack
 
-ROWS = ("values", "wanted_values", "trajectories")
+ROWS = ("values", "target_values", "trajectories")
 """Arrays with a row per function, which may be large."""
-SHARED = ("pos", "wanted_pos", "coordinates", "channels", "wanted_channels")
+SHARED = ("pos", "target_pos", "coordinates", "channels", "target_channels")
 """Arrays that are equal in all files of a folder."""
-KNOWN = (*ROWS, "offsets", "wanted_offsets", *SHARED, *ARRAYS)
+KNOWN = (*ROWS, "offsets", "target_offsets", *SHARED, *ARRAYS)
 WHOLE = ("split", "is_test", "names", "is_far")
 """Further arrays of files without splits in their names; the last two are in saved predictions, and not used here."""
 MOST_NAMELESS = 4
@@ -43,8 +43,8 @@ def read_npz(path: Path) -> FieldSet | Splits[FieldSet]:
     Without `pos` the values are on the cell centres of the unit box, `(n, H, W)` or `(n, D, H, W)`, or with channels
     `(n, H, W, m)` and an array `channels` of names. Where the values of all channels are NaN, a sample is missing.
 
-    `wanted_values`, `wanted_pos` and `wanted_offsets` likewise are the target functions, where these are not the
-    inputs. `coordinates`, `channels` and `wanted_channels` are names.
+    `target_values`, `target_pos` and `target_offsets` likewise are the target functions, where these are not the
+    inputs. `coordinates`, `channels` and `target_channels` are names.
 
     `trajectories` in place of `values` have a further axis of T + 1 times after the first: the input is the state at
     the first time, the targets are those at the T others. A point exists at all times or never.
@@ -114,29 +114,29 @@ def functions_of_arrays(
         return _trajectories(arrays, where, rows)
     given = _samples(arrays, "", rows)
     n, dim, channels = len(given.pos), given.pos.shape[-1], given.num_channels
-    has_others = "wanted_values" in arrays or "wanted_values" in rows
-    if has_others and "pos" in arrays and "wanted_pos" not in arrays:
+    has_others = "target_values" in arrays or "target_values" in rows
+    if has_others and "pos" in arrays and "target_pos" not in arrays:
         raise ValueError(
-            "has pos and wanted_values, and no wanted_pos; expected where the wanted values are, "
+            "has pos and target_values, and no target_pos; expected where the target values are, "
             f"(N, {dim}), be it pos again"
         )
-    wanted = _samples(arrays, "wanted_", rows) if has_others else None
-    if wanted is not None and (len(wanted.pos) != n or wanted.pos.shape[-1] != dim):
+    targets = _samples(arrays, "target_", rows) if has_others else None
+    if targets is not None and (len(targets.pos) != n or targets.pos.shape[-1] != dim):
         named = ""
-        if wanted.pos.shape[-1] != dim:
-            named = "; a last axis of channels needs their names, the array channels or wanted_channels"
+        if targets.pos.shape[-1] != dim:
+            named = "; a last axis of channels needs their names, the array channels or target_channels"
         raise ValueError(
-            f"wanted_values hold {len(wanted.pos)} functions of {wanted.pos.shape[-1]} coordinates, and values {n} of "
-            f"{dim}; expected as many of both{named}"
+            f"target_values hold {len(targets.pos)} functions of {targets.pos.shape[-1]} coordinates, and values {n} "
+            f"of {dim}; expected as many of both{named}"
         )
     return FieldSet(
         given=given,
-        wanted=wanted,
+        other_targets=targets,
         coordinates=_coordinates(arrays, dim),
         channels=_names(arrays, "channels", channels, unnamed_channels(channels)),
-        wanted_channels=()
-        if wanted is None
-        else _names(arrays, "wanted_channels", wanted.num_channels, unnamed_channels(wanted.num_channels)),
+        other_channels=()
+        if targets is None
+        else _names(arrays, "target_channels", targets.num_channels, unnamed_channels(targets.num_channels)),
         names=_function_names(where, n, rows.get("values")),
         marks=_marks(arrays, n),
     )
@@ -150,7 +150,7 @@ def _function_names(where: str, n: int, rows: Rows | None) -> tuple[str, ...]:
 def _trajectories(arrays: Mapping[str, np.ndarray], where: str, rows: Mapping[str, Rows]) -> FieldSet:
     name, stored = "trajectories", rows.get("trajectories")
     shape = stored.shape if stored is not None else arrays[name].shape
-    for other in ("values", "wanted_values", "offsets"):
+    for other in ("values", "target_values", "offsets"):
         if other in arrays or other in rows:
             raise ValueError(f"has both trajectories and {other}; leave one out")
     if len(shape) < 3 or shape[1] < 2:
@@ -160,14 +160,14 @@ def _trajectories(arrays: Mapping[str, np.ndarray], where: str, rows: Mapping[st
     if pair is None:
         states = arrays[name] if stored is None else stored[np.arange(len(stored))]
         pair = _states_in_memory(states, arrays)
-    given, wanted = pair
+    given, targets = pair
     channels = _names(arrays, "channels", given.num_channels, unnamed_channels(given.num_channels))
     return FieldSet(
         given=given,
-        wanted=wanted,
+        other_targets=targets,
         coordinates=_coordinates(arrays, given.pos.shape[-1]),
         channels=channels,
-        wanted_channels=tuple(f"{each}, step {t + 1}" for t in range(num_steps) for each in channels),
+        other_channels=tuple(f"{each}, step {t + 1}" for t in range(num_steps) for each in channels),
         names=_function_names(where, shape[0], stored),
         num_steps=num_steps,
         marks=_marks(arrays, shape[0]),

@@ -83,8 +83,8 @@ def open_functions(
     """Opens pairs of input and target functions, with their split, where they have one.
 
     Args:
-        data: an .npz file (`read_npz`) with `wanted_values` or `trajectories`, a folder of these, that of `neuralop`, a
-            .csv file with target columns `targets`, or a folder with `given.csv` and `wanted.csv`, whose functions are
+        data: an .npz file (`read_npz`) with `target_values` or `trajectories`, a folder of these, that of `neuralop`, a
+            .csv file with target columns `targets`, or a folder with `given.csv` and `target.csv`, whose functions are
             matched by the column `field` and may have different points.
         coordinates: columns of a table that are coordinates; empty: the existing ones of x, y and z.
         targets: target columns of a single table.
@@ -110,16 +110,16 @@ def open_functions(
     if not has_shards and (not path.is_file() or not (is_table or path.suffix.lower() == ".npz")):
         raise ValueError(
             f"no functions at {str(path)!r}; pass an .npz file or a folder of these, a .csv file, or a folder with "
-            "given.csv and wanted.csv"
+            "given.csv and target.csv"
         )
     if is_table:
         found = _with_targets(read_csv(path, coordinates=coordinates), targets, path)
     else:
         found = read_npz_shards(path) if has_shards else read_npz(path)
     for part in (found.train, found.valid, found.test) if isinstance(found, Splits) else (found,):
-        if part is not None and part.wanted is None:
+        if part is not None and part.other_targets is None:
             raise ValueError(
-                f"{path}: has no target functions; expected the array wanted_values or trajectories, or in a "
+                f"{path}: has no target functions; expected the array target_values or trajectories, or in a "
                 "table the columns of --task.targets"
             )
     return found
@@ -133,7 +133,7 @@ def read_functions(
     targets: tuple[str, ...],
     part: Split | None = None,
 ) -> FieldSet:
-    """Reads functions of a file, or of a folder with `given.csv` and `wanted.csv`, for a prediction.
+    """Reads functions of a file, or of a folder with `given.csv` and `target.csv`, for a prediction.
 
     Target functions are read too, where they exist.
 
@@ -160,11 +160,11 @@ def _with_targets(table: FieldSet, targets: tuple[str, ...], path: Path) -> Fiel
     channels = tuple(name for name in table.channels if name not in targets)
     if not channels:
         raise ValueError(f"{path}: all columns with values are targets; expected at least one that is given")
-    given, wanted = (
+    given, other = (
         table.given.with_values(table.given.values[..., [table.channels.index(name) for name in names]])
         for names in (channels, targets)
     )
-    return dataclasses.replace(table, given=given, wanted=wanted, channels=channels, wanted_channels=targets)
+    return dataclasses.replace(table, given=given, other_targets=other, channels=channels, other_channels=targets)
 
 
 def _matched(
@@ -173,23 +173,23 @@ def _matched(
     channels: tuple[str, ...] | None = None,
     targets: tuple[str, ...] | None = None,
 ) -> FieldSet:
-    """Returns the functions of given.csv, with those of wanted.csv of the same names."""
-    given, wanted = (
+    """Returns the functions of given.csv, with those of target.csv of the same names."""
+    given, other = (
         read_csv(_table(folder, name), coordinates=coordinates, channels=columns)
-        for name, columns in (("given", channels), ("wanted", targets))
+        for name, columns in (("given", channels), ("target", targets))
     )
-    if given.coordinates != wanted.coordinates:
+    if given.coordinates != other.coordinates:
         raise ValueError(
-            f"{folder}: given.csv has the coordinates {', '.join(given.coordinates)}, wanted.csv "
-            f"{', '.join(wanted.coordinates)}; make them equal"
+            f"{folder}: given.csv has the coordinates {', '.join(given.coordinates)}, target.csv "
+            f"{', '.join(other.coordinates)}; make them equal"
         )
-    named = [[name.partition(", ")[2] for name in fields.names] for fields in (given, wanted)]
-    for ours, theirs, file in ((*named, "wanted.csv"), (*named[::-1], "given.csv")):
+    named = [[name.partition(", ")[2] for name in fields.names] for fields in (given, other)]
+    for ours, theirs, file in ((*named, "target.csv"), (*named[::-1], "given.csv")):
         if alone := sorted(set(ours) - set(theirs)):
             raise ValueError(f"{folder / file}: has no {alone[0] or 'function'}, which the other file has")
     place = {name: i for i, name in enumerate(named[1])}
     order = torch.tensor([place[name] for name in named[0]])
-    return dataclasses.replace(given, wanted=wanted.given.select(order), wanted_channels=wanted.channels)
+    return dataclasses.replace(given, other_targets=other.given.select(order), other_channels=other.channels)
 
 
 def is_function_folder(folder: Path) -> bool:
@@ -201,7 +201,7 @@ def _table(folder: Path, name: str) -> Path:
     for suffix in FIELD_TABLES:
         if (folder / f"{name}{suffix}").is_file():
             return folder / f"{name}{suffix}"
-    raise ValueError(f"{folder}: has no {name}.csv; expected given.csv and wanted.csv")
+    raise ValueError(f"{folder}: has no {name}.csv; expected given.csv and target.csv")
 
 
 @reads_data

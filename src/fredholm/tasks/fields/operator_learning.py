@@ -142,7 +142,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         """Whether all input functions have samples at all of the same points."""
         given_at: int | None
         """Number of shared input points; None: each function has its own."""
-        wanted_at: UnitGrid | int | None
+        target_at: UnitGrid | int | None
         """Shared target points: their grid, or the number of points without a grid; None: each function has its own."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         """Settings of pairs of functions, their input samples, and the model.
 
         Args:
-            data: an .npz file or a folder of these, a .csv table, or a folder with given.csv and wanted.csv; see
+            data: an .npz file or a folder of these, a .csv table, or a folder with given.csv and target.csv; see
                 `open_functions`.
             coordinates: columns of tables that are coordinates; empty: the existing ones of x, y and z.
             targets: target columns of a single table.
@@ -166,8 +166,8 @@ class OperatorLearning(DividedTask[FieldSet]):
                 refused.
             min_shown: in training the share is drawn between this and `shown`, for all functions of a batch at once;
                 None: it is `shown`.
-            wanted: number of target samples of each function in the training loss, drawn likewise; None: all. Refused
-                with loss='h1' and for trajectories.
+            target_samples: number of target samples of each function in the training loss, drawn likewise; None: all.
+                Refused with loss='h1' and for trajectories.
             loss: relative error of values, or of values and first derivatives together, by differences on a grid.
             unroll: for trajectories, the steps that training rolls out from a true state; refused where there is one
                 step.
@@ -192,7 +192,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         shown: float = 1.0
         fill_in: bool = True
         min_shown: float | None = None
-        wanted: int | None = None
+        target_samples: int | None = None
         loss: Loss = "l2"
         unroll: int = 1
         position_frequencies: int | None = None
@@ -221,10 +221,12 @@ class OperatorLearning(DividedTask[FieldSet]):
                 check_count("operator", name, value, least)
             if self.regression:
                 check_count("operator", "regression", self.regression, least=2)
-            if self.wanted is not None:
-                check_count("operator", "wanted", self.wanted)
+            if self.target_samples is not None:
+                check_count("operator", "target_samples", self.target_samples)
                 if self.loss == "h1":
-                    raise ValueError("wanted draws scattered samples, and loss='h1' takes differences; leave one out")
+                    raise ValueError(
+                        "target_samples draws scattered samples, and loss='h1' takes differences; leave one out"
+                    )
             self.model.answering_everywhere("each point")
             none, given = None, {"position_sigma": self.position_sigma}
             if self.is_periodic:
@@ -293,8 +295,8 @@ class OperatorLearning(DividedTask[FieldSet]):
         if self._facts.num_steps == 1:
             single = "data without trajectories, which have one step"
             refuse_idle("", type(config), single, "leave it out", unroll=config.unroll)
-        elif config.wanted is not None:
-            raise ValueError("wanted draws samples, and a trajectory goes on from all of them; leave it out")
+        elif config.target_samples is not None:
+            raise ValueError("target_samples draws samples, and a trajectory goes on from all of them; leave it out")
         elif config.unroll > self._facts.num_steps:
             raise ValueError(f"unroll is {config.unroll}; the trajectories have {self._facts.num_steps} steps")
         if self._facts.grid is None:
@@ -356,7 +358,7 @@ class OperatorLearning(DividedTask[FieldSet]):
         while int(numbers[0]) >= len(parts[0]):
             numbers = numbers - len(parts.pop(0))
         part = parts[0].select(numbers)
-        for samples, what in ((part.given, "samples"), (part.targets, "wanted samples")):
+        for samples, what in ((part.given, "samples"), (part.targets, "target samples")):
             refuse_doubles(samples, part.names, what)
         return part
 
@@ -385,7 +387,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             grid=grid_of(train.given, box, is_periodic=is_periodic),
             shares_places=train.given.share_places and not train.given.has_gaps,
             given_at=train.given.pos.shape[1] if train.given.share_places else None,
-            wanted_at=_shared_places(train.targets, box, is_periodic=is_periodic),
+            target_at=_shared_places(train.targets, box, is_periodic=is_periodic),
             mean=given.mean,
             deviation=given.deviation,
             target_mean=targets.mean,
@@ -419,14 +421,14 @@ class OperatorLearning(DividedTask[FieldSet]):
         if not config.regression:
             return network
         given = self.preparation.grid or facts.given_at
-        if given is None or facts.wanted_at is None:
+        if given is None or facts.target_at is None:
             raise ValueError(
-                f"regression is {config.regression}, and functions are given or wanted at places of their own; leave "
-                "it out"
+                f"regression is {config.regression}, and functions have input or target points of their own; "
+                "leave it out"
             )
         regression = FunctionRegression.Config(
             given=given,
-            wanted=facts.wanted_at,
+            target=facts.target_at,
             pos_dim=len(facts.coordinates),
             num_channels=len(facts.channels),
             num_outputs=len(facts.target_mean),
@@ -439,11 +441,11 @@ class OperatorLearning(DividedTask[FieldSet]):
     def max_regression_functions(self) -> int:
         """Default number of training functions of a regression; 0: none."""
         facts, given = self._facts, self.preparation.grid or self._facts.given_at
-        if given is None or facts.wanted_at is None or self.num_held_out("valid") == 0:
+        if given is None or facts.target_at is None or self.num_held_out("valid") == 0:
             return 0
         values = sum(
             (at if isinstance(at, int) else at.num_points) * channels
-            for at, channels in ((given, len(facts.channels)), (facts.wanted_at, len(facts.target_mean)))
+            for at, channels in ((given, len(facts.channels)), (facts.target_at, len(facts.target_mean)))
         )
         count = min(self.num_train * facts.num_steps, MOST_FUNCTIONS, MOST_VALUES // values)
         return count if count >= LEAST_FUNCTIONS else 0
@@ -464,15 +466,15 @@ class OperatorLearning(DividedTask[FieldSet]):
             some = torch.randperm(len(part) * steps)[:count].sort().values
             given, groups = states.select(some), groups.repeat(steps)[some]
             answers = states.select(some + len(part))
-        seen, wanted = (preparation.filled(each) for each in (preparation.shown(given), preparation.targets(answers)))
+        seen, targets = (preparation.filled(each) for each in (preparation.shown(given), preparation.targets(answers)))
         if steps > 1:
-            wanted = wanted - preparation.filled(preparation.targets(given))
+            targets = targets - preparation.filled(preparation.targets(given))
         sizes = model.fitted.config
         model.fitted.fit(
             seen.to(device),
-            wanted.to(device),
+            targets.to(device),
             given_pos=preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
-            wanted_pos=preparation.box.placed(answers.pos[0]) if isinstance(sizes.wanted, int) else None,
+            target_pos=preparation.box.placed(answers.pos[0]) if isinstance(sizes.target, int) else None,
             # of one trajectory, single steps are left out
             groups=groups.to(device) if 1 < len(groups.unique()) < len(groups) else None,
         )
@@ -506,19 +508,19 @@ class OperatorLearning(DividedTask[FieldSet]):
         return head_entry_names(model, predicted) | input_entry_names(model, facts.channels)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `wanted_...` likewise.
+        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `target_...` likewise.
 
-        Positions are in the unit box; for trajectories `wanted_values` concatenate those of `unroll` steps.
+        Positions are in the unit box; for trajectories `target_values` concatenate those of `unroll` steps.
         """
         config, part = self.config, self.splits.train.select(indices)
-        given, wanted = part.given, part.targets
+        given, targets = part.given, part.targets
         if part.num_steps > 1:
-            given, wanted = draw_times(given, wanted, config.unroll, generator)
+            given, targets = draw_times(given, targets, config.unroll, generator)
         share = config.shown
         if config.min_shown is not None:
             share -= (share - config.min_shown) * float(torch.rand((), generator=generator))
         shown = draw_samples(given, _count(share, given), generator)
-        batch = self.preparation.batch(shown, draw_samples(wanted, config.wanted, generator))
+        batch = self.preparation.batch(shown, draw_samples(targets, config.target_samples, generator))
         return moved(batch, config.symmetries, generator)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
@@ -551,9 +553,9 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def _errors(self, answers: Tensor, batch: Batch, kind: Loss) -> Tensor:
         """Returns the error of each function, `(B,)`; see `relative_errors`."""
-        exists = batch["wanted_mask"]
-        domain = self.preparation.domain(batch["wanted_pos"], exists) if kind == "h1" else None
-        return relative_errors(answers, batch["wanted_values"], exists, self.preparation.target_scale, domain)
+        exists = batch["target_mask"]
+        domain = self.preparation.domain(batch["target_pos"], exists) if kind == "h1" else None
+        return relative_errors(answers, batch["target_values"], exists, self.preparation.target_scale, domain)
 
     def metrics(self) -> "dict[str, Metric]":
         """Returns `relative_l2`, the mean over functions of ‖f - u‖ / ‖u‖ at target samples, `relative_h1`, `loss`.
@@ -605,7 +607,7 @@ class OperatorLearning(DividedTask[FieldSet]):
     def _baseline_value(self, outputs: Tensor, split: HeldOut) -> float:
         part = self.held_out(split)
         batch = self.preparation.batch(part.given, part.targets)
-        return float(self._errors(outputs.view_as(batch["wanted_values"]), batch, "l2").mean())
+        return float(self._errors(outputs.view_as(batch["target_values"]), batch, "l2").mean())
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`; on the grid that all functions share, else from any points to any points."""
@@ -682,7 +684,7 @@ class OperatorLearning(DividedTask[FieldSet]):
             part=inputs.part,
         )
         refuse_doubles(functions.given, functions.names, "samples")
-        if inputs.outputs.comparison is not None and functions.wanted is None:
+        if inputs.outputs.comparison is not None and functions.other_targets is None:
             raise ValueError(
                 f"{functions.names[0]} comes without {facts.target_channels[0]} to compare with; leave --comparison out"
             )
@@ -690,9 +692,9 @@ class OperatorLearning(DividedTask[FieldSet]):
 
     def _evaluation_points(self, functions: FieldSet, at: Path | None) -> list[Tensor]:
         """Returns the evaluation points of each function of a file."""
-        answer, wanted = self.config.answer, functions.targets
+        answer, targets = self.config.answer, functions.targets
         if answer.grid is None and at is None:
-            return wanted.places
+            return targets.places
         return places(answer, functions, at)
 
     def evaluated(self, model: nn.Module, one: FieldSet, points: Tensor, device: torch.device) -> Evaluated:
@@ -705,9 +707,9 @@ class OperatorLearning(DividedTask[FieldSet]):
         """Draws a picture of predictions beside the truth in the file, for trajectories of the last state."""
         channels, rows = self._facts.target_channels, []
         for one, answer in predicted:
-            assert one.wanted is not None
-            exists = one.wanted.exists[0]
-            pos, truth = one.wanted.pos[0, exists], one.wanted.values[0, exists]
+            assert one.other_targets is not None
+            exists = one.other_targets.exists[0]
+            pos, truth = one.other_targets.pos[0, exists], one.other_targets.values[0, exists]
             if len(pos) != len(answer.pos) or not torch.equal(pos, answer.pos):
                 answer = self.evaluated(model, one, pos, device)
             shown = one.given.pos[0, one.given.exists[0]], one.given.values[0, one.given.exists[0], 0]

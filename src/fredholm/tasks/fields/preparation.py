@@ -45,9 +45,9 @@ class Preparation:
     grid: UnitGrid | None
     is_periodic: bool
 
-    def batch(self, shown: Samples, wanted: Samples) -> Batch:
-        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `wanted_...` likewise."""
-        return self.shown(shown) | {f"wanted_{name}": tensor for name, tensor in self.targets(wanted).items()}
+    def batch(self, shown: Samples, targets: Samples) -> Batch:
+        """Returns inputs `pos` (B, N, s), `values` (B, N, m) and `mask` (B, N), and targets `target_...` likewise."""
+        return self.shown(shown) | {f"target_{name}": tensor for name, tensor in self.targets(targets).items()}
 
     def targets(self, samples: Samples) -> Batch:
         """Returns targets `pos`, `values` and `mask`."""
@@ -86,8 +86,8 @@ class Preparation:
         """Returns standardised predictions at target points, `(B, Nq, m')`, or `(B, Nq, T·m')` of T steps."""
         domain = self.domain(batch["pos"], batch["mask"])
         # also at points without a target, so that those of a grid stay a grid
-        points = self.domain(batch["wanted_pos"], torch.ones_like(batch["wanted_mask"]))
-        steps = batch["wanted_values"].shape[-1] // len(self.target_scale.mean)
+        points = self.domain(batch["target_pos"], torch.ones_like(batch["target_mask"]))
+        steps = batch["target_values"].shape[-1] // len(self.target_scale.mean)
         return self._answers(model, FunctionBatch(batch["values"], domain), points, steps)
 
     @torch.no_grad()
@@ -96,9 +96,9 @@ class Preparation:
         batch = to_device(self.shown(given), device)
         at, width = self.box.placed(points)[None].to(device), self.num_steps * len(self.target_scale.mean)
         batch |= {
-            "wanted_pos": at,
-            "wanted_mask": torch.ones(at.shape[:2], dtype=torch.bool, device=device),
-            "wanted_values": torch.zeros(*at.shape[:2], width, device=device),
+            "target_pos": at,
+            "target_mask": torch.ones(at.shape[:2], dtype=torch.bool, device=device),
+            "target_values": torch.zeros(*at.shape[:2], width, device=device),
         }
         return self.target_scale.in_unit(self.answers(model, batch)[0].cpu())
 

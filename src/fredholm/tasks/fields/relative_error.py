@@ -17,14 +17,14 @@ from .batches import Scale
 Loss = Literal["l2", "h1"]
 
 
-def relative_errors(answers: Tensor, wanted: Tensor, exists: Tensor, scale: Scale, domain: Domain | None) -> Tensor:
+def relative_errors(answers: Tensor, targets: Tensor, exists: Tensor, scale: Scale, domain: Domain | None) -> Tensor:
     """Returns the relative error of each function, `(B,)`, averaged over channels, each in the unit of the data.
 
     A channel that is 0 at all samples of a function is measured relative to its deviation.
 
     Args:
         answers: standardised predictions, `(B, N, m)`, or `(B, N, T·m)` for T steps.
-        wanted: standardised targets, likewise.
+        targets: standardised targets, likewise.
         exists: `(B, N)`, True where a sample exists.
         scale: scale of the m channels.
         domain: domain of the samples, for the error of values and first derivatives together; None: values alone.
@@ -33,8 +33,8 @@ def relative_errors(answers: Tensor, wanted: Tensor, exists: Tensor, scale: Scal
         ValueError: derivatives are requested where the samples form no whole grid.
     """
     exists = exists[..., None]
-    truth = torch.where(exists, scale.in_deviations(wanted), 0.0)
-    difference = torch.where(exists, answers - wanted, 0.0)
+    truth = torch.where(exists, scale.in_deviations(targets), 0.0)
+    difference = torch.where(exists, answers - targets, 0.0)
     squares, scales = difference.square().sum(1), truth.square().sum(1)
     if domain is not None:
         squares, scales = squares + slope_squares(difference, domain), scales + slope_squares(truth, domain)
@@ -58,7 +58,7 @@ def slope_squares(values: Tensor, domain: Domain) -> Tensor:
     """
     grid = whole_grid(domain)
     if grid is None or domain.mask is not None:
-        raise ValueError(f"loss='h1' takes differences, and the answers are wanted at {domain!r}, which is no grid")
+        raise ValueError(f"loss='h1' takes differences, and the targets are at {domain!r}, which is no grid")
     shaped = values.mT.unflatten(-1, grid.shape)
     total = torch.zeros_like(shaped[..., *(0 for _ in grid.shape)])
     for axis, (count, spacing) in enumerate(zip(grid.shape, grid.spacing, strict=True), 2):

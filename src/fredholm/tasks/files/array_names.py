@@ -10,7 +10,7 @@ ALIKE = (
     ("x", "data", "images", "image", "points", "values", "features", "samples", "inputs", "input", "series", "signals"),
     ("x", "node_feat", "node_features", "node_attr", "features"),
     ("y", "label", "labels", "target", "targets", "graph_labels"),
-    ("wanted_values", "y", "u", "output", "outputs", "target", "targets", "solution", "solutions"),
+    ("target_values", "y", "u", "output", "outputs", "target", "targets", "solution", "solutions"),
     ("values", "a", "u"),
     ("masks", "mask", "y", "labels", "label", "segmentation", "segmentations", "annotations"),
     ("text", "texts", "caption", "captions", "sentences"),
