@@ -164,7 +164,7 @@ def test_cross_validation_works() -> None:
         ({"num_axes": 1, "pos": [[0.0]]}, np.zeros((3, 1)), np.zeros((3, 1)), "num_axes=1 has no effect with pos"),
         ({"pos": [0.0, 1.0]}, np.zeros((3, 2)), np.zeros((3, 2)), "pos has shape (2,); expected finite coordinates"),
         ({"pos": [[0.0], [1.0]]}, np.zeros((3, 4)), np.zeros((3, 4)), "X has shape (3, 4); expected (n, 2)"),
-        ({"target_pos": [[0.0, 1.0]]}, np.zeros((3, 4)), np.zeros((3, 1)), "of 3 functions of 2 coordinates"),
+        ({"target_pos": [[0.0, 1.0]]}, np.zeros((3, 4)), np.zeros((3, 1)), "hold 3 functions of 2 coordinates"),
     ],
 )
 def test_inputs_that_are_not_functions_are_refused(settings: dict[str, Any], X: Any, y: Any, message: str) -> None:
