@@ -230,7 +230,7 @@ def test_the_highest_of_few_values_can_be_split_off() -> None:
     assert trees.threshold[:, 0, 0].tolist() == [2.5] * FOLDS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_compiled_packages_give_the_same_boxes(tmp_path: Path) -> None:
     torch.manual_seed(0)

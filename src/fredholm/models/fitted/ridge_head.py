@@ -52,6 +52,8 @@ OVERSAMPLED = 8
 
 _BLOCK = 4096
 """Features, or examples, standardised at a time."""
+_ROWS = 512
+"""Examples of groups that are left out side by side."""
 
 
 @final
@@ -337,12 +339,29 @@ def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None)
 
 
 def left_out_mean_shift(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
-    """Decrease of the mean of centred values when an example, or its group, is left out, `(n, c)`."""
+    """Decrease of the mean of centred values when an example, or its group, is left out, `(n, c)`.
+
+    Args:
+        wanted: the values.
+        members: int64 `(s,)`, the examples of a group, or `(G, s)`, those of G groups; None: each is its own.
+    """
     if members is None:
         return wanted / max(len(wanted) - 1, 1)
     found = torch.empty_like(wanted)
     for own in members:
-        found[own] = wanted[own].sum(0) / max(len(wanted) - len(own), 1)
+        found[own] = wanted[own].sum(-2, keepdim=True) / max(len(wanted) - own.shape[-1], 1)
+    return found
+
+
+def members_by_size(groups: Tensor) -> list[Tensor]:
+    """The examples of groups of one size, int64 `(G, s)`, several groups at a time."""
+    order = groups.argsort(stable=True)
+    counts = groups.unique(return_counts=True)[1]
+    parts = order.split(counts.tolist())
+    found = list[Tensor]()
+    for size in counts.unique().tolist():
+        alike = torch.stack([part for part in parts if len(part) == size])
+        found += alike.split(max(1, _ROWS // size))
     return found
 
 
@@ -395,7 +414,7 @@ class _Spectrum:
         return self.rows @ (self.projected / (self.values + penalty)[:, None])
 
     def left_out_errors(self, errors: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
-        """Left-out errors, for each example or each group of members, from the errors of the fit `(n, c)`."""
+        """Left-out errors, for each example or each group of `members_by_size`, from the errors of the fit `(n, c)`."""
         n = len(errors)
         # 1 - h is at least λ / (λ + the largest eigenvalue), and is kept above rounding errors
         rounding = n * torch.finfo(errors.dtype).eps
@@ -404,8 +423,8 @@ class _Spectrum:
             return errors / (1 - 1 / n - leverages).clamp_min(rounding)[:, None]
         found, shrunk = torch.empty_like(errors), self.others / (self.values + penalty)
         for own in members:
-            hat = self.rows[own] @ shrunk[own].T + 1 / n
-            eye = torch.eye(len(own), dtype=errors.dtype, device=errors.device)
+            hat = self.rows[own] @ shrunk[own].mT + 1 / n
+            eye = torch.eye(own.shape[1], dtype=errors.dtype, device=errors.device)
             found[own] = torch.linalg.solve((1 + rounding) * eye - hat, errors[own])
         return found
 
@@ -514,7 +533,7 @@ def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
     offset, best = targets.mean(0), None
     wanted = targets - offset
     alone = float(wanted.square().mean())
-    members = None if groups is None else [(groups == group).nonzero()[:, 0] for group in groups.unique()]
+    members = None if groups is None else members_by_size(groups)
     # the gain is about the mean without the left-out example
     falls = left_out_mean_shift(wanted, members)
     aim = wanted + falls
