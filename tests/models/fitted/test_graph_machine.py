@@ -8,6 +8,7 @@ from fredholm.encoders import GraphBatch
 from fredholm.models import GraphMachine, GraphReading, NeighbourhoodBank
 from fredholm.models.fitted.graph_machine import MOST_NUMBERS, NUM_COLOURS
 from fredholm.models.fitted.graph_summaries import num_summaries
+from fredholm.models.fitted.neighbourhood_bank import read_graphs
 from fredholm.models.fitted.weisfeiler_lehman import colours
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
@@ -92,7 +93,9 @@ def test_numbers_are_summaries_of_features_above_their_minimum_and_colour_counts
         place = built.colours.known.tolist().index(colour)
         expected = kinds[..., kind].sum(1).double()
         torch.testing.assert_close(found[:, count + place].square(), expected, rtol=1e-5, atol=1e-5)
-    assert found.shape[1] == count + NUM_COLOURS
+    assert found.shape[1] == count + 2 * NUM_COLOURS
+    of_edges = built.edge_colours(batch, read_graphs(built.bank.encoder, batch)[1], torch.float32)
+    torch.testing.assert_close(found[:, count + NUM_COLOURS :], of_edges.double())
 
 
 def test_the_minimum_is_subtracted_from_features_of_edges() -> None:
@@ -132,7 +135,7 @@ def _kinds(batch: GraphBatch) -> Tensor:
 def test_features_share_the_limited_numbers_of_a_graph(features: int, each: int) -> None:
     built = machine(GraphReading(features=features, pos_dim=1))
     assert built.num_of_each == each
-    assert built.second.machine.table.reading.num_numbers == num_summaries(features, 0, each) + NUM_COLOURS
+    assert built.second.machine.table.reading.num_numbers == num_summaries(features, 0, each) + 2 * NUM_COLOURS
 
 
 def test_a_single_graph_and_a_single_class_are_fitted_exactly() -> None:

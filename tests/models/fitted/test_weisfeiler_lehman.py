@@ -1,7 +1,7 @@
 """Colours against nodes coloured one by one, with nested tuples, and inputs that do not change the counts."""
 
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from fredholm.models.fitted.weisfeiler_lehman import ColourCounts, colours, kind
 from tests.refusals import refused
 
 MASK = 2**64 - 1
+Of = Literal["nodes", "edges"]
 
 
 def batch(size: int = 8, nodes: int = 7, edges: int = 12, *, weighed: bool = True) -> GraphBatch:
@@ -49,14 +50,14 @@ def counted(counts: ColourCounts, graphs: GraphBatch) -> Tensor:
     return counts(graphs, domain_of(graphs), torch.float32)
 
 
-def chosen(graphs: GraphBatch, num_colours: int = 500, depth: int = 2) -> ColourCounts:
-    counts = ColourCounts(num_colours, depth)
+def chosen(graphs: GraphBatch, num_colours: int = 500, depth: int = 2, of: Of = "nodes") -> ColourCounts:
+    counts = ColourCounts(num_colours, depth, of=of)
     counts.choose([(graphs, domain_of(graphs))])
     return counts
 
 
-def by_tuples(graphs: GraphBatch, depth: int) -> list[defaultdict[Any, float]]:
-    """The counts of each graph, node by node: a colour is its depth and everything it was made of."""
+def by_tuples(graphs: GraphBatch, depth: int, of: Of = "nodes") -> list[defaultdict[Any, float]]:
+    """The counts of each graph, one by one: a colour is its depth and everything it was made of."""
     found = []
     for i, features in enumerate(graphs.features):
         mask = [True] * len(features) if graphs.mask is None else graphs.mask[i].tolist()
@@ -71,8 +72,12 @@ def by_tuples(graphs: GraphBatch, depth: int) -> list[defaultdict[Any, float]]:
         colour: dict[int, Any] = {v: (0, 0 if graphs.kinds is None else int(graphs.kinds[i, v])) for v in nodes}
         counts: defaultdict[Any, float] = defaultdict(float)
         for t in range(depth + 1):
-            for v in nodes:
-                counts[colour[v]] += masses[v] / mean
+            if of == "edges":
+                for w, v, kind in edges:
+                    counts[colour[w], kind, colour[v]] += 1
+            else:
+                for v in nodes:
+                    counts[colour[v]] += masses[v] / mean
             colour = {
                 v: (t + 1, colour[v], tuple(sorted((kind, colour[w]) for w, end, kind in edges if end == v)))
                 for v in nodes
@@ -83,13 +88,14 @@ def by_tuples(graphs: GraphBatch, depth: int) -> list[defaultdict[Any, float]]:
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("bare", [(), ("kinds",), ("edge_kinds",), ("mask", "weights", "edge_weights")])
-def test_counts_equal_those_of_nodes_one_by_one(depth: int, bare: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("of", ["nodes", "edges"])
+def test_counts_equal_those_of_nodes_or_edges_one_by_one(depth: int, bare: tuple[str, ...], of: Of) -> None:
     graphs = batch()
     if "mask" in bare:
         graphs = graphs._replace(edge_index=torch.randint(7, (8, 2, 12)))
     graphs = graphs._replace(**dict.fromkeys(bare))
-    expected = by_tuples(graphs, depth)
-    found = counted(chosen(graphs, depth=depth), graphs)
+    expected = by_tuples(graphs, depth, of)
+    found = counted(chosen(graphs, depth=depth, of=of), graphs)
     # up to the names of colours: the same columns in some order
     names = sorted({name for counts in expected for name in counts}, key=repr)
     table = torch.tensor([[counts[name] for name in names] for counts in expected])

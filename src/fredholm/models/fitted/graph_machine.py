@@ -2,10 +2,11 @@
 
 Legend
     h_v, e_wv   features of nodes and of edges, less the minimum of each over the training graphs
-    n_g         count of a Weisfeiler-Lehman colour of depth 0 or 1 in a graph (`weisfeiler_lehman.py`)
+    n_g         count of a Weisfeiler-Lehman colour in a graph (`weisfeiler_lehman.py`): of nodes, of depth 0 or 1, or
+                of edges, of depth 0
 
     numbers     summaries of the shape, of weights, of h and of e (`graph_summaries.py`), and √n_g of the NUM_COLOURS
-                most frequent colours of the training graphs
+                most frequent colours of nodes of the training graphs, and as many of edges
     outputs     combined predictions of both (`second_reading.py`)
 
 A linear model of averages over nodes does not depend on the number of nodes, on extremes or on interactions, and
@@ -86,10 +87,11 @@ class GraphMachine(FittedModel[GraphBatch]):
         self.register_buffer("least", torch.zeros(reading.features))
         self.register_buffer("edge_minima", torch.zeros(reading.edge_dim))
         self.colours = ColourCounts(NUM_COLOURS, DEPTH)
+        self.edge_colours = ColourCounts(NUM_COLOURS, 0, of="edges")
         self.num_of_each = min(MOST_OF_FEATURE, MOST_NUMBERS // (reading.features + reading.edge_dim))
         sizes = (reading.features, reading.edge_dim, self.num_of_each)
         machine = NumbersMachine(
-            num_summaries(*sizes) + NUM_COLOURS,
+            num_summaries(*sizes) + 2 * NUM_COLOURS,
             num_outputs,
             may_miss=may_miss(*sizes),
             num_centres=config.num_centres,
@@ -116,7 +118,8 @@ class GraphMachine(FittedModel[GraphBatch]):
         """Fits the bank and the machine, and chooses their shares; see `FittedModel.fit`."""
         if not batches:
             raise ValueError("models.GraphMachine: there is no graph to fit to")
-        self.colours.choose((batch, read_graphs(self.bank.encoder, batch)[1]) for batch, _ in batches)
+        for counts in (self.colours, self.edge_colours):
+            counts.choose((batch, read_graphs(self.bank.encoder, batch)[1]) for batch, _ in batches)
         self.least.fill_(torch.inf)
         self.edge_minima.fill_(torch.inf)
         for batch, _ in batches:
@@ -142,4 +145,5 @@ class GraphMachine(FittedModel[GraphBatch]):
             of_edges = of_edges.double() - self.edge_minima.double()
         found = summarise_graphs(values.double() - self.least.double(), domain, of_edges, self.num_of_each)
         # always float32: quantiles are training values, and rounding would change the ranks of equal values
-        return torch.cat([found.float(), self.colours(inputs, domain, torch.float32)], 1)
+        counts = [counts(inputs, domain, torch.float32) for counts in (self.colours, self.edge_colours)]
+        return torch.cat([found.float(), *counts], 1)

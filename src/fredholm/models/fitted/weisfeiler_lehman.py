@@ -2,12 +2,14 @@
 
 Legend
     k_v, k_wv    kinds of a node and of an edge from w to v: integers, equal for equal kinds
-    E            edges of positive weight, from nodes of positive mass
+    E            edges of positive weight, from nodes of positive mass; those to such nodes are counted
     μ            the measure of the nodes, of mass 1 in each graph, on N nodes of positive mass
     g            a colour, of depth t = 0 ... `depth`
 
     c_0(v) = #(k_v),   c_t+1(v) = #(Σ_(w,v)∈E #(k_wv, c_t(w)), c_t(v))    integers modulo 2^64
-    count        n_g = N ∫ 1[c_t(v) = g] dμ(v),  with equal weights the number of nodes of this colour;   features √n_g
+    e_t(w, v) = #(#(k_wv, c_t(w)), c_t(v))     the colour of an edge
+    count        n_g = N ∫ 1[c_t(v) = g] dμ(v),  with equal weights the number of nodes of this colour, or the number of
+                 edges with e_t(w, v) = g;   features √n_g
 
 # is the mixing of SplitMix64 (Steele, Lea and Flood, 2014), a permutation of 64 bits that looks random, and of a pair
 #(a, b) = #(3 #(a) + b), where 3 makes it asymmetric. The sum distinguishes multisets independently of the order of
@@ -15,13 +17,13 @@ edges, and colours are the same on every machine. Among m colours two collide wi
 3e-8 for a million. It is not secure against adversarial graphs, as the permutation is known.
 
 Source: Shervashidze et al., Weisfeiler-Lehman graph kernels (2011), whose kernel Σ_g n_g n'_g is the inner product of
-counts. Deviations: they number colours in order of appearance, without kinds of edges; the root, which stabilises the
-variance of a count (Bartlett, 1936), is between presence and count; only the colours of most training graphs are
-counted.
+counts. Deviations: they number colours in order of appearance, without kinds or colours of edges; the root, which
+stabilises the variance of a count (Bartlett, 1936), is between presence and count; only the colours of most training
+graphs are counted.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -35,12 +37,12 @@ _NONE = torch.iinfo(torch.int64).max
 
 @final
 class Occurrences(NamedTuple):
-    """The colours of nodes of positive mass, for each depth.
+    """The colours of nodes of positive mass, or of edges, for each depth.
 
     Args:
         colour: int64 `(depth + 1, n)`.
-        owner: int64 `(n,)`, the graph of each node.
-        mass: `(n,)`, N times the share of each node in its graph's mass: 1 with equal weights.
+        owner: int64 `(n,)`, the graph of each.
+        mass: `(n,)`, of a node N times its share in its graph's mass, 1 with equal weights; 1 of an edge.
     """
 
     colour: Tensor
@@ -55,6 +57,7 @@ class ColourCounts(nn.Module):
     Args:
         num_colours: most colours.
         depth: radius of a colour in edges.
+        of: what is counted.
 
     Attributes:
         known: int64 `(num_colours,)`, the colours, sorted; only fillers before `choose`.
@@ -62,16 +65,16 @@ class ColourCounts(nn.Module):
 
     known: Tensor
 
-    def __init__(self, num_colours: int, depth: int) -> None:
+    def __init__(self, num_colours: int, depth: int, *, of: Literal["nodes", "edges"] = "nodes") -> None:
         super().__init__()
-        self.depth = depth
+        self.depth, self.of = depth, of
         self.register_buffer("known", torch.full((num_colours,), _NONE))
 
     def choose(self, graphs: Iterable[tuple[GraphBatch, Graph]]) -> None:
         """Chooses the colours that occur in most of these graphs; ties prefer smaller depths."""
         found: list[list[Tensor]] = [[] for _ in range(self.depth + 1)]
         for inputs, domain in graphs:
-            colour, owner, _ = occurrences(inputs, domain, self.depth)
+            colour, owner, _ = occurrences(inputs, domain, self.depth, self.of)
             for own, at in zip(found, colour, strict=True):
                 own.append(torch.stack([owner, at]).unique(dim=1)[1])
         per_depth = [torch.cat(own).unique(return_counts=True) for own in found]
@@ -87,7 +90,7 @@ class ColourCounts(nn.Module):
             ValueError: on inputs that `occurrences` refuses.
         """
         batch, num_colours = len(inputs.features), len(self.known)
-        colour, owner, mass = occurrences(inputs, domain, self.depth)
+        colour, owner, mass = occurrences(inputs, domain, self.depth, self.of)
         place = torch.searchsorted(self.known, colour).clamp_max(num_colours - 1)
         is_known = self.known[place] == colour
         cell = (owner * num_colours + place)[is_known]
@@ -95,13 +98,14 @@ class ColourCounts(nn.Module):
         return masses.new_zeros(batch * num_colours).index_add(0, cell, masses).view(batch, num_colours).sqrt()
 
 
-def occurrences(inputs: GraphBatch, domain: Graph, depth: int) -> Occurrences:
+def occurrences(inputs: GraphBatch, domain: Graph, depth: int, of: Literal["nodes", "edges"]) -> Occurrences:
     """Computes the colours of a batch; without kinds all nodes, or all edges, count as of one kind.
 
     Args:
         inputs: the graphs.
         domain: domain of their nodes.
         depth: largest depth.
+        of: what is coloured.
 
     Raises:
         ValueError: kinds of another shape or dtype.
@@ -111,10 +115,15 @@ def occurrences(inputs: GraphBatch, domain: Graph, depth: int) -> Occurrences:
     exists = (inputs.edge_index >= 0).all(1)
     edge_kinds = _kinds("edge_kinds", inputs.edge_kinds, inputs.edge_index[:, 0])[exists]
     joins = domain.edge_counts.flatten() > 0
-    found = colours(kinds, domain.source[joins], domain.target[joins], edge_kinds[joins], depth)
+    source, target, edge_kinds = domain.source[joins], domain.target[joins], edge_kinds[joins]
+    found = colours(kinds, source, target, edge_kinds, depth)
     weights = domain.weights.expand(batch, size)
     numbers = weights.count_nonzero(1)
     weighs = (weights > 0).flatten()
+    if of == "edges":
+        ends, owner = _paired(_paired(edge_kinds, found[:, source]), found[:, target]), target // size
+        counts = weighs[target]
+        return Occurrences(ends[:, counts], owner[counts], weights.new_ones(len(owner))[counts])
     mass = weights / (weights.sum(1) / numbers.clamp_min(1))[:, None]
     owner = torch.arange(batch, device=kinds.device).repeat_interleave(size)
     return Occurrences(found[:, weighs], owner[weighs], mass.flatten()[weighs])
