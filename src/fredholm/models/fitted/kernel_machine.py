@@ -4,11 +4,13 @@ Legend
     x (d,)     the coordinates of an example                 Y (n, c)  regression targets, from a `Regressand`
     c_1..c_m   centres: the n training examples, or m drawn of them         Ȳ (c,)   its column means
     w_p (d,)   relevance of coordinates in κ_p, 0 to 1       ℓ_p > 0   length of κ_p
+    R (d, d)   diag(w_2), or the turned metric of κ_2 and κ_3
     s          shares of κ_0 to κ_3, whose sum is 1          λ > 0     the penalty
     v          mean of ‖x‖² over the examples of CHOSEN      K_ij = κ(x_i, c_j)
 
-    κ_0(x, y) = ⟨x, y⟩ / v          κ_p(x, y) = exp(-‖w_p ∘ (x - y)‖_p / ℓ_p)   for p = 1, 2
-    κ_3(x, y) = (1 + r + r²/3) exp(-r),   r = √5 ‖w_2 ∘ (x - y)‖ / ℓ_3
+    κ_0(x, y) = ⟨x, y⟩ / v          κ_1(x, y) = exp(-‖w_1 ∘ (x - y)‖_1 / ℓ_1)
+                                    κ_2(x, y) = exp(-‖Rᵀ(x - y)‖ / ℓ_2)
+    κ_3(x, y) = (1 + r + r²/3) exp(-r),   r = √5 ‖Rᵀ(x - y)‖ / ℓ_3
     κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2 + s_3 κ_3
     f(x) = Ȳ + Σ_j κ(x, c_j) A_j = Ȳ + ∫ κ(x, y) α(y) dμ(y),   μ the uniform measure on the centres, α = m A
     centres that are all examples:   A = G (Y - Ȳ),  G = (K + λI)⁻¹;   without example i f is  Y_i - E_i / G_ii,
@@ -20,7 +22,13 @@ twice differentiable there, and suits smooth functions. Relevances are learned i
 (g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|² over the examples, summed over outputs, f the fit of the
 round before, and q one of EXPONENTS. The smallest mean square of left-out errors, on at most CHOSEN examples, decides
 in turn: the lengths of κ_1 and of κ_2 for w = 1, the round and q of each, their shares, the length of κ_3, its share
-(if errors or their squares are significantly smaller), and the share of κ_0. λ is chosen each time, where a smaller one
+(if errors or their squares are significantly smaller), and the share of κ_0.
+
+With at most MOST_TURNED coordinates further rounds turn the metric of κ_2: R = V diag((e / max e)^q), with V and e the
+eigenvectors and eigenvalues of the mean outer product of the gradients of the round before, finds functions of sums and
+differences of coordinates. A full metric fits noise more than a diagonal does, which left-out errors do not show. So R
+is turned only if predictions by κ_2 for parts of the examples, from metrics learned without the part, then have errors
+or squares of errors that are significantly smaller. λ is chosen each time, where a smaller one
 must lower the errors by a thousandth, and again among three candidates with all examples. Left-out predictions are
 exact for given choices and, with fewer centres than examples, a given Ȳ, which includes the example. With few examples
 w fits noise, which left-out errors do not show, since w has seen the example. So with at most FEW examples all choices
@@ -28,14 +36,15 @@ are repeated without each of FOLDS parts in turn, with w = 1 and with the learne
 parts decide between the two. If w is learned and all examples are centres, these are the left-out predictions.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
-Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
-coordinates keep their meaning, over its largest entry; q = 1/2 is their metric, and q = 1/4, its root, is tried too,
-since it keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 besides κ_2; choices by left-out errors,
+Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone unless all
+of it is surely better, over its largest entry; q = 1/2 is their metric, and q = 1/4, its root, is tried too, since it
+keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 besides κ_2; choices by left-out errors,
 and no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple, final
 
 import torch
@@ -58,6 +67,8 @@ SMOOTH_LENGTHS, SMOOTH = (0.3, 1.0, 3.0, 10.0), (0.5, 0.9, 1.0)
 EXPONENTS = (0.5, 0.25)
 ROUNDS = 3
 """Most rounds in which w is learned."""
+MOST_TURNED = 256
+"""Most coordinates with which the metric of κ_2 may be turned."""
 CHOSEN = 1500
 """Default of the most examples on which choices are made."""
 FEW, FOLDS = 500, 5
@@ -98,7 +109,8 @@ class KernelMachine(CoordinateModel):
             that gradient steps may continue from the fit.
         bias: `(num_outputs,)`.
         centres: `(num_centres, d)`; unused rows are 0.
-        relevance: `(2, d)`, w_1 and w_2.
+        relevance: `(2, d)`, w_1 and w_2; of a turned metric the norms of the rows of R, over the largest.
+        metric: `(d, d)`, R; `(0, 0)` with more than MOST_TURNED coordinates, where R is diag(w_2).
         lengths: `(3,)`, ℓ_1 to ℓ_3.
         shares: `(4,)`; κ_2 alone before a fit.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
@@ -109,6 +121,7 @@ class KernelMachine(CoordinateModel):
 
     centres: Tensor
     relevance: Tensor
+    metric: Tensor
     lengths: Tensor
     shares: Tensor
     square: Tensor
@@ -132,6 +145,8 @@ class KernelMachine(CoordinateModel):
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates, dtype=torch.float64))
         self.register_buffer("relevance", torch.ones(2, num_coordinates, dtype=torch.float64))
+        size = num_coordinates if num_coordinates <= MOST_TURNED else 0
+        self.register_buffer("metric", torch.eye(size, dtype=torch.float64))
         self.register_buffer("lengths", torch.ones(3, dtype=torch.float64))
         self.register_buffer("shares", torch.tensor([0.0, 0.0, 1.0, 0.0]))
         self.register_buffer("square", torch.ones((), dtype=torch.float64))
@@ -154,10 +169,13 @@ class KernelMachine(CoordinateModel):
         if self.num_rounds and len(some) <= FEW:
             chosen = _chosen_of_few(part, own, self.num_rounds)
         else:
-            chosen = _chosen(part, part.learnt(part.plain(), self.num_rounds))
+            chosen = _chosen(_learnt_of_many(part, own, self.num_rounds))
         for p, each in enumerate(chosen.metrics):
-            self.relevance[p].copy_(each.weight)
+            self.relevance[p].copy_(_relevance(each.weight))
             self.lengths[p] = each.length
+        if len(self.metric):
+            weight = chosen.metrics[1].weight
+            self.metric.copy_(weight if weight.ndim == 2 else weight.diag())
         self.lengths[2] = chosen.smooth.length
         self.square.fill_(part.square)
         self.shares.copy_(torch.tensor(chosen.shares))
@@ -188,8 +206,8 @@ class KernelMachine(CoordinateModel):
         for p, of in ((1, (_laplace,)), (2, (_laplace, _matern))):
             taken = [k for k in range(len(of)) if not values_can_be_read(x) or shares[p + k] > 0]
             if taken:
-                weight = self.relevance[p - 1].to(x.dtype)
-                distance = _distance(x * weight, y * weight, p)
+                weight = (self.metric if p == 2 and len(self.metric) else self.relevance[p - 1]).to(x.dtype)
+                distance = _distance(_scaled(x, weight), _scaled(y, weight), p)
                 for k in taken:
                     kernel = kernel + shares[p + k] * of[k](distance, self.lengths[p + k - 1].to(x.dtype))
         return kernel
@@ -198,24 +216,8 @@ class KernelMachine(CoordinateModel):
         self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
     ) -> "KernelFit":
         """The best fit whose centres are all examples."""
-        kernel, best = self.kernel(x, x), None
-        moved = left_out_mean_shift(wanted, members)
-        for penalty in penalties:
-            system = kernel.clone()
-            system.diagonal().add_(penalty)
-            factor = torch.linalg.cholesky(system)
-            inverse = torch.cholesky_inverse(factor)
-            dual = inverse @ wanted
-            without = dual + inverse.sum(1)[:, None] * moved
-            if members is None:
-                errors = without / inverse.diagonal()[:, None]
-            else:
-                errors = torch.empty_like(dual)
-                for own in members:
-                    errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
-            best = _better(best, KernelFit(float(errors.square().mean()), penalty, dual, wanted - errors))
-        assert best is not None
-        return best
+        kernel = self.kernel(x, x)
+        return min((_fit(kernel, wanted, members, each) for each in penalties), key=lambda fit: fit.error)
 
     def _by_centres(
         self, x: Tensor, centres: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
@@ -268,6 +270,22 @@ class KernelFit(NamedTuple):
     left_out: Tensor
 
 
+def _fit(kernel: Tensor, wanted: Tensor, members: list[Tensor] | None, penalty: float) -> KernelFit:
+    """The fit with all examples as centres, without a decomposition of the kernel."""
+    system = kernel.clone()
+    system.diagonal().add_(penalty)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
+    dual = inverse @ wanted
+    without = dual + inverse.sum(1)[:, None] * left_out_mean_shift(wanted, members)
+    if members is None:
+        errors = without / inverse.diagonal()[:, None]
+    else:
+        errors = torch.empty_like(dual)
+        for own in members:
+            errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
+    return KernelFit(float(errors.square().mean()), penalty, dual, wanted - errors)
+
+
 def best_fit(kernel: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor) -> KernelFit:
     """The fit with all examples as centres and the best of some penalties.
 
@@ -312,10 +330,23 @@ def _best_of(
 
 
 @final
+class _Round(NamedTuple):
+    """A round in which a metric is learned: whether all of it, q, and λ of the fit before."""
+
+    is_turned: bool
+    exponent: float
+    penalty: float
+
+
+@final
 class _Metric(NamedTuple):
-    """Learned parameters of κ_p: w and ℓ, with distances and kernel between the examples, and the fit by κ_p alone."""
+    """Learned parameters of κ_p: w and ℓ, with distances and kernel between the examples, and the fit by κ_p alone.
+
+    A turned metric has R, `(d, d)`, in place of w. `rounds` are those that led to it.
+    """
 
     weight: Tensor
+    rounds: "tuple[_Round, ...]"
     length: float
     multiple: float
     """ℓ in units of the median distance."""
@@ -333,6 +364,8 @@ class _Smooth(NamedTuple):
     """ℓ_3, κ_3 between the examples, and the fit by κ_3 alone."""
 
     length: float
+    multiple: float
+    """ℓ_3 in units of the median distance."""
     kernel: Tensor
     fit: KernelFit
 
@@ -357,11 +390,19 @@ class _Part:
 
     def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> KernelFit:
         """The fit with the best of some penalties."""
+        if len(penalties) == 1:
+            return _fit(kernel, self.wanted, self.members, float(penalties))
         return best_fit(kernel, self.wanted, self.members, penalties)
 
-    def errors(self, fit: KernelFit) -> Tensor:
-        """Left-out errors, root mean squares over outputs, of each example or summed over each group."""
-        found = (self.wanted - fit.left_out).square().mean(1).sqrt()
+    def is_surely_better(self, one: Tensor, other: Tensor) -> bool:
+        """Whether predictions `(n, c)` have significantly smaller errors, or squares of errors, than others."""
+        # squares may be dominated by one example, absolute errors by noise, so either test is enough
+        smaller, larger = self._errors(one), self._errors(other)
+        return is_surely_less(smaller, larger) or is_surely_less(smaller.square(), larger.square())
+
+    def _errors(self, answers: Tensor) -> Tensor:
+        """Errors, root mean squares over outputs, of each example or summed over each group."""
+        found = (self.wanted - answers).square().mean(1).sqrt()
         return found if self.members is None else torch.stack([found[own].sum() for own in self.members])
 
     def plain(self) -> _Metrics:
@@ -371,68 +412,121 @@ class _Part:
 
     def learnt(self, plain: _Metrics, num_rounds: int = ROUNDS) -> _Metrics:
         """κ_1 and κ_2 with learned w, in rounds that start from w = 1."""
-        found = list[_Metric]()
-        for p, best in enumerate(plain, start=1):
-            for _ in range(num_rounds):
-                tried = [self._tried(p, weight, (best.multiple,)) for weight in self._sharper(p, best)]
-                sharper = min(tried, key=_error)
-                if _error(sharper) >= _error(best):
-                    break
-                best = sharper
-            found.append(best)
-        return found[0], found[1]
+        first, second = (self._sharpened(p, metric, num_rounds) for p, metric in enumerate(plain, start=1))
+        return first, second
+
+    def turned(self, metric: _Metric, num_rounds: int = ROUNDS) -> _Metric:
+        """κ_2 with a turned metric, in rounds that start from a diagonal one; the same if none is better."""
+        if len(metric.weight) > MOST_TURNED or not num_rounds:
+            return metric
+        first = self._sharpened(2, metric, 1, is_turned=True)
+        if first is metric:
+            return metric
+        return self._sharpened(2, first, num_rounds - 1, (first.rounds[-1].exponent,), is_turned=True)
+
+    def repeated(self, rounds: "Sequence[_Round]", like: _Metric) -> list[_Metric]:
+        """κ_2 with w = 1, and its metrics after each of some rounds, with the penalties that these had.
+
+        Args:
+            rounds: the rounds.
+            like: the metric that they led to, of other examples.
+        """
+        penalties = torch.tensor([each.penalty for each in rounds] + [like.fit.penalty])[:, None]
+        one = torch.ones_like(self.x[0])
+        found = [self._tried(2, one, (like.multiple,), (), penalties[0])]
+        for each, penalty in zip(rounds, penalties[1:], strict=True):
+            found.append(self._next(2, found[-1], each, penalty))
+        return found
+
+    def answers_of(self, of: "_Metric | _Smooth", metric: _Metric, x: Tensor) -> Tensor:
+        """Predictions for other examples, less the mean, of the fit by κ_2 or κ_3 alone with a metric."""
+        distance = _distance(_scaled(x, metric.weight), _scaled(self.x, metric.weight), 2)
+        kernel = _laplace(distance, of.length) if isinstance(of, _Metric) else _matern(distance, of.length)
+        return kernel @ of.fit.dual
 
     def answers(self, choice: _Choice, x: Tensor) -> Tensor:
         """Predictions of a fit for other examples, less the mean."""
         kernel = choice.shares[0] * (x @ self.x.T) / self.square
         for p, metric in enumerate(choice.metrics, start=1):
-            distance = _distance(x * metric.weight, self.x * metric.weight, p)
+            distance = _distance(_scaled(x, metric.weight), _scaled(self.x, metric.weight), p)
             kernel = kernel + choice.shares[p] * _laplace(distance, metric.length)
             if p == 2:
                 kernel = kernel + choice.shares[3] * _matern(distance, choice.smooth.length)
         return kernel @ choice.fit.dual
 
     def smooth(self, metric: _Metric) -> _Smooth:
-        """The best κ_3 with the w of κ_2."""
-        unit, found = _median(metric.distance), list[_Smooth]()
-        for multiple in SMOOTH_LENGTHS:
-            kernel = _matern(metric.distance, multiple * unit)
-            found.append(_Smooth(multiple * unit, kernel, self.fit(kernel, SMOOTH_PENALTIES)))
-        return min(found, key=_error)
+        """The best κ_3 with the metric of κ_2."""
+        return min((self._smooth(metric, multiple, SMOOTH_PENALTIES) for multiple in SMOOTH_LENGTHS), key=_error)
 
-    def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> _Metric:
+    def smooth_like(self, metric: _Metric, other: _Smooth) -> _Smooth:
+        """κ_3 with the metric of κ_2, and the length and penalty of another fit."""
+        return self._smooth(metric, other.multiple, torch.tensor([other.fit.penalty]))
+
+    def _smooth(self, metric: _Metric, multiple: float, penalties: Tensor) -> _Smooth:
+        length = multiple * metric.length / metric.multiple
+        kernel = _matern(metric.distance, length)
+        return _Smooth(length, multiple, kernel, self.fit(kernel, penalties))
+
+    def _tried(
+        self,
+        p: int,
+        weight: Tensor,
+        lengths: Sequence[float],
+        rounds: "tuple[_Round, ...]" = (),
+        penalties: Tensor = PENALTIES,
+    ) -> _Metric:
         """The best of some lengths, in units of the median distance."""
-        distance, found = _distances(self.x * weight, p), list[_Metric]()
-        unit = _median(distance)
+        distance, unit = _distances(_scaled(self.x, weight), p)
+        found = list[_Metric]()
         for multiple in lengths:
             kernel = _laplace(distance, multiple * unit)
-            found.append(_Metric(weight, multiple * unit, multiple, distance, kernel, self.fit(kernel)))
+            fit = self.fit(kernel, penalties)
+            found.append(_Metric(weight, rounds, multiple * unit, multiple, distance, kernel, fit))
         return min(found, key=_error)
 
-    def _sharper(self, p: int, metric: _Metric) -> list[Tensor]:
-        """Candidates of the next w, from the mean squared slope of f along each coordinate."""
-        steep = self._steepness(p, metric)
-        if float(steep.max()) == 0:
-            return [metric.weight]
-        return [((steep / steep.max()) ** exponent).clamp_min(_LEAST) for exponent in EXPONENTS]
+    def _sharpened(
+        self, p: int, best: _Metric, num_rounds: int, exponents: Sequence[float] = EXPONENTS, *, is_turned: bool = False
+    ) -> _Metric:
+        """The metric after the best rounds, until one is no better."""
+        for _ in range(num_rounds):
+            rounds = [_Round(is_turned, exponent, best.fit.penalty) for exponent in exponents]
+            sharper = min((self._next(p, best, each) for each in rounds), key=_error)
+            if _error(sharper) >= _error(best):
+                break
+            best = sharper
+        return best
+
+    def _next(self, p: int, metric: _Metric, each: "_Round", penalties: Tensor = PENALTIES) -> _Metric:
+        """The metric after one more round, from the mean squared slopes of f."""
+        steep = self._outer(metric) if each.is_turned else self._steepness(p, metric)
+        weight, rounds = metric.weight, (*metric.rounds, each)
+        if float(steep.abs().max()) > 0:
+            values, vectors = torch.linalg.eigh(steep) if each.is_turned else (steep, None)
+            weight = ((values.clamp_min(0) / values.max()) ** each.exponent).clamp_min(_LEAST)
+            weight = weight if vectors is None else vectors * weight
+        return self._tried(p, weight, (metric.multiple,), rounds, penalties)
 
     def _steepness(self, p: int, metric: _Metric) -> Tensor:
         """g at the examples; the slope of κ_p at its kink, the example itself, counts as 0."""
-        x, weight, dual = self.x, metric.weight, metric.fit.dual
-        slope = -metric.kernel / metric.length
-        if p == 1:
-            found = list[Tensor]()
-            for columns in x.T.contiguous().split(max(1, _SIDES // len(x) ** 2)):
-                sides = (columns[:, :, None] - columns[:, None]).sign_()
-                found.append(((slope * sides) @ dual).square().mean(1).sum(1))
-            return torch.cat(found) * weight.square()
-        slope = torch.where(metric.distance > 0, slope / metric.distance, 0.0)
-        found = torch.zeros_like(weight)
-        for own in dual.T:
+        if p == 2:
+            return torch.stack([gradient.square().mean(0) for gradient in self._gradients(metric)]).sum(0)
+        slope, found = -metric.kernel / metric.length, list[Tensor]()
+        for columns in self.x.T.contiguous().split(max(1, _SIDES // len(self.x) ** 2)):
+            sides = (columns[:, :, None] - columns[:, None]).sign_()
+            found.append(((slope * sides) @ metric.fit.dual).square().mean(1).sum(1))
+        return torch.cat(found) * metric.weight.square()
+
+    def _outer(self, metric: _Metric) -> Tensor:
+        """The mean outer product of the gradients of f by κ_2, summed over outputs, `(d, d)`."""
+        return torch.stack([gradient.T @ gradient / len(self.x) for gradient in self._gradients(metric)]).sum(0)
+
+    def _gradients(self, metric: _Metric) -> Iterator[Tensor]:
+        """Yields the gradients `(n, d)` of each output of f by κ_2 at the examples."""
+        slope = torch.where(metric.distance > 0, -metric.kernel / metric.length / metric.distance, 0.0)
+        for own in metric.fit.dual.T:
             pull = slope * own
-            gradient = (pull.sum(1)[:, None] * x - pull @ x) * weight.square()
-            found += gradient.square().mean(0)
-        return found
+            gradient = _scaled(pull.sum(1)[:, None] * self.x - pull @ self.x, metric.weight)
+            yield gradient * metric.weight if metric.weight.ndim == 1 else gradient @ metric.weight.T
 
 
 def _error(of: _Metric | _Smooth | _Choice) -> float:
@@ -444,25 +538,111 @@ def _chosen_of_few(part: _Part, groups: Tensor | None, num_rounds: int = ROUNDS)
 
     If w is learned, the cross-validated predictions become the left-out ones.
     """
-    own, answers = dealt(len(part.x), groups, FOLDS, part.x.device), torch.zeros_like(part.wanted).repeat(2, 1, 1)
+    own, folds = dealt(len(part.x), groups, FOLDS, part.x.device), list[_Fold]()
     for k in own.unique():
         offset = part.wanted[own != k].mean(0)
         rest = _Part(part.x[own != k], part.wanted[own != k] - offset, members_of(groups, own != k))
         plain = rest.plain()
-        learnt = rest.learnt(plain, num_rounds)
-        answers[:, own == k] = offset + rest.answers(_chosen(rest, plain), part.x[own == k])
-        if any(each is not before for each, before in zip(learnt, plain, strict=True)):
-            answers[1, own == k] = offset + rest.answers(_chosen(rest, learnt), part.x[own == k])
+        first, second = rest.learnt(plain, num_rounds)
+        learnt = [_Learnt(rest, first, each) for each in (second, rest.turned(second, num_rounds))]
+        folds.append(_Fold(own == k, offset, rest, plain, learnt))
+    alone, answers = torch.zeros_like(part.wanted).repeat(2, 2, 1, 1), torch.zeros_like(part.wanted).repeat(2, 1, 1)
+    for fold in folds:
+        for each, learnt in zip(alone, fold.learnt, strict=True):
+            for one, of in zip(each, (learnt.second, learnt.smooth), strict=True):
+                one[fold.held] = fold.offset + fold.rest.answers_of(of, learnt.second, part.x[fold.held])
+    is_turned = _is_turned_better(part, alone)
+    for fold in folds:
+        learnt = fold.learnt[is_turned]
+        answers[:, fold.held] = fold.offset + fold.rest.answers(
+            _chosen(_Learnt(fold.rest, *fold.plain)), part.x[fold.held]
+        )
+        if learnt.first is not fold.plain[0] or learnt.second is not fold.plain[1]:
+            answers[1, fold.held] = fold.offset + fold.rest.answers(_chosen(learnt), part.x[fold.held])
     errors = (part.wanted - answers).square().mean((1, 2)).tolist()
     if errors[1] >= errors[0]:
-        return _chosen(part, part.plain())
-    found = _chosen(part, part.learnt(part.plain(), num_rounds))
+        return _chosen(_Learnt(part, *part.plain()))
+    first, second = part.learnt(part.plain(), num_rounds)
+    found = _chosen(_Learnt(part, first, part.turned(second, num_rounds) if is_turned else second))
     return found._replace(fit=found.fit._replace(error=errors[1], left_out=answers[1]))
 
 
-def _chosen(part: _Part, metrics: _Metrics) -> _Choice:
+@final
+class _Learnt:
+    """Metrics of κ_1 and κ_2 learned from a part, and the κ_3 that goes with them."""
+
+    def __init__(self, part: _Part, first: _Metric, second: _Metric) -> None:
+        self.part, self.first, self.second = part, first, second
+
+    @cached_property
+    def smooth(self) -> _Smooth:
+        """The best κ_3."""
+        return self.part.smooth(self.second)
+
+
+@final
+class _Fold(NamedTuple):
+    """Examples that are held out `(n,)`, the mean of Y over the others, the others, and metrics learned from these.
+
+    `learnt` has the diagonal and the turned metric.
+    """
+
+    held: Tensor
+    offset: Tensor
+    rest: _Part
+    plain: _Metrics
+    learnt: list[_Learnt]
+
+
+@final
+class _Repeated(NamedTuple):
+    """Examples that are held out `(n,)`, the mean of Y over the others, the others, and κ_2 as it was learned from all.
+
+    `metrics` are the diagonal and the turned one.
+    """
+
+    held: Tensor
+    offset: Tensor
+    rest: _Part
+    metrics: _Metrics
+
+
+def _learnt_of_many(part: _Part, groups: Tensor | None, num_rounds: int) -> _Learnt:
+    """Learns w, and turns the metric of κ_2 if predictions for held-out parts are then surely better."""
+    first, second = part.learnt(part.plain(), num_rounds)
+    turned = part.turned(second, num_rounds)
+    found = [_Learnt(part, first, each) for each in (second, turned)]
+    # left-out errors favour the turned metric, which has seen the examples
+    if not part.is_surely_better(turned.fit.left_out, second.fit.left_out):
+        return found[0]
+    own, folds = dealt(len(part.x), groups, FOLDS, part.x.device), list[_Repeated]()
+    for k in own.unique():
+        offset = part.wanted[own != k].mean(0)
+        rest = _Part(part.x[own != k], part.wanted[own != k] - offset, members_of(groups, own != k))
+        metrics = rest.repeated(turned.rounds, turned)
+        folds.append(_Repeated(own == k, offset, rest, (metrics[len(second.rounds)], metrics[-1])))
+    answers = torch.zeros_like(part.wanted).repeat(2, 2, 1, 1)
+    for k in range(2):
+        for fold in folds:
+            for each, metric, learnt in zip(answers[:, k], fold.metrics, found, strict=True):
+                of = metric if k == 0 else fold.rest.smooth_like(metric, learnt.smooth)
+                each[fold.held] = fold.offset + fold.rest.answers_of(of, metric, part.x[fold.held])
+        if not _is_turned_better(part, answers[:, : k + 1]):
+            return found[0]
+    return found[1]
+
+
+def _is_turned_better(part: _Part, answers: Tensor) -> bool:
+    """Whether predictions `(2, k, n, c)`, the better ones of k kernels, are surely better with a turned metric."""
+    errors = (part.wanted - answers).square().mean((2, 3))
+    straight, turned = (of[int(error.argmin())] for of, error in zip(answers, errors, strict=True))
+    return part.is_surely_better(turned, straight)
+
+
+def _chosen(learnt: _Learnt) -> _Choice:
     """Chooses κ_3 and the shares of all kernels."""
-    smooth, linear = part.smooth(metrics[1]), (part.x @ part.x.T) / part.square
+    part, metrics, smooth = learnt.part, (learnt.first, learnt.second), learnt.smooth
+    linear = (part.x @ part.x.T) / part.square
     # fits of single kernels exist already
     fits = {
         (0.0, 1.0, 0.0, 0.0): metrics[0].fit,
@@ -491,10 +671,20 @@ def _chosen(part: _Part, metrics: _Metrics) -> _Choice:
     kinked, smoothed = beside_linear(kinked), beside_linear(smoothed)
     if smoothed.fit.error >= kinked.fit.error:
         return kinked
-    smaller, larger = part.errors(smoothed.fit), part.errors(kinked.fit)
-    # squares may be dominated by one example, absolute errors by noise, so either test is enough
-    is_sure = is_surely_less(smaller, larger) or is_surely_less(smaller.square(), larger.square())
-    return smoothed if is_sure else kinked
+    return smoothed if part.is_surely_better(smoothed.fit.left_out, kinked.fit.left_out) else kinked
+
+
+def _scaled(x: Tensor, weight: Tensor) -> Tensor:
+    """w ∘ x, or Rᵀ x, of examples."""
+    return x * weight if weight.ndim == 1 else x @ weight
+
+
+def _relevance(weight: Tensor) -> Tensor:
+    """w, or the norms of the rows of R over the largest."""
+    if weight.ndim == 1:
+        return weight
+    found = weight.norm(dim=1)
+    return found / found.max()
 
 
 def _row_blocks(count: int) -> list[slice]:
@@ -526,19 +716,12 @@ def _distance(x: Tensor, y: Tensor, p: int) -> Tensor:
     return total if p == 1 else total.sqrt()
 
 
-def _distances(x: Tensor, p: int) -> Tensor:
-    """Pairwise distances `(n, n)`, each computed once."""
-    found = x.new_zeros(len(x), len(x))
-    found.masked_scatter_(torch.ones_like(found, dtype=torch.bool).triu(1), torch.pdist(x, float(p)))
-    return found + found.T
-
-
-def _median(distance: Tensor) -> float:
-    """Median distance of different examples; 1 if all coincide or there is only one."""
-    found = distance[~torch.eye(len(distance), dtype=torch.bool, device=distance.device)]
-    if not len(found):
-        return 1.0
-    return float(found.median()) or float(found.mean()) or 1.0
+def _distances(x: Tensor, p: int) -> tuple[Tensor, float]:
+    """Pairwise distances `(n, n)`, each computed once, and their median; 1 if all are 0 or there are none."""
+    found, pairs = x.new_zeros(len(x), len(x)), torch.pdist(x, float(p))
+    found.masked_scatter_(torch.ones_like(found, dtype=torch.bool).triu(1), pairs)
+    median = float(pairs.median()) or float(pairs.mean()) or 1.0 if len(pairs) else 1.0
+    return found + found.T, median
 
 
 def members_of(groups: Tensor | None, some: Tensor | None = None) -> list[Tensor] | None:
