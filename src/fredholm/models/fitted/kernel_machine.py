@@ -43,7 +43,7 @@ and no further rounds once one is no better. Fewer centres are the subset of reg
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, final
 
@@ -53,7 +53,7 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
-from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
+from fredholm.models.fitted.fitted_model import CoordinateModel, Losses, Solution
 from fredholm.models.fitted.ridge_head import dealt, is_surely_less, left_out_mean_shift
 
 PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
@@ -161,15 +161,17 @@ class KernelMachine(CoordinateModel):
             answers = kernel @ self.dual.double() + self.bias.double()
             return answers.to(self.bias.dtype)
 
-    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
+    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None, losses: Losses | None) -> Solution:
         offset = wanted.mean(0)
         some = torch.randperm(len(x))[: self.num_chosen].sort().values.to(x.device)
         part = _Part(x[some], (wanted - offset)[some], members_of(groups, some))
+        if losses is not None:
+            part.losses = lambda answers: losses(answers + offset, some)
         own = None if groups is None else groups[some]
         if self.num_rounds and len(some) <= FEW:
             chosen = _chosen_of_few(part, own, self.num_rounds)
         else:
-            chosen = _chosen(_learnt_of_many(part, own, self.num_rounds))
+            chosen = _chosen_of_many(part, own, self.num_rounds)
         for p, each in enumerate(chosen.metrics):
             self.relevance[p].copy_(_relevance(each.weight))
             self.lengths[p] = each.length
@@ -216,8 +218,24 @@ class KernelMachine(CoordinateModel):
         self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
     ) -> "KernelFit":
         """The best fit whose centres are all examples."""
-        kernel = self.kernel(x, x)
-        return min((_fit(kernel, wanted, members, each) for each in penalties), key=lambda fit: fit.error)
+        kernel, best = self.kernel(x, x), None
+        moved = left_out_mean_shift(wanted, members)
+        for penalty in penalties:
+            system = kernel.clone()
+            system.diagonal().add_(penalty)
+            factor = torch.linalg.cholesky(system)
+            inverse = torch.cholesky_inverse(factor)
+            dual = inverse @ wanted
+            without = dual + inverse.sum(1)[:, None] * moved
+            if members is None:
+                errors = without / inverse.diagonal()[:, None]
+            else:
+                errors = torch.empty_like(dual)
+                for own in members:
+                    errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
+            best = _better(best, KernelFit(float(errors.square().mean()), penalty, dual, wanted - errors))
+        assert best is not None
+        return best
 
     def _by_centres(
         self, x: Tensor, centres: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
@@ -268,22 +286,6 @@ class KernelFit(NamedTuple):
     penalty: float
     dual: Tensor
     left_out: Tensor
-
-
-def _fit(kernel: Tensor, wanted: Tensor, members: list[Tensor] | None, penalty: float) -> KernelFit:
-    """The fit with all examples as centres, without a decomposition of the kernel."""
-    system = kernel.clone()
-    system.diagonal().add_(penalty)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(system))
-    dual = inverse @ wanted
-    without = dual + inverse.sum(1)[:, None] * left_out_mean_shift(wanted, members)
-    if members is None:
-        errors = without / inverse.diagonal()[:, None]
-    else:
-        errors = torch.empty_like(dual)
-        for own in members:
-            errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
-    return KernelFit(float(errors.square().mean()), penalty, dual, wanted - errors)
 
 
 def best_fit(kernel: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor) -> KernelFit:
@@ -384,15 +386,20 @@ class _Choice(NamedTuple):
 class _Part:
     """Examples on which choices are made: coordinates, centred targets, and groups that are left out together."""
 
+    losses: Callable[[Tensor], Tensor] | None = None
+    """Losses `(n,)` of predictions, less the mean, `(n, c)`, beside the squares of errors."""
+
     def __init__(self, x: Tensor, wanted: Tensor, members: list[Tensor] | None) -> None:
         self.x, self.wanted, self.members = x, wanted, members
         self.square = float(x.square().sum(1).mean()) or 1.0
 
     def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> KernelFit:
-        """The fit with the best of some penalties."""
-        if len(penalties) == 1:
-            return _fit(kernel, self.wanted, self.members, float(penalties))
-        return best_fit(kernel, self.wanted, self.members, penalties)
+        """The fit with the best of some penalties; with one alone, without left-out predictions."""
+        if len(penalties) > 1:
+            return best_fit(kernel, self.wanted, self.members, penalties)
+        factor = torch.linalg.cholesky(kernel + float(penalties) * torch.eye(len(kernel)).to(kernel))
+        # nothing is chosen, so left-out predictions are not needed
+        return KernelFit(math.nan, float(penalties), torch.cholesky_solve(self.wanted, factor), self.wanted[:0])
 
     def is_surely_better(self, one: Tensor, other: Tensor) -> bool:
         """Whether predictions `(n, c)` have significantly smaller errors, or squares of errors, than others."""
@@ -400,10 +407,18 @@ class _Part:
         smaller, larger = self._errors(one), self._errors(other)
         return is_surely_less(smaller, larger) or is_surely_less(smaller.square(), larger.square())
 
+    def has_surely_less_loss(self, one: Tensor, other: Tensor) -> bool:
+        """Whether predictions `(n, c)` have significantly smaller losses than others, or there are no losses."""
+        if self.losses is None:
+            return True
+        return is_surely_less(*(self._by_group(self.losses(answers)) for answers in (one, other)))
+
     def _errors(self, answers: Tensor) -> Tensor:
         """Errors, root mean squares over outputs, of each example or summed over each group."""
-        found = (self.wanted - answers).square().mean(1).sqrt()
-        return found if self.members is None else torch.stack([found[own].sum() for own in self.members])
+        return self._by_group((self.wanted - answers).square().mean(1).sqrt())
+
+    def _by_group(self, errors: Tensor) -> Tensor:
+        return errors if self.members is None else torch.stack([errors[own].sum() for own in self.members])
 
     def plain(self) -> _Metrics:
         """κ_1 and κ_2 with w = 1 and the best lengths."""
@@ -435,7 +450,8 @@ class _Part:
         one = torch.ones_like(self.x[0])
         found = [self._tried(2, one, (like.multiple,), (), penalties[0])]
         for each, penalty in zip(rounds, penalties[1:], strict=True):
-            found.append(self._next(2, found[-1], each, penalty))
+            steep = self._steep(2, found[-1], each.is_turned)
+            found.append(self._next(2, found[-1], steep, each, penalty))
         return found
 
     def answers_of(self, of: "_Metric | _Smooth", metric: _Metric, x: Tensor) -> Tensor:
@@ -444,10 +460,26 @@ class _Part:
         kernel = _laplace(distance, of.length) if isinstance(of, _Metric) else _matern(distance, of.length)
         return kernel @ of.fit.dual
 
+    def joint(self, shares: _Shares, metrics: _Metrics, smooth: _Smooth) -> Tensor:
+        """κ between the examples."""
+        _, first, second, third = shares
+        kernel = first * metrics[0].kernel + second * metrics[1].kernel + third * smooth.kernel
+        return kernel + shares[0] * (self.x @ self.x.T) / self.square
+
+    def chosen_like(self, choice: _Choice, metric: _Metric) -> _Choice:
+        """The fit with the shares, lengths and penalty of another one, its w_1, and another metric of κ_2."""
+        penalty, first = torch.tensor([choice.fit.penalty]), choice.metrics[0]
+        metrics = self._tried(1, first.weight, (first.multiple,), first.rounds, penalty), metric
+        smooth = self.smooth_like(metric, choice.smooth)
+        fit = self.fit(self.joint(choice.shares, metrics, smooth), penalty)
+        return _Choice(choice.shares, metrics, smooth, fit)
+
     def answers(self, choice: _Choice, x: Tensor) -> Tensor:
         """Predictions of a fit for other examples, less the mean."""
         kernel = choice.shares[0] * (x @ self.x.T) / self.square
         for p, metric in enumerate(choice.metrics, start=1):
+            if not any(choice.shares[1:2] if p == 1 else choice.shares[2:]):
+                continue
             distance = _distance(_scaled(x, metric.weight), _scaled(self.x, metric.weight), p)
             kernel = kernel + choice.shares[p] * _laplace(distance, metric.length)
             if p == 2:
@@ -489,20 +521,34 @@ class _Part:
     ) -> _Metric:
         """The metric after the best rounds, until one is no better."""
         for _ in range(num_rounds):
+            steep = self._steep(p, best, is_turned)
             rounds = [_Round(is_turned, exponent, best.fit.penalty) for exponent in exponents]
-            sharper = min((self._next(p, best, each) for each in rounds), key=_error)
+            sharper = min((self._next(p, best, steep, each) for each in rounds), key=_error)
             if _error(sharper) >= _error(best):
                 break
             best = sharper
         return best
 
-    def _next(self, p: int, metric: _Metric, each: "_Round", penalties: Tensor = PENALTIES) -> _Metric:
-        """The metric after one more round, from the mean squared slopes of f."""
-        steep = self._outer(metric) if each.is_turned else self._steepness(p, metric)
+    def _steep(self, p: int, metric: _Metric, is_turned: bool) -> tuple[Tensor, Tensor | None]:
+        """g, or e and V."""
+        if not is_turned:
+            return self._steepness(p, metric), None
+        values, vectors = torch.linalg.eigh(self._outer(metric))
+        return values.clamp_min(0), vectors
+
+    def _next(
+        self,
+        p: int,
+        metric: _Metric,
+        steep: tuple[Tensor, Tensor | None],
+        each: "_Round",
+        penalties: Tensor = PENALTIES,
+    ) -> _Metric:
+        """The metric after one more round."""
+        values, vectors = steep
         weight, rounds = metric.weight, (*metric.rounds, each)
-        if float(steep.abs().max()) > 0:
-            values, vectors = torch.linalg.eigh(steep) if each.is_turned else (steep, None)
-            weight = ((values.clamp_min(0) / values.max()) ** each.exponent).clamp_min(_LEAST)
+        if float(values.max()) > 0:
+            weight = ((values / values.max()) ** each.exponent).clamp_min(_LEAST)
             weight = weight if vectors is None else vectors * weight
         return self._tried(p, weight, (metric.multiple,), rounds, penalties)
 
@@ -607,14 +653,17 @@ class _Repeated(NamedTuple):
     metrics: _Metrics
 
 
-def _learnt_of_many(part: _Part, groups: Tensor | None, num_rounds: int) -> _Learnt:
-    """Learns w, and turns the metric of κ_2 if predictions for held-out parts are then surely better."""
+def _chosen_of_many(part: _Part, groups: Tensor | None, num_rounds: int) -> _Choice:
+    """Learns w, and turns the metric of κ_2 if predictions for held-out parts are then surely better.
+
+    If it is turned, the left-out predictions are those for the held-out parts, from metrics learned without the part.
+    """
     first, second = part.learnt(part.plain(), num_rounds)
     turned = part.turned(second, num_rounds)
     found = [_Learnt(part, first, each) for each in (second, turned)]
     # left-out errors favour the turned metric, which has seen the examples
     if not part.is_surely_better(turned.fit.left_out, second.fit.left_out):
-        return found[0]
+        return _chosen(found[0])
     own, folds = dealt(len(part.x), groups, FOLDS, part.x.device), list[_Repeated]()
     for k in own.unique():
         offset = part.wanted[own != k].mean(0)
@@ -622,27 +671,36 @@ def _learnt_of_many(part: _Part, groups: Tensor | None, num_rounds: int) -> _Lea
         metrics = rest.repeated(turned.rounds, turned)
         folds.append(_Repeated(own == k, offset, rest, (metrics[len(second.rounds)], metrics[-1])))
     answers = torch.zeros_like(part.wanted).repeat(2, 2, 1, 1)
-    for k in range(2):
-        for fold in folds:
-            for each, metric, learnt in zip(answers[:, k], fold.metrics, found, strict=True):
-                of = metric if k == 0 else fold.rest.smooth_like(metric, learnt.smooth)
-                each[fold.held] = fold.offset + fold.rest.answers_of(of, metric, part.x[fold.held])
-        if not _is_turned_better(part, answers[:, : k + 1]):
-            return found[0]
-    return found[1]
+    for fold in folds:
+        for each, metric in zip(answers, fold.metrics, strict=True):
+            each[0, fold.held] = fold.offset + fold.rest.answers_of(metric, metric, part.x[fold.held])
+    straight, other = (part.wanted - answers[:, 0]).square().mean((1, 2)).tolist()
+    if other >= straight:
+        return _chosen(found[0])
+    for fold in folds:
+        for each, metric, learnt in zip(answers, fold.metrics, found, strict=True):
+            smooth = fold.rest.smooth_like(metric, learnt.smooth)
+            each[1, fold.held] = fold.offset + fold.rest.answers_of(smooth, metric, part.x[fold.held])
+    if not _is_turned_better(part, answers):
+        return _chosen(found[0])
+    choice, left_out = _chosen(found[1]), torch.zeros_like(part.wanted)
+    for fold in folds:
+        own_choice = fold.rest.chosen_like(choice, fold.metrics[1])
+        left_out[fold.held] = fold.offset + fold.rest.answers(own_choice, part.x[fold.held])
+    error = float((part.wanted - left_out).square().mean())
+    return choice._replace(fit=choice.fit._replace(error=error, left_out=left_out))
 
 
 def _is_turned_better(part: _Part, answers: Tensor) -> bool:
-    """Whether predictions `(2, k, n, c)`, the better ones of k kernels, are surely better with a turned metric."""
+    """Whether predictions `(2, 2, n, c)`, the better ones of κ_2 and κ_3, are surely better with a turned metric."""
     errors = (part.wanted - answers).square().mean((2, 3))
     straight, turned = (of[int(error.argmin())] for of, error in zip(answers, errors, strict=True))
-    return part.is_surely_better(turned, straight)
+    return part.is_surely_better(turned, straight) and part.has_surely_less_loss(turned, straight)
 
 
 def _chosen(learnt: _Learnt) -> _Choice:
     """Chooses κ_3 and the shares of all kernels."""
     part, metrics, smooth = learnt.part, (learnt.first, learnt.second), learnt.smooth
-    linear = (part.x @ part.x.T) / part.square
     # fits of single kernels exist already
     fits = {
         (0.0, 1.0, 0.0, 0.0): metrics[0].fit,
@@ -654,9 +712,8 @@ def _chosen(learnt: _Learnt) -> _Choice:
         found = list[_Choice]()
         for shares in tried:
             if shares not in fits:
-                kernel = shares[1] * metrics[0].kernel + shares[2] * metrics[1].kernel + shares[3] * smooth.kernel
                 penalties = SMOOTH_PENALTIES if shares[3] else PENALTIES
-                fits[shares] = part.fit(shares[0] * linear + kernel, penalties)
+                fits[shares] = part.fit(part.joint(shares, metrics, smooth), penalties)
             found.append(_Choice(shares, metrics, smooth, fits[shares]))
         return min(found, key=_error)
 
