@@ -33,7 +33,7 @@ def kernel(machine: KernelMachine, x: Tensor, y: Tensor) -> Tensor:
     for i, a in enumerate(x.double()):
         for j, b in enumerate(y.double()):
             first = (w[0] * (a - b)).abs().sum()
-            second = (w[1] * (a - b)).square().sum().sqrt()
+            second = ((a - b) @ machine.metric.double()).square().sum().sqrt()
             product = (a * b).sum() / machine.square.double()
             r = 5**0.5 * second / lengths[2]
             kernels = torch.stack(
@@ -51,7 +51,7 @@ def kernel(machine: KernelMachine, x: Tensor, y: Tensor) -> Tensor:
 def test_outputs_and_gradients_are_sums_over_centres() -> None:
     machine = KernelMachine(5, 3, 7).double()
     with torch.no_grad():
-        for tensor in (machine.centres, machine.relevance, machine.dual, machine.bias):
+        for tensor in (machine.centres, machine.relevance, machine.metric, machine.dual, machine.bias):
             tensor.copy_(torch.rand(tensor.shape, dtype=torch.float64))
         machine.lengths.copy_(torch.tensor([2.0, 3.0, 4.0]))
         machine.shares.copy_(torch.tensor([0.2, 0.4, 0.3, 0.1]))
@@ -163,18 +163,56 @@ def test_the_fit_solves_its_system_and_left_out_scores_are_those_of_refits(
     torch.testing.assert_close(machine(x)[:, 0], everything, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("p", [1, 2])
-def test_steepness_along_each_coordinate_matches_autograd(p: int) -> None:
+@pytest.mark.parametrize(("p", "is_turned"), [(1, False), (2, False), (2, True)])
+def test_steepness_along_each_coordinate_matches_autograd(p: int, is_turned: bool) -> None:
     x, y = problem(20)
     part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
-    metric = part._tried(p, torch.rand(5, dtype=torch.float64) + 0.1, (2.0,))
-    steep = torch.zeros(5, dtype=torch.float64)
+    weight = torch.rand(5, 5, dtype=torch.float64) + 0.1
+    metric = part._tried(p, weight if is_turned else weight[0], (2.0,))
+    along, outer = metric.weight if is_turned else metric.weight.diag(), torch.zeros(5, 5, dtype=torch.float64)
     for i in range(len(x)):
         query, others = x[i].clone().requires_grad_(), torch.arange(len(x)) != i
-        apart = (metric.weight * (query - x[others])).abs().pow(p).sum(1).pow(1 / p)
+        apart = ((query - x[others]) @ along).abs().pow(p).sum(1).pow(1 / p)
         value = torch.exp(-apart / metric.length) @ metric.fit.dual[others, 0]
-        steep += torch.autograd.grad(value, query)[0].square() / len(x)
-    torch.testing.assert_close(part._steepness(p, metric), steep)
+        gradient = torch.autograd.grad(value, query)[0]
+        outer += gradient.outer(gradient) / len(x)
+    torch.testing.assert_close(part._steepness(p, metric), outer.diagonal())
+    if p == 2:
+        torch.testing.assert_close(part._outer(metric), outer)
+
+
+@pytest.mark.parametrize(("few", "is_sum"), [(500, True), (0, True), (0, False)])
+def test_the_metric_is_turned_for_sums_of_coordinates_but_not_for_single_ones(
+    few: int, is_sum: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_machine, "FEW", few)
+    x, single = problem(240, 6)
+    along = x @ torch.tensor([1.0, -1.0, 0.6, 0.4, -0.8, 0.5], dtype=torch.float64)
+    y = along.sin() if is_sum else single
+    y = y + 0.2 * torch.randn(240, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    machine = KernelMachine(6, 1, 120).double()
+    left_out = fitted(machine, x[:120], y[:120, None], NUMBER)
+    assert is_turned(machine) is is_sum
+    if is_sum:
+        error = float((machine(x[120:]).detach()[:, 0] - y[120:]).square().mean())
+        assert error < 0.1  # 0.23 with a diagonal metric
+        assert 0.8 < float((left_out[:, 0] - y[:120]).square().mean()) / error < 1.25
+        norms = machine.metric.norm(dim=1)
+        torch.testing.assert_close(machine.relevance[1], norms / norms.max())
+
+
+def test_the_metric_is_not_turned_without_smaller_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_machine, "FEW", 0)
+    x, _ = problem(120, 6)
+    y = x.sum(1, keepdim=True).sin()
+    for losses, expected in ((None, True), (lambda answers, _: torch.ones(len(answers)), False)):
+        machine = KernelMachine(6, 1, 120).double()
+        machine.solve(x, y, losses=losses)
+        assert is_turned(machine) is expected
+
+
+def is_turned(machine: KernelMachine) -> bool:
+    return bool((machine.metric - machine.metric.diagonal().diag()).any())
 
 
 def test_relevant_coordinates_are_found() -> None:
@@ -247,7 +285,7 @@ def test_the_choice_has_the_smallest_left_out_error() -> None:
         tried = [part._tried(p, alike, (length,)).fit.error for length in kernel_machine.LENGTHS]
         assert part.plain()[p - 1].fit.error == min(tried)
         assert part.learnt(part.plain())[p - 1].fit.error < min(tried)  # some coordinates are uninformative
-    chosen = kernel_machine._chosen(part, part.learnt(part.plain()))
+    chosen = kernel_machine._chosen(kernel_machine._Learnt(part, *part.learnt(part.plain())))
     assert chosen.fit.error <= min(metric.fit.error for metric in chosen.metrics)
 
 

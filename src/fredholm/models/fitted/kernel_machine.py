@@ -24,22 +24,27 @@ round before, and q one of EXPONENTS. The smallest mean square of left-out error
 in turn: the lengths of κ_1 and of κ_2 for w = 1, the round and q of each, their shares, the length of κ_3, its share
 (if errors or their squares are significantly smaller), and the share of κ_0.
 
-With at most MOST_TURNED coordinates further rounds turn the metric of κ_2: R = V diag((e / max e)^q), with V and e the
-eigenvectors and eigenvalues of the mean outer product of the gradients of the round before, finds functions of sums and
-differences of coordinates. A full metric fits noise more than a diagonal does, which left-out errors do not show. So R
-is turned only if predictions by κ_2 for parts of the examples, from metrics learned without the part, then have errors
-or squares of errors that are significantly smaller. λ is chosen each time, where a smaller one
-must lower the errors by a thousandth, and again among three candidates with all examples. Left-out predictions are
-exact for given choices and, with fewer centres than examples, a given Ȳ, which includes the example. With few examples
-w fits noise, which left-out errors do not show, since w has seen the example. So with at most FEW examples all choices
-are repeated without each of FOLDS parts in turn, with w = 1 and with the learned w. The predictions for the left-out
-parts decide between the two. If w is learned and all examples are centres, these are the left-out predictions.
+λ is chosen each time, where a smaller one must lower the errors by a thousandth, and again among three candidates with
+all examples. Left-out predictions are exact for given choices and, with fewer centres than examples, a given Ȳ, which
+includes the example.
+
+With at most MOST_TURNED coordinates, further rounds turn the metric of κ_2, which finds functions of sums and
+differences of coordinates: R = V diag(r), r = (e / max e)^q, at least _LEAST, with e and V the eigenvalues and
+eigenvectors of the mean outer product of the gradients of the round before. Such a metric fits noise, which left-out errors do not show, since the
+metric has seen the example. So metrics are learned again, in the same rounds, without each of FOLDS parts in turn. R is
+turned if the predictions of κ_2 or κ_3 for the parts are then better: if their errors or the squares of these are
+significantly smaller, and of classes and labels the losses too. If it is turned and all examples are centres, the
+left-out predictions are those for the parts.
+
+With few examples w fits noise in the same way. So with at most FEW examples all choices are repeated without each of
+FOLDS parts in turn, with w = 1 and with the learned w. The predictions for the left-out parts decide between the two,
+and whether R is turned. If w is learned and all examples are centres, these are the left-out predictions.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone unless all
 of it is surely better, over its largest entry; q = 1/2 is their metric, and q = 1/4, its root, is tried too, since it
-keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 besides κ_2; choices by left-out errors,
-and no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
+keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 besides κ_2; choices by left-out errors, and no
+further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
 """
 
 import math
@@ -570,8 +575,8 @@ class _Part:
         """Yields the gradients `(n, d)` of each output of f by κ_2 at the examples."""
         slope = torch.where(metric.distance > 0, -metric.kernel / metric.length / metric.distance, 0.0)
         for own in metric.fit.dual.T:
-            pull = slope * own
-            gradient = _scaled(pull.sum(1)[:, None] * self.x - pull @ self.x, metric.weight)
+            own = own[:, None]
+            gradient = _scaled(slope @ own * self.x - slope @ (own * self.x), metric.weight)
             yield gradient * metric.weight if metric.weight.ndim == 1 else gradient @ metric.weight.T
 
 
