@@ -51,7 +51,8 @@ from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel, Losses, Solution, losses_of
 from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.fitted.kernel_machine import FEW, KernelMachine
+from fredholm.models.fitted.kernel_choice import FEW
+from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.logarithmic_scale import LogarithmicScale, Logarithms
 from fredholm.models.fitted.logistic_head import LogisticHead
 from fredholm.models.fitted.n_gram_bank import NGramBank
