@@ -208,6 +208,7 @@ def test_of_one_group_alone_single_examples_are_held_out(monkeypatch: pytest.Mon
     choice = kernel_choice.best_choice(part, 3)
     assert choice.metrics[1].weight.shape == (6, 6)
     assert choice.fit.error == pytest.approx(part.error(choice.fit.left_out))
+    assert choice.fit.error > part.choice(choice.metrics).fit.error  # the metric has seen the examples
 
 
 def test_the_metric_is_not_turned_without_smaller_losses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,13 @@ chosen each time.
 
 With at most MOST_TURNED coordinates, further rounds turn the metric of κ_2 and κ_3, which finds functions of sums and
 differences of coordinates. Such a metric fits noise, which left-out errors do not show, since it has seen the example.
-So if left-out errors of κ_2 are significantly smaller with it, all choices are repeated without each of FOLDS parts in
-turn; with more than FEW examples only the rounds are, and other choices are kept. R is turned if the predictions for
-the parts are then better: if their errors or the squares of these are significantly smaller, and of classes and labels
-the losses too. These predictions then serve as left-out predictions.
+So the rounds are repeated without each of FOLDS parts in turn, first for κ_2 alone, then for all kernels. R is turned
+if the predictions for the parts are better both times: if their errors or the squares of these are significantly
+smaller, and in the end of classes and labels the losses too. They then serve as left-out predictions.
 
-With few examples w fits noise too. So with at most FEW examples predictions for the parts also decide between w = 1 and
-the learned w, and serve as left-out predictions if w is learned.
+With few examples w fits noise too. So with at most FEW examples not only the rounds, but all choices are repeated
+without each part. Predictions for the parts then also decide between w = 1 and the learned w, and serve as left-out
+predictions if w is learned.
 
 Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
 Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone unless all
@@ -126,11 +126,11 @@ def best_choice(part: "Part", num_rounds: int) -> Choice:
 
 def _choice_of_few(part: "Part", num_rounds: int) -> Choice:
     """Decides between w = 1, the learned w and a turned metric by cross-validation of all choices."""
-    plain = part.plain()
+    folds, plain = list(part.folds()), part.plain()
     learnt = part.learnt(plain, num_rounds)
-    turned = part.turned(learnt, num_rounds)
+    turned = _turned(part, folds, learnt, num_rounds)
     answers = torch.zeros_like(part.wanted).repeat(3, 1, 1)
-    for held, rest in part.folds():
+    for held, rest in folds:
         own = rest.plain()
         answers[:, held] = rest.answers(rest.choice(own), part.x[held])
         sharper = rest.learnt(own, num_rounds)
@@ -147,18 +147,30 @@ def _choice_of_few(part: "Part", num_rounds: int) -> Choice:
 
 def _choice_of_many(part: "Part", num_rounds: int) -> Choice:
     """Decides between the learned w and a turned metric by cross-validation of the rounds."""
-    learnt = part.learnt(part.plain(), num_rounds)
-    choice, turned = part.choice(learnt), part.turned(learnt, num_rounds)
+    folds, learnt = list(part.folds()), part.learnt(part.plain(), num_rounds)
+    choice, turned = part.choice(learnt), _turned(part, folds, learnt, num_rounds)
     if turned is learnt:
         return choice
     choices = choice, part.choice(turned)
     answers = torch.zeros_like(part.wanted).repeat(2, 1, 1)
-    for held, rest in part.folds():
+    for held, rest in folds:
         for each, found in zip(answers, choices, strict=True):
             each[held] = rest.answers(rest.repeated(found), part.x[held])
     if not part.is_turned_better(answers[1], answers[0]):
         return choice
     return part.with_left_out(choices[1], answers[1])
+
+
+def _turned(part: "Part", folds: "Sequence[tuple[Tensor, Part]]", learnt: Metrics, num_rounds: int) -> Metrics:
+    """κ_2 with a turned metric; the same if it alone is not surely better, which saves time where nothing is gained."""
+    turned = part.turned(learnt, num_rounds)
+    if turned is learnt:
+        return learnt
+    answers = torch.zeros_like(part.wanted).repeat(2, 1, 1)
+    for held, rest in folds:
+        for each, metrics in zip(answers, (learnt, turned), strict=True):
+            each[held] = rest.answers_alone(rest.metric_like(2, metrics[1]), part.x[held])
+    return turned if part.is_surely_better(answers[1], answers[0]) else learnt
 
 
 @final
@@ -272,7 +284,7 @@ class Part:
 
     def repeated(self, choice: Choice) -> Choice:
         """The fit with the rounds, lengths, penalties and shares of a choice by other examples."""
-        first, second = (self._repeated(p, metric) for p, metric in enumerate(choice.metrics, start=1))
+        first, second = (self.metric_like(p, metric) for p, metric in enumerate(choice.metrics, start=1))
         length = choice.smooth.multiple * second.length / second.multiple
         kernel = matern(second.distance, length)
         smooth = choice.smooth._replace(length=length, kernel=kernel)
@@ -288,6 +300,11 @@ class Part:
             if p == 2:
                 kernel = kernel + choice.shares[3] * matern(distance, choice.smooth.length)
         return self.offset + kernel @ choice.fit.dual
+
+    def answers_alone(self, metric: Metric, x: Tensor) -> Tensor:
+        """Predictions of the fit by κ_2 alone for other examples, with the offset."""
+        distance = distances(scaled(x, metric.weight), scaled(self.x, metric.weight), 2)
+        return self.offset + laplace(distance, metric.length) @ metric.fit.dual
 
     def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> KernelFit:
         """The fit with the best of some penalties."""
@@ -318,7 +335,7 @@ class Part:
             found.append(Metric(weight, rounds, multiple * unit, multiple, distance, kernel, self.fit(kernel)))
         return min(found, key=_error)
 
-    def _repeated(self, p: int, like: Metric) -> Metric:
+    def metric_like(self, p: int, like: Metric) -> Metric:
         """The metric after the rounds of another one, which other examples led to."""
 
         def fitted(weight: Tensor, penalty: float) -> Metric:
