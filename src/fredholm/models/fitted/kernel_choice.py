@@ -14,11 +14,12 @@ lengths of κ_1 and of κ_2 for w = 1, the round and q of each, with f the fit b
 shares, the length of κ_3, its share (if errors or their squares are significantly smaller), and the share of κ_0. λ is
 chosen each time.
 
-With at most MOST_TURNED coordinates, further rounds turn the metric of κ_2 and κ_3, which finds functions of sums and
-differences of coordinates. Such a metric fits noise, which left-out errors do not show, since it has seen the example.
-So the rounds are repeated without each of FOLDS parts in turn, first for κ_2 alone, then for all kernels. R is turned
-if the predictions for the parts are better both times: if their errors or the squares of these are significantly
-smaller, and in the end of classes and labels the losses too. They then serve as left-out predictions.
+With FEWEST_TURNED examples and at most MOST_TURNED coordinates, further rounds turn the metric of κ_2 and κ_3, which
+finds functions of sums and differences of coordinates. Such a metric fits noise, which left-out errors do not show,
+since it has seen the example. So the rounds are repeated without each of FOLDS parts in turn, first for κ_2 alone, then
+for all kernels. R is turned if the predictions for the parts are better both times: if their errors or the squares of
+these are significantly smaller, and in the end of classes and labels the losses too. They then serve as left-out
+predictions.
 
 With few examples w fits noise too. So with at most FEW examples not only the rounds, but all choices are repeated
 without each part. Predictions for the parts then also decide between w = 1 and the learned w, and serve as left-out
@@ -51,8 +52,8 @@ SMOOTH_LENGTHS, SMOOTH = (0.3, 1.0, 3.0, 10.0), (0.5, 0.9, 1.0)
 LINEAR = (0.1, 0.5, 0.9, 1.0)
 """Candidates of the share of κ_0, besides 0."""
 EXPONENTS = (0.5, 0.25)
-MOST_TURNED = 256
-"""Most coordinates with which the metric of κ_2 may be turned."""
+FEWEST_TURNED, MOST_TURNED = 100, 256
+"""Fewest examples, and most coordinates, with which the metric of κ_2 may be turned."""
 FEW, FOLDS = 500, 5
 """Most examples with which all choices are cross-validated, and the number of folds."""
 _LEAST = 1e-3
@@ -163,7 +164,7 @@ def _choice_of_many(part: "Part", num_rounds: int) -> Choice:
 
 def _turned(part: "Part", folds: "Sequence[tuple[Tensor, Part]]", learnt: Metrics, num_rounds: int) -> Metrics:
     """κ_2 with a turned metric; the same if it alone is not surely better, which saves time where nothing is gained."""
-    turned = part.turned(learnt, num_rounds)
+    turned = part.turned(learnt, num_rounds) if len(part.x) >= FEWEST_TURNED else learnt
     if turned is learnt:
         return learnt
     answers = torch.zeros_like(part.wanted).repeat(2, 1, 1)
