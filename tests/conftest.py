@@ -139,12 +139,12 @@ def few_rates() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def quick_choices() -> Iterator[None]:
     """Gives kernel machines few candidates and two folds, trees a patience of five, and filters few patches."""
-    machine = importlib.import_module("fredholm.models.fitted.kernel_machine")
+    choice = importlib.import_module("fredholm.models.fitted.kernel_choice")
     fewer = {"FOLDS": 2, "LENGTHS": (2.0,), "EXPONENTS": (0.5,), "SMOOTH_LENGTHS": (1.0,), "SMOOTH": (0.5, 1.0)}
-    fewer |= {"LINEAR": (0.5,), "SMOOTH_PENALTIES": machine.SMOOTH_PENALTIES[::3]}
+    fewer |= {"LINEAR": (0.5,), "SMOOTH_PENALTIES": choice.SMOOTH_PENALTIES[::3]}
     with pytest.MonkeyPatch.context() as patch:
         for name, values in fewer.items():
-            patch.setattr(machine, name, values)
+            patch.setattr(choice, name, values)
         patch.setattr("fredholm.models.fitted.boosted_trees.PATIENCE", 5)
         patch.setattr("fredholm.models.fitted.image_bank.NUM_PATCHES", 1000)
         patch.setattr("fredholm.models.fitted.image_bank.ROUNDS", 2)

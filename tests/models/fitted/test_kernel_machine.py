@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fredholm.models import KernelMachine, Readout, Regressand
-from fredholm.models.fitted import kernel_machine
+from fredholm.models.fitted import kernel_choice, kernel_fit, kernel_machine
 from fredholm.tasks.targets import ClassTarget, NumberTarget, Target
 from tests.refusals import refused
 
@@ -33,7 +33,7 @@ def kernel(machine: KernelMachine, x: Tensor, y: Tensor) -> Tensor:
     for i, a in enumerate(x.double()):
         for j, b in enumerate(y.double()):
             first = (w[0] * (a - b)).abs().sum()
-            second = (w[1] * (a - b)).square().sum().sqrt()
+            second = ((a - b) @ machine.metric.double()).square().sum().sqrt()
             product = (a * b).sum() / machine.square.double()
             r = 5**0.5 * second / lengths[2]
             kernels = torch.stack(
@@ -51,7 +51,7 @@ def kernel(machine: KernelMachine, x: Tensor, y: Tensor) -> Tensor:
 def test_outputs_and_gradients_are_sums_over_centres() -> None:
     machine = KernelMachine(5, 3, 7).double()
     with torch.no_grad():
-        for tensor in (machine.centres, machine.relevance, machine.dual, machine.bias):
+        for tensor in (machine.centres, machine.relevance, machine.metric, machine.dual, machine.bias):
             tensor.copy_(torch.rand(tensor.shape, dtype=torch.float64))
         machine.lengths.copy_(torch.tensor([2.0, 3.0, 4.0]))
         machine.shares.copy_(torch.tensor([0.2, 0.4, 0.3, 0.1]))
@@ -83,8 +83,8 @@ def test_left_out_scores_of_wide_rows_do_not_leak_through_the_mean(per_group: in
     x, _ = problem(30, 100)
     # centred targets that are linear in more coordinates than rows follow from the sum of the others
     x, y = x - x.mean(0), (torch.arange(30) % 2 * 2.0 - 1)[:, None].double()
-    members = None if per_group == 1 else list(torch.arange(30).split(per_group))
-    assert kernel_machine._Part(x, y, members).fit(x @ x.T / 100).error > 0.8  # 0 if the mean is taken over all rows
+    groups = None if per_group == 1 else torch.arange(30) // per_group
+    assert kernel_choice.Part(x, y, groups).fit(x @ x.T / 100).error > 0.8  # 0 if the mean is taken over all rows
 
 
 def test_with_few_examples_the_metric_is_learnt_where_it_helps() -> None:
@@ -102,12 +102,12 @@ def test_left_out_scores_use_metrics_learnt_without_each_part(monkeypatch: pytes
     groups = torch.arange(40) // 2
     x, y = (each[groups] for each in problem(20))
     y = y + 0.1 * torch.randn(20, dtype=torch.float64)[groups]  # the twin reveals it
-    part = kernel_machine._Part(x, (y - y.mean())[:, None], kernel_machine.members_of(groups))
+    part = kernel_choice.Part(x, (y - y.mean())[:, None], groups)
     torch.manual_seed(2)
-    found = kernel_machine._chosen_of_few(part, groups).fit
+    found = kernel_choice.best_choice(part, 3).fit
     torch.manual_seed(2)
     own, expected = torch.randperm(20)[groups] % 5, torch.empty(40, 1, dtype=torch.float64)
-    monkeypatch.setattr(kernel_machine, "FEW", 0)
+    monkeypatch.setattr(kernel_choice, "FEW", 0)
     for k in range(5):
         rest = KernelMachine(5, 1, 40).double()
         fitted(rest, x[own != k], y[own != k, None], NUMBER, groups[own != k])
@@ -131,12 +131,11 @@ def test_a_graph_gives_the_same_outputs() -> None:
 def test_the_fit_solves_its_system_and_left_out_scores_are_those_of_refits(
     n: int, centres: int, groups: int, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_machine, "CHOSEN", chosen)
-    monkeypatch.setattr(kernel_machine, "FEW", 0)
+    monkeypatch.setattr(kernel_choice, "FEW", 0)
     x, y = problem(n)
     x = x.float().double()  # the precision of stored centres
     members = torch.arange(n) % groups if groups else None
-    machine = KernelMachine(5, 1, centres).double()
+    machine = KernelMachine(5, 1, centres, num_chosen=chosen).double()
     left_out = fitted(machine, x, y[:, None], NUMBER, members)
     assert left_out.shape == (n, 1)
     count, penalty = min(n, centres), float(machine.penalty)
@@ -163,18 +162,75 @@ def test_the_fit_solves_its_system_and_left_out_scores_are_those_of_refits(
     torch.testing.assert_close(machine(x)[:, 0], everything, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("p", [1, 2])
-def test_steepness_along_each_coordinate_matches_autograd(p: int) -> None:
+@pytest.mark.parametrize(("p", "is_turned"), [(1, False), (2, False), (2, True)])
+def test_steepness_along_each_coordinate_matches_autograd(p: int, is_turned: bool) -> None:
     x, y = problem(20)
-    part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
-    metric = part._tried(p, torch.rand(5, dtype=torch.float64) + 0.1, (2.0,))
-    steep = torch.zeros(5, dtype=torch.float64)
+    part = kernel_choice.Part(x, (y - y.mean())[:, None], None)
+    weight = torch.rand(5, 5, dtype=torch.float64) + 0.1
+    metric = part._tried(p, weight if is_turned else weight[0], (2.0,))
+    along, outer = metric.weight if is_turned else metric.weight.diag(), torch.zeros(5, 5, dtype=torch.float64)
     for i in range(len(x)):
         query, others = x[i].clone().requires_grad_(), torch.arange(len(x)) != i
-        apart = (metric.weight * (query - x[others])).abs().pow(p).sum(1).pow(1 / p)
+        apart = ((query - x[others]) @ along).abs().pow(p).sum(1).pow(1 / p)
         value = torch.exp(-apart / metric.length) @ metric.fit.dual[others, 0]
-        steep += torch.autograd.grad(value, query)[0].square() / len(x)
-    torch.testing.assert_close(part._steepness(p, metric), steep)
+        gradient = torch.autograd.grad(value, query)[0]
+        outer += gradient.outer(gradient) / len(x)
+    torch.testing.assert_close(part._steepness(p, metric), outer.diagonal())
+    if p == 2:
+        torch.testing.assert_close(part._outer(metric), outer)
+
+
+@pytest.mark.parametrize(("few", "is_sum"), [(500, True), (0, True), (0, False)])
+def test_the_metric_is_turned_for_sums_of_coordinates_but_not_for_single_ones(
+    few: int, is_sum: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_choice, "FEW", few)
+    x, single = problem(240, 6)
+    along = x @ torch.tensor([1.0, -1.0, 0.6, 0.4, -0.8, 0.5], dtype=torch.float64)
+    y = along.sin() if is_sum else single
+    y = y + 0.2 * torch.randn(240, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    machine = KernelMachine(6, 1, 120).double()
+    left_out = fitted(machine, x[:120], y[:120, None], NUMBER)
+    assert is_turned(machine) is is_sum
+    if is_sum:
+        error = float((machine(x[120:]).detach()[:, 0] - y[120:]).square().mean())
+        assert error < 0.1  # 0.23 with a diagonal metric
+        assert 0.8 < float((left_out[:, 0] - y[:120]).square().mean()) / error < 1.25
+        norms = machine.metric.norm(dim=1)
+        torch.testing.assert_close(machine.relevance[1], norms / norms.max())
+
+
+def test_of_one_group_alone_single_examples_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_choice, "FEW", 0)
+    x, _ = problem(120, 6)
+    y = x.sum(1, keepdim=True).sin()
+    part = kernel_choice.Part(x, y - y.mean(), torch.zeros(120, dtype=torch.int64))
+    choice = kernel_choice.best_choice(part, 3)
+    assert choice.metrics[1].weight.shape == (6, 6)
+    assert choice.fit.error == pytest.approx(part.error(choice.fit.left_out))
+    assert choice.fit.error > part.choice(choice.metrics).fit.error  # the metric has seen the examples
+
+
+@pytest.mark.parametrize("n", [99, 100])
+def test_the_metric_is_turned_with_enough_examples(n: int) -> None:
+    x, _ = problem(n, 6)
+    machine = KernelMachine(6, 1, n).double()
+    machine.solve(x, x.sum(1, keepdim=True).sin())
+    assert is_turned(machine) is (n == 100)
+
+
+def test_the_metric_is_not_turned_without_smaller_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_choice, "FEW", 0)
+    x, _ = problem(120, 6)
+    y = x.sum(1, keepdim=True).sin()
+    for losses, expected in ((None, True), (lambda answers, _: torch.ones(len(answers)), False)):
+        machine = KernelMachine(6, 1, 120).double()
+        machine.solve(x, y, losses=losses)
+        assert is_turned(machine) is expected
+
+
+def is_turned(machine: KernelMachine) -> bool:
+    return bool((machine.metric - machine.metric.diagonal().diag()).any())
 
 
 def test_relevant_coordinates_are_found() -> None:
@@ -241,13 +297,13 @@ def test_far_from_the_origin_the_fit_uses_centres_in_stored_precision() -> None:
 
 def test_the_choice_has_the_smallest_left_out_error() -> None:
     x, y = problem(70)
-    part = kernel_machine._Part(x, (y - y.mean())[:, None], None)
+    part = kernel_choice.Part(x, (y - y.mean())[:, None], None)
     for p in (1, 2):
         alike = torch.ones(5, dtype=torch.float64)
-        tried = [part._tried(p, alike, (length,)).fit.error for length in kernel_machine.LENGTHS]
+        tried = [part._tried(p, alike, (length,)).fit.error for length in kernel_choice.LENGTHS]
         assert part.plain()[p - 1].fit.error == min(tried)
-        assert part.learnt(part.plain())[p - 1].fit.error < min(tried)  # some coordinates are uninformative
-    chosen = kernel_machine._chosen(part, part.learnt(part.plain()))
+        assert part.learnt(part.plain(), 3)[p - 1].fit.error < min(tried)  # some coordinates are uninformative
+    chosen = part.choice(part.learnt(part.plain(), 3))
     assert chosen.fit.error <= min(metric.fit.error for metric in chosen.metrics)
 
 
@@ -256,7 +312,7 @@ def test_steepness_is_summed_over_outputs() -> None:
     both = torch.stack([y, x[:, 4] ** 2], 1)
     both = both - both.mean(0)
     for p in (1, 2):
-        whole = kernel_machine._Part(x, both, None)
+        whole = kernel_choice.Part(x, both, None)
         metric = whole._tried(p, torch.ones(5, dtype=torch.float64), (2.0,))
         parts = [metric.fit._replace(dual=metric.fit.dual[:, k : k + 1]) for k in range(2)]
         separate = [whole._steepness(p, metric._replace(fit=part)) for part in parts]
@@ -281,10 +337,9 @@ def test_of_two_examples_each_is_predicted_by_the_other() -> None:
     torch.testing.assert_close(left_out[[0, 2]], y[[1, 1], None], rtol=1e-6, atol=1e-6)
 
 
-def test_the_same_seed_gives_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_machine, "CHOSEN", 20)
+def test_the_same_seed_gives_the_same_fit() -> None:
     x, y = problem(50)
-    one, two = (KernelMachine(5, 1, 30) for _ in range(2))
+    one, two = (KernelMachine(5, 1, 30, num_chosen=20) for _ in range(2))
     fitted(one, x, y[:, None], NUMBER)
     fitted(two, x, y[:, None], NUMBER)
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
@@ -358,10 +413,10 @@ def test_penalties_tried_together_equal_those_tried_one_by_one(
 ) -> None:
     draw = torch.Generator().manual_seed(0)
     root, targets = (torch.randn(12, count, generator=draw).double() for count in (4, 2))
-    kernel, centred, members = root @ root.T, targets - targets.mean(0), kernel_machine.members_of(groups)
-    together = kernel_machine.best_fit(kernel, centred, members, kernel_machine.PENALTIES)
-    monkeypatch.setattr(kernel_machine, "_OUTPUTS", 1)
-    apart = kernel_machine.best_fit(kernel, centred, members, kernel_machine.PENALTIES)
+    kernel, centred, members = root @ root.T, targets - targets.mean(0), kernel_fit.members_of(groups)
+    together = kernel_fit.best_fit(kernel, centred, members, kernel_fit.PENALTIES)
+    monkeypatch.setattr(kernel_fit, "_OUTPUTS", 1)
+    apart = kernel_fit.best_fit(kernel, centred, members, kernel_fit.PENALTIES)
     assert apart.penalty == together.penalty
     torch.testing.assert_close(apart.left_out, together.left_out)
     torch.testing.assert_close(apart.dual, torch.linalg.solve(kernel + apart.penalty * torch.eye(12), centred))

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
-from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
+from fredholm.models.fitted.fitted_model import CoordinateModel, Losses, Solution
 from fredholm.models.fitted.ridge_head import dealt
 
 RATE = 0.1
@@ -100,7 +100,7 @@ class BoostedTrees(CoordinateModel):
             total = total + leaves[k].flatten(0, 1)[_box(outcomes) + start].sum(1)
         return total
 
-    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
+    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None, losses: Losses | None) -> Solution:
         offset = wanted.mean(0)
         x = x.to(self.threshold.dtype)
         growth = _Growth(x, wanted - offset, dealt(len(x), groups, FOLDS, x.device))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar, final
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.models.closed_form_model import ClosedFormModel
-from fredholm.models.fitted.ridge_head import Readout, Regressand, check_groups
+from fredholm.models.fitted.ridge_head import LogitRegressand, Readout, Regressand, check_groups
 
 Inputs = TypeVar("Inputs")
 
@@ -55,6 +55,22 @@ class Solution(NamedTuple):
     weights: Tensor
     offset: Tensor
     left_out: Tensor
+
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""Maps predictions of Y `(m, c)` for some examples, and the indices of these, to their losses `(m,)`."""
+
+
+def losses_of(regressand: Regressand, targets: Tensor) -> Losses | None:
+    """Losses of the logits that are read from predictions of Y; None: the regressand has no logits."""
+    if not isinstance(regressand, LogitRegressand):
+        return None
+
+    def losses(answers: Tensor, examples: Tensor) -> Tensor:
+        own = targets[examples]
+        return regressand.losses(regressand.readout(answers, own)(answers), own)
+
+    return losses
 
 
 class CoordinateModel(ClosedFormModel, abc.ABC):
@@ -105,19 +121,22 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
         """
         wanted = regressand.columns(targets)
         self._check_outputs(regressand.readout(wanted, targets))  # before anything is set
-        solution = self.solve(coordinates, wanted, groups=groups)
+        solution = self.solve(coordinates, wanted, groups=groups, losses=losses_of(regressand, targets))
         readout = regressand.readout(solution.left_out, targets)
         self.read(solution, readout)
         return readout(solution.left_out)
 
     @final
     @torch.no_grad()
-    def solve(self, coordinates: Tensor, wanted: Tensor, *, groups: Tensor | None = None) -> Solution:
+    def solve(
+        self, coordinates: Tensor, wanted: Tensor, *, groups: Tensor | None = None, losses: Losses | None = None
+    ) -> Solution:
         """Solves for Y and sets all of the model but its linear weights, which `read` sets.
 
         Args:
             coordinates, groups: see `fit`.
             wanted: Y, float64 `(n, c)`.
+            losses: losses that choices may depend on besides the squares of errors.
 
         Raises:
             ValueError: see `fit`.
@@ -137,10 +156,10 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
                 f"{name}: coordinates hold NaN or numbers that {kept.dtype} does not hold; fill or scale them"
             )
         with without_autocast(coordinates):
-            return self._solved(kept.double(), wanted, groups)
+            return self._solved(kept.double(), wanted, groups, losses)
 
     @abc.abstractmethod
-    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
+    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None, losses: Losses | None) -> Solution:
         """See `solve`; x is float64 and representable in the model's dtype."""
 
     @final

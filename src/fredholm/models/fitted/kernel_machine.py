@@ -4,39 +4,26 @@ Legend
     x (d,)     the coordinates of an example                 Y (n, c)  regression targets, from a `Regressand`
     c_1..c_m   centres: the n training examples, or m drawn of them         Ȳ (c,)   its column means
     w_p (d,)   relevance of coordinates in κ_p, 0 to 1       ℓ_p > 0   length of κ_p
-    s          shares of κ_0 to κ_3, whose sum is 1          λ > 0     the penalty
-    v          mean of ‖x‖² over the examples of CHOSEN      K_ij = κ(x_i, c_j)
+    R (d, d)   diag(w_2), or a turned metric                 s         shares of κ_0 to κ_3, whose sum is 1
+    v          mean of ‖x‖² over the examples of CHOSEN      λ > 0     the penalty
 
-    κ_0(x, y) = ⟨x, y⟩ / v          κ_p(x, y) = exp(-‖w_p ∘ (x - y)‖_p / ℓ_p)   for p = 1, 2
-    κ_3(x, y) = (1 + r + r²/3) exp(-r),   r = √5 ‖w_2 ∘ (x - y)‖ / ℓ_3
-    κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2 + s_3 κ_3
+    κ_0(x, y) = ⟨x, y⟩ / v          κ_1(x, y) = exp(-‖w_1 ∘ (x - y)‖_1 / ℓ_1)
+                                    κ_2(x, y) = exp(-‖Rᵀ(x - y)‖ / ℓ_2)
+    κ_3(x, y) = (1 + r + r²/3) exp(-r),   r = √5 ‖Rᵀ(x - y)‖ / ℓ_3
+    κ = s_0 κ_0 + s_1 κ_1 + s_2 κ_2 + s_3 κ_3,   K_ij = κ(x_i, c_j)
     f(x) = Ȳ + Σ_j κ(x, c_j) A_j = Ȳ + ∫ κ(x, y) α(y) dμ(y),   μ the uniform measure on the centres, α = m A
-    centres that are all examples:   A = G (Y - Ȳ),  G = (K + λI)⁻¹;   without example i f is  Y_i - E_i / G_ii,
-                                     E_i = A_i + (Y_i - Ȳ) Σ_j G_ij / (n - 1),  which leaves i out of Ȳ too
+    centres that are all examples:   see `kernel_fit.py`
     some of them:   A = B⁻¹ Kᵀ (Y - Ȳ),  B = KᵀK + λ κ(c, c);   without i  Y_i - (Y_i - f_i) / (1 - [K B⁻¹ Kᵀ]_ii)
 
-κ_1 decays along each axis separately, like a decision tree; κ_2 is isotropic. Both have a kink at the centre; κ_3 is
-twice differentiable there, and suits smooth functions. Relevances are learned in rounds: w is initially 1, and then
-(g / max g)^q, at least _LEAST, with g_k the mean of |∂f/∂x_k|² over the examples, summed over outputs, f the fit of the
-round before, and q one of EXPONENTS. The smallest mean square of left-out errors, on at most CHOSEN examples, decides
-in turn: the lengths of κ_1 and of κ_2 for w = 1, the round and q of each, their shares, the length of κ_3, its share
-(if errors or their squares are significantly smaller), and the share of κ_0. λ is chosen each time, where a smaller one
-must lower the errors by a thousandth, and again among three candidates with all examples. Left-out predictions are
-exact for given choices and, with fewer centres than examples, a given Ȳ, which includes the example. With few examples
-w fits noise, which left-out errors do not show, since w has seen the example. So with at most FEW examples all choices
-are repeated without each of FOLDS parts in turn, with w = 1 and with the learned w. The predictions for the left-out
-parts decide between the two. If w is learned and all examples are centres, these are the left-out predictions.
+On at most CHOSEN examples, w, R, ℓ, s and λ are chosen by left-out errors (`kernel_choice.py`). λ is chosen again among
+three candidates with all examples, if these are more or the centres fewer. Left-out predictions are then exact for
+given choices and, with fewer centres than examples, a given Ȳ, which includes the example.
 
-Source: recursive feature machines, Radhakrishnan et al. (arXiv 2212.13881), which are kernel ridge regressions by the
-Laplace kernel κ_2 whose metric is the average outer product of the gradients. Deviations: its diagonal alone, so that
-coordinates keep their meaning, over its largest entry; q = 1/2 is their metric, and q = 1/4, its root, is tried too,
-since it keeps weakly relevant coordinates; κ_1, κ_0 and Matérn's kernel κ_3 besides κ_2; choices by left-out errors,
-and no further rounds once one is no better. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
+Source: see `kernel_choice.py`. Fewer centres are the subset of regressors (Williams and Seeger, 2001).
 """
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, final
+from collections.abc import Iterator, Sequence
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -44,42 +31,21 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
-from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
-from fredholm.models.fitted.ridge_head import dealt, is_surely_less, left_out_mean_shift
+from fredholm.models.fitted.fitted_model import CoordinateModel, Losses, Solution
+from fredholm.models.fitted.kernel_choice import MOST_TURNED, Part, best_choice, distances, laplace, matern, scaled
+from fredholm.models.fitted.kernel_fit import KernelFit, better, members_of
+from fredholm.models.fitted.ridge_head import left_out_mean_shift
 
-PENALTIES = torch.logspace(-5, 2, 15, dtype=torch.float64)
-"""Candidates of λ, in units of κ(x, x)."""
-LENGTHS = (0.6, 2.0, 6.0)
-"""Candidates of ℓ_1 and ℓ_2, in units of the median distance."""
-SMOOTH_PENALTIES = torch.cat([torch.logspace(-10, -5.5, 10, dtype=torch.float64), PENALTIES])
-"""Candidates of λ with κ_3, whose small eigenvalues are far smaller."""
-SMOOTH_LENGTHS, SMOOTH = (0.3, 1.0, 3.0, 10.0), (0.5, 0.9, 1.0)
-"""Candidates of ℓ_3, in units of the median distance, and of its share, besides 0."""
-EXPONENTS = (0.5, 0.25)
 ROUNDS = 3
-"""Most rounds in which w is learned."""
+"""Most rounds in which w is learned, and then R."""
 CHOSEN = 1500
 """Default of the most examples on which choices are made."""
-FEW, FOLDS = 500, 5
-"""Most examples for which cross-validation decides whether w is learned, and its number of folds."""
-LINEAR = (0.1, 0.5, 0.9, 1.0)
-"""Candidates of the share of κ_0, besides 0."""
 REFINED = (1 / 3, 1.0, 3.0)
 """Multiples of λ that are candidates with all examples."""
-_BETTER = 0.999
-"""A smaller λ, which loses more to rounding, is taken if its error is at most this multiple of a larger one's."""
-_LEAST = 1e-3
-"""Smallest entry of w, so that no coordinate is lost to later rounds."""
-_COORDINATES = 16
-"""Coordinates per chunk of a distance in an exported graph."""
 _SINGULAR = 1e-13
 """Eigenvalues of κ(c, c), relative to the largest, that count as 0."""
 _ROWS = 2048
 """Rows of the kernel computed at a time."""
-_SIDES = 2**15
-"""Pairs of examples, times coordinates, processed at a time."""
-_OUTPUTS = 512
-"""Outputs of an example, times penalties, computed at a time."""
 
 
 @final
@@ -90,7 +56,7 @@ class KernelMachine(CoordinateModel):
         num_coordinates: d.
         num_outputs: number of outputs, such as classes.
         num_centres: most centres m; further examples are used in the fit, but are no centres.
-        num_rounds: most rounds in which w is learned; 0: w is 1, so that coordinates count by their variance.
+        num_rounds: most rounds in which w is learned, and then R; 0: w is 1, coordinates count by their variance.
         num_chosen: most examples on which choices are made, drawn at random; at least 2.
 
     Attributes:
@@ -98,7 +64,8 @@ class KernelMachine(CoordinateModel):
             that gradient steps may continue from the fit.
         bias: `(num_outputs,)`.
         centres: `(num_centres, d)`; unused rows are 0.
-        relevance: `(2, d)`, w_1 and w_2.
+        relevance: `(2, d)`, w_1 and w_2; of a turned metric the norms of the rows of R, over the largest.
+        metric: `(d, d)`, R; `(0, 0)` with more than MOST_TURNED coordinates, where R is diag(w_2).
         lengths: `(3,)`, ℓ_1 to ℓ_3.
         shares: `(4,)`; κ_2 alone before a fit.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
@@ -109,6 +76,7 @@ class KernelMachine(CoordinateModel):
 
     centres: Tensor
     relevance: Tensor
+    metric: Tensor
     lengths: Tensor
     shares: Tensor
     square: Tensor
@@ -132,6 +100,8 @@ class KernelMachine(CoordinateModel):
         self.dual = nn.Parameter(torch.zeros(num_centres, num_outputs, dtype=torch.float64))
         self.register_buffer("centres", torch.zeros(num_centres, num_coordinates, dtype=torch.float64))
         self.register_buffer("relevance", torch.ones(2, num_coordinates, dtype=torch.float64))
+        size = num_coordinates if num_coordinates <= MOST_TURNED else 0
+        self.register_buffer("metric", torch.eye(size, dtype=torch.float64))
         self.register_buffer("lengths", torch.ones(3, dtype=torch.float64))
         self.register_buffer("shares", torch.tensor([0.0, 0.0, 1.0, 0.0]))
         self.register_buffer("square", torch.ones((), dtype=torch.float64))
@@ -146,18 +116,22 @@ class KernelMachine(CoordinateModel):
             answers = kernel @ self.dual.double() + self.bias.double()
             return answers.to(self.bias.dtype)
 
-    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None) -> Solution:
+    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None, losses: Losses | None) -> Solution:
         offset = wanted.mean(0)
         some = torch.randperm(len(x))[: self.num_chosen].sort().values.to(x.device)
-        part = _Part(x[some], (wanted - offset)[some], members_of(groups, some))
-        own = None if groups is None else groups[some]
-        if self.num_rounds and len(some) <= FEW:
-            chosen = _chosen_of_few(part, own, self.num_rounds)
-        else:
-            chosen = _chosen(part, part.learnt(part.plain(), self.num_rounds))
+        part = Part(
+            x[some],
+            (wanted - offset)[some],
+            None if groups is None else groups[some],
+            losses=None if losses is None else lambda answers: losses(answers + offset, some),
+        )
+        chosen = best_choice(part, self.num_rounds)
         for p, each in enumerate(chosen.metrics):
-            self.relevance[p].copy_(each.weight)
+            self.relevance[p].copy_(_relevance(each.weight))
             self.lengths[p] = each.length
+        if len(self.metric):
+            weight = chosen.metrics[1].weight
+            self.metric.copy_(weight if weight.ndim == 2 else weight.diag())
         self.lengths[2] = chosen.smooth.length
         self.square.fill_(part.square)
         self.shares.copy_(torch.tensor(chosen.shares))
@@ -185,18 +159,16 @@ class KernelMachine(CoordinateModel):
         """Returns κ of the last fit between `(B, d)` and `(m, d)`, float64."""
         shares = self.shares.double()
         kernel = shares[0] * (x @ y.T) / self.square.double()
-        for p, of in ((1, (_laplace,)), (2, (_laplace, _matern))):
+        for p, of in ((1, (laplace,)), (2, (laplace, matern))):
             taken = [k for k in range(len(of)) if not values_can_be_read(x) or shares[p + k] > 0]
             if taken:
-                weight = self.relevance[p - 1].to(x.dtype)
-                distance = _distance(x * weight, y * weight, p)
+                weight = (self.metric if p == 2 and len(self.metric) else self.relevance[p - 1]).to(x.dtype)
+                distance = distances(scaled(x, weight), scaled(y, weight), p)
                 for k in taken:
                     kernel = kernel + shares[p + k] * of[k](distance, self.lengths[p + k - 1].to(x.dtype))
         return kernel
 
-    def _whole(
-        self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
-    ) -> "KernelFit":
+    def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> KernelFit:
         """The best fit whose centres are all examples."""
         kernel, best = self.kernel(x, x), None
         moved = left_out_mean_shift(wanted, members)
@@ -213,13 +185,13 @@ class KernelMachine(CoordinateModel):
                 errors = torch.empty_like(dual)
                 for own in members:
                     errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
-            best = _better(best, KernelFit(float(errors.square().mean()), penalty, dual, wanted - errors))
+            best = better(best, KernelFit(float(errors.square().mean()), penalty, dual, wanted - errors))
         assert best is not None
         return best
 
     def _by_centres(
         self, x: Tensor, centres: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
-    ) -> "KernelFit":
+    ) -> KernelFit:
         """The best fit whose centres are some of the examples."""
         values, vectors = torch.linalg.eigh(self.kernel(centres, centres))
         kept = values > _SINGULAR * values[-1]
@@ -248,7 +220,7 @@ class KernelMachine(CoordinateModel):
         best = None
         for penalty, found in zip(penalties, left, strict=True):
             dual = to_features @ (right / (values + penalty)[:, None])
-            best = _better(best, KernelFit(float(found.square().mean()), penalty, dual, wanted - found))
+            best = better(best, KernelFit(float(found.square().mean()), penalty, dual, wanted - found))
         assert best is not None
         return best
 
@@ -258,294 +230,13 @@ class KernelMachine(CoordinateModel):
             yield rows, self.kernel(x[rows], centres)
 
 
-@final
-class KernelFit(NamedTuple):
-    """The mean square of the left-out errors, λ, A, and the left-out predictions less Ȳ."""
-
-    error: float
-    penalty: float
-    dual: Tensor
-    left_out: Tensor
-
-
-def best_fit(kernel: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor) -> KernelFit:
-    """The fit with all examples as centres and the best of some penalties.
-
-    Args:
-        kernel: between the examples, `(n, n)`.
-        wanted: Y - Ȳ, `(n, c)`.
-        members: groups of examples that are left out together; None: each by itself.
-        penalties: λ, ascending.
-    """
-    return best_fits(kernel, [wanted], members, penalties)[0]
-
-
-def best_fits(
-    kernel: Tensor, parts: Sequence[Tensor], members: list[Tensor] | None, penalties: Tensor
-) -> list[KernelFit]:
-    """`best_fit` for each of several Y, with one decomposition of the kernel."""
-    values, vectors = torch.linalg.eigh(kernel)
-    return [_best_of(values.clamp_min(0), vectors, wanted, members, penalties) for wanted in parts]
-
-
-def _best_of(
-    values: Tensor, vectors: Tensor, wanted: Tensor, members: list[Tensor] | None, penalties: Tensor
-) -> KernelFit:
-    projected, of_one, best = vectors.T @ wanted, vectors.sum(0), None
-    moved, square = left_out_mean_shift(wanted, members), vectors.square()
-    for some in penalties.flip(0).to(values).split(max(1, _OUTPUTS // wanted.shape[1])):
-        shrunk = 1 / (values + some[:, None])
-        dual = (vectors @ (shrunk[..., None] * projected).transpose(0, 1).flatten(1)).unflatten(1, (len(some), -1))
-        without = dual + (vectors @ (shrunk * of_one).T)[..., None] * moved[:, None]
-        if members is None:
-            errors = without / (square @ shrunk.T)[..., None]
-        else:
-            errors = torch.empty_like(dual)
-            for own in members:
-                inverse = (vectors[own] * shrunk[:, None]) @ vectors[own].T
-                errors[own] = torch.linalg.solve(inverse, without[own].transpose(0, 1)).transpose(0, 1)
-        for k, error in enumerate(errors.square().mean((0, 2)).tolist()):
-            if best is None or error < _BETTER * best.error:
-                best = KernelFit(error, float(some[k]), dual[:, k].clone(), wanted - errors[:, k])
-    assert best is not None
-    return best
-
-
-@final
-class _Metric(NamedTuple):
-    """Learned parameters of κ_p: w and ℓ, with distances and kernel between the examples, and the fit by κ_p alone."""
-
-    weight: Tensor
-    length: float
-    multiple: float
-    """ℓ in units of the median distance."""
-    distance: Tensor
-    kernel: Tensor
-    fit: KernelFit
-
-
-_Metrics = tuple[_Metric, _Metric]
-_Shares = tuple[float, float, float, float]
-
-
-@final
-class _Smooth(NamedTuple):
-    """ℓ_3, κ_3 between the examples, and the fit by κ_3 alone."""
-
-    length: float
-    kernel: Tensor
-    fit: KernelFit
-
-
-@final
-class _Choice(NamedTuple):
-    """The shares, the parameters of κ_1, κ_2 and κ_3, and the joint fit."""
-
-    shares: _Shares
-    metrics: _Metrics
-    smooth: _Smooth
-    fit: KernelFit
-
-
-@final
-class _Part:
-    """Examples on which choices are made: coordinates, centred targets, and groups that are left out together."""
-
-    def __init__(self, x: Tensor, wanted: Tensor, members: list[Tensor] | None) -> None:
-        self.x, self.wanted, self.members = x, wanted, members
-        self.square = float(x.square().sum(1).mean()) or 1.0
-
-    def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> KernelFit:
-        """The fit with the best of some penalties."""
-        return best_fit(kernel, self.wanted, self.members, penalties)
-
-    def errors(self, fit: KernelFit) -> Tensor:
-        """Left-out errors, root mean squares over outputs, of each example or summed over each group."""
-        found = (self.wanted - fit.left_out).square().mean(1).sqrt()
-        return found if self.members is None else torch.stack([found[own].sum() for own in self.members])
-
-    def plain(self) -> _Metrics:
-        """κ_1 and κ_2 with w = 1 and the best lengths."""
-        one = torch.ones_like(self.x[0])
-        return self._tried(1, one, LENGTHS), self._tried(2, one, LENGTHS)
-
-    def learnt(self, plain: _Metrics, num_rounds: int = ROUNDS) -> _Metrics:
-        """κ_1 and κ_2 with learned w, in rounds that start from w = 1."""
-        found = list[_Metric]()
-        for p, best in enumerate(plain, start=1):
-            for _ in range(num_rounds):
-                tried = [self._tried(p, weight, (best.multiple,)) for weight in self._sharper(p, best)]
-                sharper = min(tried, key=_error)
-                if _error(sharper) >= _error(best):
-                    break
-                best = sharper
-            found.append(best)
-        return found[0], found[1]
-
-    def answers(self, choice: _Choice, x: Tensor) -> Tensor:
-        """Predictions of a fit for other examples, less the mean."""
-        kernel = choice.shares[0] * (x @ self.x.T) / self.square
-        for p, metric in enumerate(choice.metrics, start=1):
-            distance = _distance(x * metric.weight, self.x * metric.weight, p)
-            kernel = kernel + choice.shares[p] * _laplace(distance, metric.length)
-            if p == 2:
-                kernel = kernel + choice.shares[3] * _matern(distance, choice.smooth.length)
-        return kernel @ choice.fit.dual
-
-    def smooth(self, metric: _Metric) -> _Smooth:
-        """The best κ_3 with the w of κ_2."""
-        unit, found = _median(metric.distance), list[_Smooth]()
-        for multiple in SMOOTH_LENGTHS:
-            kernel = _matern(metric.distance, multiple * unit)
-            found.append(_Smooth(multiple * unit, kernel, self.fit(kernel, SMOOTH_PENALTIES)))
-        return min(found, key=_error)
-
-    def _tried(self, p: int, weight: Tensor, lengths: Sequence[float]) -> _Metric:
-        """The best of some lengths, in units of the median distance."""
-        distance, found = _distances(self.x * weight, p), list[_Metric]()
-        unit = _median(distance)
-        for multiple in lengths:
-            kernel = _laplace(distance, multiple * unit)
-            found.append(_Metric(weight, multiple * unit, multiple, distance, kernel, self.fit(kernel)))
-        return min(found, key=_error)
-
-    def _sharper(self, p: int, metric: _Metric) -> list[Tensor]:
-        """Candidates of the next w, from the mean squared slope of f along each coordinate."""
-        steep = self._steepness(p, metric)
-        if float(steep.max()) == 0:
-            return [metric.weight]
-        return [((steep / steep.max()) ** exponent).clamp_min(_LEAST) for exponent in EXPONENTS]
-
-    def _steepness(self, p: int, metric: _Metric) -> Tensor:
-        """g at the examples; the slope of κ_p at its kink, the example itself, counts as 0."""
-        x, weight, dual = self.x, metric.weight, metric.fit.dual
-        slope = -metric.kernel / metric.length
-        if p == 1:
-            found = list[Tensor]()
-            for columns in x.T.contiguous().split(max(1, _SIDES // len(x) ** 2)):
-                sides = (columns[:, :, None] - columns[:, None]).sign_()
-                found.append(((slope * sides) @ dual).square().mean(1).sum(1))
-            return torch.cat(found) * weight.square()
-        slope = torch.where(metric.distance > 0, slope / metric.distance, 0.0)
-        found = torch.zeros_like(weight)
-        for own in dual.T:
-            pull = slope * own
-            gradient = (pull.sum(1)[:, None] * x - pull @ x) * weight.square()
-            found += gradient.square().mean(0)
-        return found
-
-
-def _error(of: _Metric | _Smooth | _Choice) -> float:
-    return of.fit.error
-
-
-def _chosen_of_few(part: _Part, groups: Tensor | None, num_rounds: int = ROUNDS) -> _Choice:
-    """Chooses between w = 1 and the learned w by cross-validation, in which w is learned without the held-out part.
-
-    If w is learned, the cross-validated predictions become the left-out ones.
-    """
-    own, answers = dealt(len(part.x), groups, FOLDS, part.x.device), torch.zeros_like(part.wanted).repeat(2, 1, 1)
-    for k in own.unique():
-        offset = part.wanted[own != k].mean(0)
-        rest = _Part(part.x[own != k], part.wanted[own != k] - offset, members_of(groups, own != k))
-        plain = rest.plain()
-        learnt = rest.learnt(plain, num_rounds)
-        answers[:, own == k] = offset + rest.answers(_chosen(rest, plain), part.x[own == k])
-        if any(each is not before for each, before in zip(learnt, plain, strict=True)):
-            answers[1, own == k] = offset + rest.answers(_chosen(rest, learnt), part.x[own == k])
-    errors = (part.wanted - answers).square().mean((1, 2)).tolist()
-    if errors[1] >= errors[0]:
-        return _chosen(part, part.plain())
-    found = _chosen(part, part.learnt(part.plain(), num_rounds))
-    return found._replace(fit=found.fit._replace(error=errors[1], left_out=answers[1]))
-
-
-def _chosen(part: _Part, metrics: _Metrics) -> _Choice:
-    """Chooses κ_3 and the shares of all kernels."""
-    smooth, linear = part.smooth(metrics[1]), (part.x @ part.x.T) / part.square
-    # fits of single kernels exist already
-    fits = {
-        (0.0, 1.0, 0.0, 0.0): metrics[0].fit,
-        (0.0, 0.0, 1.0, 0.0): metrics[1].fit,
-        (0.0, 0.0, 0.0, 1.0): smooth.fit,
-    }
-
-    def best_of(tried: Iterable[_Shares]) -> _Choice:
-        found = list[_Choice]()
-        for shares in tried:
-            if shares not in fits:
-                kernel = shares[1] * metrics[0].kernel + shares[2] * metrics[1].kernel + shares[3] * smooth.kernel
-                penalties = SMOOTH_PENALTIES if shares[3] else PENALTIES
-                fits[shares] = part.fit(shares[0] * linear + kernel, penalties)
-            found.append(_Choice(shares, metrics, smooth, fits[shares]))
-        return min(found, key=_error)
-
-    def beside_linear(of: _Choice) -> _Choice:
-        _, first, second, third = of.shares
-        parts = ((s, (1 - s) * first, (1 - s) * second, (1 - s) * third) for s in LINEAR)
-        return min(of, best_of(parts), key=_error)
-
-    kinked = best_of((0.0, first, 1 - first, 0.0) for first in (0.0, 0.5, 1.0))
-    _, first, second, _ = kinked.shares
-    smoothed = best_of((0.0, (1 - share) * first, (1 - share) * second, share) for share in SMOOTH)
-    kinked, smoothed = beside_linear(kinked), beside_linear(smoothed)
-    if smoothed.fit.error >= kinked.fit.error:
-        return kinked
-    smaller, larger = part.errors(smoothed.fit), part.errors(kinked.fit)
-    # squares may be dominated by one example, absolute errors by noise, so either test is enough
-    is_sure = is_surely_less(smaller, larger) or is_surely_less(smaller.square(), larger.square())
-    return smoothed if is_sure else kinked
+def _relevance(weight: Tensor) -> Tensor:
+    """w, or the norms of the rows of R over the largest."""
+    if weight.ndim == 1:
+        return weight
+    found = weight.norm(dim=1)
+    return found / found.max()
 
 
 def _row_blocks(count: int) -> list[slice]:
     return [slice(start, min(start + _ROWS, count)) for start in range(0, count, _ROWS)]
-
-
-def _better(best: KernelFit | None, other: KernelFit) -> KernelFit:
-    return other if best is None or other.error < best.error else best
-
-
-def _laplace(distance: Tensor, length: float | Tensor) -> Tensor:
-    """κ_1 or κ_2."""
-    return torch.exp(-distance / length)
-
-
-def _matern(distance: Tensor, length: float | Tensor) -> Tensor:
-    """κ_3."""
-    r = math.sqrt(5) * distance / length
-    return (1 + r + r.square() / 3) * torch.exp(-r)
-
-
-def _distance(x: Tensor, y: Tensor, p: int) -> Tensor:
-    if values_can_be_read(x):
-        # matrix products would lose all precision for nearly coincident points
-        return torch.cdist(x, y, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
-    total = x.new_zeros(x.shape[0], y.shape[0])  # in operations that can be exported
-    for own, other in zip(x.split(_COORDINATES, 1), y.split(_COORDINATES, 1), strict=True):
-        total = total + (own[:, None] - other).abs().pow(p).sum(-1)
-    return total if p == 1 else total.sqrt()
-
-
-def _distances(x: Tensor, p: int) -> Tensor:
-    """Pairwise distances `(n, n)`, each computed once."""
-    found = x.new_zeros(len(x), len(x))
-    found.masked_scatter_(torch.ones_like(found, dtype=torch.bool).triu(1), torch.pdist(x, float(p)))
-    return found + found.T
-
-
-def _median(distance: Tensor) -> float:
-    """Median distance of different examples; 1 if all coincide or there is only one."""
-    found = distance[~torch.eye(len(distance), dtype=torch.bool, device=distance.device)]
-    if not len(found):
-        return 1.0
-    return float(found.median()) or float(found.mean()) or 1.0
-
-
-def members_of(groups: Tensor | None, some: Tensor | None = None) -> list[Tensor] | None:
-    """Indices of the members of each group among some examples; None: each is left out by itself."""
-    if groups is None:
-        return None
-    own = groups if some is None else groups[some]
-    numbers = own.unique()
-    # a random sample may be of one group alone, which would leave out all examples
-    return [(own == number).nonzero()[:, 0] for number in numbers] if len(numbers) > 1 else None

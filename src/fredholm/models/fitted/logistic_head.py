@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import without_autocast
-from fredholm.models.fitted.kernel_machine import CHOSEN, FOLDS
+from fredholm.models.fitted.kernel_choice import FOLDS
+from fredholm.models.fitted.kernel_machine import CHOSEN
 from fredholm.models.fitted.ridge_head import LogitRegressand, dealt, some_drawn
 
 PENALTIES = tuple(10 ** (exponent / 2) for exponent in range(6, -2, -1))

@@ -24,11 +24,12 @@ Legend
 between known nodes: kriging with a learned trend (Matheron, 1963; Rasmussen and Williams, 2006, 2.7; on graphs, correct
 and smooth of Huang et al., arXiv 2010.13993, whose two steps are one system here, so that features do not explain the
 graph's part). γ, p, q, s and λ minimise the mean square of left-out errors, exact for given relevances in κ_x, on at
-most CHOSEN known nodes. These relevances depend on the left-out node. With few known nodes κ_x is also learned without
-parts of them (`kernel_machine.py`), and the increase of its squared errors is added to those of every s < 1. s and g
-are 0 unless these errors are significantly smaller than those of s = 0. x is used if left-out errors of κ_x with it are
-significantly smaller than the best without it. κ_x learns relevances from Y, then again from Y_j - g_j, and the latter
-are kept if left-out errors are smaller. With more known nodes than `num_centres` g uses a random sample of that size.
+most CHOSEN known nodes. These relevances depend on the left-out node. With few known nodes, or a turned metric, κ_x is
+also learned without parts of them (`kernel_choice.py`), and the increase of its squared errors is added to those of
+every s < 1. s and g are 0 unless these errors are significantly smaller than those of s = 0. x is used if left-out
+errors of κ_x with it are significantly smaller than the best without it. κ_x learns relevances from Y, then again from
+Y_j - g_j, and the latter are kept if left-out errors are smaller. With more known nodes than `num_centres` g uses a
+random sample of that size.
 
 Features of one node, such as the words of a text, may be less informative than those of many nodes around it: a network
 would learn a map of h and propagate its outputs (Gasteiger et al., arXiv 1810.05997); here h itself is propagated. κ_r
@@ -65,7 +66,8 @@ from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
 from fredholm.models.fitted.graph_positions import aligned, positions_of
-from fredholm.models.fitted.kernel_machine import KernelFit, KernelMachine, best_fit, best_fits, members_of
+from fredholm.models.fitted.kernel_fit import KernelFit, best_fit, best_fits, members_of
+from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.neighbourhood_bank import means_around, neighbourhoods, read_graphs
 from fredholm.models.fitted.ridge_head import Readout, Regressand, is_surely_less, left_out_mean_shift
 from fredholm.models.fitted.table_machine import NumbersMachine

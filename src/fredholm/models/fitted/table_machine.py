@@ -49,9 +49,10 @@ from fredholm.models.fitted.bank_column import (
 )
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.filter_bank import FilterBank
-from fredholm.models.fitted.fitted_model import FittedModel, Solution
+from fredholm.models.fitted.fitted_model import FittedModel, Losses, Solution, losses_of
 from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.fitted.kernel_machine import FEW, KernelMachine
+from fredholm.models.fitted.kernel_choice import FEW
+from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.logarithmic_scale import LogarithmicScale, Logarithms
 from fredholm.models.fitted.logistic_head import LogisticHead
 from fredholm.models.fitted.n_gram_bank import NGramBank
@@ -314,7 +315,7 @@ class TableMachine(FittedModel[TableBatch]):
             rows = [(each[k], targets) for each, (_, targets) in zip(cells, batches, strict=True)]
             coordinates.append(bank.fit(rows, regressand, groups=groups))
         wanted = regressand.columns(targets)
-        kernel = self._solve_kernel(coordinates, wanted, groups)
+        kernel = self._solve_kernel(coordinates, wanted, groups, losses_of(regressand, targets))
         x = torch.cat(coordinates, 1)
         features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
         found, logarithms = self._beside_trees(kernel, features, wanted, groups), None
@@ -364,15 +365,17 @@ class TableMachine(FittedModel[TableBatch]):
         if self.trees is not None and blend.trees is not None:
             self.trees.read(blend.trees, readout, share=weight * blend.share)
 
-    def _solve_kernel(self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None) -> Solution:
+    def _solve_kernel(
+        self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None, losses: Losses | None
+    ) -> Solution:
         """Fits the kernel to all columns; with at most FEW rows, switches off uninformative banks that do not help.
 
         Args:
             coordinates: `(n, k)` of numbers and categories, then of each bank. Those of banks that are switched off are
                 replaced in place.
-            wanted, groups: see `KernelMachine.solve`.
+            wanted, groups, losses: see `KernelMachine.solve`.
         """
-        kernel = self.machine.solve(torch.cat(coordinates, 1), wanted, groups=groups)
+        kernel = self.machine.solve(torch.cat(coordinates, 1), wanted, groups=groups, losses=losses)
         if len(wanted) > FEW:
             return kernel
         for k, bank in enumerate(self._banks, 1):
@@ -381,7 +384,7 @@ class TableMachine(FittedModel[TableBatch]):
             others = [*coordinates]
             others[k] = bank.switched_off(coordinates[k])
             trial = copy.deepcopy(self.machine)
-            without = trial.solve(torch.cat(others, 1), wanted, groups=groups)
+            without = trial.solve(torch.cat(others, 1), wanted, groups=groups, losses=losses)
             errors = [float((wanted - each.left_out).square().mean()) for each in (kernel, without)]
             if errors[1] <= errors[0]:
                 bank.switch_off()
