@@ -353,14 +353,11 @@ def left_out_mean_shift(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
     return found
 
 
-def members_by_size(groups: Tensor) -> list[Tensor]:
-    """The examples of groups of one size, int64 `(G, s)`, several groups at a time."""
-    order = groups.argsort(stable=True)
-    counts = groups.unique(return_counts=True)[1]
-    parts = order.split(counts.tolist())
-    found = list[Tensor]()
-    for size in counts.unique().tolist():
-        alike = torch.stack([part for part in parts if len(part) == size])
+def _by_size(groups: Tensor) -> list[Tensor]:
+    """The examples of each group, several groups of one size at a time, int64 `(G, s)`."""
+    members, found = [(groups == group).nonzero()[:, 0] for group in groups.unique()], list[Tensor]()
+    for size in sorted({len(own) for own in members}):
+        alike = torch.stack([own for own in members if len(own) == size])
         found += alike.split(max(1, _ROWS // size))
     return found
 
@@ -414,7 +411,7 @@ class _Spectrum:
         return self.rows @ (self.projected / (self.values + penalty)[:, None])
 
     def left_out_errors(self, errors: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
-        """Left-out errors, for each example or each group of `members_by_size`, from the errors of the fit `(n, c)`."""
+        """Left-out errors, for each example or each group of `_by_size`, from the errors of the fit `(n, c)`."""
         n = len(errors)
         # 1 - h is at least λ / (λ + the largest eigenvalue), and is kept above rounding errors
         rounding = n * torch.finfo(errors.dtype).eps
@@ -533,7 +530,7 @@ def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
     offset, best = targets.mean(0), None
     wanted = targets - offset
     alone = float(wanted.square().mean())
-    members = None if groups is None else members_by_size(groups)
+    members = None if groups is None else _by_size(groups)
     # the gain is about the mean without the left-out example
     falls = left_out_mean_shift(wanted, members)
     aim = wanted + falls
