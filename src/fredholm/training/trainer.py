@@ -63,6 +63,7 @@ class Progress:
     num_losses: int = 0
     epoch_loss_sum: float = 0.0
     best_step: int = -1
+    """Step of the chosen weights; -1: none were measured, or they cannot be compared, and the last ones are taken."""
     best_value: float | None = None
     """Objective of the best step on the validation split; None: not measured, or undefined."""
     best_loss: float | None = None
@@ -333,9 +334,10 @@ class Trainer:
             # on a small split many evaluations are equal: the loss then decides, as it does without a metric
             before = progress.best_loss
             is_equal_and_surer = value == progress.best_value and (before is None or loss < before)
-            if not self._chooses or (value is None and math.isnan(loss)):
+            is_better = value is not None and objective.is_better(value, progress.best_value)
+            if value is None and math.isnan(loss):
                 pass  # evaluations cannot be compared
-            elif is_equal_and_surer or (value is not None and objective.is_better(value, progress.best_value)):
+            elif not self._chooses or is_better or is_equal_and_surer:
                 progress.best_step, progress.best_value, progress.best_loss = progress.step, value, loss
                 progress.worse = 0
             else:
