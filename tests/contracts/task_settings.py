@@ -1144,7 +1144,7 @@ def _segmentation(folder: Path) -> Subject:
         {"data": str(folder / "one.npz"), "patch_sizes": (4,), "num_pixels": 8, "model": model},
         {"data": (str(folder / "two.npz"),), "image_size": ((4, 8),), "patch_sizes": ((2,), (2, 4)), "stride": (3,)}
         | {"balance_scales": SWITCH, "position_frequencies": (3, 0), "position_sigma": (2.0,), "stem_depth": (0, 1)}
-        | {"num_pixels": (9, None), "label_smoothing": (0.1,)}
+        | {"num_pixels": (9, None), "label_smoothing": (0.1,), "tile": ((4, 4),)}
         | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
         | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,)}
         | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",)}
