@@ -1137,7 +1137,10 @@ def _segmentation(folder: Path) -> Subject:
         yield model.encoder(torch.zeros(1, 3, 8, 8))[1].weights
         built.score(model, built.held_out_batch("valid", torch.arange(1)), metrics)
         yield from (metric.compute() for metric in metrics.values())
+        seen = list[tuple[int, ...]]()
+        model.encoder.register_forward_hook(lambda _, given, __: seen.append(tuple(given[0].shape)))
         yield [list(row) for row in built.predict(model, [folder / "new.png"], CPU)]
+        yield seen
 
     return Subject(
         Segmentation.Config,
