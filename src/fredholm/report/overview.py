@@ -69,7 +69,7 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         found["trained for"] = f"{counted(progress.epoch, 'epoch')}, {counted(progress.step, 'step')}"
         chosen = f"of step {record.best_step:,}" if record.best_step is not None else NOTHING
         found["weights"] = f"averaged, {chosen}, " + (
-            "the last ones" if record.best_step == progress.step else "the best on validation data"
+            "the best on validation data" if progress.best_step >= 0 else "the last ones"
         )
     elif record.is_saved:
         found["weights"] = f"averaged, of step {record.best_step:,}"

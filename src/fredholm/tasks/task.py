@@ -146,13 +146,6 @@ class Task(ABC):
     predicts: ClassVar[Kinds]
     """Kinds of files that `predict` reads."""
 
-    fewest_valid: ClassVar[int] = 1
-    """Smallest number of validation examples that choose the weights of a run.
-
-    With fewer the last weights are kept, unless the run has a patience: among many evaluations on few examples the best
-    one is mostly luck.
-    """
-
     answers_at: ClassVar[bool] = False
     """Whether `predict` takes a file of points to predict at."""
 

@@ -63,7 +63,6 @@ class Progress:
     num_losses: int = 0
     epoch_loss_sum: float = 0.0
     best_step: int = -1
-    """Step of the chosen weights; -1: none were measured, or they cannot be compared, and the last ones are taken."""
     best_value: float | None = None
     """Objective of the best step on the validation split; None: not measured, or undefined."""
     best_loss: float | None = None
@@ -133,9 +132,7 @@ class Trainer:
         self._log_mark, self._before = LogPosition(), None
         self._log: MetricsLog | None = None
         self._task, self._config, self._seed, self._folder = task, config, seed, folder
-        num_valid = task.num_held_out("valid")
-        self._has_valid = num_valid > 0
-        self._chooses = num_valid >= task.fewest_valid or config.patience is not None
+        self._has_valid = task.num_held_out("valid") > 0
         self._measured_split = measured_split(task, reads_test=reads_test)
         self._has_reported_undefined = False
         if step is not None:
@@ -148,8 +145,7 @@ class Trainer:
 
         Returns:
             The averaged model's metrics on the test split, which is read only here, or without one on the validation
-            split. Without a validation split, or with a small one and no patience (see `Task.fewest_valid`), the model
-            is the one after the last epoch. Empty without both.
+            split. Without a validation split the model is the one after the last epoch. Empty without both.
 
         Raises:
             DivergedError: the loss is not finite, and the batch is saved in the run folder; or the weights are not, and
@@ -326,18 +322,16 @@ class Trainer:
             value, loss = progress.metrics[objective.metric], progress.metrics["loss"]
             words.append(f"valid loss {loss:.4f}")
             if math.isnan(value) and objective.needs:
-                if self._chooses:
-                    self._report_undefined(value, loss)
+                self._report_undefined(value, loss)
                 value = None
             elif objective.metric != "loss":
                 words.append(f"valid {objective.metric} {objective.format(value)}")
             # on a small split many evaluations are equal: the loss then decides, as it does without a metric
             before = progress.best_loss
             is_equal_and_surer = value == progress.best_value and (before is None or loss < before)
-            is_better = value is not None and objective.is_better(value, progress.best_value)
             if value is None and math.isnan(loss):
                 pass  # evaluations cannot be compared
-            elif not self._chooses or is_better or is_equal_and_surer:
+            elif is_equal_and_surer or (value is not None and objective.is_better(value, progress.best_value)):
                 progress.best_step, progress.best_value, progress.best_loss = progress.step, value, loss
                 progress.worse = 0
             else:

@@ -24,9 +24,8 @@ from fredholm.tasks.masks.tiles import tiles
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets import ElementTarget
-from fredholm.training import Run, RunFolder, TrainingConfig, seed_everything, train
+from fredholm.training import Run, TrainingConfig, seed_everything, train
 from fredholm.training.scoring import score_split
-from fredholm.training.trainer import Trainer, read_progress
 from tests.refusals import refused
 from tests.tasks.masks.build import squares, write_npz, write_pairs
 
@@ -268,19 +267,6 @@ def test_a_run_learns_and_is_reopened(tmp_path: Path) -> None:
     other = rest.evaluate()
     assert other["loss"] != pytest.approx(result.metrics["loss"])
     assert other["accuracy"] > 0.7  # at twice the size, which was never trained on
-
-
-@pytest.mark.parametrize(("fewest", "patience", "chosen"), [(4, None, 2), (4, 9, 1), (3, None, 1)])
-def test_few_validation_images_choose_weights_only_with_a_patience(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fewest: int, patience: int | None, chosen: int
-) -> None:
-    monkeypatch.setattr(Segmentation, "fewest_valid", fewest)  # there are 3
-    falling, measured = itertools.count(10, -1), Trainer._measured
-    monkeypatch.setattr(Trainer, "_measured", lambda *given: {**measured(*given), "mean_iou": next(falling) / 10})
-    training = TrainingConfig(epochs=2, batch_size=6, patience=patience, device="cpu", tensorboard=False)
-    train(Run.Config(task=config(tmp_path), training=training), tmp_path / "run", reads_test=False)
-    progress = read_progress(RunFolder(tmp_path / "run").checkpoints, 2)
-    assert (progress.best_step, progress.best_value) == (chosen, (11 - chosen) / 10)
 
 
 def test_held_out_images_without_a_known_class_leave_metrics_undefined(

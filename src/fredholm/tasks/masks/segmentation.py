@@ -62,8 +62,6 @@ PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
 """Patches along that side."""
 BLOCKS: dict[Preset, int] = {"small": 2, "base": 6}
 """Blocks of the model on these patches."""
-FEW_EVALUATIONS = 10
-"""Largest number of evaluations on a validation split that is too small to choose weights."""
 REDUCED = 4
 """Ratio of an image's pixels before and after scaling from which on a prediction warns, where training did not scale."""
 LARGEST = 16
@@ -98,7 +96,6 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
     """
 
     command: ClassVar[str] = "segmentation"
-    fewest_valid: ClassVar[int] = 50
     predicts = Kinds(suffixes=(*IMAGE_SUFFIXES, *ARRAY_SUFFIXES), has_parts=True)
     writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": (), "picture": PICTURES}
     parts: ClassVar[tuple[type, ...]] = (ITNet.Config, *KERNELS, *TARGETS)
@@ -215,10 +212,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             model = config.model.resized(width, BLOCKS[effort.preset], default.model)
             config = dataclasses.replace(config, model=model)
-            chooses = task.num_held_out("valid") >= Segmentation.fewest_valid
-            schedule = schedule_for(task.num_train, effort, has_valid=chooses, learning_rate=0.005)
-            if not chooses:
-                schedule = dataclasses.replace(schedule, evaluate_every=math.ceil(schedule.epochs / FEW_EVALUATIONS))
+            has_valid = task.num_held_out("valid") > 0
+            schedule = schedule_for(task.num_train, effort, has_valid=has_valid, learning_rate=0.005)
             return Recommended(config, schedule)
 
         @property
