@@ -24,5 +24,6 @@ def run_command(argv: list[str]) -> None:
         return
     for topic, entries in facts.items():
         print(f"{topic}:")
+        width = max(map(len, entries), default=0)
         for name, value in entries.items():
-            print(f"  {name:<14} {value}")
+            print(f"  {name:<{width}}  {value}")
