@@ -63,7 +63,7 @@ PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
 BLOCKS: dict[Preset, int] = {"small": 2, "base": 6}
 """Blocks of the model on these patches."""
 REDUCED = 4
-"""Ratio of an image's pixels before and after scaling from which on a prediction warns, where training did not scale."""
+"""Ratio of pixels before scaling to those after, above which a prediction warns, where training scaled none."""
 LARGEST = 16
 """Largest number of pixels of a scaled image to predict, relative to those of a training image."""
 
