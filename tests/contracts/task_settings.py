@@ -1137,14 +1137,17 @@ def _segmentation(folder: Path) -> Subject:
         yield model.encoder(torch.zeros(1, 3, 8, 8))[1].weights
         built.score(model, built.held_out_batch("valid", torch.arange(1)), metrics)
         yield from (metric.compute() for metric in metrics.values())
+        seen = list[tuple[int, ...]]()
+        model.encoder.register_forward_hook(lambda _, given, __: seen.append(tuple(given[0].shape)))
         yield [list(row) for row in built.predict(model, [folder / "new.png"], CPU)]
+        yield seen
 
     return Subject(
         Segmentation.Config,
         {"data": str(folder / "one.npz"), "patch_sizes": (4,), "num_pixels": 8, "model": model},
         {"data": (str(folder / "two.npz"),), "image_size": ((4, 8),), "patch_sizes": ((2,), (2, 4)), "stride": (3,)}
         | {"balance_scales": SWITCH, "position_frequencies": (3, 0), "position_sigma": (2.0,), "stem_depth": (0, 1)}
-        | {"num_pixels": (9, None), "label_smoothing": (0.1,)}
+        | {"num_pixels": (9, None), "label_smoothing": (0.1,), "tile": ((4, 4),)}
         | {"augmentation": (MaskAugmentation.Config(horizontal_flip=1.0),)}
         | {"model": (dataclasses.replace(model, depth=2),), "valid_fraction": (0.3,)}
         | {"test_fraction": (0.5,), "split_seed": (1,), "split_by": ("time",)}

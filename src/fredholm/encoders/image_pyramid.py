@@ -57,8 +57,8 @@ class ImageNorm(StageNorm):
 
     def standardised(self, u: Tensor) -> Tensor:
         """See `StageNorm.standardised`: over the points, each channel by itself."""
-        centred = u - u.mean(1, keepdim=True)
-        return centred * (centred.square().mean(1, keepdim=True) + self.epsilon).rsqrt()
+        # unlike `F.group_norm` it takes a single point, whose result is 0
+        return torch.group_norm(u.mT, u.shape[2], eps=self.epsilon).mT
 
 
 @final
@@ -165,5 +165,5 @@ class _Joint(nn.Module):
 
     def forward(self, u: Tensor, grid: Grid, coarse: Tensor, coarse_grid: Grid) -> Tensor:
         image = self.map(coarse).mT.unflatten(2, coarse_grid.shape)
-        joined = u + windows(image, grid.pos, (1, 1))
+        joined = u + F.interpolate(image, grid.shape, mode="bilinear").flatten(2).mT
         return joined + self.stencil(F.gelu(self.norm(joined)), grid)

@@ -1,4 +1,6 @@
 import dataclasses
+import itertools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from fredholm.tasks import Segmentation, Task
 from fredholm.tasks.masks import read_mask, segmentation
 from fredholm.tasks.masks.augmentation import MaskAugmentation
 from fredholm.tasks.masks.mask_set import MaskedImages
+from fredholm.tasks.masks.tiles import tiles
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.targets import ElementTarget
@@ -345,6 +348,49 @@ def test_images_of_any_size_are_seen_whole(tmp_path: Path, size: tuple[int, int]
     assert outputs.written == [tmp_path / "masks" / "a.png"]
     assert sizes == [seen]
     assert tuple(read_mask(tmp_path / "masks" / "a.png").shape) == size
+
+
+@pytest.mark.parametrize(("extent", "side"), [(5, 5), (6, 5), (64, 5), (64, 1), (9, 8), (100, 64)])
+def test_each_pixel_belongs_to_the_tile_whose_middle_is_nearest(extent: int, side: int) -> None:
+    found = tiles(extent, side)
+    middles = [tile.first + (side - 1) / 2 for tile in found]
+    for pixel in range(extent):
+        (owner,) = (tile for tile in found if tile.start <= pixel < tile.stop)
+        distances = [abs(pixel - middle) for middle in middles]
+        assert distances[found.index(owner)] <= min(distances) + 0.5
+        assert 0 <= pixel - owner.first < side
+    assert (found[0].first, found[-1].first) == (0, extent - side)
+    assert all(side == 1 or 2 * (after.first - tile.first) <= side for tile, after in itertools.pairwise(found))
+
+
+def test_a_large_image_is_predicted_in_tiles_of_the_size_of_training_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, sizes = config(tmp_path, tile=(8, 12)).build(), []
+
+    def brighter(self: Segmentation, model: nn.Module, images: Tensor, size: tuple[int, int]) -> Any:
+        sizes.append((tuple(images.shape[2:]), size))
+        yield 0, torch.stack([-images[:, 0], images[:, 0]], dim=-1)
+
+    monkeypatch.setattr(Segmentation, "logits", brighter)
+    drawn = np.random.default_rng(0).integers(0, 256, (13, 30, 3), dtype=np.uint8)
+    outputs = Outputs(save=tmp_path / "masks")
+    task.predict(nn.Identity(), [write_image(tmp_path / "scan.png", drawn)], CPU, outputs=outputs)
+    expected = torch.tensor(drawn[:, :, 0] > 255 * task.facts.mean[0])
+    assert torch.equal(read_mask(outputs.written[0]), expected.to(torch.uint8))
+    assert sizes == [((8, 12), (8, 12))] * 12  # 3 rows of 4
+
+
+def test_scaling_a_large_image_down_warns_where_training_scaled_none(tmp_path: Path) -> None:
+    file = write_image(tmp_path / "scan.png", np.zeros((24, 36, 3), np.uint8))
+    for settings in ({}, {"tile": (8, 12)}, {"image_size": (8, 12)}):
+        task = config(tmp_path, **settings).build()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            task.predict(noisy_model(task), [file], CPU)
+        assert [str(each.message).partition(",")[0] for each in found] == (
+            [] if settings else ["an image of 24 x 36 is scaled to 8 x 12"]
+        )
 
 
 def test_images_that_are_too_long_are_refused(tmp_path: Path) -> None:

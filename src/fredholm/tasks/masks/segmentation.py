@@ -1,6 +1,7 @@
 """Semantic segmentation: prediction of the class of each pixel of an image."""
 
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,7 @@ from .answer import PredictedMask, draw, png_bytes
 from .augmentation import MaskAugmentation, Masked
 from .mirroring import mirroring_keeps_classes
 from .npz_file import images_of_npz
+from .tiles import tiles
 
 CHUNK = 1 << 20
 """Number of pixels of masks that are counted together."""
@@ -60,6 +62,8 @@ PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
 """Patches along that side."""
 BLOCKS: dict[Preset, int] = {"small": 2, "base": 6}
 """Blocks of the model on these patches."""
+REDUCED = 4
+"""Ratio of pixels before scaling to those after, above which a prediction warns, where training scaled none."""
 LARGEST = 16
 """Largest number of pixels of a scaled image to predict, relative to those of a training image."""
 
@@ -127,6 +131,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 all.
             stride: measuring and predicting evaluate the model once per square of this many pixels a side, at its
                 centre. 1: at every pixel.
+            tile: height and width, in pixels of a file to predict, of the overlapping tiles that a larger image is cut
+                into; each tile is predicted like an image. None: the image is scaled as a whole.
             augmentation: random changes to training images and their masks.
             label_smoothing: share of each label that is spread over all classes.
             model: model on the patches, which predicts at every point, whatever its `pool`.
@@ -141,6 +147,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         position_sigma: float = 1.0
         num_pixels: int | None = 256
         stride: int = 1
+        tile: tuple[int, int] | None = None
         augmentation: MaskAugmentation.Config = field(default_factory=MaskAugmentation.Config)
         label_smoothing: float = 0.0
         model: ITNet.Config = field(default_factory=_small)
@@ -176,6 +183,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                             f"image_size is {self.image_size}; expected multiples of {side}, the side of a patch"
                         )
             check_count("segmentation", "stride", self.stride)
+            for side in self.tile or ():
+                check_count("segmentation", "tile", side)
             check_count("segmentation", "position_frequencies", self.position_frequencies, 0)
             if self.num_pixels is not None:
                 check_count("segmentation", "num_pixels", self.num_pixels)
@@ -451,7 +460,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
         Every pixel of a file is classified, whatever its size. An image of another size than the training images is
         scaled to cover that size, or `image_size`, as they were, but not cropped; each side becomes a multiple of the
-        largest patch. An image in an array has its index after the `file`.
+        largest patch. With `tile` this is done with each tile. An image in an array has its index after the `file`.
 
         A mask is saved as NAME.png, for an image in an array as NAME-NUMBER.png. A picture has each image beside its
         prediction and, where the image is in a folder `images` with its mask in `masks` beside it, the mask.
@@ -485,10 +494,14 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
 
     def _mask(self, model: nn.Module, request: "_Request", device: torch.device) -> Tensor:
         """Returns the class of each pixel, uint8 `(H, W)`."""
-        given = self._standardise(_resized(request.image[None] / 255, request.scaled)).to(device)
-        size = (request.image.shape[1], request.image.shape[2])
-        mask = torch.cat([logits[0].argmax(-1) for _, logits in self.logits(model, given, size)])
-        return mask.to("cpu", torch.uint8)
+        height, width = request.tile
+        mask = torch.empty(request.image.shape[1:], dtype=torch.uint8)
+        for down, right in itertools.product(*map(tiles, mask.shape, request.tile)):
+            image = request.image[:, down.first :, right.first :][:, :height, :width]
+            given = self._standardise(_resized(image[None] / 255, request.scaled)).to(device)
+            found = torch.cat([logits[0].argmax(-1) for _, logits in self.logits(model, given, request.tile)])
+            mask[down.place, right.place] = found[down.own, right.own].to("cpu", torch.uint8)
+        return mask
 
     def _read(self, file: Path, inputs: Inputs) -> "list[_Request]":
         """Reads the images of a file."""
@@ -503,9 +516,19 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             images, names, saved_as = read_images([file], channels, size), [file], [file.stem]
             if inputs.outputs.picture is not None:
                 truth = _truth(file, size, len(self.target.names))
-        scaled = self._scaled_size(file, (images.shape[2], images.shape[3]))
+        size = (images.shape[2], images.shape[3])
+        given = self.config.tile or size
+        tile = (min(size[0], given[0]), min(size[1], given[1]))
+        scaled = self._scaled_size(file, tile)
+        if self.config.image_size is None and math.prod(tile) > REDUCED * math.prod(scaled):
+            warnings.warn(
+                f"an image of {tile[0]} x {tile[1]} is scaled to {scaled[0]} x {scaled[1]}, about the size of the "
+                "training images; if those were cut out of such images, set tile to their size "
+                "(fredholm predict ... --task tile=HEIGHT,WIDTH)",
+                stacklevel=2,
+            )
         return [
-            _Request(name, stem, image, scaled, truth)
+            _Request(name, stem, image, tile, scaled, truth)
             for name, stem, image in zip(names, saved_as, images, strict=True)
         ]
 
@@ -519,7 +542,7 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
         if height * width > LARGEST * wanted[0] * wanted[1]:
             raise ValueError(
                 f"{file}: is {size[0]} x {size[1]}, too long for the model's "
-                f"{wanted[0]} x {wanted[1]}; cut it in pieces"
+                f"{wanted[0]} x {wanted[1]}; pad it, or set tile={wanted} to cut it into tiles"
             )
         return height, width
 
@@ -536,8 +559,10 @@ class _Request(NamedTuple):
     """Name of its saved mask, without suffix."""
     image: Tensor
     """uint8 `(C, H, W)`."""
+    tile: tuple[int, int]
+    """Height and width of the tiles that it is cut into; its own where it is not cut."""
     scaled: tuple[int, int]
-    """Height and width at which the model sees it."""
+    """Height and width at which the model sees a tile."""
     truth: Tensor | None
     """True mask, uint8 `(H, W)`, where it is known and to be drawn."""
 
