@@ -1,7 +1,7 @@
 """Colours against nodes coloured one by one, with nested tuples, and inputs that do not change the counts."""
 
 from collections import Counter, defaultdict
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -10,11 +10,10 @@ from torch import Tensor
 from fredholm.domains import Graph
 from fredholm.encoders import Graph as GraphEncoder
 from fredholm.encoders import GraphBatch
-from fredholm.models.fitted.weisfeiler_lehman import ColourCounts, colours, kinds_of
+from fredholm.models.fitted.weisfeiler_lehman import ColourCounts, Coloured, colours, kinds_of
 from tests.refusals import refused
 
 MASK = 2**64 - 1
-Of = Literal["nodes", "edges"]
 
 
 def batch(size: int = 8, nodes: int = 7, edges: int = 12, *, weighed: bool = True) -> GraphBatch:
@@ -50,13 +49,13 @@ def counted(counts: ColourCounts, graphs: GraphBatch) -> Tensor:
     return counts(graphs, domain_of(graphs), torch.float32)
 
 
-def chosen(graphs: GraphBatch, num_colours: int = 500, depth: int = 2, of: Of = "nodes") -> ColourCounts:
+def chosen(graphs: GraphBatch, num_colours: int = 500, depth: int = 2, of: Coloured = "nodes") -> ColourCounts:
     counts = ColourCounts(num_colours, depth, of=of)
     counts.choose([(graphs, domain_of(graphs))])
     return counts
 
 
-def by_tuples(graphs: GraphBatch, depth: int, of: Of = "nodes") -> list[defaultdict[Any, float]]:
+def by_tuples(graphs: GraphBatch, depth: int, of: Coloured = "nodes") -> list[defaultdict[Any, float]]:
     """The counts of each graph, one by one: a colour is its depth and everything it was made of."""
     found = []
     for i, features in enumerate(graphs.features):
@@ -89,7 +88,7 @@ def by_tuples(graphs: GraphBatch, depth: int, of: Of = "nodes") -> list[defaultd
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("bare", [(), ("kinds",), ("edge_kinds",), ("mask", "weights", "edge_weights")])
 @pytest.mark.parametrize("of", ["nodes", "edges"])
-def test_counts_equal_those_of_nodes_or_edges_one_by_one(depth: int, bare: tuple[str, ...], of: Of) -> None:
+def test_counts_equal_those_of_nodes_or_edges_one_by_one(depth: int, bare: tuple[str, ...], of: Coloured) -> None:
     graphs = batch()
     if "mask" in bare:
         graphs = graphs._replace(edge_index=torch.randint(7, (8, 2, 12)))

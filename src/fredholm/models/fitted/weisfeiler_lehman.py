@@ -31,6 +31,8 @@ from torch import Tensor, nn
 from fredholm.domains import Graph
 from fredholm.encoders.graph import GraphBatch
 
+Coloured = Literal["nodes", "edges"]
+"""What has colours."""
 _NONE = torch.iinfo(torch.int64).max
 """Filler of unused entries of the colours."""
 
@@ -65,9 +67,10 @@ class ColourCounts(nn.Module):
 
     known: Tensor
 
-    def __init__(self, num_colours: int, depth: int, *, of: Literal["nodes", "edges"] = "nodes") -> None:
+    def __init__(self, num_colours: int, depth: int, *, of: Coloured = "nodes") -> None:
         super().__init__()
-        self.depth, self.of = depth, of
+        self.depth = depth
+        self.of: Coloured = of
         self.register_buffer("known", torch.full((num_colours,), _NONE))
 
     def choose(self, graphs: Iterable[tuple[GraphBatch, Graph]]) -> None:
@@ -98,7 +101,7 @@ class ColourCounts(nn.Module):
         return masses.new_zeros(batch * num_colours).index_add(0, cell, masses).view(batch, num_colours).sqrt()
 
 
-def occurrences(inputs: GraphBatch, domain: Graph, depth: int, of: Literal["nodes", "edges"]) -> Occurrences:
+def occurrences(inputs: GraphBatch, domain: Graph, depth: int, of: Coloured) -> Occurrences:
     """Computes the colours of a batch; without kinds all nodes, or all edges, count as of one kind.
 
     Args:
