@@ -1,10 +1,10 @@
-"""The effect of channels that are known ahead, such as prices or holidays, on the predicted channels.
+"""The effect of channels that are known ahead, such as prices or holidays, and of the calendar on predicted channels.
 
 Legend
     x_t (K,)     the known channels at sample t, divided by their deviations in training
     f_t (p,)     the features: x_t, for a bent effect also (x_t - k)₊ with knots k at quartiles of training, all these
                  at the last L samples before t, and of some pairs of channels the products of x_t, less its mean in
-                 training, and of (x_t - k)₊
+                 training, and of (x_t - k)₊; beside them groups of coordinates of the calendar (`calendar.py`) at t
     u            the unit of a window: 1, or the mean size or the deviation of its last samples
     y_t = u β f_t + η_t, or y_t = η_t exp(β f_t - c)     a predicted channel; models see and predict η in its place
     c            the mean of β f_t in training, so that the factors are about 1
@@ -14,8 +14,8 @@ Legend
 
 P is subtracted from y and f alike, which leaves η about white, so β is the generalised least squares estimate of a
 regression whose errors follow a structure. One β serves all steps of a horizon, and is estimated from all samples. λ,
-L, u or a factor, P, the use of knots, the pairs, and the use of any β at all, are chosen by cross-validation over
-stretches of the training part. Errors of logarithms, times the geometric mean, have the likelihood of the samples
+L, u or a factor, P, knots, pairs, groups, and the use of any β at all, are chosen by cross-validation
+over stretches of the training part. Errors of logarithms, times the geometric mean, have the likelihood of the samples
 themselves (Box and Cox, An analysis of transformations, 1964), so both can be compared.
 
 Source: Harvey, Forecasting, structural time series models and the Kalman filter (1989), section 3.4, for β by
@@ -26,14 +26,16 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, final
+from typing import Literal, NamedTuple, Self, TypeVar, final
 
 import torch
 from torch import Tensor
 
-from .structure import MOST_TRIED, candidate_structures, factored, mean_changes, read_before
+from .calendar import Calendar, Group
+from .structure import MOST_TRIED, Structure, candidate_structures, factored, mean_changes, read_before
 from .windows import Ranges, WindowSet
 
+Key = TypeVar("Key")
 Unit = Literal["one", "size", "deviation", "factor"]
 """The unit u: 1, or the mean absolute value or the deviation of the samples seen; or the effect is a factor."""
 TERMS: tuple[Unit, ...] = ("one", "size", "deviation")
@@ -61,21 +63,25 @@ SURE = 8.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The effect of the known channels on one predicted channel.
+    """The effect on one predicted channel.
 
     Args:
         unit: u, or "factor".
+        reads_known: whether known channels are among the features.
         lags: L.
         is_bent: whether there are knots.
         pairs: the channels whose products are features, two by two.
+        groups: the groups of the calendar.
         weights: β; (): no effect.
         middle, widest: c, and the largest deviation of β f from it; 0 if the effect is not a factor.
     """
 
     unit: Unit
+    reads_known: bool
     lags: int
     is_bent: bool
     pairs: tuple[tuple[int, int], ...]
+    groups: tuple[Group, ...]
     weights: tuple[float, ...]
     middle: float
     widest: float
@@ -84,11 +90,12 @@ class Part:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """The effect of the known channels on the predicted ones.
+    """The effect of the known channels and of the calendar on the predicted channels.
 
     Args:
-        mean, deviation: mean and deviation of each known channel in training.
+        mean, deviation: mean and deviation in training of each known channel, then of each coordinate of the calendar.
         knots: knots of each known channel, in units of its deviation.
+        calendar: the groups that some part reads.
         reach: the number of samples at the end of a window from which u is computed.
         parts: the effect on each predicted channel.
     """
@@ -96,6 +103,7 @@ class Effect:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     knots: tuple[tuple[float, ...], ...]
+    calendar: Calendar
     reach: int
     parts: tuple[Part, ...]
 
@@ -104,7 +112,7 @@ class Effect:
 
         Args:
             seen: the predicted channels at the samples seen, `(n, N, F)`, with N at least `reach`.
-            x: the known channels `(n, T, K)`; before the first sample they keep its values.
+            x: the known channels and the coordinates `(n, T, K)`; before the first sample they keep its values.
         """
         terms, factors = list[Tensor](), list[Tensor]()
         for f, part in enumerate(self.parts):
@@ -127,18 +135,20 @@ class Effect:
 
     def size(self, part: Part) -> int:
         """The number of features p of a part."""
-        counts = self._counts(part)
-        return sum(counts) * (1 + part.lags) + sum(counts[a] * counts[b] for a, b in part.pairs)
-
-    def _counts(self, part: Part) -> list[int]:
-        """The number of pieces of each known channel."""
-        return [1 + (len(knots) if part.is_bent else 0) for knots in self.knots]
+        counts = [1 + (len(knots) if part.is_bent else 0) for knots in self.knots if part.reads_known]
+        of_pairs = sum(counts[a] * counts[b] for a, b in part.pairs)
+        return sum(counts) * (1 + part.lags) + of_pairs + len(Calendar(groups=part.groups))
 
     def features(self, x: Tensor, part: Part) -> Tensor:
-        """The features f of known channels `(n, T, K)`, `(n, T, p)`."""
+        """The features f of known channels and coordinates `(n, T, K)`, `(n, T, p)`."""
         like = {"dtype": x.dtype, "device": x.device}
         deviation, mean = torch.tensor(self.deviation, **like), torch.tensor(self.mean, **like)
-        z, centred = x / deviation, (x - mean) / deviation
+        every, num_known = x / deviation, len(self.knots)
+        z, coordinates = every[..., :num_known], every[..., num_known:]
+        dated = [coordinates[..., self.calendar.places(group)] for group in part.groups]
+        if not part.reads_known:
+            return torch.cat([z[..., :0], *dated], -1)
+        centred = ((x - mean) / deviation)[..., :num_known]
         ramps = [[(z[..., k] - at).clamp_min(0) for at in knots if part.is_bent] for k, knots in enumerate(self.knots)]
         now = torch.cat([z, *(ramp[..., None] for own in ramps for ramp in own)], -1)
         size = now.shape[1]
@@ -148,7 +158,19 @@ class Effect:
         for a, b in part.pairs:
             one, two = ([centred[..., k], *ramps[k]] for k in (a, b))
             found.append(torch.stack([left * right for left, right in itertools.product(one, two)], -1))
-        return torch.cat(found, -1)
+        return torch.cat([*found, *dated], -1)
+
+    def of_used_groups(self) -> Self:
+        """The same effect without the coordinates that no part reads."""
+        used = {group for part in self.parts for group in part.groups}
+        calendar = Calendar(groups=tuple(group for group in self.calendar.groups if group in used))
+        num_known = len(self.knots)
+        kept = [*range(num_known)]
+        for group in calendar.groups:
+            own = self.calendar.places(group)
+            kept += range(num_known + own.start, num_known + own.stop)
+        mean, deviation = (tuple(each[k] for k in kept) for each in (self.mean, self.deviation))
+        return replace(self, mean=mean, deviation=deviation, calendar=calendar)
 
 
 def left(effect: Effect | None, windows: WindowSet, columns: Sequence[int], count: int) -> Tensor:
@@ -173,6 +195,7 @@ def learn_effect(
     ends: Sequence[int],
     columns: Sequence[int],
     known: Sequence[int],
+    calendar: Calendar,
     *,
     season: int,
     reach: int,
@@ -180,44 +203,43 @@ def learn_effect(
     """The effect with the smallest mean squared error on the next samples of series; None: no effect is better.
 
     Args:
-        values, truth: values and truth of each series; see `WindowSet`.
+        values, truth: values and truth of each series; see `WindowSet`. Coordinates of the calendar come last.
         ends: the number of samples of each series that may be used.
         columns, known: the predicted channels, and those that are known ahead.
+        calendar: the groups that are tried.
         season: m; 1: no season.
         reach: the largest number of samples from which u is computed.
     """
-    count = read_before(min(ends), 1, season)
+    count, num_channels = read_before(min(ends), 1, season), values[0].shape[1]
     if count is None:
         return None
+    ahead = (*known, *range(num_channels - len(calendar), num_channels))
     windows = WindowSet.within(
-        values, truth, [Ranges(0, end) for end in ends], context=count, horizon=1, most=MOST_TRIED, ahead=tuple(known)
+        values, truth, [Ranges(0, end) for end in ends], context=count, horizon=1, most=MOST_TRIED, ahead=ahead
     )
     stretch = windows.stretches(ends)
     if len(stretch.unique()) < 2:
         return None
-    every = torch.cat([each[:end, list(known)] for each, end in zip(values, ends, strict=True)])
+    every = torch.cat([each[:end, list(ahead)] for each, end in zip(values, ends, strict=True)])
     spread = every.std(0, correction=0)
     spread = torch.where(spread > 1e-12 * every.abs().amax(0), spread, 1.0)
-    knots = [_knots(column) for column in (every / spread).unbind(1)]
     effect = Effect(
         mean=tuple(every.mean(0).tolist()),
         deviation=tuple(spread.tolist()),
-        knots=tuple(knots),
+        knots=tuple(_knots(column) for column in (every / spread)[:, : len(known)].unbind(1)),
+        calendar=calendar,
         reach=min(reach, count),
         parts=(),
     )
     before, wanted = windows.seen()[..., list(columns)], windows.wanted()[:, 0]
-    unit, x = mean_changes(windows, ends, columns)[:, 0], windows.around()
-    steps = torch.stack(
-        [
-            factor.weights(count, 1, has_slope=structure.has_slope)[0]
-            for factor, group in factored(candidate_structures(count, season), count + 1, season)
-            for structure in group
-        ]
-    )
+    unit = mean_changes(windows, ends, columns)[:, 0]
+    structures, steps = list[Structure](), list[Tensor]()
+    for factor, group in factored(candidate_structures(count, season), count + 1, season):
+        structures += group
+        steps += [factor.weights(count, 1, has_slope=structure.has_slope)[0] for structure in group]
     parts = list[Part]()
     for f in range(len(columns)):
-        rows = _Rows(before[..., f], wanted[:, f], unit[:, f], stretch, x, steps)
+        rows = _Rows(before[..., f], wanted[:, f], unit[:, f], stretch, windows, structures, torch.stack(steps))
         forms = dict.fromkeys(TERMS, rows)
         every = [each[:end, columns[f]] for each, end in zip(values, ends, strict=True)]
         if all(float(each.min()) > 0 for each in every):
@@ -226,7 +248,7 @@ def learn_effect(
         parts.append(_part(forms, effect))
     if not any(part.weights for part in parts):
         return None
-    return replace(effect, parts=tuple(parts))
+    return replace(effect, parts=tuple(parts)).of_used_groups()
 
 
 def _knots(column: Tensor) -> tuple[float, ...]:
@@ -239,14 +261,15 @@ def _knots(column: Tensor) -> tuple[float, ...]:
 class _Rows(NamedTuple):
     """r windows of a predicted channel: the samples before `(r, n)`, the next one, its q and its stretch `(r,)`.
 
-    Also the known channels x, `(r, n + 1, K)`, and P of the structures, `(S, n)`.
+    Also the windows themselves, for the features, the structures, and their P, `(S, n)`.
     """
 
     before: Tensor
     wanted: Tensor
     q: Tensor
     stretch: Tensor
-    x: Tensor
+    windows: WindowSet
+    structures: Sequence[Structure]
     steps: Tensor
 
     def innovations(self, before: Tensor, after: Tensor) -> Tensor:
@@ -254,6 +277,10 @@ class _Rows(NamedTuple):
         last = before[:, -1]
         fitted = torch.einsum("rnp,sn->rsp", before - last[:, None], self.steps)
         return (after - last)[:, None] - fitted
+
+    def of_structures(self, which: Sequence[int]) -> "_Rows":
+        """The same windows with some of the structures."""
+        return self._replace(structures=[self.structures[s] for s in which], steps=self.steps[list(which)])
 
     def fits(self, effect: Effect, part: Part) -> "_Fits":
         """The sums for the features of a part."""
@@ -263,13 +290,18 @@ class _Rows(NamedTuple):
             found.append(_Fits.joined([self._some(some)._fits(effect, part) for some in own.split(CHUNK)], torch.sum))
         return _Fits.joined(found, lambda each, _: each)
 
+    def features(self, effect: Effect, part: Part) -> Tensor:
+        """The features of a part at the next sample of every window, `(r, p)`."""
+        parts = torch.arange(len(self.wanted)).split(CHUNK)
+        return torch.cat([effect.features(self._some(own).windows.around(), part)[:, -1] for own in parts])
+
     def _some(self, rows: Tensor) -> "_Rows":
-        before, wanted, q, stretch, x, steps = self
-        return _Rows(before[rows], wanted[rows], q[rows], stretch[rows], x[rows], steps)
+        before, wanted, q, stretch = (each[rows] for each in self[:4])
+        return self._replace(before=before, wanted=wanted, q=q, stretch=stretch, windows=self.windows.select(rows))
 
     def _fits(self, effect: Effect, part: Part) -> "_Fits":
         y = self.innovations(self.before[..., None], self.wanted[:, None])[..., 0] / self.q[:, None]
-        f = effect.features(self.x, part)
+        f = effect.features(self.windows.around(), part)
         unit = _unit(self.before[:, -effect.reach :], part.unit) / self.q
         e = self.innovations(f[:, :-1], f[:, -1]) * unit[:, None, None]
         gram, cross = torch.einsum("rsp,rsq->spq", e, e), torch.einsum("rsp,rs->sp", e, y)
@@ -330,12 +362,12 @@ class _Fits(NamedTuple):
 
 
 def _penalised(gram: Tensor, multiple: Tensor | float) -> Tensor:
-    size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    size = gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None] / max(gram.shape[-1], 1)
     return gram + (multiple * size + (size == 0)) * torch.eye(gram.shape[-1], dtype=gram.dtype)
 
 
 def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
-    """The part with the smallest left-out errors.
+    """The part with the smallest left-out errors: that of the known channels, and groups of the calendar beside it.
 
     A structure is chosen with plain features, then features with that structure, then a structure with these. More
     features must be better than fewer, or none, by the margin SURE.
@@ -345,14 +377,39 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
         effect: the effect without parts.
     """
     margin = math.exp(-SURE / len(forms["one"].q))
-    plain = Part(unit="one", lags=0, is_bent=False, pairs=(), weights=(), middle=0.0, widest=0.0)
-    firsts, alone, own = dict[Unit, _Choice](), math.inf, dict[Unit, _Rows]()
+    best = Part(
+        unit="one", reads_known=False, lags=0, is_bent=False, pairs=(), groups=(), weights=(), middle=0.0, widest=0.0
+    )
+    alone: dict[Unit, _Choice] = {u: rows.fits(effect, best).best() for u, rows in forms.items() if u == _like(u)}
+    least = min(choice.error for choice in alone.values())
+    if effect.knots:
+        found = _of_known(forms, effect, replace(best, reads_known=True), margin)
+        error = forms[found.unit].fits(effect, found).best().error
+        if error < margin * least:
+            best, least = found, error
+    if effect.calendar.groups:
+        best = _dated(forms, effect, best, alone, least, margin)
+    if not (best.reads_known or best.groups):
+        return best
+    rows = forms[best.unit]
+    fits = rows.fits(effect, best)
+    weights = fits.solve(fits.best())
+    best = replace(best, weights=tuple(weights.tolist()))
+    if best.unit != "factor":
+        return best
+    every = rows.features(effect, best) @ weights
+    middle = float(every.mean())
+    return replace(best, middle=middle, widest=BEYOND * float((every - middle).abs().max()))
+
+
+def _of_known(forms: dict[Unit, _Rows], effect: Effect, plain: Part, margin: float) -> Part:
+    """The best part of the known channels, from their plain features."""
+    firsts, own = dict[Unit, _Choice](), dict[Unit, _Rows]()
     for unit, rows in forms.items():
-        like: Unit = "one" if unit in TERMS else unit
+        like = _like(unit)
         if unit == like:
-            fits = rows.fits(effect, replace(plain, unit=unit))
-            firsts[unit], alone = fits.best(), min(alone, float(fits.square.sum(0).min()))
-        own[unit] = rows._replace(steps=rows.steps[firsts[like].structure, None])
+            firsts[unit] = rows.fits(effect, replace(plain, unit=unit)).best()
+        own[unit] = rows.of_structures([firsts[like].structure])
     best, least = plain, firsts["one"].error
     for lags, is_bent, unit in itertools.product(LAGS, (False, True), own):
         part = replace(plain, unit=unit, lags=lags, is_bent=is_bent)
@@ -363,42 +420,82 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
     # without products, another unit may have compensated for them
     units: list[Unit] = [best.unit, *(unit for unit in own if unit in ("one", "factor") and unit != best.unit)]
     paired = [_paired(own[unit], effect, replace(best, unit=unit), least, margin) for unit in units]
-    best = min(paired, key=lambda each: each[1])[0]
-    rows = forms[best.unit]
-    fits = rows.fits(effect, best)
-    last = fits.best()
-    if last.error >= margin * alone:
-        return plain
-    weights = fits.solve(last)
-    best = replace(best, weights=tuple(weights.tolist()))
-    if best.unit != "factor":
-        return best
-    every = torch.cat([effect.features(x, best)[:, -1] for x in rows.x.split(CHUNK)]) @ weights
-    middle = float(every.mean())
-    return replace(best, middle=middle, widest=BEYOND * float((every - middle).abs().max()))
+    return min(paired, key=lambda each: each[1])[0]
+
+
+def _like(unit: Unit) -> Unit:
+    """The unit whose structure serves this one too."""
+    return "one" if unit in TERMS else unit
+
+
+def _dated(
+    forms: dict[Unit, _Rows], effect: Effect, part: Part, alone: dict[Unit, _Choice], least: float, margin: float
+) -> Part:
+    """A part with those groups of the calendar that reduce the left-out errors most, the best group first.
+
+    The structure is chosen with each set of groups, among those with the season of the best structure without any.
+
+    Args:
+        forms, effect: see `_part`.
+        part: the part without groups.
+        alone: the best structures without any feature.
+        least: the error of the part.
+        margin: see `_extended`.
+    """
+    found = list[tuple[float, Part]]([(least, part)])
+    for unit, rows in forms.items():
+        if part.reads_known and unit not in (part.unit, "one", "factor"):
+            continue
+        season = rows.structures[alone[_like(unit)].structure].season
+        some = rows.of_structures([s for s, each in enumerate(rows.structures) if each.season == season])
+        groups = effect.calendar.groups
+        whole = replace(part, unit=unit, groups=groups)
+        size = effect.size(replace(part, groups=()))
+        rest = {
+            group: torch.arange(size + own.start, size + own.stop)
+            for group, own in zip(groups, map(effect.calendar.places, groups), strict=True)
+        }
+        taken, error = _extended(some.fits(effect, whole), torch.arange(size), rest, least, margin)
+        found.append((error, replace(part, unit=unit, groups=tuple(group for group in groups if group in taken))))
+    return min(found, key=lambda each: each[0])[1]
 
 
 def _paired(rows: _Rows, effect: Effect, part: Part, least: float, margin: float) -> tuple[Part, float]:
-    """A part with products of those pairs that reduce the left-out errors most, the best pair first, and its error.
-
-    Every pair must reduce the smallest error so far, at first that of the best part without pairs, by the margin, and
-    the errors of stretches significantly, since products may go far beyond their values in training.
-    """
-    pairs = tuple(itertools.combinations(range(len(effect.deviation)), 2))
+    """A part with products of those pairs that reduce the left-out errors most, the best pair first, and its error."""
+    pairs = tuple(itertools.combinations(range(len(effect.knots)), 2))
     whole = replace(part, pairs=pairs)
     if not pairs or effect.size(whole) > MOST_PRODUCTS:
         return part, least
-    fits = rows.fits(effect, whole)
     kept, *products = torch.arange(effect.size(whole)).split(
         [effect.size(part), *(effect.size(replace(part, pairs=(pair,))) - effect.size(part) for pair in pairs)]
     )
-    rest, before = dict(zip(pairs, products, strict=True)), fits.some(kept).best()
-    while rest := {pair: own for pair, own in rest.items() if len(kept) + len(own) <= 2 * MOST_FEATURES}:
-        found = {pair: fits.some(torch.cat([kept, own])).best() for pair, own in rest.items()}
-        pair = min(found, key=lambda each: found[each].error)
-        gain = (before.stretches / found[pair].stretches).log()
-        if found[pair].error >= margin * least or gain.mean() <= ONE_SIDED * gain.std() / math.sqrt(len(gain)):
+    fits, rest = rows.fits(effect, whole), dict(zip(pairs, products, strict=True))
+    taken, error = _extended(fits, kept, rest, least, margin)
+    return replace(part, pairs=taken), error
+
+
+def _extended(
+    fits: _Fits, kept: Tensor, rest: dict[Key, Tensor], least: float, margin: float
+) -> tuple[tuple[Key, ...], float]:
+    """Sets of features that reduce the left-out errors most, the best first, and the error with all of them.
+
+    Every set must reduce the smallest error so far by the margin, and the errors of stretches significantly, since
+    features may go far beyond their values in training.
+
+    Args:
+        fits: the sums of all features.
+        kept: the columns of the features that are used anyway.
+        rest: the columns of each set.
+        least: the smallest error so far, of all parts without these sets.
+        margin: the largest ratio of errors.
+    """
+    taken, before = list[Key](), fits.some(kept).best()
+    while rest := {key: own for key, own in rest.items() if len(kept) + len(own) <= 2 * MOST_FEATURES}:
+        found = {key: fits.some(torch.cat([kept, own])).best() for key, own in rest.items()}
+        key = min(found, key=lambda each: found[each].error)
+        gain = (before.stretches / found[key].stretches).log()
+        if found[key].error >= margin * least or gain.mean() <= ONE_SIDED * gain.std() / math.sqrt(len(gain)):
             break
-        part, before, least = replace(part, pairs=(*part.pairs, pair)), found[pair], found[pair].error
-        kept = torch.cat([kept, rest.pop(pair)])
-    return part, least
+        taken, before, least = [*taken, key], found[key], found[key].error
+        kept = torch.cat([kept, rest.pop(key)])
+    return tuple(taken), least

@@ -11,6 +11,7 @@ from torch import Tensor
 from fredholm.tasks.files.terminal_text import counted
 
 from .base import Base, learn_base
+from .calendar import Calendar
 from .clock import Clock
 from .effect import Effect, learn_effect
 from .known_ahead import check_known
@@ -19,6 +20,7 @@ from .windows import Ranges, WindowSet
 
 Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
 """Series, their clock, and the names of their channels."""
+NO_CALENDAR = Calendar(groups=())
 LEAST_PEAK = 0.3
 """The smallest autocorrelation at a season."""
 
@@ -43,6 +45,7 @@ class History:
         where: the name of the data in messages.
         predicted: the predicted channels; (): all that are not known ahead.
         known: the channels that are known ahead.
+        is_dated: whether the calendar may be used.
         test_fraction, valid_fraction: the shares of every series for the test part, its last samples, and for the
             validation part, the samples before them.
 
@@ -58,6 +61,7 @@ class History:
         *,
         predicted: Sequence[str],
         known: tuple[str, ...],
+        is_dated: bool,
         test_fraction: float,
         valid_fraction: float,
     ) -> None:
@@ -76,7 +80,7 @@ class History:
             raise ValueError(f"all channels of {where} are known ahead: {', '.join(known)}; leave one to be predicted")
         self.columns = [self.channels.index(name) for name in self.predicted]
         ahead = {name: self.channels.index(name) for name in known}
-        self.ahead = tuple(ahead.values())
+        self.known_columns = tuple(ahead.values())
         if known:
             series = [each.until(each.last_observed(self.columns)) for each in series]
             if empty := [each.name for each in series if not len(each)]:
@@ -88,6 +92,7 @@ class History:
         self._effects = dict[tuple[int, int], Effect | None]()
         self._bases = dict[tuple[int, int], Base | None]()
         self._fractions = {"test_fraction": test_fraction, "valid_fraction": valid_fraction}
+        self._is_dated = is_dated
 
     @cached_property
     def ends(self) -> list[tuple[int, int]]:
@@ -107,18 +112,34 @@ class History:
         """See `observed_before`."""
         return observed_before(self.series)
 
+    def values_with(self, calendar: Calendar) -> list[Tensor]:
+        """The values with the coordinates of a calendar, `(T, C + K)` each."""
+        step = self.clock.step
+        return [calendar.beside(v, each.start, step) for v, each in zip(self.values, self.series, strict=True)]
+
+    def ahead(self, calendar: Calendar) -> tuple[int, ...]:
+        """The columns of these that are known ahead: known channels and coordinates."""
+        count = len(self.channels)
+        return (*self.known_columns, *range(count, count + len(calendar)))
+
     @cached_property
     def truth(self) -> list[Tensor]:
         """The predicted channels of each series, `(T, F)`, NaN where missing."""
         return [each.values[:, self.columns] for each in self.series]
 
-    def deviation(self) -> tuple[float, ...]:
-        """The deviation of each channel in training, over all series; 1 for a constant channel.
+    def deviation(self, calendar: Calendar) -> tuple[float, ...]:
+        """The deviation in training of each channel and coordinate, over all series; 1 for one that is constant.
 
         Raises:
             ValueError: a channel is never observed there.
         """
-        known = torch.cat([each.values[:end] for each, (end, _) in zip(self.series, self.ends, strict=True)])
+        step = self.clock.step
+        known = torch.cat(
+            [
+                calendar.beside(each.values[:end], each.start, step)
+                for each, (end, _) in zip(self.series, self.ends, strict=True)
+            ]
+        )
         for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
             raise ValueError(f"channel {self.channels[c]!r} has no observed value in training; take it out")
         centred = known - known.nanmean(0)
@@ -191,7 +212,14 @@ class History:
         return find_season([each[:end] for each, (end, _) in zip(self.values, self.ends, strict=True)])
 
     def windows(
-        self, split: Literal["train", "valid", "test"], *, context: int, horizon: int, least: int, most: int
+        self,
+        split: Literal["train", "valid", "test"],
+        *,
+        context: int,
+        horizon: int,
+        least: int,
+        most: int,
+        calendar: Calendar,
     ) -> WindowSet:
         """Windows whose answers lie within a split, see `WindowSet.within`; in training after `least` samples."""
         bounds = {
@@ -200,37 +228,47 @@ class History:
             "test": lambda size, _, valid: Ranges(valid, size),
         }[split]
         return WindowSet.within(
-            self.values,
+            self.values_with(calendar),
             self.truth,
             [bounds(len(each), *end) for each, end in zip(self.series, self.ends, strict=True)],
             context=context,
             horizon=horizon,
             most=most,
-            ahead=self.ahead,
+            ahead=self.ahead(calendar),
         )
 
     def effect(self, season: int, reach: int) -> Effect | None:
-        """The effect of the known channels in the training part, see `learn_effect`."""
-        if not self.ahead:
+        """The effect of the known channels and the calendar in the training part, see `learn_effect`."""
+        ends = [end for end, _ in self.ends]
+        calendar = Calendar.candidates(self.clock, max(ends)) if self._is_dated else NO_CALENDAR
+        if not (self.known_columns or calendar.groups):
             return None
         if (season, reach) not in self._effects:
-            ends = [end for end, _ in self.ends]
-            found = learn_effect(self.values, self.truth, ends, self.columns, self.ahead, season=season, reach=reach)
-            self._effects[season, reach] = found
+            self._effects[season, reach] = learn_effect(
+                self.values_with(calendar),
+                self.truth,
+                ends,
+                self.columns,
+                self.known_columns,
+                calendar,
+                season=season,
+                reach=reach,
+            )
         return self._effects[season, reach]
 
     def base(self, horizon: int, season: int, effect: Effect | None) -> Base | None:
         """The base forecast from the training part less the effect, see `learn_base`."""
         if (horizon, season) not in self._bases:
+            calendar = effect.calendar if effect else NO_CALENDAR
             self._bases[horizon, season] = learn_base(
-                self.values,
+                self.values_with(calendar),
                 self.truth,
                 [end for end, _ in self.ends],
                 self.columns,
                 horizon=horizon,
                 season=season,
                 effect=effect,
-                ahead=self.ahead,
+                ahead=self.ahead(calendar),
             )
         return self._bases[horizon, season]
 

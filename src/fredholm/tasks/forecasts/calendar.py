@@ -1,0 +1,154 @@
+"""Coordinates of times by the calendar, which are known ahead.
+
+Legend
+    d, w, j      the day of a time, in whole days since 1970, its weekday from 0 for Monday, and the day of its month
+    h            the hour of the day, with its fraction
+    s            the time in seconds since 1970
+
+    weekdays             1[w = k], k = 0 .. 5
+    hours                sin and cos of 2π k h / 24, k = 1 .. HOURS
+    hours of weekends    these, k = 1 .. COURSES, times 1[w = 5], and times 1[w = 6]
+    hours of weekdays    these, times 1[w = k], k = 0 .. 5
+    ends of months       1 on the first two days, the fifteenth, the last two days, the first and the last working day
+    year                 sin and cos of 2π k s / YEAR, k = 1 .. YEARS
+
+Dates with a time zone are those in UTC. A group is only of use for some steps, and in data that span it several times.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from .clock import DAY, Clock
+
+Group = Literal["weekdays", "hours", "hours of weekends", "hours of weekdays", "ends of months", "year"]
+"""Coordinates that are used together."""
+HOURS, COURSES, YEARS = 6, 4, 3
+"""Numbers of harmonics."""
+YEAR = 365.2425 * DAY
+WEEK = 7 * DAY
+_ROUNDING = 1e-3
+"""Seconds by which a time may lie before its whole second."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Calendar:
+    """Some groups of coordinates.
+
+    Args:
+        groups: their names.
+    """
+
+    groups: tuple[Group, ...]
+
+    @classmethod
+    def candidates(cls, clock: Clock, samples: int) -> "Calendar":
+        """The groups that may matter for series of that many samples on a clock."""
+        if not clock.is_dated or clock.in_months:
+            return cls(groups=())
+        span = samples * clock.step
+        return cls(groups=tuple(name for name, group in _GROUPS.items() if group.suits(clock.step, span)))
+
+    def __len__(self) -> int:
+        """K."""
+        return sum(_GROUPS[name].size for name in self.groups)
+
+    def places(self, group: Group) -> slice:
+        """The columns of a group."""
+        sizes = [_GROUPS[name].size for name in self.groups]
+        i = self.groups.index(group)
+        return slice(sum(sizes[:i]), sum(sizes[: i + 1]))
+
+    def of(self, times: Tensor) -> Tensor:
+        """The coordinates of times in seconds since 1970, float64 `(*,)`, `(*, K)`."""
+        if not self.groups:
+            return times.new_zeros(*times.shape, 0)
+        return torch.cat([_GROUPS[name].columns(times + _ROUNDING) for name in self.groups], -1)
+
+    def beside(self, values: Tensor, start: float, step: float, more: int = 0) -> Tensor:
+        """Values `(T, C)` of a series with the coordinates of their times, `(T + more, C + K)`.
+
+        Args:
+            values: the values.
+            start: the time of the first one.
+            step: the time from one to the next.
+            more: number of further samples, which repeat the last values.
+        """
+        if not self.groups:
+            return values
+        times = start + step * torch.arange(len(values) + more, dtype=torch.float64)
+        return torch.cat([torch.cat([values, values[-1:].expand(more, -1)]), self.of(times)], 1)
+
+
+def _days(times: Tensor) -> Tensor:
+    return times.div(DAY, rounding_mode="floor").long()
+
+
+def _is_weekday(times: Tensor, which: range) -> Tensor:
+    weekday = (_days(times) + 3) % 7  # 1970 began on a Thursday
+    return torch.stack([weekday == k for k in which], -1).double()
+
+
+def _turns(times: Tensor, period: float, count: int) -> Tensor:
+    turn = 2 * math.pi * torch.remainder(times, period) / period
+    return torch.stack([of(k * turn) for k in range(1, count + 1) for of in (torch.sin, torch.cos)], -1)
+
+
+def _courses(which: range) -> Callable[[Tensor], Tensor]:
+    def columns(times: Tensor) -> Tensor:
+        is_weekday, turns = _is_weekday(times, which), _turns(times, DAY, COURSES)
+        return (is_weekday[..., None] * turns[..., None, :]).flatten(-2)
+
+    return columns
+
+
+def _day_of_month(days: Tensor) -> Tensor:
+    """The day of the month of days since 1970, counted in years from March (Hinnant, date algorithms, 2013)."""
+
+    def whole(number: Tensor, by: int) -> Tensor:
+        return number.div(by, rounding_mode="floor")
+
+    in_era = (days + 719468) % 146097
+    year = whole(in_era - whole(in_era, 1460) + whole(in_era, 36524) - whole(in_era, 146096), 365)
+    in_year = in_era - (365 * year + whole(year, 4) - whole(year, 100))
+    month = whole(5 * in_year + 2, 153)
+    return in_year - whole(153 * month + 2, 5) + 1
+
+
+def _ends_of_months(times: Tensor) -> Tensor:
+    days = _days(times)
+    weekday, day = (days + 3) % 7, _day_of_month(days)
+    left = [_day_of_month(days + k) == 1 for k in (1, 2, 3)]
+    first = (weekday < 5) & ((day == 1) | ((weekday == 0) & (day <= 3)))
+    last = (left[0] & (weekday < 5)) | ((weekday == 4) & (left[1] | left[2]))
+    return torch.stack([day == 1, day == 2, day == 15, left[1], left[0], first, last], -1).double()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    """The coordinates of a group, where steps are shorter than `below`, and data span `span` at least, in seconds."""
+
+    size: int
+    columns: Callable[[Tensor], Tensor]
+    below: float
+    span: float
+
+    def suits(self, step: float, span: float) -> bool:
+        return step < self.below and span >= self.span
+
+
+_LONGER = 1.01
+_GROUPS: dict[Group, _Group] = {
+    "weekdays": _Group(size=6, columns=lambda times: _is_weekday(times, range(6)), below=_LONGER * DAY, span=2 * WEEK),
+    "hours": _Group(size=2 * HOURS, columns=lambda times: _turns(times, DAY, HOURS), below=0.99 * DAY, span=3 * DAY),
+    "hours of weekends": _Group(size=4 * COURSES, columns=_courses(range(5, 7)), below=0.99 * DAY, span=2 * WEEK),
+    "hours of weekdays": _Group(size=12 * COURSES, columns=_courses(range(6)), below=0.99 * DAY, span=4 * WEEK),
+    "ends of months": _Group(size=7, columns=_ends_of_months, below=_LONGER * DAY, span=YEAR / 4),
+    "year": _Group(size=2 * YEARS, columns=lambda times: _turns(times, YEAR, YEARS), below=27 * DAY, span=YEAR),
+}
