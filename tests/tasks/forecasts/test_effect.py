@@ -17,7 +17,16 @@ STRUCTURE = Structure(
     level=0.3, persistence=1.0, has_slope=False, trend=0.0, damping=1.0, season=None, in_logarithms=False
 )
 PLAIN = Part(
-    unit="one", reads_known=True, lags=0, is_bent=False, pairs=(), groups=(), weights=(), middle=0.0, widest=0.0
+    unit="one",
+    reads_known=True,
+    lags=0,
+    is_bent=False,
+    pairs=(),
+    groups=(),
+    weights=(),
+    dates=(),
+    middle=0.0,
+    widest=0.0,
 )
 NONE = Calendar(groups=())
 
@@ -78,7 +87,7 @@ def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) ->
     steps = torch.stack([each.weights(8, 1, 1)[0] for each in (STRUCTURE, other)])
     places = torch.tensor([[i, 8] for i in range(20)])
     windows = WindowSet(values=tuple(x), truth=tuple(x), context=8, horizon=1, places=places, ahead=(0, 1))
-    rows = module._Rows(before, targets, q, stretch, windows, (STRUCTURE, other), steps)
+    rows = module._Rows(before, targets, q, stretch, windows, torch.ones(0), (STRUCTURE, other), steps)
     effect = Effect(mean=(0.0, 0.0), deviation=(1.0, 1.0), knots=((), ()), calendar=NONE, reach=4, parts=())
     fits = rows.fits(effect, replace(PLAIN, unit="size"))
     errors, solved = dict[tuple[int, float], float](), dict[tuple[int, float], np.ndarray]()

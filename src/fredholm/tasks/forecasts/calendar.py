@@ -15,8 +15,9 @@ Legend
 Dates with a time zone are those in UTC. A group is only of use for some steps, and in data that span it several times.
 """
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -58,11 +59,11 @@ class Calendar:
         """K."""
         return sum(_GROUPS[name].size for name in self.groups)
 
-    def places(self, group: Group) -> slice:
-        """The columns of a group."""
+    def columns_of(self, groups: Sequence[Group]) -> list[int]:
+        """The columns of some of the groups."""
         sizes = [_GROUPS[name].size for name in self.groups]
-        i = self.groups.index(group)
-        return slice(sum(sizes[:i]), sum(sizes[: i + 1]))
+        starts = dict(zip(self.groups, itertools.accumulate(sizes, initial=0), strict=False))
+        return [k for name in groups for k in range(starts[name], starts[name] + _GROUPS[name].size)]
 
     def of(self, times: Tensor) -> Tensor:
         """The coordinates of times in seconds since 1970, float64 `(*,)`, `(*, K)`."""
@@ -70,19 +71,19 @@ class Calendar:
             return times.new_zeros(*times.shape, 0)
         return torch.cat([_GROUPS[name].columns(times + _ROUNDING) for name in self.groups], -1)
 
-    def beside(self, values: Tensor, start: float, step: float, more: int = 0) -> Tensor:
-        """Values `(T, C)` of a series with the coordinates of their times, `(T + more, C + K)`.
 
-        Args:
-            values: the values.
-            start: the time of the first one.
-            step: the time from one to the next.
-            more: number of further samples, which repeat the last values.
-        """
-        if not self.groups:
-            return values
-        times = start + step * torch.arange(len(values) + more, dtype=torch.float64)
-        return torch.cat([torch.cat([values, values[-1:].expand(more, -1)]), self.of(times)], 1)
+def beside(values: Tensor, columns: Callable[[Tensor], Tensor], start: float, step: float, more: int = 0) -> Tensor:
+    """Values `(T, C)` of a series with functions of their times, `(T + more, C + K)`.
+
+    Args:
+        values: the values.
+        columns: maps times `(T + more,)` to the further columns `(T + more, K)`.
+        start: the time of the first sample.
+        step: the time from one to the next.
+        more: number of further samples, which repeat the last values.
+    """
+    times = start + step * torch.arange(len(values) + more, dtype=torch.float64)
+    return torch.cat([torch.cat([values, values[-1:].expand(more, -1)]), columns(times)], 1)
 
 
 def _days(times: Tensor) -> Tensor:

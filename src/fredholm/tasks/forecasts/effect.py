@@ -26,7 +26,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self, TypeVar, final
+from typing import Literal, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -72,7 +72,8 @@ class Part:
         is_bent: whether there are knots.
         pairs: the channels whose products are features, two by two.
         groups: the groups of the calendar.
-        weights: β; (): no effect.
+        weights: β of the known channels; (): none.
+        dates: β of the coordinates of the groups; (): none.
         middle, widest: c, and the largest deviation of β f from it; 0 if the effect is not a factor.
     """
 
@@ -83,6 +84,7 @@ class Part:
     pairs: tuple[tuple[int, int], ...]
     groups: tuple[Group, ...]
     weights: tuple[float, ...]
+    dates: tuple[float, ...]
     middle: float
     widest: float
 
@@ -93,7 +95,7 @@ class Effect:
     """The effect of the known channels and of the calendar on the predicted channels.
 
     Args:
-        mean, deviation: mean and deviation in training of each known channel, then of each coordinate of the calendar.
+        mean, deviation: mean and deviation of each known channel in training.
         knots: knots of each known channel, in units of its deviation.
         calendar: the groups that some part reads.
         reach: the number of samples at the end of a window from which u is computed.
@@ -112,14 +114,18 @@ class Effect:
 
         Args:
             seen: the predicted channels at the samples seen, `(n, N, F)`, with N at least `reach`.
-            x: the known channels and the coordinates `(n, T, K)`; before the first sample they keep its values.
+            x: the known channels `(n, T, K)`, then the columns of `of_times`; before the first sample they keep its
+                values.
         """
         terms, factors = list[Tensor](), list[Tensor]()
         for f, part in enumerate(self.parts):
             term, factor = torch.zeros_like(x[..., 0]), torch.ones_like(x[..., 0])
-            if part.weights:
-                weights = torch.tensor(part.weights, dtype=x.dtype, device=x.device)
-                found = self.features(x, part) @ weights
+            if part.weights or part.dates:
+                num_known = len(self.knots)
+                found = x[..., num_known + f] if part.dates else torch.zeros_like(term)
+                if part.weights:
+                    weights = torch.tensor(part.weights, dtype=x.dtype, device=x.device)
+                    found = found + self.features(x[..., :num_known], part) @ weights
                 if part.unit == "factor":
                     factor = (found - part.middle).clamp(-part.widest, part.widest).exp()
                 else:
@@ -134,21 +140,32 @@ class Effect:
         return term[:, windows.context :], factor[:, windows.context :]
 
     def size(self, part: Part) -> int:
-        """The number of features p of a part."""
+        """The number of features of a part in the known channels."""
         counts = [1 + (len(knots) if part.is_bent else 0) for knots in self.knots if part.reads_known]
-        of_pairs = sum(counts[a] * counts[b] for a, b in part.pairs)
-        return sum(counts) * (1 + part.lags) + of_pairs + len(Calendar(groups=part.groups))
+        return sum(counts) * (1 + part.lags) + sum(counts[a] * counts[b] for a, b in part.pairs)
+
+    @property
+    def num_dated(self) -> int:
+        """The number of columns of `of_times`: F, or 0 if no part reads the calendar."""
+        return len(self.parts) if self.calendar.groups else 0
+
+    def of_times(self, times: Tensor) -> Tensor:
+        """What the calendar adds to β f of each predicted channel, at times `(*,)`, `(*, num_dated)`."""
+        if not self.num_dated:
+            return times.new_zeros(*times.shape, 0)
+        every, found = self.calendar.of(times), list[Tensor]()
+        for part in self.parts:
+            own = every[..., self.calendar.columns_of(part.groups)]
+            found.append(own @ own.new_tensor(part.dates))
+        return torch.stack(found, -1)
 
     def features(self, x: Tensor, part: Part) -> Tensor:
-        """The features f of known channels and coordinates `(n, T, K)`, `(n, T, p)`."""
+        """The features of a part in known channels `(n, T, K)`, `(n, T, p)`."""
+        if not part.reads_known:
+            return x[..., :0]
         like = {"dtype": x.dtype, "device": x.device}
         deviation, mean = torch.tensor(self.deviation, **like), torch.tensor(self.mean, **like)
-        every, num_known = x / deviation, len(self.knots)
-        z, coordinates = every[..., :num_known], every[..., num_known:]
-        dated = [coordinates[..., self.calendar.places(group)] for group in part.groups]
-        if not part.reads_known:
-            return torch.cat([z[..., :0], *dated], -1)
-        centred = ((x - mean) / deviation)[..., :num_known]
+        z, centred = x / deviation, (x - mean) / deviation
         ramps = [[(z[..., k] - at).clamp_min(0) for at in knots if part.is_bent] for k, knots in enumerate(self.knots)]
         now = torch.cat([z, *(ramp[..., None] for own in ramps for ramp in own)], -1)
         size = now.shape[1]
@@ -158,19 +175,7 @@ class Effect:
         for a, b in part.pairs:
             one, two = ([centred[..., k], *ramps[k]] for k in (a, b))
             found.append(torch.stack([left * right for left, right in itertools.product(one, two)], -1))
-        return torch.cat([*found, *dated], -1)
-
-    def of_used_groups(self) -> Self:
-        """The same effect without the coordinates that no part reads."""
-        used = {group for part in self.parts for group in part.groups}
-        calendar = Calendar(groups=tuple(group for group in self.calendar.groups if group in used))
-        num_known = len(self.knots)
-        kept = [*range(num_known)]
-        for group in calendar.groups:
-            own = self.calendar.places(group)
-            kept += range(num_known + own.start, num_known + own.stop)
-        mean, deviation = (tuple(each[k] for k in kept) for each in (self.mean, self.deviation))
-        return replace(self, mean=mean, deviation=deviation, calendar=calendar)
+        return torch.cat(found, -1)
 
 
 def left(effect: Effect | None, windows: WindowSet, columns: Sequence[int], count: int) -> Tensor:
@@ -224,8 +229,8 @@ def learn_effect(
     spread = every.std(0, correction=0)
     spread = torch.where(spread > 1e-12 * every.abs().amax(0), spread, 1.0)
     effect = Effect(
-        mean=tuple(every.mean(0).tolist()),
-        deviation=tuple(spread.tolist()),
+        mean=tuple(every.mean(0)[: len(known)].tolist()),
+        deviation=tuple(spread[: len(known)].tolist()),
         knots=tuple(_knots(column) for column in (every / spread)[:, : len(known)].unbind(1)),
         calendar=calendar,
         reach=min(reach, count),
@@ -239,16 +244,19 @@ def learn_effect(
         steps += [factor.weights(count, 1, has_slope=structure.has_slope)[0] for structure in group]
     parts = list[Part]()
     for f in range(len(columns)):
-        rows = _Rows(before[..., f], wanted[:, f], unit[:, f], stretch, windows, structures, torch.stack(steps))
+        own = before[..., f], wanted[:, f], unit[:, f], stretch
+        rows = _Rows(*own, windows, spread[len(known) :], structures, torch.stack(steps))
         forms = dict.fromkeys(TERMS, rows)
         every = [each[:end, columns[f]] for each, end in zip(values, ends, strict=True)]
         if all(float(each.min()) > 0 for each in every):
             size = torch.stack([each.log().mean().exp() for each in every])[windows.places[:, 0]]
             forms["factor"] = rows._replace(before=before[..., f].log(), wanted=rows.wanted.log(), q=rows.q / size)
         parts.append(_part(forms, effect))
-    if not any(part.weights for part in parts):
+    if not any(part.weights or part.dates for part in parts):
         return None
-    return replace(effect, parts=tuple(parts)).of_used_groups()
+    used = {group for part in parts for group in part.groups}
+    calendar = Calendar(groups=tuple(group for group in calendar.groups if group in used))
+    return replace(effect, calendar=calendar, parts=tuple(parts))
 
 
 def _knots(column: Tensor) -> tuple[float, ...]:
@@ -261,7 +269,8 @@ def _knots(column: Tensor) -> tuple[float, ...]:
 class _Rows(NamedTuple):
     """r windows of a predicted channel: the samples before `(r, n)`, the next one, its q and its stretch `(r,)`.
 
-    Also the windows themselves, for the features, the structures, and their P, `(S, n)`.
+    Also the windows themselves, with coordinates of the calendar after the known channels, the deviations of these
+    coordinates `(k,)`, the structures, and their P, `(S, n)`.
     """
 
     before: Tensor
@@ -269,6 +278,7 @@ class _Rows(NamedTuple):
     q: Tensor
     stretch: Tensor
     windows: WindowSet
+    spread: Tensor
     structures: Sequence[Structure]
     steps: Tensor
 
@@ -284,26 +294,50 @@ class _Rows(NamedTuple):
 
     def fits(self, effect: Effect, part: Part) -> "_Fits":
         """The sums for the features of a part."""
+        return self._by_stretch(
+            lambda own: self._some(own)._sums(self._some(own)._errors(effect, part), effect, part.unit)
+        )
+
+    def errors(self, effect: Effect, part: Part) -> Tensor:
+        """f - P f of all features of a part and all structures, `(r, S, p)`, whatever its unit."""
+        return torch.cat([self._some(own)._errors(effect, part) for own in self._chunks()])
+
+    def sums(self, errors: Tensor, effect: Effect, unit: Unit) -> "_Fits":
+        """The sums from `errors`."""
+        return self._by_stretch(lambda own: self._some(own)._sums(errors[own], effect, unit))
+
+    def last_features(self, effect: Effect, part: Part) -> Tensor:
+        """All features at the next samples, `(r, p)`."""
+        return torch.cat([self._some(own)._features(effect, part)[:, -1] for own in self._chunks()])
+
+    def _chunks(self) -> Sequence[Tensor]:
+        return torch.arange(len(self.wanted)).split(CHUNK)
+
+    def _by_stretch(self, sums: Callable[[Tensor], "_Fits"]) -> "_Fits":
         found = list[_Fits]()
         for group in self.stretch.unique():
             own = (self.stretch == group).nonzero()[:, 0]
-            found.append(_Fits.joined([self._some(some)._fits(effect, part) for some in own.split(CHUNK)], torch.sum))
+            found.append(_Fits.joined([sums(some) for some in own.split(CHUNK)], torch.sum))
         return _Fits.joined(found, lambda each, _: each)
-
-    def features(self, effect: Effect, part: Part) -> Tensor:
-        """The features of a part at the next sample of every window, `(r, p)`."""
-        parts = torch.arange(len(self.wanted)).split(CHUNK)
-        return torch.cat([effect.features(self._some(own).windows.around(), part)[:, -1] for own in parts])
 
     def _some(self, rows: Tensor) -> "_Rows":
         before, wanted, q, stretch = (each[rows] for each in self[:4])
         return self._replace(before=before, wanted=wanted, q=q, stretch=stretch, windows=self.windows.select(rows))
 
-    def _fits(self, effect: Effect, part: Part) -> "_Fits":
+    def _features(self, effect: Effect, part: Part) -> Tensor:
+        """All features of a part: those in the known channels, then the coordinates of its groups, `(r, n + 1, p)`."""
+        ahead, num_known, places = self.windows.ahead, len(effect.knots), effect.calendar.columns_of(part.groups)
+        dated = [ahead[num_known + k] for k in places]
+        x = replace(self.windows, ahead=(*ahead[:num_known], *dated)).around()
+        return torch.cat([effect.features(x[..., :num_known], part), x[..., num_known:] / self.spread[places]], -1)
+
+    def _errors(self, effect: Effect, part: Part) -> Tensor:
+        f = self._features(effect, part)
+        return self.innovations(f[:, :-1], f[:, -1])
+
+    def _sums(self, errors: Tensor, effect: Effect, unit: Unit) -> "_Fits":
         y = self.innovations(self.before[..., None], self.wanted[:, None])[..., 0] / self.q[:, None]
-        f = effect.features(self.windows.around(), part)
-        unit = _unit(self.before[:, -effect.reach :], part.unit) / self.q
-        e = self.innovations(f[:, :-1], f[:, -1]) * unit[:, None, None]
+        e = errors * (_unit(self.before[:, -effect.reach :], unit) / self.q)[:, None, None]
         gram, cross = torch.einsum("rsp,rsq->spq", e, e), torch.einsum("rsp,rs->sp", e, y)
         return _Fits(gram, cross, y.square().sum(0))
 
@@ -341,18 +375,18 @@ class _Fits(NamedTuple):
         """The sums of some features."""
         return _Fits(self.gram[..., columns[:, None], columns], self.cross[..., columns], self.square)
 
-    def best(self) -> _Choice:
+    def best(self, penalties: Tensor = PENALTIES) -> _Choice:
         """The structure and λ with the smallest sum of squared left-out errors."""
         gram, cross = self.gram.sum(0) - self.gram, self.cross.sum(0) - self.cross
         errors = list[Tensor]()
-        for multiple in PENALTIES:
+        for multiple in penalties:
             beta = torch.linalg.solve(_penalised(gram, multiple), cross[..., None])[..., 0]
             own = (self.gram @ beta[..., None])[..., 0]
             errors.append(self.square + (beta * (own - 2 * self.cross)).sum(-1))
         stretches = torch.stack(errors)
         every = stretches.sum(1)
         multiple, structure = divmod(int(every.argmin()), every.shape[1])
-        penalty, error = float(PENALTIES[multiple]), float(every[multiple, structure])
+        penalty, error = float(penalties[multiple]), float(every[multiple, structure])
         return _Choice(error, structure, penalty, stretches[multiple, :, structure])
 
     def solve(self, choice: _Choice) -> Tensor:
@@ -378,7 +412,16 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
     """
     margin = math.exp(-SURE / len(forms["one"].q))
     best = Part(
-        unit="one", reads_known=False, lags=0, is_bent=False, pairs=(), groups=(), weights=(), middle=0.0, widest=0.0
+        unit="one",
+        reads_known=False,
+        lags=0,
+        is_bent=False,
+        pairs=(),
+        groups=(),
+        weights=(),
+        dates=(),
+        middle=0.0,
+        widest=0.0,
     )
     alone: dict[Unit, _Choice] = {u: rows.fits(effect, best).best() for u, rows in forms.items() if u == _like(u)}
     least = min(choice.error for choice in alone.values())
@@ -393,11 +436,12 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
         return best
     rows = forms[best.unit]
     fits = rows.fits(effect, best)
-    weights = fits.solve(fits.best())
-    best = replace(best, weights=tuple(weights.tolist()))
+    weights, size = fits.solve(fits.best()), effect.size(best)
+    dates = weights[size:] / rows.spread[effect.calendar.columns_of(best.groups)]
+    best = replace(best, weights=tuple(weights[:size].tolist()), dates=tuple(dates.tolist()))
     if best.unit != "factor":
         return best
-    every = rows.features(effect, best) @ weights
+    every = rows.last_features(effect, best) @ weights
     middle = float(every.mean())
     return replace(best, middle=middle, widest=BEYOND * float((every - middle).abs().max()))
 
@@ -442,20 +486,14 @@ def _dated(
         least: the error of the part.
         margin: see `_extended`.
     """
-    found = list[tuple[float, Part]]([(least, part)])
-    for unit, rows in forms.items():
-        if part.reads_known and unit not in (part.unit, "one", "factor"):
-            continue
-        season = rows.structures[alone[_like(unit)].structure].season
-        some = rows.of_structures([s for s, each in enumerate(rows.structures) if each.season == season])
-        groups = effect.calendar.groups
-        whole = replace(part, unit=unit, groups=groups)
-        size = effect.size(replace(part, groups=()))
-        rest = {
-            group: torch.arange(size + own.start, size + own.stop)
-            for group, own in zip(groups, map(effect.calendar.places, groups), strict=True)
-        }
-        taken, error = _extended(some.fits(effect, whole), torch.arange(size), rest, least, margin)
+    found, groups, size = list[tuple[float, Part]]([(least, part)]), effect.calendar.groups, effect.size(part)
+    best, structures = min(alone.values(), key=lambda each: each.error).structure, forms["one"].structures
+    which = [s for s, each in enumerate(structures) if each.season == structures[best].season]
+    errors = forms["one"].of_structures(which).errors(effect, replace(part, groups=groups))
+    rest = {group: size + torch.tensor(effect.calendar.columns_of((group,))) for group in groups}
+    for unit in dict.fromkeys((part.unit, "one", "factor" if "factor" in forms else "size")):
+        fits = forms[unit].of_structures(which).sums(errors, effect, unit)
+        taken, error = _extended(fits, torch.arange(size), rest, least, margin, PENALTIES[::3])
         found.append((error, replace(part, unit=unit, groups=tuple(group for group in groups if group in taken))))
     return min(found, key=lambda each: each[0])[1]
 
@@ -475,7 +513,12 @@ def _paired(rows: _Rows, effect: Effect, part: Part, least: float, margin: float
 
 
 def _extended(
-    fits: _Fits, kept: Tensor, rest: dict[Key, Tensor], least: float, margin: float
+    fits: _Fits,
+    kept: Tensor,
+    rest: dict[Key, Tensor],
+    least: float,
+    margin: float,
+    penalties: Tensor = PENALTIES,
 ) -> tuple[tuple[Key, ...], float]:
     """Sets of features that reduce the left-out errors most, the best first, and the error with all of them.
 
@@ -488,10 +531,11 @@ def _extended(
         rest: the columns of each set.
         least: the smallest error so far, of all parts without these sets.
         margin: the largest ratio of errors.
+        penalties: candidates of λ.
     """
-    taken, before = list[Key](), fits.some(kept).best()
+    taken, before = list[Key](), fits.some(kept).best(penalties)
     while rest := {key: own for key, own in rest.items() if len(kept) + len(own) <= 2 * MOST_FEATURES}:
-        found = {key: fits.some(torch.cat([kept, own])).best() for key, own in rest.items()}
+        found = {key: fits.some(torch.cat([kept, own])).best(penalties) for key, own in rest.items()}
         key = min(found, key=lambda each: found[each].error)
         gain = (before.stretches / found[key].stretches).log()
         if found[key].error >= margin * least or gain.mean() <= ONE_SIDED * gain.std() / math.sqrt(len(gain)):

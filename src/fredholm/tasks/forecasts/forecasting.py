@@ -54,12 +54,12 @@ from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExample, View, device_of
 
 from .base import Base
-from .calendar import Calendar
+from .calendar import Calendar, beside
 from .effect import Effect, Part
 from .errors import add_errors, forecast_metrics
-from .form import Dates, forecast_form
+from .form import forecast_form
 from .gain import ShrunkTarget, added, best_gain
-from .history import NO_CALENDAR, History, Shape
+from .history import History, Shape
 from .known_ahead import check_ahead, check_known
 from .long_series import observed_before
 from .scaling import Frame, Scale, in_unit
@@ -127,7 +127,7 @@ class Forecasting(SplitTask[WindowSet]):
         """Facts of the training part; `deviation` of each channel is over all series, and 1 for a constant channel.
 
         `known` channels are known ahead, and `effect` is their effect and that of the calendar, None if there is none.
-        `deviation` goes on with the coordinates of the calendar. `base` is the base forecast, None for the last value.
+        `deviation` goes on with the columns of `Effect.of_times`. `base` is the base forecast, None for the last value.
         """
 
         target: NumberTarget
@@ -153,15 +153,14 @@ class Forecasting(SplitTask[WindowSet]):
             return {name: self.channels.index(name) for name in self.known}
 
         @property
-        def calendar(self) -> Calendar:
+        def groups(self) -> tuple[str, ...]:
             """The groups of the calendar that the effect reads."""
-            return self.effect.calendar if self.effect else NO_CALENDAR
+            return self.effect.calendar.groups if self.effect else ()
 
         @property
         def read_ahead(self) -> list[int]:
-            """Indices of the known channels, and of the coordinates of the calendar, which come after the channels."""
-            count = len(self.channels)
-            return [*self.ahead.values(), *range(count, count + len(self.calendar))]
+            """Indices of the known channels, and of the columns of `Effect.of_times`, which come after all channels."""
+            return [*self.ahead.values(), *range(len(self.channels), len(self.deviation))]
 
         @property
         def num_read(self) -> int:
@@ -321,8 +320,8 @@ class Forecasting(SplitTask[WindowSet]):
         config, facts = self.config, self._facts
         short = self._history.note_on_shortest(config.context, config.horizon, facts.season)
         notes = [] if short is None else [short]
-        if facts.calendar.groups:
-            read = ", ".join(facts.calendar.groups)
+        if facts.groups:
+            read = ", ".join(facts.groups)
             notes.append(f"read from the dates: {read} (--task.calendar none: nothing)")
         parts = facts.effect.parts if facts.effect else ()
         if not config.model.learns_by_steps and facts.known and not any(part.reads_known for part in parts):
@@ -357,14 +356,14 @@ class Forecasting(SplitTask[WindowSet]):
         return self._history.effect(season, min(context, 3 * max(season, horizon)))
 
     def _windows(self, split: Literal["train", "valid", "test"]) -> WindowSet:
-        shape, base, effect = self._shape, self._base, self._effect
+        shape, base = self._shape, self._base
         return self._history.windows(
             split,
             context=shape.context,
             horizon=shape.horizon,
             least=base.least if base else 0,
             most=self.config.num_windows,
-            calendar=effect.calendar if effect else NO_CALENDAR,
+            effect=self._effect,
         )
 
     def _open(self) -> Splits[WindowSet]:
@@ -381,8 +380,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     def _learn_facts(self) -> Facts:
         config, history, shape = self.config, self._history, self._shape
-        calendar = self._effect.calendar if self._effect else NO_CALENDAR
-        deviation, train = history.deviation(calendar), self._windows("train")
+        deviation, train = history.deviation(self._effect), self._windows("train")
         if not len(train):
             raise ValueError(
                 f"{config.data}: no training window has horizon={shape.horizon} observed samples; make the horizon "
@@ -390,7 +388,7 @@ class Forecasting(SplitTask[WindowSet]):
             )
         frame = Frame(
             columns=history.columns,
-            ahead=list(history.ahead(calendar)),
+            ahead=list(train.ahead),
             context=shape.context,
             horizon=shape.horizon,
             deviation=deviation,
@@ -690,11 +688,12 @@ class Forecasting(SplitTask[WindowSet]):
             CPU. Q is 1 if the mean is predicted.
         """
         facts, parts = self._facts, list[tuple[Tensor, Tensor]]()
+        values = observed_before(series)
+        if (effect := facts.effect) is not None and facts.groups:
+            step, more = facts.clock.step, facts.horizon
+            values = [beside(v, effect.of_times, s.start, step, more) for v, s in zip(values, series, strict=True)]
         windows = WindowSet(
-            values=tuple(
-                facts.calendar.beside(values, each.start, facts.clock.step, facts.horizon)
-                for values, each in zip(observed_before(series), series, strict=True)
-            ),
+            values=tuple(values),
             truth=tuple(each.values[:, facts.columns] for each in series),
             context=facts.context,
             horizon=facts.horizon,
@@ -710,8 +709,7 @@ class Forecasting(SplitTask[WindowSet]):
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
         facts = self._facts
-        dates = Dates(facts.calendar, facts.clock.step)
-        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read, dates)
+        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read, facts.clock.step)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sample after the end of a series: `file`, `series`, `time`, and each predicted channel."""

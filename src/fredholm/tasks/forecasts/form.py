@@ -1,7 +1,5 @@
 """A model of forecasts as a function of tensors: from the last samples of a series to those that follow."""
 
-from typing import NamedTuple, final
-
 import torch
 from torch import Tensor, nn
 
@@ -9,21 +7,12 @@ from fredholm.encoders.series import SeriesBatch
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 
-from .calendar import Calendar
 from .clock import DAY
 from .scaling import Frame, in_unit
 
 
-@final
-class Dates(NamedTuple):
-    """The groups of the calendar that are read, and the time from one sample to the next."""
-
-    calendar: Calendar
-    step: float
-
-
 def forecast_form(
-    model: nn.Module, frame: Frame, target: NumberTarget, channels: tuple[str, ...], num_read: int, dates: Dates
+    model: nn.Module, frame: Frame, target: NumberTarget, channels: tuple[str, ...], num_read: int, step: float
 ) -> TensorForm:
     """See `Task.tensor_form`: all in the unit of the data.
 
@@ -33,21 +22,21 @@ def forecast_form(
         target: the target of the model.
         channels: the names of all channels of a series.
         num_read: the number of samples of a series that are read.
-        dates: what is read from the times of samples.
+        step: the time from one sample to the next.
     """
     levels = tuple(f"quantile {level:g}" for level in target.quantiles)
-    known_columns = frame.ahead[: len(frame.ahead) - len(dates.calendar)]
+    known_columns = [c for c in frame.ahead if c < len(channels)]
     predicted, known = (tuple(channels[c] for c in some) for some in (frame.columns, known_columns))
-    is_dated = bool(dates.calendar.groups)
+    effect = frame.effect if frame.effect and frame.effect.num_dated else None
     weights = frame.weights()
 
     def call(model: nn.Module, values: Tensor, *more: Tensor) -> Tensor:
         after = more[0] if known else values.new_zeros(values.shape[0], frame.horizon, 0)
-        if is_dated:
+        if effect is not None:
             steps = torch.arange(1 - num_read, 1 + frame.horizon, dtype=torch.float64, device=values.device)
-            coordinates = dates.calendar.of(more[-1][:, None] + dates.step * steps)
-            values = torch.cat([values, coordinates[:, :num_read]], 2)
-            after = torch.cat([after, coordinates[:, num_read:]], 2)
+            dated = effect.of_times(more[-1][:, None] + step * steps)
+            values = torch.cat([values, dated[:, :num_read]], 2)
+            after = torch.cat([after, dated[:, num_read:]], 2)
         seen = frame.of_values(values, after, weights)
         outputs = model(SeriesBatch(seen.values.float())).float()
         every, number = in_unit(target, outputs, seen.base, seen.scale)
@@ -61,7 +50,7 @@ def forecast_form(
         seen = drawn[:, :num_read].contiguous()  # else a graph would be specialised to the strides of a slice
         times = torch.randint(20000, (sizes["batch"],), generator=generator).double() * DAY
         after = (drawn[:, num_read:, known_columns].contiguous(),) if known else ()
-        return (seen, *after, times) if is_dated else (seen, *after)
+        return (seen, *after, times) if effect else (seen, *after)
 
     values = Slot(
         "values",
@@ -78,7 +67,7 @@ def forecast_form(
     return TensorForm(
         model=model,
         call=call,
-        inputs=(values, *((ahead,) if known else ()), *((time,) if is_dated else ())),
+        inputs=(values, *((ahead,) if known else ()), *((time,) if effect else ())),
         output=Slot(
             "answers",
             (BATCH, Axis("horizon", frame.horizon), Axis("predicted", len(predicted)), *more),

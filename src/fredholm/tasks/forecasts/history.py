@@ -1,7 +1,7 @@
 """The series that a run of forecasts learns from and is measured on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, final
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from fredholm.tasks.files.terminal_text import counted
 
 from .base import Base, learn_base
-from .calendar import Calendar
+from .calendar import Calendar, beside
 from .clock import Clock
 from .effect import Effect, learn_effect
 from .known_ahead import check_known
@@ -112,36 +112,37 @@ class History:
         """See `observed_before`."""
         return observed_before(self.series)
 
-    def values_with(self, calendar: Calendar) -> list[Tensor]:
-        """The values with the coordinates of a calendar, `(T, C + K)` each."""
+    def values_with(self, columns: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """The values with functions of their times, see `beside`."""
         step = self.clock.step
-        return [calendar.beside(v, each.start, step) for v, each in zip(self.values, self.series, strict=True)]
+        return [beside(own, columns, each.start, step) for own, each in zip(self.values, self.series, strict=True)]
 
-    def ahead(self, calendar: Calendar) -> tuple[int, ...]:
-        """The columns of these that are known ahead: known channels and coordinates."""
+    def with_effect(self, effect: Effect | None) -> tuple[list[Tensor], tuple[int, ...]]:
+        """The values, with the columns of `Effect.of_times`, and the indices of the columns that are known ahead."""
+        if effect is None or not effect.num_dated:
+            return self.values, self.known_columns
         count = len(self.channels)
-        return (*self.known_columns, *range(count, count + len(calendar)))
+        return self.values_with(effect.of_times), (*self.known_columns, *range(count, count + effect.num_dated))
 
     @cached_property
     def truth(self) -> list[Tensor]:
         """The predicted channels of each series, `(T, F)`, NaN where missing."""
         return [each.values[:, self.columns] for each in self.series]
 
-    def deviation(self, calendar: Calendar) -> tuple[float, ...]:
-        """The deviation in training of each channel and coordinate, over all series; 1 for one that is constant.
+    def deviation(self, effect: Effect | None) -> tuple[float, ...]:
+        """The deviation in training of each column of `with_effect`, over all series; 1 for one that is constant.
 
         Raises:
             ValueError: a channel is never observed there.
         """
-        step = self.clock.step
-        known = torch.cat(
-            [
-                calendar.beside(each.values[:end], each.start, step)
-                for each, (end, _) in zip(self.series, self.ends, strict=True)
-            ]
-        )
+        known = torch.cat([each.values[:end] for each, (end, _) in zip(self.series, self.ends, strict=True)])
         for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
             raise ValueError(f"channel {self.channels[c]!r} has no observed value in training; take it out")
+        if effect is not None and effect.num_dated:
+            dated, _ = self.with_effect(effect)
+            ends = [end for end, _ in self.ends]
+            own = [each[:end, len(self.channels) :] for each, end in zip(dated, ends, strict=True)]
+            known = torch.cat([known, torch.cat(own)], 1)
         centred = known - known.nanmean(0)
         found = centred.square().nanmean(0).sqrt()
         return tuple(torch.where(found > 1e-12 * known.nanmean(0).abs(), found, 1.0).tolist())
@@ -219,7 +220,7 @@ class History:
         horizon: int,
         least: int,
         most: int,
-        calendar: Calendar,
+        effect: Effect | None,
     ) -> WindowSet:
         """Windows whose answers lie within a split, see `WindowSet.within`; in training after `least` samples."""
         bounds = {
@@ -227,14 +228,15 @@ class History:
             "valid": lambda _, train, valid: Ranges(train, valid),
             "test": lambda size, _, valid: Ranges(valid, size),
         }[split]
+        values, ahead = self.with_effect(effect)
         return WindowSet.within(
-            self.values_with(calendar),
+            values,
             self.truth,
             [bounds(len(each), *end) for each, end in zip(self.series, self.ends, strict=True)],
             context=context,
             horizon=horizon,
             most=most,
-            ahead=self.ahead(calendar),
+            ahead=ahead,
         )
 
     def effect(self, season: int, reach: int) -> Effect | None:
@@ -245,7 +247,7 @@ class History:
             return None
         if (season, reach) not in self._effects:
             self._effects[season, reach] = learn_effect(
-                self.values_with(calendar),
+                self.values_with(calendar.of),
                 self.truth,
                 ends,
                 self.columns,
@@ -259,16 +261,16 @@ class History:
     def base(self, horizon: int, season: int, effect: Effect | None) -> Base | None:
         """The base forecast from the training part less the effect, see `learn_base`."""
         if (horizon, season) not in self._bases:
-            calendar = effect.calendar if effect else NO_CALENDAR
+            values, ahead = self.with_effect(effect)
             self._bases[horizon, season] = learn_base(
-                self.values_with(calendar),
+                values,
                 self.truth,
                 [end for end, _ in self.ends],
                 self.columns,
                 horizon=horizon,
                 season=season,
                 effect=effect,
-                ahead=self.ahead(calendar),
+                ahead=ahead,
             )
         return self._bases[horizon, season]
 
