@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from .calendar import Calendar, Group
-from .structure import MOST_TRIED, Structure, candidate_structures, factored, mean_changes, read_before
+from .structure import MOST_SEASON, MOST_TRIED, Structure, candidate_structures, factored, mean_changes, read_before
 from .windows import Ranges, WindowSet
 
 Key = TypeVar("Key")
@@ -51,6 +51,8 @@ MOST_PRODUCTS = 1000
 """The largest number of features with the products of all pairs; of more channels no products are tried."""
 BEYOND = 1.5
 """Largest deviation of the logarithm of a factor from its mean, in multiples of the largest in training."""
+MOST_BEFORE = 2 * MOST_SEASON
+"""The largest number of samples before those from which β is estimated; with more, fewer would be left."""
 CHUNK = 128
 """Rows whose features are computed at a time."""
 QUARTILES = (0.25, 0.5, 0.75)
@@ -218,11 +220,12 @@ def learn_effect(
     count, num_channels = read_before(min(ends), 1, season), values[0].shape[1]
     if count is None:
         return None
+    count = min(count, MOST_BEFORE)
     ahead = (*known, *range(num_channels - len(calendar), num_channels))
     windows = WindowSet.within(
         values, truth, [Ranges(0, end) for end in ends], context=count, horizon=1, most=MOST_TRIED, ahead=ahead
     )
-    stretch = windows.stretches(ends)
+    stretch = windows.stretches(ends, start=count)
     if len(stretch.unique()) < 2:
         return None
     every = torch.cat([each[:end, list(ahead)] for each, end in zip(values, ends, strict=True)])
