@@ -53,6 +53,8 @@ BEYOND = 1.5
 """Largest deviation of the logarithm of a factor from its mean, in multiples of the largest in training."""
 MOST_BEFORE = 2 * MOST_SEASON
 """The largest number of samples before those from which β is estimated; with more, fewer would be left."""
+ROUNDING = 1e-9
+"""Errors of features of deviation 1 that count as 0: those of a structure that predicts a feature exactly."""
 CHUNK = 128
 """Rows whose features are computed at a time."""
 QUARTILES = (0.25, 0.5, 0.75)
@@ -336,7 +338,8 @@ class _Rows(NamedTuple):
 
     def _errors(self, effect: Effect, part: Part) -> Tensor:
         f = self._features(effect, part)
-        return self.innovations(f[:, :-1], f[:, -1])
+        e = self.innovations(f[:, :-1], f[:, -1])
+        return torch.where(e.abs() > ROUNDING, e, 0.0)
 
     def _sums(self, errors: Tensor, effect: Effect, unit: Unit) -> "_Fits":
         y = self.innovations(self.before[..., None], self.wanted[:, None])[..., 0] / self.q[:, None]
