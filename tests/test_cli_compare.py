@@ -45,7 +45,7 @@ def test_a_comparison_without_any_result_ends_with_code_1(
 ) -> None:
     none = dataclasses.replace(found(), best=None)
     monkeypatch.setattr("fredholm.cli.compare.compare", lambda *_, **__: none)
-    code, out, err = call(capsys, "compare", "images", data, "--folder", tmp_path / "found", "--no-report")
+    code, out, err = call(capsys, "compare", "images", data, "--run-dir", tmp_path / "found", "--no-report")
     assert (code, err) == (1, "")
     assert out.splitlines()[-1] == "no kernel has a result; the reasons stand above"
 
@@ -56,7 +56,7 @@ def test_a_table_and_the_command_that_continues_the_best_run(
 ) -> None:
     folder = tmp_path / "found"
     command = ["compare", "images", data, "--kernels", "attention", "lstm", "yat", "--seeds", "3", "5"]
-    command += ["--folder", folder]
+    command += ["--run-dir", folder]
     code, out, err = call(capsys, *command, *TINY)
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -89,7 +89,7 @@ def test_undefined_metrics_are_null_in_json(
     row = ROW.with_runs((dataclasses.replace(run, test=math.nan, metrics={"auroc": math.nan, "accuracy": 0.9}),))
     compared = dataclasses.replace(found(), rows=(row,))
     monkeypatch.setattr("fredholm.cli.compare.compare", lambda *_, **__: compared)
-    command = ("compare", "images", data, "--folder", tmp_path / "found", "--format", "json", "--no-report")
+    command = ("compare", "images", data, "--run-dir", tmp_path / "found", "--format", "json", "--no-report")
     code, out, err = call(capsys, *command)
     assert (code, err) == (0, "")
     (got,) = json.loads(out)["rows"]

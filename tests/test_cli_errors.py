@@ -321,7 +321,7 @@ def test_a_home_folder_of_an_unknown_user_is_reported(option: list[str], capsys:
         (["export", "", "--format", "onnx"], "RUN is empty; expected a run folder"),
         (["train", "table", "x.csv", "--run-dir", ""], "--run-dir: expected PATH; got ''"),
         (["train", "table", "x.csv", "--init", ""], "--init is empty; name the folder of a run"),
-        (["compare", "images", "digits", "--folder="], "--folder: expected PATH; got ''"),
+        (["compare", "images", "digits", "--run-dir="], "--run-dir: expected PATH; got ''"),
     ],
 )
 def test_an_empty_name_is_not_the_current_folder(

@@ -54,7 +54,7 @@ def test_an_undefined_objective_is_replaced_by_the_loss_and_refused_in_compariso
     message = (
         f"{folder / 'images.npz'}: kernels are compared by auroc, which is undefined (it needs examples of two classes)"
     )
-    words = ["compare", "images", str(folder / "images.npz"), "--folder", str(folder / "compared"), *options[:2]]
+    words = ["compare", "images", str(folder / "images.npz"), "--run-dir", str(folder / "compared"), *options[:2]]
     check_refused(capsys, folder, message, *words, "--kernels", "mlp", "attention")
 
 

@@ -19,7 +19,7 @@ from tests.comparison.build import keep_a_worker, stripes
 pytestmark = pytest.mark.slow
 COMMAND = [
     *("compare", "images", "stripes.npz", "--kernels", "attention", "linear-attention", "--seeds", "0"),
-    *("--epochs", "2", "--folder", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "16"),
+    *("--epochs", "2", "--run-dir", "found", "--resume", "--training.device", "cpu", "--training.batch-size", "16"),
     *("--task.patch-size", "4", "--task.model.embed-dim", "16", "--task.model.num-heads", "2"),
 ]
 LONGER = [*COMMAND, "--seeds", "0", "1", "--epochs", "4", "--training.batch-size", "4"]

@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from fredholm import ImageClassifier, SeriesClassifier
 from fredholm.estimators.images import _pictures
+from fredholm.estimators.networkx_graphs import arrays_of_networkx
 from fredholm.tasks.images.resize import fit
 from tests.estimators.cases import CASES, NUM
 from tests.refusals import refused
@@ -284,9 +286,53 @@ def test_all_forms_of_graphs_are_equivalent() -> None:
     np.testing.assert_array_equal(predicted, brief("graphs", tensors).predict_proba(tensors))
     lists = [[edges.tolist(), x.tolist()] for edges, x in whole]
     np.testing.assert_array_equal(predicted, brief("graphs", whole).predict_proba(lists))
+    drawn_from = [nx.path_graph(3) for _ in whole]
+    for graph, (_, x) in zip(drawn_from, whole, strict=True):
+        graph.add_nodes_from((i, {"b": row[1], "a": row[0]}) for i, row in enumerate(x))
+    np.testing.assert_array_equal(predicted, brief("graphs", drawn_from).predict_proba(drawn_from))
     with pytest.warns(UserWarning, match="X: 84 edges listed one way: taken both ways"):
         one_way = brief("graphs", [(PATH, x) for _, x in whole])
     np.testing.assert_array_equal(predicted, one_way.predict_proba(whole))
+
+
+def test_attributes_of_networkx_become_features() -> None:
+    graph = nx.Graph()
+    graph.add_nodes_from(
+        [("p", {"kind": "Na", "q": [1, 2], "pos": (0.0, 1.0)}), ("r", {"kind": None, "q": [3, 4], "pos": (1, 2)})]
+    )
+    graph.add_edge("p", "r", weight=2.0, bond="single", is_long=True)
+    one, alone = nx.DiGraph(graph), nx.Graph()
+    alone.add_node(5, kind="C", q=(5, 6), pos=(0, 0))
+    one.remove_edge("r", "p")
+    found = arrays_of_networkx([graph, alone, one], None)
+    assert found.features == ("kind=C", "kind=Na", "q_0", "q_1")
+    assert found.edge_features == ("bond=single", "is_long")
+    first, second, third = found.graphs
+    assert first.features is not None
+    assert first.features.tolist() == [[0, 1, 1, 2], [0, 0, 3, 4]]
+    assert (first.edges.tolist(), third.edges.tolist(), second.edges.shape) == ([[0, 1], [1, 0]], [[0], [1]], (2, 0))
+    assert first.edge_features is not None
+    assert first.edge_features.tolist() == [[1, 1], [1, 1]]
+    assert first.edge_weights is not None
+    assert first.edge_weights.tolist() == [[2], [2]]
+    assert second.pos is not None
+    assert second.pos.tolist() == [[0, 0]]
+    known = found.features, found.edge_features
+    assert arrays_of_networkx([alone], known)[1:] == known
+    for changed, message in (
+        ({"kind": "F"}, "graph 0 of X, node 5: column 'kind': 'F' is none that the model knows; expected 'C', 'Na'"),
+        ({"more": 1}, "graph 1 of X, node 'p': 'more' is an attribute of some nodes or edges alone"),
+        ({"q": "far"}, "graph 0 of X, node 5: 'q' is 'far'; expected a number, a word, or as many numbers as before"),
+        ({"q": 7}, "graph 1 of X, node 'p': 'q' is [1, 2]; expected a number"),
+    ):
+        other = nx.Graph()
+        other.add_node(5, **{"kind": "C", "q": [5, 6], "pos": (0, 0)} | changed)
+        with refused(ValueError, message):
+            arrays_of_networkx([other, graph], known)
+    with refused(ValueError, "graph 0 of X has no nodes"):
+        arrays_of_networkx([nx.Graph()], None)
+    with refused(ValueError, "X is a Graph; expected a list of graphs, such as [graph]"):
+        brief("graphs", graph)
 
 
 def test_directions_of_edges_are_kept_on_request() -> None:

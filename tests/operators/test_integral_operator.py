@@ -131,8 +131,8 @@ ROUTES = [
     (DOMAINS["sequence"], AUTO, "Toeplitz", []),
     (DOMAINS["times"], AUTO, "Tiled", ["not Toeplitz"]),
     (DOMAINS["token and grid"], AUTO, "Toeplitz", []),
-    (DOMAINS["grid"], Tiled(), "Tiled", ["as asked"]),
-    (DOMAINS["grid"], Dense(), "Dense", ["as asked"]),
+    (DOMAINS["grid"], Tiled(), "Tiled", ["as set"]),
+    (DOMAINS["grid"], Dense(), "Dense", ["as set"]),
 ]
 
 
@@ -167,7 +167,7 @@ def test_explain_gives_the_reason_why_other_queries_change_the_route() -> None:
 
 def test_explain_shows_the_refusal_of_a_chosen_route() -> None:
     op, scattered = operator(evaluation=Toeplitz()), Points(points(6))
-    assert op.explain(signal(6), scattered).startswith("Toeplitz, as asked, refuses: queries and keys do not hold")
+    assert op.explain(signal(6), scattered).startswith("Toeplitz, as set, refuses: queries and keys do not hold")
     with pytest.raises(ValueError, match="Toeplitz refuses this integral: queries and keys do not hold"):
         op(signal(6), scattered)
 

@@ -145,7 +145,7 @@ def model_receptive_field(
         assert isinstance(operator, IntegralOperator)
         if out.shape[1] > 1:
             with torch.no_grad():
-                seen["asked"] = operator.prepare(*args, **options).query_domain
+                seen["queries"] = operator.prepare(*args, **options).query_domain
             seen["out"] = out
 
     operators = [module for module in model.modules() if isinstance(module, IntegralOperator)]
@@ -163,7 +163,7 @@ def model_receptive_field(
     finally:
         for handle in handles:
             handle.remove()
-    return ReceptiveField(field=field, domain=seen["domain"], at=_place(seen["asked"], index))
+    return ReceptiveField(field=field, domain=seen["domain"], at=_place(seen["queries"], index))
 
 
 def _place(domain: Domain, index: int) -> Tensor:

@@ -49,8 +49,8 @@ class CompareArguments:
     """Epochs of each final run, in place of minutes; results then do not depend on the machine's speed."""
     preset: Preset = "small"
     """Size of the network: small, for two cores, or base, for a GPU."""
-    folder: Path | None = None
-    """Folder of the comparison and its runs. Default: comparisons/TASK."""
+    run_dir: Path | None = None
+    """Folder of the comparison, the parent of its runs. Default: comparisons/TASK."""
     processes: int | None = None
     """Runs side by side, with one thread each. Default: one per core, and one in all on a GPU."""
     resume: Flag = False
@@ -172,7 +172,7 @@ def _request(arguments: CompareArguments, given: tuple[str, ...], default: Run.C
 
 def _run(arguments: CompareArguments, request: Request, task: type[Task], words: tuple[str, ...]) -> None:
     """Compares, and prints the result."""
-    folder = arguments.folder or Path("comparisons") / task.command
+    folder = arguments.run_dir or Path("comparisons") / task.command
     with contextlib.nullcontext() if arguments.format == "text" else muted():
         found = compare(request, folder, resume=arguments.resume, processes=arguments.processes, command_line=words)
     _print(found, folder, arguments.format)

@@ -166,9 +166,9 @@ def _train_as(call: _Call, processes: Processes) -> int:
     """Trains by the options, and prints the plan and the result; see `_train_here`."""
     recipe, arguments = call.recipe, call.parse(call.config)
     typed = typed_settings(call.options, "training")
-    asked = {name: getattr(arguments.run.training, name) for name in ("epochs", "batch_size") if name in typed}
-    asked["keeps_model"] = names_model(typed_settings(call.argv, "task"))
-    _refuse_idle_options(arguments, recipe, call.options, asked.get("epochs"), is_task=call.is_task)
+    fixed = {name: getattr(arguments.run.training, name) for name in ("epochs", "batch_size") if name in typed}
+    fixed["keeps_model"] = names_model(typed_settings(call.argv, "task"))
+    _refuse_idle_options(arguments, recipe, call.options, fixed.get("epochs"), is_task=call.is_task)
     paths = _run_folders(arguments, recipe)
     refuse_devices(arguments.devices, arguments.run.training)
     resume = arguments.resume or is_restarted()
@@ -182,7 +182,7 @@ def _train_as(call: _Call, processes: Processes) -> int:
     if saved is not None:
         arguments = call.parse(_resumed(arguments, saved, call, sharing=sharing))
     elif call.is_task:
-        run, cost = _sized_by_data(arguments, call, asked, processes, sharing, resume=resume)
+        run, cost = _sized_by_data(arguments, call, fixed, processes, sharing, resume=resume)
         arguments = call.parse(run)
     if (arguments.dry_run or not resume) and processes.is_first:
         is_open = call.is_task and saved is None
@@ -216,20 +216,20 @@ def _resumed(arguments: TrainArguments, saved: Run.Config, call: _Call, *, shari
 
 
 def _sized_by_data(
-    arguments: TrainArguments, call: _Call, asked: dict[str, Any], processes: Processes, sharing: int, *, resume: bool
+    arguments: TrainArguments, call: _Call, fixed: dict[str, Any], processes: Processes, sharing: int, *, resume: bool
 ) -> tuple[Run.Config, StepCost | None]:
     """Returns a task's run with settings that suit its data and the minutes, and the cost of its steps, where measured.
 
     Args:
         arguments: parsed arguments.
         call: recipe or task with its options.
-        asked: settings typed by the user that affect the sizes.
+        fixed: settings typed by the user that affect the sizes.
         processes: processes of this run.
         sharing: number of processes that share each batch.
         resume: whether the run continues, so that notes on the data were printed before.
     """
     preset = arguments.preset or "small"
-    sized = functools.cache(functools.partial(_recommended, arguments.run, preset, call.recipe.tasks, **asked))
+    sized = functools.cache(functools.partial(_recommended, arguments.run, preset, call.recipe.tasks, **fixed))
     with processes.first_ahead():
         found = sized()
     notes = found.notes

@@ -116,11 +116,11 @@ def _check_folder(folder: Path, *, resume: bool) -> bool:
         raise ValueError(f"{folder} is a file; expected a folder")
     if not is_missing(folder / COMPARISON):
         if not resume:
-            raise ValueError(f"{folder} holds a comparison; choose another --folder, or pass --resume to go on with it")
+            raise ValueError(f"{folder} holds a comparison; choose another --run-dir, or go on with --resume")
         return False
     entries = [entry.name for entry in folder.iterdir()] if folder.exists() else []
     if any(not name.startswith(".") and name != FINGERPRINT for name in entries):
-        raise ValueError(f"{folder} is not empty and holds no {COMPARISON}; choose another --folder")
+        raise ValueError(f"{folder} is not empty and holds no {COMPARISON}; choose another --run-dir")
     refuse_unusable(folder)
     return True
 
@@ -172,7 +172,7 @@ def _kept(folder: Path, request: Request) -> Comparison:
     comparison = read_comparison(folder)
     difference = first_difference(json.loads(comparison.request), json.loads(_text_of(request)))
     if difference:
-        raise ValueError(f"{folder} holds another comparison: {difference}; choose another --folder")
+        raise ValueError(f"{folder} holds another comparison: {difference}; choose another --run-dir")
     return comparison
 
 

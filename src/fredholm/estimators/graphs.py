@@ -11,12 +11,14 @@ from torch import Tensor
 
 from fredholm.tasks.graphs import GraphArrays, GraphSet, graphs_of_arrays
 from fredholm.tasks.graphs.graph_learning import GraphLearning
+from fredholm.tasks.graphs.inputs import Preparation
 from fredholm.tasks.graphs.network import warn_of_notes
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.targets import Answers
 
 from .classifier import Classifier
 from .estimator import real_numbers
+from .networkx_graphs import arrays_of_networkx, is_of_networkx
 from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
@@ -34,11 +36,20 @@ class GraphEstimator(TargetEstimator[GraphSet]):
 
     @final
     def _checked(self, X: Any, *, is_new: bool) -> GraphSet:
-        if hasattr(X, "edge_index") or not isinstance(X, Iterable):
+        if hasattr(X, "edge_index") or is_of_networkx(X) or not isinstance(X, Iterable):
             raise ValueError(f"X is a {type(X).__name__}; expected a list of graphs, such as [graph]")
-        graphs = graphs_of_arrays(
-            [_graph(each, i) for i, each in enumerate(X)], "X", is_directed=self._directed(is_new)
-        )
+        X, is_directed = list(X), self._directed(is_new)
+        if X and all(map(is_of_networkx, X)):
+            found = arrays_of_networkx(X, None if is_new else self._known)
+            graphs = graphs_of_arrays(
+                found.graphs,
+                "X",
+                is_directed=is_directed,
+                feature_names=found.features,
+                edge_feature_names=found.edge_features,
+            )
+        else:
+            graphs = graphs_of_arrays([_graph(each, i) for i, each in enumerate(X)], "X", is_directed=is_directed)
         got = len(graphs.feature_names), len(graphs.edge_feature_names)
         if is_new:
             self.num_features_, self.num_edge_features_ = got
@@ -50,13 +61,21 @@ class GraphEstimator(TargetEstimator[GraphSet]):
                 raise ValueError(f"X has {have} features {what}; {type(self).__name__} was fitted on {known}")
         return graphs
 
-    def _directed(self, is_new: bool) -> bool:
-        """Whether edges are directed, by `task` in `fit` and by the fitted model later."""
-        if is_new:
-            return bool(self._task_settings().get("directed", False))
+    @property
+    def _preparation(self) -> Preparation:
+        """The preparation of graphs that the fitted model knows."""
         task = self.trained_.task
         assert isinstance(task, GraphLearning)
-        return task.facts.preparation.is_directed
+        return task.facts.preparation
+
+    @property
+    def _known(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Features of nodes and of edges that the fitted model knows."""
+        return self._preparation.features, self._preparation.edge_features
+
+    def _directed(self, is_new: bool) -> bool:
+        """Whether edges are directed, by `task` in `fit` and by the fitted model later."""
+        return bool(self._task_settings().get("directed", False)) if is_new else self._preparation.is_directed
 
     @final
     def _write(self, examples: GraphSet, answers: Answers, folder: Path) -> dict[str, Any]:
@@ -83,8 +102,9 @@ class GraphClassifier(GraphEstimator, Classifier[GraphSet]):
     X is a list of n graphs. A graph is `(edge_index, x)` or `(edge_index, x, edge_features)`: sources over targets,
     integers `(2, E)` from 0 to N - 1; features of nodes `(N, F)`, or the number N of nodes without any; and features of
     edges `(E, c)`. Or it is a `Data` of torch_geometric, of which `x`, `edge_index`, `edge_attr`, `edge_weight` and
-    `pos` are read. All graphs have the same number of features, which are finite. Every edge is used in both
-    directions, unless `task={"directed": True}` is given.
+    `pos` are read, or a graph of networkx, whose attributes are read (`estimators.networkx_graphs`). All graphs are of
+    one form and have the same number of features, which are finite. Every edge is used in both directions, unless
+    `task={"directed": True}` is given.
 
     Args:
         preset, model, task, training, valid_fraction, random_state, run_dir, verbose: see `Classifier`.
@@ -104,7 +124,7 @@ class GraphRegressor(GraphEstimator, Regressor[GraphSet]):
 
 def _graph(graph: Any, number: int) -> GraphArrays:
     """Parses a graph in one of the forms of `GraphClassifier`."""
-    expected = "(edge_index, x), (edge_index, x, edge_features) or Data of torch_geometric"
+    expected = "(edge_index, x), (edge_index, x, edge_features) or Data of torch_geometric, or all graphs of networkx"
     if isinstance(graph, tuple | list) and len(graph) in (2, 3):
         edge_index, nodes, *of_edges = graph
         given: dict[str, Any] = {"edge_index": edge_index, "x": nodes, "edge_attr": of_edges[0] if of_edges else None}

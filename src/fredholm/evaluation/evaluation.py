@@ -200,8 +200,8 @@ class Route(Evaluation, Generic[K]):
         if integral.is_empty and not reasons:
             return NOTHING
         if reasons:
-            return f"{self.name}, as asked, refuses: {'; '.join(reasons)}"
-        return "\n".join([f"{self.name}: {self.purpose} (as asked)", *self.details(cast("Integral[K]", integral))])
+            return f"{self.name}, as set, refuses: {'; '.join(reasons)}"
+        return "\n".join([f"{self.name}: {self.purpose} (as set)", *self.details(cast("Integral[K]", integral))])
 
     @final
     def _raise(self, reasons: list[str]) -> None:

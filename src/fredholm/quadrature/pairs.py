@@ -54,16 +54,16 @@ def past_of(integral: Integral[Any]) -> Past | None:
         return Past(None, preceding_counts(query_domain, domain))
     if domain.is_periodic:
         return None
-    pos, asked = (batched(each.pos.detach())[..., 0] for each in (domain, query_domain))
+    pos, queries = (batched(each.pos.detach())[..., 0] for each in (domain, query_domain))
     exists = torch.atleast_2d(domain.weights) > 0
     batch = max(pos.shape[0], exists.shape[0])
     # points that do not exist may have any position
     ordered, order = torch.where(exists, pos, torch.inf).expand(batch, -1).sort(dim=-1, stable=True)
-    batch = max(batch, asked.shape[0])
+    batch = max(batch, queries.shape[0])
     # points at the same position, to rounding, see each other
-    asked = asked + 4 * torch.finfo(asked.dtype).eps * (1 + asked.abs())
+    queries = queries + 4 * torch.finfo(queries.dtype).eps * (1 + queries.abs())
     counts = torch.searchsorted(
-        ordered.expand(batch, -1).contiguous(), asked.to(ordered.dtype).expand(batch, -1).contiguous(), right=True
+        ordered.expand(batch, -1).contiguous(), queries.to(ordered.dtype).expand(batch, -1).contiguous(), right=True
     )
     return Past(order, counts)
 

@@ -216,8 +216,8 @@ def _numbers(target: NumberTarget, outputs: Tensor, targets: Tensor) -> Iterator
             for k, name in enumerate(target.names)
             for q, tau in enumerate(target.quantiles)
         )
-        note = "The share of true numbers at or below each predicted quantile, which should be the quantile itself."
-        yield Table(title="Coverage of the quantiles", columns=("quantile", "asked", "covered"), rows=cells, note=note)
+        note = "The share of true numbers at or below each predicted quantile, which should be its level."
+        yield Table(title="Coverage of the quantiles", columns=("quantile", "level", "covered"), rows=cells, note=note)
 
 
 def _scatter(rows: list[Row], name: str, error: float) -> Plot:

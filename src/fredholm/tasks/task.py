@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import class_name, refuse_idle
 from fredholm.encoders.encoder import Encoder
-from fredholm.models.model_settings import Pretrained
+from fredholm.models.model_settings import ModelSettings, Pretrained
 from fredholm.models.signal_model import replaced
 from fredholm.models.stack import Stack
 from fredholm.tasks.files.data_files import is_one_place
@@ -100,6 +100,14 @@ class PretrainedWeights(NamedTuple):
         for file in pretrained.weights:
             recorded(file, is_start=True)
         return PretrainedWeights(str(pretrained.folder), pretrained.tensors(model))
+
+
+def recorded_checkpoint(settings: ModelSettings, opened: Pretrained[Any] | None = None) -> Pretrained[Any] | None:
+    """Opens the checkpoint that settings name, unless it is open, and records its files; None where they name none."""
+    found = opened or settings.open_pretrained()
+    for file in () if found is None else found.files:
+        recorded(file, is_start=True)
+    return found
 
 
 class Recommended(NamedTuple):

@@ -1,4 +1,5 @@
 import gzip
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,38 @@ def test_features_of_a_model_are_found_by_name(tmp_path: Path) -> None:
         open_graphs(tmp_path, features=("height",))
 
 
+EDGES_OF_TWO = "source,target,bond\na,b,single\n"
+WORDS = "id,element,charge\na,C,1\nb,Na,2\nc,,3\nd,C,4\n"
+
+
+def test_columns_of_words_become_one_hot_features(tmp_path: Path) -> None:
+    edges = "source,target,bond\na,b,single\nb,c,double\nc,d,single\n"
+    graph = open_graphs(write_csv(tmp_path / "a", nodes=WORDS, edges=edges))
+    assert graph.feature_names == ("element=C", "element=Na", "charge")
+    assert graph.features.tolist() == [[1, 0, 1], [0, 1, 2], [0, 0, 3], [1, 0, 4]]
+    assert graph.edge_feature_names == ("bond=double", "bond=single")
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == [[0, 1], [0, 1], [1, 0], [1, 0], [0, 1], [0, 1]]
+    known = partial(open_graphs, features=graph.feature_names, edge_features=graph.edge_feature_names)
+    fewer = known(write_csv(tmp_path / "b", nodes="id,charge,element\na,1,C\nb,2,\n", edges=EDGES_OF_TWO))
+    assert (fewer.feature_names, fewer.features.tolist()) == (graph.feature_names, [[1, 0, 1], [0, 0, 2]])
+    for tables, message in (
+        (
+            {"nodes": "id,charge,element\na,1,C\nb,2,F\n"},
+            "column 'element': 'F' is none that the model knows; expected",
+        ),
+        ({"nodes": "id,charge\na,1\nb,2\n"}, "nodes.csv, line 1: no column 'element'; the columns are id, charge"),
+    ):
+        with refused(ValueError, message):
+            known(write_csv(tmp_path / "c", edges=EDGES_OF_TWO, **tables))
+
+
+def test_a_column_of_names_is_no_feature(tmp_path: Path) -> None:
+    nodes = "\n".join(["id,name", *(f"n{i},person {i}" for i in range(21))])
+    with refused(ValueError, "nodes.csv, line 2: column 'name' has 21 different words in 21 rows", "leave it out"):
+        open_graphs(write_csv(tmp_path, nodes=nodes, edges="source,target\nn0,n1\n"))
+
+
 def test_gzipped_tables(tmp_path: Path) -> None:
     write_csv(tmp_path / "a")
     (tmp_path / "b").mkdir()
@@ -107,7 +140,7 @@ EDGES = "source,target\na,b\n"
     [
         ({"nodes": "id,x\na,1\nb,\n"}, "nodes.csv, line 3: column 'x': is missing; expected a finite number"),
         ({"nodes": "id,x\na,1\nb,NaN\n"}, "nodes.csv, line 3: column 'x': is missing"),
-        ({"nodes": "id,x\na,1\nb,blue\n"}, "column 'x': 'blue' is no finite number; write one, or give each word"),
+        ({"nodes": "id,x\na,1\nb,blue\n"}, "column 'x': 'blue' is no finite number; write one, or make all cells"),
         ({"nodes": "id,x\na,1\nb,2,3\n"}, "nodes.csv, line 3: has 3 cells; expected 2"),
         ({"nodes": "id,x\n"}, "nodes.csv: has no rows below its header"),
         (
@@ -127,7 +160,7 @@ EDGES = "source,target\na,b\n"
         ({"edges": "source,target\na,b\na,c\n"}, "edges.csv, line 3: there is no node 'c' in nodes.csv"),
         ({"edges": "source,target,weight\na,b,-3\n"}, "edges.csv, line 2: weight -3; expected a finite number"),
         ({"edges": "source,target,weight\na,b,1\nb,a,2\n"}, "edges.csv, line 3: has another weight than the same edge"),
-        ({"edges": "source,target,long\na,b,x\n"}, "edges.csv, line 2: column 'long': 'x' is no finite number"),
+        ({"edges": "source,target,long\na,b,x\nb,a,1\n"}, "edges.csv, line 2: column 'long': 'x' is no finite number"),
         (
             {"edges": "from,to\na,b\n"},
             "no column 'source', 'target'; the columns are from, to; expected the node where an edge begins and",

@@ -80,6 +80,8 @@ def test_a_context_that_cuts_warns_once(tmp_path: Path) -> None:
     assert batch["tokens"].shape == (2, 5)
     with warnings.catch_warnings(action="error"):
         task.train_batch(torch.arange(2), torch.Generator())
+    with pytest.warns(UserWarning, match=r"^test texts of more than 5 tokens, .* are cut at the end: (\d+) of \1$"):
+        task.held_out_batch("test", torch.arange(2))
     with pytest.warns(UserWarning, match=r"^texts of more than 5 tokens, .* are cut at the end: (\d+) of \1$"):
         task.predict(task.model().eval(), [tmp_path / "a.npz"], CPU, part="test")
 

@@ -257,6 +257,9 @@ def test_one_warning_reports_truncated_sentences(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"of 42 training sentences of .* have more than 8 tokens and are cut"):
         assert int(task.train_lengths.max()) == 8
     assert task.train_batch(torch.arange(3), NONE)["tokens"].shape[1] <= 8
+    with pytest.warns(UserWarning, match=r"^valid texts of more than 8 tokens, .* are cut at the end") as warned:
+        [task.held_out_batch("valid", torch.tensor([i])) for i in range(2)]
+    assert len(warned) == 1  # of this split alone, and once
     path = tmp_path / "new.jsonl"
     path.write_text('{"text": "a good film, and a long one that goes on and on"}\n{"text": "bad"}\n')
     with pytest.warns(UserWarning, match=r"^texts of more than 8 tokens, .* are cut at the end: 1 of 2$"):

@@ -18,7 +18,7 @@ from fredholm.models import FilterBank, ImageBank, NGramBank, TableMachine
 from fredholm.models.fitted import boosted_trees
 from fredholm.tasks import TableLearning
 from fredholm.tasks.series.open import read_series_alone
-from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of
+from fredholm.tasks.tables import Column, learn_columns, open_table, read_rows_of, table_learning
 from fredholm.tasks.text import Tokens
 from fredholm.training import Run, TrainingConfig, train
 from tests.command_line import call
@@ -181,10 +181,10 @@ def test_names_of_images_are_recognised_by_their_suffix() -> None:
     assert not one("photo", *names[:3]).may_miss
 
 
-def test_texts_keep_their_columns(tmp_path: Path) -> None:
+def test_texts_keep_their_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers")
     words = [("good", "bad")[i % 3 // 2] for i in range(60)]
-    rows = [f"{word} number {i},other {i * i} words,{word}" for i, word in enumerate(words)]
+    rows = [f"{word} number {i},other {i * i} words {i * 37} times {i * 91},{word}" for i, word in enumerate(words)]
     (tmp_path / "t.csv").write_text("\n".join(["one,two,label", *rows]))
     task = TableLearning.Config(data=str(tmp_path / "t.csv")).build()
     batch = task.held_out_batch("test", torch.arange(task.num_held_out("test")))
@@ -193,6 +193,9 @@ def test_texts_keep_their_columns(tmp_path: Path) -> None:
         for column, name in enumerate(("one", "two")):
             laid = task.tokenizer.lay_out(task.held_out("test").rows.cells[name][i], None, 64).tokens
             assert row[column][: len(laid)].tolist() == laid.tolist()
+    monkeypatch.setattr(table_learning, "LONGEST", 5)
+    with pytest.warns(UserWarning, match=r"^train texts of more than 5 tokens, .* are cut at the end: \d+ of 96$"):
+        task.train_batch(torch.arange(2), torch.Generator())
 
 
 def test_banks_have_room_for_the_n_grams_of_every_text_column(tmp_path: Path) -> None:

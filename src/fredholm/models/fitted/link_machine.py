@@ -196,9 +196,9 @@ class LinkMachine(FittedModel[GraphPairs]):
         if without < PARTS:
             edges = edges[:, self._parts(edges.T) != without]
             return PairSummaries(edges, features, directions, is_directed=self.is_directed)
-        kept = _LAST_ASKED.get(self)
+        kept = _LAST_SUMMARIES.get(self)
         if kept is None or not kept.are_of(edges, features, directions):
-            kept = _LAST_ASKED[self] = PairSummaries(edges, features, directions, is_directed=self.is_directed)
+            kept = _LAST_SUMMARIES[self] = PairSummaries(edges, features, directions, is_directed=self.is_directed)
         return kept
 
     def _learn_directions(self, features: Tensor) -> None:
@@ -209,5 +209,5 @@ class LinkMachine(FittedModel[GraphPairs]):
             self.directions[:, : vectors.shape[1]] = vectors
 
 
-_LAST_ASKED = WeakKeyDictionary[LinkMachine, PairSummaries]()
+_LAST_SUMMARIES = WeakKeyDictionary[LinkMachine, PairSummaries]()
 """Cached summaries of the last whole graph of each machine; not an attribute, so that it is not copied or saved."""

@@ -324,28 +324,14 @@ class NodeMachine(FittedModel[KnownNodes]):
             own = None if groups is None or len(groups[drawn].unique()) < 2 else groups[drawn]
             self.signed.fill_(_even_walks_reach(steps, nodes))
             near = _Near(steps, nodes[drawn], wanted[drawn], own, reads_even=bool(self.signed))
-            positions = self._learn_places(steps, nodes)
-            numbers = self._numbers(u, domain, torch.zeros_like(positions))
-            found = self._found(near, numbers, self._of_features(near, numbers, nodes))
-            if bool(self.read_places.any()):
-                placed = self._numbers(u, domain, positions)
-                features = self._of_features(near, placed, nodes)
-                if is_surely_less(near.squares(features), near.errors, near.own_groups):
-                    numbers, found = placed, self._found(near, placed, features)
-                else:
-                    self.read_places.fill_(False)
+            numbers, found = self._best_numbers(near, u, domain, self._learn_places(steps, nodes), nodes)
             far, of_far = self._far(u, domain), None
             if self.spread is not None and (other := self._found_far(near, far, self.spread)) is not None:
                 of_far, found = other
-            self.reach.copy_(torch.tensor(Reach(0.0, 1)))
-            for each in (self.share, self.noise, self.aim, self.crowd):
-                each.zero_()
             beside = torch.zeros_like(wanted)
             if found is not None:
-                self.reach.copy_(torch.tensor(found.reach, dtype=torch.float64))
-                self.share.fill_(found.share)
                 if len(drawn) < len(nodes):
-                    beside = near.steps.sums(nodes[drawn], found.dual, found.reach.coefficients())[nodes]
+                    beside = near.steps.sums(near.nodes, found.dual, found.reach.coefficients())[nodes]
                 beside[drawn] = found.left_out
             if self.spread is not None and of_far is not None:
                 if len(drawn) < len(nodes):
@@ -353,21 +339,50 @@ class NodeMachine(FittedModel[KnownNodes]):
                 beside[drawn] = of_far.left_out
             rest = _Beside(regressand, wanted, beside)
             self.machine.fit(numbers[nodes], targets, rest, groups=groups)
-            self.dual.zero_()
-            if found is not None:
-                self.dual[drawn] = rest.read.gain * found.dual[:, rest.read.column]
-                self.noise.fill_(found.noise)
-            if self.spread is not None:
-                self.spread.dual.zero_()
-                self.spread.bias.zero_()
-                if of_far is not None:
-                    self.spread.dual[: len(drawn)] = rest.read.gain * of_far.weights[:, rest.read.column]
-            values = torch.cat([self.dual[drawn], torch.ones_like(self.dual[drawn, :1])], 1)
-            sums = steps.sums(nodes[drawn], values, self._sight.coefficients())[nodes[drawn]]
-            self.aim[drawn] = sums[:, :-1] + self.noise * self.dual[drawn]
-            self.crowd[drawn] = sums[:, -1]
+            self._keep(steps, near.nodes, drawn, rest.read, found, of_far)
             self.answers.copy_(self(inputs)[nodes])
         return rest.read(rest.scores)
+
+    def _best_numbers(
+        self, near: "_Near", u: Tensor, domain: Graph, positions: Tensor, nodes: Tensor
+    ) -> tuple[Tensor, "_Graph | None"]:
+        """Returns z `(N, numbers)`, with positions `(N, K)` where these help significantly, and the graph's part."""
+        numbers = self._numbers(u, domain, torch.zeros_like(positions))
+        found = self._found(near, numbers, self._of_features(near, numbers, nodes))
+        if bool(self.read_places.any()):
+            placed = self._numbers(u, domain, positions)
+            features = self._of_features(near, placed, nodes)
+            if is_surely_less(near.squares(features), near.errors, near.own_groups):
+                return placed, self._found(near, placed, features)
+            self.read_places.fill_(False)
+        return numbers, found
+
+    def _keep(
+        self,
+        steps: GraphSteps,
+        nodes: Tensor,
+        drawn: Tensor,
+        read: Readout,
+        found: "_Graph | None",
+        of_far: Solution | None,
+    ) -> None:
+        """Stores g and e after the readout; `nodes` are the known nodes with the indices `drawn` among all of them."""
+        for each in (self.share, self.noise, self.dual, self.aim, self.crowd):
+            each.zero_()
+        self.reach.copy_(torch.tensor(Reach(0.0, 1) if found is None else found.reach, dtype=torch.float64))
+        if found is not None:
+            self.share.fill_(found.share)
+            self.noise.fill_(found.noise)
+            self.dual[drawn] = read.gain * found.dual[:, read.column]
+        if self.spread is not None:
+            self.spread.dual.zero_()
+            self.spread.bias.zero_()
+            if of_far is not None:
+                self.spread.dual[: len(drawn)] = read.gain * of_far.weights[:, read.column]
+        values = torch.cat([self.dual[drawn], torch.ones_like(self.dual[drawn, :1])], 1)
+        sums = steps.sums(nodes, values, self._sight.coefficients())[nodes]
+        self.aim[drawn] = sums[:, :-1] + self.noise * self.dual[drawn]
+        self.crowd[drawn] = sums[:, -1]
 
     def _of_features(self, near: "_Near", numbers: Tensor, nodes: Tensor) -> Tensor:
         """Left-out predictions of the kernel at known nodes, from features of all nodes `(N, numbers)`."""

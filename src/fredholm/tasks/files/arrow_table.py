@@ -110,15 +110,15 @@ class ArrowTable:
     def _batches(self, columns: Sequence[str]) -> "Iterator[pyarrow.RecordBatch]":
         import pyarrow.parquet
 
-        asked = list(columns) or None
+        chosen = list(columns) or None
         with _arrow_errors(self.path):
             if self._is_parquet:
                 with open_file(self.path) as file:
                     source = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
-                    yield from source.iter_batches(_ROWS, columns=asked, use_threads=False)
+                    yield from source.iter_batches(_ROWS, columns=chosen, use_threads=False)
                 return
             for whole in _stretches(self.path):
-                batch = whole.select(asked or self.names)
+                batch = whole.select(chosen or self.names)
                 batch.validate(full=True)
                 for start in range(0, batch.num_rows, _ROWS):
                     yield batch.slice(start, _ROWS)

@@ -46,18 +46,18 @@ class ReadRecord:
     contents: dict[str, str] = field(default_factory=dict)
 
 
-_ASKED: ContextVar[ReadRecord | None] = ContextVar("read_record", default=None)
+_CURRENT: ContextVar[ReadRecord | None] = ContextVar("read_record", default=None)
 
 
 @contextmanager
 def recording_reads() -> Iterator[ReadRecord]:
     """Records the reads of this thread until the end of the block."""
     found = ReadRecord()
-    token = _ASKED.set(found)
+    token = _CURRENT.set(found)
     try:
         yield found
     finally:
-        _ASKED.reset(token)
+        _CURRENT.reset(token)
 
 
 def recorded(path: AnyPath, *, is_start: bool = False) -> AnyPath:
@@ -67,7 +67,7 @@ def recorded(path: AnyPath, *, is_start: bool = False) -> AnyPath:
         path: path of a file. A missing file is not recorded: its reader reports it.
         is_start: whether only a new run reads it; a resumed run has the result already.
     """
-    found = _ASKED.get()
+    found = _CURRENT.get()
     if found is not None:
         file = Path(path).absolute()
         try:
@@ -86,7 +86,7 @@ def record_content(name: str, *parts: bytes) -> None:
         name: name of the data.
         parts: all bytes that a run learns from.
     """
-    found = _ASKED.get()
+    found = _CURRENT.get()
     if found is not None:
         digest = hashlib.blake2b(digest_size=16)
         for part in parts:

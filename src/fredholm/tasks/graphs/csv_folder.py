@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fredholm.tasks.files.cells import parse_value
+from fredholm.tasks.files.cells import MISSING, has_commas, is_number, parse_value, without_signs
 from fredholm.tasks.files.table_text import first_repeated
 from fredholm.tasks.sentences.table import Row, Table, read_table
 from fredholm.tasks.splits.split_marks import MARKS, SplitMarks, marks_of_cells
@@ -16,6 +16,7 @@ from fredholm.tasks.targets.class_names import ClassNames
 
 from .graph_set import GraphSet
 from .listed import Listed
+from .one_hot import Columns, words_as_columns
 
 EDGES, NODES, GRAPHS = "edges.csv", "nodes.csv", "graphs.csv"
 _OF_EDGES = ("source", "target", "weight", "graph")
@@ -43,9 +44,11 @@ def read_csv_folder(
 ) -> GraphSet:
     """Read tables with a header; the names of columns below may be in any case.
 
-    - `edges.csv`: `source` and `target`, names of nodes; `weight`; all other columns are features of edges, numbers.
-    - `nodes.csv`: `id`; `weight`, the weight of the node in means; all other columns are features, numbers. Without
-      this file, nodes are those that edges join.
+    - `edges.csv`: `source` and `target`, names of nodes; `weight`; all other columns are features of edges.
+    - `nodes.csv`: `id`; `weight`, the weight of the node in means; all other columns are features. Without this file,
+      nodes are those that edges join.
+    - A column of features holds numbers, or words, which become one-hot features `column=word`; empty cells of words
+      are 0 in all of these.
     - One graph: `label` of a node is its class, or empty; or `target`, `target_...` are numbers to predict, all or
       none of them empty; `split`, `group` and `time` beside these: see `marks_of_cells`.
     - Several graphs: a column `graph` in `nodes.csv` names the graph of each node, and one in `edges.csv` that of each
@@ -55,12 +58,14 @@ def read_csv_folder(
     Args:
         folder: the folder with `edges.csv` or `edges.csv.gz`, and likewise the others.
         is_directed: whether edges have directions, from source to target.
-        features: columns of nodes to read as features, in this order; None: all other columns, in the table's order.
+        features: features of nodes to return, in this order; None: all other columns, in the table's order, and words
+            in alphabetical order.
         edge_features: likewise for edges.
 
     Raises:
-        ValueError: a table is broken, a column is missing, a cell is no number, a name is unknown or repeated,
-            there are labels and targets, and what `Listed.graphs` refuses. The message names file and line.
+        ValueError: a table is broken, a column is missing, holds numbers and words, or words of which nearly every row
+            has its own, a word or a name is unknown, a name is repeated, there are labels and targets, and what
+            `Listed.graphs` refuses. The message names file and line.
     """
     edges_file = _find(folder, EDGES)
     assert edges_file is not None
@@ -128,14 +133,17 @@ class _Cells:
 
     def numbers(self, columns: Sequence[str], *, may_miss: bool = False) -> np.ndarray:
         """The numbers of some columns, `(rows, columns)`; with `may_miss`, NaN where a cell is empty."""
+        self._check_columns(columns)
+        rows = [self._row(row, columns, i, may_miss) for i, row in enumerate(self.table.rows)]
+        return np.array(rows, np.float64).reshape(len(rows), len(columns))
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
         known = set(self.table.names)
         if absent := [name for name in columns if name not in known]:
             raise ValueError(
                 f"{self.table.path}, line 1: no column {', '.join(map(repr, absent[:6]))}; the columns are "
                 f"{', '.join(self.table.names[:20])}"
             )
-        rows = [self._row(row, columns, i, may_miss) for i, row in enumerate(self.table.rows)]
-        return np.array(rows, np.float64).reshape(len(rows), len(columns))
 
     def _row(self, row: Row, columns: Sequence[str], i: int, may_miss: bool) -> list[float]:
         found = []
@@ -148,6 +156,41 @@ class _Cells:
                 raise ValueError(f"{self.place(i)}: column {name!r}: is missing; expected a finite number")
             found.append(value)
         return found
+
+    def features(self, known: Sequence[str] | None) -> Columns:
+        """Columns of numbers as they are, and columns of words one-hot; all, or those that a model knows."""
+        columns = self.others if known is None else self._columns_of(known)
+        self._check_columns(columns)
+        is_words = {name: self._is_words(name) if known is None else name not in known for name in columns}
+        of_numbers = [name for name in columns if not is_words[name]]
+        numbers = dict(zip(of_numbers, self.numbers(of_numbers).T, strict=True))
+        found = dict[str, np.ndarray]()
+        for name in columns:
+            if is_words[name]:
+                words = [row.cells[name].strip() for row in self.table.rows]
+                found |= words_as_columns(name, words, known=known, place=self.place)
+            else:
+                found[name] = numbers[name]
+        names = tuple(found) if known is None else tuple(known)
+        return Columns(
+            np.stack([found[name] for name in names], 1) if names else np.zeros((len(self.table.rows), 0)), names
+        )
+
+    def _columns_of(self, known: Sequence[str]) -> tuple[str, ...]:
+        """The columns of the table that known features come from, `name` or `name=word`."""
+        own = set(self.table.names)
+        found = dict[str, None]()
+        for name in known:
+            stems = [name, *(name[:i] for i, letter in enumerate(name) if letter == "=")]
+            found[next((stem for stem in stems if stem in own), stems[-1])] = None
+        return tuple(found)
+
+    def _is_words(self, column: str) -> bool:
+        """Whether a column holds words, and no number."""
+        texts = {row.cells[column].strip() for row in self.table.rows}
+        if any(is_number(without_signs(text)) or has_commas(text) for text in texts if text.lower() not in MISSING):
+            return False
+        return any(text.lower() not in MISSING for text in texts)
 
     def weights(self) -> np.ndarray | None:
         """The column `weight`, if there is one."""
@@ -184,8 +227,8 @@ def _nodes(table: Table, known: tuple[str, ...] | None) -> _Cells:
     return _Cells(table, (*_OF_NODES, *MARKS), targets) if "label" in found.columns or targets else found
 
 
-_OF_WORDS = "give each word a column of its own, 1 where it holds and 0 elsewhere"
-"""Advice for messages about a feature that is no number."""
+_OF_WORDS = "make all cells of the column words"
+"""Advice for messages about a feature that is no number, beside numbers."""
 
 
 @final
@@ -205,23 +248,23 @@ class _Tables:
         edges.need("source", "target")
         ids, of_node = self._nodes()
         graph_names, graph = self._graphs(of_node)
-        names = known if known is not None else () if nodes is None else nodes.others
-        edge_names = edges.others if known_of_edges is None else known_of_edges
-        if names and nodes is None:
-            raise ValueError(f"{edges.table.path.parent}: has no {NODES}; expected one with {', '.join(names[:20])}")
+        if known and nodes is None:
+            raise ValueError(f"{edges.table.path.parent}: has no {NODES}; expected one with {', '.join(known[:20])}")
+        features = Columns(np.zeros((len(ids), 0)), ()) if nodes is None else nodes.features(known)
+        of_edges = edges.features(known_of_edges)
         facts = self._of_nodes() if self.list_of_graphs is None else self._of_graphs(self.list_of_graphs)
         return Listed(
             graph=graph,
             names=graph_names,
-            features=np.zeros((len(ids), 0)) if nodes is None else nodes.numbers(names),
-            feature_names=names,
+            features=features.values,
+            feature_names=features.names,
             edges=self._edges(ids, of_node),
             node_place=(lambda i: ids[i]) if nodes is None else nodes.place,
             edge_place=edges.place,
             node_name=lambda i: repr(ids[i]),
             edge_weights=edges.weights(),
-            edge_features=edges.numbers(edge_names) if edge_names else None,
-            edge_feature_names=edge_names,
+            edge_features=of_edges.values if of_edges.names else None,
+            edge_feature_names=of_edges.names,
             weights=None if nodes is None else nodes.weights(),
             node_names=ids,
             is_directed=is_directed,
@@ -316,7 +359,7 @@ class _Tables:
             column = self.nodes.columns["label"] if "label" in self.nodes.columns else self.nodes.targets[0]
             raise ValueError(
                 f"{self.nodes.table.path}, line 1: has a column {column!r} beside {GRAPHS}; labels and targets are "
-                "either of nodes or of graphs: rename the column if it is a feature, which is a number"
+                "either of nodes or of graphs: rename the column if it is a feature"
             )
         labels, classes = graphs.labels()
         targets = tuple(name for name in graphs.others if name.lower().startswith("target"))

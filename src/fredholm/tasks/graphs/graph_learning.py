@@ -163,10 +163,10 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
                 return Recommended(config, dataclasses.replace(schedule, epochs=0))
             if not isinstance(self.model, GraphStackConfig):
                 return Recommended(dataclasses.replace(self, inputs=inputs), schedule)
-            asked, inputs = inputs.positions_asked, dataclasses.replace(inputs, positions=inputs.placed)
+            needs_positions, inputs = inputs.positions_asked, dataclasses.replace(inputs, positions=inputs.placed)
             width, small = width_for(task.num_train, effort, least=64, up_to=1000), GraphStackConfig().stack
             stack = self.model.stack
-            reads, usual = asked or len(task.facts.preparation.edge_features) > 0, stack_of(small).kernel
+            reads, usual = needs_positions or len(task.facts.preparation.edge_features) > 0, stack_of(small).kernel
             is_open = start is None and not reads
             if is_open and isinstance(stack, ITNet.Config) and stack == replaced(stack, kernel=usual, num_heads=None):
                 kernel = OnEdgesConfig(kernel=ConstantConfig(), long_range=None, edge_mass="sum")

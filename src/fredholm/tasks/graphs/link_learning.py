@@ -148,8 +148,8 @@ class LinkLearning(OneGraphTask[PairSet]):
                 refuse_idle("", type(self), because, _NETWORK, valid_fraction=self.valid_fraction)
             because = "model=LinkMachine, which reads features and counts of its own"
             refuse_idle("", type(self), because, _NETWORK, **{name: getattr(self, name) for name in _OF_NETWORKS})
-            asked = {name: getattr(self.inputs, name) for name in _OF_INPUTS}
-            refuse_idle("inputs", GraphInputs, because, _NETWORK, **asked)
+            settings = {name: getattr(self.inputs, name) for name in _OF_INPUTS}
+            refuse_idle("inputs", GraphInputs, because, _NETWORK, **settings)
 
         @property
         def inputs_read(self) -> GraphInputs:
@@ -474,9 +474,9 @@ class LinkLearning(OneGraphTask[PairSet]):
         except (ValueError, OSError) as error:
             message = f"predicting links needs the graph of the run: {error}; say where it lies by data='PATH'"
             raise ValueError(message) from error
-        asked = list(inputs.read(lambda file: _read_pairs(file, names)))
+        queries = list(inputs.read(lambda file: _read_pairs(file, names)))
         for (file, pairs), logits in zip(
-            asked, self._logits_of(model, [pairs for _, pairs in asked], device), strict=True
+            queries, self._logits_of(model, [pairs for _, pairs in queries], device), strict=True
         ):
             chances = logits.sigmoid().tolist()
             for (source, target), chance in zip(pairs.tolist(), chances, strict=True):

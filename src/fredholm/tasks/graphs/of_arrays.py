@@ -26,13 +26,21 @@ class GraphArrays(NamedTuple):
     """Positions of the nodes, `(N, s)`."""
 
 
-def graphs_of_arrays(graphs: Sequence[GraphArrays], where: str, *, is_directed: bool = False) -> GraphSet:
-    """The graphs as a set without labels or targets; graphs, features and nodes are named by their numbers.
+def graphs_of_arrays(
+    graphs: Sequence[GraphArrays],
+    where: str,
+    *,
+    is_directed: bool = False,
+    feature_names: tuple[str, ...] = (),
+    edge_feature_names: tuple[str, ...] = (),
+) -> GraphSet:
+    """The graphs as a set without labels or targets; graphs and nodes are named by their numbers.
 
     Args:
         graphs: at least one; all have the same arrays, with equal numbers of columns.
         where: name of the graphs in messages.
         is_directed: whether edges have directions.
+        feature_names, edge_feature_names: names of the features; none: they are named by their numbers.
 
     Raises:
         ValueError: there are no graphs, they do not have the same features, an edge has an end that is no node, and
@@ -52,11 +60,11 @@ def graphs_of_arrays(graphs: Sequence[GraphArrays], where: str, *, is_directed: 
         graph=np.repeat(np.arange(len(graphs)), nodes),
         names=[str(i) for i in range(len(graphs))],
         features=np.zeros((sum(nodes), 0)) if features is None else features,
-        feature_names=_names("feature", features),
+        feature_names=feature_names or _names("feature", features),
         edges=np.concatenate([each.edges + start for each, start in zip(graphs, first, strict=False)], axis=1),
         edge_weights=None if edge_weights is None else edge_weights[:, 0],
         edge_features=edge_features,
-        edge_feature_names=_names("edge_feature", edge_features),
+        edge_feature_names=edge_feature_names or _names("edge_feature", edge_features),
         pos=_joined(graphs, "pos", nodes, where),
         node_names=[str(i) for i in range(nodes[0])],
         node_place=lambda i: _place(where, "node", first, i),

@@ -1,14 +1,17 @@
 """Attributes and labels as columns of features."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from fredholm.tasks.files.limits import check_expansion
+from fredholm.tasks.files.terminal_text import first_few
 
+MOST_RARE = 20
+"""Most words of a column that may differ in more than half of its rows; more look like names, not kinds."""
 EXACT_INTEGERS = 2.0**53
 """float64 holds all whole numbers up to this one."""
 
@@ -20,6 +23,42 @@ class Columns:
 
     values: np.ndarray
     names: tuple[str, ...]
+
+
+def words_as_columns(
+    column: str, words: Sequence[str], *, known: Collection[str] | None, place: Callable[[int], str]
+) -> dict[str, np.ndarray]:
+    """One-hot columns of a column of words, called `column=word`, in alphabetical order; an empty word is in none.
+
+    Args:
+        column: its name.
+        words: one per row.
+        known: names of the columns to return; None: one for each word.
+        place: maps a row to its place in the data, for messages.
+
+    Raises:
+        ValueError: a word is not among the known ones, or nearly every row has a word of its own.
+    """
+    kinds = sorted({*words} - {""})
+    rows = len(words)
+    if known is None and len(kinds) > max(MOST_RARE, rows / 2):
+        raise ValueError(
+            f"{place(0)}: column {column!r} has {len(kinds):,} different words in {rows:,} rows, such as {kinds[0]!r}; "
+            "leave it out if they are names, or give kinds that recur"
+        )
+    values = np.array(words, np.str_)
+    found = {f"{column}={kind}": (values == kind).astype(np.float64) for kind in kinds}
+    if known is None:
+        return found
+    own = {name for name in known if name.startswith(f"{column}=")}
+    for i, word in enumerate(words):
+        if word and f"{column}={word}" not in own:
+            names = sorted(name.removeprefix(f"{column}=") for name in own)
+            raise ValueError(
+                f"{place(i)}: column {column!r}: {word!r} is none that the model knows; expected "
+                f"{first_few([*map(repr, names)])}, or an empty cell"
+            )
+    return {name: found.get(name, np.zeros(rows)) for name in sorted(own)}
 
 
 def columns_of(

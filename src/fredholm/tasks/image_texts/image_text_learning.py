@@ -40,7 +40,7 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import DEPTH, Effort, Preset, schedule_for, width_for
 from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splits import HeldOut, OfEachSplit, Splits
 from fredholm.tasks.splits.splitting import DividedTask, Parts
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Target
@@ -416,13 +416,15 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
         return [tokens for tokens, _ in laid]
 
     @cached_property
-    def _held_out_tokens(self) -> dict[HeldOut, list[Tensor]]:
-        parts: dict[HeldOut, ImageTextSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
-        return {
-            split: [self._lay_out(example.text)[0] for example in part.examples]
-            for split, part in parts.items()
-            if part is not None
-        }
+    def _held_out_tokens(self) -> OfEachSplit[list[Tensor]]:
+        """The tokens of the held-out texts. Warns where some are cut."""
+
+        def tokens_of(split: HeldOut) -> list[Tensor]:
+            laid = [self._lay_out(example.text) for example in self.held_out(split).examples]
+            warn_of_cut(sum(is_cut for _, is_cut in laid), len(laid), self._facts.context, split)
+            return [tokens for tokens, _ in laid]
+
+        return OfEachSplit(tokens_of)
 
     def _lay_out(self, text: str) -> tuple[Tensor, bool]:
         return self.tokenizer.lay_out(text, None, self._facts.context)

@@ -35,7 +35,6 @@ from fredholm.tasks.blending import BlendingTask, check_has_valid
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.files.parts import refuse_part
-from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.images import (
     ImageDataset,
@@ -71,6 +70,7 @@ from fredholm.tasks.task import (
     Trained,
     head_entry_names,
     own_facts,
+    recorded_checkpoint,
 )
 from fredholm.tasks.tensor_form import ABOUT_PIXELS, BATCH, Slot, TensorForm, pixel_axes, random_pixels, sizes_of
 from fredholm.tasks.views import ImageView, ShownExample
@@ -392,10 +392,7 @@ class ImageLearning(BlendingTask[ImageDataset]):
     @cached_property
     def pretrained(self) -> Pretrained[ImageModelConfig] | None:
         """The checkpoint that the settings name."""
-        found = self._checkpoint or self.config.model.open_pretrained()
-        for file in () if found is None else found.files:
-            recorded(file, is_start=True)
-        return found
+        return recorded_checkpoint(self.config.model, self._checkpoint)
 
     def pretrained_weights(self) -> PretrainedWeights | None:
         """See `Task.pretrained_weights`: a checkpoint's model without its head."""

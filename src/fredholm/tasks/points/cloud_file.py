@@ -174,8 +174,8 @@ def _read_csv(path: Path, channels: tuple[str, ...] | None) -> Cloud:
         wanted = list(features if channels is None else channels)
         if absent := sorted(set(wanted) - set(features)):
             raise ValueError(f"no column {', '.join(map(repr, absent))}; the columns are {', '.join(header)}")
-        asked, place = {*AXES, WEIGHT, *wanted}, {name: i for i, name in enumerate(words)}
-        read = [name for name in words if name in asked]
+        known, place = {*AXES, WEIGHT, *wanted}, {name: i for i, name in enumerate(words)}
+        read = [name for name in words if name in known]
         cells: dict[str, list[float]] = {name: [] for name in read}
         labels: list[str] = []
         for row in rows:

@@ -22,7 +22,6 @@ from fredholm.models.language.sentence_model import SentenceModelConfig, Sentenc
 from fredholm.models.model_settings import Pretrained
 from fredholm.models.stack import Stack, stack_of
 from fredholm.pretrained import PretrainedSentences
-from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, fine_tuning_for, rate_for, schedule_at_once, schedule_for, width_for
@@ -37,7 +36,7 @@ from fredholm.tasks.sentences import (
     with_answers,
 )
 from fredholm.tasks.splits.split_files import Split
-from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.splits import HeldOut, OfEachSplit, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
@@ -50,6 +49,7 @@ from fredholm.tasks.task import (
     Trained,
     head_entry_names,
     own_facts,
+    recorded_checkpoint,
 )
 from fredholm.tasks.tensor_form import BATCH, TensorForm
 from fredholm.tasks.text import MarkedTokenizer, Tokens, checkpoint_tokenizer, context_for, tokens_axis, warn_of_cut
@@ -239,10 +239,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
     @cached_property
     def pretrained(self) -> Pretrained[SentenceModelConfig] | None:
         """The checkpoint in the settings; None without one."""
-        found = self._checkpoint or self.config.model.open_pretrained()
-        for file in () if found is None else found.files:
-            recorded(file, is_start=True)
-        return found
+        return recorded_checkpoint(self.config.model, self._checkpoint)
 
     def pretrained_weights(self) -> PretrainedWeights | None:
         """See `Task.pretrained_weights`: a checkpoint's model without its head."""
@@ -321,18 +318,20 @@ class SentenceLearning(TargetTask[SentenceSet]):
         return found
 
     @cached_property
-    def _held_out_tokens(self) -> dict[HeldOut, TokenRows]:
-        parts: dict[HeldOut, SentenceSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
-        return {
-            split: TokenRows(part.sentences, self.tokenizer, self._facts.context)
-            for split, part in parts.items()
-            if part is not None
-        }
+    def _held_out_tokens(self) -> OfEachSplit[TokenRows]:
+        """The tokens of the held-out sentences. Warns where some are cut."""
+
+        def rows_of(split: HeldOut) -> TokenRows:
+            found = TokenRows(self.held_out(split).sentences, self.tokenizer, self._facts.context)
+            warn_of_cut(found.num_cut, len(found), self._facts.context, split)
+            return found
+
+        return OfEachSplit(rows_of)
 
     @cached_property
-    def _held_out_order(self) -> dict[HeldOut, Tensor]:
+    def _held_out_order(self) -> OfEachSplit[Tensor]:
         """The held-out sentences by length, so that batches in this order need little padding."""
-        return {split: found.lengths.argsort(stable=True) for split, found in self._held_out_tokens.items()}
+        return OfEachSplit(lambda split: self._held_out_tokens[split].lengths.argsort(stable=True))
 
     @property
     def train_lengths(self) -> Tensor:

@@ -1,6 +1,7 @@
 """Data sets in splits: for training, for choices, and for the final measurement."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, Self, TypeVar, final, get_args
 
@@ -112,3 +113,19 @@ class Splits(Generic[Part]):
             got, expected = getattr(self.train, name), getattr(facts, name)
             if got != expected:
                 raise ValueError(f"the {name} of {data} are {got}; the run was made with {expected}")
+
+
+Prepared = TypeVar("Prepared")
+
+
+@final
+class OfEachSplit(Generic[Prepared]):
+    """A value for each held-out split, which a function makes at its first use."""
+
+    def __init__(self, make: Callable[[HeldOut], Prepared]) -> None:
+        self._make, self._made = make, dict[HeldOut, Prepared]()
+
+    def __getitem__(self, split: HeldOut) -> Prepared:
+        if split not in self._made:
+            self._made[split] = self._make(split)
+        return self._made[split]

@@ -31,7 +31,8 @@ from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, Preset, schedule_at_once
 from fredholm.tasks.sentences.table import TABLE_SUFFIXES
-from fredholm.tasks.splits.splits import HeldOut, Splits
+from fredholm.tasks.splits.split_files import Split
+from fredholm.tasks.splits.splits import HeldOut, OfEachSplit, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import TARGETS, Answers, Kind, Target
@@ -47,7 +48,7 @@ from fredholm.tasks.tensor_form import (
     pixel_axes,
     random_pixels,
 )
-from fredholm.tasks.text import MarkedTokenizer, Tokens
+from fredholm.tasks.text import MarkedTokenizer, Tokens, warn_of_cut
 from fredholm.tasks.views import MOST_LINES, ImageView, Line, SeriesView, ShownExample, TextPart, TextView, View
 
 from .columns import FILES, Column, ColumnKind, LearntColumns, learn_columns
@@ -346,21 +347,14 @@ class TableLearning(TargetTask[TableSet]):
 
     @cached_property
     def _encoded_train(self) -> "_Encoded":
-        encoded = self._encode(self.splits.train.rows)
-        if encoded.num_cut:
-            warnings.warn(
-                f"{encoded.num_cut} texts of {self.config.data} have more than {LONGEST:,} tokens and are cut",
-                stacklevel=2,
-            )
-        return encoded
+        return self._encode(self.splits.train.rows, "train")
 
     @cached_property
-    def _encoded_held_out(self) -> dict[HeldOut, "_Encoded"]:
-        parts: dict[HeldOut, TableSet | None] = {"valid": self.splits.valid, "test": self.splits.test}
-        return {split: self._encode(part.rows) for split, part in parts.items() if part is not None}
+    def _encoded_held_out(self) -> OfEachSplit["_Encoded"]:
+        return OfEachSplit(lambda split: self._encode(self.held_out(split).rows, split))
 
-    def _encode(self, rows: Rows) -> "_Encoded":
-        """Converts rows to tensors."""
+    def _encode(self, rows: Rows, split: Split | None = None) -> "_Encoded":
+        """Converts rows to tensors. Warns where texts, of a split or to predict, are cut."""
         facts, count = self._facts, len(rows)
         numbers = [column.numbers(rows.cells[column.name], rows.place) for column in facts.of("number", "date")]
         categories = [column.categories(rows.cells[column.name]) for column in facts.of("category")]
@@ -370,6 +364,7 @@ class TableLearning(TargetTask[TableSet]):
             found = [self.tokenizer.lay_out(text, None, LONGEST) for text in rows.cells[column.name]]
             tokens.append([each.tokens for each in found])
             num_cut += sum(each.is_cut for each in found)
+        warn_of_cut(num_cut, count * len(tokens), LONGEST, split)
         images, has_image = self._pictures(rows)
         return _Encoded(
             torch.from_numpy(np.concatenate([np.empty((count, 0), np.float32), *numbers], axis=1)),
@@ -378,7 +373,6 @@ class TableLearning(TargetTask[TableSet]):
             images,
             has_image,
             [SeriesOfRows.read(column, _files_or_none(rows, column)) for column in facts.of("series")],
-            num_cut,
         )
 
     def _pictures(self, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -626,7 +620,6 @@ class _Encoded:
     images: Tensor
     has_image: Tensor
     series: list[SeriesOfRows]
-    num_cut: int
 
 
 def _texts(rows: Rows, columns: Sequence[Column]) -> list[str]:

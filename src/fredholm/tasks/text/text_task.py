@@ -15,7 +15,7 @@ from fredholm.tasks.files.read_record import recorded
 from fredholm.tasks.schedule import Preset
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.splits.stratified_split import DEFAULT_VALID_FRACTION
-from fredholm.tasks.task import EpochTask, PretrainedWeights, Task
+from fredholm.tasks.task import EpochTask, PretrainedWeights, Task, recorded_checkpoint
 from fredholm.tasks.tensor_form import Axis, Draw, Slot, TensorForm
 from fredholm.tasks.text import Documents, Separator, TextSplits, open_text, tokens_axis
 
@@ -95,10 +95,7 @@ class TextTask(EpochTask):
     @cached_property
     def pretrained(self) -> Pretrained[Any] | None:
         """The checkpoint in the settings, read from its folder; None without one."""
-        found = self._text.model.open_pretrained()
-        for file in () if found is None else found.files:
-            recorded(file, is_start=True)
-        return found
+        return recorded_checkpoint(self._text.model)
 
     @final
     def pretrained_weights(self) -> PretrainedWeights | None:

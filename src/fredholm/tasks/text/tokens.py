@@ -9,6 +9,7 @@ from typing import Literal, Self, final, get_args
 
 from fredholm._settings import refuse_idle
 from fredholm.tasks.files.data_files import user_path
+from fredholm.tasks.splits.split_files import Split
 
 from .marked_tokenizer import MarkedTokenizer
 
@@ -79,12 +80,13 @@ class Tokens:
         return MarkedTokenizer.word_pieces(texts, self.vocab_size, lowercase=self.lowercase)
 
 
-def warn_of_cut(num_cut: int, count: int, context: int) -> None:
-    """Warns where some of the texts to predict are longer than the model's context, and are cut."""
+def warn_of_cut(num_cut: int, count: int, context: int, split: Split | None = None) -> None:
+    """Warns where some texts of a split, or to predict, are longer than the model's context, and are cut."""
     if num_cut:
+        texts = "texts" if split is None else f"{split} texts"
         warnings.warn(
-            f"texts of more than {context:,} tokens, which the model reads at most, are cut at the end: {num_cut:,} of "
-            f"{count:,}",
+            f"{texts} of more than {context:,} tokens, which the model reads at most, are cut at the end: {num_cut:,} "
+            f"of {count:,}",
             stacklevel=3,
         )
 
