@@ -17,7 +17,7 @@ from fredholm.models import CKCNN
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting
 from fredholm.tasks.forecasts import Clock
-from fredholm.tasks.forecasts.calendar import COURSES, HOURS, YEAR, YEARS, Calendar
+from fredholm.tasks.forecasts.calendar import HOUR_HARMONICS, WEEKDAY_HARMONICS, YEAR, YEAR_HARMONICS, Calendar
 from tests.refusals import refused
 
 CPU = torch.device("cpu")
@@ -42,13 +42,13 @@ def expected(time: datetime.datetime) -> list[float]:
     def turns(count: int, turn: float) -> list[float]:
         return [of(2 * math.pi * k * turn) for k in range(1, count + 1) for of in (math.sin, math.cos)]
 
-    found = [float(day.weekday() == k) for k in range(6)] + turns(HOURS, hour / 24)
+    found = [float(day.weekday() == k) for k in range(6)] + turns(HOUR_HARMONICS, hour / 24)
     for which in (range(5, 7), range(6)):
-        found += [(day.weekday() == k) * each for k in which for each in turns(COURSES, hour / 24)]
+        found += [(day.weekday() == k) * each for k in which for each in turns(WEEKDAY_HARMONICS, hour / 24)]
     left = [(day + k * DAY).month != day.month for k in (1, 2)]
     found += [day.day == 1, day.day == 2, day.day == 15, left[1] and not left[0], left[0]]
     found += [is_first_working_day(day), is_last_working_day(day)]
-    return found + turns(YEARS, seconds / YEAR)
+    return found + turns(YEAR_HARMONICS, seconds / YEAR)
 
 
 def test_coordinates_are_those_of_dates() -> None:
@@ -62,7 +62,7 @@ def test_coordinates_are_those_of_dates() -> None:
     found = EVERY.of(torch.from_numpy(seconds))
     torch.testing.assert_close(found, torch.tensor([expected(time) for time in times]).double(), rtol=0, atol=1e-5)
     some = Calendar(groups=("weekdays", "year"))
-    assert len(some) == 6 + 2 * YEARS
+    assert len(some) == 6 + 2 * YEAR_HARMONICS
     torch.testing.assert_close(some.of(torch.from_numpy(seconds)), found[:, EVERY.columns_of(some.groups)])
     assert Calendar(groups=()).of(torch.zeros(3, 2)).shape == (3, 2, 0)
 

@@ -6,11 +6,11 @@ Legend
     s            the time in seconds since 1970
 
     weekdays             1[w = k], k = 0 .. 5
-    hours                sin and cos of 2π k h / 24, k = 1 .. HOURS
-    hours of weekends    these, k = 1 .. COURSES, times 1[w = 5], and times 1[w = 6]
+    hours                sin and cos of 2π k h / 24, k = 1 .. HOUR_HARMONICS
+    hours of weekends    these, k = 1 .. WEEKDAY_HARMONICS, times 1[w = 5], and times 1[w = 6]
     hours of weekdays    these, times 1[w = k], k = 0 .. 5
     ends of months       1 on the first two days, the fifteenth, the last two days, the first and the last working day
-    year                 sin and cos of 2π k s / YEAR, k = 1 .. YEARS
+    year                 sin and cos of 2π k s / YEAR, k = 1 .. YEAR_HARMONICS
 
 Dates with a time zone are those in UTC. A group is only of use for some steps, and in data that span it several times.
 """
@@ -28,7 +28,7 @@ from .clock import DAY, Clock
 
 Group = Literal["weekdays", "hours", "hours of weekends", "hours of weekdays", "ends of months", "year"]
 """Coordinates that are used together."""
-HOURS, COURSES, YEARS = 6, 4, 3
+HOUR_HARMONICS, WEEKDAY_HARMONICS, YEAR_HARMONICS = 6, 4, 3
 """Numbers of harmonics."""
 YEAR = 365.2425 * DAY
 WEEK = 7 * DAY
@@ -72,18 +72,7 @@ class Calendar:
         return torch.cat([_GROUPS[name].columns(times + _ROUNDING) for name in self.groups], -1)
 
 
-def beside(values: Tensor, columns: Callable[[Tensor], Tensor], start: float, step: float, more: int = 0) -> Tensor:
-    """Values `(T, C)` of a series with functions of their times, `(T + more, C + K)`.
-
-    Args:
-        values: the values.
-        columns: maps times `(T + more,)` to the further columns `(T + more, K)`.
-        start: the time of the first sample.
-        step: the time from one to the next.
-        more: number of further samples, which repeat the last values.
-    """
-    times = start + step * torch.arange(len(values) + more, dtype=torch.float64)
-    return torch.cat([torch.cat([values, values[-1:].expand(more, -1)]), columns(times)], 1)
+NO_CALENDAR = Calendar(groups=())
 
 
 def _days(times: Tensor) -> Tensor:
@@ -95,17 +84,34 @@ def _is_weekday(times: Tensor, which: range) -> Tensor:
     return torch.stack([weekday == k for k in which], -1).double()
 
 
-def _turns(times: Tensor, period: float, count: int) -> Tensor:
+def _harmonics(times: Tensor, period: float, count: int) -> Tensor:
     turn = 2 * math.pi * torch.remainder(times, period) / period
     return torch.stack([of(k * turn) for k in range(1, count + 1) for of in (torch.sin, torch.cos)], -1)
 
 
-def _courses(which: range) -> Callable[[Tensor], Tensor]:
-    def columns(times: Tensor) -> Tensor:
-        is_weekday, turns = _is_weekday(times, which), _turns(times, DAY, COURSES)
-        return (is_weekday[..., None] * turns[..., None, :]).flatten(-2)
+def _weekdays(times: Tensor) -> Tensor:
+    return _is_weekday(times, range(6))
 
-    return columns
+
+def _hours(times: Tensor) -> Tensor:
+    return _harmonics(times, DAY, HOUR_HARMONICS)
+
+
+def _hours_of(times: Tensor, which: range) -> Tensor:
+    harmonics = _harmonics(times, DAY, WEEKDAY_HARMONICS)
+    return (_is_weekday(times, which)[..., None] * harmonics[..., None, :]).flatten(-2)
+
+
+def _hours_of_weekends(times: Tensor) -> Tensor:
+    return _hours_of(times, range(5, 7))
+
+
+def _hours_of_weekdays(times: Tensor) -> Tensor:
+    return _hours_of(times, range(6))
+
+
+def _year(times: Tensor) -> Tensor:
+    return _harmonics(times, YEAR, YEAR_HARMONICS)
 
 
 def _day_of_month(days: Tensor) -> Tensor:
@@ -144,12 +150,16 @@ class _Group:
         return step < self.below and span >= self.span
 
 
-_LONGER = 1.01
+_UP_TO_A_DAY, _BELOW_A_DAY = 1.01 * DAY, 0.99 * DAY
 _GROUPS: dict[Group, _Group] = {
-    "weekdays": _Group(size=6, columns=lambda times: _is_weekday(times, range(6)), below=_LONGER * DAY, span=2 * WEEK),
-    "hours": _Group(size=2 * HOURS, columns=lambda times: _turns(times, DAY, HOURS), below=0.99 * DAY, span=3 * DAY),
-    "hours of weekends": _Group(size=4 * COURSES, columns=_courses(range(5, 7)), below=0.99 * DAY, span=2 * WEEK),
-    "hours of weekdays": _Group(size=12 * COURSES, columns=_courses(range(6)), below=0.99 * DAY, span=4 * WEEK),
-    "ends of months": _Group(size=7, columns=_ends_of_months, below=_LONGER * DAY, span=YEAR / 4),
-    "year": _Group(size=2 * YEARS, columns=lambda times: _turns(times, YEAR, YEARS), below=27 * DAY, span=YEAR),
+    "weekdays": _Group(size=6, columns=_weekdays, below=_UP_TO_A_DAY, span=2 * WEEK),
+    "hours": _Group(size=2 * HOUR_HARMONICS, columns=_hours, below=_BELOW_A_DAY, span=3 * DAY),
+    "hours of weekends": _Group(
+        size=4 * WEEKDAY_HARMONICS, columns=_hours_of_weekends, below=_BELOW_A_DAY, span=2 * WEEK
+    ),
+    "hours of weekdays": _Group(
+        size=12 * WEEKDAY_HARMONICS, columns=_hours_of_weekdays, below=_BELOW_A_DAY, span=4 * WEEK
+    ),
+    "ends of months": _Group(size=7, columns=_ends_of_months, below=_UP_TO_A_DAY, span=YEAR / 4),
+    "year": _Group(size=2 * YEAR_HARMONICS, columns=_year, below=27 * DAY, span=YEAR),
 }

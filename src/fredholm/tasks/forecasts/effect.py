@@ -24,14 +24,14 @@ innovations. Deviation: structures come from a small grid, chosen by left-out er
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
 
-from .calendar import Calendar, Group
+from .calendar import NO_CALENDAR, Calendar, Group
 from .structure import MOST_SEASON, MOST_TRIED, Structure, candidate_structures, factored, mean_changes, read_before
 from .windows import Ranges, WindowSet
 
@@ -57,6 +57,8 @@ ROUNDING = 1e-9
 """Errors of features of deviation 1 that count as 0: those of a structure that predicts a feature exactly."""
 CHUNK = 128
 """Rows whose features are computed at a time."""
+MOST_TIMES = 2**16
+"""Times whose coordinates are computed at once."""
 QUARTILES = (0.25, 0.5, 0.75)
 LEAST_LEVELS = 8
 """Smallest number of distinct values of a channel with knots."""
@@ -71,26 +73,26 @@ class Part:
 
     Args:
         unit: u, or "factor".
-        reads_known: whether known channels are among the features.
         lags: L.
         is_bent: whether there are knots.
         pairs: the channels whose products are features, two by two.
-        groups: the groups of the calendar.
         weights: β of the known channels; (): none.
-        dates: β of the coordinates of the groups; (): none.
         middle, widest: c, and the largest deviation of β f from it; 0 if the effect is not a factor.
+        reads_known: whether known channels are among the features.
+        groups: the groups of the calendar.
+        calendar_weights: β of the coordinates of the groups; (): none.
     """
 
     unit: Unit
-    reads_known: bool
     lags: int
     is_bent: bool
     pairs: tuple[tuple[int, int], ...]
-    groups: tuple[Group, ...]
     weights: tuple[float, ...]
-    dates: tuple[float, ...]
     middle: float
     widest: float
+    reads_known: bool = True
+    groups: tuple[Group, ...] = ()
+    calendar_weights: tuple[float, ...] = ()
 
 
 @final
@@ -101,32 +103,32 @@ class Effect:
     Args:
         mean, deviation: mean and deviation of each known channel in training.
         knots: knots of each known channel, in units of its deviation.
-        calendar: the groups that some part reads.
         reach: the number of samples at the end of a window from which u is computed.
         parts: the effect on each predicted channel.
+        calendar: the groups that some part reads.
     """
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     knots: tuple[tuple[float, ...], ...]
-    calendar: Calendar
     reach: int
     parts: tuple[Part, ...]
+    calendar: Calendar = NO_CALENDAR
 
     def of(self, seen: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Terms and factors of the effect at T samples, `(n, T, F)` each: y is η times the factor, plus the term.
 
         Args:
             seen: the predicted channels at the samples seen, `(n, N, F)`, with N at least `reach`.
-            x: the known channels `(n, T, K)`, then the columns of `of_times`; before the first sample they keep its
-                values.
+            x: the known channels `(n, T, K)`, then the columns of `calendar_terms`; before the first sample they keep
+                its values.
         """
         terms, factors = list[Tensor](), list[Tensor]()
         for f, part in enumerate(self.parts):
             term, factor = torch.zeros_like(x[..., 0]), torch.ones_like(x[..., 0])
-            if part.weights or part.dates:
+            if part.weights or part.calendar_weights:
                 num_known = len(self.knots)
-                found = x[..., num_known + f] if part.dates else torch.zeros_like(term)
+                found = x[..., num_known + f] if part.calendar_weights else torch.zeros_like(term)
                 if part.weights:
                     weights = torch.tensor(part.weights, dtype=x.dtype, device=x.device)
                     found = found + self.features(x[..., :num_known], part) @ weights
@@ -149,19 +151,30 @@ class Effect:
         return sum(counts) * (1 + part.lags) + sum(counts[a] * counts[b] for a, b in part.pairs)
 
     @property
-    def num_dated(self) -> int:
-        """The number of columns of `of_times`: F, or 0 if no part reads the calendar."""
+    def num_calendar(self) -> int:
+        """The number of columns of `calendar_terms`: F, or 0 if no part reads the calendar."""
         return len(self.parts) if self.calendar.groups else 0
 
-    def of_times(self, times: Tensor) -> Tensor:
-        """What the calendar adds to β f of each predicted channel, at times `(*,)`, `(*, num_dated)`."""
-        if not self.num_dated:
-            return times.new_zeros(*times.shape, 0)
+    def calendar_terms(self, times: Tensor) -> Tensor:
+        """What the calendar adds to β f of each predicted channel, at times `(*,)`, `(*, num_calendar)`."""
         every, found = self.calendar.of(times), list[Tensor]()
-        for part in self.parts:
+        for part in self.parts if self.calendar.groups else ():
             own = every[..., self.calendar.columns_of(part.groups)]
-            found.append(own @ own.new_tensor(part.dates))
-        return torch.stack(found, -1)
+            found.append(own @ own.new_tensor(part.calendar_weights))
+        return torch.stack(found, -1) if found else times.new_zeros(*times.shape, 0)
+
+    def with_calendar(self, values: Tensor, start: float, step: float, more: int = 0) -> Tensor:
+        """Values `(T, C)` of a series, then the columns of `calendar_terms`, `(T + more, C + num_calendar)`.
+
+        Args:
+            values: the values.
+            start: the time of the first sample.
+            step: the time from one to the next.
+            more: number of further samples, which repeat the last values.
+        """
+        times = start + step * torch.arange(len(values) + more, dtype=torch.float64)
+        terms = torch.cat([self.calendar_terms(some) for some in times.split(MOST_TIMES)])
+        return torch.cat([torch.cat([values, values[-1:].expand(more, -1)]), terms], 1)
 
     def features(self, x: Tensor, part: Part) -> Tensor:
         """The features of a part in known channels `(n, T, K)`, `(n, T, p)`."""
@@ -204,45 +217,50 @@ def learn_effect(
     ends: Sequence[int],
     columns: Sequence[int],
     known: Sequence[int],
-    calendar: Calendar,
     *,
     season: int,
     reach: int,
+    calendar: Calendar,
+    starts: Sequence[float],
+    step: float,
 ) -> Effect | None:
     """The effect with the smallest mean squared error on the next samples of series; None: no effect is better.
 
     Args:
-        values, truth: values and truth of each series; see `WindowSet`. Coordinates of the calendar come last.
+        values, truth: values and truth of each series; see `WindowSet`.
         ends: the number of samples of each series that may be used.
         columns, known: the predicted channels, and those that are known ahead.
-        calendar: the groups that are tried.
         season: m; 1: no season.
         reach: the largest number of samples from which u is computed.
+        calendar: the groups that are tried.
+        starts: the time of the first sample of each series.
+        step: the time from one sample to the next.
     """
-    count, num_channels = read_before(min(ends), 1, season), values[0].shape[1]
+    count = read_before(min(ends), 1, season)
     if count is None:
         return None
     count = min(count, MOST_BEFORE)
-    ahead = (*known, *range(num_channels - len(calendar), num_channels))
     windows = WindowSet.within(
-        values, truth, [Ranges(0, end) for end in ends], context=count, horizon=1, most=MOST_TRIED, ahead=ahead
+        values, truth, [Ranges(0, end) for end in ends], context=count, horizon=1, most=MOST_TRIED, ahead=tuple(known)
     )
     stretch = windows.stretches(ends, start=count)
     if len(stretch.unique()) < 2:
         return None
-    every = torch.cat([each[:end, list(ahead)] for each, end in zip(values, ends, strict=True)])
-    spread = every.std(0, correction=0)
-    spread = torch.where(spread > 1e-12 * every.abs().amax(0), spread, 1.0)
+    every = torch.cat([each[:end, list(known)] for each, end in zip(values, ends, strict=True)])
+    deviation = _deviation(every)
     effect = Effect(
-        mean=tuple(every.mean(0)[: len(known)].tolist()),
-        deviation=tuple(spread[: len(known)].tolist()),
-        knots=tuple(_knots(column) for column in (every / spread)[:, : len(known)].unbind(1)),
-        calendar=calendar,
+        mean=tuple(every.mean(0).tolist()),
+        deviation=tuple(deviation.tolist()),
+        knots=tuple(_knots(column) for column in (every / deviation).unbind(1)),
         reach=min(reach, count),
         parts=(),
+        calendar=calendar,
     )
+    places = windows.places[:, 1, None] + torch.arange(-count, 1)
+    times = torch.tensor(starts, dtype=torch.float64)[windows.places[:, 0], None] + step * places
+    spread = _deviation(calendar.of(times[:, -1]))
     before, wanted = windows.seen()[..., list(columns)], windows.wanted()[:, 0]
-    unit = mean_changes(windows, ends, columns)[:, 0]
+    unit, x = mean_changes(windows, ends, columns)[:, 0], windows.around()
     structures, steps = list[Structure](), list[Tensor]()
     for factor, group in factored(candidate_structures(count, season), count + 1, season):
         structures += group
@@ -250,18 +268,24 @@ def learn_effect(
     parts = list[Part]()
     for f in range(len(columns)):
         own = before[..., f], wanted[:, f], unit[:, f], stretch
-        rows = _Rows(*own, windows, spread[len(known) :], structures, torch.stack(steps))
+        rows = _Rows(*own, x, times, spread, structures, torch.stack(steps))
         forms = dict.fromkeys(TERMS, rows)
         every = [each[:end, columns[f]] for each, end in zip(values, ends, strict=True)]
         if all(float(each.min()) > 0 for each in every):
             size = torch.stack([each.log().mean().exp() for each in every])[windows.places[:, 0]]
             forms["factor"] = rows._replace(before=before[..., f].log(), wanted=rows.wanted.log(), q=rows.q / size)
         parts.append(_part(forms, effect))
-    if not any(part.weights or part.dates for part in parts):
+    if not any(part.weights or part.calendar_weights for part in parts):
         return None
     used = {group for part in parts for group in part.groups}
     calendar = Calendar(groups=tuple(group for group in calendar.groups if group in used))
     return replace(effect, calendar=calendar, parts=tuple(parts))
+
+
+def _deviation(columns: Tensor) -> Tensor:
+    """The deviation of columns `(r, K)`; 1 for a constant one."""
+    found = (columns - columns.mean(0)).square().mean(0).sqrt()  # without a warning where there are no columns
+    return torch.where(found > 1e-12 * columns.abs().amax(0), found, 1.0)
 
 
 def _knots(column: Tensor) -> tuple[float, ...]:
@@ -274,15 +298,16 @@ def _knots(column: Tensor) -> tuple[float, ...]:
 class _Rows(NamedTuple):
     """r windows of a predicted channel: the samples before `(r, n)`, the next one, its q and its stretch `(r,)`.
 
-    Also the windows themselves, with coordinates of the calendar after the known channels, the deviations of these
-    coordinates `(k,)`, the structures, and their P, `(S, n)`.
+    Also the known channels x, `(r, n + 1, K)`, the times `(r, n + 1)`, the deviations of all coordinates of the
+    calendar `(k,)`, the structures, and their P, `(S, n)`.
     """
 
     before: Tensor
     wanted: Tensor
     q: Tensor
     stretch: Tensor
-    windows: WindowSet
+    x: Tensor
+    times: Tensor
     spread: Tensor
     structures: Sequence[Structure]
     steps: Tensor
@@ -299,53 +324,40 @@ class _Rows(NamedTuple):
 
     def fits(self, effect: Effect, part: Part) -> "_Fits":
         """The sums for the features of a part."""
-        return self._by_stretch(
-            lambda own: self._some(own)._sums(self._some(own)._errors(effect, part), effect, part.unit)
-        )
+        return self.sums(self.errors(effect, part), effect, part.unit)
 
     def errors(self, effect: Effect, part: Part) -> Tensor:
         """f - P f of all features of a part and all structures, `(r, S, p)`, whatever its unit."""
-        return torch.cat([self._some(own)._errors(effect, part) for own in self._chunks()])
+        found = list[Tensor]()
+        for f in self._features(effect, part):
+            e = self.innovations(f[:, :-1], f[:, -1])
+            found.append(torch.where(e.abs() > ROUNDING, e, 0.0))
+        return torch.cat(found)
 
     def sums(self, errors: Tensor, effect: Effect, unit: Unit) -> "_Fits":
         """The sums from `errors`."""
-        return self._by_stretch(lambda own: self._some(own)._sums(errors[own], effect, unit))
+        y = self.innovations(self.before[..., None], self.wanted[:, None])[..., 0] / self.q[:, None]
+        u, found = _unit(self.before[:, -effect.reach :], unit) / self.q, list[_Fits]()
+        for group in self.stretch.unique():
+            own = self.stretch == group
+            e, w = errors[own] * u[own, None, None], y[own]
+            gram, cross = torch.einsum("rsp,rsq->spq", e, e), torch.einsum("rsp,rs->sp", e, w)
+            found.append(_Fits(gram, cross, w.square().sum(0)))
+        return _Fits(*(torch.stack(each) for each in zip(*found, strict=True)))
 
     def last_features(self, effect: Effect, part: Part) -> Tensor:
         """All features at the next samples, `(r, p)`."""
-        return torch.cat([self._some(own)._features(effect, part)[:, -1] for own in self._chunks()])
+        return torch.cat([f[:, -1] for f in self._features(effect, part)])
 
-    def _chunks(self) -> Sequence[Tensor]:
-        return torch.arange(len(self.wanted)).split(CHUNK)
+    def _features(self, effect: Effect, part: Part) -> Iterator[Tensor]:
+        """All features of a part: those in the known channels, then the coordinates of its groups, `(r, n + 1, p)`.
 
-    def _by_stretch(self, sums: Callable[[Tensor], "_Fits"]) -> "_Fits":
-        found = list[_Fits]()
-        for group in self.stretch.unique():
-            own = (self.stretch == group).nonzero()[:, 0]
-            found.append(_Fits.joined([sums(some) for some in own.split(CHUNK)], torch.sum))
-        return _Fits.joined(found, lambda each, _: each)
-
-    def _some(self, rows: Tensor) -> "_Rows":
-        before, wanted, q, stretch = (each[rows] for each in self[:4])
-        return self._replace(before=before, wanted=wanted, q=q, stretch=stretch, windows=self.windows.select(rows))
-
-    def _features(self, effect: Effect, part: Part) -> Tensor:
-        """All features of a part: those in the known channels, then the coordinates of its groups, `(r, n + 1, p)`."""
-        ahead, num_known, places = self.windows.ahead, len(effect.knots), effect.calendar.columns_of(part.groups)
-        dated = [ahead[num_known + k] for k in places]
-        x = replace(self.windows, ahead=(*ahead[:num_known], *dated)).around()
-        return torch.cat([effect.features(x[..., :num_known], part), x[..., num_known:] / self.spread[places]], -1)
-
-    def _errors(self, effect: Effect, part: Part) -> Tensor:
-        f = self._features(effect, part)
-        e = self.innovations(f[:, :-1], f[:, -1])
-        return torch.where(e.abs() > ROUNDING, e, 0.0)
-
-    def _sums(self, errors: Tensor, effect: Effect, unit: Unit) -> "_Fits":
-        y = self.innovations(self.before[..., None], self.wanted[:, None])[..., 0] / self.q[:, None]
-        e = errors * (_unit(self.before[:, -effect.reach :], unit) / self.q)[:, None, None]
-        gram, cross = torch.einsum("rsp,rsq->spq", e, e), torch.einsum("rsp,rs->sp", e, y)
-        return _Fits(gram, cross, y.square().sum(0))
+        Yields:
+            those of some of the windows.
+        """
+        calendar, spread = Calendar(groups=part.groups), self.spread[effect.calendar.columns_of(part.groups)]
+        for x, times in zip(self.x.split(CHUNK), self.times.split(CHUNK), strict=True):
+            yield torch.cat([effect.features(x, part), calendar.of(times) / spread], -1)
 
 
 @final
@@ -371,11 +383,6 @@ class _Fits(NamedTuple):
     gram: Tensor
     cross: Tensor
     square: Tensor
-
-    @classmethod
-    def joined(cls, parts: "Sequence[_Fits]", by: Callable[[Tensor, int], Tensor]) -> "_Fits":
-        """The sums of several parts, stacked and reduced along the new dimension."""
-        return cls(*(by(torch.stack(each), 0) for each in zip(*parts, strict=True)))
 
     def some(self, columns: Tensor) -> "_Fits":
         """The sums of some features."""
@@ -417,34 +424,23 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
         effect: the effect without parts.
     """
     margin = math.exp(-SURE / len(forms["one"].q))
-    best = Part(
-        unit="one",
-        reads_known=False,
-        lags=0,
-        is_bent=False,
-        pairs=(),
-        groups=(),
-        weights=(),
-        dates=(),
-        middle=0.0,
-        widest=0.0,
-    )
+    best = Part(unit="one", reads_known=False, lags=0, is_bent=False, pairs=(), weights=(), middle=0.0, widest=0.0)
     alone: dict[Unit, _Choice] = {u: rows.fits(effect, best).best() for u, rows in forms.items() if u == _like(u)}
     least = min(choice.error for choice in alone.values())
     if effect.knots:
-        found = _of_known(forms, effect, replace(best, reads_known=True), margin)
+        found = _with_known(forms, effect, replace(best, reads_known=True), margin)
         error = forms[found.unit].fits(effect, found).best().error
         if error < margin * least:
             best, least = found, error
     if effect.calendar.groups:
-        best = _dated(forms, effect, best, alone, least, margin)
+        best = _with_calendar(forms, effect, best, alone, least, margin)
     if not (best.reads_known or best.groups):
         return best
     rows = forms[best.unit]
     fits = rows.fits(effect, best)
     weights, size = fits.solve(fits.best()), effect.size(best)
-    dates = weights[size:] / rows.spread[effect.calendar.columns_of(best.groups)]
-    best = replace(best, weights=tuple(weights[:size].tolist()), dates=tuple(dates.tolist()))
+    own = weights[size:] / rows.spread[effect.calendar.columns_of(best.groups)]
+    best = replace(best, weights=tuple(weights[:size].tolist()), calendar_weights=tuple(own.tolist()))
     if best.unit != "factor":
         return best
     every = rows.last_features(effect, best) @ weights
@@ -452,7 +448,7 @@ def _part(forms: dict[Unit, _Rows], effect: Effect) -> Part:
     return replace(best, middle=middle, widest=BEYOND * float((every - middle).abs().max()))
 
 
-def _of_known(forms: dict[Unit, _Rows], effect: Effect, plain: Part, margin: float) -> Part:
+def _with_known(forms: dict[Unit, _Rows], effect: Effect, plain: Part, margin: float) -> Part:
     """The best part of the known channels, from their plain features."""
     firsts, own = dict[Unit, _Choice](), dict[Unit, _Rows]()
     for unit, rows in forms.items():
@@ -478,7 +474,7 @@ def _like(unit: Unit) -> Unit:
     return "one" if unit in TERMS else unit
 
 
-def _dated(
+def _with_calendar(
     forms: dict[Unit, _Rows], effect: Effect, part: Part, alone: dict[Unit, _Choice], least: float, margin: float
 ) -> Part:
     """A part with those groups of the calendar that reduce the left-out errors most, the best group first.

@@ -54,7 +54,7 @@ from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExample, View, device_of
 
 from .base import Base
-from .calendar import Calendar, beside
+from .calendar import Calendar
 from .effect import Effect, Part
 from .errors import add_errors, forecast_metrics
 from .form import forecast_form
@@ -127,7 +127,8 @@ class Forecasting(SplitTask[WindowSet]):
         """Facts of the training part; `deviation` of each channel is over all series, and 1 for a constant channel.
 
         `known` channels are known ahead, and `effect` is their effect and that of the calendar, None if there is none.
-        `deviation` goes on with the columns of `Effect.of_times`. `base` is the base forecast, None for the last value.
+        `deviation` goes on with the columns of `Effect.calendar_terms`. `base` is the base forecast, None for the last
+        value.
         """
 
         target: NumberTarget
@@ -159,7 +160,7 @@ class Forecasting(SplitTask[WindowSet]):
 
         @property
         def read_ahead(self) -> list[int]:
-            """Indices of the known channels, and of the columns of `Effect.of_times`, which come after all channels."""
+            """Indices of the known channels, and of `Effect.calendar_terms`, which come after all channels."""
             return [*self.ahead.values(), *range(len(self.channels), len(self.deviation))]
 
         @property
@@ -303,7 +304,7 @@ class Forecasting(SplitTask[WindowSet]):
             config.data,
             predicted=config.channels,
             known=config.known,
-            is_dated=config.calendar == "auto",
+            reads_calendar=config.calendar == "auto",
             test_fraction=config.test_fraction,
             valid_fraction=config.valid_fraction if config.model.learns_by_steps else 0.0,
         )
@@ -691,7 +692,7 @@ class Forecasting(SplitTask[WindowSet]):
         values = observed_before(series)
         if (effect := facts.effect) is not None and facts.groups:
             step, more = facts.clock.step, facts.horizon
-            values = [beside(v, effect.of_times, s.start, step, more) for v, s in zip(values, series, strict=True)]
+            values = [effect.with_calendar(v, s.start, step, more) for v, s in zip(values, series, strict=True)]
         windows = WindowSet(
             values=tuple(values),
             truth=tuple(each.values[:, facts.columns] for each in series),

@@ -27,14 +27,14 @@ def forecast_form(
     levels = tuple(f"quantile {level:g}" for level in target.quantiles)
     known_columns = [c for c in frame.ahead if c < len(channels)]
     predicted, known = (tuple(channels[c] for c in some) for some in (frame.columns, known_columns))
-    effect = frame.effect if frame.effect and frame.effect.num_dated else None
+    effect = frame.effect if frame.effect and frame.effect.num_calendar else None
     weights = frame.weights()
 
     def call(model: nn.Module, values: Tensor, *more: Tensor) -> Tensor:
         after = more[0] if known else values.new_zeros(values.shape[0], frame.horizon, 0)
         if effect is not None:
             steps = torch.arange(1 - num_read, 1 + frame.horizon, dtype=torch.float64, device=values.device)
-            dated = effect.of_times(more[-1][:, None] + step * steps)
+            dated = effect.calendar_terms(more[-1][:, None] + step * steps)
             values = torch.cat([values, dated[:, :num_read]], 2)
             after = torch.cat([after, dated[:, num_read:]], 2)
         seen = frame.of_values(values, after, weights)

@@ -1,7 +1,7 @@
 """The series that a run of forecasts learns from and is measured on."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, final
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from fredholm.tasks.files.terminal_text import counted
 
 from .base import Base, learn_base
-from .calendar import Calendar, beside
+from .calendar import NO_CALENDAR, Calendar
 from .clock import Clock
 from .effect import Effect, learn_effect
 from .known_ahead import check_known
@@ -20,7 +20,6 @@ from .windows import Ranges, WindowSet
 
 Opened = tuple[list[LongSeries], Clock, tuple[str, ...]]
 """Series, their clock, and the names of their channels."""
-NO_CALENDAR = Calendar(groups=())
 LEAST_PEAK = 0.3
 """The smallest autocorrelation at a season."""
 
@@ -45,7 +44,7 @@ class History:
         where: the name of the data in messages.
         predicted: the predicted channels; (): all that are not known ahead.
         known: the channels that are known ahead.
-        is_dated: whether the calendar may be used.
+        reads_calendar: whether the calendar may be used.
         test_fraction, valid_fraction: the shares of every series for the test part, its last samples, and for the
             validation part, the samples before them.
 
@@ -61,7 +60,7 @@ class History:
         *,
         predicted: Sequence[str],
         known: tuple[str, ...],
-        is_dated: bool,
+        reads_calendar: bool,
         test_fraction: float,
         valid_fraction: float,
     ) -> None:
@@ -92,7 +91,7 @@ class History:
         self._effects = dict[tuple[int, int], Effect | None]()
         self._bases = dict[tuple[int, int], Base | None]()
         self._fractions = {"test_fraction": test_fraction, "valid_fraction": valid_fraction}
-        self._is_dated = is_dated
+        self._reads_calendar = reads_calendar
 
     @cached_property
     def ends(self) -> list[tuple[int, int]]:
@@ -112,17 +111,13 @@ class History:
         """See `observed_before`."""
         return observed_before(self.series)
 
-    def values_with(self, columns: Callable[[Tensor], Tensor]) -> list[Tensor]:
-        """The values with functions of their times, see `beside`."""
-        step = self.clock.step
-        return [beside(own, columns, each.start, step) for own, each in zip(self.values, self.series, strict=True)]
-
-    def with_effect(self, effect: Effect | None) -> tuple[list[Tensor], tuple[int, ...]]:
-        """The values, with the columns of `Effect.of_times`, and the indices of the columns that are known ahead."""
-        if effect is None or not effect.num_dated:
+    def with_calendar(self, effect: Effect | None) -> tuple[list[Tensor], tuple[int, ...]]:
+        """The values, then `Effect.calendar_terms`, and the indices of the columns that are known ahead."""
+        if effect is None or not effect.num_calendar:
             return self.values, self.known_columns
-        count = len(self.channels)
-        return self.values_with(effect.of_times), (*self.known_columns, *range(count, count + effect.num_dated))
+        step, count = self.clock.step, len(self.channels)
+        values = [effect.with_calendar(v, s.start, step) for v, s in zip(self.values, self.series, strict=True)]
+        return values, (*self.known_columns, *range(count, count + effect.num_calendar))
 
     @cached_property
     def truth(self) -> list[Tensor]:
@@ -130,7 +125,7 @@ class History:
         return [each.values[:, self.columns] for each in self.series]
 
     def deviation(self, effect: Effect | None) -> tuple[float, ...]:
-        """The deviation in training of each column of `with_effect`, over all series; 1 for one that is constant.
+        """The deviation in training of each column of `with_calendar`, over all series; 1 for one that is constant.
 
         Raises:
             ValueError: a channel is never observed there.
@@ -138,11 +133,9 @@ class History:
         known = torch.cat([each.values[:end] for each, (end, _) in zip(self.series, self.ends, strict=True)])
         for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
             raise ValueError(f"channel {self.channels[c]!r} has no observed value in training; take it out")
-        if effect is not None and effect.num_dated:
-            dated, _ = self.with_effect(effect)
-            ends = [end for end, _ in self.ends]
-            own = [each[:end, len(self.channels) :] for each, end in zip(dated, ends, strict=True)]
-            known = torch.cat([known, torch.cat(own)], 1)
+        values, _ = self.with_calendar(effect)
+        terms = [each[:end, len(self.channels) :] for each, (end, _) in zip(values, self.ends, strict=True)]
+        known = torch.cat([known, torch.cat(terms)], 1)
         centred = known - known.nanmean(0)
         found = centred.square().nanmean(0).sqrt()
         return tuple(torch.where(found > 1e-12 * known.nanmean(0).abs(), found, 1.0).tolist())
@@ -230,7 +223,7 @@ class History:
             "valid": lambda _, train, valid: Ranges(train, valid),
             "test": lambda size, _, valid: Ranges(valid, size),
         }[split]
-        values, ahead = self.with_effect(effect)
+        values, ahead = self.with_calendar(effect)
         return WindowSet.within(
             values,
             self.truth,
@@ -244,26 +237,28 @@ class History:
     def effect(self, season: int, reach: int) -> Effect | None:
         """The effect of the known channels and the calendar in the training part, see `learn_effect`."""
         ends = [end for end, _ in self.ends]
-        calendar = Calendar.candidates(self.clock, max(ends)) if self._is_dated else NO_CALENDAR
+        calendar = Calendar.candidates(self.clock, max(ends)) if self._reads_calendar else NO_CALENDAR
         if not (self.known_columns or calendar.groups):
             return None
         if (season, reach) not in self._effects:
             self._effects[season, reach] = learn_effect(
-                self.values_with(calendar.of),
+                self.values,
                 self.truth,
                 ends,
                 self.columns,
                 self.known_columns,
-                calendar,
                 season=season,
                 reach=reach,
+                calendar=calendar,
+                starts=[each.start for each in self.series],
+                step=self.clock.step,
             )
         return self._effects[season, reach]
 
     def base(self, horizon: int, season: int, effect: Effect | None) -> Base | None:
         """The base forecast from the training part less the effect, see `learn_base`."""
         if (horizon, season) not in self._bases:
-            values, ahead = self.with_effect(effect)
+            values, ahead = self.with_calendar(effect)
             self._bases[horizon, season] = learn_base(
                 values,
                 self.truth,
