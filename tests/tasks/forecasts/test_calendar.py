@@ -131,7 +131,7 @@ def test_the_end_of_a_month_is_predicted(tmp_path: Path) -> None:
 def test_data_frames_are_predicted_by_their_dates() -> None:
     days, y = payments()
     series = pd.Series(y, index=pd.DatetimeIndex(days), name="y")
-    fitted = SeriesForecaster(horizon=14, task={"context": 14}).fit(series)
+    fitted = SeriesForecaster(horizon=14, task={"context": 14, "base": 1.0}).fit(series)
     assert fitted.predict()["2023-08-31"] == pytest.approx(29, abs=1)
     assert fitted.predict(series[:-28])["2023-07-31"] == pytest.approx(29, abs=1)
     with refused(ValueError, "X has no times; the forecast reads ends of months from them: pass a data frame"):

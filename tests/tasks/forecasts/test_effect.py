@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from fredholm.storage.config_json import from_json, to_json
+from fredholm.tasks import Forecasting
 from fredholm.tasks.forecasts import effect as module
 from fredholm.tasks.forecasts.base import learn_base
 from fredholm.tasks.forecasts.calendar import NO_CALENDAR
@@ -159,6 +161,15 @@ def test_features_are_few_and_reach_no_further_back_than_the_samples_that_select
     assert few.reach == 10
 
 
+def test_effects_stored_before_they_had_a_calendar_are_read() -> None:
+    effect = Effect(mean=(0.0,), deviation=(1.0,), knots=((),), reach=5, parts=(replace(PLAIN, weights=(2.0,)),))
+    stored = to_json(effect)
+    del stored["calendar"]
+    for name in ("reads_known", "groups", "calendar_weights"):
+        del stored["parts"][0][name]
+    assert from_json(stored, Effect, Forecasting.parts) == effect
+
+
 def test_structures_are_chosen_on_the_series_without_the_effect() -> None:
     x, rest = (drawn(120, 1, seed=1) > 0.8).double(), drawn(120, 1).cumsum(0)
     y = rest + 50 * x
@@ -175,7 +186,7 @@ def test_samples_after_the_end_do_not_change_the_effect() -> None:
     y = 3 * x + 0.3 * drawn(90, 1)
     values, other = torch.cat([y, x], 1), torch.cat([y, x], 1)
     other[70:] *= -100
-    given = {"season": 1, "reach": 9} | UNDATED
+    given: dict[str, Any] = {"season": 1, "reach": 9, **UNDATED}
     one, two = (learn_effect([each], [each[:, :1]], [70], [0], [1], **given) for each in (values, other))
     assert one is not None
     assert one == two

@@ -52,6 +52,13 @@ def fitted(built: Forecasting) -> torch.nn.Module:
     return model.eval()
 
 
+def test_the_default_horizon_fits_the_gaps_of_every_part(tmp_path: Path) -> None:
+    path = tmp_path / "gaps.csv"
+    path.write_text("\n".join(["time,y", *(f"{t},{wave(t)}" for t in range(100) if t < 80 or t % 4)]))
+    built = Forecasting.Config(data=str(path), season=7).build()
+    assert (built.facts.horizon, len(built.held_out("test"))) == (3, 5)
+
+
 def test_splits_are_by_time_and_training_windows_reach_into_no_other_split(tmp_path: Path) -> None:
     built = task(tmp_path, model=SMALL, test_fraction=0.2, valid_fraction=0.1)
     parts = {"train": built.splits.train, "valid": built.held_out("valid"), "test": built.held_out("test")}

@@ -4,7 +4,7 @@ Legend
     x_t (K,)     the known channels at sample t, divided by their deviations in training
     f_t (p,)     the features: x_t, for a bent effect also (x_t - k)₊ with knots k at quartiles of training, all these
                  at the last L samples before t, and of some pairs of channels the products of x_t, less its mean in
-                 training, and of (x_t - k)₊; beside them groups of coordinates of the calendar (`calendar.py`) at t
+                 training, and of (x_t - k)₊; and groups of coordinates of the calendar (`calendar.py`) at t
     u            the unit of a window: 1, or the mean size or the deviation of its last samples
     y_t = u β f_t + η_t, or y_t = η_t exp(β f_t - c)     a predicted channel; models see and predict η in its place
     c            the mean of β f_t in training, so that the factors are about 1
@@ -14,8 +14,8 @@ Legend
 
 P is subtracted from y and f alike, which leaves η about white, so β is the generalised least squares estimate of a
 regression whose errors follow a structure. One β serves all steps of a horizon, and is estimated from all samples. λ,
-L, u or a factor, P, knots, pairs, groups, and the use of any β at all, are chosen by cross-validation
-over stretches of the training part. Errors of logarithms, times the geometric mean, have the likelihood of the samples
+L, u or a factor, P, knots, pairs, groups, and the use of any β at all, are chosen by cross-validation over stretches
+of the training part. Errors of logarithms, times the geometric mean, have the likelihood of the samples
 themselves (Box and Cox, An analysis of transformations, 1964), so both can be compared.
 
 Source: Harvey, Forecasting, structural time series models and the Kalman filter (1989), section 3.4, for β by

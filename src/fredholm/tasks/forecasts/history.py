@@ -192,14 +192,18 @@ class History:
 
     @property
     def longest_observed(self) -> int:
-        """The longest run of samples that are observed in all predicted channels, of the part where it is shortest."""
+        """The longest run of samples observed in all predicted channels, in the part where it is shortest.
+
+        Parts are those for training, validation and testing; a part without an observed sample does not count, except
+        for that of training.
+        """
         found = [0, 0, 0]
         for each, ends in zip(self.truth, self.ends, strict=True):
             for i, part in enumerate(each.tensor_split(ends)):
                 missing = torch.nn.functional.pad(part.isnan().any(1), (1, 1), value=True)
                 found[i] = max(found[i], int(missing.nonzero()[:, 0].diff().max()) - 1)
         train, *held_out = found
-        return min(train, *(longest for longest in held_out if longest), train)
+        return min([train, *(longest for longest in held_out if longest)])
 
     def _season(self) -> int:
         """The season of the clock, or else by autocorrelation of the training part."""
