@@ -357,7 +357,7 @@ def chosen_context(config: Forecasting.Config) -> int | None:
 
 
 def test_the_context_holds_a_week_where_that_reduces_the_error(tmp_path: Path) -> None:
-    weekly = Forecasting.Config(data=str(with_weekends(tmp_path)))
+    weekly = Forecasting.Config(data=str(with_weekends(tmp_path)), calendar="none")
     assert weekly.build().facts.context == 72
     assert chosen_context(weekly) == 216
     assert chosen_context(dataclasses.replace(weekly, context=80)) == 80
