@@ -506,7 +506,7 @@ def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
 
 
 def test_contexts_are_tried_on_data_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, read = Forecasting.Config(data=str(with_weekends(tmp_path))), list[Path]()
+    config, read = Forecasting.Config(data=str(with_weekends(tmp_path)), calendar="none"), list[Path]()
     monkeypatch.setattr(forecasting, "open_long", lambda path: read.append(path) or open_long(path))
     assert chosen_context(config) == 216
     assert len(read) == 1
