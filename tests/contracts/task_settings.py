@@ -673,7 +673,9 @@ def _forecasts(folder: Path) -> Subject:
     drawn = np.random.default_rng(0)
     for name in ("one", "two"):
         values = drawn.normal(size=(60, 2)).cumsum(0)
-        rows = [f"{t},{x},{y}" for t, (x, y) in enumerate(values.tolist())]
+        values[::7, 0] += 30  # a weekday, read from the dates
+        days = np.datetime64("2024-01-01") + np.arange(60)
+        rows = [f"{day},{x},{y}" for day, (x, y) in zip(days, values.tolist(), strict=True)]
         (folder / f"{name}.csv").write_text("\n".join(["time,x,y", *rows]))
     model = CKCNN.Config(embed_dim=3, depth=1, kernel_width=3, dropout=0.0)
 
@@ -695,6 +697,7 @@ def _forecasts(folder: Path) -> Subject:
             "context": (5, None),
             "channels": (("y",),),
             "known": (("y",),),
+            "calendar": ("none",),
             "season": (3, None),
             "base": (0.5,),
         }

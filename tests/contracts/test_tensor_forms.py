@@ -151,7 +151,9 @@ def forecasts(case: TaskCase) -> Example:
     count, outputs = case.task.facts.num_read, case.task.facts.predicted
     values = torch.stack([each.values[-count:] for each in found])
     expected = case.numbers(case.data, *outputs).view(len(found), -1, len(outputs))
-    return Example((values,), expected)
+    step = case.task.facts.clock.step
+    newest = torch.tensor([each.start + step * (len(each) - 1) for each in found], dtype=torch.float64)
+    return Example((values, newest), expected)  # the calendar is read from the time of the newest sample
 
 
 def fields(case: TaskCase) -> Example:

@@ -150,6 +150,11 @@ class SeriesArrays(ForecastInput):
         """See `ForecastInput.series`; samples are one step of the clock apart, whatever it is."""
         if (got := self.arrays[0].shape[1]) != (expected := len(facts.channels)):
             raise ValueError(f"X has {got} channels; SeriesForecaster was fitted on {expected}")
+        if facts.groups:
+            raise ValueError(
+                f"X has no times; the forecast reads {', '.join(facts.groups)} from them: pass a data frame "
+                "with times, as in fit"
+            )
         return [
             LongSeries(name=f"series {i}", values=torch.from_numpy(each.astype(np.float64)), start=0.0)
             for i, each in enumerate(self.arrays)

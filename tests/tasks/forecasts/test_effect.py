@@ -1,13 +1,17 @@
 """Effects of known channels, against literal loops."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fredholm.storage.config_json import from_json, to_json
+from fredholm.tasks import Forecasting
 from fredholm.tasks.forecasts import effect as module
 from fredholm.tasks.forecasts.base import learn_base
+from fredholm.tasks.forecasts.calendar import NO_CALENDAR
 from fredholm.tasks.forecasts.effect import LAGS, PENALTIES, Effect, Part, learn_effect
 from fredholm.tasks.forecasts.structure import LEAST_READ, Structure
 
@@ -15,6 +19,7 @@ STRUCTURE = Structure(
     level=0.3, persistence=1.0, has_slope=False, trend=0.0, damping=1.0, season=None, in_logarithms=False
 )
 PLAIN = Part(unit="one", lags=0, is_bent=False, pairs=(), weights=(), middle=0.0, widest=0.0)
+UNDATED: dict[str, Any] = {"calendar": NO_CALENDAR, "starts": [0.0], "step": 1.0}
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -25,7 +30,7 @@ def found(y: torch.Tensor, x: torch.Tensor, season: int = 1) -> Effect | None:
     """The effect of known channels `(T, K)` on predicted ones `(T, F)`."""
     values, count = torch.cat([y, x], 1), y.shape[1]
     known = range(count, values.shape[1])
-    return learn_effect([values], [y], [len(y)], range(count), known, season=season, reach=12)
+    return learn_effect([values], [y], [len(y)], range(count), known, season=season, reach=12, **UNDATED)
 
 
 def test_effects_are_terms_or_factors_of_channels_hinges_lags_and_products() -> None:
@@ -69,7 +74,7 @@ def test_left_out_errors_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) ->
     q, stretch = drawn(20, seed=3).abs() + 0.5, torch.arange(20) // 5
     other = replace(STRUCTURE, level=300.0)
     steps = torch.stack([each.weights(8, 1, 1)[0] for each in (STRUCTURE, other)])
-    rows = module._Rows(before, targets, q, stretch, x, steps)
+    rows = module._Rows(before, targets, q, stretch, x, torch.zeros(20, 9), torch.ones(0), (STRUCTURE, other), steps)
     effect = Effect(mean=(0.0, 0.0), deviation=(1.0, 1.0), knots=((), ()), reach=4, parts=())
     fits = rows.fits(effect, replace(PLAIN, unit="size"))
     errors, solved = dict[tuple[int, float], float](), dict[tuple[int, float], np.ndarray]()
@@ -134,7 +139,8 @@ def test_multiplicative_effects_and_interactions_are_found() -> None:
     raw = torch.tensor(factor.weights, dtype=torch.float64) / deviation
     assert raw.tolist() == pytest.approx([0.7, 0.0, -0.2], abs=0.03)
     assert factor.middle == pytest.approx(float(x.mean(0) @ raw), abs=0.05)
-    assert both.weights[3] / float(deviation[:2].prod()) == pytest.approx(5, abs=0.3)
+    product = both.weights[effect.size(replace(both, pairs=()))]
+    assert product / float(deviation[:2].prod()) == pytest.approx(5, abs=0.3)
     assert (both.middle, both.widest) == (0.0, 0.0)
 
 
@@ -155,6 +161,15 @@ def test_features_are_few_and_reach_no_further_back_than_the_samples_that_select
     assert few.reach == 10
 
 
+def test_effects_stored_before_they_had_a_calendar_are_read() -> None:
+    effect = Effect(mean=(0.0,), deviation=(1.0,), knots=((),), reach=5, parts=(replace(PLAIN, weights=(2.0,)),))
+    stored = to_json(effect)
+    del stored["calendar"]
+    for name in ("reads_known", "groups", "calendar_weights"):
+        del stored["parts"][0][name]
+    assert from_json(stored, Effect, Forecasting.parts) == effect
+
+
 def test_structures_are_chosen_on_the_series_without_the_effect() -> None:
     x, rest = (drawn(120, 1, seed=1) > 0.8).double(), drawn(120, 1).cumsum(0)
     y = rest + 50 * x
@@ -171,7 +186,7 @@ def test_samples_after_the_end_do_not_change_the_effect() -> None:
     y = 3 * x + 0.3 * drawn(90, 1)
     values, other = torch.cat([y, x], 1), torch.cat([y, x], 1)
     other[70:] *= -100
-    given = {"season": 1, "reach": 9}
+    given: dict[str, Any] = {"season": 1, "reach": 9, **UNDATED}
     one, two = (learn_effect([each], [each[:, :1]], [70], [0], [1], **given) for each in (values, other))
     assert one is not None
     assert one == two

@@ -52,6 +52,13 @@ def fitted(built: Forecasting) -> torch.nn.Module:
     return model.eval()
 
 
+def test_the_default_horizon_fits_the_gaps_of_every_part(tmp_path: Path) -> None:
+    path = tmp_path / "gaps.csv"
+    path.write_text("\n".join(["time,y", *(f"{t},{wave(t)}" for t in range(100) if t < 80 or t % 4)]))
+    built = Forecasting.Config(data=str(path), season=7).build()
+    assert (built.facts.horizon, len(built.held_out("test"))) == (3, 5)
+
+
 def test_splits_are_by_time_and_training_windows_reach_into_no_other_split(tmp_path: Path) -> None:
     built = task(tmp_path, model=SMALL, test_fraction=0.2, valid_fraction=0.1)
     parts = {"train": built.splits.train, "valid": built.held_out("valid"), "test": built.held_out("test")}
@@ -350,7 +357,7 @@ def chosen_context(config: Forecasting.Config) -> int | None:
 
 
 def test_the_context_holds_a_week_where_that_reduces_the_error(tmp_path: Path) -> None:
-    weekly = Forecasting.Config(data=str(with_weekends(tmp_path)))
+    weekly = Forecasting.Config(data=str(with_weekends(tmp_path)), calendar="none")
     assert weekly.build().facts.context == 72
     assert chosen_context(weekly) == 216
     assert chosen_context(dataclasses.replace(weekly, context=80)) == 80
@@ -499,7 +506,7 @@ def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
 
 
 def test_contexts_are_tried_on_data_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, read = Forecasting.Config(data=str(with_weekends(tmp_path))), list[Path]()
+    config, read = Forecasting.Config(data=str(with_weekends(tmp_path)), calendar="none"), list[Path]()
     monkeypatch.setattr(forecasting, "open_long", lambda path: read.append(path) or open_long(path))
     assert chosen_context(config) == 216
     assert len(read) == 1

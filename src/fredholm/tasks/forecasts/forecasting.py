@@ -54,6 +54,7 @@ from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExample, View, device_of
 
 from .base import Base
+from .calendar import Calendar
 from .effect import Effect, Part
 from .errors import add_errors, forecast_metrics
 from .form import forecast_form
@@ -118,14 +119,16 @@ class Forecasting(SplitTask[WindowSet]):
         Structure,
         Effect,
         Part,
+        Calendar,
     )
 
     @dataclass(frozen=True, kw_only=True)
     class Facts(Task.Facts):
         """Facts of the training part; `deviation` of each channel is over all series, and 1 for a constant channel.
 
-        `known` channels are known ahead, and `effect` is their effect, None if there is none. `base` is the base
-        forecast, None for the last value.
+        `known` channels are known ahead, and `effect` is their effect and that of the calendar, None if there is none.
+        `deviation` goes on with the columns of `Effect.calendar_terms`. `base` is the base forecast, None for the last
+        value.
         """
 
         target: NumberTarget
@@ -151,6 +154,16 @@ class Forecasting(SplitTask[WindowSet]):
             return {name: self.channels.index(name) for name in self.known}
 
         @property
+        def groups(self) -> tuple[str, ...]:
+            """The groups of the calendar that the effect reads."""
+            return self.effect.calendar.groups if self.effect else ()
+
+        @property
+        def read_ahead(self) -> list[int]:
+            """Indices of the known channels, and of `Effect.calendar_terms`, which come after all channels."""
+            return [*self.ahead.values(), *range(len(self.channels), len(self.deviation))]
+
+        @property
         def num_read(self) -> int:
             """Largest number of samples of a series that are read."""
             return max(self.context, self.base.most if self.base else 0)
@@ -173,6 +186,8 @@ class Forecasting(SplitTask[WindowSet]):
             channels: channels to predict; (): all but the known ones. Other channels are only read.
             known: channels whose values are known ahead, over the horizon, such as prices, promotions and holidays. To
                 predict, the file holds them in further rows, whose cells of predicted channels are empty.
+            calendar: whether hours, weekdays, ends of months and the season of the year are read from dates where they
+                help with stretches that are left out (auto), or not at all (none).
             season: period in samples. None: for dates a day for steps shorter than a day, a week for days, a year for
                 weeks and months; else by autocorrelation. 1: no season.
             quantiles: levels, such as 0.1 0.5 0.9, to predict in place of the mean.
@@ -191,6 +206,7 @@ class Forecasting(SplitTask[WindowSet]):
         context: int | None = None
         channels: tuple[str, ...] = ()
         known: tuple[str, ...] = ()
+        calendar: Literal["auto", "none"] = "auto"
         season: int | None = None
         quantiles: tuple[float, ...] = ()
         base: float | None = None
@@ -204,6 +220,7 @@ class Forecasting(SplitTask[WindowSet]):
             "context",
             "channels",
             "known",
+            "calendar",
             "season",
             "quantiles",
             "base",
@@ -218,6 +235,8 @@ class Forecasting(SplitTask[WindowSet]):
                     raise ValueError(f"{name} is {value}; expected at least 1")
             if self.scale not in get_args(Scale):
                 raise ValueError(f"scale is {self.scale!r}; expected one of {get_args(Scale)}")
+            if self.calendar not in ("auto", "none"):
+                raise ValueError(f"calendar is {self.calendar!r}; expected auto or none")
             if self.base is not None and not 0 <= self.base <= 1:
                 raise ValueError(f"base is {self.base}; expected a share from 0 to 1")
             check_quantiles(self.quantiles)
@@ -230,13 +249,10 @@ class Forecasting(SplitTask[WindowSet]):
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
             task = Forecasting(replace(self, model=self.model.proxy))
-            note = task.note_on_shortest()
-            notes = () if note is None else (note,)
+            notes = task.notes()
             if self.model.learns_by_steps:
                 return super()._recommended(effort, start)._replace(notes=notes)
             context, base = task.best_reading()
-            if self.known and task.facts.effect is None:
-                notes = (*notes, f"{', '.join(self.known)}: no help with stretches that are left out; not read")
             return Recommended(
                 replace(self, context=context, base=base), schedule_at_once(task.num_train, effort), notes
             )
@@ -288,6 +304,7 @@ class Forecasting(SplitTask[WindowSet]):
             config.data,
             predicted=config.channels,
             known=config.known,
+            reads_calendar=config.calendar == "auto",
             test_fraction=config.test_fraction,
             valid_fraction=config.valid_fraction if config.model.learns_by_steps else 0.0,
         )
@@ -299,9 +316,18 @@ class Forecasting(SplitTask[WindowSet]):
             return Shape(known.context, known.horizon, known.season)
         return self._history.shape(self.config.context, self.config.horizon, self.config.season)
 
-    def note_on_shortest(self) -> str | None:
-        """See `History.note_on_shortest`."""
-        return self._history.note_on_shortest(self.config.context, self.config.horizon, self._shape.season)
+    def notes(self) -> tuple[str, ...]:
+        """What short series cost the others, see `History.note_on_shortest`, and what is read or not."""
+        config, facts = self.config, self._facts
+        short = self._history.note_on_shortest(config.context, config.horizon, facts.season)
+        notes = [] if short is None else [short]
+        if facts.groups:
+            read = ", ".join(facts.groups)
+            notes.append(f"read from the dates: {read} (--task.calendar none: nothing)")
+        parts = facts.effect.parts if facts.effect else ()
+        if not config.model.learns_by_steps and facts.known and not any(part.reads_known for part in parts):
+            notes.append(f"{', '.join(facts.known)}: no help with stretches that are left out; not read")
+        return tuple(notes)
 
     @cached_property
     def _base(self) -> Base | None:
@@ -338,6 +364,7 @@ class Forecasting(SplitTask[WindowSet]):
             horizon=shape.horizon,
             least=base.least if base else 0,
             most=self.config.num_windows,
+            effect=self._effect,
         )
 
     def _open(self) -> Splits[WindowSet]:
@@ -354,7 +381,7 @@ class Forecasting(SplitTask[WindowSet]):
 
     def _learn_facts(self) -> Facts:
         config, history, shape = self.config, self._history, self._shape
-        deviation, train = history.deviation(), self._windows("train")
+        deviation, train = history.deviation(self._effect), self._windows("train")
         if not len(train):
             raise ValueError(
                 f"{config.data}: no training window has horizon={shape.horizon} observed samples; make the horizon "
@@ -362,7 +389,7 @@ class Forecasting(SplitTask[WindowSet]):
             )
         frame = Frame(
             columns=history.columns,
-            ahead=list(history.ahead),
+            ahead=list(train.ahead),
             context=shape.context,
             horizon=shape.horizon,
             deviation=deviation,
@@ -552,7 +579,7 @@ class Forecasting(SplitTask[WindowSet]):
         facts = self._facts
         return Frame(
             columns=facts.columns,
-            ahead=list(facts.ahead.values()),
+            ahead=facts.read_ahead,
             context=facts.context,
             horizon=facts.horizon,
             deviation=facts.deviation,
@@ -662,13 +689,17 @@ class Forecasting(SplitTask[WindowSet]):
             CPU. Q is 1 if the mean is predicted.
         """
         facts, parts = self._facts, list[tuple[Tensor, Tensor]]()
+        values = observed_before(series)
+        if (effect := facts.effect) is not None and facts.groups:
+            step, more = facts.clock.step, facts.horizon
+            values = [effect.with_calendar(v, s.start, step, more) for v, s in zip(values, series, strict=True)]
         windows = WindowSet(
-            values=tuple(observed_before(series)),
+            values=tuple(values),
             truth=tuple(each.values[:, facts.columns] for each in series),
             context=facts.context,
             horizon=facts.horizon,
             places=torch.tensor([[i, self.end_of(each)] for i, each in enumerate(series)]),
-            ahead=tuple(facts.ahead.values()),
+            ahead=tuple(facts.read_ahead),
         )
         for indices in torch.arange(len(series)).split(CHUNK):
             batch = to_device(self._batch(windows, indices), device)
@@ -679,7 +710,7 @@ class Forecasting(SplitTask[WindowSet]):
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
         facts = self._facts
-        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read)
+        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read, facts.clock.step)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sample after the end of a series: `file`, `series`, `time`, and each predicted channel."""

@@ -7,11 +7,12 @@ from fredholm.encoders.series import SeriesBatch
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 
+from .clock import DAY
 from .scaling import Frame, in_unit
 
 
 def forecast_form(
-    model: nn.Module, frame: Frame, target: NumberTarget, channels: tuple[str, ...], num_read: int
+    model: nn.Module, frame: Frame, target: NumberTarget, channels: tuple[str, ...], num_read: int, step: float
 ) -> TensorForm:
     """See `Task.tensor_form`: all in the unit of the data.
 
@@ -21,14 +22,21 @@ def forecast_form(
         target: the target of the model.
         channels: the names of all channels of a series.
         num_read: the number of samples of a series that are read.
+        step: the time from one sample to the next.
     """
     levels = tuple(f"quantile {level:g}" for level in target.quantiles)
-    predicted, known = (tuple(channels[c] for c in some) for some in (frame.columns, frame.ahead))
-
+    known_columns = [c for c in frame.ahead if c < len(channels)]
+    predicted, known = (tuple(channels[c] for c in some) for some in (frame.columns, known_columns))
+    effect = frame.effect if frame.effect and frame.effect.num_calendar else None
     weights = frame.weights()
 
-    def call(model: nn.Module, values: Tensor, ahead: Tensor | None = None) -> Tensor:
-        after = values.new_zeros(values.shape[0], frame.horizon, 0) if ahead is None else ahead
+    def call(model: nn.Module, values: Tensor, *more: Tensor) -> Tensor:
+        after = more[0] if known else values.new_zeros(values.shape[0], frame.horizon, 0)
+        if effect is not None:
+            steps = torch.arange(1 - num_read, 1 + frame.horizon, dtype=torch.float64, device=values.device)
+            dated = effect.calendar_terms(more[-1][:, None] + step * steps)
+            values = torch.cat([values, dated[:, :num_read]], 2)
+            after = torch.cat([after, dated[:, num_read:]], 2)
         seen = frame.of_values(values, after, weights)
         outputs = model(SeriesBatch(seen.values.float())).float()
         every, number = in_unit(target, outputs, seen.base, seen.scale)
@@ -37,9 +45,12 @@ def forecast_form(
     def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
         shape = sizes["batch"], num_read + frame.horizon, len(channels)
         steps = torch.randn(shape, generator=generator, dtype=torch.float64)
-        drawn = torch.tensor(frame.deviation, dtype=torch.float64) * (3 + steps.cumsum(1) / num_read**0.5)
+        deviation = torch.tensor(frame.deviation[: len(channels)], dtype=torch.float64)
+        drawn = deviation * (3 + steps.cumsum(1) / num_read**0.5)
         seen = drawn[:, :num_read].contiguous()  # else a graph would be specialised to the strides of a slice
-        return (seen, drawn[:, num_read:, frame.ahead].contiguous()) if known else (seen,)
+        times = torch.randint(20000, (sizes["batch"],), generator=generator).double() * DAY
+        after = (drawn[:, num_read:, known_columns].contiguous(),) if known else ()
+        return (seen, *after, times) if effect else (seen, *after)
 
     values = Slot(
         "values",
@@ -51,11 +62,12 @@ def forecast_form(
         (BATCH, Axis("horizon", frame.horizon), Axis("known", len(known))),
         f"the next {frame.horizon} samples of {', '.join(known)}, which are known ahead, in the unit of the data",
     )
+    time = Slot("time", (BATCH,), "the time of the newest sample, float64, in seconds since 1970")
     more = (Axis("levels", 1 + len(levels)),) if levels else ()
     return TensorForm(
         model=model,
         call=call,
-        inputs=(values, ahead) if known else (values,),
+        inputs=(values, *((ahead,) if known else ()), *((time,) if effect else ())),
         output=Slot(
             "answers",
             (BATCH, Axis("horizon", frame.horizon), Axis("predicted", len(predicted)), *more),

@@ -11,6 +11,7 @@ from torch import Tensor
 from fredholm.tasks.files.terminal_text import counted
 
 from .base import Base, learn_base
+from .calendar import NO_CALENDAR, Calendar
 from .clock import Clock
 from .effect import Effect, learn_effect
 from .known_ahead import check_known
@@ -43,6 +44,7 @@ class History:
         where: the name of the data in messages.
         predicted: the predicted channels; (): all that are not known ahead.
         known: the channels that are known ahead.
+        reads_calendar: whether the calendar may be used.
         test_fraction, valid_fraction: the shares of every series for the test part, its last samples, and for the
             validation part, the samples before them.
 
@@ -58,6 +60,7 @@ class History:
         *,
         predicted: Sequence[str],
         known: tuple[str, ...],
+        reads_calendar: bool,
         test_fraction: float,
         valid_fraction: float,
     ) -> None:
@@ -76,7 +79,7 @@ class History:
             raise ValueError(f"all channels of {where} are known ahead: {', '.join(known)}; leave one to be predicted")
         self.columns = [self.channels.index(name) for name in self.predicted]
         ahead = {name: self.channels.index(name) for name in known}
-        self.ahead = tuple(ahead.values())
+        self.known_columns = tuple(ahead.values())
         if known:
             series = [each.until(each.last_observed(self.columns)) for each in series]
             if empty := [each.name for each in series if not len(each)]:
@@ -88,6 +91,7 @@ class History:
         self._effects = dict[tuple[int, int], Effect | None]()
         self._bases = dict[tuple[int, int], Base | None]()
         self._fractions = {"test_fraction": test_fraction, "valid_fraction": valid_fraction}
+        self._reads_calendar = reads_calendar
 
     @cached_property
     def ends(self) -> list[tuple[int, int]]:
@@ -107,13 +111,21 @@ class History:
         """See `observed_before`."""
         return observed_before(self.series)
 
+    def with_calendar(self, effect: Effect | None) -> tuple[list[Tensor], tuple[int, ...]]:
+        """The values, then `Effect.calendar_terms`, and the indices of the columns that are known ahead."""
+        if effect is None or not effect.num_calendar:
+            return self.values, self.known_columns
+        step, count = self.clock.step, len(self.channels)
+        values = [effect.with_calendar(v, s.start, step) for v, s in zip(self.values, self.series, strict=True)]
+        return values, (*self.known_columns, *range(count, count + effect.num_calendar))
+
     @cached_property
     def truth(self) -> list[Tensor]:
         """The predicted channels of each series, `(T, F)`, NaN where missing."""
         return [each.values[:, self.columns] for each in self.series]
 
-    def deviation(self) -> tuple[float, ...]:
-        """The deviation of each channel in training, over all series; 1 for a constant channel.
+    def deviation(self, effect: Effect | None) -> tuple[float, ...]:
+        """The deviation in training of each column of `with_calendar`, over all series; 1 for one that is constant.
 
         Raises:
             ValueError: a channel is never observed there.
@@ -121,6 +133,9 @@ class History:
         known = torch.cat([each.values[:end] for each, (end, _) in zip(self.series, self.ends, strict=True)])
         for c in known.isnan().all(0).nonzero()[:1, 0].tolist():
             raise ValueError(f"channel {self.channels[c]!r} has no observed value in training; take it out")
+        values, _ = self.with_calendar(effect)
+        terms = [each[:end, len(self.channels) :] for each, (end, _) in zip(values, self.ends, strict=True)]
+        known = torch.cat([known, torch.cat(terms)], 1)
         centred = known - known.nanmean(0)
         found = centred.square().nanmean(0).sqrt()
         return tuple(torch.where(found > 1e-12 * known.nanmean(0).abs(), found, 1.0).tolist())
@@ -177,12 +192,18 @@ class History:
 
     @property
     def longest_observed(self) -> int:
-        """The longest run of training samples that are observed in all predicted channels."""
-        longest = 0
-        for each, (end, _) in zip(self.truth, self.ends, strict=True):
-            missing = torch.nn.functional.pad(each[:end].isnan().any(1), (1, 1), value=True)
-            longest = max(longest, int(missing.nonzero()[:, 0].diff().max()) - 1)
-        return longest
+        """The longest run of samples observed in all predicted channels, in the part where it is shortest.
+
+        Parts are those for training, validation and testing; a part without an observed sample does not count, except
+        for that of training.
+        """
+        found = [0, 0, 0]
+        for each, ends in zip(self.truth, self.ends, strict=True):
+            for i, part in enumerate(each.tensor_split(ends)):
+                missing = torch.nn.functional.pad(part.isnan().any(1), (1, 1), value=True)
+                found[i] = max(found[i], int(missing.nonzero()[:, 0].diff().max()) - 1)
+        train, *held_out = found
+        return min([train, *(longest for longest in held_out if longest)])
 
     def _season(self) -> int:
         """The season of the clock, or else by autocorrelation of the training part."""
@@ -191,7 +212,14 @@ class History:
         return find_season([each[:end] for each, (end, _) in zip(self.values, self.ends, strict=True)])
 
     def windows(
-        self, split: Literal["train", "valid", "test"], *, context: int, horizon: int, least: int, most: int
+        self,
+        split: Literal["train", "valid", "test"],
+        *,
+        context: int,
+        horizon: int,
+        least: int,
+        most: int,
+        effect: Effect | None,
     ) -> WindowSet:
         """Windows whose answers lie within a split, see `WindowSet.within`; in training after `least` samples."""
         bounds = {
@@ -199,38 +227,51 @@ class History:
             "valid": lambda _, train, valid: Ranges(train, valid),
             "test": lambda size, _, valid: Ranges(valid, size),
         }[split]
+        values, ahead = self.with_calendar(effect)
         return WindowSet.within(
-            self.values,
+            values,
             self.truth,
             [bounds(len(each), *end) for each, end in zip(self.series, self.ends, strict=True)],
             context=context,
             horizon=horizon,
             most=most,
-            ahead=self.ahead,
+            ahead=ahead,
         )
 
     def effect(self, season: int, reach: int) -> Effect | None:
-        """The effect of the known channels in the training part, see `learn_effect`."""
-        if not self.ahead:
+        """The effect of the known channels and the calendar in the training part, see `learn_effect`."""
+        ends = [end for end, _ in self.ends]
+        calendar = Calendar.candidates(self.clock, max(ends)) if self._reads_calendar else NO_CALENDAR
+        if not (self.known_columns or calendar.groups):
             return None
         if (season, reach) not in self._effects:
-            ends = [end for end, _ in self.ends]
-            found = learn_effect(self.values, self.truth, ends, self.columns, self.ahead, season=season, reach=reach)
-            self._effects[season, reach] = found
+            self._effects[season, reach] = learn_effect(
+                self.values,
+                self.truth,
+                ends,
+                self.columns,
+                self.known_columns,
+                season=season,
+                reach=reach,
+                calendar=calendar,
+                starts=[each.start for each in self.series],
+                step=self.clock.step,
+            )
         return self._effects[season, reach]
 
     def base(self, horizon: int, season: int, effect: Effect | None) -> Base | None:
         """The base forecast from the training part less the effect, see `learn_base`."""
         if (horizon, season) not in self._bases:
+            values, ahead = self.with_calendar(effect)
             self._bases[horizon, season] = learn_base(
-                self.values,
+                values,
                 self.truth,
                 [end for end, _ in self.ends],
                 self.columns,
                 horizon=horizon,
                 season=season,
                 effect=effect,
-                ahead=self.ahead,
+                ahead=ahead,
             )
         return self._bases[horizon, season]
 

@@ -76,10 +76,10 @@ class WindowSet(Divisible):
             return torch.empty(len(self), start + self.horizon, 0, dtype=torch.float64)
         return self._gathered(-start, self.horizon, known)
 
-    def stretches(self, ends: Sequence[int]) -> Tensor:
-        """The stretch of each window, from 0 to BLOCKS - 1, in series that end at `ends`, int64 `(n,)`."""
-        of = torch.tensor(ends)[self.places[:, 0]]
-        return (self.places[:, 1] * BLOCKS).div(of, rounding_mode="floor")
+    def stretches(self, ends: Sequence[int], start: int = 0) -> Tensor:
+        """The stretch of each window, from 0 to BLOCKS - 1, in series from `start` to `ends`, int64 `(n,)`."""
+        of = torch.tensor(ends)[self.places[:, 0]] - start
+        return ((self.places[:, 1] - start) * BLOCKS).div(of, rounding_mode="floor")
 
     def wanted(self) -> Tensor:
         """The answers, `(n, horizon, F)`; NaN after the end of a series."""
