@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting
 from fredholm.tasks.forecasts import effect as module
 from fredholm.tasks.forecasts.base import learn_base
@@ -159,15 +158,6 @@ def test_features_are_few_and_reach_no_further_back_than_the_samples_that_select
     few = found(3 * x[:20, :1] + 0.1 * drawn(20, 1), x[:20, :1])
     assert few is not None
     assert few.reach == 10
-
-
-def test_effects_stored_before_they_had_a_calendar_are_read() -> None:
-    effect = Effect(mean=(0.0,), deviation=(1.0,), knots=((),), reach=5, parts=(replace(PLAIN, weights=(2.0,)),))
-    stored = to_json(effect)
-    del stored["calendar"]
-    for name in ("reads_known", "groups", "calendar_weights"):
-        del stored["parts"][0][name]
-    assert from_json(stored, Effect, Forecasting.parts) == effect
 
 
 def test_structures_are_chosen_on_the_series_without_the_effect() -> None:
