@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.tasks import Forecasting
 from fredholm.tasks.forecasts import effect as module
 from fredholm.tasks.forecasts.base import learn_base
 from fredholm.tasks.forecasts.calendar import NO_CALENDAR
