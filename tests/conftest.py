@@ -146,8 +146,8 @@ def quick_choices() -> Iterator[None]:
         for name, values in fewer.items():
             patch.setattr(choice, name, values)
         patch.setattr("fredholm.models.fitted.boosted_trees.PATIENCE", 5)
-        patch.setattr("fredholm.models.fitted.image_bank.NUM_PATCHES", 1000)
-        patch.setattr("fredholm.models.fitted.image_bank.ROUNDS", 2)
+        patch.setattr("fredholm.models.fitted.banks.image_bank.NUM_PATCHES", 1000)
+        patch.setattr("fredholm.models.fitted.banks.image_bank.ROUNDS", 2)
         yield
 
 

@@ -7,21 +7,21 @@ from fredholm.models.fields.function_regression import FunctionRegression
 from fredholm.models.fields.in_context_regressor import InContextRegressor
 from fredholm.models.fields.neural_field import FieldOperator
 from fredholm.models.fields.neural_operator import NeuralOperator
+from fredholm.models.fitted.banks.filter_bank import FilterBank
+from fredholm.models.fitted.banks.image_bank import ImageBank
+from fredholm.models.fitted.banks.n_gram_bank import NGramBank
+from fredholm.models.fitted.banks.summary_bank import SummaryBank
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.cloud_machine import CloudMachine, CloudReading
-from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, Solution
-from fredholm.models.fitted.graph_machine import GraphMachine
-from fredholm.models.fitted.image_bank import ImageBank
+from fredholm.models.fitted.graphs.graph_machine import GraphMachine
+from fredholm.models.fitted.graphs.link_machine import GraphPairs, LinkMachine
+from fredholm.models.fitted.graphs.neighbourhood_bank import NeighbourhoodBank
+from fredholm.models.fitted.graphs.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.lag_machine import LagMachine
-from fredholm.models.fitted.link_machine import GraphPairs, LinkMachine
-from fredholm.models.fitted.n_gram_bank import NGramBank
-from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
-from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand, RidgeHead
 from fredholm.models.fitted.series_machine import SeriesMachine
-from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, GraphStackConfig
 from fredholm.models.graphs.message_passing import MessagePassing

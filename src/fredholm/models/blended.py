@@ -13,8 +13,8 @@ from fredholm.encoders.function import FunctionBatch
 from fredholm.encoders.image_text import ImageTextBatch
 from fredholm.models.field_model import FieldModel
 from fredholm.models.fields.function_regression import FunctionRegression
-from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
+from fredholm.models.fitted.banks.image_bank import ImageBank
+from fredholm.models.fitted.graphs.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine
 from fredholm.models.saved_model import SavedModel
 

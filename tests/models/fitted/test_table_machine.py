@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fredholm.models import NGramBank, TableBatch, TableMachine, TableReading, TokenReading
-from fredholm.models.fitted import bank_column, logistic_head, table_machine
+from fredholm.models.fitted import logistic_head, table_machine
+from fredholm.models.fitted.banks import bank_column
 from fredholm.models.fitted.table_machine import NUM_QUANTILES, NumbersMachine
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused

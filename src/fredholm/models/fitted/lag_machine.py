@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fredholm._settings import check_count
 from fredholm.encoders.series import SeriesBatch
-from fredholm.models.fitted.filter_bank import FilterBank
+from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.ridge_head import Regressand

@@ -26,11 +26,11 @@ from torch import Tensor
 
 from fredholm._settings import check_count
 from fredholm.encoders.series import Series, SeriesBatch
-from fredholm.models.fitted.filter_bank import FilterBank
+from fredholm.models.fitted.banks.filter_bank import FilterBank
+from fredholm.models.fitted.banks.summary_bank import NUM_SUMMARIES, observations, summarise
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.second_reading import SecondReading
-from fredholm.models.fitted.summary_bank import NUM_SUMMARIES, observations, summarise
 from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 

@@ -38,7 +38,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
-from fredholm.models.fitted.bank_column import (
+from fredholm.models.fitted.banks.bank_column import (
     FAR,
     BankColumn,
     ImageCells,
@@ -47,15 +47,15 @@ from fredholm.models.fitted.bank_column import (
     SeriesColumn,
     TextColumn,
 )
+from fredholm.models.fitted.banks.filter_bank import FilterBank
+from fredholm.models.fitted.banks.image_bank import ImageBank
+from fredholm.models.fitted.banks.n_gram_bank import NGramBank
 from fredholm.models.fitted.boosted_trees import BoostedTrees
-from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel, Losses, Solution, losses_of
-from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.fitted.kernel_choice import FEW
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.logarithmic_scale import LogarithmicScale, Logarithms
 from fredholm.models.fitted.logistic_head import LogisticHead
-from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.ridge_head import LogitRegressand, Readout, Regressand
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling

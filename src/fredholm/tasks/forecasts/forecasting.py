@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from fredholm._settings import refuse_idle
 from fredholm.encoders.series import SeriesBatch
-from fredholm.models.fitted.filter_bank import FilterBank
+from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.lag_machine import LagMachine
 from fredholm.models.itnet import ITNet

@@ -14,8 +14,8 @@ from fredholm._settings import filled, refuse_idle
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.graph_machine import GraphMachine
-from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank
+from fredholm.models.fitted.graphs.graph_machine import GraphMachine
+from fredholm.models.fitted.graphs.neighbourhood_bank import NeighbourhoodBank
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphStackConfig
 from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.itnet import ITNet

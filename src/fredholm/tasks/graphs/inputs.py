@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fredholm._settings import check_count, check_rate, refuse_idle
 from fredholm.domains import laplacian_positions, undirected
-from fredholm.models.fitted.graph_summaries import triangles_at
-from fredholm.models.fitted.weisfeiler_lehman import kinds_of
+from fredholm.models.fitted.graphs.graph_summaries import triangles_at
+from fredholm.models.fitted.graphs.weisfeiler_lehman import kinds_of
 from fredholm.tasks.files.cells import rounding_of
 
 from .graph_set import GraphSet

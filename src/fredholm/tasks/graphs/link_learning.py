@@ -16,7 +16,7 @@ from fredholm._precision import without_autocast
 from fredholm._settings import check_count, check_seed, filled, refuse_idle
 from fredholm.domains import undirected
 from fredholm.encoders.graph import GraphBatch
-from fredholm.models.fitted.link_machine import GraphPairs, LinkMachine
+from fredholm.models.fitted.graphs.link_machine import GraphPairs, LinkMachine
 from fredholm.models.fitted.ridge_head import RidgeHead
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig

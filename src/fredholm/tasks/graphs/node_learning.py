@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.models.blended import BlendedNodes
 from fredholm.models.fitted.boosted_trees import affordable_trees
-from fredholm.models.fitted.node_machine import KnownNodes, NodeMachine
+from fredholm.models.fitted.graphs.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.ridge_head import FeatureBlock, RidgeHead, ScoreRecorder, is_surely_less
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import ConstantConfig, OnEdgesConfig

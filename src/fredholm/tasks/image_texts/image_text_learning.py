@@ -19,8 +19,8 @@ from fredholm.encoders.image import Image
 from fredholm.encoders.image_text import ImageText, ImageTextBatch, ModalityMeasure
 from fredholm.encoders.text import Text
 from fredholm.models.blended import BlendedImageTexts
+from fredholm.models.fitted.banks.n_gram_bank import NGramBank
 from fredholm.models.fitted.boosted_trees import affordable_trees
-from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.images.each_image import EachImage
 from fredholm.models.images.infvit import InfViT

@@ -17,8 +17,8 @@ from fredholm._settings import check_count, class_name, filled, refuse_idle
 from fredholm.encoders.encoder import Encoder
 from fredholm.encoders.image import Image
 from fredholm.models.blended import BlendedImages
+from fredholm.models.fitted.banks.image_bank import ImageBank
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.image_bank import ImageBank
 from fredholm.models.images.convnext import ConvNeXt
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
 from fredholm.models.images.infvit import InfViT

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
+from fredholm.models.fitted.banks.n_gram_bank import NGramBank
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.images.infvit import InfViT
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_seed, filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
+from fredholm.models.fitted.banks.filter_bank import FilterBank
+from fredholm.models.fitted.banks.summary_bank import SummaryBank
 from fredholm.models.fitted.boosted_trees import affordable_trees
-from fredholm.models.fitted.filter_bank import FilterBank
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.series_machine import MOST_CHANNELS, SeriesMachine
-from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
 from fredholm.models.series.ckcnn import CKCNN

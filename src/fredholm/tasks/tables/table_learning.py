@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fredholm._settings import filled, refuse_idle
+from fredholm.models.fitted.banks.filter_bank import FilterBank
+from fredholm.models.fitted.banks.image_bank import ImageBank
+from fredholm.models.fitted.banks.n_gram_bank import NGramBank
 from fredholm.models.fitted.boosted_trees import affordable_trees
-from fredholm.models.fitted.filter_bank import FilterBank
-from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.fitted.n_gram_bank import NGramBank
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.stack import Stack

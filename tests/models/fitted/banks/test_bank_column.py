@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fredholm.models import FilterBank, ImageBank, SeriesSampling, TableBatch, TableMachine, TableReading
-from fredholm.models.fitted import bank_column
-from fredholm.models.fitted.bank_column import FOLDS, ImageCells, ImageColumn, SeriesCells, SeriesColumn
+from fredholm.models.fitted.banks import bank_column
+from fredholm.models.fitted.banks.bank_column import FOLDS, ImageCells, ImageColumn, SeriesCells, SeriesColumn
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.ridge_head import dealt
 from fredholm.tasks.targets import ClassTarget

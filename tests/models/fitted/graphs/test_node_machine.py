@@ -9,11 +9,11 @@ from torch import Tensor
 
 from fredholm.encoders import GraphBatch
 from fredholm.models import GraphReading, KnownNodes, NodeMachine
-from fredholm.models.fitted import node_machine
-from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
-from fredholm.models.fitted.graph_positions import positions_of
+from fredholm.models.fitted.graphs import node_machine
+from fredholm.models.fitted.graphs.graph_kernel import GraphSteps, Reach
+from fredholm.models.fitted.graphs.graph_positions import positions_of
+from fredholm.models.fitted.graphs.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
 from fredholm.models.fitted.kernel_fit import members_of
-from fredholm.models.fitted.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 

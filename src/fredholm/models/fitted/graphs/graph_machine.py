@@ -24,12 +24,12 @@ from torch import Tensor
 from fredholm._settings import check_count
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.graph_summaries import MOST_OF_FEATURE, may_miss, num_summaries, summarise_graphs
-from fredholm.models.fitted.neighbourhood_bank import NeighbourhoodBank, read_graphs
+from fredholm.models.fitted.graphs.graph_summaries import MOST_OF_FEATURE, may_miss, num_summaries, summarise_graphs
+from fredholm.models.fitted.graphs.neighbourhood_bank import NeighbourhoodBank, read_graphs
+from fredholm.models.fitted.graphs.weisfeiler_lehman import ColourCounts
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.second_reading import SecondReading
 from fredholm.models.fitted.table_machine import NumbersMachine
-from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
 MOST_NUMBERS = 192

@@ -39,8 +39,8 @@ from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.graphs.weisfeiler_lehman import ColourCounts
 from fredholm.models.fitted.ridge_head import SHARES, FeatureBlock, Regressand, RidgeHead, shares_of, some_drawn
-from fredholm.models.fitted.weisfeiler_lehman import ColourCounts
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading
 
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fredholm.models.fitted import graph_positions
-from fredholm.models.fitted.graph_kernel import GraphSteps
-from fredholm.models.fitted.graph_positions import aligned, positions_of
+from fredholm.models.fitted.graphs import graph_positions
+from fredholm.models.fitted.graphs.graph_kernel import GraphSteps
+from fredholm.models.fitted.graphs.graph_positions import aligned, positions_of
 
 SIZE = 60
 

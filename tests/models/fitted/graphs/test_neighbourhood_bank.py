@@ -12,7 +12,7 @@ from torch import Tensor
 from fredholm.domains import Graph
 from fredholm.encoders import GraphBatch
 from fredholm.models import FeatureBlock, GraphReading, NeighbourhoodBank, RidgeHead
-from fredholm.models.fitted.neighbourhood_bank import SCALES, neighbourhoods, read_graphs
+from fredholm.models.fitted.graphs.neighbourhood_bank import SCALES, neighbourhoods, read_graphs
 from fredholm.models.fitted.ridge_head import SHARES
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
@@ -196,7 +196,7 @@ def test_the_fit_uses_the_scale_and_shares_with_the_smallest_errors(num_colours:
 
 
 def test_the_scale_is_chosen_by_a_sample_of_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredholm.models.fitted.neighbourhood_bank.CHOSEN_BY", 10)
+    monkeypatch.setattr("fredholm.models.fitted.graphs.neighbourhood_bank.CHOSEN_BY", 10)
     seen: list[int] = []
     has_groups = False
     fit = RidgeHead.fit

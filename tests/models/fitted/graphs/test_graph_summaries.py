@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fredholm.domains import Graph
-from fredholm.models.fitted import graph_summaries
-from fredholm.models.fitted.graph_summaries import DEGREES, MOST_NODES, may_miss, num_summaries, summarise_graphs
+from fredholm.models.fitted.graphs import graph_summaries
+from fredholm.models.fitted.graphs.graph_summaries import DEGREES, MOST_NODES, may_miss, num_summaries, summarise_graphs
 
 SHAPE = 13 + DEGREES
 

@@ -25,7 +25,7 @@ from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, MOST_OWN, PairSummaries, num_of_pair
+from fredholm.models.fitted.graphs.pair_summaries import MOST_DIRECTIONS, MOST_OWN, PairSummaries, num_of_pair
 from fredholm.models.fitted.ridge_head import Regressand, RidgeHead, ScoreRecorder
 from fredholm.models.fitted.table_machine import SHARES
 from fredholm.models.node_model import NodeModelConfig

@@ -64,11 +64,11 @@ from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
 from fredholm.models.fitted.fitted_model import FittedModel, Solution
-from fredholm.models.fitted.graph_kernel import GraphSteps, Reach
-from fredholm.models.fitted.graph_positions import aligned, positions_of
+from fredholm.models.fitted.graphs.graph_kernel import GraphSteps, Reach
+from fredholm.models.fitted.graphs.graph_positions import aligned, positions_of
+from fredholm.models.fitted.graphs.neighbourhood_bank import means_around, neighbourhoods, read_graphs
 from fredholm.models.fitted.kernel_fit import KernelFit, best_fit, best_fits, members_of
 from fredholm.models.fitted.kernel_machine import KernelMachine
-from fredholm.models.fitted.neighbourhood_bank import means_around, neighbourhoods, read_graphs
 from fredholm.models.fitted.ridge_head import Readout, Regressand, is_surely_less, left_out_mean_shift
 from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.graphs.graph_model import GraphReading

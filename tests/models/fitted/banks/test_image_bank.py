@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from fredholm.models import ImageBank
-from fredholm.models.fitted import image_bank
-from fredholm.models.fitted.image_bank import CONTRAST, MOST_NODES, PARTS
+from fredholm.models.fitted.banks import image_bank
+from fredholm.models.fitted.banks.image_bank import CONTRAST, MOST_NODES, PARTS
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models import FilterBank, SeriesSampling
-from fredholm.models.fitted.filter_bank import REACH, two_valued_filters
+from fredholm.models.fitted.banks.filter_bank import REACH, two_valued_filters
 from fredholm.models.fitted.ridge_head import RidgeHead, ScoreRecorder
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused
@@ -116,7 +116,7 @@ def test_long_series_are_pooled_over_every_kth_sample(length: int, stride: int) 
 def test_a_filter_is_the_integral_operator_of_its_taps() -> None:
     """The response is that of `kernels.Convolution` with the same taps and dilation."""
     from fredholm import IntegralOperator, domains, kernels
-    from fredholm.models.fitted.filter_bank import _Nodes
+    from fredholm.models.fitted.banks.filter_bank import _Nodes
 
     u = torch.randn(2, 31, 1, dtype=torch.float64)
     kernel = kernels.Convolution(1, 85, 9, padding="same", dilation=3).double()

@@ -6,10 +6,10 @@ from torch import Tensor
 
 from fredholm.encoders import GraphBatch
 from fredholm.models import GraphMachine, GraphReading, NeighbourhoodBank
-from fredholm.models.fitted.graph_machine import MOST_NUMBERS, NUM_COLOURS
-from fredholm.models.fitted.graph_summaries import num_summaries
-from fredholm.models.fitted.neighbourhood_bank import read_graphs
-from fredholm.models.fitted.weisfeiler_lehman import colours
+from fredholm.models.fitted.graphs.graph_machine import MOST_NUMBERS, NUM_COLOURS
+from fredholm.models.fitted.graphs.graph_summaries import num_summaries
+from fredholm.models.fitted.graphs.neighbourhood_bank import read_graphs
+from fredholm.models.fitted.graphs.weisfeiler_lehman import colours
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 

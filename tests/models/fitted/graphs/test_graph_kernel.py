@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fredholm.models.fitted.graph_kernel import LEAST, GraphSteps, Reach
+from fredholm.models.fitted.graphs.graph_kernel import LEAST, GraphSteps, Reach
 
 
 def ends(count: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 
 from fredholm.models import GraphPairs, LinkMachine
-from fredholm.models.fitted import link_machine
-from fredholm.models.fitted.pair_summaries import PairSummaries
+from fredholm.models.fitted.graphs import link_machine
+from fredholm.models.fitted.graphs.pair_summaries import PairSummaries
 from fredholm.models.fitted.ridge_head import ScoreRecorder
 from fredholm.tasks.targets import ClassTarget
 from tests.refusals import refused

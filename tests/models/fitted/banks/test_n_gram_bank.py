@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fredholm.models import NGramBank, TokenReading
-from fredholm.models.fitted import n_gram_bank, ridge_head
+from fredholm.models.fitted import ridge_head
+from fredholm.models.fitted.banks import n_gram_bank
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
 from tests.refusals import refused
 

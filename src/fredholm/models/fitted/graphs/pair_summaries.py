@@ -38,7 +38,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models.fitted.graph_positions import krylov
+from fredholm.models.fitted.graphs.graph_positions import krylov
 
 RANKS = (4, 8, 16, 64)
 STEPS = (2, 3, 4, 5, 8)

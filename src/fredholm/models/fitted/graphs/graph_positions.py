@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fredholm.models.fitted.graph_kernel import GraphSteps
+from fredholm.models.fitted.graphs.graph_kernel import GraphSteps
 
 DENSE = 512
 STEPS, EXTRA = 16, 8

@@ -32,11 +32,11 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm.domains.checks import values_can_be_read
 from fredholm.encoders.series import SeriesBatch
-from fredholm.models.fitted.filter_bank import FilterBank
-from fredholm.models.fitted.image_bank import ImageBank
-from fredholm.models.fitted.n_gram_bank import FOLDS, NGramBank
+from fredholm.models.fitted.banks.filter_bank import FilterBank
+from fredholm.models.fitted.banks.image_bank import ImageBank
+from fredholm.models.fitted.banks.n_gram_bank import FOLDS, NGramBank
+from fredholm.models.fitted.banks.summary_bank import SummaryBank
 from fredholm.models.fitted.ridge_head import SURE, Regressand, RidgeHead, dealt, some_drawn
-from fredholm.models.fitted.summary_bank import SummaryBank
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
 

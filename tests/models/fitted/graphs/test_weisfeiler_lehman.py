@@ -10,7 +10,7 @@ from torch import Tensor
 from fredholm.domains import Graph
 from fredholm.encoders import Graph as GraphEncoder
 from fredholm.encoders import GraphBatch
-from fredholm.models.fitted.weisfeiler_lehman import ColourCounts, Coloured, colours, kinds_of
+from fredholm.models.fitted.graphs.weisfeiler_lehman import ColourCounts, Coloured, colours, kinds_of
 from tests.refusals import refused
 
 MASK = 2**64 - 1

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.models.fitted import pair_summaries
-from fredholm.models.fitted.pair_summaries import MOST_DIRECTIONS, RANKS, PairSummaries, num_of_pair
+from fredholm.models.fitted.graphs import pair_summaries
+from fredholm.models.fitted.graphs.pair_summaries import MOST_DIRECTIONS, RANKS, PairSummaries, num_of_pair
 
 DIRECTED = pytest.mark.parametrize("is_directed", [False, True])
 
