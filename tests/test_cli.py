@@ -266,6 +266,11 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["predict", "run", "x.csv", "--task.horizon", "3"],
             "unknown option --task.horizon (perhaps --task horizon=VALUE); see",
         ),
+        (
+            ["predict", "run", "x.png", "--task", "tile=8,8", "--task", "stride=2"],
+            "--task is given twice; give it once, with all values behind it: --task ONE TWO",
+        ),
+        (["compare", "images", "digits", "--kernels", "mlp", "--kernels", "yat"], "--kernels is given twice; give it"),
         (["train", "digits", "stray"], "unexpected argument stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
         (["train", "digits", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide images"),

@@ -325,13 +325,17 @@ def test_attributes_of_networkx_become_features() -> None:
     for changed, message in (
         ({"kind": "F"}, "graph 0 of X, node 5: column 'kind': 'F' is none that the model knows; expected 'C', 'Na'"),
         ({"more": 1}, "graph 1 of X, node 'p': 'more' is an attribute of some nodes or edges alone"),
-        ({"q": "far"}, "graph 0 of X, node 5: 'q' is 'far'; expected a number, a word, or as many numbers as before"),
+        ({"q": "far"}, "graph 0 of X, node 5: 'q' is 'far'; expected numbers, as elsewhere, or words everywhere"),
         ({"q": 7}, "graph 1 of X, node 'p': 'q' is [1, 2]; expected a number"),
     ):
         other = nx.Graph()
         other.add_node(5, **{"kind": "C", "q": [5, 6], "pos": (0, 0)} | changed)
         with refused(ValueError, message):
             arrays_of_networkx([other, graph], known)
+    charged = nx.Graph()
+    charged.add_node(0, kind="C", charge=1)
+    with refused(ValueError, "X: the features of nodes are 'charge', 'kind=C', 'kind=Na'; the model knows 'kind=C',"):
+        arrays_of_networkx([charged], known)
     with refused(ValueError, "graph 0 of X has no nodes"):
         arrays_of_networkx([nx.Graph()], None)
     with refused(ValueError, "X is a Graph; expected a list of graphs, such as [graph]"):

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import (
@@ -154,6 +154,9 @@ def _default_hint(description: Any, *, is_required: bool) -> Callable[[str], str
 def parse(kind: type[Arguments], command: str, argv: list[str], default: Arguments | None = None) -> Arguments:
     """Parses the arguments. Help is printed and exits; a mistake becomes a one-line ValueError."""
     given: dict[str, Any] = {} if default is None else {"default": default}
+    hints = get_type_hints(kind)
+    several = [name for name, hint in hints.items() if any(get_origin(of) is tuple for of in (hint, *get_args(hint)))]
+    _refuse_repeated(several, argv)
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught), _wide_enough(_NARROWEST if {"-h", "--help"} & {*argv} else _WIDEST):
@@ -162,7 +165,7 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
         if not end.code:
             raise
         line = _one_line(caught.getvalue())
-        if get_type_hints(kind).get("task") == tuple[str, ...]:  # settings of a trained run are words of --task
+        if hints.get("task") == tuple[str, ...]:  # settings of a trained run are words of --task
             dotted = [word.removeprefix("--task.") for word in argv if word.startswith("--task.")]
             line += "".join(f" (perhaps --task {word}{'' if '=' in word else '=VALUE'})" for word in dotted[:1])
         raise ValueError(f"{line}; see fredholm {command} --help") from None
@@ -199,6 +202,14 @@ def check_seeds(seeds: Sequence[int]) -> None:
             raise ValueError(f"--seeds: {error}") from error
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"--seeds names a seed twice: {' '.join(map(str, seeds))}; name each once")
+
+
+def _refuse_repeated(names: Sequence[str], argv: Sequence[str]) -> None:
+    """Raises a ValueError where an option with several values is given twice; the parser would drop the first ones."""
+    options = [word.partition("=")[0].replace("_", "-") for word in argv]
+    for option in (f"--{name.replace('_', '-')}" for name in names):
+        if options.count(option) > 1:
+            raise ValueError(f"{option} is given twice; give it once, with all values behind it: {option} ONE TWO")
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.graphs import GraphArrays
 from fredholm.tasks.graphs.one_hot import Columns, words_as_columns
 
@@ -39,7 +40,7 @@ def arrays_of_networkx(graphs: Sequence[Any], known: tuple[Sequence[str], Sequen
 
     Raises:
         ValueError: a graph has no nodes, not all nodes or edges have the same attributes, an attribute is of another
-            kind, and what `words_as_columns` refuses.
+            kind, features are not the known ones, and what `words_as_columns` refuses.
     """
     nodes = [list(graph.nodes(data=True)) for graph in graphs]
     edges = [_edges_of(graph) for graph in graphs]
@@ -50,6 +51,10 @@ def arrays_of_networkx(graphs: Sequence[Any], known: tuple[Sequence[str], Sequen
     of_edges = [(f"graph {i} of X, edge {a!r}, {b!r}", row) for i, own in enumerate(edges) for a, b, row in own]
     features, pos = _features(of_nodes, POS, None if known is None else known[0])
     edge_features, weights = _features(of_edges, WEIGHT, None if known is None else known[1])
+    for what, own, expected in zip(("nodes", "edges"), (features, edge_features), known or (), strict=False):
+        if own.names != tuple(expected):
+            got, wanted = (first_few([*map(repr, names)]) or "none" for names in (own.names, expected))
+            raise ValueError(f"X: the features of {what} are {got}; the model knows {wanted}")
     if weights is not None and weights.shape[1] != 1:
         raise ValueError(f"{of_edges[0][0]}: {WEIGHT} has {weights.shape[1]} numbers; expected one")
     found, node, edge = list[GraphArrays](), 0, 0
@@ -124,8 +129,8 @@ def _numbers(name: Any, values: Sequence[Any], rows: Sequence[tuple[str, Mapping
         except ValueError:  # sequences of several lengths
             own = np.array(None)
         if own.dtype.kind not in "biuf" or own.ndim > 1 or (found and own.shape != found[0].shape):
-            raise ValueError(
-                f"{place}: {name!r} is {repr(value)[:60]}; expected a number, a word, or as many numbers as before"
-            )
+            is_word = value is None or isinstance(value, str)
+            wanted = "numbers, as elsewhere, or words everywhere" if is_word else "a number, or as many as before"
+            raise ValueError(f"{place}: {name!r} is {repr(value)[:60]}; expected {wanted}")
         found.append(own)
     return np.stack(found).astype(np.float64).reshape(len(rows), -1)

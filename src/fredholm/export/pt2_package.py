@@ -50,11 +50,12 @@ class Pt2Package(Format):
 
     def usage(self, name: str, form: TensorForm) -> tuple[str, ...]:
         """See `Format.usage`."""
-        given = ", ".join(slot.name for slot in form.inputs)
+        # a package does not check its inputs, and reads tensors in another order of memory wrongly
+        given = ", ".join(f"{slot.name}.contiguous()" for slot in form.inputs)
         return (
             "import torch",
             f'model = torch._inductor.aoti_load_package("{name}")',
-            f"{form.output.name} = model({given})  # tensors on {self.device.type}",
+            f"{form.output.name} = model({given})  # tensors on {self.device.type}, of these dtypes",
         )
 
     @property
