@@ -110,6 +110,8 @@ def test_the_end_of_a_month_is_predicted(tmp_path: Path) -> None:
     found = {str(row["time"]): float(row["y"]) for row in rows}
     assert found.pop("2023-08-31") == pytest.approx(29, abs=1)
     assert list(found.values()) == pytest.approx([20] * 13, abs=1)
+    with refused(ValueError, "calendar is none; the run reads ends of months"):
+        dataclasses.replace(given, calendar="none").build(built.facts)
     facts = from_json(json.loads(json.dumps(to_json(built.facts))), Forecasting.Facts, Forecasting.parts)
     assert facts == built.facts
     form = built.tensor_form(model)
