@@ -130,6 +130,14 @@ def test_the_end_of_a_month_is_predicted(tmp_path: Path) -> None:
         config(tmp_path, calendar="months")
 
 
+def test_columns_of_windows_are_selected_in_a_form_that_onnxruntime_loads(tmp_path: Path) -> None:
+    task = config(tmp_path, model=SMALL, base=0.0).build()
+    form = task.tensor_form(task.model().eval())
+    graph = torch.export.export(form.module(), form.example({"batch": 2})).graph
+    indexed = [node for node in graph.nodes if node.target is torch.ops.aten.index.Tensor]
+    assert len(indexed) == 2  # coordinates and levels; with the columns of windows onnxruntime 1.32 crashes
+
+
 def test_data_frames_are_predicted_by_their_dates() -> None:
     days, y = payments()
     series = pd.Series(y, index=pd.DatetimeIndex(days), name="y")
