@@ -110,6 +110,8 @@ def test_the_end_of_a_month_is_predicted(tmp_path: Path) -> None:
     found = {str(row["time"]): float(row["y"]) for row in rows}
     assert found.pop("2023-08-31") == pytest.approx(29, abs=1)
     assert list(found.values()) == pytest.approx([20] * 13, abs=1)
+    with refused(ValueError, "calendar is none; the run reads ends of months"):
+        dataclasses.replace(given, calendar="none").build(built.facts)
     facts = from_json(json.loads(json.dumps(to_json(built.facts))), Forecasting.Facts, Forecasting.parts)
     assert facts == built.facts
     form = built.tensor_form(model)
@@ -126,6 +128,14 @@ def test_the_end_of_a_month_is_predicted(tmp_path: Path) -> None:
         assert batch["values"].shape == ((1, 28, 2) if other.calendar == "auto" else (1, 14, 1))
     with refused(ValueError, "calendar is 'months'; expected auto or none"):
         config(tmp_path, calendar="months")
+
+
+def test_columns_of_windows_are_selected_in_a_form_that_onnxruntime_loads(tmp_path: Path) -> None:
+    task = config(tmp_path, model=SMALL, base=0.0).build()
+    form = task.tensor_form(task.model().eval())
+    graph = torch.export.export(form.module(), form.example({"batch": 2})).graph
+    indexed = [node for node in graph.nodes if node.target is torch.ops.aten.index.Tensor]
+    assert len(indexed) == 2  # coordinates and levels; with the columns of windows onnxruntime 1.32 crashes
 
 
 def test_data_frames_are_predicted_by_their_dates() -> None:

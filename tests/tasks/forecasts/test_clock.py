@@ -52,6 +52,8 @@ def test_months(texts: tuple[str, ...], step: float, season: int, after: str) ->
     places = clock.places(times).tolist()
     assert [clock.after(float(times[0]), place, day) for place in places] == times.tolist()
     assert clock.text(clock.after(float(times[0]), places[-1] + 1, day)) == after
+    with refused(ValueError, f"from {texts[0]} to", f"; expected steps of {step:g} month"):
+        clock.places(np.append(times, times[-1] + DAY))
 
 
 def test_days_and_hours() -> None:

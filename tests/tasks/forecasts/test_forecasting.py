@@ -313,7 +313,7 @@ def test_the_error_for_too_few_samples_gives_their_number(tmp_path: Path) -> Non
         _ = Forecasting.Config(data=str(tmp_path / "two.csv")).build().facts
     rows = [f"{series},{3 * t if series == 'b' else t},{t}" for series in "ab" for t in range(20)]
     (tmp_path / "gaps.csv").write_text("\n".join(["series,time,v", *rows, ""]))
-    with refused(ValueError, f"{tmp_path}/gaps.csv: series 'b' has 20 samples of 58; times are not evenly spaced"):
+    with refused(ValueError, f"{tmp_path}/gaps.csv: series 'b' has 20 samples of 58, at steps of"):
         open_long(tmp_path / "gaps.csv")
 
 

@@ -7,6 +7,8 @@ from typing import final
 
 import numpy as np
 
+from fredholm.tasks.files.terminal_text import counted
+
 DAY = 86400.0
 _SAME = 1e-3
 
@@ -64,15 +66,19 @@ class Clock:
         """Numbers of steps from the first of increasing times, int64.
 
         Raises:
-            ValueError: a time is between two steps.
+            ValueError: a time is between two steps, or, on a clock of months, on another day.
         """
+        if self.in_months and not _are_monthly(times):
+            raise ValueError(
+                f"times from {self.text(float(times[0]))} to {self.text(float(times[-1]))} are not all at one day and "
+                f"time of the month; expected steps of {self.step_in_words}: sample the series so"
+            )
         passed = (_months(times) - _months(times[:1])) / self.step if self.in_months else (times - times[0]) / self.step
         found = np.rint(passed)
         for i in np.flatnonzero(np.abs(passed - found) > _SAME)[:1].tolist():
-            what = "months" if self.in_months else "seconds" if self.is_dated else "units of time"
             raise ValueError(
-                f"times are not evenly spaced: {self.text(float(times[i]))} is {passed[i]:g} steps of {self.step:g} "
-                f"{what} after {self.text(float(times[0]))}; sample the series evenly first"
+                f"times are not evenly spaced: {self.text(float(times[i]))} is {passed[i]:g} steps of "
+                f"{self.step_in_words} after {self.text(float(times[0]))}; sample the series evenly first"
             )
         return found.astype(np.int64)
 
@@ -112,6 +118,13 @@ class Clock:
             return moment.isoformat()
         has_days_alone = (self.in_months or self.step % DAY == 0) and time % DAY == 0
         return moment.date().isoformat() if has_days_alone else moment.replace(tzinfo=None).isoformat()
+
+    @property
+    def step_in_words(self) -> str:
+        """The step with its unit, for messages."""
+        if self.in_months:
+            return counted(round(self.step), "month")
+        return f"{self.step:g} {'seconds' if self.is_dated else 'units of time'}"
 
     @property
     def season(self) -> int | None:

@@ -279,6 +279,8 @@ class Forecasting(SplitTask[WindowSet]):
                 raise ValueError(
                     f"{name} is {getattr(config, name)}; the run was made with {getattr(self._facts, name)}"
                 )
+        if config.calendar == "none" and self._facts.groups:
+            raise ValueError(f"calendar is none; the run reads {', '.join(self._facts.groups)}: train it so")
         if self._facts.target.quantiles != config.quantiles:
             raise ValueError(f"quantiles are {config.quantiles}; the run was made with {self._facts.target.quantiles}")
 

@@ -89,7 +89,10 @@ def _on_clock(found: SeriesSet, i: int, clock: Clock, times: np.ndarray) -> Long
     count = int(places[-1]) + 1
     if count > 2 * len(times):
         of = "" if name == found.names[i] else f"series {name!r} "
-        raise ValueError(f"{of}has {len(times)} samples of {count}; times are not evenly spaced: sample them so")
+        raise ValueError(
+            f"{of}has {len(times)} samples of {count}, at steps of {clock.step_in_words}; at most half may be missing: "
+            "sample all series evenly, at one step"
+        )
     values = torch.full((count, len(found.channels)), torch.nan, dtype=torch.float64)
     values[torch.from_numpy(places)] = found.values[i, : len(times)].double()
     return LongSeries(name=name, values=values, start=float(times[0]), day=clock.day(times))

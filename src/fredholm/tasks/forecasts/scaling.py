@@ -90,10 +90,10 @@ class Frame:
         seen, base = values[:, -self.context :], None
         if weights is not None and self.base is not None:
             count = weights.shape[-1]
-            before = values[:, -count:, self.columns]
+            before = _select(values[:, -count:], self.columns)
             if self.effect is not None:
-                x = torch.cat([values[:, -count:, self.ahead], known], 1)
-                term, factor = self.effect.of(seen[..., self.columns], x)
+                x = torch.cat([_select(values[:, -count:], self.ahead), known], 1)
+                term, factor = self.effect.of(_select(seen, self.columns), x)
                 before = (before - term[:, :count]) / factor[:, :count]
             base = read(weights.to(values.device), before, self.base.in_logarithms)
         return self._seen(seen, known, base)
@@ -102,23 +102,23 @@ class Frame:
         deviation = torch.tensor(self.deviation, dtype=torch.float64, device=seen.device)
         caused, times = seen.new_zeros(()), seen.new_ones(())
         if self.effect is not None:
-            x = torch.cat([seen[..., self.ahead], known], 1)
-            term, factor = self.effect.of(seen[..., self.columns], x)
+            x = torch.cat([_select(seen, self.ahead), known], 1)
+            term, factor = self.effect.of(_select(seen, self.columns), x)
             caused, times = term[:, self.context :], factor[:, self.context :]
-            own = (seen[..., self.columns] - term[:, : self.context]) / factor[:, : self.context]
+            own = (_select(seen, self.columns) - term[:, : self.context]) / factor[:, : self.context]
             seen = _with(seen, self.columns, own)
         last, scale = seen[:, -1:], deviation.expand(seen.shape[0], 1, -1)
         if self.kind == "window":
             own = torch.maximum(seen.std(1, correction=0, keepdim=True), FLOOR * scale)
-            scale = _with(own, self.ahead, scale[..., self.ahead])
+            scale = _with(own, self.ahead, _select(scale, self.ahead))
         values = seen
         if self.ahead and self.shows_known:
             values = torch.cat([seen, _with(last.expand(-1, self.horizon, -1), self.ahead, known)], 1)
         values = _scaled(values, last, scale)
         if self.ahead and not self.shows_known:
-            values = values[..., [c for c in range(values.shape[-1]) if c not in self.ahead]]
-        base = last[..., self.columns].expand(-1, self.horizon, -1) if base is None else base
-        return NetworkInputs(values, base * times + caused, scale[..., self.columns] * times)
+            values = _select(values, [c for c in range(values.shape[-1]) if c not in self.ahead])
+        base = _select(last, self.columns).expand(-1, self.horizon, -1) if base is None else base
+        return NetworkInputs(values, base * times + caused, _select(scale, self.columns) * times)
 
 
 def in_unit(target: NumberTarget, outputs: Tensor, base: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,13 +127,18 @@ def in_unit(target: NumberTarget, outputs: Tensor, base: Tensor, scale: Tensor) 
     return levels * scale[..., None] + base[..., None], target.number_of(levels) * scale + base
 
 
+def _select(values: Tensor, columns: Sequence[int]) -> Tensor:
+    """Some columns; onnxruntime 1.32 crashes on the transpositions by which a list as an index is exported."""
+    return values.index_select(-1, torch.tensor(columns, dtype=torch.int64, device=values.device))
+
+
 def _with(values: Tensor, columns: Sequence[int], others: Tensor) -> Tensor:
     """Values `(n, N, C)` with some columns replaced."""
     if not columns:
         return values
     count = values.shape[2]
     places = [count + columns.index(c) if c in columns else c for c in range(count)]
-    return torch.cat([values, others], 2)[..., places]
+    return _select(torch.cat([values, others], 2), places)
 
 
 def _scaled(values: Tensor, last: Tensor, scale: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from fredholm import evaluation
 from fredholm._version import __version__
 from fredholm.evaluation.triton.tuning import TileFile
+from fredholm.tasks.files.terminal_text import counted
 
 MACHINE = "machine.json"
 """Name of the file of `describe_numerics` in a run folder."""
@@ -36,13 +37,12 @@ def describe_numerics(device: torch.device, num_processes: int = 1) -> dict[str,
         device: device of the run.
         num_processes: number of processes that share its batches.
     """
-    threads = torch.get_num_threads()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     tiles = TileFile.read().fingerprint(name)
     return {
         "fredholm": f"fredholm {__version__}",
         "torch": f"torch {torch.__version__}",
-        "threads": f"{threads} thread{'s' if threads > 1 else ''}",
+        "threads": counted(torch.get_num_threads(), "thread"),
         "processes": f"{num_processes} process{'es' if num_processes > 1 else ''}",
         "processor": _processor(),
         "device": f"{name}, tiles {tiles}" if tiles else name,
@@ -66,7 +66,7 @@ def _processor() -> str:
 
 def _devices() -> dict[str, str]:
     capability = torch.backends.cpu.get_cpu_capability()
-    devices = {"cpu": f"{platform.machine()}, {torch.get_num_threads()} threads, {capability}"}
+    devices = {"cpu": f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')}, {capability}"}
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         tuned = TileFile.read().describe(properties.name) or "tiles by the rule, not measured"
