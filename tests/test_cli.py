@@ -111,7 +111,8 @@ def test_info_names_versions_devices_routes_and_extras(capsys: pytest.CaptureFix
     assert {"Dense", "Tiled", "Toeplitz"} <= facts["routes"].keys()
     code, out, _ = call(capsys, "info")
     assert code == 0
-    assert f"  torch          {torch.__version__}" in out
+    width = max(map(len, facts["versions"]))
+    assert f"\n  {'torch':<{width}}  {torch.__version__}\n" in out
 
 
 def test_several_seeds_end_in_mean_and_deviation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
