@@ -275,6 +275,8 @@ def test_facts_survive_json_and_settings_that_contradict_them_are_refused(tmp_pa
         longer.build(facts).num_train  # noqa: B018 - reads the data
     with refused(ValueError, "quantiles are (0.5,); the run was made with ()"):
         dataclasses.replace(built.config, quantiles=(0.5,)).build(facts)
+    with refused(ValueError, f"base is 1; the run was made with {base or 0:g}"):
+        dataclasses.replace(built.config, base=1.0).build(facts)
 
 
 def test_gaps_that_leave_no_training_window_are_refused(tmp_path: Path) -> None:

@@ -279,6 +279,9 @@ class Forecasting(SplitTask[WindowSet]):
                 raise ValueError(
                     f"{name} is {getattr(config, name)}; the run was made with {getattr(self._facts, name)}"
                 )
+        share = self._facts.base.share if self._facts.base else 0.0
+        if config.base not in (None, share):
+            raise ValueError(f"base is {config.base:g}; the run was made with {share:g}")
         if config.calendar == "none" and self._facts.groups:
             raise ValueError(f"calendar is none; the run reads {', '.join(self._facts.groups)}: train it so")
         if self._facts.target.quantiles != config.quantiles:
