@@ -272,9 +272,16 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             "--task is given twice; give it once, with all values behind it: --task ONE TWO",
         ),
         (["compare", "images", "digits", "--kernels", "mlp", "--kernels", "yat"], "--kernels is given twice; give it"),
+        (
+            ["train", "images", "digits", "--task.image-size", "8", "8", "--task.image-size", "9", "9"],
+            "--task.image-size is given twice; give it once, with all values behind it: --task.image-size ONE TWO",
+        ),
         (["train", "digits", "stray"], "unexpected argument stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
-        (["train", "digits", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide images"),
+        (
+            ["train", "digits", *TINY[2:], "--task.patch-size", "3"],
+            "encoders.Image: patches of 3 x 3 do not divide images",
+        ),
         (["train", "digits", *TINY, "--task.model.num-heads", "3"], ""),
         (["train", "digits", *TINY, "--training.device", "cuda:77"], "device 'cuda:77' is not available here"),
         (["train", "images", "nowhere", *TINY], "no data called 'nowhere'"),

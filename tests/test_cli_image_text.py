@@ -9,13 +9,14 @@ from fredholm import cli
 from tests.command_line import call, check_refused
 from tests.tasks.image_texts.build import examples, write_folder, write_jsonl, write_npz, write_pictures
 
-TINY = [
+NO_PATCHES = [
     *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
     *("--task.model.kernel", "mlp"),
-    *("--task.model.kernel.width", "4", "--task.model.kernel.num-frequencies", "2", "--task.patch-size", "4"),
+    *("--task.model.kernel.width", "4", "--task.model.kernel.num-frequencies", "2"),
     *("--task.context", "16", "--task.tokens.vocab-size", "80", "--task.position-frequencies", "2"),
     *("--training.epochs", "1", "--training.batch-size", "8", "--training.no-tensorboard"),
 ]
+TINY = [*NO_PATCHES, "--task.patch-size", "4"]
 TRAIN = ["train", "image-text"]
 ROW = {"images": ["pictures/red.png", "pictures/blue.png"], "text": "a red one", "label": True}
 
@@ -98,7 +99,10 @@ def test_other_models_and_modalities(folder: Path, tmp_path: Path, more: list[st
         ([*TRAIN, "unlabelled.jsonl", *TINY], "unlabelled.jsonl, line 2: has no 'label'"),
         ([*TRAIN, "alike.jsonl", *TINY], "alike.jsonl has the classes ['true']; expected at least 2"),
         ([*TRAIN, "splits", *TINY], "splits/test.jsonl, line 1: label: class 'maybe' is none of false, true"),
-        ([*TRAIN, "good.jsonl", *TINY, "--task.patch-size", "3"], "encoders.Image: patches of 3 x 3 do not divide"),
+        (
+            [*TRAIN, "good.jsonl", *NO_PATCHES, "--task.patch-size", "3"],
+            "encoders.Image: patches of 3 x 3 do not divide",
+        ),
         ([*TRAIN, "good.jsonl", *TINY, "--task.tokens.vocab-size", "9"], "--task.tokens.vocab-size is 9; expected at"),
         (
             [*TRAIN, "good.jsonl", *TINY, "--task.image-run", "run"],

@@ -11,11 +11,12 @@ from fredholm import cli
 from tests.command_line import call, check_refused
 from tests.tasks.masks.build import squares, write_folder, write_npz, write_pairs
 
-TINY = [
+NO_PATCHES = [
     *("--task.model.embed-dim", "8", "--task.model.depth", "1", "--task.model.num-heads", "2"),
-    *("--task.patch-sizes", "4", "--task.num-pixels", "16", "--training.epochs", "1", "--training.batch-size", "4"),
+    *("--task.num-pixels", "16", "--training.epochs", "1", "--training.batch-size", "4"),
     "--training.no-tensorboard",
 ]
+TINY = [*NO_PATCHES, "--task.patch-sizes", "4"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,9 @@ def test_train_of_a_file_at_several_scales_and_augmented(tmp_path: Path, capsys:
     file = write_npz(tmp_path / "a.npz", 8, split=[0] * 4 + [1, 1, 2, 2])
     scales = ["--task.patch-sizes", "4", "8", "--task.balance-scales", "--task.model.kernel", "attention"]
     crops = ["--task.augmentation.crop-scale", "0.5", "1.0", "--task.augmentation.hue", "0.1"]
-    code, out, _ = call(capsys, "train", "segmentation", file, "--run-dir", tmp_path / "run", *TINY, *scales, *crops)
+    code, out, _ = call(
+        capsys, "train", "segmentation", file, "--run-dir", tmp_path / "run", *NO_PATCHES, *scales, *crops
+    )
     assert code == 0
     assert out.splitlines()[-1].startswith("test mean_iou: ")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -102,7 +105,10 @@ def test_predict_prints_saves_and_draws(folder: Path, tmp_path: Path, capsys: py
         (["train", "segmentation", "unnamed", *TINY], "unnamed/classes.txt: names no class"),
         (["train", "segmentation", "blank", *TINY], "blank: all pixels of all masks are 255, not labelled"),
         (["train", "segmentation", "broken", *TINY], "broken/masks/2.png: not a PNG, JPEG, BMP, WebP or TIFF image"),
-        (["train", "segmentation", "squares", *TINY, "--task.patch-sizes", "5"], "encoders.Image: patches of 5 x 5 do"),
+        (
+            ["train", "segmentation", "squares", *NO_PATCHES, "--task.patch-sizes", "5"],
+            "encoders.Image: patches of 5 x 5 do",
+        ),
         (
             ["train", "segmentation", "squares", *TINY, "--task.model.pool", "mean"],
             "--task.model.pool is",

@@ -1,14 +1,12 @@
 """Changed task settings of a run, for commands that do not train."""
 
 import contextlib
-import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import get_args, get_origin, get_type_hints
 
 from fredholm.cli.option_names import with_option_names
-from fredholm.cli.parsing import parse
+from fredholm.cli.parsing import parse, takes_several
 from fredholm.storage.tensors import model_tensors
 from fredholm.tasks.files.data_files import is_there
 from fredholm.tasks.task import Task
@@ -40,7 +38,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
     words: list[str] = []
     for setting in settings:
         name, equals, value = setting.partition("=")
-        values = value.split(",") if _holds_several(run.config.task, name) else [value]
+        values = value.split(",") if takes_several(run.config.task, name) else [value]
         words += [f"--task.{name.replace('_', '-')}", *(values if equals else [])]
     default = _Changed(task=run.config.task)
     try:
@@ -89,11 +87,3 @@ def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[s
     if shapes[0] != shapes[1]:
         changed = [each for each in settings if re.split(r"[.=]", each)[0].replace("-", "_") in names]
         raise ValueError(f"--task {' '.join(changed)} makes another model than the one that was trained; leave it out")
-
-
-def _holds_several(config: Task.Config, name: str) -> bool:
-    """Whether the setting of that name, such as augmentation.scale, may be a tuple; else commas belong to its value."""
-    *parts, last = name.replace("-", "_").split(".")
-    owner = functools.reduce(lambda owner, part: getattr(owner, part, None), parts, config)
-    kind = get_type_hints(type(owner)).get(last)
-    return tuple in (get_origin(kind), *map(get_origin, get_args(kind)))

@@ -9,6 +9,7 @@ import operator
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import NoneType
@@ -154,9 +155,7 @@ def _default_hint(description: Any, *, is_required: bool) -> Callable[[str], str
 def parse(kind: type[Arguments], command: str, argv: list[str], default: Arguments | None = None) -> Arguments:
     """Parses the arguments. Help is printed and exits; a mistake becomes a one-line ValueError."""
     given: dict[str, Any] = {} if default is None else {"default": default}
-    hints = get_type_hints(kind)
-    several = [name for name, hint in hints.items() if any(get_origin(of) is tuple for of in (hint, *get_args(hint)))]
-    _refuse_repeated(several, argv)
+    _refuse_repeated(default or kind, argv)
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught), _wide_enough(_NARROWEST if {"-h", "--help"} & {*argv} else _WIDEST):
@@ -165,7 +164,7 @@ def parse(kind: type[Arguments], command: str, argv: list[str], default: Argumen
         if not end.code:
             raise
         line = _one_line(caught.getvalue())
-        if hints.get("task") == tuple[str, ...]:  # settings of a trained run are words of --task
+        if get_type_hints(kind).get("task") == tuple[str, ...]:  # settings of a trained run are words of --task
             dotted = [word.removeprefix("--task.") for word in argv if word.startswith("--task.")]
             line += "".join(f" (perhaps --task {word}{'' if '=' in word else '=VALUE'})" for word in dotted[:1])
         raise ValueError(f"{line}; see fredholm {command} --help") from None
@@ -204,11 +203,26 @@ def check_seeds(seeds: Sequence[int]) -> None:
         raise ValueError(f"--seeds names a seed twice: {' '.join(map(str, seeds))}; name each once")
 
 
-def _refuse_repeated(names: Sequence[str], argv: Sequence[str]) -> None:
+def takes_several(owner: Any, name: str) -> bool:
+    """Whether a setting may be a tuple.
+
+    Args:
+        owner: the settings, or their class.
+        name: the name of the setting, also of one of its parts, such as augmentation.scale.
+    """
+    *parts, last = name.replace("-", "_").split(".")
+    owner = functools.reduce(lambda owner, part: getattr(owner, part, None), parts, owner)
+    kind = get_type_hints(owner if isinstance(owner, type) else type(owner)).get(last)
+    return tuple in (get_origin(kind), *map(get_origin, get_args(kind)))
+
+
+def _refuse_repeated(arguments: Any, argv: Sequence[str]) -> None:
     """Raises a ValueError where an option with several values is given twice; the parser would drop the first ones."""
-    options = [word.partition("=")[0].replace("_", "-") for word in argv]
-    for option in (f"--{name.replace('_', '-')}" for name in names):
-        if options.count(option) > 1:
+    counts = Counter(word.partition("=")[0] for word in argv if word.startswith("--"))
+    # options of the recipe of a run are written without their prefix
+    owners = (arguments, getattr(arguments, "run", None))
+    for option, count in counts.items():
+        if count > 1 and any(takes_several(owner, option.removeprefix("--")) for owner in owners):
             raise ValueError(f"{option} is given twice; give it once, with all values behind it: {option} ONE TWO")
 
 
