@@ -234,9 +234,9 @@ def test_zero_turns_the_regression_off(tmp_path: Path) -> None:
 
 
 def test_large_sets_are_regressed_on_some_of_their_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredholm.tasks.fields.operator_learning.MOST_VALUES", 16 * 12)
+    monkeypatch.setattr("fredholm.tasks.fields.regression.MOST_VALUES", 16 * 12)
     assert task_of(tmp_path, smoothed(30)).max_regression_functions == 12
-    monkeypatch.setattr("fredholm.tasks.fields.operator_learning.MOST_FUNCTIONS", 9)
+    monkeypatch.setattr("fredholm.tasks.fields.regression.MOST_FUNCTIONS", 9)
     task = task_of(tmp_path, smoothed(30))
     assert task.max_regression_functions == 9
     model = fitted(dataclasses.replace(task.config, regression=9).build())

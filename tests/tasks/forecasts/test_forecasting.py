@@ -15,7 +15,8 @@ from fredholm.encoders.series import SeriesBatch
 from fredholm.models import CKCNN, FilterBank, LagMachine
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting, Task
-from fredholm.tasks.forecasts import find_season, forecasting, open_long
+from fredholm.tasks.forecasts import find_season, forecasting, open_long, reading
+from fredholm.tasks.forecasts.errors import seasonal_naive
 from fredholm.training import Run, TrainingConfig, train
 from fredholm.training.scoring import score_split
 from tests.refusals import refused
@@ -140,7 +141,8 @@ def test_the_naive_forecast_repeats_all_samples_where_a_season_is_longer(tmp_pat
     windows = built.splits.train.select(torch.tensor([0]))
     assert windows.places.tolist() == [[0, 7]]
     y = windows.values[0]
-    torch.testing.assert_close(built._naive(windows)[0], torch.cat([y[:7], y[:2]])[:, built.facts.columns])
+    found = seasonal_naive(windows, built.facts.columns, season=10)[0]
+    torch.testing.assert_close(found, torch.cat([y[:7], y[:2]])[:, built.facts.columns])
 
 
 def test_days_without_weekends_have_a_horizon_that_fits(tmp_path: Path) -> None:
@@ -388,10 +390,10 @@ def test_the_shortest_context_with_a_nearly_best_error_is_chosen(
     found |= dict.fromkeys(found, math.nan)  # of a constant series
     assert chosen_context(config) == 72
     found[72] = 3.0
-    monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 34)  # (940 - 144) // 24 is 33
+    monkeypatch.setattr(reading, "LEAST_PREDICTED", 34)  # (940 - 144) // 24 is 33
     assert chosen_context(config) == 72
-    monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 33)
-    monkeypatch.setattr(forecasting, "MOST_SEEN", 150)
+    monkeypatch.setattr(reading, "LEAST_PREDICTED", 33)
+    monkeypatch.setattr(reading, "MOST_SEEN", 150)
     tried.clear()
     found |= {72: 2.0, 144: 1.0}
     assert chosen_context(config) == 144
@@ -491,7 +493,7 @@ def test_with_more_channels_fewer_contexts_are_tried(tmp_path: Path, monkeypatch
     np.savez(tmp_path / "walks.npz", values=walks)
     tried = list[int]()
     monkeypatch.setattr(Forecasting, "_left_out_error", lambda built, start: tried.append(built.facts.context) or 1.0)
-    monkeypatch.setattr(forecasting, "MOST_SEEN", 65)
+    monkeypatch.setattr(reading, "MOST_SEEN", 65)
     assert chosen_context(Forecasting.Config(data=str(tmp_path / "walks.npz"), horizon=5, season=1, base=0.0)) == 15
     assert tried == [15, 30]  # 45 samples would be 90 numbers
 
@@ -535,7 +537,7 @@ def test_the_base_and_context_with_the_smallest_error_are_chosen(
         return got[built.facts.context, built.config.base or 0.0]
 
     monkeypatch.setattr(Forecasting, "_left_out_error", error)
-    monkeypatch.setattr(forecasting, "LEAST_PREDICTED", 15)  # 36 samples leave 18 windows, 54 leave 9
+    monkeypatch.setattr(reading, "LEAST_PREDICTED", 15)  # 36 samples leave 18 windows, 54 leave 9
     found = Forecasting(config).best_reading()
     assert found == (18, 1.0)
     assert tried == [(18, 0.0, 36), (36, 0.0, 36), (18, 0.5, 36), (18, 1.0, 36)]

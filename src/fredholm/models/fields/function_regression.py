@@ -106,15 +106,25 @@ class FunctionRegression(ClosedFormModel):
                         "them agree"
                     )
 
+        @property
+        def num_inputs(self) -> int:
+            """Number of values of an input function: D."""
+            return _count(self.given) * self.num_channels
+
+        @property
+        def num_targets(self) -> int:
+            """Number of values of a target function: E."""
+            return _count(self.target) * self.num_outputs
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         given, target = _count(config.given), _count(config.target)
         wide, n = torch.float64, config.num_functions
         # float64, since large terms of both signs cancel
-        self.register_buffer("functions", torch.zeros(n, given * config.num_channels, dtype=wide))
-        self.register_buffer("dual", torch.zeros(n, target * config.num_outputs, dtype=wide))
-        self.register_buffer("offset", torch.zeros(target * config.num_outputs, dtype=wide))
+        self.register_buffer("functions", torch.zeros(n, config.num_inputs, dtype=wide))
+        self.register_buffer("dual", torch.zeros(n, config.num_targets, dtype=wide))
+        self.register_buffer("offset", torch.zeros(config.num_targets, dtype=wide))
         self.register_buffer("rate", torch.zeros((), dtype=wide))
         self.register_buffer("penalty", torch.ones((), dtype=wide))
         self.register_buffer("error", torch.tensor(torch.nan, dtype=wide), persistent=False)

@@ -63,6 +63,7 @@ from .batches import Scale, Symmetry, draw_each, draw_samples, draw_times, momen
 from .field_set import refuse_doubles
 from .open import FIELD_TABLES, is_function_folder
 from .preparation import Preparation
+from .regression import fit_regression, max_functions
 from .relative_error import Loss, relative_errors
 from .tensor_forms import form_of_samples, form_on_grid
 from .unit_box import UnitBox, grid_of, have_own_regions, seem_to_repeat
@@ -80,10 +81,6 @@ LEAST_VALID = 8
 """Smallest number of validation functions that may end a run early."""
 DRAWN = 8
 """Largest number of functions in the picture of a comparison."""
-MOST_FUNCTIONS, MOST_VALUES = 1024, 1 << 23
-"""Largest default number of training functions of a regression, and of values that it stores of them."""
-LEAST_FUNCTIONS = 8
-"""Smallest number of training functions for a regression by default."""
 
 
 @final
@@ -420,64 +417,45 @@ class OperatorLearning(DividedTask[FieldSet]):
         network = whole.build(Function(functions, whole.embed_dim), len(facts.target_mean))
         if not config.regression:
             return network
-        given = self.preparation.grid or facts.given_at
-        if given is None or facts.target_at is None:
+        regression = self._regression(config.regression)
+        if regression is None:
             raise ValueError(
                 f"regression is {config.regression}, and functions have input or target points of their own; "
                 "leave it out"
             )
-        regression = FunctionRegression.Config(
+        return BlendedOperator(network, FunctionRegression(regression))
+
+    def _regression(self, num_functions: int) -> FunctionRegression.Config | None:
+        """Sizes of a regression; None where functions have input or target points of their own."""
+        facts, given = self._facts, self.preparation.grid or self._facts.given_at
+        if given is None or facts.target_at is None:
+            return None
+        return FunctionRegression.Config(
             given=given,
             target=facts.target_at,
             pos_dim=len(facts.coordinates),
             num_channels=len(facts.channels),
             num_outputs=len(facts.target_mean),
-            num_functions=config.regression,
-            is_periodic=config.is_periodic,
+            num_functions=num_functions,
+            is_periodic=self.config.is_periodic,
         )
-        return BlendedOperator(network, FunctionRegression(regression))
 
     @property
     def max_regression_functions(self) -> int:
-        """Default number of training functions of a regression; 0: none."""
-        facts, given = self._facts, self.preparation.grid or self._facts.given_at
-        if given is None or facts.target_at is None or self.num_held_out("valid") == 0:
+        """Default number of training functions of a regression; 0: none. See `regression.max_functions`."""
+        if self.num_held_out("valid") == 0:
             return 0
-        values = sum(
-            (at if isinstance(at, int) else at.num_points) * channels
-            for at, channels in ((given, len(facts.channels)), (facts.target_at, len(facts.target_mean)))
-        )
-        count = min(self.num_train * facts.num_steps, MOST_FUNCTIONS, MOST_VALUES // values)
-        return count if count >= LEAST_FUNCTIONS else 0
+        return max_functions(self._regression(1), self.num_train * self._facts.num_steps)
 
     @torch.no_grad()
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`; fits the regression to training functions, for trajectories to single steps."""
         if not isinstance(model, BlendedOperator):
             return
-        count, steps = model.fitted.config.num_functions, self._facts.num_steps
+        count = model.fitted.config.num_functions
         check_has_valid("regression", count, self.num_held_out("valid"), "functions")
         chosen = torch.randperm(self.num_train)[:count].sort().values
-        part, preparation = self.splits.train.select(chosen), self.preparation
-        given, answers, groups = part.given, part.targets, part.marks.group_numbers()
-        groups = torch.arange(len(part)) if groups is None else groups
-        if steps > 1:
-            states = part.states()
-            some = torch.randperm(len(part) * steps)[:count].sort().values
-            given, groups = states.select(some), groups.repeat(steps)[some]
-            answers = states.select(some + len(part))
-        seen, targets = (preparation.filled(each) for each in (preparation.shown(given), preparation.targets(answers)))
-        if steps > 1:
-            targets = targets - preparation.filled(preparation.targets(given))
-        sizes = model.fitted.config
-        model.fitted.fit(
-            seen.to(device),
-            targets.to(device),
-            given_pos=preparation.box.placed(given.pos[0]) if isinstance(sizes.given, int) else None,
-            target_pos=preparation.box.placed(answers.pos[0]) if isinstance(sizes.target, int) else None,
-            # of one trajectory, single steps are left out
-            groups=groups.to(device) if 1 < len(groups.unique()) < len(groups) else None,
-        )
+        fit_regression(model.fitted, self.splits.train.select(chosen), self.preparation, device)
 
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
         """See `Task.choose_by_validation`; chooses the share of a network beside a regression."""

@@ -1,5 +1,15 @@
-"""Error metrics of forecasts."""
+"""Error metrics of forecasts.
 
+Legend
+    m                                     season, in samples
+    seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
+    q                                     the mean of |y_t - y_{t-m}| over the training part of a series
+    MASE                                  the mean of |y - ŷ| / q
+
+Source: Hyndman and Koehler, Another look at measures of forecast accuracy (2006).
+"""
+
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -7,6 +17,8 @@ from torch import Tensor
 
 from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.targets import NumberTarget
+
+from .windows import WindowSet
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -50,3 +62,23 @@ def add_errors(
         metrics["quantile_loss"].update(loss[has_unit])
     if len(target.quantiles) > 1:
         metrics["coverage"].update(((levels[..., 0] <= true) & (true <= levels[..., -1])).float())
+
+
+def error_scale(values: Tensor, season: int, spare: Tensor) -> Tensor:
+    """q of the channels of a series `(T, F)`, `(F,)`; `spare`, their deviations in training, where q would be 0.
+
+    A series of at most a season is taken without one.
+    """
+    lag = season if len(values) > season else 1
+    error = (values[lag:] - values[:-lag]).abs().nanmean(0)
+    return torch.where(error > 1e-9 * spare, error, spare)
+
+
+def seasonal_naive(windows: WindowSet, columns: Sequence[int], season: int) -> Tensor:
+    """The seasonal naive forecast of some channels, `(n, H, F)`; after less than a season it repeats all samples."""
+    found = list[Tensor]()
+    for i, at in windows.places.tolist():
+        lag = min(season, at)  # may be longer than the context
+        last = windows.values[i][at - lag : at, columns]
+        found.append(last.repeat(-(-windows.horizon // lag), 1)[: windows.horizon])
+    return torch.stack(found)

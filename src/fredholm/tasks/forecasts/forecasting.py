@@ -7,14 +7,12 @@ Legend
                  (with known channels all three are computed after their `Effect` is removed, and b_h adds it back)
     z            (y_{t+h} - b_h) / s, h = 1 .. H, the prediction of a model for a window that ends with sample t
 
-    seasonal naive forecast of y_{t+h}    y_{t + h - m ⌈h / m⌉}: the last season again
-    MASE    the mean of |y - ŷ| / q, where q is the mean of |y_t - y_{t-m}| over the training part of a series
+    q            the unit of errors (`errors.py`)
 
-Source: Hyndman and Koehler, Another look at measures of forecast accuracy (2006), for MASE; NLinear (arXiv 2205.13504),
-for the subtraction of a window's last value; RevIN (Kim et al., 2022), for the division by its deviation.
+Source: NLinear (arXiv 2205.13504), for the subtraction of a window's last value; RevIN (Kim et al., 2022), for the
+division by its deviation.
 """
 
-import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -56,32 +54,23 @@ from fredholm.tasks.views import MOST_LINES, Line, Role, SeriesView, ShownExampl
 from .base import Base
 from .calendar import Calendar
 from .effect import Effect, Part
-from .errors import add_errors, forecast_metrics
+from .errors import add_errors, error_scale, forecast_metrics, seasonal_naive
 from .form import forecast_form
-from .gain import ShrunkTarget, added, best_gain
+from .gain import Contributions, ShrunkTarget, added, gain_ahead
 from .history import History, Shape
 from .known_ahead import check_ahead, check_known
 from .long_series import observed_before
+from .reading import Reading, best_reading, candidate_contexts
 from .scaling import Frame, Scale, in_unit
 from .structure import Structure
-from .windows import BLOCKS
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 CHUNK = 256
 """Windows that are fitted or predicted at a time."""
-CONTEXTS = (1, 2, 3, 6, 9)
-"""Candidate contexts of a fitted model, in multiples of the shortest."""
-AS_GOOD = 1.03
-"""The shortest context whose error is at most this multiple of the smallest is taken."""
-MOST_SEEN, LEAST_PREDICTED = 1 << 14, 30
-"""Largest number of values in a window of a longer context, and smallest number of disjoint answers to judge it by."""
 ENDS: tuple[tuple[int, Role], ...] = ((0, "low"), (-1, "high"))
 """The quantiles that are shown, with their roles."""
-BASES = (0.5, 1.0)
-"""Candidates beside 0 for the share of structures in the base forecast of a fitted model."""
-
 FEW = 300
 """Largest number of windows for which the gain is chosen by forward validation rather than by cross-validation."""
 
@@ -252,10 +241,9 @@ class Forecasting(SplitTask[WindowSet]):
             notes = task.notes()
             if self.model.learns_by_steps:
                 return super()._recommended(effort, start)._replace(notes=notes)
-            context, base = task.best_reading()
-            return Recommended(
-                replace(self, context=context, base=base), schedule_at_once(task.num_train, effort), notes
-            )
+            reading = task.best_reading()
+            config = replace(self, context=reading.context, base=reading.share)
+            return Recommended(config, schedule_at_once(task.num_train, effort), notes)
 
         @property
         def stack(self) -> Stack:
@@ -441,40 +429,27 @@ class Forecasting(SplitTask[WindowSet]):
         """The model, with the outputs of the target."""
         return self.config.model.build(self._frame.sampling, self._facts.target.num_outputs)
 
-    def best_reading(self) -> tuple[int, float]:
+    def best_reading(self) -> Reading:
         """The context and the share of the base with the smallest cross-validation error; given ones are kept.
 
-        The contexts are CONTEXTS times that of this task, up to two thirds of the training part of the shortest series
-        and MOST_SEEN numbers, if they leave LEAST_PREDICTED answers. The shortest with an error of at most AS_GOOD
-        times the smallest is taken. BASES are tried with it and with the shortest of all. Errors are absolute, in
-        units of q, over the samples that the longest context can predict.
+        See `fredholm.tasks.forecasts.reading`. Errors are over the samples that the longest context can predict.
         """
-        config, facts, ends = self.config, self._facts, torch.tensor([end for end, _ in self._history.ends])
-        places, most = self.splits.train.places, min(int(ends.min()) * 2 // 3, MOST_SEEN // len(facts.channels))
-
-        def is_possible(context: int) -> bool:
-            num_predicted = int(((ends - context) // facts.horizon).clamp_min(0).sum())
-            return context <= most and num_predicted >= LEAST_PREDICTED and bool((places[:, 1] >= context).any())
-
-        longer = (facts.context * times for times in CONTEXTS[1:] if config.context is None)
-        tried = [facts.context, *filter(is_possible, longer)]
+        config, facts = self.config, self._facts
+        contexts = (facts.context,)
+        if config.context is None:
+            ends = [end for end, _ in self._history.ends]
+            contexts = candidate_contexts(self.splits.train, ends, num_channels=len(facts.channels))
         given, base = config.base or 0.0, facts.base
         if config.base is None:
             base = self._structured()
-        start = max(tried[-1], base.least if base else 0)
+        start = max(contexts[-1], base.least if base else 0)
 
-        @functools.cache
-        def error(context: int, share: float) -> float:
-            tried = replace(config, context=context, base=share)
+        def error(reading: Reading) -> float:
+            tried = replace(config, context=reading.context, base=reading.share)
             return Forecasting(tried, history=self._history)._left_out_error(start)
 
-        context = facts.context
-        if len(tried) > 1:
-            least = min(error(each, given) for each in tried)
-            context = next((each for each in tried if error(each, given) <= AS_GOOD * least), facts.context)
-        shares = BASES if config.base is None and base is not None else ()
-        chances = [(context, given), *((each, share) for share in shares for each in sorted({context, facts.context}))]
-        return min(chances, key=lambda each: error(*each)) if len(chances) > 1 else chances[0]
+        is_open = config.base is None and base is not None
+        return best_reading(contexts, given, error, tries_shares=is_open)
 
     @torch.no_grad()
     def _left_out_error(self, start: int) -> float:
@@ -501,37 +476,29 @@ class Forecasting(SplitTask[WindowSet]):
         for indices in torch.arange(len(train)).split(CHUNK):
             batch = self._batch(train, indices)
             batches.append((SeriesBatch(batch["values"].to(device)), batch["targets"].to(device)))
-        stretch = train.stretches([end for end, _ in self._history.ends])
-        groups = stretch.to(device) if len(stretch.unique()) > 1 else None
-        gain = self._gain_ahead(stretch, device) if len(train) <= FEW else None
-        return model.fit(batches, ShrunkTarget(self._facts.target, gain), groups=groups)
+        ends = [end for end, _ in self._history.ends]
+        stretch = train.stretches(ends)
 
-    @torch.no_grad()
-    def _gain_ahead(self, stretch: Tensor, device: torch.device) -> float | None:
-        """The gain of GAINS that is best in forward validation; None: there are too few windows.
+        def predict(before: Tensor, own: Tensor) -> Contributions:
+            return self._predicted_after(before, own, _groups(stretch[before], device), device)
 
-        Each stretch of the second half is predicted by a fit to all windows before it. Cross-validation would also see
-        samples after a stretch, which no forecast knows.
-        """
-        train, target, horizon = self.splits.train, self._facts.target, self._facts.horizon
-        ends = torch.tensor([end for end, _ in self._history.ends])[train.places[:, 0]]
-        predicted, wanted = list[Tensor](), list[Tensor]()
-        for number in range(BLOCKS // 2, BLOCKS):
-            own = (stretch == number).nonzero()[:, 0]
-            before = ((train.places[:, 1] + horizon) * BLOCKS <= number * ends).nonzero()[:, 0]
-            if not len(own) or not len(before):
-                continue
-            learnt, asked = self._batch(train, before), self._batch(train, own)
-            groups = stretch[before].to(device) if len(stretch[before].unique()) > 1 else None
-            with torch.random.fork_rng(devices=[]):  # random draws of a model must not affect the run
-                model = self.model().to(device)
-                assert isinstance(model, FittedModel)
-                batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
-                model.fit([batch], ShrunkTarget(target, 1.0), groups=groups)
-            outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
-            predicted.append(target.predictions(outputs.double()).cpu())
-            wanted.append(added(target, asked["targets"].double()))
-        return best_gain(torch.cat(predicted), torch.cat(wanted)) if predicted else None
+        gain = gain_ahead(train, ends, predict) if len(train) <= FEW else None
+        return model.fit(batches, ShrunkTarget(self._facts.target, gain), groups=_groups(stretch, device))
+
+    def _predicted_after(
+        self, before: Tensor, own: Tensor, groups: Tensor | None, device: torch.device
+    ) -> Contributions:
+        """The contributions to training windows `own` by a fit to those of `before`, which lie before them."""
+        train, target = self.splits.train, self._facts.target
+        learnt, asked = self._batch(train, before), self._batch(train, own)
+        with torch.random.fork_rng(devices=[]):  # random draws of a model must not affect the run
+            model = self.model().to(device)
+            assert isinstance(model, FittedModel)
+            batch = SeriesBatch(learnt["values"].to(device)), learnt["targets"].to(device)
+            model.fit([batch], ShrunkTarget(target, 1.0), groups=groups)
+        outputs = torch.cat([model(SeriesBatch(part.to(device))) for part in asked["values"].split(CHUNK)])
+        predicted = target.predictions(outputs.double()).cpu()
+        return Contributions(predicted, added(target, asked["targets"].double()))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """`values` (B, N, C) and `targets` (B, H F), both scaled; nothing is random."""
@@ -543,10 +510,11 @@ class Forecasting(SplitTask[WindowSet]):
 
         `scale` and `error_scale` (B, 1, F), `base`, `naive` and `answers` (B, H, F), in the unit of the data.
         """
-        part = self.held_out(split)
+        part, facts = self.held_out(split), self._facts
         some = part.select(indices)
         scales = self._error_scales[some.places[:, 0]]
-        return {**self._batch(part, indices), "error_scale": scales, "naive": self._naive(some)}
+        naive = seasonal_naive(some, facts.columns, facts.season)
+        return {**self._batch(part, indices), "error_scale": scales, "naive": naive}
 
     @cached_property
     def _error_scales(self) -> Tensor:
@@ -559,25 +527,10 @@ class Forecasting(SplitTask[WindowSet]):
         return torch.stack(found)
 
     def error_scale(self, values: Tensor) -> Tensor:
-        """q of the predicted channels, float64 `(1, F)`, from the known samples of a series, `(T, C)`.
-
-        Where q would be 0, the deviation of the channel in training.
-        """
-        facts, columns = self._facts, self._facts.columns
-        y = values[:, columns]
-        season = facts.season if len(y) > facts.season else 1
-        error = (y[season:] - y[:-season]).abs().nanmean(0)
-        spare = torch.tensor([facts.deviation[c] for c in columns], dtype=torch.float64)
-        return torch.where(error > 1e-9 * spare, error, spare)[None]
-
-    def _naive(self, windows: WindowSet) -> Tensor:
-        """The seasonal naive forecast, `(n, H, F)`; after less than a season it repeats all samples."""
-        found, columns = list[Tensor](), self._facts.columns
-        for i, at in windows.places.tolist():
-            season = min(self._facts.season, at)  # may be longer than the context
-            last = windows.values[i][at - season : at, columns]
-            found.append(last.repeat(-(-windows.horizon // season), 1)[: windows.horizon])
-        return torch.stack(found)
+        """q of the predicted channels, float64 `(1, F)`, from the known samples of a series, `(T, C)`."""
+        facts = self._facts
+        spare = torch.tensor([facts.deviation[c] for c in facts.columns], dtype=torch.float64)
+        return error_scale(values[:, facts.columns], facts.season, spare)[None]
 
     @property
     def _frame(self) -> Frame:
@@ -766,3 +719,8 @@ class Forecasting(SplitTask[WindowSet]):
             check_known(series, read, facts.ahead, facts.clock, where)
         if bool(series.values[max(0, end - context) : end].isnan().all(0).any()):
             warnings.warn(f"{where}: a channel of {series.name} has no value among those that are read", stacklevel=2)
+
+
+def _groups(stretch: Tensor, device: torch.device) -> Tensor | None:
+    """The stretches of windows as groups that are left out together; None: there is one."""
+    return stretch.to(device) if len(stretch.unique()) > 1 else None

@@ -3,13 +3,16 @@
 With few stretches a regression, and even a mean, may predict worse than the base forecast alone.
 """
 
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from fredholm.models.fitted.ridge_head import Readout, Regressand
 from fredholm.tasks.targets import NumberTarget
+
+from .windows import BLOCKS, WindowSet
 
 GAINS = (1.0, 0.5, 0.0)
 """Candidate factors of the contribution."""
@@ -47,3 +50,34 @@ def added(target: NumberTarget, z: Tensor) -> Tensor:
 def best_gain(predicted: Tensor, wanted: Tensor) -> float:
     """The factor of GAINS with the smallest squared error between predicted and true contributions `(n, H F)`."""
     return min(GAINS, key=lambda gain: float((wanted - gain * predicted).square().mean()))
+
+
+class Contributions(NamedTuple):
+    """Contributions to the base forecast of n windows, `(n, H F)`."""
+
+    predicted: Tensor
+    true: Tensor
+
+
+@torch.no_grad()
+def gain_ahead(
+    train: WindowSet, ends: Sequence[int], predict: Callable[[Tensor, Tensor], Contributions]
+) -> float | None:
+    """The gain of GAINS that is best in forward validation; None: there are too few windows.
+
+    Each stretch of the second half is predicted by a fit to all windows before it. Cross-validation would also see
+    samples after a stretch, which no forecast knows.
+
+    Args:
+        train: the training windows.
+        ends: the numbers of training samples of each series.
+        predict: the contributions to the windows at the second indices by a fit to those at the first.
+    """
+    stretch, size = train.stretches(ends), torch.tensor(ends)[train.places[:, 0]]
+    found = list[Contributions]()
+    for number in range(BLOCKS // 2, BLOCKS):
+        own = (stretch == number).nonzero()[:, 0]
+        before = ((train.places[:, 1] + train.horizon) * BLOCKS <= number * size).nonzero()[:, 0]
+        if len(own) and len(before):
+            found.append(predict(before, own))
+    return best_gain(*(torch.cat(part) for part in zip(*found, strict=True))) if found else None
