@@ -130,6 +130,28 @@ def test_the_end_of_a_month_is_predicted(tmp_path: Path) -> None:
         config(tmp_path, calendar="months")
 
 
+def test_the_last_working_day_of_a_month_is_predicted() -> None:
+    days = pd.bdate_range("2023-01-10", "2023-11-15")
+    ends = np.array([is_last_working_day(day.date()) for day in days])
+    y = 20 + 0.3 * np.random.default_rng(0).normal(size=len(days)) + 9 * ends
+    series = pd.Series(y, index=days, name="y")
+    learner = SeriesForecaster(horizon=14, task={"context": 10, "base": 1.0}).fit(series)
+    task = learner.trained_.task
+    assert isinstance(task, Forecasting)
+    assert task.facts.groups == ("ends of months",)
+    for end in (len(days), len(days) - 20):
+        found = learner.predict(series[:end])
+        assert list(found.index) == list(pd.bdate_range(days[end - 1] + DAY, periods=14))
+        expected = [29 if is_last_working_day(day.date()) else 20 for day in found.index]
+        assert sum(expected) == 14 * 20 + 9
+        assert found.tolist() == pytest.approx(expected, abs=1)
+    form = task.tensor_form(learner.trained_.model)
+    seen = torch.from_numpy(y[-task.facts.num_read :])[None, :, None]
+    newest = torch.tensor([pd.Timestamp(days[-1]).timestamp()], dtype=torch.float64)
+    answers = form.call(learner.trained_.model, seen, newest)
+    assert answers[0, :, 0].tolist() == pytest.approx(learner.predict().tolist(), rel=1e-5)
+
+
 def test_columns_of_windows_are_selected_in_a_form_that_onnxruntime_loads(tmp_path: Path) -> None:
     task = config(tmp_path, model=SMALL, base=0.0).build()
     form = task.tensor_form(task.model().eval())

@@ -1,9 +1,10 @@
-"""Clocks of series: even steps, months, gaps."""
+"""Clocks of series: even steps, working days, months, gaps."""
 
 import datetime
 
 import numpy as np
 import pytest
+import torch
 
 from fredholm.tasks.forecasts import Clock
 from tests.refusals import refused
@@ -93,3 +94,28 @@ def test_fractions_of_seconds_do_not_drift() -> None:
     assert clock.step == 0.1
     assert clock.text(clock.after(float(tenths[0]), 90)) == "2026-01-01T00:00:09"
     assert clock.text(clock.after(float(tenths[0]), 91)) == "2026-01-01T00:00:09.100000"
+
+
+def test_days_without_weekends() -> None:
+    days = [datetime.date(2026, 1, 1) + datetime.timedelta(t) for t in range(40)]  # from a Thursday on
+    worked = [day for day in days if day.weekday() < 5]
+    times = dates(*map(str, worked)) + 9.5 * 3600
+    clock = Clock.of([np.delete(times, [3, 11]), times[4:7]], is_dated=True)  # without two holidays
+    assert clock == Clock(step=DAY, is_dated=True, skips_weekends=True)
+    assert (clock.season, clock.step_in_words, clock.span(50)) == (5, "a working day", 70 * DAY)
+    assert clock.places(np.delete(times, [3, 11])).tolist() == [k for k in range(len(times)) if k not in (3, 11)]
+    assert [clock.after(float(times[1]), k) for k in range(len(times) - 1)] == times[1:].tolist()
+    every = torch.from_numpy(times)
+    steps = torch.arange(len(times)).double()
+    for k in (0, 7, len(times) - 1):
+        torch.testing.assert_close(clock.later(every[k], steps - k), every, rtol=0, atol=0)
+    assert clock.text(clock.after(float(times[1]), 1)) == "2026-01-05T09:30:00"
+    with refused(ValueError, "2026-01-10T09:30:00 is on a weekend", "leave weekends out"):
+        clock.places(dates("2026-01-09", "2026-01-10") + 9.5 * 3600)
+    with refused(ValueError, "not evenly spaced: 2026-01-09T09:30:00 is 1.5 steps of a working day after"):
+        clock.places(dates("2026-01-08", "2026-01-09") + np.array([-2.5, 9.5]) * 3600)
+    every_day = Clock(step=DAY, is_dated=True)
+    assert Clock.of([times[:6]], is_dated=True) == every_day  # a single weekend may be missing by chance
+    assert Clock.of([times[:6], times[3:8]], is_dated=True).skips_weekends  # one in each series
+    assert Clock.of([np.sort(np.append(times, times[1] + DAY))], is_dated=True) == every_day  # one Saturday
+    assert not Clock.of([times], is_dated=False).skips_weekends

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fredholm.tasks.forecasts import Clock
 from fredholm.tasks.forecasts import effect as module
 from fredholm.tasks.forecasts.base import learn_base
 from fredholm.tasks.forecasts.calendar import NO_CALENDAR
@@ -17,7 +18,7 @@ STRUCTURE = Structure(
     level=0.3, persistence=1.0, has_slope=False, trend=0.0, damping=1.0, season=None, in_logarithms=False
 )
 PLAIN = Part(unit="one", lags=0, is_bent=False, pairs=(), weights=(), middle=0.0, widest=0.0)
-UNDATED: dict[str, Any] = {"calendar": NO_CALENDAR, "starts": [0.0], "step": 1.0}
+UNDATED: dict[str, Any] = {"calendar": NO_CALENDAR, "starts": [0.0], "clock": Clock(step=1.0)}
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -145,16 +145,26 @@ def test_the_naive_forecast_repeats_all_samples_where_a_season_is_longer(tmp_pat
     torch.testing.assert_close(found, torch.cat([y[:7], y[:2]])[:, built.facts.columns])
 
 
-def test_days_without_weekends_have_a_horizon_that_fits(tmp_path: Path) -> None:
-    start = datetime.date(2024, 1, 1)
-    days = [start + datetime.timedelta(days=i) for i in range(280)]
-    rows = [f"{day},{math.sin(i / 5)}" for i, day in enumerate(days) if day.weekday() < 5]
+def test_weekends_without_samples_are_skipped(tmp_path: Path) -> None:
+    days = [datetime.date(2024, 1, 1) + datetime.timedelta(days=i) for i in range(280)]
+    worked = [day for day in days if day.weekday() < 5]
+    rows = [f"{day},{10 + day.weekday() + i / 50}" for i, day in enumerate(worked) if i != 40]
     (tmp_path / "work.csv").write_text("\n".join(["time,v", *rows]) + "\n")
-    built = Forecasting.Config(data=str(tmp_path / "work.csv")).build()
-    assert (built.facts.season, built.facts.horizon) == (7, 5)
-    assert len(built.splits.train) > 10
-    with refused(ValueError, "no training window has horizon=7 observed samples; make the horizon shorter"):
-        _ = Forecasting.Config(data=str(tmp_path / "work.csv"), horizon=7).build().facts
+    config = Forecasting.Config(data=str(tmp_path / "work.csv"), horizon=12)
+    assert "no sample is on a weekend: weekends are skipped, in forecasts too" in config.recommended("small").notes
+    built = config.build()
+    assert (built.facts.season, built.facts.horizon) == (5, 12)
+    found = built.predict(fitted(built), [tmp_path / "work.csv"], CPU)
+    first = worked[-1] + datetime.timedelta(days=3)  # the last sample is of a Friday
+    after = [
+        first + datetime.timedelta(days=i) for i in range(16) if (first + datetime.timedelta(days=i)).weekday() < 5
+    ]
+    assert [row["time"] for row in found] == [str(day) for day in after]
+    expected = [10 + day.weekday() + (len(worked) + i) / 50 for i, day in enumerate(after)]
+    assert [float(row["v"]) for row in found] == pytest.approx(expected, abs=0.05)
+    (tmp_path / "week.csv").write_text("\n".join(["time,v", *(f"{day},1" for day in days)]) + "\n")
+    with refused(ValueError, "2024-01-06 is on a weekend", "leave weekends out"):
+        built.predict(fitted(built), [tmp_path / "week.csv"], CPU)
 
 
 def test_times_with_a_zone_are_predicted_in_utc(tmp_path: Path) -> None:

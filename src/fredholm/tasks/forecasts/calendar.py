@@ -24,7 +24,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from .clock import DAY, Clock
+from .clock import DAY, ROUNDING, Clock, weekday_of
 
 Group = Literal["weekdays", "hours", "hours of weekends", "hours of weekdays", "ends of months", "year"]
 """Coordinates that are used together."""
@@ -32,8 +32,6 @@ HOUR_HARMONICS, WEEKDAY_HARMONICS, YEAR_HARMONICS = 6, 4, 3
 """Numbers of harmonics."""
 YEAR = 365.2425 * DAY
 WEEK = 7 * DAY
-_ROUNDING = 1e-3
-"""Seconds by which a time may lie before its whole second."""
 
 
 @final
@@ -52,7 +50,7 @@ class Calendar:
         """The groups that may matter for series of that many samples on a clock."""
         if not clock.is_dated or clock.in_months:
             return cls(groups=())
-        span = samples * clock.step
+        span = clock.span(samples)
         return cls(groups=tuple(name for name, group in _GROUPS.items() if group.suits(clock.step, span)))
 
     def __len__(self) -> int:
@@ -69,7 +67,7 @@ class Calendar:
         """The coordinates of times in seconds since 1970, float64 `(*,)`, `(*, K)`."""
         if not self.groups:
             return times.new_zeros(*times.shape, 0)
-        return torch.cat([_GROUPS[name].columns(times + _ROUNDING) for name in self.groups], -1)
+        return torch.cat([_GROUPS[name].columns(times + ROUNDING) for name in self.groups], -1)
 
 
 NO_CALENDAR = Calendar(groups=())
@@ -80,7 +78,7 @@ def _days(times: Tensor) -> Tensor:
 
 
 def _is_weekday(times: Tensor, which: range) -> Tensor:
-    weekday = (_days(times) + 3) % 7  # 1970 began on a Thursday
+    weekday = weekday_of(_days(times))
     return torch.stack([weekday == k for k in which], -1).double()
 
 
@@ -129,7 +127,7 @@ def _day_of_month(days: Tensor) -> Tensor:
 
 def _ends_of_months(times: Tensor) -> Tensor:
     days = _days(times)
-    weekday, day = (days + 3) % 7, _day_of_month(days)
+    weekday, day = weekday_of(days), _day_of_month(days)
     left = [_day_of_month(days + k) == 1 for k in (1, 2, 3)]
     first = (weekday < 5) & ((day == 1) | ((weekday == 0) & (day <= 3)))
     last = (left[0] & (weekday < 5)) | ((weekday == 4) & (left[1] | left[2]))

@@ -1,15 +1,21 @@
-"""The times of samples: evenly spaced, or once in a fixed number of months."""
+"""The times of samples: evenly spaced, every day but at weekends, or once in a fixed number of months."""
 
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fredholm.tasks.files.terminal_text import counted
 
 DAY = 86400.0
+LEAST_WEEKENDS = 2
+"""Smallest number of weekends without samples for a clock that skips weekends."""
+ROUNDING = 1e-3
+"""Seconds by which a time may lie before its whole second."""
 _SAME = 1e-3
 
 
@@ -24,12 +30,14 @@ class Clock:
             month is shorter.
         is_dated: whether times are seconds since 1970, written as dates.
         has_zone: whether these dates have a time zone, which is then UTC; None: unknown, or there are no dates.
+        skips_weekends: whether samples are a day apart, with none on Saturdays and Sundays.
     """
 
     step: float
     in_months: bool = False
     is_dated: bool = False
     has_zone: bool | None = None
+    skips_weekends: bool = False
 
     @classmethod
     def of(cls, times: Sequence[np.ndarray], *, is_dated: bool, has_zone: bool | None = None) -> "Clock":
@@ -55,7 +63,8 @@ class Clock:
         # the longest series has the smallest rounding error of a step
         i = int(np.argmax(places))
         step = float(times[i][-1] - times[i][0]) / places[i]
-        return replace(found, step=round(step, 6) or step if is_dated else step)
+        found = replace(found, step=round(step, 6) or step if is_dated else step)
+        return replace(found, skips_weekends=is_dated and found.step == DAY and _skip_weekends(times))
 
     def may_be(self, other: "Clock") -> bool:
         """Whether both clocks are the same, where an unknown time zone may be any."""
@@ -66,7 +75,7 @@ class Clock:
         """Numbers of steps from the first of increasing times, int64.
 
         Raises:
-            ValueError: a time is between two steps, or, on a clock of months, on another day.
+            ValueError: a time is between two steps, on another day on a clock of months, or on a skipped weekend.
         """
         if self.in_months and not _are_monthly(times):
             raise ValueError(
@@ -80,7 +89,15 @@ class Clock:
                 f"times are not evenly spaced: {self.text(float(times[i]))} is {passed[i]:g} steps of "
                 f"{self.step_in_words} after {self.text(float(times[0]))}; sample the series evenly first"
             )
-        return found.astype(np.int64)
+        if not self.skips_weekends:
+            return found.astype(np.int64)
+        days = _days(times)
+        for i in np.flatnonzero(weekday_of(days) > 4)[:1].tolist():
+            raise ValueError(
+                f"{self.text(float(times[i]))} is on a weekend, where the series that the clock was made for have no "
+                "samples: leave weekends out"
+            )
+        return (_working_days(days) - _working_days(days[:1])).astype(np.int64)
 
     def day(self, times: np.ndarray) -> int:
         """The day of the month of the samples; 31: the last day, 0: the step is not in months."""
@@ -99,12 +116,26 @@ class Clock:
             day: day of the month of the series (see `day`); 0: that of `time`.
         """
         if not self.in_months:
-            return time + steps * self.step
+            return float(self.later(torch.tensor(time, dtype=torch.float64), torch.tensor(float(steps))))
         moment = _moment(time)
         month = _month(moment) + round(steps * self.step)
         return moment.replace(
             year=month // 12, month=month % 12 + 1, day=min(day or moment.day, _days_of(month))
         ).timestamp()
+
+    def later(self, times: Tensor, steps: Tensor) -> Tensor:
+        """Times some steps after others, or before, float64; on a clock without months.
+
+        Args:
+            times: times of samples, float64.
+            steps: numbers of steps; both shapes are broadcast.
+        """
+        if not self.skips_weekends:
+            return times + self.step * steps
+        days = _days(times)
+        passed = _working_days(days) + steps
+        week = torch.div(passed, 5, rounding_mode="floor")
+        return times + DAY * (7 * week + passed - 5 * week - 3 - days)
 
     def text(self, time: float) -> str | float:
         """The time as text: a number, or an ISO 8601 date.
@@ -124,11 +155,15 @@ class Clock:
         """The step with its unit, for messages."""
         if self.in_months:
             return counted(round(self.step), "month")
+        if self.skips_weekends:
+            return "a working day"
         return f"{self.step:g} {'seconds' if self.is_dated else 'units of time'}"
 
     @property
     def season(self) -> int | None:
         """Samples of a day for steps below one, of a week for days, of a year for weeks and months; None: unknown."""
+        if self.skips_weekends:
+            return 5
         if self.in_months:
             return max(1, round(12 / self.step))
         if not self.is_dated:
@@ -136,6 +171,35 @@ class Clock:
         if self.step < DAY:
             return max(1, round(DAY / self.step))
         return {1: 7, 7: 52}.get(round(self.step / DAY))
+
+    def span(self, samples: int) -> float:
+        """About the time that some samples take, in the unit of the times; on a clock without months."""
+        return samples * self.step * (7 / 5 if self.skips_weekends else 1)
+
+
+Numbers = TypeVar("Numbers", np.ndarray, Tensor)
+
+
+def _days(times: Numbers) -> Numbers:
+    """Whole days since 1970."""
+    return (times + ROUNDING) // DAY
+
+
+def weekday_of(days: Numbers) -> Numbers:
+    """From 0 for Monday to 6, of days since 1970, which began on a Thursday."""
+    return (days + 3) % 7
+
+
+def _working_days(days: Numbers) -> Numbers:
+    """Numbers of the days since 1970 without those of weekends, of days that are not on one."""
+    return 5 * ((days + 3) // 7) + weekday_of(days)
+
+
+def _skip_weekends(times: Sequence[np.ndarray]) -> bool:
+    """Whether no time of some series is on a weekend, though they pass LEAST_WEEKENDS of them together."""
+    days = [_days(each) for each in times]
+    passed = sum(int((each[-1] + 3) // 7 - (each[0] + 3) // 7) for each in days)
+    return passed >= LEAST_WEEKENDS and all(bool((weekday_of(each) < 5).all()) for each in days)
 
 
 def _moment(time: float) -> datetime.datetime:

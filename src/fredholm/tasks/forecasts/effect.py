@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from .calendar import NO_CALENDAR, Calendar, Group
+from .clock import Clock
 from .structure import MOST_SEASON, MOST_TRIED, Structure, candidate_structures, factored, mean_changes, read_before
 from .windows import Ranges, WindowSet
 
@@ -163,16 +164,17 @@ class Effect:
             found.append(own @ own.new_tensor(part.calendar_weights))
         return torch.stack(found, -1) if found else times.new_zeros(*times.shape, 0)
 
-    def with_calendar(self, values: Tensor, start: float, step: float, more: int = 0) -> Tensor:
+    def with_calendar(self, values: Tensor, start: float, clock: Clock, more: int = 0) -> Tensor:
         """Values `(T, C)` of a series, then the columns of `calendar_terms`, `(T + more, C + num_calendar)`.
 
         Args:
             values: the values.
             start: the time of the first sample.
-            step: the time from one to the next.
+            clock: the clock of the series.
             more: number of further samples, which repeat the last values.
         """
-        times = start + step * torch.arange(len(values) + more, dtype=torch.float64)
+        first, steps = torch.tensor(start, dtype=torch.float64), torch.arange(len(values) + more, dtype=torch.float64)
+        times = clock.later(first, steps)
         terms = torch.cat([self.calendar_terms(some) for some in times.split(MOST_TIMES)])
         return torch.cat([torch.cat([values, values[-1:].expand(more, -1)]), terms], 1)
 
@@ -222,7 +224,7 @@ def learn_effect(
     reach: int,
     calendar: Calendar,
     starts: Sequence[float],
-    step: float,
+    clock: Clock,
 ) -> Effect | None:
     """The effect with the smallest mean squared error on the next samples of series; None: no effect is better.
 
@@ -234,7 +236,7 @@ def learn_effect(
         reach: the largest number of samples from which u is computed.
         calendar: the groups that are tried.
         starts: the time of the first sample of each series.
-        step: the time from one sample to the next.
+        clock: the clock of the series.
     """
     count = read_before(min(ends), 1, season)
     if count is None:
@@ -257,7 +259,7 @@ def learn_effect(
         calendar=calendar,
     )
     places = windows.places[:, 1, None] + torch.arange(-count, 1)
-    times = torch.tensor(starts, dtype=torch.float64)[windows.places[:, 0], None] + step * places
+    times = clock.later(torch.tensor(starts, dtype=torch.float64)[windows.places[:, 0], None], places)
     spread = _deviation(calendar.of(times[:, -1]))
     before, wanted = windows.seen()[..., list(columns)], windows.wanted()[:, 0]
     unit, x = mean_changes(windows, ends, columns)[:, 0], windows.around()

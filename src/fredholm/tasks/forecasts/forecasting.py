@@ -314,6 +314,8 @@ class Forecasting(SplitTask[WindowSet]):
         config, facts = self.config, self._facts
         short = self._history.note_on_shortest(config.context, config.horizon, facts.season)
         notes = [] if short is None else [short]
+        if facts.clock.skips_weekends:
+            notes.append("no sample is on a weekend: weekends are skipped, in forecasts too")
         if facts.groups:
             read = ", ".join(facts.groups)
             notes.append(f"read from the dates: {read} (--task.calendar none: nothing)")
@@ -649,8 +651,8 @@ class Forecasting(SplitTask[WindowSet]):
         facts, parts = self._facts, list[tuple[Tensor, Tensor]]()
         values = observed_before(series)
         if (effect := facts.effect) is not None and facts.groups:
-            step, more = facts.clock.step, facts.horizon
-            values = [effect.with_calendar(v, s.start, step, more) for v, s in zip(values, series, strict=True)]
+            clock, more = facts.clock, facts.horizon
+            values = [effect.with_calendar(v, s.start, clock, more) for v, s in zip(values, series, strict=True)]
         windows = WindowSet(
             values=tuple(values),
             truth=tuple(each.values[:, facts.columns] for each in series),
@@ -668,7 +670,7 @@ class Forecasting(SplitTask[WindowSet]):
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
         facts = self._facts
-        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read, facts.clock.step)
+        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read, facts.clock)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sample after the end of a series: `file`, `series`, `time`, and each predicted channel."""

@@ -7,12 +7,12 @@ from fredholm.encoders.series import SeriesBatch
 from fredholm.tasks.targets import NumberTarget
 from fredholm.tasks.tensor_form import BATCH, Axis, Sizes, Slot, TensorForm
 
-from .clock import DAY
+from .clock import DAY, Clock
 from .scaling import Frame, in_unit
 
 
 def forecast_form(
-    model: nn.Module, frame: Frame, target: NumberTarget, channels: tuple[str, ...], num_read: int, step: float
+    model: nn.Module, frame: Frame, target: NumberTarget, channels: tuple[str, ...], num_read: int, clock: Clock
 ) -> TensorForm:
     """See `Task.tensor_form`: all in the unit of the data.
 
@@ -22,7 +22,7 @@ def forecast_form(
         target: the target of the model.
         channels: the names of all channels of a series.
         num_read: the number of samples of a series that are read.
-        step: the time from one sample to the next.
+        clock: the clock of the series.
     """
     levels = tuple(f"quantile {level:g}" for level in target.quantiles)
     known_columns = [c for c in frame.ahead if c < len(channels)]
@@ -34,7 +34,7 @@ def forecast_form(
         after = more[0] if known else values.new_zeros(values.shape[0], frame.horizon, 0)
         if effect is not None:
             steps = torch.arange(1 - num_read, 1 + frame.horizon, dtype=torch.float64, device=values.device)
-            dated = effect.calendar_terms(more[-1][:, None] + step * steps)
+            dated = effect.calendar_terms(clock.later(more[-1][:, None], steps))
             values = torch.cat([values, dated[:, :num_read]], 2)
             after = torch.cat([after, dated[:, num_read:]], 2)
         seen = frame.of_values(values, after, weights)
@@ -48,7 +48,8 @@ def forecast_form(
         deviation = torch.tensor(frame.deviation[: len(channels)], dtype=torch.float64)
         drawn = deviation * (3 + steps.cumsum(1) / num_read**0.5)
         seen = drawn[:, :num_read].contiguous()  # else a graph would be specialised to the strides of a slice
-        times = torch.randint(20000, (sizes["batch"],), generator=generator).double() * DAY
+        days = torch.randint(20000, (sizes["batch"],), generator=generator).double()
+        times = clock.later(torch.zeros_like(days), days * max(1, DAY // clock.step))  # not at a skipped weekend
         after = (drawn[:, num_read:, known_columns].contiguous(),) if known else ()
         return (seen, *after, times) if effect else (seen, *after)
 

@@ -115,8 +115,8 @@ class History:
         """The values, then `Effect.calendar_terms`, and the indices of the columns that are known ahead."""
         if effect is None or not effect.num_calendar:
             return self.values, self.known_columns
-        step, count = self.clock.step, len(self.channels)
-        values = [effect.with_calendar(v, s.start, step) for v, s in zip(self.values, self.series, strict=True)]
+        clock, count = self.clock, len(self.channels)
+        values = [effect.with_calendar(v, s.start, clock) for v, s in zip(self.values, self.series, strict=True)]
         return values, (*self.known_columns, *range(count, count + effect.num_calendar))
 
     @cached_property
@@ -255,7 +255,7 @@ class History:
                 reach=reach,
                 calendar=calendar,
                 starts=[each.start for each in self.series],
-                step=self.clock.step,
+                clock=self.clock,
             )
         return self._effects[season, reach]
 
