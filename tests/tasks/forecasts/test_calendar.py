@@ -82,6 +82,12 @@ def test_groups_suit_the_clock(step: float, samples: int, groups: tuple[str, ...
     assert Calendar.candidates(Clock(step=step), samples).groups == ()
 
 
+def test_working_days_span_weekends() -> None:
+    clock = Clock(step=86400.0, is_dated=True, skips_weekends=True)
+    assert "year" in Calendar.candidates(clock, 261).groups
+    assert "year" not in Calendar.candidates(clock, 260).groups
+
+
 def payments(count: int = 230, seed: int = 0) -> tuple[list[datetime.date], np.ndarray]:
     """Daily payments with peaks on the last day of a month."""
     days = [datetime.date(2023, 1, 10) + t * DAY for t in range(count)]
