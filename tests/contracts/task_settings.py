@@ -693,6 +693,7 @@ def _forecasts(folder: Path) -> Subject:
         {"data": (str(folder / "two.csv"),), "test_fraction": (0.4,), "valid_fraction": (0.3,), "split_seed": (1,)}
         | {
             "split_by": ("time",),
+            "bin": (2 * 86400.0,),
             "horizon": (2, None),
             "context": (5, None),
             "channels": (("y",),),

@@ -16,7 +16,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from fredholm.tasks.files.cells import is_number
-from fredholm.tasks.forecasts import Clock, LongSeries, open_long
+from fredholm.tasks.forecasts import Clock, LongSeries
 from fredholm.tasks.forecasts.forecasting import Forecasting
 from fredholm.tasks.series.csv_file import OF_SERIES, SERIES, TIME, special_columns
 from fredholm.training.storage.run_folder import DATA
@@ -51,16 +51,16 @@ class ForecastInput(ABC):
     """An X of a forecaster: how its series are stored and read, and how forecasts are arranged."""
 
     @abstractmethod
-    def check_length(self, horizon: int) -> None:
-        """Raises a ValueError where rows and columns seem to be exchanged, so that no series has a horizon."""
+    def check(self, horizon: int, bin: float | None) -> None:
+        """Raises a ValueError where rows and columns seem to be exchanged, or bins are asked for without times."""
 
     @abstractmethod
     def write(self, folder: Path) -> Path:
         """Writes the series to a file of the task in a folder, and returns its path."""
 
     @abstractmethod
-    def series(self, facts: Forecasting.Facts) -> list[LongSeries]:
-        """The series, with the channels and on the clock of a run.
+    def series(self, task: Forecasting) -> list[LongSeries]:
+        """The series, with the channels and on the clock of a fitted task.
 
         Raises:
             ValueError: they have other channels, or are on another clock.
@@ -131,8 +131,9 @@ class SeriesArrays(ForecastInput):
                 raise ValueError(f"series {i} of X has {each.shape[1]} channels, series 0 has {num_channels}")
         return found
 
-    def check_length(self, horizon: int) -> None:
-        """See `ForecastInput.check_length`."""
+    def check(self, horizon: int, bin: float | None) -> None:
+        """See `ForecastInput.check`."""
+        self._refuse_bin(bin)
         most = max(map(len, self.arrays))
         if not self.is_one and most <= horizon < len(self.arrays):
             raise ValueError(
@@ -146,8 +147,10 @@ class SeriesArrays(ForecastInput):
         np.savez_compressed(path, values=np.concatenate(self.arrays), offsets=offsets)
         return path
 
-    def series(self, facts: Forecasting.Facts) -> list[LongSeries]:
+    def series(self, task: Forecasting) -> list[LongSeries]:
         """See `ForecastInput.series`; samples are one step of the clock apart, whatever it is."""
+        facts = task.facts
+        self._refuse_bin(task.config.bin)
         if (got := self.arrays[0].shape[1]) != (expected := len(facts.channels)):
             raise ValueError(f"X has {got} channels; SeriesForecaster was fitted on {expected}")
         if facts.groups:
@@ -159,6 +162,10 @@ class SeriesArrays(ForecastInput):
             LongSeries(name=f"series {i}", values=torch.from_numpy(each.astype(np.float64)), start=0.0)
             for i, each in enumerate(self.arrays)
         ]
+
+    def _refuse_bin(self, bin: float | None) -> None:
+        if bin is not None:
+            raise ValueError(f"X has no times, and bin={bin:g} averages over them: pass a data frame with times")
 
     def without_samples(self) -> Self:
         """See `ForecastInput.without_samples`."""
@@ -246,8 +253,8 @@ class SampleTable(ForecastInput):
             and len({each.time() for each in times}) == 1,
         )
 
-    def check_length(self, horizon: int) -> None:
-        """See `ForecastInput.check_length`; the task names series that are too short."""
+    def check(self, horizon: int, bin: float | None) -> None:
+        """See `ForecastInput.check`; the task names series that are too short."""
 
     def write(self, folder: Path) -> Path:
         """See `ForecastInput.write`: a .csv file."""
@@ -272,12 +279,12 @@ class SampleTable(ForecastInput):
             time = time.replace(tzinfo=None) if self.is_local else time.astimezone(datetime.UTC)
         return time.isoformat() if isinstance(time, datetime.date) else str(time)
 
-    def series(self, facts: Forecasting.Facts) -> list[LongSeries]:
+    def series(self, task: Forecasting) -> list[LongSeries]:
         """See `ForecastInput.series`."""
         with tempfile.TemporaryDirectory(prefix="fredholm-") as name, naming_data_as_given("X", Path(name)):
             folder = Path(name) / DATA
             folder.mkdir()
-            found, _, _ = open_long(self.write(folder), clock=facts.clock, channels=facts.channels)
+            found = task.read(self.write(folder))
         return found if self.names is not None else [replace(each, name="the series") for each in found]
 
     def without_samples(self) -> Self:

@@ -75,11 +75,11 @@ class SeriesForecaster(Estimator):
         if y is not None:
             raise ValueError("y was passed beside X; leave it out: the targets are later samples of X itself")
         given = forecast_input(X)
-        given.check_length(self.horizon or 1)
+        given.check(self.horizon or 1, self._task_settings().get("bin"))
         self._learn(lambda folder: {"data": str(given.write(folder)), "test_fraction": 0.0})
         facts = self._forecasting.facts
         self.num_channels_ = len(facts.channels)
-        series = given.series(facts)
+        series = given.series(self._forecasting)
         kept = list[LongSeries]()
         for each, filled in zip(series, observed_before(series), strict=True):
             end = self._forecasting.end_of(each)
@@ -152,7 +152,7 @@ class SeriesForecaster(Estimator):
         if X is None:
             return self._form, self._ends
         given = forecast_input(X)
-        return given, given.series(self._forecasting.facts)
+        return given, given.series(self._forecasting)
 
     def _forecasts(self, series: list[LongSeries]) -> tuple[Forecasts, Forecasts]:
         """Returns forecasts of the quantiles, where there are any, and of one number for each sample."""

@@ -137,10 +137,11 @@ def test_the_end_of_a_month_is_predicted(tmp_path: Path) -> None:
 
 
 def test_the_last_working_day_of_a_month_is_predicted() -> None:
-    days = pd.bdate_range("2023-01-10", "2023-11-15")
+    index = pd.bdate_range("2023-01-10", "2023-11-15")
+    days = [day.to_pydatetime() for day in index]
     ends = np.array([is_last_working_day(day.date()) for day in days])
     y = 20 + 0.3 * np.random.default_rng(0).normal(size=len(days)) + 9 * ends
-    series = pd.Series(y, index=days, name="y")
+    series = pd.Series(y, index=index, name="y")
     learner = SeriesForecaster(horizon=14, task={"context": 10, "base": 1.0}).fit(series)
     task = learner.trained_.task
     assert isinstance(task, Forecasting)
@@ -153,7 +154,7 @@ def test_the_last_working_day_of_a_month_is_predicted() -> None:
         assert found.tolist() == pytest.approx(expected, abs=1)
     form = task.tensor_form(learner.trained_.model)
     seen = torch.from_numpy(y[-task.facts.num_read :])[None, :, None]
-    newest = torch.tensor([pd.Timestamp(days[-1]).timestamp()], dtype=torch.float64)
+    newest = torch.tensor([days[-1].replace(tzinfo=datetime.UTC).timestamp()], dtype=torch.float64)
     answers = form.call(learner.trained_.model, seen, newest)
     assert answers[0, :, 0].tolist() == pytest.approx(learner.predict().tolist(), rel=1e-5)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from fredholm.encoders.series import SeriesBatch
+from fredholm.estimators import SeriesForecaster
 from fredholm.models import CKCNN, FilterBank, LagMachine
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import Forecasting, Task
@@ -165,6 +167,59 @@ def test_weekends_without_samples_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "week.csv").write_text("\n".join(["time,v", *(f"{day},1" for day in days)]) + "\n")
     with refused(ValueError, "2024-01-06 is on a weekend", "leave weekends out"):
         built.predict(fitted(built), [tmp_path / "week.csv"], CPU)
+
+
+def written_irregular(folder: Path, count: int = 900) -> Path:
+    """Temperatures at irregular times of about 40 days, with none in hours 100 to 104."""
+    drawn = np.random.default_rng(0)
+    seconds = np.unique(np.round(3600 * drawn.uniform(7.3, 7.3 + 24 * 40, count)))
+    hours = seconds[(seconds < 360_000) | (seconds > 378_000)] / 3600
+    values = 10 + 5 * np.sin(hours * math.pi / 12) + 0.1 * drawn.normal(size=len(hours))
+    times = [datetime.datetime(2024, 3, 1) + datetime.timedelta(hours=each) for each in hours.tolist()]
+    path = folder / "sensor.csv"
+    path.write_text("\n".join(["time,v", *(f"{t.isoformat()},{v}" for t, v in zip(times, values, strict=True))]) + "\n")
+    return path
+
+
+def test_irregular_samples_are_averaged_over_bins(tmp_path: Path) -> None:
+    path = written_irregular(tmp_path)
+    with refused(ValueError, "times are not evenly spaced", "or set bin, a duration over which samples are averaged"):
+        _ = Forecasting.Config(data=str(path)).build().facts
+    with refused(ValueError, "at steps of 3600 seconds; at most half may be missing", "or set a longer bin"):
+        _ = Forecasting.Config(data=str(written_irregular(tmp_path, 300)), bin=3600.0).build().facts
+    frame = pd.read_csv(written_irregular(tmp_path), parse_dates=["time"])
+    expected = frame.set_index("time")["v"].resample("3h").mean()
+    (series,), clock, _ = open_long(path, bin=3 * 3600.0)
+    assert (clock.step, clock.text(series.start)) == (3 * 3600.0, "2024-03-01T06:00:00")
+    np.testing.assert_allclose(series.values[:, 0].numpy(), expected.to_numpy(), rtol=1e-6)
+    built = Forecasting.Config(data=str(path), bin=3 * 3600.0, horizon=4).build()
+    assert built.facts.season == 8
+    model = fitted(built)
+    found = built.predict(model, [path], CPU)
+    after = list(pd.date_range(expected.index[-1], periods=5, freq="3h")[1:])
+    assert [row["time"] for row in found] == [time.isoformat() for time in after]
+    middles = [(time.hour + 1.5) * math.pi / 12 for time in after]
+    assert [float(row["v"]) for row in found] == pytest.approx([10 + 5 * math.sin(t) for t in middles], abs=1.0)
+    assert built.tensor_form(model).notes[-1] == "a sample is the mean over 10800 seconds"
+    with refused(ValueError, "bin is 0.0; expected a finite duration above 0"):
+        Forecasting.Config(data=str(path), bin=0.0)
+    learner = SeriesForecaster(horizon=4, task={"bin": 3 * 3600.0}).fit(frame)
+    assert learner.predict()["time"].tolist() == after
+    assert learner.predict(frame)["v"].tolist() == pytest.approx(learner.predict()["v"].tolist())
+    for each in (learner.predict, learner.fit):
+        with refused(ValueError, "X has no times, and bin=10800 averages over them: pass a data frame"):
+            each(np.arange(99.0))
+
+
+def test_even_samples_are_averaged_over_bins_of_their_times(tmp_path: Path) -> None:
+    rows = [f"2024-03-01T{k // 2:02}:{30 * (k % 2):02}:00,{k}" for k in range(3, 48)]
+    (tmp_path / "half.csv").write_text("\n".join(["time,v", *rows]) + "\n")
+    (series,), clock, _ = open_long(tmp_path / "half.csv", bin=2 * 3600.0)
+    assert clock.text(series.start) == "2024-03-01T00:00:00"
+    assert series.values[:, 0].tolist() == [3.0, *(4 * k + 1.5 for k in range(1, 12))]
+    np.savez(tmp_path / "half.npz", values=np.arange(10.0), offsets=[0, 10])
+    (series,), clock, _ = open_long(tmp_path / "half.npz", bin=4.0)
+    assert (clock.step, series.start, series.values[:, 0].tolist()) == (4.0, 0.0, [1.5, 5.5, 8.5])
 
 
 def test_times_with_a_zone_are_predicted_in_utc(tmp_path: Path) -> None:
@@ -521,7 +576,7 @@ def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
 
 def test_contexts_are_tried_on_data_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, read = Forecasting.Config(data=str(with_weekends(tmp_path)), calendar="none"), list[Path]()
-    monkeypatch.setattr(forecasting, "open_long", lambda path: read.append(path) or open_long(path))
+    monkeypatch.setattr(forecasting, "open_long", lambda path, bin: read.append(path) or open_long(path, bin=bin))
     assert chosen_context(config) == 216
     assert len(read) == 1
 

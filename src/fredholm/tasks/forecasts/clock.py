@@ -87,7 +87,8 @@ class Clock:
         for i in np.flatnonzero(np.abs(passed - found) > _SAME)[:1].tolist():
             raise ValueError(
                 f"times are not evenly spaced: {self.text(float(times[i]))} is {passed[i]:g} steps of "
-                f"{self.step_in_words} after {self.text(float(times[0]))}; sample the series evenly first"
+                f"{self.step_in_words} after {self.text(float(times[0]))}; sample the series evenly, or set bin, a "
+                "duration over which samples are averaged"
             )
         if not self.skips_weekends:
             return found.astype(np.int64)

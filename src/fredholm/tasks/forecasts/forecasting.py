@@ -13,6 +13,7 @@ Source: NLinear (arXiv 2205.13504), for the subtraction of a window's last value
 division by its deviation.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -168,6 +169,8 @@ class Forecasting(SplitTask[WindowSet]):
 
         Args:
             data: a .csv, .parquet, .ts or .npz file of one or several long series, without labels.
+            bin: duration over which samples are averaged, in seconds for dates; the mean has the time at which its bin
+                begins, a multiple of the duration. None: samples are taken as they are, and must be evenly spaced.
             horizon: number of samples to predict. None: a season, or 10 without one; at most half of the test part.
             context: number of samples to read before those. None: three times the season or the horizon, whichever is
                 longer, at most a third of the training part of the shortest series; for a model that is fitted in
@@ -191,6 +194,7 @@ class Forecasting(SplitTask[WindowSet]):
         """
 
         data: str = ""
+        bin: float | None = None
         horizon: int | None = None
         context: int | None = None
         channels: tuple[str, ...] = ()
@@ -205,6 +209,7 @@ class Forecasting(SplitTask[WindowSet]):
 
         kernel_sigma: ClassVar[float] = 10.0
         weight_settings: ClassVar[tuple[str, ...]] = (
+            "bin",
             "horizon",
             "context",
             "channels",
@@ -222,6 +227,8 @@ class Forecasting(SplitTask[WindowSet]):
                 value = getattr(self, name)
                 if value is not None and value < 1:
                     raise ValueError(f"{name} is {value}; expected at least 1")
+            if self.bin is not None and not 0 < self.bin < math.inf:
+                raise ValueError(f"bin is {self.bin}; expected a finite duration above 0")
             if self.scale not in get_args(Scale):
                 raise ValueError(f"scale is {self.scale!r}; expected one of {get_args(Scale)}")
             if self.calendar not in ("auto", "none"):
@@ -293,7 +300,7 @@ class Forecasting(SplitTask[WindowSet]):
         if not config.data:
             raise ValueError("no series are given; pass a .csv, .parquet, .ts or .npz file of them")
         return History(
-            open_long(data_path(config.data)),
+            open_long(data_path(config.data), bin=config.bin),
             config.data,
             predicted=config.channels,
             known=config.known,
@@ -669,8 +676,8 @@ class Forecasting(SplitTask[WindowSet]):
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from the last samples of a series to those that follow, in the unit of the data."""
-        facts = self._facts
-        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read, facts.clock)
+        facts, bin = self._facts, self.config.bin
+        return forecast_form(model, self._frame, facts.target, facts.channels, facts.num_read, facts.clock, bin)
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each sample after the end of a series: `file`, `series`, `time`, and each predicted channel."""
@@ -689,9 +696,15 @@ class Forecasting(SplitTask[WindowSet]):
         return rows
 
     def _read(self, file: Path, inputs: Inputs) -> list[LongSeries]:
-        series, _, _ = open_long(file, clock=self._facts.clock, channels=self._facts.channels, part=inputs.part)
+        series = self.read(file, inputs.part)
         for each in series:
             self.check(each, str(file))
+        return series
+
+    def read(self, file: Path, part: Split | None = None) -> list[LongSeries]:
+        """The series of a file, with the channels and on the clock of the run; see `open_long`."""
+        facts, config = self._facts, self.config
+        series, _, _ = open_long(file, clock=facts.clock, channels=facts.channels, part=part, bin=config.bin)
         return series
 
     def end_of(self, series: LongSeries) -> int:

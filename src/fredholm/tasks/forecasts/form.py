@@ -12,7 +12,13 @@ from .scaling import Frame, in_unit
 
 
 def forecast_form(
-    model: nn.Module, frame: Frame, target: NumberTarget, channels: tuple[str, ...], num_read: int, clock: Clock
+    model: nn.Module,
+    frame: Frame,
+    target: NumberTarget,
+    channels: tuple[str, ...],
+    num_read: int,
+    clock: Clock,
+    bin: float | None,
 ) -> TensorForm:
     """See `Task.tensor_form`: all in the unit of the data.
 
@@ -23,6 +29,7 @@ def forecast_form(
         channels: the names of all channels of a series.
         num_read: the number of samples of a series that are read.
         clock: the clock of the series.
+        bin: duration over which samples were averaged; None: they were not.
     """
     levels = tuple(f"quantile {level:g}" for level in target.quantiles)
     known_columns = [c for c in frame.ahead if c < len(channels)]
@@ -76,5 +83,8 @@ def forecast_form(
         ),
         draw=draw,
         names={"predicted": predicted} | ({"levels": ("number", *levels)} if levels else {}),
-        notes=("a missing value is given as the last one before it",),
+        notes=(
+            "a missing value is given as the last one before it",
+            *(() if bin is None else (f"a sample is the mean over {clock.step_in_words}",)),
+        ),
     )

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fredholm.tasks.files.read_errors import reads_data
-from fredholm.tasks.series import SeriesSet, read_series
+from fredholm.tasks.series import SeriesSet, average_in_bins, bin_of, read_series
 from fredholm.tasks.splits.split_files import Split
 
 from .clock import Clock
@@ -54,6 +54,7 @@ def open_long(
     clock: Clock | None = None,
     channels: tuple[str, ...] | None = None,
     part: Split | None = None,
+    bin: float | None = None,
 ) -> tuple[list[LongSeries], Clock, tuple[str, ...]]:
     """Reads the series of a file (`read_series`) on one clock; skipped samples become missing.
 
@@ -62,6 +63,8 @@ def open_long(
         clock: the clock of the run; None: the file's.
         channels: the channels of the run; None: the file's.
         part: see `read_series`.
+        bin: duration over which samples are averaged, see `average_in_bins`; a sample's time is the beginning of its
+            bin, a multiple of the duration. None: samples are taken as they are.
 
     Returns:
         The series, their clock and channels.
@@ -71,39 +74,67 @@ def open_long(
             are missing than exist.
     """
     found = read_series(path, channels=channels, part=part)
-    times = [_times(found, i) for i in range(len(found))]
+    if bin is not None:
+        found = _averaged(found, bin)
+    samples = _samples(found, keeps_empty=bin is None)
     try:
         if clock is None:
-            clock = Clock.of(times, is_dated=found.is_dated, has_zone=found.has_zone)
+            clock = Clock.of([each.times for each in samples], is_dated=found.is_dated, has_zone=found.has_zone)
         elif clock.is_dated != found.is_dated or clock.has_zone not in (None, found.has_zone):
             raise ValueError(f"times are {_kind(found)}; those of the run are {_kind(clock)}")
-        every = [_on_clock(found, i, clock, stamps) for i, stamps in enumerate(times)]
+        instead = "a longer bin" if bin else "bin, a duration over which samples are averaged"
+        every = [_on_clock(name, clock, each, instead) for name, each in zip(found.names, samples, strict=True)]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return every, clock, found.channels
 
 
-def _on_clock(found: SeriesSet, i: int, clock: Clock, times: np.ndarray) -> LongSeries:
-    name = found.names[i].split(", series ")[-1]
-    places = clock.places(times)
-    count = int(places[-1]) + 1
-    if count > 2 * len(times):
-        of = "" if name == found.names[i] else f"series {name!r} "
-        raise ValueError(
-            f"{of}has {len(times)} samples of {count}, at steps of {clock.step_in_words}; at most half may be missing: "
-            "sample all series evenly, at one step"
-        )
-    values = torch.full((count, len(found.channels)), torch.nan, dtype=torch.float64)
-    values[torch.from_numpy(places)] = found.values[i, : len(times)].double()
-    return LongSeries(name=name, values=values, start=float(times[0]), day=clock.day(times))
+class _Samples(NamedTuple):
+    """Times `(T,)` of the samples of a series, and their values `(T, C)`."""
+
+    times: np.ndarray
+    values: Tensor
 
 
-def _times(found: SeriesSet, i: int) -> np.ndarray:
-    count = int(found.lengths[i])
+def _averaged(found: SeriesSet, bin: float) -> SeriesSet:
+    times = torch.where(found.exists, _times(found), 0.0)
+    binned = average_in_bins(replace(found, values=found.values.double(), times=times), bin)
+    return replace(binned, marks=replace(binned.marks, times=bin_of(times[:, 0], bin).double() * bin))
+
+
+def _samples(found: SeriesSet, *, keeps_empty: bool) -> list[_Samples]:
+    """The samples of each series; unless they are kept, those without a value are left out, if some have one."""
+    every = list[_Samples]()
+    for times, values, count in zip(_times(found), found.values, found.lengths.tolist(), strict=True):
+        own = values[:count].double()
+        some = ~own.isnan().all(1)
+        if keeps_empty or not bool(some.any()):
+            some = torch.ones_like(some)
+        every.append(_Samples(times[:count][some].numpy(), own[some]))
+    return every
+
+
+def _times(found: SeriesSet) -> Tensor:
+    """Time of each sample, `(n, T)`; regular series begin at their marked times, or else at 0."""
     if found.times is not None:
-        return found.times[i, :count].numpy()
-    start = 0.0 if found.marks.times is None else float(found.marks.times[i])
-    return start + found.spacing * np.arange(count)
+        return found.times
+    steps = found.spacing * torch.arange(found.values.shape[1], dtype=torch.float64)
+    return steps.expand(len(found), -1) if found.marks.times is None else found.marks.times[:, None] + steps
+
+
+def _on_clock(whole_name: str, clock: Clock, samples: _Samples, instead: str) -> LongSeries:
+    name = whole_name.split(", series ")[-1]
+    places = clock.places(samples.times)
+    count = int(places[-1]) + 1
+    if count > 2 * len(places):
+        of = "" if name == whole_name else f"series {name!r} "
+        raise ValueError(
+            f"{of}has {len(places)} samples of {count}, at steps of {clock.step_in_words}; at most half may be "
+            f"missing: sample all series evenly, at one step, or set {instead}"
+        )
+    values = torch.full((count, samples.values.shape[1]), torch.nan, dtype=torch.float64)
+    values[torch.from_numpy(places)] = samples.values
+    return LongSeries(name=name, values=values, start=float(samples.times[0]), day=clock.day(samples.times))
 
 
 def _kind(of: SeriesSet | Clock) -> str:

@@ -7,7 +7,7 @@ from .physionet_2012 import physionet_2012
 from .preparation import Fill, Preparation
 from .series_set import LabelReading, Series, SeriesSet
 from .stored_series import MappedSeries
-from .thinning import Dropped, average_in_bins, drop_samples, take_every
+from .thinning import Dropped, average_in_bins, bin_of, drop_samples, take_every
 from .ts_file import read_ts
 from .ucr_file import read_ucr
 
@@ -20,6 +20,7 @@ __all__ = [
     "Series",
     "SeriesSet",
     "average_in_bins",
+    "bin_of",
     "drop_samples",
     "idx_pixels",
     "open_series",

@@ -87,7 +87,7 @@ def average_in_bins(series: SeriesSet, width: float) -> SeriesSet:
     """
     if not 0 < width < math.inf:
         raise ValueError(f"bin is {width}; expected a finite duration above 0")
-    bins = torch.floor(_times(series) / width + _ROUNDING).long()
+    bins = bin_of(_times(series), width)
     place = torch.where(series.exists, bins - bins[:, :1], 0)
     lengths = place.amax(1) + 1
     observed = ~series.values.isnan() & series.exists[..., None]
@@ -96,6 +96,11 @@ def average_in_bins(series: SeriesSet, width: float) -> SeriesSet:
     counts = torch.zeros(shape, dtype=torch.float64).scatter_add_(1, index, observed.double())
     sums = torch.zeros_like(counts).scatter_add_(1, index, series.values.double().where(observed, 0.0))
     return replace(series, values=(sums / counts).to(series.values.dtype), lengths=lengths, times=None, spacing=width)
+
+
+def bin_of(times: Tensor, width: float) -> Tensor:
+    """Number k of the bin [k width, (k + 1) width) of each time, int64."""
+    return torch.floor(times / width + _ROUNDING).long()
 
 
 def _times(series: SeriesSet) -> Tensor:
