@@ -201,6 +201,11 @@ def test_irregular_samples_are_averaged_over_bins(tmp_path: Path) -> None:
     middles = [(time.hour + 1.5) * math.pi / 12 for time in after]
     assert [float(row["v"]) for row in found] == pytest.approx([10 + 5 * math.sin(t) for t in middles], abs=1.0)
     assert built.tensor_form(model).notes[-1] == "a sample is the mean over 10800 seconds"
+    other = Forecasting.Config(data=str(path), bin=4 * 3600.0, horizon=4).build(
+        dataclasses.replace(built.facts, season=8)
+    )
+    with refused(ValueError, "the steps of", "are 14400 seconds from sample to sample, dates without a zone; the run"):
+        _ = other.splits
     with refused(ValueError, "bin is 0.0; expected a finite duration above 0"):
         Forecasting.Config(data=str(path), bin=0.0)
     learner = SeriesForecaster(horizon=4, task={"bin": 3 * 3600.0}).fit(frame)

@@ -161,6 +161,12 @@ class Clock:
         return f"{self.step:g} {'seconds' if self.is_dated else 'units of time'}"
 
     @property
+    def in_words(self) -> str:
+        """The step and the kind of the times, for messages."""
+        zone = {None: "", True: " with a zone", False: " without a zone"}[self.has_zone]
+        return f"{self.step_in_words} from sample to sample, {f'dates{zone}' if self.is_dated else 'numbers as times'}"
+
+    @property
     def season(self) -> int | None:
         """Samples of a day for steps below one, of a week for days, of a year for weeks and months; None: unknown."""
         if self.skips_weekends:

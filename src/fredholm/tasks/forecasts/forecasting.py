@@ -429,7 +429,7 @@ class Forecasting(SplitTask[WindowSet]):
             ("channels", history.channels, facts.channels, history.channels == facts.channels),
             ("channels that are predicted", history.predicted, facts.predicted, history.predicted == facts.predicted),
             ("channels that are known", history.known, facts.known, history.known == facts.known),
-            ("clock", history.clock, facts.clock, history.clock.may_be(facts.clock)),
+            ("steps", history.clock.in_words, facts.clock.in_words, history.clock.may_be(facts.clock)),
         ):
             if not is_same:
                 raise ValueError(f"the {what} of {self.config.data} are {one}; the run was made with {other}")
