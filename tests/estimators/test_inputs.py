@@ -41,8 +41,15 @@ def images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
         (images(42, 5, 5, 2), "X has shape (42, 5, 5, 2); expected (n, H, W)"),
         (images(42, 5, 0), "X has shape (42, 5, 0)"),
         (images(42), "X has shape (42,)"),
-        (images(42, 5, 5, dtype=np.int64), "X is int64; expected uint8, 0 to 255, or floats from 0 to 1"),
-        (images(42, 5, 5) > 9, "X is bool"),
+        (
+            images(42, 5, 5, dtype=np.int64),
+            "X is int64; expected uint8, 0 to 255, or floats from 0 to 1, such as X.astype('uint8')",
+        ),
+        (
+            2 * images(42, 5, 5, dtype=np.uint16),
+            "X is uint16; expected uint8, 0 to 255, or floats from 0 to 1, such as X / 65535",
+        ),
+        (images(42, 5, 5) > 9, "X is bool; expected uint8, 0 to 255, or floats from 0 to 1, such as X.astype(float)"),
         (images(42, 5, 5).astype(str), "X is <U"),
         (images(42, 5, 5, dtype=np.float32), "X runs from 0 to 250; expected floats from 0 to 1"),
         (-images(42, 5, 5) / 255.0 - 0.1, "X runs from -"),
