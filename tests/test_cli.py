@@ -320,6 +320,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             ["evaluate", "RUN", "--task", "augmentation.shift=1", "model.dropout=0.1"],  # weights of the same shapes
             "--task model.dropout=0.1 makes another model than the one that was trained; leave it out",
         ),
+        (
+            ["tune", "RUN", "--device", "cpu"],
+            "tiles are those of kernels on an NVIDIA GPU, and this would compute on cpu; run it on a machine with one",
+        ),
         (["evaluate", "RUN", "--task", "image-size=9,9"], "encoders.Image: expected float images of shape"),
         (["train", "digits", "--seeds", "1", "2", "1", *TINY], "--seeds names a seed twice: 1 2 1"),
         (["train", "images", "nowhere", "--seeds", "-1"], "--seeds: seed is -1; expected an integer from 0"),

@@ -64,8 +64,8 @@ class TableFile:
     In .csv, cells are separated by commas and may be quoted; in .tsv they are separated by tabs, and quotation marks
     are part of a cell. Empty lines are skipped; in a table of one column, those between rows are rows with an empty
     cell. In .jsonl every line is an object; its texts, numbers and booleans are cells, and so are lists of them, with
-    items joined by |. So they are in .parquet and .arrow (`ArrowTable`), where dates are cells in ISO 8601, and times of
-    day and durations are numbers of seconds. Whole numbers are equal cells, whether they are saved as integers or not.
+    items joined by |. So they are in .parquet and .arrow (`ArrowTable`), where dates are cells in ISO 8601, and times
+    of day and durations are numbers of seconds. Whole numbers are equal cells, saved as integers or not.
 
     Args:
         path: the file.
