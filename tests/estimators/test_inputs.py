@@ -339,6 +339,14 @@ def test_attributes_of_networkx_become_features() -> None:
         other.add_node(5, **{"kind": "C", "q": [5, 6], "pos": (0, 0)} | changed)
         with refused(ValueError, message):
             arrays_of_networkx([other, graph], known)
+    for alike, message in (
+        ({"kind=C": 3}, "X: column 'kind=C' is called like a feature of the column of words 'kind'; rename one"),
+        ({"q_1": 3}, "X: two attributes of nodes or edges give the feature 'q_1'; rename one"),
+    ):
+        other = nx.Graph()
+        other.add_node(5, **{"kind": "C", "q": [5, 6]} | alike)
+        with refused(ValueError, message):
+            arrays_of_networkx([other], None)
     charged = nx.Graph()
     charged.add_node(0, kind="C", charge=1)
     with refused(ValueError, "X: the features of nodes are 'charge', 'kind=C', 'kind=Na'; the model knows 'kind=C',"):

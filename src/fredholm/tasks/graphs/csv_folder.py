@@ -16,7 +16,7 @@ from fredholm.tasks.targets.class_names import ClassNames
 
 from .graph_set import GraphSet
 from .listed import Listed
-from .one_hot import Columns, words_as_columns
+from .one_hot import Columns, refuse_like_names, words_as_columns
 
 EDGES, NODES, GRAPHS = "edges.csv", "nodes.csv", "graphs.csv"
 _OF_EDGES = ("source", "target", "weight", "graph")
@@ -167,12 +167,9 @@ class _Cells:
         columns = self.others if known is None else self._columns_of(known)
         self._check_columns(columns)
         is_words = {name: self._is_words(name) if known is None else name not in known for name in columns}
-        for word in columns:
-            if is_words[word] and (like := [name for name in columns if name.startswith(f"{word}=")]):
-                raise ValueError(
-                    f"{self.table.path}, line 1: column {like[0]!r} is called like a feature of the column of words "
-                    f"{word!r}; rename one"
-                )
+        for name in columns:
+            if is_words[name]:
+                refuse_like_names(name, columns, f"{self.table.path}, line 1")
         of_numbers = [name for name in columns if not is_words[name]]
         numbers = dict(zip(of_numbers, self.numbers(of_numbers).T, strict=True))
         found = dict[str, np.ndarray]()
