@@ -77,7 +77,7 @@ def test_evaluate_takes_settings_of_several_values(
     trained: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     losses = {}
-    for settings in (("image-size=8,8",), ("image_size=16,16", "patch-size=4,4", "augmentation.scale=0.5,2")):
+    for settings in (("image-size=8,8",), ("image_size=16,16", "augmentation.scale=0.5,2")):
         code, text, err = call(capsys, "evaluate", trained[0], "--json", "--task", *settings)
         assert (code, err) == (0, "")
         losses[settings] = json.loads(text)["loss"]
@@ -273,8 +273,12 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["compare", "images", "digits", "--kernels", "mlp", "--kernels", "yat"], "--kernels is given twice; give it"),
         (
-            ["train", "images", "digits", "--task.image-size", "8", "8", "--task.image-size", "9", "9"],
+            ["train", "images", "digits", "--task.image_size", "8", "8", "--task.image-size", "9", "9"],
             "--task.image-size is given twice; give it once, with all values behind it: --task.image-size ONE TWO",
+        ),
+        (
+            ["train", "images", "digits", "--task.model", "vit", "--task.model", "itnet"],
+            "--task.model is given twice; give it once, with one kind",
         ),
         (["train", "digits", "stray"], "unexpected argument stray; see fredholm train digits --help"),
         (["train", "digits", "--seed", "-1", *TINY], "seed is -1; expected an integer from 0 to 4294967295"),
@@ -311,6 +315,14 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["evaluate", "RUN", "--task", "patch-size=2"],
             "--task patch-size=2 makes another model than the one that was trained; leave it out",
+        ),
+        (
+            ["evaluate", "RUN", "--task", "augmentation.shift=1", "model.dropout=0.1"],  # weights of the same shapes
+            "--task model.dropout=0.1 makes another model than the one that was trained; leave it out",
+        ),
+        (
+            ["tune", "RUN", "--device", "cpu"],
+            "tiles are those of kernels on an NVIDIA GPU, and this would compute on cpu; run it on a machine with one",
         ),
         (["evaluate", "RUN", "--task", "image-size=9,9"], "encoders.Image: expected float images of shape"),
         (["train", "digits", "--seeds", "1", "2", "1", *TINY], "--seeds names a seed twice: 1 2 1"),

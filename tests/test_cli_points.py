@@ -95,6 +95,11 @@ def test_predict_prints_or_saves_a_class_for_every_point(
             "--save: there is no folder 'absent'; make it first",
         ),
         (["predict", "labelled", "mesh.off", "--save", "mesh.off"], "--save: mesh.off is a file; expected a folder"),
+        (["predict", "run", "mesh.off", "--task", "align"], "--task align makes another model than the one"),
+        (
+            ["predict", "run", "mesh.off", "--task", "sizes=True"],
+            "--task sizes=True: a switch takes no value; write --task sizes or --task no-sizes",
+        ),
         (["train", "points", *TINY], "no clouds are given"),
         (["train", "points", "absent", *TINY], "no clouds at 'absent'"),
         (["train", "points", "one", *TINY], "one has the classes ['ball']; expected at least 2"),

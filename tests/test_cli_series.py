@@ -100,6 +100,7 @@ def test_an_itnet_and_its_kernel_by_name(
         (["evaluate", "run", "--task", "test-evry=2"], "unknown option --task test-evry"),
         (["evaluate", "run", "--task", "test-every=0"], "--task test-every is 0; expected at least 1"),
         (["evaluate", "run", "--task", "train-every=2"], "--task train-every=2 chooses other training data"),
+        (["evaluate", "run", "--task", "permute-seed=2"], "--task permute-seed=2 makes another model"),
         (["train", "series", *TINY], "no series are given"),
         (["train", "series", "wave.npz", *TINY], "no series at 'wave.npz'"),
         (["train", "series", "waves.npz", "--task.train-drop", "1"], "--task.train-drop is 1.0; expected a share"),

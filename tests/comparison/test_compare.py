@@ -290,14 +290,17 @@ def test_a_damaged_file_is_reported_and_left_alone(whole: tuple[Comparison, Path
     assert (tmp_path / COMPARISON).read_bytes() == content
 
 
-def test_changed_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_data_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def stopped(*given: Any) -> Any:
         raise InterruptedRunError(15, "stopped")
 
     monkeypatch.setattr(workers, "carry_out", stopped)
     own, folder = stripes(tmp_path), tmp_path / "found"
     with pytest.raises(InterruptedRunError):
-        compare(request(own, "attention", "linear-attention"), folder, processes=1)
+        compare(request(own, "attention", "linear-attention"), folder, resume=True, processes=1)
+    assert capsys.readouterr().out.startswith(f"{folder} holds no comparison to go on with; a new one begins\n")
     stripes(tmp_path, seed=1)
     with refused(ValueError, "is not as the comparison in", "read it"):
         compare(request(own, "attention", "linear-attention"), folder, resume=True, processes=1)

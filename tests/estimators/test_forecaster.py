@@ -282,6 +282,13 @@ def test_times_keep_their_type_and_known_channels_reach_ahead() -> None:
     np.testing.assert_allclose(ahead["a"], SEEN[0, -2:], atol=0.05)
 
 
+@pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")  # of pandas, about these periods
+def test_periods_of_business_days_are_refused() -> None:
+    periods = pd.period_range("2026-01-02", periods=T, freq="B")
+    with refused(ValueError, "X has periods of business days", "number the samples in a column 'time'"):
+        SeriesForecaster(horizon=2).fit(pd.Series(SEEN[0], index=periods))
+
+
 def test_invalid_rows_are_refused() -> None:
     frame = pd.DataFrame({"a": SEEN[0], "b": SEEN[1]}, index=DAYS[:T])
     fitted = SeriesForecaster(horizon=2).fit(frame)

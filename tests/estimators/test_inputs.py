@@ -41,8 +41,15 @@ def images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
         (images(42, 5, 5, 2), "X has shape (42, 5, 5, 2); expected (n, H, W)"),
         (images(42, 5, 0), "X has shape (42, 5, 0)"),
         (images(42), "X has shape (42,)"),
-        (images(42, 5, 5, dtype=np.int64), "X is int64; expected uint8, 0 to 255, or floats from 0 to 1"),
-        (images(42, 5, 5) > 9, "X is bool"),
+        (
+            images(42, 5, 5, dtype=np.int64),
+            "X is int64; expected uint8, 0 to 255, or floats from 0 to 1, such as X.astype('uint8')",
+        ),
+        (
+            2 * images(42, 5, 5, dtype=np.uint16),
+            "X is uint16; expected uint8, 0 to 255, or floats from 0 to 1, such as X / 65535",
+        ),
+        (images(42, 5, 5) > 9, "X is bool; expected uint8, 0 to 255, or floats from 0 to 1, such as X.astype(float)"),
         (images(42, 5, 5).astype(str), "X is <U"),
         (images(42, 5, 5, dtype=np.float32), "X runs from 0 to 250; expected floats from 0 to 1"),
         (-images(42, 5, 5) / 255.0 - 0.1, "X runs from -"),
@@ -332,6 +339,14 @@ def test_attributes_of_networkx_become_features() -> None:
         other.add_node(5, **{"kind": "C", "q": [5, 6], "pos": (0, 0)} | changed)
         with refused(ValueError, message):
             arrays_of_networkx([other, graph], known)
+    for alike, message in (
+        ({"kind=C": 3}, "X: column 'kind=C' is called like a feature of the column of words 'kind'; rename one"),
+        ({"q_1": 3}, "X: two attributes of nodes or edges give the feature 'q_1'; rename one"),
+    ):
+        other = nx.Graph()
+        other.add_node(5, **{"kind": "C", "q": [5, 6]} | alike)
+        with refused(ValueError, message):
+            arrays_of_networkx([other], None)
     charged = nx.Graph()
     charged.add_node(0, kind="C", charge=1)
     with refused(ValueError, "X: the features of nodes are 'charge', 'kind=C', 'kind=Na'; the model knows 'kind=C',"):

@@ -160,6 +160,12 @@ def test_cross_validation_works() -> None:
         ({}, np.zeros((3, 4)), np.zeros((2, 4)), "inconsistent numbers of samples: [3, 2]"),
         ({}, np.zeros((3, 4)), np.zeros((3, 4, 2, 2)), "y has shape (3, 4, 2, 2); expected (n, H) or (n, H, channels)"),
         ({}, np.full((3, 4), np.nan), np.zeros((3, 4)), "X and y, function 0: has no samples"),
+        (
+            {},
+            np.zeros((3, 4, 1)),
+            np.zeros((3, 4)),
+            "X has shape (3, 4, 1), a grid with an axis of one point; drop the axis; pass num_axes=1 if it is of chan",
+        ),
         ({"num_axes": 4}, np.zeros((3, 4)), np.zeros((3, 4)), "a grid of 4 axes"),
         ({"num_axes": 1, "pos": [[0.0]]}, np.zeros((3, 1)), np.zeros((3, 1)), "num_axes=1 has no effect with pos"),
         ({"pos": [0.0, 1.0]}, np.zeros((3, 2)), np.zeros((3, 2)), "pos has shape (2,); expected finite coordinates"),

@@ -106,6 +106,7 @@ def test_cross_validation_works(case: Case) -> None:
         (np.stack([NUMBERS, np.ones(NUM)], axis=1), "target_1 of y is 1 in all examples"),
         (["a", "b"] * (NUM // 2), "could not convert string to float"),
         ([None, {}] * (NUM // 2), "y is no array of numbers"),
+        (np.arange(NUM).astype("datetime64[D]"), "y is datetime64[D]; expected numbers, such as days since a date"),
         (np.where(CLASS, np.nan, NUMBERS), "Input y contains NaN"),
         (np.where(CLASS, np.inf, NUMBERS), "Input y contains infinity"),
         (np.zeros((NUM, 2, 2)), "Found array with dim 3"),

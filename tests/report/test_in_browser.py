@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,11 @@ class Browser:
     def run(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
 
+    def inspect(self, expression: str) -> Any:
+        """Evaluates by the inspector, even if the page may not run scripts; None while there is no page."""
+        found = self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+        return found["result"].get("value")
+
     def tabs(self) -> list[Any]:
         return self.driver.find_elements("css selector", ".tabs a")
 
@@ -71,9 +76,9 @@ class Browser:
         self.tabs()[number].click()
         self.wait("return !document.querySelector('.part:not([hidden]) .canvas:not([data-drawn])')")
 
-    def wait(self, script: str, seconds: float = 30.0) -> None:
+    def wait(self, script: str, seconds: float = 30.0, evaluate: Callable[[str], Any] | None = None) -> None:
         end = time.monotonic() + seconds
-        while not self.run(script):
+        while not (evaluate or self.run)(script):
             assert time.monotonic() < end, script
             time.sleep(0.02)
 
@@ -191,11 +196,11 @@ def test_without_scripts_all_parts_are_shown(browser: Browser, page: Path) -> No
     browser.look(1440, scripts=False)
     try:
         browser.open(page)
-        # by the inspector, which can evaluate even if the page may not run scripts
-        heights = "[...document.querySelectorAll('.part:not([hidden]) h2')].map((each) => each.offsetHeight)"
-        found = browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": heights, "returnByValue": True})
-        assert len(found["result"]["value"]) >= 4
-        assert all(height > 0 for height in found["result"]["value"])
+        whole = f"location.href === {json.dumps(page.as_uri())} && document.readyState === 'complete'"
+        browser.wait(whole, evaluate=browser.inspect)  # without scripts, loading ends unseen by the driver
+        heights = browser.inspect("[...document.querySelectorAll('.part:not([hidden]) h2')].map((h) => h.offsetHeight)")
+        assert len(heights) >= 4
+        assert all(height > 0 for height in heights)
     finally:
         browser.look(1440)
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fredholm.cli.option_names import with_option_names
-from fredholm.cli.parsing import parse, takes_several
-from fredholm.storage.tensors import model_tensors
+from fredholm.cli.parsing import is_switch, parse, takes_several
 from fredholm.tasks.files.data_files import is_there
 from fredholm.tasks.task import Task
 from fredholm.training.run import Run
@@ -38,6 +37,10 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
     words: list[str] = []
     for setting in settings:
         name, equals, value = setting.partition("=")
+        if equals and is_switch(run.config.task, name):
+            owner, dot, last = name.rpartition(".")
+            off = f"{owner}{dot}no-{last}"
+            raise ValueError(f"--task {setting}: a switch takes no value; write --task {name} or --task {off}")
         values = value.split(",") if takes_several(run.config.task, name) else [value]
         words += [f"--task.{name.replace('_', '-')}", *(values if equals else [])]
     default = _Changed(task=run.config.task)
@@ -50,7 +53,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
         message = pair_names(str(error), run)
         message = _SEVERAL.sub(lambda found: f"{found[1].replace(' ', ',')}; got {found[2].replace(' ', ',')}", message)
         raise ValueError(message) from error
-    _check_model(run, config, task, settings)
+    _check_weights(run, config, settings)
     return task
 
 
@@ -78,12 +81,9 @@ def pair_names(text: str, run: Run) -> str:
     return message.replace("--task.", "--task ")  # the parser's spelling
 
 
-def _check_model(run: Run, config: Task.Config, task: Task, settings: Sequence[str]) -> None:
-    """Raises a ValueError where the weights of a run do not fit the model of its changed task."""
+def _check_weights(run: Run, config: Task.Config, settings: Sequence[str]) -> None:
+    """Raises a ValueError where the weights of a run were trained under other values of settings they depend on."""
     names = {name for name in config.weight_settings if getattr(config, name) != getattr(run.config.task, name)}
-    if not names:
-        return
-    shapes = [{name: each.shape for name, each in model_tensors(own.model()).items()} for own in (run.task, task)]
-    if shapes[0] != shapes[1]:
+    if names:
         changed = [each for each in settings if re.split(r"[.=]", each)[0].replace("-", "_") in names]
         raise ValueError(f"--task {' '.join(changed)} makes another model than the one that was trained; leave it out")

@@ -27,6 +27,8 @@ def with_kinds(config: Run.Config, options: list[str], known: list[type]) -> tup
     for name in sorted(kinds, key=lambda name: name.count(".")):  # a model before its kernel
         path, at = name.removeprefix("--").replace("-", "_").split("."), rest.index(name)
         named = _kinds_at(config, path, known)
+        if named and rest.count(name) > 1:
+            raise ValueError(f"{name} is given twice; give it once, with one kind")
         if named and at + 1 < len(rest) and not rest[at + 1].startswith("--"):
             kind = _kind_called(rest[at + 1], named, name)
             if len(named) > 1 and type(functools.reduce(getattr, path, config)) is not kind:

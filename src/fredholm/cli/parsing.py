@@ -204,7 +204,18 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 
 def takes_several(owner: Any, name: str) -> bool:
-    """Whether a setting may be a tuple.
+    """Whether a setting may be a tuple; see `_type_of`."""
+    kind = _type_of(owner, name)
+    return tuple in (get_origin(kind), *map(get_origin, get_args(kind)))
+
+
+def is_switch(owner: Any, name: str) -> bool:
+    """Whether a setting is on or off, and is typed without a value; see `_type_of`."""
+    return _type_of(owner, name) is bool
+
+
+def _type_of(owner: Any, name: str) -> Any:
+    """Returns the type of a setting; None where there is no such setting.
 
     Args:
         owner: the settings, or their class.
@@ -212,13 +223,12 @@ def takes_several(owner: Any, name: str) -> bool:
     """
     *parts, last = name.replace("-", "_").split(".")
     owner = functools.reduce(lambda owner, part: getattr(owner, part, None), parts, owner)
-    kind = get_type_hints(owner if isinstance(owner, type) else type(owner)).get(last)
-    return tuple in (get_origin(kind), *map(get_origin, get_args(kind)))
+    return get_type_hints(owner if isinstance(owner, type) else type(owner)).get(last)
 
 
 def _refuse_repeated(arguments: Any, argv: Sequence[str]) -> None:
     """Raises a ValueError where an option with several values is given twice; the parser would drop the first ones."""
-    counts = Counter(word.partition("=")[0] for word in argv if word.startswith("--"))
+    counts = Counter(word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--"))
     # options of the recipe of a run are written without their prefix
     owners = (arguments, getattr(arguments, "run", None))
     for option, count in counts.items():

@@ -43,8 +43,10 @@ def run_command(argv: list[str]) -> None:
         raise ValueError(f"--budget-s is {arguments.budget_s}; expected a positive number of seconds")
     run = open_run(arguments.run, arguments.recipe, arguments.device)
     if run.device.type != "cuda" and not INTERPRETING:
-        raise ValueError(f"tiles are those of kernels on an NVIDIA GPU, and this would compute on {run.device}")
-
+        raise ValueError(
+            f"tiles are those of kernels on an NVIDIA GPU, and this would compute on {run.device}; run it on a machine "
+            "with one, by --device cuda"
+        )
     if not run.task.learns_by_steps:
         raise ValueError(f"{arguments.run} holds a model that is fitted in closed form, without fused kernels")
 

@@ -80,6 +80,8 @@ def compare(
     if processes is not None:
         check_count("comparison.compare", "processes", processes)
     is_new = _check_folder(folder, resume=resume)
+    if is_new and resume:
+        print_line(f"{folder} holds no comparison to go on with; a new one begins")
     device = choose_device(request.run.training.device)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = processes or (1 if device.type == "cuda" else cores)

@@ -143,14 +143,22 @@ def _described(shape: tuple[int, ...]) -> str:
     return f"{height} x {width} pixels with {channels} channel{'s' if channels > 1 else ''}"
 
 
+def _conversion(images: np.ndarray) -> str:
+    """Returns how such images become pixels, for a message; bytes would drop the upper digits of large numbers."""
+    if images.dtype == bool:
+        return ", such as X.astype(float)"
+    if images.dtype.kind not in "iu" or not images.size:
+        return ""
+    has_bytes = images.min() >= 0 and images.max() <= 255
+    return ", such as X.astype('uint8')" if has_bytes else f", such as X / {np.iinfo(images.dtype).max}"
+
+
 def _pixels(X: Any) -> Tensor:
     """Returns images of one size, uint8 `(n, C, H, W)`."""
     expected = "expected (n, H, W), or (n, H, W, C) with C of 1 or 3"
     images = np.asarray(as_array(X))
     if images.dtype != np.uint8 and images.dtype.kind != "f":
-        raise ValueError(
-            f"X is {images.dtype}; expected uint8, 0 to 255, or floats from 0 to 1, such as X.astype('uint8')"
-        )
+        raise ValueError(f"X is {images.dtype}; expected uint8, 0 to 255, or floats from 0 to 1{_conversion(images)}")
     if images.ndim == 2:
         raise ValueError(f"X has shape {images.shape}; {expected}, such as X.reshape(-1, height, width)")
     if images.ndim == 4 and images.shape[-1] not in (1, 3) and images.shape[1] in (1, 3):

@@ -7,7 +7,7 @@ import numpy as np
 
 from fredholm.tasks.files.terminal_text import first_few
 from fredholm.tasks.graphs import GraphArrays
-from fredholm.tasks.graphs.one_hot import Columns, words_as_columns
+from fredholm.tasks.graphs.one_hot import Columns, refuse_like_names, words_as_columns
 
 WEIGHT, POS = "weight", "pos"
 """Attributes that are no features: the weight of an edge, and the position of a node."""
@@ -105,18 +105,21 @@ def _features(
     for name in names:
         values = [row[name] for _, row in rows]
         if all(value is None or isinstance(value, str) for value in values):
+            refuse_like_names(str(name), map(str, names), "X")
             own = None if known is None else [each for each in known if each.startswith(f"{name}=")]
-            found |= words_as_columns(
+            more = words_as_columns(
                 str(name), [(value or "").strip() for value in values], known=own or None, place=lambda i: rows[i][0]
             )
-            continue
-        numbers = _numbers(name, values, rows)
-        if name == apart:
-            alone = numbers
-        elif np.ndim(values[0]) == 0:
-            found[str(name)] = numbers[:, 0]
         else:
-            found |= {f"{name}_{k}": numbers[:, k] for k in range(numbers.shape[1])}
+            numbers = _numbers(name, values, rows)
+            if name == apart:
+                alone = numbers
+                continue
+            is_one = np.ndim(values[0]) == 0
+            more = {str(name) if is_one else f"{name}_{k}": numbers[:, k] for k in range(numbers.shape[1])}
+        if twice := sorted(found.keys() & more.keys()):
+            raise ValueError(f"X: two attributes of nodes or edges give the feature {twice[0]!r}; rename one")
+        found |= more
     return Columns(np.stack([*found.values()], 1) if found else np.zeros((len(rows), 0)), tuple(found)), alone
 
 

@@ -185,6 +185,11 @@ class _Functions(NamedTuple):
         is_elsewhere = pos is not None and shape != pos.shape[:1]
         if found.ndim not in (num_axes + 1, num_axes + 2) or 0 in found.shape or is_elsewhere:
             raise ValueError(f"{name} has shape {found.shape}; expected {expected}")
+        if pos is None and 1 in shape and max(shape) > 1:
+            as_channels = f"; pass num_axes={num_axes - 1} if it is of channels" if shape[-1] == 1 else ""
+            raise ValueError(
+                f"{name} has shape {found.shape}, a grid with an axis of one point; drop the axis{as_channels}"
+            )
         if np.isinf(found).any():
             raise ValueError(f"{name} contains infinity; expected finite numbers, or NaN where there is no sample")
         return cls(found, shape, pos, bool(channels), channels[0] if channels else 1)

@@ -68,6 +68,9 @@ class Regressor(RegressorMixin, TargetEstimator[Read]):
     @final
     def _answers(self, y: Any) -> Answers:
         rules: dict[str, Any] = {"dtype": np.float64}
+        # scikit-learn would take nanoseconds since 1970
+        if (kind := np.asarray(y).dtype).kind in "mM":
+            raise ValueError(f"y is {kind}; expected numbers, such as days since a date: (y - date) / Timedelta('1D')")
         try:
             values = np.asarray(check_array(y, ensure_2d=False, input_name="y", **rules))
         except TypeError as error:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from fredholm.tasks.files.cells import MISSING
+from fredholm.tasks.files.dates import duration
 from fredholm.tasks.splits.split_marks import MARKS
 from fredholm.tasks.tables.columns import kind_of_files
 from fredholm.tasks.tables.table_learning import TableLearning
@@ -229,10 +230,8 @@ def _cell(value: Any, place: str, *, is_category: bool = False) -> str:
         return value.astype("datetime64[us]").item().isoformat()
     if is_category:
         return str(value)
-    if isinstance(value, datetime.time):
-        value = datetime.datetime.combine(datetime.date.min, value.replace(tzinfo=None)) - datetime.datetime.min
-    if isinstance(value, datetime.timedelta):
-        return repr(value / datetime.timedelta(seconds=1))
+    if isinstance(value, datetime.time | datetime.timedelta):
+        return repr(duration(value))
     if isinstance(start := getattr(value, "start_time", None), datetime.date):  # pandas' periods
         return start.isoformat()
     raise TypeError(

@@ -141,6 +141,10 @@ EDGES = "source,target\na,b\n"
         ({"nodes": "id,x\na,1\nb,\n"}, "nodes.csv, line 3: column 'x': is missing; expected a finite number"),
         ({"nodes": "id,x\na,1\nb,NaN\n"}, "nodes.csv, line 3: column 'x': is missing"),
         ({"nodes": "id,x\na,1\nb,blue\n"}, "column 'x': 'blue' is no finite number; write one, or make all cells"),
+        (
+            {"nodes": "id,x,x=s\na,r,1\nb,s,2\n"},
+            "nodes.csv, line 1: column 'x=s' is called like a feature of the column of words 'x'; rename one",
+        ),
         ({"nodes": "id,x\na,1\nb,2,3\n"}, "nodes.csv, line 3: has 3 cells; expected 2"),
         ({"nodes": "id,x\n"}, "nodes.csv: has no rows below its header"),
         (
@@ -166,6 +170,7 @@ EDGES = "source,target\na,b\n"
             "no column 'source', 'target'; the columns are from, to; expected the node where an edge begins and",
         ),
         ({"edges": "graph,source,target\ng,a,b\n"}, "nodes.csv, line 1: no column 'graph'"),
+        ({"edges": ""}, "has nodes.csv and no edges.csv; add it, with the columns source and target"),
     ],
 )
 def test_bad_tables_of_one_graph(tmp_path: Path, changed: dict[str, str], message: str) -> None:

@@ -484,18 +484,24 @@ def test_the_error_for_half_a_surrogate_pair_names_the_line(tmp_path: Path) -> N
         open_table(tmp_path / "t.jsonl")
 
 
-def test_dates_and_decimals_of_parquet_are_read(tmp_path: Path) -> None:
+def test_dates_durations_and_whole_numbers_of_parquet_are_read(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     days = [datetime.date(2026, 1, 1 + i) for i in range(3)]
     moments = [datetime.datetime(2026, 1, 1, i) for i in range(3)]
     amounts = [decimal.Decimal(f"{i}.50") for i in range(3)]
-    table = pyarrow.table({"day": days, "at": moments, "amount": amounts, "label": [0, 1, 0]})
-    parquet.write_table(table, tmp_path / "t.parquet")
+    columns = {"day": days, "at": moments, "amount": amounts, "label": [0, 1, 0]}
+    columns["opens"] = [datetime.time(9, 30), datetime.time(10, 0, 0, 500_000), None]
+    columns["lasts"] = [datetime.timedelta(days=-1), datetime.timedelta(minutes=2), None]
+    columns["zip"] = [4000.0, 8000.0, None]  # integers of pandas, one missing
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
     found = open_table(tmp_path / "t.parquet").train.rows.cells
     assert found["day"] == ["2026-01-01", "2026-01-02", "2026-01-03"]
     assert found["at"][1] == "2026-01-01T01:00:00"
     assert found["amount"] == ["0.50", "1.50", "2.50"]
+    assert found["opens"] == ["34200", "36000.5", ""]
+    assert found["lasts"] == ["-86400", "120", ""]
+    assert found["zip"] == ["4000", "8000", ""]
 
 
 def test_bad_settings_are_refused(tmp_path: Path) -> None:

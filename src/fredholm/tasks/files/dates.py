@@ -136,6 +136,13 @@ def parse_moment(text: str, day_first: bool | None = None) -> Moment:
     return Moment(time, False, False)
 
 
+def duration(value: datetime.timedelta | datetime.time) -> float:
+    """Returns the seconds of a duration, or of a time of day since midnight."""
+    if isinstance(value, datetime.time):
+        value = datetime.datetime.combine(datetime.date.min, value.replace(tzinfo=None)) - datetime.datetime.min
+    return value / datetime.timedelta(seconds=1)
+
+
 def seconds(stamp: datetime.datetime) -> float:
     """Returns seconds since 1970; a date without a time zone is in UTC."""
     return (stamp if stamp.tzinfo is not None else stamp.replace(tzinfo=datetime.UTC)).timestamp()

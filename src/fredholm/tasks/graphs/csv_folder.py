@@ -16,7 +16,7 @@ from fredholm.tasks.targets.class_names import ClassNames
 
 from .graph_set import GraphSet
 from .listed import Listed
-from .one_hot import Columns, words_as_columns
+from .one_hot import Columns, refuse_like_names, words_as_columns
 
 EDGES, NODES, GRAPHS = "edges.csv", "nodes.csv", "graphs.csv"
 _OF_EDGES = ("source", "target", "weight", "graph")
@@ -31,8 +31,8 @@ _NEEDED = {
 
 
 def is_csv_folder(folder: Path) -> bool:
-    """Whether the folder has a table of edges."""
-    return _find(folder, EDGES) is not None
+    """Whether the folder has a table of edges, or one of nodes, beside which `read_csv_folder` misses the edges."""
+    return any(_find(folder, name) is not None for name in (EDGES, NODES))
 
 
 def read_csv_folder(
@@ -63,12 +63,17 @@ def read_csv_folder(
         edge_features: likewise for edges.
 
     Raises:
-        ValueError: a table is broken, a column is missing, holds numbers and words, or words of which nearly every row
-            has its own, a word or a name is unknown, a name is repeated, there are labels and targets, and what
-            `Listed.graphs` refuses. The message names file and line.
+        ValueError: there are no edges, a table is broken, a column is missing, holds numbers and words, or words of
+            which nearly every row has its own, features of two columns have one name, a word or a name is unknown, a
+            name is repeated, there are labels and targets, and what `Listed.graphs` refuses. The message names file
+            and line.
     """
     edges_file = _find(folder, EDGES)
-    assert edges_file is not None
+    if edges_file is None:
+        raise ValueError(
+            f"{folder}: has {NODES} and no {EDGES}; add it, with the columns source and target, the ids of two nodes "
+            "on each line"
+        )
     edges = _Cells(read_table(edges_file), _OF_EDGES)
     nodes_file, graphs_file = _find(folder, NODES), _find(folder, GRAPHS)
     nodes = None if nodes_file is None else _nodes(read_table(nodes_file), features)
@@ -162,6 +167,9 @@ class _Cells:
         columns = self.others if known is None else self._columns_of(known)
         self._check_columns(columns)
         is_words = {name: self._is_words(name) if known is None else name not in known for name in columns}
+        for name in columns:
+            if is_words[name]:
+                refuse_like_names(name, columns, f"{self.table.path}, line 1")
         of_numbers = [name for name in columns if not is_words[name]]
         numbers = dict(zip(of_numbers, self.numbers(of_numbers).T, strict=True))
         found = dict[str, np.ndarray]()

@@ -1,7 +1,7 @@
 """Attributes and labels as columns of features."""
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -59,6 +59,14 @@ def words_as_columns(
                 f"{first_few([*map(repr, names)])}, or an empty cell"
             )
     return {name: found.get(name, np.zeros(rows)) for name in sorted(own)}
+
+
+def refuse_like_names(column: str, names: Iterable[str], place: str) -> None:
+    """Raises a ValueError where another column is called like a one-hot feature of a column of words."""
+    if like := [name for name in names if name.startswith(f"{column}=")]:
+        raise ValueError(
+            f"{place}: column {like[0]!r} is called like a feature of the column of words {column!r}; rename one"
+        )
 
 
 def columns_of(

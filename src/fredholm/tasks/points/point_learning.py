@@ -167,6 +167,7 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
 
         weight_settings: ClassVar[tuple[str, ...]] = (
             "normalise",
+            "align",
             "position_frequencies",
             "position_sigma",
             "num_neighbours",

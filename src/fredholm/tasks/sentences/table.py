@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES, ArrowTable
+from fredholm.tasks.files.dates import duration
 from fredholm.tasks.files.limits import COUNTED, check_counted
 from fredholm.tasks.files.table_text import check_commas, csv_fault, first_repeated
 from fredholm.tasks.text import JSONL_SUFFIXES, json_lines, text_chunks
@@ -63,7 +64,8 @@ class TableFile:
     In .csv, cells are separated by commas and may be quoted; in .tsv they are separated by tabs, and quotation marks
     are part of a cell. Empty lines are skipped; in a table of one column, those between rows are rows with an empty
     cell. In .jsonl every line is an object; its texts, numbers and booleans are cells, and so are lists of them, with
-    items joined by |. So they are in .parquet and .arrow (`ArrowTable`), where dates and times are cells in ISO 8601.
+    items joined by |. So they are in .parquet and .arrow (`ArrowTable`), where dates are cells in ISO 8601, and times
+    of day and durations are numbers of seconds. Whole numbers are equal cells, saved as integers or not.
 
     Args:
         path: the file.
@@ -227,8 +229,12 @@ def _cell(value: object) -> str | None:
         return value
     if isinstance(value, datetime.date):  # also a datetime
         return value.isoformat()
+    if isinstance(value, datetime.time | datetime.timedelta):
+        value = duration(value)
     if isinstance(value, float) and math.isnan(value):  # a missing value of NumPy and pandas
         return None
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))  # pandas turns integers with missing values into floats
     if isinstance(value, decimal.Decimal):
         return str(value)
     return json.dumps(value) if isinstance(value, int | float) else None

@@ -156,7 +156,7 @@ class SeriesLearning(TargetTask[Series]):
         model: SeriesModelConfig = field(default_factory=SeriesMachine.Config)
 
         kernel_sigma: ClassVar[float] = 10.0
-        weight_settings: ClassVar[tuple[str, ...]] = ("bin", "fill", "limit", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("permute_seed", "bin", "fill", "limit", "model")
         split_settings: ClassVar[tuple[str, ...]] = (
             *TargetTask.NumbersConfig.split_settings,
             "train_every",
