@@ -283,10 +283,10 @@ def test_times_keep_their_type_and_known_channels_reach_ahead() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")  # of pandas, about these periods
-def test_periods_of_business_days_are_refused() -> None:
-    periods = pd.period_range("2026-01-02", periods=T, freq="B")
-    with refused(ValueError, "X has periods of business days", "number the samples in a column 'time'"):
-        SeriesForecaster(horizon=2).fit(pd.Series(SEEN[0], index=periods))
+def test_periods_of_business_days_are_continued() -> None:
+    periods = pd.period_range("2026-01-02", periods=T + 3, freq="B")
+    found = SeriesForecaster(horizon=3).fit(pd.Series(SEEN[0], index=periods[:T])).predict()
+    assert list(found.index) == list(periods[T:])
 
 
 def test_invalid_rows_are_refused() -> None:

@@ -3,7 +3,6 @@
 import csv
 import datetime
 import numbers
-import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -240,11 +239,6 @@ class SampleTable(ForecastInput):
         if not channels or not X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and {len(channels)} columns of values; expected some of each")
         times = index.to_list() if index is not None and has_index else values[str(time)]
-        if times and re.fullmatch(r"\d*B", getattr(times[-1], "freqstr", "")):
-            raise ValueError(
-                "X has periods of business days, and forecasts are for evenly spaced times; number the samples in a "
-                "column 'time' in place of them, or pass days, X.index.to_timestamp(), weekends then being predicted"
-            )
         return cls(
             kind=type(X),
             channels=channels,

@@ -724,7 +724,7 @@ class Forecasting(SplitTask[WindowSet]):
         context, least = facts.context, facts.min_context
         if end < least:
             has = f"{where}: {series.name} has {counted(end, 'sample')}"
-            raise ValueError(f"{has}; the model reads the last {least} of a series")
+            raise ValueError(f"{has}; the model reads the last {least} of a series: give as many, or more")
         if facts.known:
             check_ahead(
                 series, end, facts.predicted, facts.ahead, horizon=facts.horizon, clock=facts.clock, where=where
