@@ -47,6 +47,8 @@ KINDS = {row: type(built(*settings)) for row, settings in SETTINGS.items()}
 ROWS = {row: settings for row, settings in SETTINGS.items() if issubclass(KINDS[row], SavedModel)}
 NARROW = (torch.float32, torch.bfloat16)
 CLOSED_FORM = [row for row in ROWS if issubclass(KINDS[row], ClosedFormModel)]
+LIKE_INPUTS = [row for row in CLOSED_FORM if issubclass(KINDS[row], models.FunctionRegression)]
+"""Models that answer in the dtype of their inputs, as networks from functions to functions do."""
 
 
 def probed(subject: Subject, model: SavedModel) -> list[object]:
@@ -74,13 +76,14 @@ def test_a_loaded_model_equals_the_saved_one(row: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", CLOSED_FORM)
 def test_numbers_computed_from_data_are_never_rounded(row: str) -> None:
-    """Models in 16 bits, under autocast and with 16-bit inputs, are fitted and predict as in float32."""
+    """Models in 16 bits, under autocast and with 16-bit inputs, are fitted and predict as in float32, in float32."""
     subject, start = ROWS[row]
     whole, half = built(subject, start), built(subject, start).bfloat16()
     assert half.state_dict().keys() == whole.state_dict().keys()
     assert all(_equal(tensor, half.state_dict()[name]) for name, tensor in whole.state_dict().items())
-    outputs = list[list[Tensor]]()
+    outputs, answers = list[list[Tensor]](), set[torch.dtype]()
     for model, dtypes in ((whole, (torch.bfloat16, torch.float32)), (half, (torch.bfloat16,))):
+        model.register_forward_hook(lambda _, __, found: answers.update(each.dtype for each in tree_leaves(found)))
         for dtype in reversed(dtypes):  # the last hook runs first
             model.register_forward_pre_hook(partial(inputs_in, dtype), with_kwargs=True, prepend=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=model is half):
@@ -89,6 +92,7 @@ def test_numbers_computed_from_data_are_never_rounded(row: str) -> None:
     assert outputs[0]
     for before, after in zip(*outputs, strict=True):
         torch.testing.assert_close(after, before.to(after.dtype), rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert answers <= {torch.float32} or row in LIKE_INPUTS
 
 
 def test_numbers_computed_from_data_move_to_a_device_without_rounding() -> None:

@@ -15,7 +15,8 @@ class ClosedFormModel(SavedModel, abc.ABC):
 
     These numbers, such as thresholds, centres, standardisation and weights, are never rounded to fewer digits:
     `.half()`, `.bfloat16()` and `.to` move them and widen them only. Rounded thresholds, and sums whose large terms
-    cancel, would change outputs by far more than their last digit. Inputs may have 16 bits.
+    cancel, would change outputs by far more than their last digit. Inputs may have 16 bits; unless a model says
+    otherwise, outputs are in the dtype of its weights, float32 or float64.
     """
 
     @final

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fredholm.models import FeatureBlock, RidgeHead
 from fredholm.models.fitted import ridge_head
-from fredholm.models.fitted.ridge_head import PENALTIES, SHARES, shares_of, some_drawn
+from fredholm.models.fitted.ridge_head import PENALTIES, SHARES, ScoreRecorder, shares_of, some_drawn
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
 from tests.refusals import refused
 
@@ -353,6 +353,18 @@ def test_probabilities_are_calibrated_on_left_out_scores() -> None:
     for low in (0.2, 0.4, 0.6):
         within = (probabilities > low) & (probabilities <= low + 0.2)
         assert float(labels[within].double().mean()) == pytest.approx(low + 0.1, abs=0.12)
+
+
+def test_losses_of_scores_are_those_of_the_outputs_read_from_them() -> None:
+    target, some = classes_of(3), torch.tensor([5, 1, 7, 2])
+    targets, scores = torch.arange(8) % 3, torch.randn(4, 3, dtype=torch.float64)
+    expected = target.losses(target.readout(scores, targets[some])(scores), targets[some])
+    for regressand in (target, ScoreRecorder(target)):
+        losses = regressand.losses_of_scores(targets)
+        assert losses is not None
+        torch.testing.assert_close(losses(scores, some), expected)
+    number = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    assert ScoreRecorder(number).losses_of_scores(scores[:, :1]) is None
 
 
 def test_class_and_label_weights_enter_the_logits() -> None:

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
-from fredholm.models.fitted.fitted_model import CoordinateModel, Losses, Solution
-from fredholm.models.fitted.ridge_head import dealt
+from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
+from fredholm.models.fitted.ridge_head import Losses, dealt
 
 RATE = 0.1
 PENALTY = 3.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar, final
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.models.closed_form_model import ClosedFormModel
-from fredholm.models.fitted.ridge_head import LogitRegressand, Readout, Regressand, check_groups
+from fredholm.models.fitted.ridge_head import Losses, Readout, Regressand, check_groups
 
 Inputs = TypeVar("Inputs")
 
@@ -55,22 +55,6 @@ class Solution(NamedTuple):
     weights: Tensor
     offset: Tensor
     left_out: Tensor
-
-
-Losses = Callable[[Tensor, Tensor], Tensor]
-"""Maps predictions of Y `(m, c)` for some examples, and the indices of these, to their losses `(m,)`."""
-
-
-def losses_of(regressand: Regressand, targets: Tensor) -> Losses | None:
-    """Losses of the logits that are read from predictions of Y; None: the regressand has no logits."""
-    if not isinstance(regressand, LogitRegressand):
-        return None
-
-    def losses(answers: Tensor, examples: Tensor) -> Tensor:
-        own = targets[examples]
-        return regressand.losses(regressand.readout(answers, own)(answers), own)
-
-    return losses
 
 
 class CoordinateModel(ClosedFormModel, abc.ABC):
@@ -121,7 +105,7 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
         """
         wanted = regressand.columns(targets)
         self._check_outputs(regressand.readout(wanted, targets))  # before anything is set
-        solution = self.solve(coordinates, wanted, groups=groups, losses=losses_of(regressand, targets))
+        solution = self.solve(coordinates, wanted, groups=groups, losses=regressand.losses_of_scores(targets))
         readout = regressand.readout(solution.left_out, targets)
         self.read(solution, readout)
         return readout(solution.left_out)

@@ -52,7 +52,7 @@ SMOOTH_LENGTHS, SMOOTH = (0.3, 1.0, 3.0, 10.0), (0.5, 0.9, 1.0)
 LINEAR = (0.1, 0.5, 0.9, 1.0)
 """Candidates of the share of κ_0, besides 0."""
 EXPONENTS = (0.5, 0.25)
-FEWEST_TURNED, MOST_TURNED = 100, 256
+FEWEST_TURNED, MOST_TURNED = 50, 256
 """Fewest examples, and most coordinates, with which the metric of κ_2 may be turned."""
 FEW, FOLDS = 500, 5
 """Most examples with which all choices are cross-validated, and the number of folds."""

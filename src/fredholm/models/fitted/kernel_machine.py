@@ -31,10 +31,10 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
-from fredholm.models.fitted.fitted_model import CoordinateModel, Losses, Solution
+from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
 from fredholm.models.fitted.kernel_choice import MOST_TURNED, Part, best_choice, distances, laplace, matern, scaled
 from fredholm.models.fitted.kernel_fit import KernelFit, better, members_of
-from fredholm.models.fitted.ridge_head import left_out_mean_shift
+from fredholm.models.fitted.ridge_head import Losses, left_out_mean_shift
 
 ROUNDS = 3
 """Most rounds in which w is learned, and then R."""

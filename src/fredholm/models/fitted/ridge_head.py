@@ -28,7 +28,7 @@ import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple, final
 
 import torch
@@ -74,6 +74,10 @@ class Readout(NamedTuple):
         return self.gain * scores[..., self.column] + self.shift
 
 
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""Maps scores `(m, c)` of some examples, and the indices of these, to the losses of their outputs, `(m,)`."""
+
+
 class Regressand(ABC):
     """Regression targets Y of a kind of target, and the readout from regression scores to outputs."""
 
@@ -97,6 +101,10 @@ class Regressand(ABC):
             targets: targets of the same examples.
         """
 
+    def losses_of_scores(self, targets: Tensor) -> Losses | None:
+        """Losses of the outputs that are read from scores of n targets; None: only squares of errors count."""
+        return None
+
 
 class LogitRegressand(Regressand):
     """A regressand whose outputs are logits, with a cross-entropy as their loss."""
@@ -104,6 +112,15 @@ class LogitRegressand(Regressand):
     @abstractmethod
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the loss of each example, `(B,)`, convex in the logits `(B, num_outputs)`."""
+
+    def losses_of_scores(self, targets: Tensor) -> Losses | None:
+        """See `Regressand.losses_of_scores`."""
+
+        def losses(scores: Tensor, examples: Tensor) -> Tensor:
+            own = targets[examples]
+            return self.losses(self.readout(scores, own)(scores), own)
+
+        return losses
 
 
 @final
@@ -123,6 +140,10 @@ class ScoreRecorder(Regressand):
         """See `Regressand.readout`: gain 1 and shift 0."""
         self.scores, own = scores, self._regressand.readout(scores, targets)
         return Readout(own.column, torch.ones_like(own.gain), torch.zeros_like(own.shift))
+
+    def losses_of_scores(self, targets: Tensor) -> Losses | None:
+        """See `Regressand.losses_of_scores`: those of the outputs of the wrapped regressand."""
+        return self._regressand.losses_of_scores(targets)
 
 
 @final

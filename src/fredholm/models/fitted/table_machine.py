@@ -51,12 +51,12 @@ from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.banks.image_bank import ImageBank
 from fredholm.models.fitted.banks.n_gram_bank import NGramBank
 from fredholm.models.fitted.boosted_trees import BoostedTrees
-from fredholm.models.fitted.fitted_model import FittedModel, Losses, Solution, losses_of
+from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.kernel_choice import FEW
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.logarithmic_scale import LogarithmicScale, Logarithms
 from fredholm.models.fitted.logistic_head import LogisticHead
-from fredholm.models.fitted.ridge_head import LogitRegressand, Readout, Regressand
+from fredholm.models.fitted.ridge_head import LogitRegressand, Losses, Readout, Regressand
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
 
@@ -315,7 +315,7 @@ class TableMachine(FittedModel[TableBatch]):
             rows = [(each[k], targets) for each, (_, targets) in zip(cells, batches, strict=True)]
             coordinates.append(bank.fit(rows, regressand, groups=groups))
         wanted = regressand.columns(targets)
-        kernel = self._solve_kernel(coordinates, wanted, groups, losses_of(regressand, targets))
+        kernel = self._solve_kernel(coordinates, wanted, groups, regressand.losses_of_scores(targets))
         x = torch.cat(coordinates, 1)
         features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
         found, logarithms = self._beside_trees(kernel, features, wanted, groups), None

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from fredholm.encoders import GraphBatch
-from fredholm.models import GraphReading, KnownNodes, NodeMachine
+from fredholm.models import GraphReading, KernelMachine, KnownNodes, NodeMachine
 from fredholm.models.fitted.graphs import node_machine
 from fredholm.models.fitted.graphs.graph_kernel import GraphSteps, Reach
 from fredholm.models.fitted.graphs.graph_positions import positions_of
 from fredholm.models.fitted.graphs.node_machine import MOST_FEATURES, NUM_DIRECTIONS, left_out_part
 from fredholm.models.fitted.kernel_fit import members_of
+from fredholm.models.fitted.ridge_head import Losses
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
@@ -94,6 +95,24 @@ def test_neighbours_may_have_opposite_targets() -> None:
     built = machine(known=known.nodes)
     built.fit([(known, targets[known.nodes])], NUMBER)
     assert float((built(known).detach() - targets).abs().mean()) < 0.2
+
+
+def test_losses_that_decide_are_those_of_the_whole_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    solve, found = KernelMachine.solve, list[Tensor]()
+    target, labels, every = ClassTarget(names=("low", "high")), (heights() > 0)[:, 0].long()[KNOWN], torch.arange(45)
+
+    def recorded(kernel: KernelMachine, x: Tensor, wanted: Tensor, losses: Losses | None = None, **rest: Any) -> Any:
+        if losses is not None:
+            found.append(losses(wanted, every))
+        return solve(kernel, x, wanted, losses=losses, **rest)
+
+    monkeypatch.setattr(KernelMachine, "solve", recorded)
+    machine(num_outputs=2, hops=0, num_positions=0).fit([(KnownNodes(ring(noise(SIZE, 2)), KNOWN), labels)], target)
+    # whatever a fit leaves to the kernel, its prediction without error makes the whole one without error
+    perfect = target.columns(labels)
+    expected = target.losses(target.readout(perfect, labels)(perfect), labels)
+    assert len(found) == 3, "for the labels, for what the graph leaves, and in the end"
+    torch.testing.assert_close(torch.stack(found), expected.expand(3, -1))
 
 
 def test_known_nodes_are_ignored_where_features_suffice() -> None:

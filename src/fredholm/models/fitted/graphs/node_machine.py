@@ -69,7 +69,7 @@ from fredholm.models.fitted.graphs.graph_positions import aligned, positions_of
 from fredholm.models.fitted.graphs.neighbourhood_bank import means_around, neighbourhoods, read_graphs
 from fredholm.models.fitted.kernel_fit import KernelFit, best_fit, best_fits, members_of
 from fredholm.models.fitted.kernel_machine import KernelMachine
-from fredholm.models.fitted.ridge_head import Readout, Regressand, is_surely_less, left_out_mean_shift
+from fredholm.models.fitted.ridge_head import Losses, Readout, Regressand, is_surely_less, left_out_mean_shift
 from fredholm.models.fitted.table_machine import NumbersMachine
 from fredholm.models.graphs.graph_model import GraphReading
 from fredholm.models.node_model import NodeModelConfig
@@ -325,7 +325,8 @@ class NodeMachine(FittedModel[KnownNodes]):
             drawn = torch.randperm(len(nodes))[: self.config.num_centres].sort().values.to(nodes.device)
             own = None if groups is None or len(groups[drawn].unique()) < 2 else groups[drawn]
             self.signed.fill_(_even_walks_reach(steps, nodes))
-            near = _Near(steps, nodes[drawn], wanted[drawn], own, reads_even=bool(self.signed))
+            losses = regressand.losses_of_scores(targets[drawn])
+            near = _Near(steps, nodes[drawn], wanted[drawn], own, losses, reads_even=bool(self.signed))
             numbers, found = self._best_numbers(near, u, domain, self._learn_places(steps, nodes), nodes)
             far, of_far = self._far(u, domain), None
             if self.spread is not None and (other := self._found_far(near, far, self.spread)) is not None:
@@ -390,7 +391,7 @@ class NodeMachine(FittedModel[KnownNodes]):
         """Left-out predictions of the kernel at known nodes, from features of all nodes `(N, numbers)`."""
         self.machine.measure(numbers[nodes])
         x = self.machine.coordinates(numbers[near.nodes])
-        return self.machine.table.machine.solve(x, near.wanted, groups=near.groups).left_out
+        return self.machine.table.machine.solve(x, near.wanted, groups=near.groups, losses=near.losses).left_out
 
     def _found(self, near: "_Near", numbers: Tensor, features: Tensor) -> "_Graph | None":
         """Fits the graph's part jointly with features `(N, numbers)` of nodes; None if it does not help significantly.
@@ -403,7 +404,8 @@ class NodeMachine(FittedModel[KnownNodes]):
         left_out = near.alone if found is None else found.left_out
         if left_out is None:
             return None
-        kernel.solve(x, near.wanted - left_out, groups=near.groups)
+        losses = _beside(near.losses, left_out)
+        kernel.solve(x, near.wanted - left_out, groups=near.groups, losses=losses)
         other = near.beside(kernel.kernel(x, x))
         return found if other is None or (found is not None and found.error <= other.error) else other
 
@@ -491,10 +493,17 @@ class _Near:
     """The known nodes with their targets, and the choices made on them."""
 
     def __init__(
-        self, steps: GraphSteps, nodes: Tensor, wanted: Tensor, groups: Tensor | None, *, reads_even: bool
+        self,
+        steps: GraphSteps,
+        nodes: Tensor,
+        wanted: Tensor,
+        groups: Tensor | None,
+        losses: Losses | None,
+        *,
+        reads_even: bool,
     ) -> None:
         self._reaches = [reach for reach in REACHES if reads_even or reach.stride == 1]
-        self.steps, self.nodes, self.wanted, self.groups = steps, nodes, wanted, groups
+        self.steps, self.nodes, self.wanted, self.groups, self.losses = steps, nodes, wanted, groups, losses
         some = torch.randperm(len(nodes))[:CHOSEN].sort().values.to(nodes.device)
         self._some, self._members = some, members_of(groups, some)
         self.own_groups = None if groups is None or self._members is None else groups[some]
@@ -657,3 +666,12 @@ class _Beside(Regressand):
         self.scores = scores + self._predicted
         self.read = self._regressand.readout(self.scores, targets)
         return self.read
+
+    def losses_of_scores(self, targets: Tensor) -> Losses | None:
+        """See `Regressand.losses_of_scores`: those of the sum of scores and predictions."""
+        return _beside(self._regressand.losses_of_scores(targets), self._predicted)
+
+
+def _beside(losses: Losses | None, predicted: Tensor) -> Losses | None:
+    """Losses of scores that are added to predictions `(n, c)`."""
+    return None if losses is None else lambda scores, some: losses(scores + predicted[some], some)
