@@ -139,7 +139,7 @@ def cross_validated(path: Path, seed: int, variant: FilterBank.Config) -> tuple[
         for third in stratified_folds(train.names, labels.tolist(), FOLDS, division):
             is_third = torch.isin(torch.arange(len(train)), torch.tensor(third))
             for accuracies, used in zip(found, (is_third, ~is_third), strict=True):
-                head = RidgeHead(features.shape[1], task.target.num_outputs)
+                head = RidgeHead(features.shape[1], task.target.num_outputs, further=model.head.blocks[1:])
                 head.fit(features[used], labels[used], task.target)
                 right = head(features[~used]).argmax(-1) == labels[~used]
                 accuracies.append(float(right.float().mean()))

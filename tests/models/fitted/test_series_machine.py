@@ -1,5 +1,6 @@
 """Series machines: numbers of a series by loops, and the choice between filters and numbers."""
 
+import itertools
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from fredholm.encoders import SeriesBatch
 from fredholm.models import FilterBank, SeriesMachine, SeriesSampling, TableMachine
-from fredholm.models.fitted import ridge_head, second_reading
+from fredholm.models.fitted import ridge_head, second_reading, series_machine
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
 
@@ -42,10 +43,10 @@ def test_numbers_are_local_means_and_summaries_of_times() -> None:
     times = (0.1 + torch.rand(3, 12, generator=torch.Generator().manual_seed(2))).double().cumsum(1)
     exists = torch.arange(12) < torch.tensor([12, 7, 3])[:, None]
     found = built.numbers(SeriesBatch(values, exists, times))
-    by_place, course, of_times = found[:, 27:39].unflatten(1, (3, 4)), found[:, 39:57], found[:, 60:]
+    by_place, course, of_times = found[:, 27:39].unflatten(1, (3, 4)), found[:, -25:-7], found[:, -4:]
     means = found[:, :27:9]
     products = torch.stack([means[:, 0] * means[:, 1], means[:, 0] * means[:, 2], means[:, 1] * means[:, 2]], 1)
-    torch.testing.assert_close(found[:, 57:60], products, equal_nan=True)
+    torch.testing.assert_close(found[:, -7:-4], products, equal_nan=True)
     for i, n in enumerate((12, 7, 3)):
         t = times[i, :n]
         place = ((t - t[0]) / (t[-1] - t[0]) * 4).floor().clamp_max(3)
@@ -62,23 +63,88 @@ def test_numbers_are_local_means_and_summaries_of_times() -> None:
                 a, b = known[near[0]], known[near[-1]]
                 share = (k - near[0]) / max(near[-1] - near[0], 1)
                 torch.testing.assert_close(by_place[i, c, k], a + share * (b - a), rtol=1e-5, atol=1e-5)
-            got = course[i].view(6, 3)[:, c].tolist()
+            got = course[i].view(6, 3)[:4, c].tolist()
             if not known:
                 assert all(map(math.isnan, got))
                 continue
             u, at = values[i, :n, c][counts].double(), ((t - t[0]) / (t[-1] - t[0]))[counts]
             z = (u - u.mean()) / u.std(correction=0) if len(u) > 1 else 0 * u
-            powers = torch.fft.rfft(by_place[i, c].double())[1:].abs().square()
-            is_even = float(by_place[i, c].std()) == 0
-            centre = float((powers * torch.tensor([1, 2])).sum() / powers.sum())
-            expected = [
-                *(float(at[u.argmax()]), float(at[u.argmin()]), float((z**3).mean()), float((z**4).mean())),
-                *((0.0, 0.0) if is_even else (1.0 + int((powers > 0.999999 * powers.max()).int().argmax()), centre)),
-            ]
+            expected = [float(at[u.argmax()]), float(at[u.argmin()]), float((z**3).mean()), float((z**4).mean())]
             assert got == pytest.approx(expected, rel=1e-4, abs=1e-4)
         gaps = (t.diff() / 0.5).log()
         expected = [math.log(n), float((t[-1] - t[0]) / 0.5), float(gaps.mean()), float(gaps.std(correction=0))]
         torch.testing.assert_close(of_times[i].tolist(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_deviations_lags_and_waves_are_those_of_a_loop() -> None:
+    built = machine(SeriesSampling(channels=4, spacing=0.5, extent=9.5, observation=(0, 1)), num_places=4)
+    assert (built.num_spreads, built.lags, built.num_bands, built.num_waved) == (8, [1, 2, 3, 4], 5, 20)
+    values, seen = 3 + noise(2, 20, 2).cumsum(1), torch.rand(2, 20, 2, generator=torch.Generator().manual_seed(1)) < 0.7
+    exists = torch.arange(20) < torch.tensor([20, 9])[:, None]
+    found = built.numbers(SeriesBatch(torch.cat([values, seen.float()], -1), exists))
+    deviations, variogram, bands, correlations = found[:, 26:63].split([16, 8, 10, 3], 1)
+    waves = found[:, -9:-5].unflatten(1, (2, 2))
+    for i, n in enumerate((20, 9)):
+        for c in range(2):
+            u = {t: float(values[i, t, c]) for t in range(n) if seen[i, t, c]}
+            mean = sum(u.values()) / len(u)
+            variance = sum((v - mean) ** 2 for v in u.values()) / len(u)
+            expected = list[float]()
+            for k in range(8):
+                own = torch.tensor([v for t, v in u.items() if min(int(t / (n - 1) * 8), 7) == k])
+                expected.append(float(own.std(correction=0)) if len(own) else math.nan)
+            for lag in (1, 2, 3, 4):
+                squares = [(u[t + lag] - u[t]) ** 2 for t in u if t + lag in u]
+                expected.append(sum(squares) / len(squares) / variance / 2)
+            powers = list[float]()
+            for j in range(1, 21):
+                angles = {t: math.pi * j * t / 20 for t in u}
+                parts = (sum((u[t] - mean) * wave(at) for t, at in angles.items()) for wave in (math.cos, math.sin))
+                powers.append(sum(part**2 for part in parts))
+            shares = [power / sum(powers) for power in powers]
+            for band in range(5):
+                low, high = 20 * 2 ** (-(band + 1) / 2) if band < 4 else 0, 20 * 2 ** (-band / 2)
+                expected.append(math.log(1e-4 + sum(p for j, p in enumerate(shares, 1) if low < j <= high)))
+            expected += [(1 + shares.index(max(shares))) / 40, sum(p * j / 40 for j, p in enumerate(shares, 1))]
+            own = [deviations[i, c::2], variogram[i, c::2], bands[i, 5 * c : 5 * c + 5], waves[i, :, c]]
+            assert torch.cat(own).tolist() == pytest.approx(expected, rel=1e-4, abs=1e-6, nan_ok=True)
+
+        shared = [t for t in range(n) if seen[i, t].all()]
+        z = [(values[i, :, c] - values[i, :n, c][seen[i, :n, c]].mean()) for c in range(2)]
+        z = [each / each[:n][seen[i, :n, c]].std(correction=0) for c, each in enumerate(z)]
+        by_lag = dict[int, float]()
+        for lag in sorted(range(-5, 6), key=abs):
+            own = [float(z[0][t] * z[1][t + lag]) for t in range(n) if 0 <= t + lag < n]
+            are_seen = [bool(seen[i, t, 0] & seen[i, t + lag, 1]) for t in range(n) if 0 <= t + lag < n]
+            by_lag[lag] = sum(itertools.compress(own, are_seen)) / max(sum(are_seen), 1)
+        lag = max(by_lag, key=lambda each: abs(by_lag[each]))
+        assert shared
+        assert correlations[i].tolist() == pytest.approx([by_lag[0], by_lag[lag], lag], rel=1e-4, abs=1e-6)
+
+
+def test_the_lag_between_two_channels_is_signed_and_the_shortest_of_equals() -> None:
+    built = machine(SeriesSampling(channels=2, spacing=1.0, extent=39.0))
+    signal = noise(60)
+    ahead, behind, level = (
+        torch.stack([signal[5:45], signal[2:42]], 1),
+        torch.stack([signal[2:42], signal[5:45]], 1),
+        1.0,
+    )
+    even = torch.stack([(-1.0) ** torch.arange(40)] * 2, 1)
+    flat = torch.stack([signal[:40], torch.full((40,), level)], 1)
+    found = built.numbers(torch.stack([ahead, behind, even, flat]))[:, -20:-17]
+    assert found[:, 2].tolist() == [3, -3, 0, 0]
+    assert found[:, 1].tolist() == pytest.approx([1, 1, 1, 0], abs=0.15)
+    assert found[2:, 0].tolist() == pytest.approx([1, 0])
+
+
+def test_waves_of_long_series_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series_machine, "MOST_WAVED", 64)
+    built = machine(SeriesSampling(channels=1, spacing=1.0, extent=199.0))
+    waves = torch.sin(2 * math.pi * torch.tensor([0.1, 0.3])[:, None] * torch.arange(200))[..., None]
+    strongest, centre = built.numbers(waves)[:, -6:-4].T
+    assert strongest.tolist() == pytest.approx([0.1, 0.3], abs=1 / 128)
+    assert centre.tolist() == pytest.approx([0.1, 0.3], abs=0.02)
 
 
 def test_rounding_does_not_decide_extremes_moments_or_frequencies() -> None:
@@ -96,12 +162,15 @@ def test_rounding_does_not_decide_extremes_moments_or_frequencies() -> None:
     torch.testing.assert_close(tiny, plain)
 
 
-def test_with_many_channels_there_is_one_mean_each_and_no_waves() -> None:
+def test_with_many_channels_there_is_one_mean_each() -> None:
     built, values = machine(SeriesSampling(channels=12, spacing=1.0, extent=7.0)), noise(2, 8, 12)
     found = built.numbers(values)
-    assert (built.num_places, found.shape) == (1, (2, 12 * 16 + 4))
+    assert (built.num_places, built.num_spreads, built.lags, built.num_bands) == (1, 2, [1, 2], 2)
+    assert found.shape == (2, 12 * (9 + 1 + 2 + 2 + 2 + 6) + 4)
     torch.testing.assert_close(found[:, 108:120], values.mean(1))
-    assert not found[:, 168:192].any()
+    for channels in (20, 30):
+        few = machine(SeriesSampling(channels=channels, spacing=1.0, extent=7.0))
+        assert (few.num_spreads, few.lags, few.num_bands) == (0, [1], 0)
 
 
 @pytest.mark.parametrize("start", [0.1, -100.0])
@@ -110,7 +179,8 @@ def test_masked_samples_between_others_change_nothing(start: float) -> None:
     values, times = noise(2, 12, 2), start + (0.1 + noise(2, 12).abs()).double().cumsum(1)
     exists = torch.tensor([1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 0], dtype=torch.bool)
     found = built.numbers(SeriesBatch(values, exists.expand(2, -1), times))
-    torch.testing.assert_close(found, built.numbers(SeriesBatch(values[:, exists], None, times[:, exists])))
+    others = built.numbers(SeriesBatch(values[:, exists], None, times[:, exists]))
+    torch.testing.assert_close(found, others, equal_nan=True)
 
 
 def test_the_time_of_an_event_is_predicted() -> None:
@@ -198,7 +268,7 @@ def test_series_without_samples_and_with_one_sample(exists: Tensor) -> None:
     given = SeriesBatch(noise(2, 5, 2), exists)
     found = built.numbers(given)
     assert bool(found[:, 6].eq(exists.sum(1)).all())  # the count of the first channel
-    by_place = found[:, 18:-17].unflatten(1, (2, -1))
+    by_place = found[:, 18 : 18 + 2 * built.num_places].unflatten(1, (2, -1))
     for i, n in enumerate(exists.sum(1).tolist()):
         assert bool(by_place[i].isnan().all()) == (n == 0)
         assert found[i, -17:-5].tolist() == pytest.approx([0.0 if n else math.nan] * 12, abs=0, nan_ok=True)
@@ -288,7 +358,11 @@ def test_channels_share_the_limited_numbers_of_a_series() -> None:
         built = machine(SeriesSampling(channels=channels, spacing=1.0, extent=longest - 1.0, observation=observation))
         assert built.num_places == places
         valued = channels - watched
-        count = valued * (9 + places + 6) + (valued * (valued - 1) // 2 if valued <= 6 else 0) + 4
+        count = (
+            valued * (9 + places + built.num_spreads + len(built.lags) + built.num_bands + 6)
+            + (2 * valued * (valued - 1) if valued <= 6 else 0)
+            + 4
+        )
         assert built.second.machine.table.reading.num_numbers == len(built.second.machine.mean) == count
         assert built.second.machine.table.reading.may_miss == (tuple(range(count - 4)) if watched else ())
 

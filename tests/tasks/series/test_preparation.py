@@ -65,6 +65,18 @@ def test_the_last_observed_value_is_carried_forward() -> None:
     assert torch.equal(by_last[1, 0, :2], torch.zeros(2))
 
 
+def test_missing_values_are_interpolated_between_observed_ones() -> None:
+    rows = [[NAN, 1], [4, NAN], [NAN, NAN], [NAN, 4], [10, NAN]]
+    train = regular(rows, [[NAN, NAN], [6, 2]], [[NAN, NAN]])
+    prepared = Preparation.learn(train, fill="linear")
+    filled = prepared.apply(train.values)
+    values = filled[..., :2] * torch.tensor(prepared.deviation) + torch.tensor(prepared.mean)
+    torch.testing.assert_close(values[0].T, torch.tensor([[4.0, 4, 6, 8, 10], [1, 2, 3, 4, 4]]))
+    torch.testing.assert_close(values[1, :2], torch.tensor([[6.0, 2], [6, 2]]))
+    assert not filled[2].any()  # never observed
+    assert torch.equal(filled[..., 2:], (~train.values.isnan()).float())
+
+
 def test_values_are_clipped_at_the_limit() -> None:
     train = regular([[k] for k in (0.0, 0.0, 0.0, 0.0, NAN, 10.0)])
     whole, cut = (Preparation.learn(train, limit).apply(train.values)[0] for limit in (None, 1.5))
@@ -87,7 +99,7 @@ def test_a_channel_without_observed_training_values_is_refused() -> None:
 def test_a_channel_missing_after_training_is_filled_with_its_mean_and_reported() -> None:
     prepared = Preparation.learn(regular([[1, 3], [2, 4]]))
     later = regular([[1, NAN], [2, NAN]])
-    with pytest.warns(UserWarning, match="values are missing in c1, but none were in training; the mean value"):
+    with pytest.warns(UserWarning, match="values are missing in c1, but none were in training; they.*fill=mean"):
         prepared.warn_of_gaps(later)
     assert prepared.apply(later.values)[0, :, 1].tolist() == [0, 0]
     with warnings.catch_warnings():

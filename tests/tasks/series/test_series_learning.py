@@ -378,7 +378,7 @@ def test_at_least_two_classes_are_required(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"target": "regression"}, "target is 'regression'; expected one of (None, 'class', 'labels', 'number')"),
-        ({"fill": "zero"}, "fill is 'zero'; expected one of ('mean', 'last')"),
+        ({"fill": "zero"}, "fill is 'zero'; expected one of (None, 'mean', 'last', 'linear')"),
         ({"dropped": "gone"}, "dropped is 'gone'; expected one of"),
         ({"permute_seed": 0, "train_every": 2}, "permute_seed orders whole series"),
         ({"permute_seed": 10**20}, "permute_seed is 100000000000000000000; expected an integer from 0"),
@@ -563,6 +563,25 @@ def test_with_many_outputs_there_are_fewer_trees(tmp_path: Path, monkeypatch: py
     assert recommended(SeriesMachine.Config()) == SeriesMachine.Config(num_trees=12)
     assert recommended(SeriesMachine.Config(num_places=3)) == SeriesMachine.Config(num_places=3, num_trees=12)
     assert recommended(SeriesMachine.Config(num_trees=70)).num_trees == 70
+
+
+def test_closed_form_models_interpolate_missing_values_but_not_towards_padding(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(20, 10, 2))
+    values[:, 6:8, 0] = np.nan
+    lengths = np.where(np.arange(20) % 3 == 0, 8, 10)  # some series end with missing values
+    path = tmp_path / "gaps.npz"
+    np.savez(path, values=values, labels=np.arange(20) % 2, lengths=lengths)
+    fills = list[str]()
+    few = FilterBank.Config(num_thresholds=2, num_groups=1)
+    for settings in ({"model": SMALL}, {"model": few, "fill": "mean"}, {"model": few}):
+        task = SeriesLearning.Config(**{"data": str(path), **settings}).build()
+        fills.append(task.facts.preparation.fill)
+    assert fills == ["mean", "mean", "linear"]
+    net, series = task.model(), task.splits.train.in_memory()
+    task.initialise(net, CPU)
+    given = torch.where(series.exists[..., None], series.values, 0.0)
+    expected = task.target.answers(task.outputs(net, series, CPU))
+    torch.testing.assert_close(task.tensor_form(net).call(net, given, series.exists), expected)
 
 
 def test_a_summary_bank_uses_the_observation_channels(tmp_path: Path) -> None:

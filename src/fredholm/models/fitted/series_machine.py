@@ -3,17 +3,24 @@
 Legend
     S, t_j, u_j     observed samples of a channel, and their times and values
     n, Δ            number of samples of a series, and the time between two in training
-    P               `num_places` equal parts of a series' own time, from its first sample to its last
+    v_i             a channel read at every Δ, by linear interpolation (`FilterBank.on_grid`);  s² its variance
+    P, Q            equal parts of a series' own time, from its first sample to its last
+    k               lags 1, 2, 3, 4, 6, 8, 12, .., up to a quarter of the longest series
+    W               number of samples over which waves are measured, of j / 2W cycles per sample, j = 1 .. W
 
     numbers         of each channel the nine summaries (`summary_bank.py`); the means of u_j in the P parts, where empty
-                    parts are interpolated linearly; the shares of the duration at which u_j is first largest and
-                    first smallest; skewness and kurtosis; of the power of the P means in waves of 1 .. P/2 cycles the
-                    strongest wave and the mean.  Of two channels the product of their means.  Of a series log n,
-                    (t_n - t_1) / Δ,  and mean and deviation of log (t_{j+1} - t_j) / Δ
+                    parts are interpolated linearly, and its deviations in the Q parts; the variogram
+                    mean_i (v_{i+k} - v_i)² / 2 s², i.e. 1 minus the autocorrelation at lag k; the shares of the
+                    duration at which u_j is first largest and first smallest; skewness and kurtosis; of the power of v
+                    the strongest wave, the mean wave, and the logarithms of the shares of half octaves of waves.  Of
+                    two channels the product of their means, their correlation, and the lag of -M .. M samples at which
+                    it is largest, with its size there.  Of a series log n,  (t_n - t_1) / Δ,  and mean and deviation
+                    of log (t_{j+1} - t_j) / Δ
     outputs         combined predictions of both (`second_reading.py`)
 
 Pooled filters lose the time of an event, and a linear model of them has no interactions. The kernel and the trees use
-times and interactions, but describe few shapes.
+times and interactions, but describe few shapes. Lags and waves are those of the spectrum, which a linear model of
+shares above thresholds shows badly: a frequency is no sum of such shares.
 """
 
 import dataclasses
@@ -22,12 +29,13 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm._settings import check_count
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.models.fitted.banks.filter_bank import FilterBank
-from fredholm.models.fitted.banks.summary_bank import NUM_SUMMARIES, observations, summarise
+from fredholm.models.fitted.banks.summary_bank import NUM_SUMMARIES, observations, separated, summarise
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand
 from fredholm.models.fitted.second_reading import SecondReading
@@ -41,8 +49,19 @@ MOST_CHANNELS = 64
 NUM_OF_TIMES = 4
 NUM_OF_COURSE = 6
 """Numbers of each channel on extremes, moments and frequencies."""
+MOST_LAGS = 24
+"""Approximate number of lags of all channels, of half octaves, and of parts in which deviations are measured."""
+MOST_SPREADS = 8
+"""Most parts of a series in which the deviation of a channel is measured."""
+MOST_WAVED = 256
+"""Most samples over which waves are measured; of a longer series the power is added over parts of so many samples."""
 MOST_PAIRED = 6
-"""Most channels for which products of the means of two channels are read."""
+"""Most channels for which numbers of two channels are read."""
+NUM_OF_PAIR = 4
+MOST_SHIFTED = 32
+"""Largest lag M between two channels, which is at most a quarter of the longest series."""
+_LEAST_POWER = 1e-4
+"""Share of the power that is added before a logarithm."""
 _SAME = 1e-6
 """Values that differ by at most this part of the largest magnitude are equal."""
 
@@ -98,9 +117,17 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         channels = sampling.channels - len(sampling.observation)
         room = MOST_NUMBERS // channels - NUM_SUMMARIES
         self.num_places = max(1, min(config.num_places, sampling.longest, room))
+        self.lags = _lags(sampling.longest)[: max(1, MOST_LAGS // channels)]
+        self.num_waved = min(sampling.longest, MOST_WAVED)
+        spreads = min(MOST_SPREADS, MOST_LAGS // channels, sampling.longest)
+        bands = min(MOST_LAGS // channels, 2 * self.num_waved.bit_length() - 5)
+        # a single part is the whole series, and a single band all power
+        self.num_spreads, self.num_bands = (count if count > 1 else 0 for count in (spreads, bands))
+        self.num_shifts = min(MOST_SHIFTED, sampling.longest // 4)
         paired = channels if channels <= MOST_PAIRED else 0
         self.register_buffer("_pairs", torch.triu_indices(paired, paired, 1), persistent=False)
-        count = channels * (NUM_SUMMARIES + NUM_OF_COURSE + self.num_places) + self._pairs.shape[1] + NUM_OF_TIMES
+        of_each = NUM_SUMMARIES + self.num_places + self.num_spreads + len(self.lags) + self.num_bands + NUM_OF_COURSE
+        count = channels * of_each + NUM_OF_PAIR * self._pairs.shape[1] + NUM_OF_TIMES
         may_miss = tuple(range(count - NUM_OF_TIMES)) if sampling.observation else ()
         machine = NumbersMachine(
             count, num_outputs, may_miss=may_miss, num_centres=config.num_centres, num_trees=config.num_trees
@@ -143,12 +170,20 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         places = self._by_place(values, observed, place)
         summaries = summarise(values, observed, times, exists)
         means = summaries.unflatten(1, (-1, NUM_SUMMARIES))[..., 0]
+        steady, lengths = self.bank.on_grid(given)
+        lies_within = torch.arange(steady.shape[2], device=steady.device) < lengths[:, None]
+        evenly = separated(steady.transpose(1, 2), self.sampling, lies_within)
+        power = _power(*evenly, self.num_waved)
         found = [
             summaries,
             places.flatten(1),
+            _deviations(values, observed, part, self.num_spreads),
+            _variogram(*evenly, self.lags),
+            _bands(power, self.num_bands),
+            _correlations(*evenly, self._pairs, self.num_shifts),
             _extremes(values, observed, part),
             _moments(values, observed),
-            _frequencies(places),
+            _waves(power),
             means[:, self._pairs[0]] * means[:, self._pairs[1]],
             torch.cat([count.clamp_min(1).log(), lasts, level, spread], 1),
         ]
@@ -185,38 +220,117 @@ def _extremes(values: Tensor, observed: Tensor, part: Tensor) -> Tensor:
     return torch.where(observed.any(1)[:, None], torch.stack(found, 1), torch.nan).flatten(1)
 
 
+def _centred(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Values about their mean, 0 where not observed, `(B, N, C)`, and variance and whether they vary `(B, 1, C)`."""
+    number = observed.sum(1, keepdim=True).clamp_min(1)
+    values = torch.where(observed, values, 0.0).double()
+    centred = torch.where(observed, values - values.sum(1, keepdim=True) / number, 0.0)
+    variance = centred.square().sum(1, keepdim=True) / number
+    return centred, variance, variance.sqrt() > _SAME * values.abs().amax(1, keepdim=True)
+
+
 def _moments(values: Tensor, observed: Tensor) -> Tensor:
     """Skewness and kurtosis of each channel, `(B, 2 C)`, 0 where it is constant; NaN: no values."""
-    number = observed.sum(1, keepdim=True).clamp_min(1)
-    values = values.double()
-
-    def mean(of: Tensor) -> Tensor:
-        return torch.where(observed, of, 0.0).sum(1, keepdim=True) / number
-
-    centred = values - mean(values)
-    variance = mean(centred.square())
-    varies = variance.sqrt() > _SAME * torch.where(observed, values, 0.0).abs().amax(1, keepdim=True)
+    centred, variance, varies = _centred(values, observed)
     z = torch.where(varies, centred / torch.where(varies, variance, 1.0).sqrt(), 0.0)
-    found = torch.cat([mean(z**3), mean(z**4)], 1)
+    found = torch.stack([z**3, z**4], 1).sum(2) / observed.sum(1).clamp_min(1)[:, None]
     return torch.where(observed.any(1)[:, None], found, torch.nan).flatten(1)
 
 
-def _frequencies(places: Tensor) -> Tensor:
-    """Cycles of the strongest wave, and mean cycles, of means over parts `(B, C, P)`, `(B, 2 C)`; 0: constant."""
-    count = places.shape[-1]
-    k = torch.arange(1, count // 2 + 1, device=places.device, dtype=torch.float64)
-    if not len(k):
-        return places.new_zeros(places.shape[0], 2 * places.shape[1])
-    centred = places.double() - places.double().mean(-1, keepdim=True)
-    varies = centred.abs().amax(-1) > _SAME * places.abs().amax(-1)
-    angle = 2 * math.pi * torch.arange(count, device=k.device)[:, None] * k / count
-    power = (centred @ angle.cos()).square() + (centred @ angle.sin()).square()
-    total = power.sum(-1)
-    centre = (power @ k) / torch.where(varies, total, 1.0)
+def _deviations(values: Tensor, observed: Tensor, part: Tensor, count: int) -> Tensor:
+    """Deviations of each channel in `count` equal parts of the duration, `(B, count C)`; NaN: no values."""
+    if not count:
+        return values.new_zeros(values.shape[0], 0)
+    at = (part * count).floor().long().clamp(0, count - 1)[..., None].expand(values.shape)
+    rounding = _SAME * torch.where(observed, values, 0.0).abs().amax(1, keepdim=True)
+    centred = _centred(values, observed)[0]
+    nothing = centred.new_zeros(values.shape[0], count, values.shape[2])
+    number = nothing.scatter_add(1, at, observed.double())
+    mean = nothing.scatter_add(1, at, centred) / number.clamp_min(1)
+    squares = torch.where(observed, centred - mean.gather(1, at), 0.0).square()
+    found = (nothing.scatter_add(1, at, squares) / number.clamp_min(1)).sqrt()
+    return torch.where(number > 0, torch.where(found > rounding, found, 0.0), torch.nan).flatten(1)
+
+
+def _variogram(values: Tensor, observed: Tensor, lags: Sequence[int]) -> Tensor:
+    """Half the mean squared difference of values `lags` samples apart, over the variance, `(B, lags C)`.
+
+    0 where a channel is constant; NaN where no such values are observed.
+    """
+    centred, variance, varies = _centred(values, observed)
+    unit, found = torch.where(varies, 2 * variance, 1.0)[:, 0], list[Tensor]()
+    for lag in lags:
+        both = observed[:, lag:] & observed[:, :-lag]
+        number = both.sum(1)
+        squares = torch.where(both, centred[:, lag:] - centred[:, :-lag], 0.0).square().sum(1)
+        ratio = torch.where(varies[:, 0], squares / number.clamp_min(1) / unit, 0.0)
+        found.append(torch.where(number > 0, ratio, torch.nan))
+    return torch.stack(found, 1).flatten(1)
+
+
+def _correlations(values: Tensor, observed: Tensor, pairs: Tensor, most: int) -> Tensor:
+    """Correlation of two channels, its size at the lag of at most `most` samples where it is largest, and that lag.
+
+    `(B, 3 pairs)`, in absolute terms largest; 0 where a channel is constant, NaN where the two are never observed.
+    """
+    centred, variance, varies = _centred(values, observed)
+    scaled = torch.where(varies, centred / torch.where(varies, variance, 1.0).sqrt(), 0.0)
+    first, other = scaled[..., pairs[0]], scaled[..., pairs[1]]
+    has_first, has_other = observed[..., pairs[0]], observed[..., pairs[1]]
+    lags = sorted(range(-most, most + 1), key=abs)  # of equal correlations that of the shortest lag counts
+    found, length = list[Tensor](), values.shape[1]
+    for lag in lags:
+        early, late = slice(0, max(0, length - abs(lag))), slice(min(length, abs(lag)), length)
+        own, far = (early, late) if lag >= 0 else (late, early)
+        number = (has_first[:, own] & has_other[:, far]).sum(1)
+        found.append((first[:, own] * other[:, far]).sum(1) / number.clamp_min(1))
+    each = torch.stack(found, -1)
+    size = each.abs()
+    at = (size >= (1 - _SAME) * size.amax(-1, keepdim=True)).int().argmax(-1, keepdim=True)
+    lag = torch.tensor(lags, device=each.device, dtype=each.dtype)[at[..., 0]]
+    both = torch.stack([each[..., 0], each.gather(-1, at)[..., 0], lag], 1)
+    known = (has_first & has_other).any(1)[:, None]
+    return torch.where(known, both, torch.nan).flatten(1)
+
+
+def _power(values: Tensor, observed: Tensor, width: int) -> Tensor:
+    """Shares of waves of j / (2 width) cycles per sample, j = 1 .. width, in the power of each channel `(B, C, width)`.
+
+    All are 0 where it is constant, NaN where it has no values. Power is added over parts of `width` samples.
+    """
+    centred, _, varies = _centred(values, observed)
+    parts = F.pad(centred.transpose(1, 2), (0, -values.shape[1] % width)).unflatten(-1, (-1, width))
+    steps = torch.arange(width, device=values.device, dtype=torch.float64)
+    angle = math.pi * steps[:, None] * (steps + 1) / width
+    power = ((parts @ angle.cos()).square() + (parts @ angle.sin()).square()).sum(-2)
+    total = power.sum(-1, keepdim=True)
+    share = torch.where(varies.transpose(1, 2) & (total > 0), power / torch.where(total > 0, total, 1.0), 0.0)
+    return torch.where(observed.any(1)[..., None], share, torch.nan)
+
+
+def _bands(power: Tensor, count: int) -> Tensor:
+    """Logarithms of the power of waves in half octaves, the fastest first, the last with all others, `(B, count C)`."""
+    waves = torch.arange(1, power.shape[-1] + 1, device=power.device)
+    octaves = (waves / power.shape[-1]).log2().mul(-2).floor().long().clamp_max(count - 1)
+    of_band = octaves == torch.arange(count, device=power.device)[:, None]
+    return (power @ of_band.to(power.dtype).T + _LEAST_POWER).log().flatten(1)
+
+
+def _waves(power: Tensor) -> Tensor:
+    """Cycles per sample of the strongest wave, and mean by power, `(B, 2 C)`; 0: constant; NaN: no values."""
+    width = power.shape[-1]
+    cycles = torch.arange(1, width + 1, device=power.device, dtype=torch.float64) / (2 * width)
     is_strongest = power >= (1 - _SAME) * power.amax(-1, keepdim=True)
-    strongest = k[is_strongest.int().argmax(-1)]
-    found = torch.stack([torch.where(varies, strongest, 0.0), torch.where(varies, centre, 0.0)], 1)
-    return torch.where(places.isnan().any(-1)[:, None], torch.nan, found).flatten(1)
+    strongest = torch.where(power.amax(-1) > 0, cycles[is_strongest.int().argmax(-1)], 0.0)
+    centre = power @ cycles
+    return torch.stack([torch.where(centre.isnan(), torch.nan, strongest), centre], 1).flatten(1)
+
+
+def _lags(longest: int) -> list[int]:
+    """Lags 1, 2, 3, 4, 6, 8, 12, .., up to a quarter of the longest series, one at least."""
+    octaves = [2**n for n in range(longest.bit_length())]
+    lags = sorted({*octaves, *(3 * lag // 2 for lag in octaves)})
+    return [lag for lag in lags if lag <= max(1, longest // 4)]
 
 
 def _gaps(times: Tensor, exists: Tensor) -> Tensor:

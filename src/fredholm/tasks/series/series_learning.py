@@ -134,7 +134,9 @@ class SeriesLearning(TargetTask[Series]):
                 permutation.
             bin: duration over which values are averaged, so that irregular samples become regular ones, with missing
                 values where a bin is empty; None: no averaging.
-            fill: the value in place of a missing one: the mean of its channel, or the last observed value.
+            fill: the value in place of a missing one: the mean of its channel, the last observed value, or linear
+                interpolation between observed ones. None: interpolation for models in closed form, the mean for
+                networks.
             limit: largest absolute standardised value, at which values are clipped, for data with gross errors; None:
                 no limit.
             model: a closed-form model of filters, a kernel and trees, which is fitted to the training series, or a
@@ -151,7 +153,7 @@ class SeriesLearning(TargetTask[Series]):
         dropped: Dropped = "missing"
         permute_seed: int | None = None
         bin: float | None = None
-        fill: Fill = "mean"
+        fill: Fill | None = None
         limit: float | None = None
         model: SeriesModelConfig = field(default_factory=SeriesMachine.Config)
 
@@ -177,7 +179,7 @@ class SeriesLearning(TargetTask[Series]):
                 raise ValueError(f"bin is {self.bin}; expected a finite duration above 0")
             for name, allowed in (
                 ("dropped", get_args(Dropped)),
-                ("fill", get_args(Fill)),
+                ("fill", (None, *get_args(Fill))),
                 ("target", (None, *get_args(Kind))),
             ):
                 if getattr(self, name) not in allowed:
@@ -231,8 +233,10 @@ class SeriesLearning(TargetTask[Series]):
     def __init__(self, config: Config, facts: Facts | None = None) -> None:
         self.config = config
         self._has_warned = False
+        # networks read which values are observed; filters read the filled-in ones as they are
+        fill = config.fill or ("mean" if self.learns_by_steps else "linear")
         self._facts = facts or learn_facts(
-            self._opened.train, config.target_settings, config.data, limit=config.limit, fill=config.fill
+            self._opened.train, config.target_settings, config.data, limit=config.limit, fill=fill
         )
         self._set_target(self._facts.target, config.target_settings)
 
@@ -402,7 +406,8 @@ class SeriesLearning(TargetTask[Series]):
             )
 
         def call(model: nn.Module, values: Tensor, exists: Tensor, *times: Tensor) -> Tensor:
-            prepared = torch.where(exists[..., None], facts.preparation.apply(values), 0.0)
+            own = torch.where(exists[..., None], values, torch.nan)  # nothing is interpolated towards the padding
+            prepared = torch.where(exists[..., None], facts.preparation.apply(own), 0.0)
             batch = {"values": prepared, "mask": exists, **({"times": times[0]} if times else {})}
             return target.answers(self._outputs(model, batch))
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models import FilterBank, SeriesSampling
+from fredholm.models.fitted.banks import filter_bank
 from fredholm.models.fitted.banks.filter_bank import REACH, two_valued_filters
 from fredholm.models.fitted.ridge_head import RidgeHead, ScoreRecorder
 from fredholm.tasks.targets import ClassTarget
@@ -40,13 +41,14 @@ def slow_features(net: FilterBank, series: Tensor, stride: int = 1) -> list[floa
         n = len(u)
 
         def response(
-            taps: list[float], channels: list[float], dilation: int, t: int, u: list[list[float]] = u, n: int = n
+            taps: dict[int, list[float]], dilation: int, t: int, u: list[list[float]] = u, n: int = n
         ) -> float:
             total = 0.0
-            for j, weight in enumerate(taps):
-                at = t + (j - REACH) * dilation
-                if 0 <= at < n:
-                    total += weight * sum(value for value, is_read in zip(u[at], channels, strict=True) if is_read)
+            for channel, weights in taps.items():
+                for j, weight in enumerate(weights):
+                    at = t + (j - REACH) * dilation
+                    if 0 <= at < n:
+                        total += weight * u[at][channel]
             return total
 
         start = 0
@@ -59,7 +61,8 @@ def slow_features(net: FilterBank, series: Tensor, stride: int = 1) -> list[floa
                     if kind % 2 != place % 2 and inner:
                         nodes = inner
                     b = float(net.thresholds[signal, q, kind])
-                    z = [response(taps, net.channels[signal, place, kind].tolist(), dilation, t) for t in nodes]
+                    of_each = dict.fromkeys(net.channels[signal, place, kind].nonzero()[:, 0].tolist(), taps)
+                    z = [response(of_each, dilation, t) for t in nodes]
                     above = [value for value in z if value > b]
                     shares.append(mass * len(above) / max(len(nodes), 1))
                     excesses.append(sum(value - b for value in above) / max(len(above), 1))
@@ -69,9 +72,9 @@ def slow_features(net: FilterBank, series: Tensor, stride: int = 1) -> list[floa
             nodes = list(range(0, n, stride))
             won, lost = [], []
             for group in range(net.config.num_groups):
-                channels = net.group_channels[signal, place, group].tolist()
+                channels = net.group_channels[signal, place, group].nonzero()[:, 0].tolist()
                 taps = net.group_filters[signal, place, group].tolist()
-                z = [[response(one, channels, dilation, t) for one in taps] for t in nodes]
+                z = [[response(dict(zip(channels, one, strict=False)), dilation, t) for one in taps] for t in nodes]
                 for k in range(len(taps)):
                     wins = sum(max(max(at), 0.0) for at in z if at[k] == max(at))
                     losses = sum(1 for at in z if at[k] == min(at))
@@ -200,7 +203,7 @@ def test_it_learns_and_is_restored_from_its_tensors() -> None:
     assert not torch.equal(net.thresholds[0], net.thresholds[1])
 
 
-@pytest.mark.parametrize(("seed", "by_length"), [(0, True), (2, False)])
+@pytest.mark.parametrize(("seed", "by_length"), [(5, True), (2, False)])
 def test_the_mass_of_the_measure_has_the_smaller_left_out_error(seed: int, by_length: bool) -> None:
     torch.manual_seed(seed)
     given = padded([torch.randn(int(n), 1) for n in torch.randint(8, 30, (24,))])
@@ -208,12 +211,51 @@ def test_the_mass_of_the_measure_has_the_smaller_left_out_error(seed: int, by_le
     net = FilterBank.Config(**SMALL).build(SeriesSampling(channels=1, spacing=1.0, extent=29.0), 3)
     left_out = net.fit([(given, labels)], ScoreRecorder(CLASSES))
     assert bool(net.by_length) == by_length
-    refit = RidgeHead(net.head.weight.shape[1], 3)
+    refit = RidgeHead(net.head.weight.shape[1], 3, further=net.head.blocks[1:])
     torch.testing.assert_close(refit.fit(net.features(given), labels, ScoreRecorder(CLASSES)), left_out)
     torch.testing.assert_close(refit.state_dict(), net.head.state_dict())
     net.by_length.logical_not_()
     refit.fit(net.features(given), labels, CLASSES)
     assert net.head.error < refit.error
+
+
+@pytest.mark.parametrize(("most", "fits"), [(1500, [(60, None)]), (40, [(40, None), (60, 1)])])
+def test_differences_have_no_share_where_they_amplify_noise(
+    monkeypatch: pytest.MonkeyPatch, most: int, fits: list[tuple[int, int | None]]
+) -> None:
+    monkeypatch.setattr(filter_bank, "CHOSEN", most)
+    fit, seen = RidgeHead.fit, list[tuple[int, int | None]]()
+
+    def watched(head: RidgeHead, features: Tensor, *given: Any, shares: Any = None, **further: Any) -> Tensor:
+        seen.append((len(features), shares and len(shares)))
+        return fit(head, features, *given, shares=shares, **further)
+
+    monkeypatch.setattr(RidgeHead, "fit", watched)
+    torch.manual_seed(0)
+    labels = torch.arange(60) % 2
+    slow = torch.where(labels[:, None] == 0, 2.0, 1.0) * torch.sin(0.3 * torch.arange(60) + 6.3 * torch.rand(60, 1))
+    shares = list[list[float]]()
+    for noise in (0.8, 0.0):
+        values = (slow + noise * torch.randn(60, 60))[..., None]
+        net = FilterBank.Config(**SMALL).build(SeriesSampling(channels=1, spacing=1.0, extent=59.0), 3)
+        net.fit([(SeriesBatch(values), labels)], CLASSES)
+        shares.append(net.head.shares.tolist())
+    assert seen == 2 * fits
+    assert shares[0][1] < 0.5
+    assert shares[0][1] < shares[1][1]
+
+
+def test_filters_see_which_channel_is_ahead() -> None:
+    torch.manual_seed(0)
+    labels = torch.arange(80) % 2
+    signal = torch.nn.functional.avg_pool1d(torch.randn(80, 1, 60), 5, stride=1)[:, 0]
+    late = torch.where(labels[:, None] == 0, signal[:, :50], signal[:, 4:54])
+    values = torch.stack([signal[:, 2:52], late], -1)
+    net = FilterBank.Config(num_thresholds=0, num_groups=16).build(
+        SeriesSampling(channels=2, spacing=1.0, extent=49.0), 3
+    )
+    net.fit([(SeriesBatch(values[:50]), labels[:50])], CLASSES)
+    assert (net(values[50:]).argmax(1) == labels[50:]).float().mean() > 0.9
 
 
 def test_the_seed_decides_everything() -> None:

@@ -4,25 +4,29 @@ Legend
     u (C,)      the signal at a time, standardised channels; u = 0 before its first and after its last sample
     u'          its first difference, u'(t) = u(t + Δ) - u(t)
     Δ           time between two samples in training         d       dilation, a whole number of Δ
-    w (9,)      a filter's taps                              s (C,)  mask of the channels it reads, 0 or 1
+    w (C, 9)    a filter's taps at each channel, which are equal at the channels that it reads, and 0 at the others;
+                those of a random filter differ between the channels that it reads
     μ           the uniform measure on the nodes: all samples, or of a long series every k-th. Its mass is 1 or, if
                 the training series differ in length and the left-out errors are smaller, the number of samples over
                 that of the longest training series
     b           a threshold                                  g       a group of filters
 
-    (K u)(t) = ∫ κ(t - τ) s·u(τ) dτ,   κ(r) = Σ_j w_j δ(r + (j - 4) d Δ),   a horizon of 4 d Δ to both sides
+    (K u)(t) = ∫ κ(t - τ)·u(τ) dτ,   κ(r) = Σ_j w_j δ(r + (j - 4) d Δ),   a horizon of 4 d Δ to both sides
     share above a threshold       P = ∫ 1[K u > b] dμ
     mean excess above it          M = ∫ (K u - b)₊ dμ / P, 0 where P is
     won by filter k of a group    √ ∫ (K_k u)₊ 1[K_k u = max_g K u] dμ
     lost by it                    √ ∫ 1[K_k u = min_g K u] dμ
-    all of these of u and of u', optionally with the last samples of u; outputs from `RidgeHead`
+    all of these of u and of u', optionally with the last samples of u, as blocks of `RidgeHead`, whose left-out errors
+    choose the shares: differences show fine shapes, and amplify noise
 
 Source: MiniRocket (arXiv 2012.08791): the 84 two-valued filters, dilations spread evenly on a logarithmic scale, P, and
 thresholds that are quantiles of a filter's response to one training series. MultiRocket (arXiv 2102.00457): u', and
 the mean of the values above the threshold. Hydra (arXiv 2203.13652): random filters that compete in groups.
 Deviations: M is counted from the threshold; a level filter, the mean of the nine taps, is added to the 84, which are
-blind to constants; won and lost are integrals over the nodes, not sums; features are standardised by their deviation
-alone; the penalty is chosen on a finer grid; series of several lengths and rates are resampled to one spacing.
+blind to constants; won and lost are integrals over the nodes, not sums; random filters have taps of their own for each
+channel, as in ROCKET (arXiv 1910.13051), since sums of channels do not show which one is ahead; features are
+standardised by their deviation alone; the penalty is chosen on a finer grid; series of several lengths and rates are
+resampled to one spacing.
 """
 
 import dataclasses
@@ -41,7 +45,7 @@ from fredholm._settings import check_count
 from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.encoders.series import Series, SeriesBatch
 from fredholm.models.fitted.fitted_model import FittedModel
-from fredholm.models.fitted.ridge_head import FeatureBlock, Regressand, RidgeHead
+from fredholm.models.fitted.ridge_head import FeatureBlock, Regressand, RidgeHead, some_drawn
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 
 TAPS = 9
@@ -53,6 +57,8 @@ MOST_DILATIONS = 32
 """Most dilations of the two-valued filters."""
 MOST_CHANNELS = 9
 """Most channels that a filter reads together."""
+CHOSEN = 1500
+"""Most training series on which the shares of the blocks of features are chosen."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _NODES_AT_ONCE = 4096
@@ -136,7 +142,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         per_filter = sum(scale.num_thresholds for scale in self.scales)
         self.register_buffer("thresholds", torch.zeros(self.num_signals, per_filter, kinds))
         places = (self.num_signals, len(self.group_dilations), *in_groups)
-        drawn = torch.randn(*places, TAPS)
+        drawn = torch.randn(*places, min(of_one, MOST_CHANNELS), TAPS)
         drawn = drawn - drawn.mean(-1, keepdim=True)
         self.register_buffer("group_filters", drawn / drawn.abs().sum(-1, keepdim=True))
         self.register_buffer("group_channels", _some_channels(places[:-1], of_one, MOST_CHANNELS))
@@ -152,8 +158,9 @@ class FilterBank(FittedModel[SeriesBatch]):
         self.num_lags = min(config.num_lags, sampling.longest)
         lags = self.num_lags * sampling.channels
         self.num_pooled = len(self.powers)
-        further = [FeatureBlock(lags)] if lags and self.num_pooled else []
-        self.head = RidgeHead(self.num_pooled + lags, num_outputs, further=further)
+        blocks = [*[self.num_pooled // self.num_signals] * self.num_signals, lags]
+        _, *further = [FeatureBlock(size) for size in blocks if size]
+        self.head = RidgeHead(sum(blocks), num_outputs, further=further)
 
     def forward(self, inputs: Tensor | SeriesBatch) -> Tensor:
         """Maps a batch to outputs `(B, num_outputs)`, which are all equal before a fit."""
@@ -167,7 +174,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         *,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Draws thresholds from responses to the training series, and fits the head, whose errors decide the mass of μ.
+        """Draws thresholds from responses to the training series, and fits the head; its errors choose shares and μ.
 
         See `FittedModel.fit`.
         """
@@ -177,11 +184,17 @@ class FilterBank(FittedModel[SeriesBatch]):
             self._draw_thresholds([batch for batch, _ in batches])
         shares, lengths = (torch.cat(each) for each in zip(*(self._shares(batch) for batch, _ in batches), strict=True))
         targets = torch.cat([targets for _, targets in batches])
+        tried = None
+        if len(targets) > CHOSEN and len(self.head.blocks) > 1:
+            some = some_drawn(len(targets), groups, CHOSEN).to(targets.device)
+            known = None if groups is None else groups[some]
+            self.head.fit(shares[some], targets[some], regressand, groups=known)
+            tried = [tuple(self.head.shares.tolist())]
 
         def fitted(by_length: bool) -> Tensor:
             self.by_length.fill_(by_length)
             features = self._weighed(shares, lengths) if by_length else shares
-            return self.head.fit(features, targets, regressand, groups=groups)
+            return self.head.fit(features, targets, regressand, groups=groups, shares=tried)
 
         left_out, error = fitted(False), self.head.error.clone()
         if self.num_pooled and bool((lengths != lengths[0]).any()):
@@ -206,7 +219,7 @@ class FilterBank(FittedModel[SeriesBatch]):
 
     def _shares(self, inputs: Tensor | SeriesBatch) -> tuple[Tensor, Tensor]:
         """Features `(B, num_features)` for a mass of 1, and the numbers of samples at every Δ, int64 `(B,)`."""
-        values, lengths = self._on_grid(inputs)
+        values, lengths = self.on_grid(inputs)
         parts = [self._pooled_in_chunks(values, lengths)] if self.num_pooled else []
         return torch.cat([*parts, *([_lags(values, lengths, self.num_lags)] if self.num_lags else [])], 1), lengths
 
@@ -246,7 +259,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         Raises:
             ValueError: see `features`.
         """
-        return _lags(*self._on_grid(inputs), count)
+        return _lags(*self.on_grid(inputs), count)
 
     def _pooled(self, values: Tensor, lengths: Tensor, stride: int) -> Tensor:
         parts: list[Tensor] = []
@@ -281,7 +294,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         """Sets thresholds to quantiles of each filter's response to one training series, at golden-ratio levels."""
         series: list[tuple[Tensor, Tensor]] = []
         for batch in batches:
-            values, lengths = self._on_grid(batch)
+            values, lengths = self.on_grid(batch)
             series += [(values[i : i + 1, :, : int(n)], lengths[i : i + 1]) for i, n in enumerate(lengths) if n > 0]
         if not series:
             return
@@ -302,8 +315,12 @@ class FilterBank(FittedModel[SeriesBatch]):
                     self.thresholds[signal, start : start + scale.num_thresholds, kind] = quantiles
                 start += scale.num_thresholds
 
-    def _on_grid(self, inputs: Tensor | SeriesBatch) -> tuple[Tensor, Tensor]:
-        """Values at every Δ, `(B, C, N)`, 0 after a series' end, and the number of samples of each, int64 `(B,)`."""
+    def on_grid(self, inputs: Tensor | SeriesBatch) -> tuple[Tensor, Tensor]:
+        """Returns values at every Δ, `(B, C, N)`, 0 after a series' end, and numbers of samples, int64 `(B,)`.
+
+        Raises:
+            ValueError: see `features`.
+        """
         given = inputs if isinstance(inputs, SeriesBatch) else SeriesBatch(inputs)
         values, _ = self.encoder(given)
         values = values.to(self.thresholds.dtype)
@@ -380,16 +397,17 @@ class _Nodes(NamedTuple):
 
     def filtered(self, filters: Tensor, channels: Tensor) -> Tensor:
         """Responses `(B, K, M)` of filters `(K, 9)` to sums of channels `(K, C)`."""
-        if self.taps.shape[1] == 1:
-            return filters @ self.taps[:, 0]
-        batch, num_channels, _, m = self.taps.shape
-        weights = channels[:, :, None] * filters[:, None]  # (K, C, 9)
-        return weights.flatten(1) @ self.taps.reshape(batch, num_channels * TAPS, m)
+        return self._weighed(channels[:, :, None] * filters[:, None])
 
     def filtered_in_groups(self, filters: Tensor, channels: Tensor) -> Tensor:
-        """Responses `(B, G, 8, M)` of filters `(G, 8, 9)` to sums of channels `(G, C)`."""
-        found = self.filtered(filters.flatten(0, 1), channels.repeat_interleave(filters.shape[1], 0))
-        return found.unflatten(1, filters.shape[:2])
+        """Responses `(B, G, 8, M)` of filters `(G, 8, S, 9)`, with taps for each of the channels read `(G, C)`."""
+        place = ((channels > 0).cumsum(-1) - 1).clamp_min(0)  # of a channel among those that are read
+        own = filters.gather(2, place[:, None, :, None].expand(-1, filters.shape[1], -1, TAPS))
+        return self._weighed((own * channels[:, None, :, None]).flatten(0, 1)).unflatten(1, filters.shape[:2])
+
+    def _weighed(self, weights: Tensor) -> Tensor:
+        """Responses `(B, K, M)` of taps at each channel `(K, C, 9)`."""
+        return weights.flatten(1) @ self.taps.flatten(1, 2)
 
 
 def _above(response: Tensor, nodes: _Nodes, within: Tensor, thresholds: Tensor) -> list[Tensor]:

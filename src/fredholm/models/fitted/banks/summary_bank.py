@@ -136,17 +136,32 @@ def observations(
         sampling: sampling of the series, whose last channels mark observed values.
         given: the batch.
     """
-    values, domain = encoder(given)
+    channels, domain = encoder(given)
+    exists = torch.ones_like(channels[..., 0], dtype=torch.bool) if given.mask is None else given.mask
+    values, observed = separated(channels, sampling, exists)
+    return values, observed, domain.pos[..., 0].expand(exists.shape), exists
+
+
+def separated(channels: Tensor, sampling: SeriesSampling, exists: Tensor) -> tuple[Tensor, Tensor]:
+    """Separates values from the channels that mark observed ones.
+
+    Args:
+        channels: `(B, N, channels)`.
+        sampling: sampling of the series, whose last channels mark observed values.
+        exists: `(B, N)` bool, existing samples.
+
+    Returns:
+        Values `(B, N, C)`, and the mask of observed ones, at existing samples.
+    """
     watched = sampling.observation
     split = sampling.channels - len(watched)
-    values, observation = values[..., :split], values[..., split:] > 0.5
-    exists = torch.ones_like(values[..., 0], dtype=torch.bool) if given.mask is None else given.mask
+    values, observation = channels[..., :split], channels[..., split:] > 0.5
     observed = exists[..., None].expand_as(values).clone()
     if len(watched) == 1:
         observed &= observation
     else:
         observed[..., list(watched)] &= observation
-    return values, observed, domain.pos[..., 0].expand(exists.shape), exists
+    return values, observed
 
 
 def summarise(values: Tensor, observed: Tensor, times: Tensor, exists: Tensor) -> Tensor:
