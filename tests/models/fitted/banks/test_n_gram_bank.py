@@ -318,9 +318,8 @@ def test_few_deciding_words_among_many_get_larger_factors(monkeypatch: pytest.Mo
     tokens = torch.randint(10, 800, (240, 20), generator=draw)
     tokens[:, 7] = torch.randint(3, 9, (240,), generator=draw)
     labels, errors = (tokens[:, 7] < 6).long(), list[float]()
-    for are_adapted in (True, False):
-        if not are_adapted:
-            monkeypatch.setattr(NGramBank, "_adapted", lambda self, texts, fit: fit)
+    for most in (n_gram_bank.MOST_FACTORS, 0):
+        monkeypatch.setattr(n_gram_bank, "MOST_FACTORS", most)
         torch.manual_seed(0)
         found = NGramBank.Config(order=1, letter_order=0, num_grams=800).build(reading, 2)
         found.fit([(tokens[:120], labels[:120])], ClassTarget(names=("a", "b")))

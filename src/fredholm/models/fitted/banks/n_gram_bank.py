@@ -64,7 +64,8 @@ LETTERS = 0.5
 """Candidate of a, besides 0."""
 MOST_LETTERS = 1 << 21
 """Most letters of the training sentences for which n-grams of letters are a default; beyond it words suffice."""
-
+MOST_FACTORS = 1 << 26
+"""Most factors of n-grams, for all outputs and folds, which are held at once."""
 _NONE = torch.iinfo(torch.int64).max
 """Filler of unused entries of the n-grams."""
 
@@ -437,6 +438,8 @@ class NGramBank(FittedModel[Tensor]):
 
     def _adapted(self, texts: "_Texts", fit: SparseRidge) -> SparseRidge:
         """Chooses whether n-grams have factors that are adapted to the targets."""
+        if self.num_features * texts.wanted.shape[1] * FOLDS > MOST_FACTORS:
+            return fit
         found = self._fitted(texts, num_adapted=self.num_features - len(self.form))
         return found if texts.are_better(found, fit) else fit
 
