@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Special tokens by BERT's names: padding, unknown, class, separator and mask."""
 CONTINUED = "##"
 """Prefix of word pieces within a word."""
+LONGEST_WORD = 100
+"""Letters after which a word is cut: a text without spaces is a single word."""
 
 
 @final
@@ -197,12 +199,18 @@ class MarkedTokenizer(Tokenizer):
         Args:
             texts: training texts, read twice.
             vocab_size: number of tokens, with special tokens and the letters of the texts.
-            lowercase: lower-case letters and strip accents.
+            lowercase: lower-case letters.
         """
         library = tokenizers_library()
         from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-        normalizer, pre_tokenizer = normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer()
+        # one code for each accented letter, however it is written; in many scripts accents are vowels
+        normalizer = normalizers.Sequence(
+            [normalizers.NFC(), normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)]
+        )
+        # the library reads a longer word as unknown
+        cut = pre_tokenizers.Split(library.Regex(f".{{{LONGEST_WORD}}}"), "isolated")
+        pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), cut])
         words = {
             word
             for text in texts
@@ -212,7 +220,7 @@ class MarkedTokenizer(Tokenizer):
         within = sorted({CONTINUED + letter for word in words for letter in word[1:]})
         num_letters = len({letter for word in words for letter in word})
         _check_size(vocab_size, len(MARKS) + len(within) + num_letters, "the marks and the letters of the texts")
-        learning = library.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        learning = library.Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
         learning.normalizer, learning.pre_tokenizer = normalizer, pre_tokenizer
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size, show_progress=False, special_tokens=[*MARKS, *within]
@@ -231,10 +239,10 @@ class MarkedTokenizer(Tokenizer):
     def reads_pieces(self) -> bool:
         """True for word pieces and byte pairs; an imported tokenizer may read across lines."""
         parts = json.loads(self.state)
-        normalizer, words = parts["normalizer"] or {}, parts["pre_tokenizer"] or {}
         if cuts_bytes_at_words(parts):
             return True
-        return words.get("type") == "BertPreTokenizer" and normalizer.get("type") in (None, "BertNormalizer")
+        normalizers, words = _steps(parts["normalizer"], "normalizers"), _steps(parts["pre_tokenizer"], "pretokenizers")
+        return words[:1] == ["BertPreTokenizer"] and {*normalizers} <= {"NFC", "BertNormalizer"}
 
     @property
     def vocab_size(self) -> int:
@@ -318,6 +326,11 @@ class MarkedTokenizer(Tokenizer):
         flagged = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
         found = [token if is_mark or token not in reserved else marks.unknown for token, is_mark in flagged]
         return torch.tensor(found, dtype=torch.int32)
+
+
+def _steps(part: dict[str, Any] | None, name: str) -> list[str]:
+    """Types of the steps of a part of a tokenizer in JSON, `name` of a sequence."""
+    return [] if part is None else [step["type"] for step in part.get(name, [part])]
 
 
 def _check_size(vocab_size: int, smallest: int, which: str) -> None:

@@ -28,7 +28,7 @@ class Tokens:
     Args:
         kind: one token per byte, byte pairs, or BERT's word pieces.
         vocab_size: number of tokens to learn, with special tokens; refused for bytes. A short text may have fewer.
-        lowercase: lower-case letters and strip accents; for word pieces, refused for others.
+        lowercase: lower-case letters; for word pieces, refused for others.
         file: a tokenizer.json of the tokenizers library, such as another run's, in place of all these; None: none.
     """
 

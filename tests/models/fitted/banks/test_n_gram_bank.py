@@ -1,6 +1,7 @@
 """The bank of n-grams: features by a loop over each sentence, the fit by solving each system directly."""
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -8,11 +9,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fredholm.models import NGramBank, TokenReading
 from fredholm.models.fitted import ridge_head
-from fredholm.models.fitted.banks import n_gram_bank
+from fredholm.models.fitted.banks import n_gram_bank, sparse_ridge
 from fredholm.tasks.targets import ClassTarget, LabelTarget, NumberTarget, Target
 from tests.refusals import refused
 
@@ -82,12 +84,18 @@ def by_loop(train: Tensor, queries: Tensor, order: int, share: float = 1.0, coun
 
 
 def dense(bank: NGramBank, tokens: Tensor) -> Tensor:
-    """Features without the unused columns."""
+    """Features of n-grams without the unused columns."""
     row, gram, value = bank.features(tokens)
     found = torch.zeros(len(tokens), bank.num_features, dtype=torch.float64)
     found[row, gram] = value
     kinds = (bank.of_tokens,) if bank.of_letters is None else (bank.of_tokens, bank.of_letters)
-    return found[:, torch.cat([kind.known != n_gram_bank._NONE for kind in kinds])]
+    return found[:, : -len(bank.form)][:, torch.cat([kind.known != n_gram_bank._NONE for kind in kinds])]
+
+
+@pytest.fixture
+def scaled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Banks choose neither counts, nor the form, nor adapted factors."""
+    monkeypatch.setattr(n_gram_bank._Texts, "are_better", lambda *_: False)
 
 
 def bank(order: int = 2, num_grams: int = 500, num_outputs: int = 3, letter_order: int = 0) -> NGramBank:
@@ -109,6 +117,7 @@ def ridge(x: np.ndarray, y: np.ndarray, penalty: float, queries: np.ndarray) -> 
     return middle + (queries - x.mean(0)) @ weight
 
 
+@pytest.mark.usefixtures("scaled_alone")
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_features_of_tokens_follow_the_definition(order: int, pairs: bool) -> None:
@@ -119,6 +128,7 @@ def test_features_of_tokens_follow_the_definition(order: int, pairs: bool) -> No
     np.testing.assert_allclose(dense(found, queries).numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.usefixtures("scaled_alone")
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("letter_order", [1, 3, 4])
 def test_features_of_letters_follow_the_definition(letter_order: int, pairs: bool) -> None:
@@ -138,7 +148,7 @@ def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np
     """
     unit, best = ((x - x.mean(0)) ** 2).sum(1).mean(), None
     mean = np.stack([y[part != own].mean(0) for own in part])
-    for multiple in n_gram_bank.PENALTIES.tolist():
+    for multiple in sparse_ridge.PENALTIES.tolist():
         got = np.empty_like(y)
         for some in np.unique(part):
             out = part == some
@@ -151,13 +161,14 @@ def left_out_by_loop(x: np.ndarray, y: np.ndarray, part: np.ndarray) -> tuple[np
     return best
 
 
+@pytest.mark.usefixtures("scaled_alone")
 @pytest.mark.parametrize(("order", "source"), [(2, "words"), (3, "words"), (2, "pairs"), (2, "chance")])
 @pytest.mark.parametrize("pairs", [False, True])
 def test_longer_n_grams_get_a_smaller_share_only_where_that_is_surely_better(
     order: int, source: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-10)
-    monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
+    monkeypatch.setattr(sparse_ridge, "TOLERANCE", 1e-10)
+    monkeypatch.setattr(sparse_ridge, "PATIENCE", 100)
     tokens, draw = rows(60, pairs=pairs), torch.Generator().manual_seed(4)
     worth = torch.randn(13 * 13, generator=draw, dtype=torch.float64)
     if source == "words":
@@ -185,13 +196,21 @@ def test_longer_n_grams_get_a_smaller_share_only_where_that_is_surely_better(
 
 
 def test_shares_are_tried_while_the_error_decreases(monkeypatch: pytest.MonkeyPatch) -> None:
-    errors, fit = iter((3.0, 4.0, 1.0, 1.0)), n_gram_bank._ridge
+    errors, fit = iter((3.0, 4.0, 1.0, 1.0)), sparse_ridge.sparse_ridge
 
-    def found(features: Tensor, targets: Tensor, part: Tensor) -> n_gram_bank._Ridge:
+    def found(features: Tensor, targets: Tensor, part: Tensor, **_: int) -> sparse_ridge.SparseRidge:
         return fit(features, targets, part)._replace(left_out=targets - next(errors))
 
-    monkeypatch.setattr(n_gram_bank, "_ridge", found)
-    fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
+    class EnoughError(Exception):
+        pass
+
+    def further(*_: object) -> None:
+        raise EnoughError
+
+    monkeypatch.setattr(n_gram_bank, "sparse_ridge", found)
+    monkeypatch.setattr(NGramBank, "_with_letters", further)
+    with pytest.raises(EnoughError):
+        fitted(bank(), rows(), torch.arange(30) % 3, CLASSES)
     assert list(errors) == [1.0, 1.0]
 
 
@@ -203,9 +222,10 @@ def test_a_row_without_informative_n_grams_has_the_scores_of_the_bias() -> None:
     torch.testing.assert_close(found(empty)[0], found.bias)
 
 
+@pytest.mark.usefixtures("scaled_alone")
 def test_scores_match_ridge_regression_with_the_best_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-12)
-    monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
+    monkeypatch.setattr(sparse_ridge, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(sparse_ridge, "PATIENCE", 100)
     tokens, values = rows(), torch.arange(30) * 7 % 3
     for groups in (None, torch.arange(30) // 4):
         found = fitted(bank(), tokens, values, CLASSES, groups)
@@ -221,10 +241,11 @@ def test_scores_match_ridge_regression_with_the_best_penalty(monkeypatch: pytest
         torch.testing.assert_close(found(queries).double(), readout(torch.tensor(scores)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("scaled_alone")
 @pytest.mark.parametrize("source", ["letters", "tokens"])
 def test_letters_are_used_where_errors_are_smaller(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(n_gram_bank, "TOLERANCE", 1e-10)
-    monkeypatch.setattr(n_gram_bank, "PATIENCE", 100)
+    monkeypatch.setattr(sparse_ridge, "TOLERANCE", 1e-10)
+    monkeypatch.setattr(sparse_ridge, "PATIENCE", 100)
     tokens, draw = rows(60), torch.Generator().manual_seed(4)
     worth = torch.randn(13, generator=draw, dtype=torch.float64)
     if source == "letters":
@@ -245,12 +266,97 @@ def test_letters_are_used_where_errors_are_smaller(source: str, monkeypatch: pyt
     torch.testing.assert_close(found(tokens).double(), torch.tensor(got), rtol=1e-3, atol=1e-3)
 
 
+def number(values: Tensor) -> NumberTarget:
+    return NumberTarget(names=("y",), mean=(float(values.mean()),), deviation=(float(values.std()),))
+
+
+def explained(tokens: Tensor, values: Tensor) -> tuple[NGramBank, float]:
+    """A bank of words fitted to half of the rows, and the share of the variance of the others that it explains."""
+    found = fitted(bank(1, 500, 1), tokens[::2], values[::2, None], target := number(values))
+    wanted = target.targets(values[1::2, None])
+    return found, 1 - float((found(tokens[1::2]).detach() - wanted).square().mean() / wanted.square().mean())
+
+
+def long_rows(vocab: int, count: int = 200) -> Tensor:
+    """Rows of 1 to 12 tokens from 3 on, without marks."""
+    draw = torch.Generator().manual_seed(0)
+    found = torch.randint(3, vocab, (count, 12), generator=draw)
+    return torch.where(torch.arange(12) < torch.randint(1, 13, (count, 1), generator=draw), found, 0)
+
+
+def test_sums_over_a_sentence_are_learnt_from_counts() -> None:
+    tokens = long_rows(13)
+    worth = torch.randn(13, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    found, share = explained(tokens, torch.where(tokens != 0, worth[tokens], 0.0).sum(1))
+    assert found.of_tokens.unit > 0
+    assert share > 0.99
+
+
+def test_counts_follow_the_definition() -> None:
+    tokens = long_rows(13)
+    found, _ = explained(tokens, (tokens == 5).sum(1).double())
+    times = (tokens[1:9, :, None] == found.of_tokens.known[:10]).sum(1)
+    expected = times * found.of_tokens.rarity[:10].double() / found.of_tokens.unit
+    torch.testing.assert_close(dense(found, tokens[1:9]), expected)
+    size = dense(found, tokens[::2]).square().sum(1).mean()
+    torch.testing.assert_close(size, torch.ones_like(size))
+
+
+def test_the_length_of_a_sentence_is_read_where_it_matters() -> None:
+    tokens = long_rows(13)
+    lengths = (tokens != 0).sum(1).double()
+    found, share = explained(tokens, lengths.log())
+    assert bool(found.form.factor.any())
+    assert share > 0.98
+    noise = torch.randn(200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found, _ = explained(tokens, noise)
+    assert not bool(found.form.factor.any())
+
+
+def test_few_deciding_words_among_many_get_larger_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, draw = TokenReading(vocab_size=800, context=30, pad=0, separator=2), torch.Generator().manual_seed(0)
+    tokens = torch.randint(10, 800, (240, 20), generator=draw)
+    tokens[:, 7] = torch.randint(3, 9, (240,), generator=draw)
+    labels, errors = (tokens[:, 7] < 6).long(), list[float]()
+    for most in (n_gram_bank.MOST_FACTORS, 0):
+        monkeypatch.setattr(n_gram_bank, "MOST_FACTORS", most)
+        torch.manual_seed(0)
+        found = NGramBank.Config(order=1, letter_order=0, num_grams=800).build(reading, 2)
+        found.fit([(tokens[:120], labels[:120])], ClassTarget(names=("a", "b")))
+        errors.append(float(F.cross_entropy(found(tokens[120:]).detach(), labels[120:])))
+    assert errors[0] < 0.2 * errors[1]
+
+
+def test_adapted_factors_are_computed_without_the_left_out_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_ridge, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(sparse_ridge, "PENALTIES", torch.tensor([0.1], dtype=torch.float64))
+    draw, part = np.random.default_rng(0), np.arange(40) % 4
+    x, y = draw.poisson(0.3, (40, 12)) * draw.random((40, 12)), draw.normal(size=(40, 2))
+    penalty = 0.1 * ((x - x.mean(0)) ** 2).sum(1).mean()
+
+    def factors(own: np.ndarray, column: int) -> np.ndarray:
+        """D for a column of y of some examples; the last two features have the factor 1."""
+        has = x[own] != 0
+        found = np.abs(has.T @ (y[own, column] - y[own, column].mean())) / (has.sum(0) + sparse_ridge.EVIDENCE)
+        weight = (x[:, :10] ** 2).sum(0)
+        return np.append(found[:10] / np.sqrt((weight * found[:10] ** 2).sum() / weight.sum()), [1.0, 1.0])
+
+    expected, mean = np.empty_like(y), np.stack([y[part != own].mean(0) for own in part])
+    for own, column in itertools.product(range(4), range(2)):
+        scaled, kept = x * factors(part != own, column), part != own
+        expected[~kept, column] = ridge(scaled[kept], y[kept, column], penalty, scaled[~kept])
+    gain = ((expected - mean) * (y - mean)).sum() / ((expected - mean) ** 2).sum()
+    features = torch.tensor(x).to_sparse_coo().coalesce()
+    found = sparse_ridge.sparse_ridge(features, torch.tensor(y), torch.tensor(part), num_adapted=10)
+    np.testing.assert_allclose(found.left_out, mean + max(0.0, gain) * (expected - mean), atol=1e-8)
+
+
 def test_predictions_anticorrelated_with_the_targets_have_no_gain() -> None:
     """Each word occurs in two sentences of opposite values, so that one predicts the other wrongly with any penalty."""
     features = torch.eye(20, dtype=torch.float64).repeat_interleave(2, 0).to_sparse_coo().coalesce()
     targets = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(20, 1)
     part = (torch.arange(40) + torch.arange(40) // 2) % 2  # one word per sentence, with both values equally often
-    found = n_gram_bank._ridge(features, targets, part)
+    found = sparse_ridge.sparse_ridge(features, targets, part)
     assert not found.weight.any()
     torch.testing.assert_close(found.left_out, torch.zeros(40, 1, dtype=torch.float64))  # the mean of the others
 
@@ -264,11 +370,13 @@ def test_shares_are_compared_by_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(each is groups for each in seen)
 
 
-def test_systems_solved_together_or_one_by_one_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "value"), [("COLUMNS", 1), ("MOST_OF_KERNEL", 0)])
+def test_the_order_of_products_does_not_matter(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systems are solved together or one by one, with X Xᵀ or with X and Xᵀ."""
     tokens, values = rows(), torch.arange(30) * 7 % 3
-    together = fitted(bank(), tokens, values, CLASSES)
-    monkeypatch.setattr(n_gram_bank, "COLUMNS", 1)
-    torch.testing.assert_close(fitted(bank(), tokens, values, CLASSES).weight, together.weight, rtol=1e-3, atol=1e-5)
+    expected = fitted(bank(), tokens, values, CLASSES)
+    monkeypatch.setattr(sparse_ridge, limit, value)
+    torch.testing.assert_close(fitted(bank(), tokens, values, CLASSES).weight, expected.weight, rtol=1e-3, atol=1e-5)
 
 
 def test_every_kind_of_target_is_learnt() -> None:
@@ -306,6 +414,7 @@ def test_equal_sentences_are_predicted_by_the_mean() -> None:
     torch.testing.assert_close(found(rows(4, seed=1)), found.bias.expand(4, -1))
 
 
+@pytest.mark.usefixtures("scaled_alone")
 @pytest.mark.parametrize("count", [3, 4, 5])
 def test_sentences_that_differ_by_rounding_alone_are_predicted_by_the_mean(count: int) -> None:
     words, none = torch.arange(3, 3 + count), torch.zeros(count, dtype=torch.int64)

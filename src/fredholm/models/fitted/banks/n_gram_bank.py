@@ -6,27 +6,30 @@ Legend
                                                                        sentence of a pair
     n            training sentences; n_g of them contain g     μ       the uniform measure of mass 1 on the N positions,
                                                                        or on those of the letters
-    Y (n, c)     regression targets, from a `Regressand`       λ > 0   the penalty
     |g|          tokens of g                                   s       factor of an n-gram per further token, 0 to 1
-    a            share of letters, 0 or LETTERS
+    a            share of letters, 0 or LETTERS                u       root mean square of ‖x‖ over training sentences
+    f            numbers of the form of a sentence, such as its length (`text_form.py`)
 
     count           c_g = N ∫ 1[g begins at x] dμ(x)
     rarity          r_g = s^(|g| - 1) (1 + log((1 + n) / (1 + n_g))), without s for letters
-    features        x_g = (1 + log c_g) r_g, 0 where c_g is; of a sentence X = [√(1-a) x / ‖x‖, √a x' / ‖x'‖], where x
-                    is of tokens and x' of letters. An n-gram that is equally frequent in all sentences, such as a mark,
-                    has no feature: it is uninformative, and would shorten the others in the normalisation
-    W(λ) = argmin_W ‖(X - X̄) W - (Y - Ȳ)‖² + λ‖W‖² = (X - X̄)ᵀ A,   (C X Xᵀ C + λI) A = Y - Ȳ,   C = I - 1/n
-    scores = Ȳ + γ (X - X̄) W(λ);  outputs are the regressand's readout of the scores
+    features        X = [√(1-a) x, √a x', f], where x is of tokens and x' of letters
+    scaled          x_g = (1 + log c_g) r_g, 0 where c_g is, divided by ‖x‖
+    counted         x_g = c_g r_g / u
+                    An n-gram that is equally frequent in all sentences, such as a mark, has no feature: it is
+                    uninformative, and would shorten the others in the normalisation
+    outputs are the readout of a regressand from the scores of a ridge regression on X (`sparse_ridge.py`)
 
-λ minimises the mean square of left-out errors: each of FOLDS parts is predicted by a fit to the others. γ ≥ 0 is the
-gain that minimises them too: sentences have little in common, so that predictions are too close to Ȳ, the more so the
-fewer sentences there are. s is chosen likewise from SHARES, with a = 0: 1, unless a smaller one has
-errors smaller by two standard errors of the difference. Where single words decide, pairs of words are many more
-features with little further information, and shorten the words' features in the normalisation. Then a is LETTERS if
-that has the smaller errors. N-grams of letters connect rare and unseen words to similar ones; the spaces before and
-after a word count as letters of it.
-The systems are solved by conjugate gradients in float64, from the largest penalty on, each from the solution of the one
-before; the search stops after PATIENCE penalties in a row that are no better.
+The choices are made one after the other, by the left-out errors of FOLDS parts:
+    s        from SHARES, with a = 0: 1, unless a smaller one has errors smaller by two standard errors of the
+             difference. Where single words decide, pairs of words are many more features with little further
+             information, and shorten the words' features in the normalisation
+    a        LETTERS if that has the smaller errors. N-grams of letters connect rare and unseen words to similar ones;
+             the spaces before and after a word count as letters of it
+    counted  where single words that are counted have errors smaller by two standard errors; then all n-grams, if these
+             have still smaller ones. Numbers that are sums over a sentence grow with its length, which scaling hides
+    f        where it explains left-out errors, and lowers them by two standard errors
+    D        factors of n-grams in the ridge regression that are adapted to the targets, likewise. Where few n-grams
+             decide, the many others are noise
 
 Source: term frequencies on a logarithmic scale and inverse document frequencies, Salton and Buckley, Term-weighting
 approaches in automatic text retrieval (1988); 1 is added to counts and rarities, so that none is 0. That linear models
@@ -36,8 +39,7 @@ words among them, and the head is a ridge regression.
 """
 
 import dataclasses
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple, Self, final
 
 import torch
@@ -46,49 +48,26 @@ from torch import Tensor, nn
 
 from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains.checks import values_can_be_read
+from fredholm.models.fitted.banks.sparse_ridge import SparseRidge, sparse_ridge
+from fredholm.models.fitted.banks.text_form import Symbols, TextForm
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand, check_groups, dealt, is_surely_less
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
 
-PENALTIES = torch.logspace(1, -3, 9, dtype=torch.float64)
-"""Candidates of λ, in multiples of the mean square of the rows of C X."""
 FOLDS = 10
 """Number of folds of cross-validation; at most the number of sentences, or of groups of them."""
-PATIENCE = 2
 SHARES = (1.0, 0.5, 0.25, 0.0)
 """Candidates of s, tried in this order until one is no better."""
-TOLERANCE = 1e-5
-"""Relative residual at which conjugate gradients stop."""
-MOST_ITERATIONS = 1000
-COLUMNS = 64
-"""Columns of the systems solved at once."""
 MOST_GRAMS = 262_144
 """Most n-grams of each kind in a bank that is sized by its sentences."""
 LETTERS = 0.5
 """Candidate of a, besides 0."""
 MOST_LETTERS = 1 << 21
 """Most letters of the training sentences for which n-grams of letters are a default; beyond it words suffice."""
-
-ROUNDING = 1e-12
-"""Magnitude up to which values count as rounding errors, where others are of order 1."""
-
+MOST_FACTORS = 1 << 26
+"""Most factors of n-grams, for all outputs and folds, which are held at once."""
 _NONE = torch.iinfo(torch.int64).max
 """Filler of unused entries of the n-grams."""
-
-
-@final
-class _Symbols(NamedTuple):
-    """Tokens or letters of consecutive rows, each `(E,)`.
-
-    Args:
-        row: row of the symbol.
-        symbol: index of the symbol.
-        is_second: whether it follows the end of the row's first sentence.
-    """
-
-    row: Tensor
-    symbol: Tensor
-    is_second: Tensor
 
 
 @final
@@ -100,21 +79,26 @@ class _Grams(nn.Module):
         order: most symbols of an n-gram.
         count: most n-grams.
         space: a symbol that an n-gram may only begin or end with; None: none.
+
+    Attributes:
+        unit: u, a float64 scalar; 0: x have length 1.
     """
 
     known: Tensor
     rarity: Tensor
+    unit: Tensor
 
     def __init__(self, size: int, order: int, count: int, space: int | None = None) -> None:
         super().__init__()
         self.size, self.order, self.space = size, order, space
         self.register_buffer("known", torch.full((count,), _NONE))
         self.register_buffer("rarity", torch.zeros(count))
+        self.register_buffer("unit", torch.tensor(0.0, dtype=torch.float64))
 
     def __len__(self) -> int:
         return len(self.known)
 
-    def occurrences(self, symbols: _Symbols) -> tuple[Tensor, Tensor]:
+    def occurrences(self, symbols: Symbols) -> tuple[Tensor, Tensor]:
         """Returns the row and the number of each occurrence of an n-gram, int64 `(E,)`.
 
         The symbols are the digits of a number, which follows the numbers of all shorter n-grams; numbers of second
@@ -135,7 +119,7 @@ class _Grams(nn.Module):
             shorter += self.size ** (k + 1)
         return torch.cat(rows), torch.cat(keys)
 
-    def choose(self, batches: Iterable[tuple[_Symbols, int]]) -> None:
+    def choose(self, batches: Iterable[tuple[Symbols, int]]) -> None:
         """Chooses the n-grams that occur in most rows, and their rarity, from batches of symbols and row counts."""
         found, num_rows = [torch.empty(2, 0, dtype=torch.int64, device=self.known.device)], 0
         for symbols, count in batches:
@@ -157,13 +141,24 @@ class _Grams(nn.Module):
         self.known[: len(most)] = keys[most]
         self.rarity[: len(most)] = (1 + ((1 + num_rows) / (1 + counts[most].double())).log()).to(self.rarity)
 
-    def features(self, symbols: _Symbols, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns x / ‖x‖ as sparse entries: rows and n-grams, int64 `(E,)`, sorted, and values, float64 `(E,)`."""
+    def scale(self, batches: Iterable[tuple[Symbols, int]]) -> None:
+        """Sets u from batches of symbols and row counts."""
+        self.unit.fill_(1)
+        squares, num_rows = 0.0, 0
+        for symbols, count in batches:
+            squares += float(self.features(symbols, count)[2].square().sum())
+            num_rows += count
+        self.unit.fill_((squares / num_rows) ** 0.5)
+
+    def features(self, symbols: Symbols, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns x as sparse entries: rows and n-grams, int64 `(E,)`, sorted, and values, float64 `(E,)`."""
         row, key = self.occurrences(symbols)
         gram = torch.searchsorted(self.known, key).clamp_max(len(self) - 1)
         is_known = (self.known[gram] == key) & (self.rarity[gram] > 0)
         place, count = (row * len(self) + gram)[is_known].unique(return_counts=True)
         row, gram = place.div(len(self), rounding_mode="floor"), place % len(self)
+        if self.unit > 0:
+            return row, gram, count.double() * self.rarity[gram] / self.unit
         value = (1 + count.double().log()) * self.rarity[gram]
         square = value.new_zeros(num_rows).index_add(0, row, value.square())
         return row, gram, value / square[row].sqrt()
@@ -198,7 +193,7 @@ class _Spelling(nn.Module):
         ends = torch.tensor([0, *map(len, spelling)]).cumsum(0)
         self.register_buffer("ends", ends, persistent=False)
 
-    def forward(self, tokens: _Symbols) -> _Symbols:
+    def forward(self, tokens: Symbols) -> Symbols:
         """Spells tokens by letters; of consecutive spaces only the last is kept."""
         counts = self.ends.diff()[tokens.symbol]
         row, is_second = (each.repeat_interleave(counts) for each in (tokens.row, tokens.is_second))
@@ -206,7 +201,7 @@ class _Spelling(nn.Module):
         letter = self.letters[torch.arange(len(row), device=row.device) - before]
         is_double = (letter[:-1] == 0) & (letter[1:] == 0) & (row[:-1] == row[1:])
         kept = ~F.pad(is_double, (0, min(1, len(row))))
-        return _Symbols(row[kept], letter[kept], is_second[kept])
+        return Symbols(row[kept], letter[kept], is_second[kept])
 
 
 def _alphabet(spelling: Sequence[str]) -> dict[str, int]:
@@ -226,7 +221,7 @@ class NGramBank(FittedModel[Tensor]):
         config: lengths and numbers of n-grams.
 
     Attributes:
-        num_features: number of n-grams of both kinds.
+        num_features: number of n-grams of both kinds, and of numbers of the form.
         weight: `(num_features, num_outputs)`; 0 before a fit. A parameter, so that gradient steps may continue from it.
         bias: `(num_outputs,)`.
         penalty: λ of the last fit, a float64 scalar; NaN before one.
@@ -319,7 +314,9 @@ class NGramBank(FittedModel[Tensor]):
             self.spelling = _Spelling(reading.spelling)
             _check_numbers("letter_order", config.letter_order, self.spelling.size, "letters")
             self.of_letters = _Grams(self.spelling.size, config.letter_order, config.num_letter_grams, space=0)
-        self.num_features = len(self.of_tokens) + (0 if self.of_letters is None else len(self.of_letters))
+        self.form = TextForm(reading)
+        kinds = (self.of_tokens, self.of_letters, self.form)
+        self.num_features = sum(len(kind) for kind in kinds if kind is not None)
         self.weight = nn.Parameter(torch.zeros(self.num_features, num_outputs))
         self.bias = nn.Parameter(torch.zeros(num_outputs))
         self.register_buffer("penalty", torch.tensor(torch.nan, dtype=torch.float64))
@@ -347,16 +344,10 @@ class NGramBank(FittedModel[Tensor]):
         targets = torch.cat([targets for _, targets in batches])
         wanted, rows = regressand.columns(targets), [tokens for tokens, _ in batches]
         self._choose(rows)
-        part = dealt(len(targets), groups, FOLDS, wanted.device)
-        self.letter_share.zero_()
-        fit = self._fit_of_tokens(rows, wanted, part, groups)
-        if self.of_letters is not None:
-            self.letter_share.fill_(LETTERS)
-            found = _ridge(self.sparse(rows), wanted, part)
-            if (wanted - found.left_out).square().mean() < (wanted - fit.left_out).square().mean():
-                fit = found
-            else:
-                self.letter_share.zero_()
+        texts = _Texts(rows, wanted, dealt(len(targets), groups, FOLDS, wanted.device), groups)
+        fit = self._fit_of_tokens(texts)
+        for further in (self._with_letters, self._with_counts, self._with_form, self._adapted):
+            fit = further(texts, fit)
         readout = regressand.readout(fit.left_out, targets)
         if len(readout.gain) != len(self.bias):
             raise ValueError(
@@ -373,22 +364,84 @@ class NGramBank(FittedModel[Tensor]):
         if self.spelling is not None and self.of_letters is not None:
             self.of_letters.choose((self.spelling(self.tokens_of(tokens)), len(tokens)) for tokens in rows)
 
-    def _fit_of_tokens(self, rows: Sequence[Tensor], wanted: Tensor, part: Tensor, groups: Tensor | None) -> "_Ridge":
+    def _fitted(self, texts: "_Texts", *, num_adapted: int = 0) -> SparseRidge:
+        """Fits to the features as they are set."""
+        return sparse_ridge(self.sparse(texts.rows), texts.wanted, texts.part, num_adapted=num_adapted)
+
+    def _fit_of_tokens(self, texts: "_Texts") -> SparseRidge:
         """Fits to n-grams of tokens alone, which chooses s."""
         grams = self.of_tokens
         further, rarity = grams.num_symbols - 1, grams.rarity.clone()
+        for unset in (self.letter_share, grams.unit, self.form.factor):
+            unset.zero_()
         errors, fit, chosen = list[Tensor](), None, rarity
         for share in SHARES[: 1 if self.config.order == 1 else None]:
             grams.rarity.copy_(rarity * share**further)
-            found = _ridge(self.sparse(rows), wanted, part)
-            errors.append((wanted - found.left_out).square().mean(1))
+            found = self._fitted(texts)
+            errors.append(found.squares(texts.wanted))
             if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
                 break
-            if len(errors) == 1 or is_surely_less(errors[-1], errors[0], groups):
+            if len(errors) == 1 or is_surely_less(errors[-1], errors[0], texts.groups):
                 fit, chosen = found, grams.rarity.clone()
         assert fit is not None
         grams.rarity.copy_(chosen)
         return fit
+
+    def _with_letters(self, texts: "_Texts", fit: SparseRidge) -> SparseRidge:
+        """Chooses a."""
+        if self.of_letters is None:
+            return fit
+        self.of_letters.unit.zero_()
+        self.letter_share.fill_(LETTERS)
+        found = self._fitted(texts)
+        if found.squares(texts.wanted).mean() < fit.squares(texts.wanted).mean():
+            return found
+        self.letter_share.zero_()
+        return fit
+
+    def _with_counts(self, texts: "_Texts", fit: SparseRidge) -> SparseRidge:
+        """Chooses whether n-grams are counted: for words alone first, which is quick."""
+        kinds, rarity, share = [self.of_tokens], self.of_tokens.rarity.clone(), self.letter_share.clone()
+        self.of_tokens.scale((self.tokens_of(tokens), len(tokens)) for tokens in texts.rows)
+        if self.spelling is not None and self.of_letters is not None:
+            kinds.append(self.of_letters)
+            self.of_letters.scale((self.spelling(self.tokens_of(tokens)), len(tokens)) for tokens in texts.rows)
+        words = torch.where(self.of_tokens.num_symbols == 1, rarity, 0.0)
+        self.of_tokens.rarity.copy_(words)
+        self.letter_share.zero_()
+        of_words = self._fitted(texts)
+        self.of_tokens.rarity.copy_(rarity)
+        self.letter_share.copy_(share)
+        if not texts.are_better(of_words, fit):
+            for grams in kinds:
+                grams.unit.zero_()
+            return fit
+        found = self._fitted(texts)
+        if found.squares(texts.wanted).mean() < of_words.squares(texts.wanted).mean():
+            return found
+        self.of_tokens.rarity.copy_(words)
+        self.letter_share.zero_()
+        return of_words
+
+    def _with_form(self, texts: "_Texts", fit: SparseRidge) -> SparseRidge:
+        """Chooses whether the form is read: where it explains left-out errors."""
+        self.form.learn((self.tokens_of(tokens), len(tokens)) for tokens in texts.rows)
+        form = torch.cat([self.form(self.tokens_of(tokens), len(tokens)) for tokens in texts.rows])
+        errors = texts.wanted - fit.left_out
+        explained = sparse_ridge(form.to_sparse(), errors, texts.part)
+        if is_surely_less(explained.squares(errors), errors.square().mean(1), texts.groups):
+            found = self._fitted(texts)
+            if texts.are_better(found, fit):
+                return found
+        self.form.factor.zero_()
+        return fit
+
+    def _adapted(self, texts: "_Texts", fit: SparseRidge) -> SparseRidge:
+        """Chooses whether n-grams have factors that are adapted to the targets."""
+        if self.num_features * texts.wanted.shape[1] * FOLDS > MOST_FACTORS:
+            return fit
+        found = self._fitted(texts, num_adapted=self.num_features - len(self.form))
+        return found if texts.are_better(found, fit) else fit
 
     def sparse(self, batches: Sequence[Tensor]) -> Tensor:
         """Returns X of all rows, sparse float64 `(n, p)`."""
@@ -408,13 +461,18 @@ class NGramBank(FittedModel[Tensor]):
         """
         symbols, share = self.tokens_of(tokens), float(self.letter_share)
         row, gram, value = self.of_tokens.features(symbols, len(tokens))
-        if self.spelling is None or self.of_letters is None or share == 0:
-            return row, gram, value
-        letters = self.of_letters.features(self.spelling(symbols), len(tokens))
-        gram = torch.cat([gram, letters[1] + len(self.of_tokens)])
-        return torch.cat([row, letters[0]]), gram, torch.cat([(1 - share) ** 0.5 * value, share**0.5 * letters[2]])
+        found = [(row, gram, (1 - share) ** 0.5 * value)]
+        if self.spelling is not None and self.of_letters is not None and share > 0:
+            row, gram, value = self.of_letters.features(self.spelling(symbols), len(tokens))
+            found.append((row, gram + len(self.of_tokens), share**0.5 * value))
+        if bool((self.form.factor > 0).any()):
+            form = self.form(symbols, len(tokens))
+            row, column = form.ne(0).nonzero(as_tuple=True)
+            found.append((row, column + self.num_features - form.shape[1], form[row, column]))
+        row, gram, value = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return row, gram, value
 
-    def tokens_of(self, tokens: Tensor) -> _Symbols:
+    def tokens_of(self, tokens: Tensor) -> Symbols:
         """Returns the tokens of rows `(B, N)`, without padding.
 
         Raises:
@@ -425,7 +483,21 @@ class NGramBank(FittedModel[Tensor]):
             raise ValueError(f"models.NGramBank: tokens must be 0 to {reading.vocab_size - 1}; got others")
         ends_before = F.pad((tokens == reading.separator).cumsum(1), (1, 0))[:, :-1]
         row, place = (tokens != reading.pad).nonzero(as_tuple=True)
-        return _Symbols(row, tokens[row, place], ends_before[row, place] > 0)
+        return Symbols(row, tokens[row, place], ends_before[row, place] > 0)
+
+
+@final
+class _Texts(NamedTuple):
+    """Training texts: rows of tokens, Y, the fold of each, and their groups."""
+
+    rows: Sequence[Tensor]
+    wanted: Tensor
+    part: Tensor
+    groups: Tensor | None
+
+    def are_better(self, found: SparseRidge, fit: SparseRidge) -> bool:
+        """Whether the left-out errors of `found` are significantly smaller than those of `fit`."""
+        return is_surely_less(found.squares(self.wanted), fit.squares(self.wanted), self.groups)
 
 
 @final
@@ -467,117 +539,3 @@ def _longest(spelling: Sequence[str], most: int) -> int:
     """The largest order of letters, at most `most`, whose n-grams can be numbered."""
     size = 1 + len(_alphabet(spelling))
     return max(order for order in range(most + 1) if _numbers(size, order) < _NONE)
-
-
-class _Ridge(NamedTuple):
-    """W, the constant of the scores, λ, and the left-out scores of each sentence."""
-
-    weight: Tensor
-    bias: Tensor
-    penalty: float
-    left_out: Tensor
-
-
-def _ridge(features: Tensor, wanted: Tensor, part: Tensor) -> _Ridge:
-    """Fits sparse features `(n, p)` to `(n, c)`; `part` is the fold of each sentence, from 0."""
-    unit = _mean_square(features)
-    unit = unit if unit > ROUNDING else 1.0  # 0 if all rows are equal
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-        features, turned = features.to_sparse_csr(), features.t().coalesce().to_sparse_csr()
-    parts = torch.arange(int(part.max()) + 1, device=part.device)
-    together = max(1, COLUMNS // wanted.shape[1])
-    without = [_Fits(features, turned, wanted, part[:, None] != some) for some in parts.split(together)]
-    whole = _Fits(features, turned, wanted, torch.ones_like(part, dtype=torch.bool)[:, None])
-    # the mean without the own fold: through the mean of all a sentence would contribute to its own prediction
-    without_own = torch.cat([fits.mean for fits in without])[part]
-    aim, best, least, worse = wanted - without_own, None, float("inf"), 0
-    for penalty in (PENALTIES * unit).tolist():
-        scores = torch.cat([fits.scores(penalty) for fits in without], 1)
-        centred = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
-        square, product = float(centred.square().sum()), float((centred * aim).sum())
-        # a gain computed from rounding errors would amplify them
-        gain = max(0.0, product / square) if square > ROUNDING**2 * float(aim.square().sum()) else 1.0
-        left_out = without_own + gain * centred
-        error = float((wanted - left_out).square().mean())
-        if error < least:
-            least, worse, best = error, 0, (penalty, gain, left_out)
-        else:
-            worse += 1
-            if worse == PATIENCE:
-                break
-    assert best is not None
-    penalty, gain, left_out = best
-    weight, bias = whole.solved(penalty)
-    mean = whole.mean[0]
-    return _Ridge(gain * weight[:, 0], mean + gain * (bias[0] - mean), penalty, left_out)
-
-
-def _mean_square(features: Tensor) -> float:
-    """Mean square of the rows of C X."""
-    mean = torch.sparse.sum(features, dim=0).values() / len(features)
-    return float(features.values().square().sum() / len(features) - mean.square().sum())
-
-
-@final
-class _Fits:
-    """Several fits, each to a subset of the sentences with centred features and targets.
-
-    Args:
-        features: features of all sentences, sparse CSR `(n, p)`.
-        turned: their transpose, in CSR too.
-        wanted: `(n, c)`.
-        counts: bool `(n, f)`, the sentences of each fit.
-
-    Attributes:
-        mean: Ȳ of each fit, `(f, c)`.
-    """
-
-    def __init__(self, features: Tensor, turned: Tensor, wanted: Tensor, counts: Tensor) -> None:
-        self._features, self._turned = features, turned
-        self._counts = counts[..., None].to(wanted)
-        self.mean = self._mean_of(wanted[:, None])
-        self._errors = self._counts * (wanted[:, None] - self.mean)
-        self._dual = torch.zeros_like(self._errors)
-
-    def _mean_of(self, values: Tensor) -> Tensor:
-        """Mean over the sentences of each fit, `(n, f, c)` to `(f, c)`."""
-        return (self._counts * values).sum(0) / self._counts.sum(0)
-
-    def _times(self, matrix: Tensor, values: Tensor) -> Tensor:
-        """Product of a sparse `(m, n)` with `(n, f, c)`, to `(m, f, c)`."""
-        return (matrix @ values.flatten(1)).unflatten(1, values.shape[1:])
-
-    def _gram(self, dual: Tensor) -> Tensor:
-        """C X Xᵀ C applied to centred values."""
-        found = self._times(self._features, self._times(self._turned, dual))
-        return self._counts * (found - self._mean_of(found))
-
-    def solved(self, penalty: float) -> tuple[Tensor, Tensor]:
-        """Solves for the weights `(p, f, c)` and the constants of the scores `(f, c)`."""
-        self._dual = _conjugate_gradients(lambda a: self._gram(a) + penalty * a, self._errors, self._dual)
-        weight = self._times(self._turned, self._dual)
-        return weight, self.mean - self._mean_of(self._times(self._features, weight))
-
-    def scores(self, penalty: float) -> Tensor:
-        """Scores of all sentences, `(n, f, c)`."""
-        weight, bias = self.solved(penalty)
-        return self._times(self._features, weight) + bias
-
-
-def _conjugate_gradients(apply: Callable[[Tensor], Tensor], wanted: Tensor, start: Tensor) -> Tensor:
-    """Solves a positive definite system for each column of `wanted` `(n, ...)`, from an initial guess."""
-    x, left = start.clone(), wanted - apply(start)
-    direction, square = left.clone(), left.square().sum(0)
-    goal = TOLERANCE**2 * wanted.square().sum(0)
-    for _ in range(MOST_ITERATIONS):
-        if bool((square <= goal).all()):
-            break
-        image = apply(direction)
-        bend = (direction * image).sum(0)
-        step = torch.where(bend > 0, square / bend, 0.0)
-        x += step * direction
-        left -= step * image
-        before, square = square, left.square().sum(0)
-        direction = left + torch.where(before > 0, square / before, 0.0) * direction
-    return x
