@@ -35,6 +35,7 @@ from fredholm.tasks import (
 )
 from fredholm.tasks.images.changes import ImageChanges
 from fredholm.tasks.images.image_learning import WITHOUT_DROPOUT
+from fredholm.tasks.masks import segmentation
 from fredholm.tasks.points.augmentation import CloudAugmentation
 from fredholm.tasks.points.point_learning import FEW_CLOUDS
 from fredholm.tasks.points.point_set import PointSet
@@ -281,6 +282,16 @@ def test_recommended_settings_of_pixels(
         assert isinstance(config.build().model().encoder, ImagePyramid)
     given: Any = Segmentation.Config(data=str(tmp_path), patch_sizes=(2, 4)).recommended("small")[0]
     assert (given.image_size, given.patch_sizes, given.stem_depth) == (None, (2, 4), None)
+
+
+def test_blocks_are_skipped_often_where_images_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pairs(tmp_path, *squares(10))
+    given = Segmentation.Config(data=str(tmp_path))
+    num_train = given.build().num_train
+    for most, drop_path in ((num_train, 0.5), (num_train - 1, 0.1)):
+        monkeypatch.setattr(segmentation, "FEW_IMAGES", most)
+        config: Any = given.recommended("small")[0]
+        assert config.model.drop_path == drop_path
 
 
 @pytest.mark.parametrize("axis", [1, 2])

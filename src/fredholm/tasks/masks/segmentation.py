@@ -62,6 +62,8 @@ PATCHES: dict[Preset, int] = {"small": 8, "base": 32}
 """Patches along that side."""
 BLOCKS: dict[Preset, int] = {"small": 2, "base": 6}
 """Blocks of the model on these patches."""
+FEW_IMAGES, SKIPPED = 500, 0.5
+"""Most training images with which blocks are skipped more often in training, as they overfit, and the `drop_path`."""
 REDUCED = 4
 """Ratio of pixels before scaling to those after, above which a prediction warns, where training scaled none."""
 LARGEST = 16
@@ -211,6 +213,8 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
                 config = filled(config, [default], stem_depth=STEM[effort.preset])
             width = width_for(task.num_train, effort, least=64, up_to=1000)
             model = config.model.resized(width, BLOCKS[effort.preset], default.model)
+            if task.num_train <= FEW_IMAGES:
+                model = filled(model, [default.model], drop_path=SKIPPED)
             config = dataclasses.replace(config, model=model)
             has_valid = task.num_held_out("valid") > 0
             schedule = schedule_for(task.num_train, effort, has_valid=has_valid, learning_rate=0.005)
