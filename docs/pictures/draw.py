@@ -59,7 +59,7 @@ def draw_refinement() -> None:
     sizes = [4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
     figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
     for (frequencies, sigma, label), colour in zip(
-        [(0, 0.0, "raw coordinates"), (64, 1.0, "Fourier features, σ = 1"), (64, 10.0, "Fourier features, σ = 10")],
+        [(0, 10.0, "raw coordinates"), (64, 1.0, "Fourier features, σ = 1"), (64, 10.0, "Fourier features, σ = 10")],
         [BLUE, GREEN, ORANGE],
         strict=True,
     ):
