@@ -96,26 +96,39 @@ def test_fractions_of_seconds_do_not_drift() -> None:
     assert clock.text(clock.after(float(tenths[0]), 91)) == "2026-01-01T00:00:09.100000"
 
 
-def test_days_without_weekends() -> None:
+WORKING = tuple(range(5))
+
+
+@pytest.mark.parametrize("weekdays", [WORKING, (0, 1, 2, 3, 4, 5), (1, 2, 4, 5, 6), (5, 6)])
+def test_days_without_some_weekdays(weekdays: tuple[int, ...]) -> None:
     days = [datetime.date(2026, 1, 1) + datetime.timedelta(t) for t in range(40)]  # from a Thursday on
-    worked = [day for day in days if day.weekday() < 5]
-    times = dates(*map(str, worked)) + 9.5 * 3600
-    clock = Clock.of([np.delete(times, [3, 11]), times[4:7]], is_dated=True)  # without two holidays
-    assert clock == Clock(step=DAY, is_dated=True, skips_weekends=True)
-    assert (clock.season, clock.step_in_words, clock.span(50)) == (5, "a working day", 70 * DAY)
-    assert clock.places(np.delete(times, [3, 11])).tolist() == [k for k in range(len(times)) if k not in (3, 11)]
+    times = dates(*(str(day) for day in days if day.weekday() in weekdays)) + 9.5 * 3600
+    clock = Clock.of([np.delete(times, [3, 7]), times[4:7]], is_dated=True)  # without two holidays
+    assert clock == Clock(step=DAY, is_dated=True, weekdays=weekdays)
+    assert (clock.season, clock.span(50)) == (len(weekdays), pytest.approx(350 * DAY / len(weekdays)))
+    assert clock.places(np.delete(times, [3, 7])).tolist() == [k for k in range(len(times)) if k not in (3, 7)]
     assert [clock.after(float(times[1]), k) for k in range(len(times) - 1)] == times[1:].tolist()
     every = torch.from_numpy(times)
     steps = torch.arange(len(times)).double()
     for k in (0, 7, len(times) - 1):
         torch.testing.assert_close(clock.later(every[k], steps - k), every, rtol=0, atol=0)
-    assert clock.text(clock.after(float(times[1]), 1)) == "2026-01-05T09:30:00"
-    with refused(ValueError, "2026-01-10T09:30:00 is on a weekend", "leave weekends out"):
+
+
+def test_weekdays_are_skipped_only_if_they_have_no_sample() -> None:
+    worked = dates(*(f"2026-01-{day:02}" for day in range(1, 31) if day % 7 not in (3, 4))) + 9.5 * 3600
+    clock, every_day = Clock(step=DAY, is_dated=True, weekdays=WORKING), Clock(step=DAY, is_dated=True)
+    assert (clock.skipped, every_day.skipped) == (("Saturday", "Sunday"), ())
+    assert clock.step_in_words == "a day but Saturday, Sunday"
+    assert clock.text(clock.after(float(worked[1]), 1)) == "2026-01-05T09:30:00"
+    with refused(ValueError, "2026-01-10T09:30:00 is a Saturday, on which", "leave such days out"):
         clock.places(dates("2026-01-09", "2026-01-10") + 9.5 * 3600)
-    with refused(ValueError, "not evenly spaced: 2026-01-09T09:30:00 is 1.5 steps of a working day after"):
+    with refused(ValueError, "not evenly spaced: 2026-01-09T09:30:00 is 1.5 steps of a day but Saturday, Sunday after"):
         clock.places(dates("2026-01-08", "2026-01-09") + np.array([-2.5, 9.5]) * 3600)
-    every_day = Clock(step=DAY, is_dated=True)
-    assert Clock.of([times[:6]], is_dated=True) == every_day  # a single weekend may be missing by chance
-    assert Clock.of([times[:6], times[3:8]], is_dated=True).skips_weekends  # one in each series
-    assert Clock.of([np.sort(np.append(times, times[1] + DAY))], is_dated=True) == every_day  # one Saturday
-    assert not Clock.of([times], is_dated=False).skips_weekends
+    assert Clock.of([worked], is_dated=True) == clock
+    assert Clock.of([worked[:6]], is_dated=True) == every_day  # a single weekend may be missing by chance
+    assert Clock.of([worked[:6], worked[3:8]], is_dated=True) == clock  # one in each series
+    # Wednesdays alone are missing twice, Saturdays and Sundays once
+    assert Clock.of([np.delete(worked, [4, 9])[:8]], is_dated=True) == every_day
+    with_saturday = np.sort(np.append(worked, worked[1] + DAY))
+    assert Clock.of([with_saturday], is_dated=True).weekdays == (*WORKING, 5)
+    assert Clock.of([worked], is_dated=False).weekdays == every_day.weekdays

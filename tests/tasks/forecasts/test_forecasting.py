@@ -153,7 +153,10 @@ def test_weekends_without_samples_are_skipped(tmp_path: Path) -> None:
     rows = [f"{day},{10 + day.weekday() + i / 50}" for i, day in enumerate(worked) if i != 40]
     (tmp_path / "work.csv").write_text("\n".join(["time,v", *rows]) + "\n")
     config = Forecasting.Config(data=str(tmp_path / "work.csv"), horizon=12)
-    assert "no sample is on a weekend: weekends are skipped, in forecasts too" in config.recommended("small").notes
+    assert (
+        "no sample is on a Saturday or a Sunday: such days are skipped, in forecasts too"
+        in config.recommended("small").notes
+    )
     built = config.build()
     assert (built.facts.season, built.facts.horizon) == (5, 12)
     found = built.predict(fitted(built), [tmp_path / "work.csv"], CPU)
@@ -165,7 +168,7 @@ def test_weekends_without_samples_are_skipped(tmp_path: Path) -> None:
     expected = [10 + day.weekday() + (len(worked) + i) / 50 for i, day in enumerate(after)]
     assert [float(row["v"]) for row in found] == pytest.approx(expected, abs=0.05)
     (tmp_path / "week.csv").write_text("\n".join(["time,v", *(f"{day},1" for day in days)]) + "\n")
-    with refused(ValueError, "2024-01-06 is on a weekend", "leave weekends out"):
+    with refused(ValueError, "2024-01-06 is a Saturday", "leave such days out"):
         built.predict(fitted(built), [tmp_path / "week.csv"], CPU)
 
 

@@ -1,4 +1,4 @@
-"""The times of samples: evenly spaced, every day but at weekends, or once in a fixed number of months."""
+"""The times of samples: evenly spaced, daily on some weekdays alone, or once in a fixed number of months."""
 
 import datetime
 from collections.abc import Sequence
@@ -12,8 +12,10 @@ from torch import Tensor
 from fredholm.tasks.files.terminal_text import counted
 
 DAY = 86400.0
-LEAST_WEEKENDS = 2
-"""Smallest number of weekends without samples for a clock that skips weekends."""
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+Numbers = TypeVar("Numbers", np.ndarray, Tensor)
+LEAST_SKIPPED = 2
+"""Smallest number of days on a weekday, all without samples, for a clock that skips the weekday."""
 ROUNDING = 1e-3
 """Seconds by which a time may lie before its whole second."""
 _SAME = 1e-3
@@ -30,14 +32,14 @@ class Clock:
             month is shorter.
         is_dated: whether times are seconds since 1970, written as dates.
         has_zone: whether these dates have a time zone, which is then UTC; None: unknown, or there are no dates.
-        skips_weekends: whether samples are a day apart, with none on Saturdays and Sundays.
+        weekdays: weekdays with samples, 0 for Monday to 6, ascending; the others are skipped, if the step is a day.
     """
 
     step: float
     in_months: bool = False
     is_dated: bool = False
     has_zone: bool | None = None
-    skips_weekends: bool = False
+    weekdays: tuple[int, ...] = tuple(range(7))
 
     @classmethod
     def of(cls, times: Sequence[np.ndarray], *, is_dated: bool, has_zone: bool | None = None) -> "Clock":
@@ -64,7 +66,7 @@ class Clock:
         i = int(np.argmax(places))
         step = float(times[i][-1] - times[i][0]) / places[i]
         found = replace(found, step=round(step, 6) or step if is_dated else step)
-        return replace(found, skips_weekends=is_dated and found.step == DAY and _skip_weekends(times))
+        return replace(found, weekdays=_weekdays_with_samples(times)) if is_dated and found.step == DAY else found
 
     def may_be(self, other: "Clock") -> bool:
         """Whether both clocks are the same, where an unknown time zone may be any."""
@@ -75,7 +77,7 @@ class Clock:
         """Numbers of steps from the first of increasing times, int64.
 
         Raises:
-            ValueError: a time is between two steps, on another day on a clock of months, or on a skipped weekend.
+            ValueError: a time is between two steps, on another day on a clock of months, or on a skipped weekday.
         """
         if self.in_months and not _are_monthly(times):
             raise ValueError(
@@ -90,15 +92,15 @@ class Clock:
                 f"{self.step_in_words} after {self.text(float(times[0]))}; sample the series evenly, or set bin, a "
                 "duration over which samples are averaged"
             )
-        if not self.skips_weekends:
+        if not self.skipped:
             return found.astype(np.int64)
         days = _days(times)
-        for i in np.flatnonzero(weekday_of(days) > 4)[:1].tolist():
+        for i in np.flatnonzero(~np.isin(weekday_of(days), self.weekdays))[:1].tolist():
             raise ValueError(
-                f"{self.text(float(times[i]))} is on a weekend, where the series that the clock was made for have no "
-                "samples: leave weekends out"
+                f"{self.text(float(times[i]))} is a {WEEKDAYS[int(weekday_of(days[i]))]}, on which the series that the "
+                "clock was made for have no samples: leave such days out"
             )
-        return (_working_days(days) - _working_days(days[:1])).astype(np.int64)
+        return (self._number(days) - self._number(days[:1])).astype(np.int64)
 
     def day(self, times: np.ndarray) -> int:
         """The day of the month of the samples; 31: the last day, 0: the step is not in months."""
@@ -131,12 +133,25 @@ class Clock:
             times: times of samples, float64.
             steps: numbers of steps; both shapes are broadcast.
         """
-        if not self.skips_weekends:
+        if not self.skipped:
             return times + self.step * steps
-        days = _days(times)
-        passed = _working_days(days) + steps
-        week = torch.div(passed, 5, rounding_mode="floor")
-        return times + DAY * (7 * week + passed - 5 * week - 3 - days)
+        days, count = _days(times), len(self.weekdays)
+        number = self._number(days) + steps
+        week = torch.div(number, count, rounding_mode="floor")
+        place = number - count * week
+        steps_up = zip(range(1, count), np.diff(self.weekdays).tolist(), strict=True)
+        weekday = self.weekdays[0] + sum(up * (place >= k).double() for k, up in steps_up)
+        return times + DAY * (7 * week + weekday - 3 - days)
+
+    def _number(self, days: Numbers) -> Numbers:
+        """Numbers of days since 1970 among those with samples."""
+        place = sum((weekday_of(days) > weekday) * 1.0 for weekday in self.weekdays)
+        return len(self.weekdays) * ((days + 3) // 7) + place
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Names of the weekdays that are skipped."""
+        return tuple(name for number, name in enumerate(WEEKDAYS) if number not in self.weekdays)
 
     def text(self, time: float) -> str | float:
         """The time as text: a number, or an ISO 8601 date.
@@ -156,8 +171,8 @@ class Clock:
         """The step with its unit, for messages."""
         if self.in_months:
             return counted(round(self.step), "month")
-        if self.skips_weekends:
-            return "a working day"
+        if self.skipped:
+            return f"a day but {', '.join(self.skipped)}"
         return f"{self.step:g} {'seconds' if self.is_dated else 'units of time'}"
 
     @property
@@ -169,8 +184,8 @@ class Clock:
     @property
     def season(self) -> int | None:
         """Samples of a day for steps below one, of a week for days, of a year for weeks and months; None: unknown."""
-        if self.skips_weekends:
-            return 5
+        if self.skipped:
+            return len(self.weekdays)
         if self.in_months:
             return max(1, round(12 / self.step))
         if not self.is_dated:
@@ -181,10 +196,7 @@ class Clock:
 
     def span(self, samples: int) -> float:
         """About the time that some samples take, in the unit of the times; on a clock without months."""
-        return samples * self.step * (7 / 5 if self.skips_weekends else 1)
-
-
-Numbers = TypeVar("Numbers", np.ndarray, Tensor)
+        return samples * self.step * 7 / len(self.weekdays)
 
 
 def _days(times: Numbers) -> Numbers:
@@ -197,16 +209,15 @@ def weekday_of(days: Numbers) -> Numbers:
     return (days + 3) % 7
 
 
-def _working_days(days: Numbers) -> Numbers:
-    """Numbers of the days since 1970 without those of weekends, of days that are not on one."""
-    return 5 * ((days + 3) // 7) + weekday_of(days)
-
-
-def _skip_weekends(times: Sequence[np.ndarray]) -> bool:
-    """Whether no time of some series is on a weekend, though they pass LEAST_WEEKENDS of them together."""
+def _weekdays_with_samples(times: Sequence[np.ndarray]) -> tuple[int, ...]:
+    """Weekdays on which some series has a sample; all seven if another one comes less than LEAST_SKIPPED times."""
     days = [_days(each) for each in times]
-    passed = sum(int((each[-1] + 3) // 7 - (each[0] + 3) // 7) for each in days)
-    return passed >= LEAST_WEEKENDS and all(bool((weekday_of(each) < 5).all()) for each in days)
+    found = tuple(np.unique(np.concatenate([weekday_of(each) for each in days])).astype(int).tolist())
+    for weekday in {*range(7)}.difference(found):
+        first = 3 - weekday  # as of weeks that begin on the day after it
+        if sum(int((each[-1] + first) // 7 - (each[0] + first) // 7) for each in days) < LEAST_SKIPPED:
+            return tuple(range(7))
+    return found
 
 
 def _moment(time: float) -> datetime.datetime:

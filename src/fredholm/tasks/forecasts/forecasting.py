@@ -321,8 +321,8 @@ class Forecasting(SplitTask[WindowSet]):
         config, facts = self.config, self._facts
         short = self._history.note_on_shortest(config.context, config.horizon, facts.season)
         notes = [] if short is None else [short]
-        if facts.clock.skips_weekends:
-            notes.append("no sample is on a weekend: weekends are skipped, in forecasts too")
+        if skipped := facts.clock.skipped:
+            notes.append(f"no sample is on a {' or a '.join(skipped)}: such days are skipped, in forecasts too")
         if facts.groups:
             read = ", ".join(facts.groups)
             notes.append(f"read from the dates: {read} (--task.calendar none: nothing)")

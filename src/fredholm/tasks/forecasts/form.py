@@ -56,7 +56,7 @@ def forecast_form(
         drawn = deviation * (3 + steps.cumsum(1) / num_read**0.5)
         seen = drawn[:, :num_read].contiguous()  # else a graph would be specialised to the strides of a slice
         days = torch.randint(20000, (sizes["batch"],), generator=generator).double()
-        times = clock.later(torch.zeros_like(days), days * max(1, DAY // clock.step))  # not at a skipped weekend
+        times = clock.later(torch.zeros_like(days), days * max(1, DAY // clock.step))  # not on a skipped weekday
         after = (drawn[:, num_read:, known_columns].contiguous(),) if known else ()
         return (seen, *after, times) if effect else (seen, *after)
 
