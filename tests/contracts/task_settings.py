@@ -741,7 +741,7 @@ def _series(folder: Path) -> Subject:
         }
         | {"valid_fraction": (0.4,), "objective": ("loss",), "class_weights": ("balanced",), "quantiles": ((0.2, 0.8),)}
         | {"test_every": (2,), "train_drop": (0.5,), "test_drop": (0.5,), "drop_seed": (1,), "dropped": (dropped,)}
-        | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last",), "limit": (0.5,)}
+        | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last", "linear"), "limit": (0.5,)}
         | {
             "model": (
                 dataclasses.replace(model, depth=2),

@@ -118,11 +118,13 @@ def test_weekdays_are_skipped_only_if_they_have_no_sample() -> None:
     worked = dates(*(f"2026-01-{day:02}" for day in range(1, 31) if day % 7 not in (3, 4))) + 9.5 * 3600
     clock, every_day = Clock(step=DAY, is_dated=True, weekdays=WORKING), Clock(step=DAY, is_dated=True)
     assert (clock.skipped, every_day.skipped) == (("Saturday", "Sunday"), ())
-    assert clock.step_in_words == "a day but Saturday, Sunday"
+    assert clock.step_in_words == "a day (no Saturday or Sunday)"
     assert clock.text(clock.after(float(worked[1]), 1)) == "2026-01-05T09:30:00"
     with refused(ValueError, "2026-01-10T09:30:00 is a Saturday, on which", "leave such days out"):
         clock.places(dates("2026-01-09", "2026-01-10") + 9.5 * 3600)
-    with refused(ValueError, "not evenly spaced: 2026-01-09T09:30:00 is 1.5 steps of a day but Saturday, Sunday after"):
+    with refused(
+        ValueError, "not evenly spaced: 2026-01-09T09:30:00 is 1.5 steps of a day (no Saturday or Sunday) after"
+    ):
         clock.places(dates("2026-01-08", "2026-01-09") + np.array([-2.5, 9.5]) * 3600)
     assert Clock.of([worked], is_dated=True) == clock
     assert Clock.of([worked[:6]], is_dated=True) == every_day  # a single weekend may be missing by chance

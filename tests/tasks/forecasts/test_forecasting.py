@@ -203,7 +203,7 @@ def test_irregular_samples_are_averaged_over_bins(tmp_path: Path) -> None:
     assert [row["time"] for row in found] == [time.isoformat() for time in after]
     middles = [(time.hour + 1.5) * math.pi / 12 for time in after]
     assert [float(row["v"]) for row in found] == pytest.approx([10 + 5 * math.sin(t) for t in middles], abs=1.0)
-    assert built.tensor_form(model).notes[-1] == "a sample is the mean over 10800 seconds"
+    assert built.tensor_form(model).notes[-1] == "a sample is the mean over a bin of 10800 seconds"
     other = Forecasting.Config(data=str(path), bin=4 * 3600.0, horizon=4).build(
         dataclasses.replace(built.facts, season=8)
     )

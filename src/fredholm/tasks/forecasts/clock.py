@@ -172,8 +172,13 @@ class Clock:
         if self.in_months:
             return counted(round(self.step), "month")
         if self.skipped:
-            return f"a day but {', '.join(self.skipped)}"
-        return f"{self.step:g} {'seconds' if self.is_dated else 'units of time'}"
+            return f"a day (no {' or '.join(self.skipped)})"
+        return f"{self.step:g} {self.unit}"
+
+    @property
+    def unit(self) -> str:
+        """The unit of durations, for messages."""
+        return "seconds" if self.is_dated else "units of time"
 
     @property
     def in_words(self) -> str:

@@ -1,5 +1,7 @@
 """A model of forecasts as a function of tensors: from the last samples of a series to those that follow."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -60,22 +62,11 @@ def forecast_form(
         after = (drawn[:, num_read:, known_columns].contiguous(),) if known else ()
         return (seen, *after, times) if effect else (seen, *after)
 
-    values = Slot(
-        "values",
-        (BATCH, Axis("samples", num_read), Axis("channels", len(channels))),
-        f"the last {num_read} samples of {', '.join(channels)}, the newest last, in the unit of the data",
-    )
-    ahead = Slot(
-        "ahead",
-        (BATCH, Axis("horizon", frame.horizon), Axis("known", len(known))),
-        f"the next {frame.horizon} samples of {', '.join(known)}, which are known ahead, in the unit of the data",
-    )
-    time = Slot("time", (BATCH,), "the time of the newest sample, float64, in seconds since 1970")
     more = (Axis("levels", 1 + len(levels)),) if levels else ()
     return TensorForm(
         model=model,
         call=call,
-        inputs=(values, *((ahead,) if known else ()), *((time,) if effect else ())),
+        inputs=_inputs(channels, known, num_read, frame.horizon, reads_time=effect is not None),
         output=Slot(
             "answers",
             (BATCH, Axis("horizon", frame.horizon), Axis("predicted", len(predicted)), *more),
@@ -85,6 +76,24 @@ def forecast_form(
         names={"predicted": predicted} | ({"levels": ("number", *levels)} if levels else {}),
         notes=(
             "a missing value is given as the last one before it",
-            *(() if bin is None else (f"a sample is the mean over {clock.step_in_words}",)),
+            *(() if bin is None else (f"a sample is the mean over a bin of {bin:g} {clock.unit}",)),
         ),
     )
+
+
+def _inputs(
+    channels: Sequence[str], known: Sequence[str], num_read: int, horizon: int, *, reads_time: bool
+) -> tuple[Slot, ...]:
+    """The last samples, and those of known channels over the horizon and the time of the newest, if they are read."""
+    values = Slot(
+        "values",
+        (BATCH, Axis("samples", num_read), Axis("channels", len(channels))),
+        f"the last {num_read} samples of {', '.join(channels)}, the newest last, in the unit of the data",
+    )
+    ahead = Slot(
+        "ahead",
+        (BATCH, Axis("horizon", horizon), Axis("known", len(known))),
+        f"the next {horizon} samples of {', '.join(known)}, which are known ahead, in the unit of the data",
+    )
+    time = Slot("time", (BATCH,), "the time of the newest sample, float64, in seconds since 1970")
+    return (values, *((ahead,) if known else ()), *((time,) if reads_time else ()))

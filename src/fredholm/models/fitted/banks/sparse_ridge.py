@@ -76,7 +76,7 @@ def sparse_ridge(features: Tensor, wanted: Tensor, part: Tensor, *, num_adapted:
     counts = [part[:, None] != some for some in parts.split(together)]
     counts.append(torch.ones_like(part, dtype=torch.bool)[:, None])
     *without, whole = (_Fits(features, turned, wanted, each, num_adapted, kernel) for each in counts)
-    # the mean without the own fold: through the mean of all a example would contribute to its own prediction
+    # the mean without the own fold: through the mean of all an example would contribute to its own prediction
     without_own = torch.cat([fits.mean for fits in without])[part]
     aim, best, least, worse = wanted - without_own, None, float("inf"), 0
     for penalty in (PENALTIES * unit).tolist():
