@@ -25,17 +25,19 @@ from fredholm.tasks.text.tokenizer import utf8
 from .classifier import Classifier
 from .estimator import as_array, is_missing
 from .regressor import Regressor
-from .target_estimator import TargetEstimator
+from .target_estimator import TargetEstimator, Weights
 
 _OF_COLUMNS = ("categories", "texts", "ignore")
 """Settings of the task that hold column names."""
+_WEIGHTS = "weight of the row"
+"""Column of the weights in the data of the run."""
 
 
 class TableEstimator(TargetEstimator[Rows]):
     """Base class of estimators for the task `table` (`fredholm.tasks.TableLearning`) on data frames and arrays."""
 
     _task: ClassVar = TableLearning
-    _decided: ClassVar = (*TargetEstimator._decided, "label_columns", "columns")
+    _decided: ClassVar = (*TargetEstimator._decided, "label_columns", "columns", "weights")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -99,22 +101,29 @@ class TableEstimator(TargetEstimator[Rows]):
         return columns
 
     @final
-    def _write(self, examples: Rows, answers: Answers, folder: Path) -> dict[str, Any]:
+    def _select(self, examples: Rows, indices: np.ndarray) -> Rows:
+        return examples.select(indices.tolist())
+
+    @final
+    def _write(self, examples: Rows, answers: Answers, weights: Weights, folder: Path) -> dict[str, Any]:
         labels = ("label",) if answers.kind == "class" else answers.names
-        taken = {*labels, *MARKS}
+        of_weights = None if weights is None else _WEIGHTS
+        taken = {*labels, *MARKS, of_weights}
         self._written: dict[str, str] = {}
         for name in examples.cells:
             own = name
             while own.lower() in taken or (own != name and own in examples.cells):
                 own = f"x_{own}"  # a file gives the original name another meaning
             self._written[name] = own
-        columns = [_from_here(column) for column in examples.cells.values()]
+        written: dict[str, Sequence[Any]] = {
+            **{own: _from_here(examples.cells[name]) for name, own in self._written.items()},
+            **dict(zip(labels, zip(*_answer_cells(answers), strict=True), strict=True)),
+            **({} if weights is None else {_WEIGHTS: weights.tolist()}),
+        }
         with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
-            for row, answer in zip(zip(*columns, strict=True), _answer_cells(answers), strict=True):
-                file.write(
-                    json.dumps(dict(zip((*self._written.values(), *labels), (*row, *answer), strict=True))) + "\n"
-                )
-        return {"data": str(folder), "label_columns": labels, "target": answers.kind}
+            for row in zip(*written.values(), strict=True):
+                file.write(json.dumps(dict(zip(written, row, strict=True))) + "\n")
+        return {"data": str(folder), "label_columns": labels, "target": answers.kind, "weights": of_weights}
 
     def _task_settings(self) -> dict[str, Any]:
         given = super()._task_settings()

@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, final
 
 import numpy as np
-from sklearn.utils import check_consistent_length
+from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from fredholm.tasks.files.cells import LARGEST
 from fredholm.tasks.graphs import GraphSet
 from fredholm.tasks.tables.table_set import Rows
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets import Answers, Target
 
-from .estimator import Estimator, as_array
+from .estimator import Estimator, as_array, real_numbers
 
 Read = TypeVar("Read", bound=Sequence[Any] | np.ndarray | GraphSet | Rows)
 """X, checked."""
+Weights = np.ndarray | None
+"""Weights of the examples, float64 `(n,)`, above 0; None: all are 1."""
 
 
 class TargetEstimator(Estimator, Generic[Read]):
@@ -29,15 +32,17 @@ class TargetEstimator(Estimator, Generic[Read]):
     """The target of an example, in words."""
 
     @final
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Trains a new model.
 
         Args:
             X: n examples; see the class.
             y: the target of each.
+            sample_weight: the weight of each, 0 or more, relative to their mean; an example of weight 0 is left out.
+                None: all weigh the same.
 
         Raises:
-            ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
+            ValueError: X, y or sample_weight are not as expected, settings do not fit, or `run_dir` is not empty.
             TypeError: X or a setting has the wrong type.
             DivergedError: the loss is not finite.
             KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is saved there.
@@ -51,8 +56,12 @@ class TargetEstimator(Estimator, Generic[Read]):
         examples = self._checked(X, is_new=True)
         y = as_array(y)
         check_consistent_length(examples, y)
+        weights = None if sample_weight is None else _checked_weights(sample_weight, len(examples))
+        if weights is not None and not weights.all():
+            kept = np.flatnonzero(weights)
+            examples, y, weights = self._select(examples, kept), _safe_indexing(y, kept), weights[kept]
         answers = self._answers(y)
-        self._learn(lambda folder: self._write(examples, answers, folder))
+        self._learn(lambda folder: self._write(examples, answers, weights, folder))
         return self
 
     @final
@@ -78,9 +87,31 @@ class TargetEstimator(Estimator, Generic[Read]):
         """Converts X to one form; where it is new sets the attributes that describe X, else compares X with them."""
 
     @abstractmethod
-    def _write(self, examples: Read, answers: Answers, folder: Path) -> dict[str, Any]:
+    def _select(self, examples: Read, indices: np.ndarray) -> Read:
+        """Returns the examples at these indices, in this order."""
+
+    @abstractmethod
+    def _write(self, examples: Read, answers: Answers, weights: Weights, folder: Path) -> dict[str, Any]:
         """See `write` of `_learn`."""
 
     @abstractmethod
     def _outputs(self, examples: Read) -> Tensor:
         """Returns the trained model's outputs, `(n, num_outputs)`, on the CPU."""
+
+
+def _checked_weights(sample_weight: Any, count: int) -> np.ndarray:
+    """Returns the weights of the examples, float64 `(count,)`."""
+    weights = real_numbers(sample_weight, "sample_weight is").astype(np.float64)
+    if weights.shape != (count,):
+        raise ValueError(f"sample_weight has shape {weights.shape}; expected ({count},), a weight for each example")
+    for i in np.flatnonzero(~((weights >= 0) & (weights <= LARGEST)))[:1].tolist():
+        raise ValueError(f"sample_weight[{i}] is {weights[i]}; expected a finite number of at least 0")
+    if not weights.any():
+        raise ValueError("all weights in sample_weight are zero; expected some above 0")
+    return weights
+
+
+def refuse_weights(estimator: object, weights: Weights) -> None:
+    """Raises a ValueError where examples have weights, for an estimator that takes none."""
+    if weights is not None:
+        raise ValueError(f"{type(estimator).__name__} takes no sample_weight; leave it out")

@@ -14,7 +14,7 @@ from fredholm.tasks.targets import Answers
 from .classifier import Classifier
 from .estimator import as_array
 from .regressor import Regressor
-from .target_estimator import TargetEstimator
+from .target_estimator import TargetEstimator, Weights, refuse_weights
 
 
 class TextEstimator(TargetEstimator[list[str]]):
@@ -43,7 +43,12 @@ class TextEstimator(TargetEstimator[list[str]]):
         return [str(text) for text in texts]
 
     @final
-    def _write(self, examples: list[str], answers: Answers, folder: Path) -> dict[str, Any]:
+    def _select(self, examples: list[str], indices: np.ndarray) -> list[str]:
+        return [examples[i] for i in indices.tolist()]
+
+    @final
+    def _write(self, examples: list[str], answers: Answers, weights: Weights, folder: Path) -> dict[str, Any]:
+        refuse_weights(self, weights)
         columns = ("label",) if answers.kind == "class" else answers.names
         if answers.kind == "class":
             cells = [[answers.names[code]] for code in answers.values.tolist()]

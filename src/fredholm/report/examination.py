@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm.models.blended import Blended
+from fredholm.models.fitted.example_weights import mean_of, some_of
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets.elements import ElementTarget
@@ -108,15 +109,19 @@ def _in_batches(
         sure, predicted = target.predictions(outputs).max(-1)
         counts = confusion(predicted, targets, len(target.names))
         reliability = Reliability.of(sure, predicted == targets)
-    if name in SHARES:
+    given = task.held_out(split).example_weights
+    weights = None if given is None else given[indices]
+    if name in SHARES and weights is None:
         right = SHARES[name](target.predictions(outputs), targets)
         value, interval = float(right.double().mean()), wilson(int(right.sum()), len(right))
     else:
-        value = _metric(target, name, losses, outputs, targets)
+        value = _metric(target, name, losses, outputs, targets, weights)
         draws = max(50, min(DRAWS, 400_000 // len(outputs)))
-        interval = bootstrap(
-            lambda rows: _metric(target, name, losses[rows], outputs[rows], targets[rows]), len(outputs), draws
-        )
+
+        def metric(rows: Tensor) -> float:
+            return _metric(target, name, losses[rows], outputs[rows], targets[rows], some_of(weights, rows))
+
+        interval = bootstrap(metric, len(outputs), draws)
     return Examination(
         split=split,
         total=task.num_held_out(split),
@@ -131,12 +136,14 @@ def _in_batches(
     )
 
 
-def _metric(target: Target, name: str, losses: Tensor, outputs: Tensor, targets: Tensor) -> float:
+def _metric(
+    target: Target, name: str, losses: Tensor, outputs: Tensor, targets: Tensor, weights: Tensor | None
+) -> float:
     """Computes one metric of some examples."""
     if name == "loss":
-        return float(losses.mean())
+        return float(mean_of(losses, weights))
     metrics = target.metrics()
-    target.score(outputs, targets, metrics if target.kind == "number" else {name: metrics[name]})
+    target.score(outputs, targets, metrics if target.kind == "number" else {name: metrics[name]}, weights)
     return float(metrics[name].compute())
 
 

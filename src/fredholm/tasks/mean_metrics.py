@@ -23,11 +23,15 @@ class Mean(Metric):
             self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     @final
-    def update(self, values: Tensor | float, weight: float = 1.0) -> None:
-        """Adds a value, or a tensor of values, each with this weight."""
+    def update(self, values: Tensor | float, weight: Tensor | float | None = None) -> None:
+        """Adds a value, or a tensor of values, each with this weight or with one of its own; None: all are 1."""
         found = torch.as_tensor(values, dtype=torch.float64, device=self.total.device)
-        self.total += weight * found.sum()
-        self.count += weight * found.numel()
+        if weight is None:
+            mass = torch.ones_like(found)
+        else:
+            mass = torch.as_tensor(weight, dtype=torch.float64, device=found.device).expand_as(found)
+        self.total += (mass * found).sum()
+        self.count += mass.sum()
 
     def compute(self) -> Tensor:
         """Returns a float64 scalar."""

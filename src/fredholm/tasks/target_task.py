@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 
+from fredholm.models.fitted.example_weights import weighed
 from fredholm.tasks.optional_packages import importing_metrics
 from fredholm.tasks.splits.splits import HeldOut, Part
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 class TargetTask(SplitTask[Part]):
     """A task whose loss and metrics are those of its target.
 
-    A batch holds `targets` (B, ...), as returned by `Target.targets`, or (B, N) for elements.
+    A batch holds `targets` (B, ...), as returned by `Target.targets`, or (B, N) for elements; and, where examples have
+    weights, `example_weights` (B,), which multiply their losses and count in metrics.
     """
 
     target: Target
@@ -105,6 +107,8 @@ class TargetTask(SplitTask[Part]):
     @property
     def baselines(self) -> tuple[Baseline, ...]:
         """See `Task.baselines`; they use `_baseline_inputs`."""
+        if self.splits.train.example_weights is not None:
+            raise ValueError("the examples have weights, which models without a network do not take")
         plain = functools.cache(self._baseline_examples)
         plain("valid")  # raises where there are no plain features
 
@@ -142,6 +146,12 @@ class TargetTask(SplitTask[Part]):
         metrics["loss"].update(self.target.losses(outputs, targets))
         self.target.score(outputs, targets, {name: each for name, each in metrics.items() if name != "loss"})
         return float(metrics[self.objective.metric].compute())
+
+    @final
+    def _weights(self, split: Split, indices: Tensor) -> Batch:
+        """Returns the entry of a batch with the weights of its examples; none where they have no weights."""
+        weights = self._part_of(split).example_weights
+        return {} if weights is None else {"example_weights": weights[indices]}
 
     @property
     def _smoothing(self) -> float:
@@ -188,13 +198,15 @@ class TargetTask(SplitTask[Part]):
 
     @final
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Returns the target's loss, summed over examples or elements."""
+        """Returns the target's loss, summed over examples, times their weights, or elements."""
         outputs, targets = self._outputs(model, batch), batch["targets"]
         elements = outputs.ndim - 2
         outputs, targets = outputs.flatten(0, elements), targets.flatten(0, elements)
         if self._smoothing > 0:
             targets = self.target.soft(targets, self._smoothing)
-        return self.target.losses(outputs, targets).sum()
+        losses = self.target.losses(outputs, targets)
+        weights = batch.get("example_weights")
+        return weighed(losses, None if weights is None else weights.to(losses)).sum()
 
     @final
     def metrics(self) -> "dict[str, Metric]":
@@ -211,6 +223,7 @@ class TargetTask(SplitTask[Part]):
     def score(self, model: nn.Module, batch: Batch, metrics: "dict[str, Metric]") -> None:
         """Adds a batch of `held_out_batch` to the metrics."""
         of_target = {name: metric for name, metric in metrics.items() if name != "loss"}
+        weights = batch.get("example_weights")
         for outputs, learnt, targets in self._scored(model, batch):
-            metrics["loss"].update(self.target.losses(learnt, targets))
-            self.target.score(outputs, targets, of_target)
+            metrics["loss"].update(self.target.losses(learnt, targets), weights)
+            self.target.score(outputs, targets, of_target, weights)

@@ -351,7 +351,7 @@ class Tripled(Regressand):
     def columns(self, targets: Tensor) -> Tensor:
         return targets.double()
 
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+    def readout(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Readout:
         one = torch.ones(1, dtype=torch.float64)
         return Readout(torch.zeros(1, dtype=torch.int64), 3 * one, 2 * one)
 

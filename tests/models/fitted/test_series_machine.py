@@ -334,9 +334,9 @@ def test_both_parts_leave_out_whole_groups(monkeypatch: pytest.MonkeyPatch) -> N
     for kind in (FilterBank, TableMachine):
         fit = kind.fit
 
-        def watched(*given: Any, fit: Any = fit, groups: Tensor | None = None) -> Tensor:
+        def watched(*given: Any, fit: Any = fit, groups: Tensor | None = None, **others: Any) -> Tensor:
             seen.append(groups)
-            return fit(*given, groups=groups)
+            return fit(*given, groups=groups, **others)
 
         monkeypatch.setattr(kind, "fit", watched)
     monkeypatch.setattr(second_reading, "is_surely_less", lambda *given: seen.append(given[2]) or True)

@@ -4,7 +4,7 @@ Legend
     x (d,)    the coordinates of an example                  Y (n, c)  regression targets, from a `Regressand`
     t         an oblivious tree of D_t levels, each with one split x_k > b for all boxes
     κ_t(x, y) 1 where x and y are on the same side of all D_t splits, so in the same one of 2^D_t boxes, else 0
-    μ_t       the measure of mass 1 on each example of the sample drawn for t
+    μ_t       the measure of mass 1, or of its weight, on each example of the sample drawn for t
     η, λ      RATE, PENALTY                                  Ȳ (c,)    the column means of Y
 
     f_0 = Ȳ        f_t = f_{t-1} + η K_t (Y - f_{t-1})
@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._settings import check_count
+from fredholm.models.fitted.example_weights import mean_of, mean_of_all
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
 from fredholm.models.fitted.ridge_head import Losses, dealt
 
@@ -100,16 +101,18 @@ class BoostedTrees(CoordinateModel):
             total = total + leaves[k].flatten(0, 1)[_box(outcomes) + start].sum(1)
         return total
 
-    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None, losses: Losses | None) -> Solution:
-        offset = wanted.mean(0)
+    def _solved(
+        self, x: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None, losses: Losses | None
+    ) -> Solution:
+        offset = mean_of(wanted, weights)
         x = x.to(self.threshold.dtype)
-        growth = _Growth(x, wanted - offset, dealt(len(x), groups, FOLDS, x.device))
+        growth = _Growth(x, wanted - offset, dealt(len(x), groups, FOLDS, x.device), weights)
         trees, count, left_out = list[_Trees](), 0, growth.left_out()
-        error = float(left_out.square().mean())
+        error = float(mean_of_all(left_out.square(), weights))
         for _ in range(self.leaves.shape[1]):
             trees.append(growth.grow(DEPTHS[len(trees) % len(DEPTHS)]))
             errors = growth.left_out()
-            if (found := float(errors.square().mean())) < error:
+            if (found := float(mean_of_all(errors.square(), weights))) < error:
                 count, error, left_out = len(trees), found, errors
             if len(trees) - count >= PATIENCE:
                 break
@@ -144,12 +147,13 @@ class _Trees(NamedTuple):
 class _Growth:
     """State of boosting for all folds at once: residuals of Y, `(FOLDS, n, c)`, and gains of the coordinates."""
 
-    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor) -> None:
-        edges = torch.stack([_edges(column) for column in x.T])
+    def __init__(self, x: Tensor, wanted: Tensor, fold: Tensor, weights: Tensor | None = None) -> None:
+        edges = torch.stack([_edges(column, weights) for column in x.T])
         self.edges = edges[:, : max(1, int(edges.isfinite().sum(1).max()))].contiguous()
         # x > edges[b] if and only if the bin of x is above b
         self.bins = torch.searchsorted(self.edges, x.T.contiguous()).T.to(torch.int16)
         self.rest = wanted.float().repeat(FOLDS, 1, 1)
+        self.mass = None if weights is None else weights.float()
         self.gains = torch.zeros(FOLDS, x.shape[1], device=x.device)
         self.fold = fold
         self.known = [(fold != k).nonzero()[:, 0] for k in range(FOLDS)]
@@ -176,6 +180,9 @@ class _Growth:
         drawn = torch.stack([_some(known, self.num_drawn) for known in self.known])
         candidates = torch.stack([self._candidates(gained) for gained in self.gains])
         bins, rest = self.bins[drawn[..., None], candidates[:, None]].long(), self.rest[folds, drawn]
+        own_mass = None if self.mass is None else self.mass[drawn]
+        if own_mass is not None:
+            rest = rest * own_mass[..., None]
         along = rest[..., 0] if rest.shape[2] == 1 else rest @ torch.randn(rest.shape[2]).to(rest)
         trees = _Trees(
             torch.zeros(FOLDS, _LEVELS, dtype=torch.int64, device=device),
@@ -186,7 +193,7 @@ class _Growth:
         places = torch.full((FOLDS, _LEVELS), BINS, device=device)
         box = torch.zeros_like(drawn)
         for level in range(depth):
-            gain, gained = _gains(bins, along, box, 2**level, 1 + self.edges.shape[1])
+            gain, gained = _gains(bins, along, box, 2**level, 1 + self.edges.shape[1], own_mass)
             gain = torch.where(self.edges[candidates].isfinite(), gain, -1.0).flatten(1)
             best = gain.argmax(1)
             column, place = best // self.edges.shape[1], best % self.edges.shape[1]
@@ -200,7 +207,8 @@ class _Growth:
         shape = trees.boxes.shape
         sums = torch.zeros_like(trees.boxes).flatten(0, 1)
         sums.index_add_(0, (box + folds * shape[1]).flatten(), rest.flatten(0, 1))
-        mass = torch.bincount((box + folds * shape[1]).flatten(), minlength=len(sums))
+        weight = None if own_mass is None else own_mass.flatten()
+        mass = torch.bincount((box + folds * shape[1]).flatten(), weight, minlength=len(sums))
         trees.boxes.copy_((RATE * sums / (mass + PENALTY)[:, None]).view(shape))
         self.gains.scatter_add_(1, trees.coordinate, trees.gains)
         everywhere = _box(self.bins[:, trees.coordinate].transpose(0, 1) > places[:, None])
@@ -208,14 +216,17 @@ class _Growth:
         return trees
 
 
-def _gains(bins: Tensor, along: Tensor, box: Tensor, num_boxes: int, num_bins: int) -> tuple[Tensor, Tensor]:
+def _gains(
+    bins: Tensor, along: Tensor, box: Tensor, num_boxes: int, num_bins: int, own_mass: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Scores of all splits.
 
     Args:
         bins: `(FOLDS, m, k)`, bins of m examples in k coordinates.
-        along: `(FOLDS, m)`, ρ.
+        along: `(FOLDS, m)`, ρ times the weights.
         box: `(FOLDS, m)`, box of each example, below num_boxes.
         num_bins: most bins of a coordinate.
+        own_mass: `(FOLDS, m)`, weights; None: all are 1.
 
     Returns:
         Σ (∫ ρ dμ)² / (λ + μ) after each split, `(FOLDS, k, num_bins - 1)`, and without a split, `(FOLDS,)`.
@@ -225,7 +236,8 @@ def _gains(bins: Tensor, along: Tensor, box: Tensor, num_boxes: int, num_bins: i
     own = torch.arange(folds, device=bins.device)[:, None] * num_boxes + box
     key = (own[..., None] * k + torch.arange(k, device=bins.device)) * num_bins + bins
     key = key.flatten()
-    mass = torch.bincount(key, minlength=folds * num_boxes * k * num_bins).view(size).to(along.dtype).cumsum(3)
+    weight = None if own_mass is None else own_mass[..., None].expand_as(bins).flatten()
+    mass = torch.bincount(key, weight, minlength=folds * num_boxes * k * num_bins).view(size).to(along.dtype).cumsum(3)
     sums = along.new_zeros(folds * num_boxes * k * num_bins)
     sums = sums.index_add_(0, key, along[..., None].expand_as(bins).flatten()).view(size).cumsum(3)
     whole, of_whole = sums[..., -1:], mass[..., -1:]
@@ -242,12 +254,13 @@ def _box(outcomes: Tensor) -> Tensor:
     return box
 
 
-def _edges(column: Tensor) -> Tensor:
+def _edges(column: Tensor, weights: Tensor | None = None) -> Tensor:
     """Candidate thresholds of a coordinate `(n,)`, ascending `(BINS - 1,)`, padded with infinity."""
     values, counts = column.unique(return_counts=True)
     bins = torch.arange(len(values), device=column.device)
     if len(values) > BINS:
-        bins = (2 * counts.cumsum(0) - counts) * BINS // (2 * len(column))  # by the middle of the ranks of a value
+        counts = counts if weights is None else torch.searchsorted(values, column.contiguous()).bincount(weights)
+        bins = (2 * counts.cumsum(0) - counts) * BINS // (2 * counts.sum())  # by the middle of the ranks of a value
     first = (bins.diff() > 0).nonzero()[:, 0] + 1  # of each bin but the lowest
     found = column.new_full((BINS - 1,), torch.inf)
     found[: len(first)] = values[first - 1] / 2 + values[first] / 2

@@ -122,13 +122,14 @@ class CloudMachine(FittedModel[PointBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits the machine; see `FittedModel.fit`."""
         if not batches:
             raise ValueError("models.CloudMachine: there is no cloud to fit to")
         found = torch.cat([self.numbers(batch) for batch, _ in batches])
         targets = torch.cat([targets for _, targets in batches])
-        return self.machine.fit(found, targets, regressand, groups=groups)
+        return self.machine.fit(found, targets, regressand, groups=groups, weights=weights)
 
     @torch.no_grad()
     def numbers(self, inputs: Tensor | PointBatch) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.models.closed_form_model import ClosedFormModel
+from fredholm.models.fitted.example_weights import check_weights
 from fredholm.models.fitted.ridge_head import Losses, Readout, Regressand, check_groups
 
 Inputs = TypeVar("Inputs")
@@ -27,6 +28,7 @@ class FittedModel(ClosedFormModel, abc.ABC, Generic[Inputs]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits the model to all training data; random numbers come from the global torch seed.
 
@@ -35,12 +37,13 @@ class FittedModel(ClosedFormModel, abc.ABC, Generic[Inputs]):
             regressand: kind of the targets; it has `num_outputs` outputs.
             groups: int64, one per example: choices by left-out errors leave out whole groups; None: each example by
                 itself.
+            weights: weights of the examples, float64, above 0 (`example_weights.py`); None: all are 1.
 
         Returns:
             Left-out outputs: those of each example by a fit without it and its group, float64 `(n, num_outputs)`.
 
         Raises:
-            ValueError: there is no example, or the regressand refuses the targets.
+            ValueError: there is no example, the regressand refuses the targets, or the model takes no weights.
         """
 
 
@@ -85,7 +88,13 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
     @final
     @torch.no_grad()
     def fit(
-        self, coordinates: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None
+        self,
+        coordinates: Tensor,
+        targets: Tensor,
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits the model to all training examples; random numbers come from the global torch seed.
 
@@ -94,6 +103,7 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
             targets: `(n, ...)`, as the regressand takes them.
             regressand: kind of the targets.
             groups: int64 `(n,)`, groups that are left out together, two at least; None: each example by itself.
+            weights: float64 `(n,)`, above 0, weights of the examples; None: all are 1.
 
         Returns:
             Left-out outputs: those of each example by the fit without it and its group, float64 `(n, num_outputs)`.
@@ -105,20 +115,27 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
         """
         wanted = regressand.columns(targets)
         self._check_outputs(regressand.readout(wanted, targets))  # before anything is set
-        solution = self.solve(coordinates, wanted, groups=groups, losses=regressand.losses_of_scores(targets))
-        readout = regressand.readout(solution.left_out, targets)
+        losses = regressand.losses_of_scores(targets, weights)
+        solution = self.solve(coordinates, wanted, groups=groups, weights=weights, losses=losses)
+        readout = regressand.readout(solution.left_out, targets, weights)
         self.read(solution, readout)
         return readout(solution.left_out)
 
     @final
     @torch.no_grad()
     def solve(
-        self, coordinates: Tensor, wanted: Tensor, *, groups: Tensor | None = None, losses: Losses | None = None
+        self,
+        coordinates: Tensor,
+        wanted: Tensor,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
+        losses: Losses | None = None,
     ) -> Solution:
         """Solves for Y and sets all of the model but its linear weights, which `read` sets.
 
         Args:
-            coordinates, groups: see `fit`.
+            coordinates, groups, weights: see `fit`.
             wanted: Y, float64 `(n, c)`.
             losses: losses that choices may depend on besides the squares of errors.
 
@@ -134,16 +151,19 @@ class CoordinateModel(ClosedFormModel, abc.ABC):
         if len(coordinates) < 2:
             raise ValueError(f"{name}: there are fewer than 2 examples; expected some to fit to")
         check_groups(name, groups, len(coordinates))
+        check_weights(name, weights, len(coordinates))
         kept = coordinates.to(self.bias.dtype)
         if not bool(kept.isfinite().all()):
             raise ValueError(
                 f"{name}: coordinates hold NaN or numbers that {kept.dtype} does not hold; fill or scale them"
             )
         with without_autocast(coordinates):
-            return self._solved(kept.double(), wanted, groups, losses)
+            return self._solved(kept.double(), wanted, groups, weights, losses)
 
     @abc.abstractmethod
-    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None, losses: Losses | None) -> Solution:
+    def _solved(
+        self, x: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None, losses: Losses | None
+    ) -> Solution:
         """See `solve`; x is float64 and representable in the model's dtype."""
 
     @final

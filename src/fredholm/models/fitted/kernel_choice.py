@@ -2,7 +2,7 @@
 
 Legend
     κ_0 to κ_3, w, ℓ, R, s, f     see `kernel_machine.py`
-    g (d,)     mean of |∂f/∂x_k|² over the examples, summed over outputs
+    g (d,)     mean of |∂f/∂x_k|² over the examples, summed over outputs, weighted as all means of errors
     e, V       eigenvalues and eigenvectors of the mean outer product of the gradients of f, summed over outputs
     q          one of EXPONENTS
 
@@ -40,6 +40,7 @@ import torch
 from torch import Tensor
 
 from fredholm.domains.checks import values_can_be_read
+from fredholm.models.fitted.example_weights import mean_of, mean_of_all, some_of, weighed
 from fredholm.models.fitted.kernel_fit import PENALTIES, KernelFit, best_fit, members_of
 from fredholm.models.fitted.ridge_head import dealt, is_surely_less
 
@@ -183,6 +184,7 @@ class Part:
         wanted: Y less `offset`, the mean of Y, `(n, c)`.
         groups: int64 `(n,)`, groups that are left out together; None: each example by itself.
         offset: `(c,)`, or a number.
+        weights: weights of the examples, float64 `(n,)`; None: all are 1. Median distances are not weighted.
         losses: of predictions of Y less the mean, `(n, c)`, the losses `(n,)`; None: the squares of errors.
     """
 
@@ -193,25 +195,27 @@ class Part:
         groups: Tensor | None,
         *,
         offset: Tensor | float = 0.0,
+        weights: Tensor | None = None,
         losses: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.x, self.wanted, self.offset, self.losses = x, wanted, offset, losses
+        self.x, self.wanted, self.offset, self.weights, self.losses = x, wanted, offset, weights, losses
         self.members = members_of(groups)
         self.groups = None if self.members is None else groups
-        self.square = float(x.square().sum(1).mean()) or 1.0
+        self.square = float(mean_of(x.square().sum(1), weights)) or 1.0
 
     def folds(self) -> "Iterator[tuple[Tensor, Part]]":
         """Yields masks `(n,)` of examples that are held out, and the others, whose predictions are less the mean."""
         own = dealt(len(self.x), self.groups, FOLDS, self.x.device)
         for k in own.unique():
             kept = own != k
-            offset = self.wanted[kept].mean(0)
+            weights = some_of(self.weights, kept)
+            offset = mean_of(self.wanted[kept], weights)
             groups = None if self.groups is None else self.groups[kept]
-            yield ~kept, Part(self.x[kept], self.wanted[kept] - offset, groups, offset=offset)
+            yield ~kept, Part(self.x[kept], self.wanted[kept] - offset, groups, offset=offset, weights=weights)
 
     def error(self, answers: Tensor) -> float:
         """The mean square of the errors of predictions, less the mean."""
-        return float((self.wanted - answers).square().mean())
+        return float(mean_of_all((self.wanted - answers).square(), self.weights))
 
     def with_left_out(self, choice: Choice, answers: Tensor) -> Choice:
         """A choice with other left-out predictions, less the mean."""
@@ -220,18 +224,18 @@ class Part:
     def is_surely_better(self, one: Tensor, other: Tensor) -> bool:
         """Whether predictions `(n, c)` have significantly smaller errors, or squares of errors, than others."""
         # squares may be dominated by one example, absolute errors by noise, so either test is enough
-        smaller, larger = (self._by_group((self.wanted - each).square().mean(1).sqrt()) for each in (one, other))
-        return is_surely_less(smaller, larger) or is_surely_less(smaller.square(), larger.square())
+        squares = [(self.wanted - each).square().mean(1) for each in (one, other)]
+        return self._is_surely_less(*(each.sqrt() for each in squares)) or self._is_surely_less(*squares)
 
     def is_turned_better(self, one: Tensor, other: Tensor) -> bool:
         """Whether predictions for held-out parts are surely better, their losses too."""
         if not self.is_surely_better(one, other):
             return False
         losses = self.losses
-        return losses is None or is_surely_less(*(self._by_group(losses(each)) for each in (one, other)))
+        return losses is None or self._is_surely_less(losses(one), losses(other))
 
-    def _by_group(self, errors: Tensor) -> Tensor:
-        return errors if self.members is None else torch.stack([errors[own].sum() for own in self.members])
+    def _is_surely_less(self, errors: Tensor, others: Tensor) -> bool:
+        return is_surely_less(errors, others, self.groups, self.weights)
 
     def plain(self) -> Metrics:
         """κ_1 and κ_2 with w = 1 and the best lengths."""
@@ -309,11 +313,12 @@ class Part:
 
     def fit(self, kernel: Tensor, penalties: Tensor = PENALTIES) -> KernelFit:
         """The fit with the best of some penalties."""
-        return best_fit(kernel, self.wanted, self.members, penalties)
+        return best_fit(kernel, self.wanted, self.members, penalties, self.weights)
 
     def _fit_of(self, kernel: Tensor, penalty: float) -> KernelFit:
         """The fit with one penalty, far faster than `fit`, since nothing is left out."""
-        factor = torch.linalg.cholesky(kernel + penalty * torch.eye(len(kernel)).to(kernel))
+        own = torch.ones_like(kernel[0]) if self.weights is None else 1 / self.weights
+        factor = torch.linalg.cholesky(kernel + penalty * own.diag())
         return KernelFit(math.nan, penalty, torch.cholesky_solve(self.wanted, factor), self.wanted[:0])
 
     def _joint(self, shares: Shares, metrics: Metrics, smooth: Smooth) -> Tensor:
@@ -375,16 +380,20 @@ class Part:
     def _steepness(self, p: int, metric: Metric) -> Tensor:
         """g; the slope of κ_p at its kink, the example itself, counts as 0."""
         if p == 2:
-            return torch.stack([gradient.square().mean(0) for gradient in self._gradients(metric)]).sum(0)
+            squares = (gradient.square() for gradient in self._gradients(metric))
+            return torch.stack([mean_of(each, self.weights) for each in squares]).sum(0)
         slope, found = -metric.kernel / metric.length, list[Tensor]()
         for columns in self.x.T.contiguous().split(max(1, _SIDES // len(self.x) ** 2)):
             sides = (columns[:, :, None] - columns[:, None]).sign_()
-            found.append(((slope * sides) @ metric.fit.dual).square().mean(1).sum(1))
+            squares = ((slope * sides) @ metric.fit.dual).square()
+            found.append(mean_of(squares.transpose(0, 1), self.weights).sum(1))
         return torch.cat(found) * metric.weight.square()
 
     def _outer(self, metric: Metric) -> Tensor:
         """The mean outer product of the gradients of f by κ_2, summed over outputs, `(d, d)`."""
-        return torch.stack([gradient.T @ gradient / len(self.x) for gradient in self._gradients(metric)]).sum(0)
+        total = len(self.x) if self.weights is None else self.weights.sum()
+        outer = (gradient.T @ weighed(gradient, self.weights) / total for gradient in self._gradients(metric))
+        return torch.stack([*outer]).sum(0)
 
     def _gradients(self, metric: Metric) -> Iterator[Tensor]:
         """Yields the gradients `(n, d)` of each output of f by κ_2 at the examples."""

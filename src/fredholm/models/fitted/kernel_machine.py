@@ -14,6 +14,7 @@ Legend
     f(x) = Ȳ + Σ_j κ(x, c_j) A_j = Ȳ + ∫ κ(x, y) α(y) dμ(y),   μ the uniform measure on the centres, α = m A
     centres that are all examples:   see `kernel_fit.py`
     some of them:   A = B⁻¹ Kᵀ (Y - Ȳ),  B = KᵀK + λ κ(c, c);   without i  Y_i - (Y_i - f_i) / (1 - [K B⁻¹ Kᵀ]_ii)
+    with weights w of the examples:   B = Kᵀ diag(w) K + λ κ(c, c), and diag(w) before Y - Ȳ and behind [K B⁻¹ Kᵀ]
 
 On at most CHOSEN examples, w, R, ℓ, s and λ are chosen by left-out errors (`kernel_choice.py`). λ is chosen again among
 three candidates with all examples, if these are more or the centres fewer. Left-out predictions are then exact for
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
+from fredholm.models.fitted.example_weights import mean_of, mean_of_all, some_of, weighed
 from fredholm.models.fitted.fitted_model import CoordinateModel, Solution
 from fredholm.models.fitted.kernel_choice import MOST_TURNED, Part, best_choice, distances, laplace, matern, scaled
 from fredholm.models.fitted.kernel_fit import KernelFit, better, members_of
@@ -116,13 +118,16 @@ class KernelMachine(CoordinateModel):
             answers = kernel @ self.dual.double() + self.bias.double()
             return answers.to(self.bias.dtype)
 
-    def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None, losses: Losses | None) -> Solution:
-        offset = wanted.mean(0)
+    def _solved(
+        self, x: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None, losses: Losses | None
+    ) -> Solution:
+        offset = mean_of(wanted, weights)
         some = torch.randperm(len(x))[: self.num_chosen].sort().values.to(x.device)
         part = Part(
             x[some],
             (wanted - offset)[some],
             None if groups is None else groups[some],
+            weights=some_of(weights, some),
             losses=None if losses is None else lambda answers: losses(answers + offset, some),
         )
         chosen = best_choice(part, self.num_rounds)
@@ -143,9 +148,9 @@ class KernelMachine(CoordinateModel):
             tried = [multiple * chosen.fit.penalty for multiple in REFINED]
             members = members_of(groups)
             if len(order) == len(x):
-                found = self._whole(x, wanted - offset, tried, members)
+                found = self._whole(x, wanted - offset, tried, members, weights)
             else:
-                found = self._by_centres(x, centres, wanted - offset, tried, members)
+                found = self._by_centres(x, centres, wanted - offset, tried, members, weights)
         self.centres.zero_()
         self.centres[: len(centres)] = centres.to(self.centres)
         self.penalty.fill_(found.penalty)
@@ -168,13 +173,20 @@ class KernelMachine(CoordinateModel):
                     kernel = kernel + shares[p + k] * of[k](distance, self.lengths[p + k - 1].to(x.dtype))
         return kernel
 
-    def _whole(self, x: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None) -> KernelFit:
+    def _whole(
+        self,
+        x: Tensor,
+        wanted: Tensor,
+        penalties: Sequence[float],
+        members: list[Tensor] | None,
+        weights: Tensor | None,
+    ) -> KernelFit:
         """The best fit whose centres are all examples."""
         kernel, best = self.kernel(x, x), None
-        moved = left_out_mean_shift(wanted, members)
+        moved = left_out_mean_shift(wanted, members, weights)
         for penalty in penalties:
             system = kernel.clone()
-            system.diagonal().add_(penalty)
+            system.diagonal().add_(penalty if weights is None else penalty / weights)
             factor = torch.linalg.cholesky(system)
             inverse = torch.cholesky_inverse(factor)
             dual = inverse @ wanted
@@ -185,12 +197,19 @@ class KernelMachine(CoordinateModel):
                 errors = torch.empty_like(dual)
                 for own in members:
                     errors[own] = torch.linalg.solve(inverse[own][:, own], without[own])
-            best = better(best, KernelFit(float(errors.square().mean()), penalty, dual, wanted - errors))
+            error = float(mean_of_all(errors.square(), weights))
+            best = better(best, KernelFit(error, penalty, dual, wanted - errors))
         assert best is not None
         return best
 
     def _by_centres(
-        self, x: Tensor, centres: Tensor, wanted: Tensor, penalties: Sequence[float], members: list[Tensor] | None
+        self,
+        x: Tensor,
+        centres: Tensor,
+        wanted: Tensor,
+        penalties: Sequence[float],
+        members: list[Tensor] | None,
+        weights: Tensor | None,
     ) -> KernelFit:
         """The best fit whose centres are some of the examples."""
         values, vectors = torch.linalg.eigh(self.kernel(centres, centres))
@@ -201,8 +220,9 @@ class KernelMachine(CoordinateModel):
         right = to_features.new_zeros(len(gram), wanted.shape[1])
         for rows, kernel in self._by_rows(x, centres):
             features = kernel @ to_features
-            gram.addmm_(features.T, features)
-            right.addmm_(features.T, wanted[rows])
+            own = weighed(features, None if weights is None else weights[rows])
+            gram.addmm_(own.T, features)
+            right.addmm_(own.T, wanted[rows])
         values, vectors = torch.linalg.eigh(gram)
         values, to_features, right = values.clamp_min(0), to_features @ vectors, vectors.T @ right
         left = [torch.empty_like(wanted) for _ in penalties]
@@ -212,15 +232,17 @@ class KernelMachine(CoordinateModel):
             for penalty, found in zip(penalties, left, strict=True):
                 shrunk = features / (values + penalty)
                 errors = wanted[own] - shrunk @ right
+                behind = weighed(features, None if weights is None else weights[own])
                 if members is None:
-                    found[own] = errors / (1 - (shrunk * features).sum(1)).clamp_min(1e-6)[:, None]
+                    found[own] = errors / (1 - (shrunk * behind).sum(1)).clamp_min(1e-6)[:, None]
                 else:
                     eye = torch.eye(len(features), dtype=features.dtype, device=features.device)
-                    found[own] = torch.linalg.solve((1 + 1e-6) * eye - shrunk @ features.T, errors)
+                    found[own] = torch.linalg.solve((1 + 1e-6) * eye - shrunk @ behind.T, errors)
         best = None
         for penalty, found in zip(penalties, left, strict=True):
             dual = to_features @ (right / (values + penalty)[:, None])
-            best = better(best, KernelFit(float(found.square().mean()), penalty, dual, wanted - found))
+            error = float(mean_of_all(found.square(), weights))
+            best = better(best, KernelFit(error, penalty, dual, wanted - found))
         assert best is not None
         return best
 

@@ -105,9 +105,10 @@ class LagMachine(FittedModel[SeriesBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits both, and chooses their shares; see `FittedModel.fit`."""
-        return self.second.fit(self.bank, self.coordinates, batches, regressand, groups=groups)
+        return self.second.fit(self.bank, self.coordinates, batches, regressand, groups=groups, weights=weights)
 
     @torch.no_grad()
     def coordinates(self, inputs: Tensor | SeriesBatch) -> Tensor:

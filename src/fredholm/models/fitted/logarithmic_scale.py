@@ -7,7 +7,8 @@ Legend
     back(z) = s (a exp(ḡ + σ z) + min(s y) - δ),   z held within its range in training
 
 a makes the mean of back(z) over left-out predictions z that of y, since the exponential of a mean is not the mean of
-exponentials. Only columns with a skewness beyond SKEWED have this scale; the others stay as they are.
+exponentials. Only columns with a skewness beyond SKEWED have this scale; the others stay as they are. Means and medians
+are weighted by the weights of the examples (`example_weights.py`).
 
 Source: Box and Cox, An analysis of transformations (1964), for the shifted logarithm; Duan, Smearing estimate (1983),
 for the bias of its inverse. Deviation: a is a ratio of means, not Duan's mean of ratios, so that the mean is kept.
@@ -18,6 +19,7 @@ from typing import NamedTuple, Self, final
 import torch
 from torch import Tensor, nn
 
+from fredholm.models.fitted.example_weights import mean_of, median_of
 from fredholm.models.fitted.ridge_head import Readout
 
 SKEWED = 1.0
@@ -48,9 +50,9 @@ class Logarithms(NamedTuple):
     shift: Tensor
 
     @classmethod
-    def of(cls, wanted: Tensor) -> Self | None:
-        """Scales of Y, float64 `(n, c)`, with a = 1; None: no column is skewed."""
-        skewness = _skewness(wanted)
+    def of(cls, wanted: Tensor, weights: Tensor | None = None) -> Self | None:
+        """Scales of Y, float64 `(n, c)`, of examples with weights `(n,)`, with a = 1; None: no column is skewed."""
+        skewness = _skewness(wanted, weights)
         is_skewed = skewness.abs() > SKEWED
         if not bool(is_skewed.any()):
             return None
@@ -58,13 +60,15 @@ class Logarithms(NamedTuple):
         signed = sign * wanted
         least = signed.amin(0)
         # the median equals the minimum if at least half of all values do
-        span = torch.where(signed.median(0).values > least, signed.median(0).values, signed.mean(0)) - least
+        median = median_of(signed, weights)
+        span = torch.where(median > least, median, mean_of(signed, weights)) - least
         offsets = OFFSETS.to(wanted.device)[:, None] * torch.where(is_skewed, span, 1.0)
         logs = (signed - least + offsets[:, None]).log()
-        best = torch.stack([_skewness(each).abs() for each in logs]).argmin(0)
+        best = torch.stack([_skewness(each, weights).abs() for each in logs]).argmin(0)
         columns = torch.arange(wanted.shape[1], device=wanted.device)
         g, origin = logs[best, :, columns].T, least - offsets[best, columns]
-        mean, deviation = g.mean(0), g.std(0, correction=0)
+        mean = mean_of(g, weights)
+        deviation = mean_of((g - mean).square(), weights).sqrt()
         deviation = torch.where(deviation > 0, deviation, 1.0)
         z = (g - mean) / deviation
         return cls(is_skewed, sign, origin, mean, deviation, z.amin(0), z.amax(0), sign, sign * origin)
@@ -78,10 +82,10 @@ class Logarithms(NamedTuple):
         """Maps values on these scales back to the scale of Y, `(n, c)`."""
         return torch.where(self.is_skewed, self.slope * self._exponential(z) + self.shift, z)
 
-    def calibrated(self, left_out: Tensor, wanted: Tensor) -> Self:
+    def calibrated(self, left_out: Tensor, wanted: Tensor, weights: Tensor | None = None) -> Self:
         """Returns these scales with a computed from left-out predictions on them, and Y, `(n, c)` each."""
-        rest = wanted.mean(0) - self.shift
-        return self._replace(slope=rest / self._exponential(left_out).mean(0))
+        rest = mean_of(wanted, weights) - self.shift
+        return self._replace(slope=rest / mean_of(self._exponential(left_out), weights))
 
     def _exponential(self, z: Tensor) -> Tensor:
         held = torch.maximum(torch.minimum(z, self.most), self.least)
@@ -123,9 +127,9 @@ class LogarithmicScale(nn.Module):
         self.scales.zero_()
 
 
-def _skewness(y: Tensor) -> Tensor:
+def _skewness(y: Tensor, weights: Tensor | None) -> Tensor:
     """Skewness of each column of `(n, c)`; 0 of a constant one."""
-    centred = y - y.mean(0)
-    variance = centred.square().mean(0)
+    centred = y - mean_of(y, weights)
+    variance = mean_of(centred.square(), weights)
     varies = variance.sqrt() > 1e-9 * y.abs().amax(0)
-    return torch.where(varies, (centred**3).mean(0) / torch.where(varies, variance, 1.0) ** 1.5, 0.0)
+    return torch.where(varies, mean_of(centred**3, weights) / torch.where(varies, variance, 1.0) ** 1.5, 0.0)

@@ -8,6 +8,8 @@ Legend
 
     logits z = (x - x̄) W + b,   W and b of the smallest  Σ_i ℓ(z_i, y_i) + λ/2 ‖W‖²
 
+All sums and means over examples are weighted by their weights (`example_weights.py`).
+
 λ is one of PENALTIES, the one with the smallest mean loss of left-out examples. Examples are divided into FOLDS parts,
 which keep groups whole, and left out part by part. At most CHOSEN examples are used to choose λ, which falls until the
 loss no longer does. The minimum is approached by at most STEPS steps of L-BFGS
@@ -20,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fredholm._precision import without_autocast
+from fredholm.models.fitted.example_weights import check_weights, mean_of, some_of, weighed
 from fredholm.models.fitted.kernel_choice import FOLDS
 from fredholm.models.fitted.kernel_machine import CHOSEN
 from fredholm.models.fitted.ridge_head import LogitRegressand, dealt, some_drawn
@@ -67,7 +70,15 @@ class LogisticHead(nn.Module):
         return count * self.weight.numel() <= MOST
 
     @torch.no_grad()
-    def fit(self, x: Tensor, targets: Tensor, regressand: LogitRegressand, *, groups: Tensor | None = None) -> Tensor:
+    def fit(
+        self,
+        x: Tensor,
+        targets: Tensor,
+        regressand: LogitRegressand,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Fits weight and bias; random folds come from the global torch seed.
 
         Args:
@@ -75,12 +86,14 @@ class LogisticHead(nn.Module):
             targets: `(n, ...)`, as the regressand takes them.
             regressand: kind of the targets.
             groups: int64 `(n,)`, groups that are left out together, two at least; None: each example by itself.
+            weights: float64 `(n,)`, above 0, weights of the examples; None: all are 1.
 
         Returns:
             Logits of each example by a fit without its part, with the chosen λ, float64 `(n, num_outputs)`.
         """
-        mean = x.double().mean(0)
-        examples = _Examples(x.double() - mean, targets, regressand, dealt(len(x), groups, FOLDS, x.device))
+        check_weights("models.LogisticHead", weights, len(x))
+        mean = mean_of(x.double(), weights)
+        examples = _Examples(x.double() - mean, targets, regressand, dealt(len(x), groups, FOLDS, x.device), weights)
         some = some_drawn(len(x), groups, CHOSEN).to(x.device)
         drawn = examples if bool(some.all()) else examples.part(some)
         start = x.new_zeros(len(self.bias), x.shape[1] + 1, dtype=torch.float64)
@@ -88,7 +101,7 @@ class LogisticHead(nn.Module):
         best, left_out = None, start[:, 0]
         for penalty in PENALTIES:
             starts, logits = drawn.left_out(starts, penalty)
-            error = float(regressand.losses(logits, drawn.targets).mean())
+            error = float(mean_of(regressand.losses(logits, drawn.targets), drawn.weights))
             if best is not None and not error < best[0]:
                 break
             best, left_out = (error, penalty, starts), logits
@@ -100,7 +113,7 @@ class LogisticHead(nn.Module):
         weight, bias = solution[:, :-1], solution[:, -1]
         self.weight.copy_(weight)
         self.bias.copy_(bias - weight @ mean)
-        relevance = weight.norm(dim=0) * examples.x.square().mean(0).sqrt()
+        relevance = weight.norm(dim=0) * mean_of(examples.x.square(), weights).sqrt()
         self.relevance.copy_(relevance / relevance.max().clamp_min(torch.finfo(torch.float32).tiny))
         return left_out
 
@@ -113,14 +126,17 @@ class LogisticHead(nn.Module):
 
 @final
 class _Examples:
-    """Centred coordinates of examples, their targets, and the part that each belongs to."""
+    """Centred coordinates of examples, their targets and weights, and the part that each belongs to."""
 
-    def __init__(self, x: Tensor, targets: Tensor, regressand: LogitRegressand, fold: Tensor) -> None:
-        self.x, self.targets, self.regressand, self.fold = x, targets, regressand, fold
+    def __init__(
+        self, x: Tensor, targets: Tensor, regressand: LogitRegressand, fold: Tensor, weights: Tensor | None
+    ) -> None:
+        self.x, self.targets, self.regressand, self.fold, self.weights = x, targets, regressand, fold, weights
 
     def part(self, some: Tensor) -> "_Examples":
         """Returns the examples of a mask."""
-        return _Examples(self.x[some], self.targets[some], self.regressand, self.fold[some])
+        own = self.x[some], self.targets[some], self.regressand, self.fold[some], some_of(self.weights, some)
+        return _Examples(*own)
 
     def left_out(self, starts: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
         """Solutions `(FOLDS, c, d + 1)` without each part, and logits of the parts left out `(n, c)`."""
@@ -136,6 +152,8 @@ class _Examples:
         x, targets = self.x[which], self.targets[which]
         if not len(x):
             return start
+        weights = None if self.weights is None else self.weights[which]
+        total = len(x) if weights is None else weights.sum()
         solution = start.clone().requires_grad_()
         optimizer = torch.optim.LBFGS(
             [solution], max_iter=STEPS, tolerance_grad=TOLERANCE, history_size=20, line_search_fn="strong_wolfe"
@@ -143,8 +161,8 @@ class _Examples:
 
         def objective() -> Tensor:
             optimizer.zero_grad()
-            losses = self.regressand.losses(_logits(x, solution), targets)
-            value = (losses.sum() + penalty / 2 * solution[:, :-1].square().sum()) / len(x)
+            losses = weighed(self.regressand.losses(_logits(x, solution), targets), weights)
+            value = (losses.sum() + penalty / 2 * solution[:, :-1].square().sum()) / total
             value.backward()
             return value
 

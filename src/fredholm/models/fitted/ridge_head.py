@@ -12,6 +12,9 @@ Legend
     of ȳ for every λ, λ and 0 ≤ γ ≤ 1 minimise them together
     output k = a_k score_{m(k)} + b_k, where the regressand determines m, a and b from the left-out scores
 
+With weights w of the examples (`example_weights.py`) all means and sums of squares are weighted: X and Y - ȳ are
+multiplied by √w from the left, and 1/n is replaced by √w √wᵀ / Σw.
+
 With several blocks of features, X = [√s_1 X_1 / √t_1, ..., √s_m X_m / √t_m], where t is the mean of the eigenvalues of
 a block's XᵢXᵢᵀ, and the shares s, whose sum is 1, are chosen with λ among candidates: 0 leaves a block out. In a block
 whose features are not standardised X_i = F_i - μ_i: features of small variance get little weight.
@@ -38,6 +41,13 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.models.closed_form_model import ClosedFormModel
+from fredholm.models.fitted.example_weights import (
+    check_weights,
+    mean_of,
+    mean_of_all,
+    some_of,
+    weighed,
+)
 
 PENALTIES = torch.logspace(-6, 3, 28, dtype=torch.float64)
 """Candidates of λ, in multiples of the mean of the n eigenvalues of XXᵀ."""
@@ -93,16 +103,20 @@ class Regressand(ABC):
         """
 
     @abstractmethod
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+    def readout(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Readout:
         """Determines the readout from left-out scores.
 
         Args:
             scores: float64 `(n, c)`.
             targets: targets of the same examples.
+            weights: their weights, float64 `(n,)`; None: all are 1.
         """
 
-    def losses_of_scores(self, targets: Tensor) -> Losses | None:
-        """Losses of the outputs that are read from scores of n targets; None: only squares of errors count."""
+    def losses_of_scores(self, targets: Tensor, weights: Tensor | None = None) -> Losses | None:
+        """Losses of the outputs that are read from scores of n targets; None: only squares of errors count.
+
+        The weights of the targets decide the readout alone; losses are those of single examples.
+        """
         return None
 
 
@@ -113,12 +127,12 @@ class LogitRegressand(Regressand):
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Returns the loss of each example, `(B,)`, convex in the logits `(B, num_outputs)`."""
 
-    def losses_of_scores(self, targets: Tensor) -> Losses | None:
+    def losses_of_scores(self, targets: Tensor, weights: Tensor | None = None) -> Losses | None:
         """See `Regressand.losses_of_scores`."""
 
         def losses(scores: Tensor, examples: Tensor) -> Tensor:
             own = targets[examples]
-            return self.losses(self.readout(scores, own)(scores), own)
+            return self.losses(self.readout(scores, own, some_of(weights, examples))(scores), own)
 
         return losses
 
@@ -136,14 +150,14 @@ class ScoreRecorder(Regressand):
         """See `Regressand.columns`."""
         return self._regressand.columns(targets)
 
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+    def readout(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Readout:
         """See `Regressand.readout`: gain 1 and shift 0."""
-        self.scores, own = scores, self._regressand.readout(scores, targets)
+        self.scores, own = scores, self._regressand.readout(scores, targets, weights)
         return Readout(own.column, torch.ones_like(own.gain), torch.zeros_like(own.shift))
 
-    def losses_of_scores(self, targets: Tensor) -> Losses | None:
+    def losses_of_scores(self, targets: Tensor, weights: Tensor | None = None) -> Losses | None:
         """See `Regressand.losses_of_scores`: those of the outputs of the wrapped regressand."""
-        return self._regressand.losses_of_scores(targets)
+        return self._regressand.losses_of_scores(targets, weights)
 
 
 @final
@@ -227,6 +241,7 @@ class RidgeHead(ClosedFormModel):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
         shares: Sequence[tuple[float, ...]] | None = None,
     ) -> Tensor:
         """Fits weight and bias.
@@ -237,6 +252,7 @@ class RidgeHead(ClosedFormModel):
             regressand: kind of the targets.
             groups: int64 `(n,)`, groups of dependent examples that are left out together, such as the windows of one
                 time; at least two groups. None: each example by itself.
+            weights: float64 `(n,)`, above 0, weights of the examples; None: all are 1.
             shares: candidates of the shares, at least 0, one per block, up to a factor; None: `shares_of`. Constant
                 blocks get no share.
 
@@ -248,18 +264,19 @@ class RidgeHead(ClosedFormModel):
                 for another number of blocks, or targets that the regressand refuses.
         """
         self._check(features, targets, groups)
+        check_weights("models.RidgeHead", weights, len(features))
         tried = self._tried(shares)
-        table, wanted = _Table(features, self.blocks), regressand.columns(targets)
-        offset, best = wanted.mean(0), None
+        table, wanted = _Table(features, self.blocks, weights), regressand.columns(targets)
+        offset, best = mean_of(wanted, weights), None
         for shared in table.possible(tried):
             spectrum, root = table.spectrum(shared, wanted - offset)
-            found = _best(spectrum, wanted, groups)
+            found = _best(spectrum, wanted, groups, weights)
             if best is None or found[:3] < best[:3]:
                 solution = found.gain * spectrum.solve(found.penalty)
                 best = found._replace(shares=shared, weight=table.weight(solution, root))
         assert best is not None
         assert best.weight is not None
-        readout = regressand.readout(best.left_out, targets)
+        readout = regressand.readout(best.left_out, targets, weights)
         self._check_outputs(readout)
         self.weight.copy_(readout.gain[:, None] * best.weight.T[readout.column])
         self.bias.copy_(readout(offset - table.mean @ best.weight))
@@ -269,21 +286,22 @@ class RidgeHead(ClosedFormModel):
         return readout(best.left_out)
 
     @torch.no_grad()
-    def directions(self, features: Tensor, count: int) -> Tensor:
+    def directions(self, features: Tensor, count: int, weights: Tensor | None = None) -> Tensor:
         """Computes the directions of largest variance of X, with the shares of the last fit.
 
         Args:
             features: `(n, num_features)`, n at least `count`.
             count: q.
+            weights: see `fit`.
 
         Returns:
             Float64 `(num_features, q)`: features times this matrix are X times its first q right singular vectors, up
             to the constant from μ.
         """
-        table = _Table(features, self.blocks)
+        table = _Table(features, self.blocks, weights)
         [shares] = table.possible([tuple(self.shares.tolist())])
         root = table.root(shares)
-        turned = torch.cat([_standard(features, table.mean, root, part) for part in _slices(len(root))], 1)
+        turned = torch.cat([table.standard(root, part) for part in _slices(len(root))], 1)
         _, _, vectors = torch.svd_lowrank(turned, q=min(count + OVERSAMPLED, *turned.shape), niter=4)
         return vectors[:, :count] * torch.where(root > 0, 1 / root, 0.0)[:, None]
 
@@ -345,12 +363,12 @@ def some_drawn(count: int, groups: Tensor | None, most: int) -> Tensor:
     return torch.isin(group, order[:kept])
 
 
-def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None) -> bool:
+def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None, weights: Tensor | None = None) -> bool:
     """Whether the mean of `errors` is significantly smaller than that of `others`, paired by example.
 
-    With groups, whose examples are dependent, the pairs are group means.
+    With groups, whose examples are dependent, the pairs are group sums. With weights all errors are multiplied by them.
     """
-    difference = others - errors
+    difference = weighed(others - errors, weights)
     if groups is not None:
         names, unit = groups.unique(return_inverse=True)
         difference = difference.new_zeros(len(names)).index_add(0, unit, difference)
@@ -359,18 +377,27 @@ def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor | None = None)
     return float(difference.mean()) > SURE * float(difference.std()) / math.sqrt(len(difference))
 
 
-def left_out_mean_shift(wanted: Tensor, members: list[Tensor] | None) -> Tensor:
+def left_out_mean_shift(wanted: Tensor, members: list[Tensor] | None, weights: Tensor | None = None) -> Tensor:
     """Decrease of the mean of centred values when an example, or its group, is left out, `(n, c)`.
 
     Args:
         wanted: the values.
         members: int64 `(s,)`, the examples of a group, or `(G, s)`, those of G groups; None: each is its own.
+        weights: weights of the examples, `(n,)`; None: all are 1.
     """
+    mass = wanted.new_ones(len(wanted)) if weights is None else weights
+    moved, total = mass[:, None] * wanted, mass.sum()
+
+    def of_others(own: Tensor) -> Tensor:
+        """The sum of the weights of the others; where there are none the mean does not move."""
+        rest = total - own
+        return torch.where(rest > torch.finfo(rest.dtype).eps * total, rest, torch.inf)
+
     if members is None:
-        return wanted / max(len(wanted) - 1, 1)
+        return moved / of_others(mass)[:, None]
     found = torch.empty_like(wanted)
     for own in members:
-        found[own] = wanted[own].sum(-2, keepdim=True) / max(len(wanted) - own.shape[-1], 1)
+        found[own] = moved[own].sum(-2, keepdim=True) / of_others(mass[own].sum(-1))[..., None, None]
     return found
 
 
@@ -416,32 +443,41 @@ class _Spectrum:
         projected: right-hand side projected on the eigenvectors `(m, c)`.
         rows: `(n, m)`, X projected on the eigenvectors; in the dual form the eigenvectors times their eigenvalues.
         others: `(n, m)`, such that H - 1/n = rows (values + λ)⁻¹ othersᵀ.
+        weights: w; None: all are 1.
     """
 
-    def __init__(self, values: Tensor, vectors: Tensor, projected: Tensor, rows: Tensor, others: Tensor) -> None:
+    def __init__(
+        self, values: Tensor, vectors: Tensor, projected: Tensor, rows: Tensor, others: Tensor, weights: Tensor | None
+    ) -> None:
         self.values, self.vectors, self.projected, self.rows, self.others = values, vectors, projected, rows, others
         self._leverages = rows * others
-        self.unit = float(values.sum()) / len(rows) or 1.0
+        mass = rows.new_ones(len(rows)) if weights is None else weights
+        self.of_mean = mass / mass.sum()
+        self.unit = float(values.sum()) / float(mass.sum()) or 1.0
 
     def solve(self, penalty: float) -> Tensor:
         """Applies (A + λI)⁻¹ to the right-hand side, `(m, c)`."""
         return self.vectors @ (self.projected / (self.values + penalty)[:, None])
 
     def fitted(self, penalty: float) -> Tensor:
-        """Returns X W(λ), `(n, c)`."""
+        """Returns X W(λ), `(n, c)`; with weights times their roots."""
         return self.rows @ (self.projected / (self.values + penalty)[:, None])
 
     def left_out_errors(self, errors: Tensor, penalty: float, members: list[Tensor] | None) -> Tensor:
-        """Left-out errors, for each example or each group of `_by_size`, from the errors of the fit `(n, c)`."""
+        """Left-out errors, for each example or each group of `_by_size`, from the errors of the fit `(n, c)`.
+
+        With weights both are times their roots.
+        """
         n = len(errors)
         # 1 - h is at least λ / (λ + the largest eigenvalue), and is kept above rounding errors
         rounding = n * torch.finfo(errors.dtype).eps
         if members is None:
             leverages = self._leverages @ (1 / (self.values + penalty))
-            return errors / (1 - 1 / n - leverages).clamp_min(rounding)[:, None]
+            return errors / (1 - self.of_mean - leverages).clamp_min(rounding)[:, None]
         found, shrunk = torch.empty_like(errors), self.others / (self.values + penalty)
         for own in members:
-            hat = self.rows[own] @ shrunk[own].mT + 1 / n
+            mean = self.of_mean[own].sqrt()
+            hat = self.rows[own] @ shrunk[own].mT + mean[..., None] * mean[..., None, :]
             eye = torch.eye(own.shape[1], dtype=errors.dtype, device=errors.device)
             found[own] = torch.linalg.solve((1 + rounding) * eye - hat, errors[own])
         return found
@@ -456,9 +492,10 @@ class _Table:
         scale: divisor of each feature `(p,)`: σ, or 1 in a block that is not standardised; 0: it is constant.
     """
 
-    def __init__(self, features: Tensor, blocks: Sequence[FeatureBlock]) -> None:
+    def __init__(self, features: Tensor, blocks: Sequence[FeatureBlock], weights: Tensor | None = None) -> None:
         self._features, self._grams = features, dict[int, Tensor]()
-        self.mean, deviation = _moments(features)
+        self._weights, self._root = weights, None if weights is None else weights.sqrt()
+        self.mean, deviation = _moments(features, weights)
         ends = list(itertools.accumulate(block.size for block in blocks))
         self._slices = [slice(end - block.size, end) for end, block in zip(ends, blocks, strict=True)]
         self.scale, self._units = deviation.clone(), list[float]()
@@ -479,35 +516,40 @@ class _Table:
         varying = sum(unit > 0 for unit in self._units) or 1
         return list(found) or [tuple(float(unit > 0) / varying for unit in self._units)]
 
-    def _weights(self, shares: tuple[float, ...]) -> list[float]:
-        weights = [s / unit if unit else 0.0 for s, unit in zip(shares, self._units, strict=True)]
-        return weights if len(weights) > 1 else [1.0]
+    def _of_blocks(self, shares: tuple[float, ...]) -> list[float]:
+        """The factor of each block's XᵢXᵢᵀ."""
+        factors = [s / unit if unit else 0.0 for s, unit in zip(shares, self._units, strict=True)]
+        return factors if len(factors) > 1 else [1.0]
 
     def root(self, shares: tuple[float, ...]) -> Tensor:
         """Divisor of each feature in X with these shares, `(p,)`; 0: it is left out."""
-        # a larger weight means a smaller divisor
-        factors = [1 / math.sqrt(w) if w else 0.0 for w in self._weights(shares)]
+        # a larger factor means a smaller divisor
+        factors = [1 / math.sqrt(w) if w else 0.0 for w in self._of_blocks(shares)]
         return torch.cat([f * self.scale[own] for f, own in zip(factors, self._slices, strict=True)])
 
     def spectrum(self, shares: tuple[float, ...], targets: Tensor) -> tuple[_Spectrum, Tensor]:
         """The spectrum of X with these shares, and the divisor of each feature, `(p,)`; 0: it is left out."""
-        weights, root = self._weights(shares), self.root(shares)
+        factors, root, targets = self._of_blocks(shares), self.root(shares), weighed(targets, self._root)
         if self._is_dual(root):
-            grams = (w * self._gram(i) for i, w in enumerate(weights) if w)
-            return _dual(functools.reduce(torch.add, grams), targets), root
+            grams = (w * self._gram(i) for i, w in enumerate(factors) if w)
+            return _dual(functools.reduce(torch.add, grams), targets, self._weights), root
         part = root.nonzero()[:, 0]
         features = self._features if len(part) == len(root) else self._features[:, part]
-        return _primal(features, self.mean[part], root[part], targets), root
+        return _primal(features, self.mean[part], root[part], targets, self._weights), root
 
     def weight(self, solution: Tensor, root: Tensor) -> Tensor:
         """W of the raw features, `(p, c)`, from the solution of a spectrum."""
         if self._is_dual(root):
-            parts = (_standard(self._features, self.mean, root, part).T @ solution for part in _slices(len(root)))
+            parts = (self.standard(root, part).T @ solution for part in _slices(len(root)))
             found = torch.cat(list(parts))
         else:
             found = solution.new_zeros(len(root), solution.shape[1])
             found[root > 0] = solution
         return found * torch.where(root > 0, 1 / root, 0.0)[:, None]
+
+    def standard(self, scale: Tensor, part: slice) -> Tensor:
+        """Features of a part less μ, divided by a scale, 0 where that is; with weights times their roots."""
+        return weighed(_standard(self._features, self.mean, scale, part), self._root)
 
     def _is_dual(self, root: Tensor) -> bool:
         """Whether the dual form is used: there are no more examples than used features."""
@@ -519,62 +561,68 @@ class _Table:
             gram, whole = self.mean.new_zeros(2 * (len(self._features),)), self._slices[block]
             for start in range(whole.start, whole.stop, _BLOCK):
                 own = slice(start, min(start + _BLOCK, whole.stop))
-                rows = _standard(self._features, self.mean, self.scale, own)
+                rows = self.standard(self.scale, own)
                 gram.addmm_(rows, rows.T)
             self._grams[block] = gram
         return self._grams[block]
 
 
-def _dual(gram: Tensor, targets: Tensor) -> _Spectrum:
+def _dual(gram: Tensor, targets: Tensor, weights: Tensor | None) -> _Spectrum:
     values, vectors = torch.linalg.eigh(gram)
     # the eigenvalue of the mean's direction is 0: a rounding error there would matter for a small λ
     values = torch.where(values > len(values) * torch.finfo(values.dtype).eps * values[-1], values, 0.0)
-    return _Spectrum(values, vectors, vectors.T @ targets, vectors * values, vectors)
+    return _Spectrum(values, vectors, vectors.T @ targets, vectors * values, vectors, weights)
 
 
-def _primal(features: Tensor, mean: Tensor, scale: Tensor, targets: Tensor) -> _Spectrum:
+def _primal(features: Tensor, mean: Tensor, scale: Tensor, targets: Tensor, weights: Tensor | None) -> _Spectrum:
     def standardised() -> Iterator[Tensor]:
         """Yields X in chunks of rows, since all of it in float64 takes twice the memory of the features."""
-        for part in features.split(_BLOCK):
-            yield _standard(part, mean, scale, slice(None))
+        for rows in _slices(len(features)):
+            own = None if weights is None else weights[rows].sqrt()
+            yield weighed(_standard(features[rows], mean, scale, slice(None)), own)
 
     gram = mean.new_zeros(len(mean), len(mean))
     for block in standardised():
         gram.addmm_(block.T, block)
     values, vectors = torch.linalg.eigh(gram)
     rows = torch.cat([block @ vectors for block in standardised()])
-    return _Spectrum(values.clamp_min(0), vectors, rows.T @ targets, rows, rows)
+    return _Spectrum(values.clamp_min(0), vectors, rows.T @ targets, rows, rows, weights)
 
 
-def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None) -> _Fit:
+def _best(spectrum: _Spectrum, targets: Tensor, groups: Tensor | None, weights: Tensor | None) -> _Fit:
     """The fit with the penalty and gain of the smallest mean square of left-out errors."""
-    offset, best = targets.mean(0), None
-    wanted = targets - offset
-    alone = float(wanted.square().mean())
+    offset, best = mean_of(targets, weights), None
+    wanted, root = targets - offset, None if weights is None else weights.sqrt()
+    aligned = weighed(wanted, root)
+    alone = float(mean_of_all(wanted.square(), weights))
     members = None if groups is None else _by_size(groups)
     # the gain is about the mean without the left-out example
-    falls = left_out_mean_shift(wanted, members)
+    falls = left_out_mean_shift(wanted, members, weights)
     aim = wanted + falls
     for multiple in PENALTIES.tolist():
         penalty = multiple * spectrum.unit
-        errors = spectrum.left_out_errors(wanted - spectrum.fitted(penalty), penalty, members)
-        predicted, plain_error, gain = aim - errors, float(errors.square().mean()), 1.0
+        errors = spectrum.left_out_errors(aligned - spectrum.fitted(penalty), penalty, members)
+        errors = errors if root is None else errors / root[:, None]
+        predicted, plain_error, gain = aim - errors, float(mean_of_all(errors.square(), weights)), 1.0
         if is_worse := plain_error > alone:
-            square = float(predicted.square().sum())
-            gain = min(1.0, max(0.0, float((predicted * aim).sum()) / square)) if square else 1.0
-        key = is_worse, float((aim - gain * predicted).square().mean()), plain_error
+            square = float(weighed(predicted.square(), weights).sum())
+            product = float(weighed(predicted * aim, weights).sum())
+            gain = min(1.0, max(0.0, product / square)) if square else 1.0
+        key = is_worse, float(mean_of_all((aim - gain * predicted).square(), weights)), plain_error
         if best is None or key < best[:3]:
             best = _Fit(*key, penalty, gain or 1.0, offset - falls + (gain or 1.0) * predicted)
     assert best is not None
     return best
 
 
-def _moments(features: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(features: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and deviation of each feature in float64; a deviation that is only rounding becomes 0."""
-    mean = features.mean(0, dtype=torch.float64)
-    scale = torch.cat(
-        [(features[:, part].double() - mean[part]).square().mean(0).sqrt() for part in _slices(features.shape[1])]
-    )
+    parts = _slices(features.shape[1])
+    if weights is None:
+        mean = features.mean(0, dtype=torch.float64)
+    else:
+        mean = torch.cat([mean_of(features[:, part].double(), weights) for part in parts])
+    scale = torch.cat([mean_of((features[:, part].double() - mean[part]).square(), weights).sqrt() for part in parts])
     rounding = 10 * torch.finfo(features.dtype).eps * features.abs().amax(0).double()
     return mean, torch.where(scale > rounding, scale, 0.0)
 

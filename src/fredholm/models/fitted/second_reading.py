@@ -19,6 +19,7 @@ from typing import Generic, TypeVar, final
 import torch
 from torch import Tensor, nn
 
+from fredholm.models.fitted.example_weights import mean_of
 from fredholm.models.fitted.fitted_model import FittedModel, Inputs
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.ridge_head import Regressand, ScoreRecorder, is_surely_less
@@ -62,31 +63,34 @@ class SecondReading(nn.Module, Generic[Machine]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits the bank and the machine, and chooses their shares; see `FittedModel.fit`.
 
         Args:
             bank: the model that is combined with the machine.
             numbers: computes the numbers of a batch, `(B, num_numbers)`.
-            batches, regressand, groups: see `FittedModel.fit`.
+            batches, regressand, groups, weights: see `FittedModel.fit`.
         """
         of_bank, of_machine = ScoreRecorder(regressand), ScoreRecorder(regressand)
-        bank.fit(batches, of_bank, groups=groups)
+        bank.fit(batches, of_bank, groups=groups, weights=weights)
         targets = torch.cat([targets for _, targets in batches])
         share, scores = 0.0, of_bank.scores
         if len(targets) > 1:
             found = torch.cat([numbers(batch) for batch, _ in batches])
-            self.machine.fit(found, targets, of_machine, groups=groups)
-            share = _best_share(of_bank.scores, of_machine.scores, regressand.columns(targets), groups)
+            self.machine.fit(found, targets, of_machine, groups=groups, weights=weights)
+            share = _best_share(of_bank.scores, of_machine.scores, regressand.columns(targets), groups, weights)
             scores = torch.lerp(of_bank.scores, of_machine.scores, share)
-        readout = regressand.readout(scores, targets)
+        readout = regressand.readout(scores, targets, weights)
         self.gain.copy_(torch.stack([(1 - share) * readout.gain, share * readout.gain]))
         self.shift.copy_(readout.shift)
         return readout(scores)
 
 
-def _best_share(of_bank: Tensor, of_machine: Tensor, wanted: Tensor, groups: Tensor | None) -> float:
+def _best_share(
+    of_bank: Tensor, of_machine: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None
+) -> float:
     """Returns a; see the legend."""
     errors = [(wanted - torch.lerp(of_bank, of_machine, share)).square().mean(1) for share in SHARES]
-    surely = [k for k in range(1, len(SHARES)) if is_surely_less(errors[k], errors[0], groups)]
-    return SHARES[min(surely, key=lambda k: float(errors[k].mean()), default=0)]
+    surely = [k for k in range(1, len(SHARES)) if is_surely_less(errors[k], errors[0], groups, weights)]
+    return SHARES[min(surely, key=lambda k: float(mean_of(errors[k], weights)), default=0)]

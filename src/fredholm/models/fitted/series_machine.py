@@ -145,9 +145,10 @@ class SeriesMachine(FittedModel[SeriesBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits the bank and the machine, and chooses their shares; see `FittedModel.fit`."""
-        return self.second.fit(self.bank, self.numbers, batches, regressand, groups=groups)
+        return self.second.fit(self.bank, self.numbers, batches, regressand, groups=groups, weights=weights)
 
     @torch.no_grad()
     def numbers(self, inputs: Tensor | SeriesBatch) -> Tensor:

@@ -26,7 +26,7 @@ f. A bank with informative predictions is kept without this test, which costs an
 
 f is better where outputs change smoothly, g where thresholds decide. Their weighted mean by left-out errors is stacking
 (Wolpert, Stacked generalization, 1992). Both fit classes by least squares. h is better where log odds are linear, and
-where classes are many or rare.
+where classes are many or rare. Weights of rows (`example_weights.py`) enter the quantiles, all fits and all choices.
 """
 
 import copy
@@ -51,6 +51,7 @@ from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.banks.image_bank import ImageBank
 from fredholm.models.fitted.banks.n_gram_bank import NGramBank
 from fredholm.models.fitted.boosted_trees import BoostedTrees
+from fredholm.models.fitted.example_weights import check_weights, mean_of, mean_of_all
 from fredholm.models.fitted.fitted_model import FittedModel, Solution
 from fredholm.models.fitted.kernel_choice import FEW
 from fredholm.models.fitted.kernel_machine import KernelMachine
@@ -300,7 +301,12 @@ class TableMachine(FittedModel[TableBatch]):
 
     @torch.no_grad()
     def fit(
-        self, batches: Sequence[tuple[TableBatch, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
+        self,
+        batches: Sequence[tuple[TableBatch, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Computes quantiles of the rows, and fits the banks and the machine; see `FittedModel.fit`."""
         if sum(len(targets) for _, targets in batches) < 2:
@@ -308,35 +314,42 @@ class TableMachine(FittedModel[TableBatch]):
         for inputs, _ in batches:
             self._check(inputs)
         targets = torch.cat([targets for _, targets in batches])
-        self._take_quantiles(torch.cat([inputs.numbers for inputs, _ in batches]))
+        check_weights("models.TableMachine", weights, len(targets))
+        self._take_quantiles(torch.cat([inputs.numbers for inputs, _ in batches]), weights)
         coordinates = [torch.cat([self._of_columns(inputs) for inputs, _ in batches]).double()]
         cells = [self._cells(inputs) for inputs, _ in batches]
         for k, bank in enumerate(self._banks):
             rows = [(each[k], targets) for each, (_, targets) in zip(cells, batches, strict=True)]
-            coordinates.append(bank.fit(rows, regressand, groups=groups))
+            coordinates.append(bank.fit(rows, regressand, groups=groups, weights=weights))
         wanted = regressand.columns(targets)
-        kernel = self._solve_kernel(coordinates, wanted, groups, regressand.losses_of_scores(targets))
+        losses = regressand.losses_of_scores(targets, weights)
+        kernel = self._solve_kernel(coordinates, wanted, groups, weights, losses)
         x = torch.cat(coordinates, 1)
         features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
-        found, logarithms = self._beside_trees(kernel, features, wanted, groups), None
+        found, logarithms = self._beside_trees(kernel, features, wanted, groups, weights), None
         left_out = found.left_out
-        if regressand.has_numbers and (tried := Logarithms.of(wanted)) is not None:
+        if regressand.has_numbers and (tried := Logarithms.of(wanted, weights)) is not None:
             plain = self.machine, self.trees
             self.machine, self.trees = copy.deepcopy(plain)
             z = tried.of_columns(wanted)
-            other = self._beside_trees(self.machine.solve(x, z, groups=groups), features, z, groups)
-            tried = tried.calibrated(other.left_out, wanted)
+            machine = self.machine.solve(x, z, groups=groups, weights=weights)
+            other = self._beside_trees(machine, features, z, groups, weights)
+            tried = tried.calibrated(other.left_out, wanted, weights)
             error, before = (wanted - tried.back(other.left_out)).abs(), (wanted - left_out).abs()
-            if error.mean() < before.mean() and error.square().mean() < before.square().mean():
+            if all(
+                mean_of_all(one, weights) < mean_of_all(two, weights)
+                for one, two in ((error, before), (error.square(), before.square()))
+            ):
                 found, logarithms, left_out = other, tried, tried.back(other.left_out)
             else:
                 self.machine, self.trees = plain
-        readout = regressand.readout(left_out, targets)
+        readout = regressand.readout(left_out, targets, weights)
         outputs, logistic_share = readout(left_out), 0.0
         if isinstance(regressand, LogitRegressand) and self.logistic.can_fit(len(x)):
-            linear = self.logistic.fit(x, targets, regressand, groups=groups)
+            linear = self.logistic.fit(x, targets, regressand, groups=groups, weights=weights)
             blends = [torch.lerp(outputs, linear, each) for each in SHARES]
-            best = int(torch.stack([regressand.losses(each, targets).mean() for each in blends]).argmin())
+            errors = [mean_of_all(regressand.losses(each, targets), weights) for each in blends]
+            best = int(torch.stack(errors).argmin())
             outputs, logistic_share = blends[best], SHARES[best]
         self.logistic.scale(logistic_share)
         self.share.fill_(found.share)
@@ -344,13 +357,15 @@ class TableMachine(FittedModel[TableBatch]):
         self._read(found, readout, logarithms, 1 - logistic_share)
         return outputs
 
-    def _beside_trees(self, kernel: Solution, features: Tensor, wanted: Tensor, groups: Tensor | None) -> "_Blend":
+    def _beside_trees(
+        self, kernel: Solution, features: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None
+    ) -> "_Blend":
         """Fits the trees in addition to a fitted kernel, and chooses their share."""
         if self.trees is None:
             return _Blend(kernel, None, 0.0, kernel.left_out)
-        trees = self.trees.solve(features, wanted, groups=groups)
+        trees = self.trees.solve(features, wanted, groups=groups, weights=weights)
         blends = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
-        best = int(torch.stack([(wanted - each).square().mean() for each in blends]).argmin())
+        best = int(torch.stack([mean_of_all((wanted - each).square(), weights) for each in blends]).argmin())
         return _Blend(kernel, trees, SHARES[best], blends[best])
 
     def _read(self, blend: "_Blend", readout: Readout, logarithms: Logarithms | None, weight: float) -> None:
@@ -366,16 +381,22 @@ class TableMachine(FittedModel[TableBatch]):
             self.trees.read(blend.trees, readout, share=weight * blend.share)
 
     def _solve_kernel(
-        self, coordinates: list[Tensor], wanted: Tensor, groups: Tensor | None, losses: Losses | None
+        self,
+        coordinates: list[Tensor],
+        wanted: Tensor,
+        groups: Tensor | None,
+        weights: Tensor | None,
+        losses: Losses | None,
     ) -> Solution:
         """Fits the kernel to all columns; with at most FEW rows, switches off uninformative banks that do not help.
 
         Args:
             coordinates: `(n, k)` of numbers and categories, then of each bank. Those of banks that are switched off are
                 replaced in place.
-            wanted, groups, losses: see `KernelMachine.solve`.
+            wanted, groups, weights, losses: see `KernelMachine.solve`.
         """
-        kernel = self.machine.solve(torch.cat(coordinates, 1), wanted, groups=groups, losses=losses)
+        given: dict[str, Any] = {"groups": groups, "weights": weights, "losses": losses}
+        kernel = self.machine.solve(torch.cat(coordinates, 1), wanted, **given)
         if len(wanted) > FEW:
             return kernel
         for k, bank in enumerate(self._banks, 1):
@@ -384,8 +405,8 @@ class TableMachine(FittedModel[TableBatch]):
             others = [*coordinates]
             others[k] = bank.switched_off(coordinates[k])
             trial = copy.deepcopy(self.machine)
-            without = trial.solve(torch.cat(others, 1), wanted, groups=groups, losses=losses)
-            errors = [float((wanted - each.left_out).square().mean()) for each in (kernel, without)]
+            without = trial.solve(torch.cat(others, 1), wanted, **given)
+            errors = [float(mean_of_all((wanted - each.left_out).square(), weights)) for each in (kernel, without)]
             if errors[1] <= errors[0]:
                 bank.switch_off()
                 self.machine.load_state_dict(trial.state_dict())
@@ -467,13 +488,16 @@ class TableMachine(FittedModel[TableBatch]):
                 f"expected (B, {series}, N, {most}) and (B, {series}, N) of float64"
             )
 
-    def _take_quantiles(self, numbers: Tensor) -> None:
+    def _take_quantiles(self, numbers: Tensor, weights: Tensor | None = None) -> None:
         ranks = (torch.arange(NUM_QUANTILES, device=numbers.device, dtype=torch.float64) + 0.5) / NUM_QUANTILES
         self.quantiles.zero_()
         for row, column in zip(self.quantiles, numbers.T, strict=True):
-            known = column[~column.isnan()].float().double().sort().values
+            exists = ~column.isnan()
+            known, order = column[exists].float().double().sort()
             if len(known):
-                place = (ranks * len(known)).floor().long().clamp_max(len(known) - 1)
+                mass = torch.ones_like(known) if weights is None else weights[exists][order]
+                ends = mass.cumsum(0)
+                place = torch.searchsorted(ends, ranks * ends[-1], right=True).clamp_max(len(known) - 1)
                 row.copy_(known[place])
 
     def _for_trees(self, numbers: Tensor, coordinates: Tensor) -> Tensor:
@@ -547,20 +571,36 @@ class NumbersMachine(nn.Module):
         return self.table._of_columns(self._rows(numbers)).double()
 
     @torch.no_grad()
-    def measure(self, numbers: Tensor) -> None:
+    def measure(self, numbers: Tensor, weights: Tensor | None = None) -> None:
         """Sets mean, deviation and quantiles from rows `(n, num_numbers)`, as `fit` does, for the coordinates."""
         numbers = numbers.double()
-        self.mean.copy_(numbers.nanmean(0).nan_to_num(0.0))
-        deviation = (numbers - self.mean).square().nanmean(0).sqrt().nan_to_num(0.0)
+        self.mean.copy_(_known_mean(numbers, weights).nan_to_num(0.0))
+        deviation = _known_mean((numbers - self.mean).square(), weights).sqrt().nan_to_num(0.0)
         varies = (deviation > 1e-6 * self.mean.abs()) & (deviation > self.rounding)
         self.scale.copy_(torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0))
-        self.table._take_quantiles(self._rows(numbers).numbers)
+        self.table._take_quantiles(self._rows(numbers).numbers, weights)
 
     @torch.no_grad()
-    def fit(self, numbers: Tensor, targets: Tensor, regressand: Regressand, *, groups: Tensor | None = None) -> Tensor:
+    def fit(
+        self,
+        numbers: Tensor,
+        targets: Tensor,
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Measures rows `(n, num_numbers)`, and fits the table machine; see `FittedModel.fit`."""
-        self.measure(numbers)
-        return self.table.fit([(self._rows(numbers), targets)], regressand, groups=groups)
+        self.measure(numbers, weights)
+        return self.table.fit([(self._rows(numbers), targets)], regressand, groups=groups, weights=weights)
 
     def _rows(self, numbers: Tensor) -> TableBatch:
         return TableBatch.of(((numbers - self.mean) * self.scale).float())
+
+
+def _known_mean(numbers: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of each column of `(n, F)`, without those that are NaN; NaN where all are."""
+    if weights is None:
+        return numbers.nanmean(0)
+    exists = ~numbers.isnan()
+    return mean_of(numbers.nan_to_num(0.0), weights) / mean_of(exists.double(), weights)

@@ -9,6 +9,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fredholm.models.fitted.example_weights import mean_of_all
 from fredholm.models.fitted.ridge_head import Readout, Regressand
 from fredholm.tasks.targets import NumberTarget
 
@@ -33,12 +34,12 @@ class ShrunkTarget(Regressand):
     def columns(self, targets: Tensor) -> Tensor:
         return self._target.columns(targets)
 
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+    def readout(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Readout:
         target, gain = self._target, self._gain
         zero = -scores.new_tensor(target.mean) / scores.new_tensor(target.deviation)
         if gain is None:
-            gain = best_gain(added(target, scores), added(target, targets.double()))
-        own = target.readout(torch.lerp(zero.expand_as(scores), scores, gain), targets)
+            gain = best_gain(added(target, scores), added(target, targets.double()), weights)
+        own = target.readout(torch.lerp(zero.expand_as(scores), scores, gain), targets, weights)
         return Readout(own.column, gain * own.gain, own.gain * ((1 - gain) * zero)[own.column] + own.shift)
 
 
@@ -47,9 +48,9 @@ def added(target: NumberTarget, z: Tensor) -> Tensor:
     return z * z.new_tensor(target.deviation) + z.new_tensor(target.mean)
 
 
-def best_gain(predicted: Tensor, wanted: Tensor) -> float:
+def best_gain(predicted: Tensor, wanted: Tensor, weights: Tensor | None = None) -> float:
     """The factor of GAINS with the smallest squared error between predicted and true contributions `(n, H F)`."""
-    return min(GAINS, key=lambda gain: float((wanted - gain * predicted).square().mean()))
+    return min(GAINS, key=lambda gain: float(mean_of_all((wanted - gain * predicted).square(), weights)))
 
 
 class Contributions(NamedTuple):

@@ -1,4 +1,4 @@
-"""Split, group and time of each example, as given in the data."""
+"""Split, group, time and weight of each example, as given in the data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,21 +24,24 @@ ARRAYS = ("groups", "example_times")
 @final
 @dataclass(frozen=True, kw_only=True)
 class SplitMarks:
-    """Split, group and time of n examples; None where the data have none.
+    """Split, group, time and weight of n examples; None where the data have none.
 
     Args:
         given: int64 `(n,)`, 0 train, 1 valid, 2 test, -1 none.
         groups: group name of each example.
         times: time of each example, float64 `(n,)`.
+        weights: weight of each example, float64 `(n,)`, above 0.
     """
 
     given: Tensor | None = None
     groups: tuple[str, ...] | None = None
     times: Tensor | None = None
+    weights: Tensor | None = None
 
     def check(self, n: int) -> None:
         """Raises a ValueError unless they are for n examples."""
-        for what, marks in (("splits", self.given), ("groups", self.groups), ("times", self.times)):
+        found = ("splits", self.given), ("groups", self.groups), ("times", self.times), ("weights", self.weights)
+        for what, marks in found:
             if marks is not None and len(marks) != n:
                 raise ValueError(f"there are {len(marks)} {what} of {n} examples; expected one each")
 
@@ -76,6 +79,12 @@ class SplitMarks:
         found = [numbers.setdefault(name, len(numbers)) for name in self.groups or ()]
         return torch.tensor(found, device=device) if len(numbers) > 1 else None
 
+    @property
+    def relative_weights(self) -> Tensor | None:
+        """Weights divided by their mean; None where the data have none, or all are equal."""
+        weights = self.weights
+        return None if weights is None or bool((weights == weights[0]).all()) else weights / weights.mean()
+
     def divided(self, whole: Whole) -> Splits[Whole]:
         """Divides examples by their given split; without one they stay a single set.
 
@@ -92,6 +101,7 @@ class SplitMarks:
             given=None if self.given is None else self.given[indices],
             groups=None if groups is None else tuple(groups[i] for i in indices.tolist()),
             times=None if self.times is None else self.times[indices],
+            weights=None if self.weights is None else self.weights[indices],
         )
 
 

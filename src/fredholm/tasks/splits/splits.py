@@ -29,6 +29,11 @@ class Examples(ABC):
     def __len__(self) -> int:
         """The number of examples."""
 
+    @property
+    def example_weights(self) -> Tensor | None:
+        """Weight of each example in losses and metrics, float64 `(n,)`, above 0 and of mean 1; None: all are 1."""
+        return None
+
     def check_split(self, name: str) -> None:
         """Raises a ValueError unless the examples can be the split of that name."""
         if len(self) == 0:

@@ -3,6 +3,7 @@
 import difflib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -14,6 +15,7 @@ from fredholm.tasks.sentences.table import TABLE_SUFFIXES, TableFile
 from fredholm.tasks.splits.split_files import SPLITS, Split, find_split_files
 from fredholm.tasks.splits.split_marks import MARKS, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
+from fredholm.tasks.splits.weights import weights_of_cells
 from fredholm.tasks.targets import Kind, answers_of_cells
 from fredholm.tasks.targets.reading import MOST_CLASSES
 from fredholm.tasks.text.tokenizer import utf8
@@ -27,6 +29,7 @@ def open_table(
     *,
     label_columns: tuple[str, ...] = (),
     ignore: tuple[str, ...] = (),
+    weights: str | None = None,
     columns: tuple[str, ...] = (),
     kind: Kind | None = None,
 ) -> Splits[TableSet]:
@@ -40,6 +43,8 @@ def open_table(
             (`find_split_files`).
         label_columns: columns to predict; (): the first column with a usual name, such as label.
         ignore: columns that are not read.
+        weights: column of the weights of rows; rows of weight 0 are left out. Files of a held-out split may lack it.
+            None: rows have no weights.
         columns: names of all columns of files without a header.
         kind: kind of the answers; None: inferred from the cells of the training set (`answers_of_cells`), where more
             than MOST_CLASSES different whole numbers are numbers.
@@ -62,6 +67,12 @@ def open_table(
             _present(name, names, "to ignore (ignore=)")
             if name in labels:
                 raise ValueError(f"column {name!r} is both to be predicted and ignored; leave it out of one of them")
+        if weights is not None:
+            _present(weights, names, "of weights (weights=)")
+            roles = {"to be predicted": labels, "ignored": ignore, "a mark of rows": _marks_of(names)}
+            for role, own in roles.items():
+                if weights in own:
+                    raise ValueError(f"column {weights!r} is both {role} and one of weights; give weights their own")
     except ValueError as error:
         raise ValueError(f"{first.path}: {error}") from error
     if place := [name for name in labels if name in ("file", "line")]:
@@ -69,7 +80,7 @@ def open_table(
             f"{first.path}: predictions have a column {place[0]!r} for the row's place; rename this column to predict "
             "it"
         )
-    taken = {*labels, *ignore, *(name for name in names if name.lower() in MARKS)}
+    taken = {*labels, *ignore, *_marks_of(names), weights}
     features = tuple(name for name in names if name not in taken)
     if not features:
         raise ValueError(f"{first.path}: no column is left to read beside what to predict ({', '.join(labels)})")
@@ -77,7 +88,7 @@ def open_table(
     for split in SPLITS:
         if split in tables:
             train = parts.get("train")
-            parts[split] = _table_set(tables[split], features, labels, kind, train)
+            parts[split] = _table_set(tables[split], features, labels, kind, train, weights)
     if found.by_split:
         return Splits(parts["train"], parts.get("test"), parts.get("valid"))
     whole = parts["train"]
@@ -103,16 +114,30 @@ def _table_set(
     labels: tuple[str, ...],
     kind: Kind | None,
     train: TableSet | None,
+    weights: str | None,
 ) -> TableSet:
-    marks = {name.lower(): name for table in tables for name in reversed(table.names) if name.lower() in MARKS}
-    read = _Reading(tables, features, (*labels, *marks.values()))
+    marks = {name.lower(): name for table in tables for name in reversed(_marks_of(table.names))}
+    if train is not None and not any(weights in table.all_names() for table in tables):
+        weights = None
+    read = _Reading(tables, features, (*labels, *marks.values(), *(() if weights is None else (weights,))))
+    given = None
+    if weights is not None:
+        given = weights_of_cells(read.others[weights], lambda i: read.rows.place(i, weights))
+        read.select(given.nonzero()[:, 0].tolist())
     cells = {name: read.others[name] for name in labels}
     if train is not None:
         answers = answers_of_cells(cells, train.answers.kind, read.rows.place, train.answers.names)
     else:
         answers = answers_of_cells(cells, kind or _numbers_beyond_classes(cells), read.rows.place)
     of_marks = {word: read.others[name] for word, name in marks.items()}
-    return TableSet(rows=read.rows, answers=answers, marks=marks_of_cells(of_marks, read.rows.place))
+    found = marks_of_cells(of_marks, read.rows.place)
+    if given is not None:
+        found = replace(found, weights=given[given > 0])
+    return TableSet(rows=read.rows, answers=answers, marks=found)
+
+
+def _marks_of(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name.lower() in MARKS)
 
 
 @final
@@ -139,6 +164,11 @@ class _Reading:
                     column.append(sys.intern(cell))
         self.rows = Rows(cells={name: cells[name] for name in features}, places=places)
         self.others = {name: cells[name] for name in others}
+
+    def select(self, numbers: Sequence[int]) -> None:
+        """Keeps the rows at these indices, in this order."""
+        self.rows = self.rows.select(numbers)
+        self.others = {name: [column[i] for i in numbers] for name, column in self.others.items()}
 
 
 def _labels(names: Sequence[str], wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -115,6 +115,8 @@ class TableLearning(TargetTask[TableSet]):
             categories: columns that are categories whatever their cells look like, such as area codes.
             texts: columns that are texts even if their words repeat often.
             ignore: columns that are not read.
+            weights: column of the weights of rows in training and in metrics, which are relative to their mean; 0
+                leaves a row out. None: all rows weigh the same.
             columns: names of all columns of .csv and .tsv files that have no header.
             target: kind of the answers: a class, several labels separated by `|`, or a number; None: a number if all
                 are numbers and one is not whole, or more than 20 whole ones differ, else a class; for several columns,
@@ -129,6 +131,7 @@ class TableLearning(TargetTask[TableSet]):
         categories: tuple[str, ...] = ()
         texts: tuple[str, ...] = ()
         ignore: tuple[str, ...] = ()
+        weights: str | None = None
         columns: tuple[str, ...] = ()
         target: Kind | None = None
         tokens: Tokens = field(default_factory=Tokens)
@@ -213,6 +216,7 @@ class TableLearning(TargetTask[TableSet]):
             config.data,
             label_columns=config.label_columns,
             ignore=config.ignore,
+            weights=config.weights,
             columns=config.columns,
             kind=config.target,
         )
@@ -257,7 +261,7 @@ class TableLearning(TargetTask[TableSet]):
         return TableLearning.Facts(
             columns=learnt.columns,
             tokenizer=config.tokens.learn(_texts(train.rows, texts)).state if texts else "",
-            target=train.answers.learn(config.target_settings, config.data),
+            target=train.answers.learn(config.target_settings, config.data, train.example_weights),
             channels=0 if headers is None else headers.channels,
             image_size=None if headers is None else config.image_size or headers.image_size,
         )
@@ -322,7 +326,8 @@ class TableLearning(TargetTask[TableSet]):
         targets = self.target.targets(train.answers.values).to(device)
         rows = (TableBatch(*(part.to(device) for part in batch)) for batch in self._batches(self._encoded_train))
         batches = list(zip(rows, targets.split(CHUNK), strict=True))
-        model.fit(batches, self.target, groups=train.marks.group_numbers(device))
+        weights = None if train.example_weights is None else train.example_weights.to(device)
+        model.fit(batches, self.target, groups=train.marks.group_numbers(device), weights=weights)
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: names of the outputs of the kernel machine, the trees and the logistic regression."""
@@ -409,16 +414,20 @@ class TableLearning(TargetTask[TableSet]):
             yield self._rows(encoded, range(start, min(start + CHUNK, len(encoded.numbers))))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """Returns the fields of `TableBatch` and `targets`; nothing is random."""
-        return self._batch(self._encoded_train, self.splits.train, indices)
+        """Returns the fields of `TableBatch`, `targets` and any `example_weights`; nothing is random."""
+        return self._batch(self._encoded_train, "train", indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """Returns the fields of `TableBatch` and `targets` of a held-out split."""
-        return self._batch(self._encoded_held_out[split], self.held_out(split), indices)
+        """Returns the fields of `TableBatch`, `targets` and any `example_weights` of a held-out split."""
+        return self._batch(self._encoded_held_out[split], split, indices)
 
-    def _batch(self, encoded: "_Encoded", examples: TableSet, indices: Tensor) -> Batch:
-        rows = self._rows(encoded, indices.tolist())
-        return {**rows._asdict(), "targets": self.target.targets(examples.answers.values[indices])}
+    def _batch(self, encoded: "_Encoded", split: Split, indices: Tensor) -> Batch:
+        rows, answers = self._rows(encoded, indices.tolist()), self._part_of(split).answers
+        return {
+            **rows._asdict(),
+            "targets": self.target.targets(answers.values[indices]),
+            **self._weights(split, indices),
+        }
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the cells, one line for each column, and the images and series."""

@@ -81,6 +81,11 @@ class TableSet(Divisible):
         return len(self.rows)
 
     @property
+    def example_weights(self) -> Tensor | None:
+        """See `Examples.example_weights`."""
+        return self.marks.relative_weights
+
+    @property
     def answer_names(self) -> tuple[str, ...]:
         """Names of the classes, labels or numbers."""
         return self.answers.names

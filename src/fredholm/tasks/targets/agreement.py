@@ -2,6 +2,7 @@
 
 Legend
     y_i, ŷ_i    the true and the predicted number of example i;  ȳ the mean of the true ones
+    w_i         the weight of example i, in all sums and means
 
     r2        1 - Σ (y_i - ŷ_i)² / Σ (y_i - ȳ)², the mean over the numbers of an example that differ
     pearson   the correlation of y and ŷ
@@ -18,6 +19,10 @@ from typing import final
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+
+from fredholm.models.fitted.example_weights import mean_of, weighed
+
+from .ranking import mass_below
 
 _ROUNDING = 1e-13
 """Relative deviation up to which numbers count as equal: some hundred units in the last place of float64."""
@@ -38,11 +43,12 @@ class R2(Metric):
             self.add_state(name, default=torch.zeros(num_targets, dtype=torch.float64), dist_reduce_fx=None)
         self.add_state("count", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx=None)
 
-    def update(self, predicted: Tensor, true: Tensor) -> None:
-        """Adds a batch of predicted and true numbers, both `(B, T)`."""
+    def update(self, predicted: Tensor, true: Tensor, weights: Tensor | None = None) -> None:
+        """Adds a batch of predicted and true numbers, both `(B, T)`, with weights `(B,)`; None: all are 1."""
         predicted, true = predicted.double(), true.double()
-        mean = true.mean(0)
-        own = (true - predicted).square().sum(0), (true - mean).square().sum(0), mean, self.count.new_tensor(len(true))
+        mean = mean_of(true, weights)
+        missed, spread = (weighed((true - each).square(), weights).sum(0) for each in (predicted, mean))
+        own = missed, spread, mean, self.count.new_tensor(len(true)) if weights is None else weights.sum()
         self.missed, self.spread, self.mean, self.count = _of_both(self._sums, own)
 
     def compute(self) -> Tensor:
@@ -75,32 +81,36 @@ class Correlation(Metric, ABC):
 
     predicted: list[Tensor]
     true: list[Tensor]
+    weights: list[Tensor]
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("predicted", default=[], dist_reduce_fx="cat")
-        self.add_state("true", default=[], dist_reduce_fx="cat")
+        for name in ("predicted", "true", "weights"):
+            self.add_state(name, default=[], dist_reduce_fx="cat")
 
     @final
-    def update(self, predicted: Tensor, true: Tensor) -> None:
-        """Adds a batch of predicted and true numbers, both `(B,)`."""
+    def update(self, predicted: Tensor, true: Tensor, weights: Tensor | None = None) -> None:
+        """Adds a batch of predicted and true numbers, both `(B,)`, with weights `(B,)`; None: all are 1."""
         self.predicted.append(predicted.detach())
         self.true.append(true)
+        self.weights.append(torch.ones_like(true, dtype=torch.float64) if weights is None else weights)
 
     @final
     def compute(self) -> Tensor:
         """Returns a float64 scalar in [-1, 1], or NaN."""
-        both = (torch.cat(each) if isinstance(each, list) else each for each in (self.predicted, self.true))
-        predicted, true = (self._of(each.double()) for each in both)
+        given = (self.predicted, self.true, self.weights)
+        *both, weights = (torch.cat(each) if isinstance(each, list) else each for each in given)
+        predicted, true = (self._of(each.double(), weights) for each in both)
         if _are_alike(true):
             return true.new_full((), torch.nan)
         if _are_alike(predicted):
             return true.new_zeros(())
-        predicted, true = predicted - predicted.mean(), true - true.mean()
+        root = weights.sqrt()
+        predicted, true = (root * (each - mean_of(each, weights)) for each in (predicted, true))
         return (predicted @ true / (predicted.norm() * true.norm())).clamp(-1, 1)
 
     @abstractmethod
-    def _of(self, numbers: Tensor) -> Tensor:
+    def _of(self, numbers: Tensor, weights: Tensor) -> Tensor:
         """Returns the quantities to correlate, `(n,)`."""
 
 
@@ -108,7 +118,7 @@ class Correlation(Metric, ABC):
 class Pearson(Correlation):
     """Pearson correlation; see the legend."""
 
-    def _of(self, numbers: Tensor) -> Tensor:
+    def _of(self, numbers: Tensor, weights: Tensor) -> Tensor:
         return numbers
 
 
@@ -116,7 +126,5 @@ class Pearson(Correlation):
 class Spearman(Correlation):
     """Spearman rank correlation; see the legend."""
 
-    def _of(self, numbers: Tensor) -> Tensor:
-        order = numbers.sort().values
-        first, last = (torch.searchsorted(order, numbers, right=right).double() for right in (False, True))
-        return (first + last) / 2
+    def _of(self, numbers: Tensor, weights: Tensor) -> Tensor:
+        return mass_below(numbers, weights)

@@ -7,7 +7,7 @@ Legend
 Balanced accuracy is the mean, over the classes that occur, of the share of a class's examples that is predicted right
 (Brodersen et al., 2010). With two classes, the area under the ROC curve is the chance that an example of the second
 class gets a higher probability of it than an example of the first. With more, it is the mean over the areas of each
-class against all others, for classes that some examples have and some lack. The Matthews correlation is in `matthews`.
+class against all others, for classes that some examples have and some lack. The Matthews correlation is in `counts`.
 
 In closed form (`models.RidgeHead`) a column per class is fitted, 1 at an example's class and -1 elsewhere. The logits
 are a s_k + log w_k, where s_k are the scores. The factor a > 0 minimises the cross-entropy of left-out scores. As in
@@ -16,6 +16,7 @@ rest, so that a is finite where no left-out score is wrong. With weights the lik
 w_k times as likely, p_k w_k / Σ_j p_j w_j.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -23,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fredholm.models.fitted.example_weights import weighed
 from fredholm.models.fitted.ridge_head import LogitRegressand, Readout
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
@@ -87,16 +89,16 @@ class ClassAnswers(Answers):
             f"{int(counts[least]):,}: watch the balanced accuracy, and try --task.class-weights balanced",
         )
 
-    def learn(self, settings: TargetSettings, data: str) -> "ClassTarget":
-        """See `Answers.learn`."""
-        counts = self.values.bincount(minlength=len(self.names))
+    def learn(self, settings: TargetSettings, data: str, weights: Tensor | None = None) -> "ClassTarget":
+        """See `Known.learn`."""
+        counts = self.values.bincount(weights, minlength=len(self.names))
         return ClassTarget(names=self.names, weights=learn_class_weights(self.names, counts, settings, data))
 
 
 def learn_class_weights(
     names: tuple[str, ...], counts: Tensor, settings: TargetSettings, data: str
 ) -> tuple[float, ...]:
-    """Returns w_k of classes with `counts` training examples, int64 `(K,)`; () where all are 1.
+    """Returns w_k of classes with `counts` training examples, or total weights, `(K,)`; () where all are 1.
 
     Raises:
         ValueError: there are fewer than two classes, a weighted class does not occur, or a setting has no effect.
@@ -144,10 +146,10 @@ class LogitsOfClasses(Target, LogitRegressand):
         """See `Regressand.columns`; targets are classes int64 `(n,)`."""
         return 2 * F.one_hot(targets, len(self.names)).double() - 1
 
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+    def readout(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Readout:
         """See `Regressand.readout`, and the module docstring."""
         order = torch.arange(len(self.names), device=scores.device)
-        gain = scores.new_full((len(self.names),), _gain(scores, targets))
+        gain = scores.new_full((len(self.names),), _gain(scores, targets, weights))
         return Readout(order, gain, scores.new_tensor(self.weights or (1.0,) * len(self.names)).log())
 
     def soft(self, targets: Tensor, smoothing: float) -> Tensor:
@@ -198,33 +200,33 @@ class ClassTarget(LogitsOfClasses):
         Where all examples are of one class, the last two are undefined, and NaN.
         """
         with importing_metrics():
-            from torchmetrics.classification import (
-                MulticlassAccuracy,
-                MulticlassConfusionMatrix,
-                MulticlassF1Score,
-            )
             from torchmetrics.metric import CompositionalMetric
 
+            from .counts import ConfusionMatrix, accuracy, macro_f1_of_classes, matthews, mean_recall
             from .ranking import AreaUnderROC
-        num_classes = len(self.names)
+        of_matrix: dict[str, Callable[[Tensor], Tensor]] = {
+            "accuracy": accuracy,
+            "balanced_accuracy": mean_recall,
+            "macro_f1": macro_f1_of_classes,
+            "matthews": matthews,
+        }
         found: dict[str, Metric] = {
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "balanced_accuracy": CompositionalMetric(mean_recall, MulticlassConfusionMatrix(num_classes), None),
-            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
-            "matthews": CompositionalMetric(matthews, MulticlassConfusionMatrix(num_classes), None),
+            name: CompositionalMetric(of, ConfusionMatrix(len(self.names)), None) for name, of in of_matrix.items()
         }
         return {**found, "auroc": AreaUnderROC()} if _has_curves(self.names) else found
 
-    def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
+    def score(
+        self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]", weights: Tensor | None = None
+    ) -> None:
         """Adds outputs `(B, K)` for classes `(B,)`."""
-        probabilities, odds = outputs.softmax(-1), _log_odds(outputs)
+        predicted, odds = outputs.softmax(-1).argmax(-1), _log_odds(outputs)
         for name, metric in metrics.items():
             if name != "auroc":
-                metric.update(probabilities, targets)
+                metric.update(predicted, targets, weights)
             elif len(self.names) == 2:
-                metric.update(odds[:, 1:], targets[:, None] == 1)
+                metric.update(odds[:, 1:], targets[:, None] == 1, weights)
             else:
-                metric.update(odds, F.one_hot(targets, len(self.names)).bool())
+                metric.update(odds, F.one_hot(targets, len(self.names)).bool(), weights)
 
 
 def _log_odds(outputs: Tensor) -> Tensor:
@@ -247,27 +249,9 @@ def _has_curves(names: tuple[str, ...]) -> bool:
     return len(names) <= MOST_CURVES
 
 
-def mean_recall(confusion: Tensor) -> Tensor:
-    """Returns the mean recall over the classes that occur, the non-zero rows of a confusion matrix `(K, K)`."""
-    occurs = confusion.sum(1) > 0
-    return (confusion.diagonal()[occurs] / confusion.sum(1)[occurs]).mean()
-
-
-def matthews(confusion: Tensor) -> Tensor:
-    """Returns the Matthews correlation of true and predicted classes (Gorodkin, 2004), of a confusion matrix `(K, K)`.
-
-    NaN where all examples are of one class; 0 where all predictions are.
-    """
-    counts = confusion.double()
-    true, predicted, total = counts.sum(1), counts.sum(0), counts.sum()
-    of_true, of_predicted = total**2 - true.square().sum(), total**2 - predicted.square().sum()
-    both = counts.diagonal().sum() * total - true @ predicted
-    return torch.where(of_true > 0, both / (of_true * of_predicted).sqrt().clamp(min=1), torch.nan)
-
-
-def _gain(scores: Tensor, labels: Tensor) -> float:
+def _gain(scores: Tensor, labels: Tensor, weights: Tensor | None) -> float:
     """Returns the factor of the scores `(n, K)` that minimises the cross-entropy with smoothed classes."""
     classes = scores.shape[1]
-    counts = labels.bincount(minlength=classes)[labels].double()[:, None]
+    counts = labels.bincount(weights, minlength=classes)[labels].double()[:, None]
     wanted = torch.where(F.one_hot(labels, classes).bool(), counts + 1, 1 / max(classes - 1, 1)) / (counts + 2)
-    return best_factor(lambda a: float(((scores * a).softmax(-1) - wanted).mul(scores).sum()))
+    return best_factor(lambda a: float(weighed(((scores * a).softmax(-1) - wanted).mul(scores), weights).sum()))

@@ -14,7 +14,7 @@ from torch import Tensor
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
-from .classes import LogitsOfClasses, learn_class_weights, mean_recall
+from .classes import LogitsOfClasses, learn_class_weights
 from .target import Known, TargetSettings
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class ElementCounts(Known):
 
     counts: Tensor
 
-    def learn(self, settings: TargetSettings, data: str) -> "ElementTarget":
-        """See `Known.learn`."""
+    def learn(self, settings: TargetSettings, data: str, weights: Tensor | None = None) -> "ElementTarget":
+        """See `Known.learn`; the weights of examples are those of `counts`."""
         return ElementTarget(names=self.names, weights=learn_class_weights(self.names, self.counts, settings, data))
 
 
@@ -85,6 +85,8 @@ class ElementTarget(LogitsOfClasses):
                 MulticlassJaccardIndex,
             )
             from torchmetrics.metric import CompositionalMetric
+
+            from .counts import mean_recall
         num_classes = len(self.names)
         return {
             "mean_iou": MulticlassJaccardIndex(num_classes),
@@ -93,8 +95,10 @@ class ElementTarget(LogitsOfClasses):
             "macro_f1": MulticlassF1Score(num_classes, average="macro"),
         }
 
-    def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
-        """Adds outputs `(n, K)` for known classes `(n,)`."""
+    def score(
+        self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]", weights: Tensor | None = None
+    ) -> None:
+        """Adds outputs `(n, K)` for known classes `(n,)`; elements have no weights."""
         predicted = outputs.argmax(-1)
         for metric in metrics.values():
             metric.update(predicted, targets)

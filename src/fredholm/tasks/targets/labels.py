@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fredholm.models.fitted.example_weights import mean_of, weighed
 from fredholm.models.fitted.ridge_head import LogitRegressand, Readout
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
@@ -42,8 +43,6 @@ OBJECTIVES = {
 
 LEAST = 0.5
 """Probability from which a label is predicted."""
-OF_PREDICTED = ("micro_f1", "macro_f1", "exact_match")
-"""Metrics of the predicted labels; all others use the probabilities."""
 
 
 @final
@@ -77,8 +76,8 @@ class LabelAnswers(Answers):
         first = ordered.long().argmax(1) if len(self.names) else torch.zeros(len(self), dtype=torch.int64)
         return torch.where(ordered.any(1), by_rarity[first], len(self.names))
 
-    def learn(self, settings: TargetSettings, data: str) -> "LabelTarget":
-        """See `Answers.learn`."""
+    def learn(self, settings: TargetSettings, data: str, weights: Tensor | None = None) -> "LabelTarget":
+        """See `Known.learn`."""
         counts = self.values.sum(0).double()
         if not len(self.names) or bool(((counts == 0) | (counts == len(self))).all()):
             raise ValueError(f"every training example of {data} has the same labels; expected some that differ")
@@ -95,7 +94,8 @@ class LabelAnswers(Answers):
                 raise ValueError(
                     f"{which} of {data} has the label {name!r}, which cannot be weighed; leave class_weights out"
                 )
-        present, absent = (tuple((len(self) / (2 * each)).tolist()) for each in (counts, len(self) - counts))
+        shares = mean_of(self.values.double(), weights)
+        present, absent = (tuple((1 / (2 * each)).tolist()) for each in (shares, 1 - shares))
         return LabelTarget(names=self.names, present=present, absent=absent)
 
 
@@ -142,13 +142,13 @@ class LabelTarget(Target, LogitRegressand):
         """See `Regressand.columns`; targets are 1 and 0 `(n, L)`."""
         return 2 * targets.double() - 1
 
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+    def readout(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Readout:
         """See `Regressand.readout`, and the module docstring."""
         has = targets > 0.5
-        count = has.double().sum(0)
-        wanted = torch.where(has, (count + 1) / (count + 2), 1 / (len(has) - count + 2))
+        count, others = (weighed(each.double(), weights).sum(0) for each in (has, ~has))
+        wanted = torch.where(has, (count + 1) / (count + 2), 1 / (others + 2))
         gains = [
-            best_factor(lambda a, s=s, t=t: float(((a * s).sigmoid() - t).mul(s).sum()))
+            best_factor(lambda a, s=s, t=t: float(weighed(((a * s).sigmoid() - t).mul(s), weights).sum()))
             for s, t in zip(scores.T, wanted.T, strict=True)
         ]
         shift = scores.new_tensor([math.log(p / a) for p, a in zip(self.present, self.absent, strict=True)])
@@ -175,25 +175,32 @@ class LabelTarget(Target, LogitRegressand):
         `exact_match` is the share of examples whose labels are all predicted right.
         """
         with importing_metrics():
-            from torchmetrics.classification import MultilabelExactMatch, MultilabelStatScores
             from torchmetrics.metric import CompositionalMetric
 
+            from fredholm.tasks.mean_metrics import Mean
+
+            from .counts import LabelCounts, macro_f1_of_labels, micro_f1
             from .ranking import AreaUnderROC, AveragePrecision
         num_labels = len(self.names)
         return {
             "average_precision": AveragePrecision(),
             "auroc": AreaUnderROC(),
-            "micro_f1": CompositionalMetric(_micro_f1, MultilabelStatScores(num_labels, average="none"), None),
-            "macro_f1": CompositionalMetric(_macro_f1, MultilabelStatScores(num_labels, average="none"), None),
-            "exact_match": MultilabelExactMatch(num_labels),
+            "micro_f1": CompositionalMetric(micro_f1, LabelCounts(num_labels), None),
+            "macro_f1": CompositionalMetric(macro_f1_of_labels, LabelCounts(num_labels), None),
+            "exact_match": Mean(),
         }
 
-    def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
+    def score(
+        self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]", weights: Tensor | None = None
+    ) -> None:
         """Adds outputs `(B, L)`."""
-        has, predicted = targets > 0.5, (outputs.sigmoid() >= LEAST).long()
+        has, predicted = targets > 0.5, outputs.sigmoid() >= LEAST
         for name, metric in metrics.items():
-            # logits rank as probabilities do, but those near 1 round to equal float32 numbers
-            metric.update(predicted if name in OF_PREDICTED else outputs, has)
+            if name == "exact_match":
+                metric.update((predicted == has).all(1), weights)
+            else:
+                # logits rank as probabilities do, but those near 1 round to equal float32 numbers
+                metric.update(predicted if name in ("micro_f1", "macro_f1") else outputs, has, weights)
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """Returns the probability of every label."""
@@ -211,17 +218,3 @@ class LabelTarget(Target, LogitRegressand):
         return Answer(
             {"labels": predicted, **{f"probability of {name}": value for name, value in probabilities.items()}}, {}
         )
-
-
-def _micro_f1(counts: Tensor) -> Tensor:
-    """Returns the F1 of all labels together, from torchmetrics' counts `(L, 5)`; NaN where no example has a label."""
-    right, wrong, _, missed, have = counts.sum(0).double()
-    return torch.where(have > 0, 2 * right / (2 * right + wrong + missed), torch.nan)
-
-
-def _macro_f1(counts: Tensor) -> Tensor:
-    """Returns the mean F1 of the labels that occur or are predicted; NaN where no example has a label."""
-    right, wrong, _, missed, have = counts.double().T
-    occurs = right + wrong + missed > 0
-    each = 2 * right[occurs] / (2 * right + wrong + missed)[occurs]
-    return torch.where(have.sum() > 0, each.mean(), torch.nan)

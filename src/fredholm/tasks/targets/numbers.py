@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from torch import Tensor
 
+from fredholm.models.fitted.example_weights import mean_of
 from fredholm.models.fitted.ridge_head import Readout
 from fredholm.tasks.files.cells import FINITE, LARGEST
 from fredholm.tasks.objective import Objective
@@ -71,12 +72,13 @@ class NumberAnswers(Answers):
         """Constant, since numbers have no strata."""
         return torch.zeros(len(self), dtype=torch.int64)
 
-    def learn(self, settings: TargetSettings, data: str) -> "NumberTarget":
-        """See `Answers.learn`."""
+    def learn(self, settings: TargetSettings, data: str, weights: Tensor | None = None) -> "NumberTarget":
+        """See `Known.learn`."""
         settings.refuse("numbers", "take a target of classes or labels", "class_weights")
         levels = settings.quantiles
         check_quantiles(levels)
-        mean, deviation = self.values.mean(0), self.values.std(0, correction=0)
+        mean = mean_of(self.values, weights)
+        deviation = mean_of((self.values - mean).square(), weights).sqrt()
         are_alike = (self.values == self.values[:1]).all(0)
         for name, centre, is_one in zip(self.names, mean.tolist(), are_alike.tolist(), strict=True):
             if is_one:
@@ -147,13 +149,13 @@ class NumberTarget(Target):
         """See `Regressand.columns`: z."""
         return targets.double()
 
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+    def readout(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Readout:
         """See `Regressand.readout`, and the module docstring."""
         order = torch.arange(len(self.names), device=scores.device)
         order = order.repeat_interleave(max(len(self.quantiles), 1))
         shift = scores.new_zeros(len(order))
         if self.quantiles:
-            shift = _quantiles_of(targets.double() - scores, self.quantiles).flatten()
+            shift = _quantiles_of(targets.double() - scores, self.quantiles, weights).flatten()
         return Readout(order, torch.ones_like(shift), shift)
 
     def soft(self, targets: Tensor, smoothing: float) -> Tensor:
@@ -189,18 +191,21 @@ class NumberTarget(Target):
             **({"coverage": Mean()} if len(self.quantiles) > 1 else {}),
         }
 
-    def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
+    def score(
+        self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]", weights: Tensor | None = None
+    ) -> None:
         """Adds outputs `(B, T Q)`."""
         predicted, true = self.levels_of(outputs), self._unstandardised(targets)
         number = self.number_of(predicted)
-        metrics["mean_absolute_error"].update((number - true).abs().mean(1))
-        metrics["root_mean_squared_error"].update((number - true).square().mean(1))
-        metrics["r2"].update(number, true)
+        metrics["mean_absolute_error"].update((number - true).abs().mean(1), weights)
+        metrics["root_mean_squared_error"].update((number - true).square().mean(1), weights)
+        metrics["r2"].update(number, true, weights)
         if len(self.names) == 1:
-            metrics["pearson"].update(number[:, 0], true[:, 0])
-            metrics["spearman"].update(number[:, 0], true[:, 0])
+            metrics["pearson"].update(number[:, 0], true[:, 0], weights)
+            metrics["spearman"].update(number[:, 0], true[:, 0], weights)
         if len(self.quantiles) > 1:
-            metrics["coverage"].update(((predicted[..., 0] <= true) & (true <= predicted[..., -1])).float())
+            is_covered = (predicted[..., 0] <= true) & (true <= predicted[..., -1])
+            metrics["coverage"].update(is_covered.double().mean(1), weights)
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """Returns the numbers in data units; with quantiles that nearest to one half, or the mean of two as near."""
@@ -242,10 +247,27 @@ class NumberTarget(Target):
         return predicted[..., nearest].mean(-1)
 
 
-def _quantiles_of(errors: Tensor, levels: tuple[float, ...]) -> Tensor:
+def _quantiles_of(errors: Tensor, levels: tuple[float, ...], weights: Tensor | None) -> Tensor:
     """Returns the quantiles of each column of errors `(n, T)`, `(T, Q)`."""
+    if weights is not None:
+        return torch.stack([_weighted_quantiles(column, levels, weights) for column in errors.T])
     ordered, n = errors.sort(0).values, len(errors)
     place = (errors.new_tensor(levels) * (n + 1) - 1).clamp(0, n - 1)
     below = place.long().clamp(max=max(n - 2, 0))
     above = (below + 1).clamp(max=n - 1)
     return torch.lerp(ordered[below], ordered[above], (place - below)[:, None]).T
+
+
+def _weighted_quantiles(errors: Tensor, levels: tuple[float, ...], weights: Tensor) -> Tensor:
+    """Returns the quantiles of errors `(n,)`, `(Q,)`: an error of weight w holds w places among the sorted ones."""
+    ordered, order = errors.sort()
+    ends = weights[order].cumsum(0)
+    # below a weight of 1 the first place would be behind the last one: both are the middle
+    short = (1 - weights[order]).clamp_min(0) / 2
+    places = torch.stack([ends - weights[order] + 1 - short, ends + short], 1).flatten()
+    values = ordered.repeat_interleave(2)
+    place = (errors.new_tensor(levels) * (ends[-1] + 1)).clamp(places[0], places[-1])
+    above = torch.searchsorted(places, place).clamp(1, len(places) - 1)
+    width = places[above] - places[above - 1]
+    share = (place - places[above - 1]) / torch.where(width > 0, width, 1.0)
+    return torch.lerp(values[above - 1], values[above], share)

@@ -82,12 +82,13 @@ class Known(ABC):
     names: tuple[str, ...]
 
     @abstractmethod
-    def learn(self, settings: TargetSettings, data: str) -> Target:
+    def learn(self, settings: TargetSettings, data: str, weights: Tensor | None = None) -> Target:
         """Returns the target of a model, learnt from the training split.
 
         Args:
             settings: settings of the target.
             data: name of the data, for messages.
+            weights: weights of the examples, `(n,)`; None: all are 1.
 
         Raises:
             ValueError: there is nothing to distinguish, or a setting has no effect.
@@ -228,8 +229,10 @@ class Target(Regressand):
         """
 
     @abstractmethod
-    def score(self, outputs: Tensor, targets: Tensor, metrics: dict[str, Metric]) -> None:
-        """Updates `metrics` with outputs `(B, num_outputs)`."""
+    def score(
+        self, outputs: Tensor, targets: Tensor, metrics: dict[str, Metric], weights: Tensor | None = None
+    ) -> None:
+        """Updates `metrics` with outputs `(B, num_outputs)`, and weights `(B,)` of the examples; None: all are 1."""
 
     @abstractmethod
     def predictions(self, outputs: Tensor) -> Tensor:

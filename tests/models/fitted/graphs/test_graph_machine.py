@@ -151,7 +151,7 @@ def test_groups_are_left_out_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None
     groups, seen = torch.arange(20) // 2, list[Tensor | None]()
     fit = NeighbourhoodBank.fit
     monkeypatch.setattr(
-        NeighbourhoodBank, "fit", lambda *given, groups: seen.append(groups) or fit(*given, groups=groups)
+        NeighbourhoodBank, "fit", lambda *given, groups, weights: seen.append(groups) or fit(*given, groups=groups)
     )
     machine().fit([(graphs(20), torch.arange(20) % 2)], CLASSES, groups=groups)
     assert len(seen) == 1

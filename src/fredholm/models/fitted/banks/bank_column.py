@@ -36,6 +36,7 @@ from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.banks.image_bank import ImageBank
 from fredholm.models.fitted.banks.n_gram_bank import FOLDS, NGramBank
 from fredholm.models.fitted.banks.summary_bank import SummaryBank
+from fredholm.models.fitted.example_weights import mean_of, some_of, weighed
 from fredholm.models.fitted.ridge_head import SURE, Regressand, RidgeHead, dealt, some_drawn
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
@@ -82,7 +83,12 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
 
     @abc.abstractmethod
     def fit(
-        self, rows: Sequence[tuple[Cells, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
+        self,
+        rows: Sequence[tuple[Cells, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits the bank to cells and targets, and computes the directions.
 
@@ -118,11 +124,12 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
         return ((outputs - self.mean) * self.gain).clamp(-FAR, FAR)
 
     @final
-    def _set_scale(self, outputs: Tensor, wanted: Tensor, groups: Tensor | None) -> None:
+    def _set_scale(self, outputs: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None = None) -> None:
         """Sets mean and gain from left-out predictions `(n, k)` and their correlation with Y `(n, c)`."""
-        self.mean.copy_(outputs.mean(0))
-        outputs, wanted = outputs - outputs.mean(0), wanted - wanted.mean(0)
-        deviation = outputs.std(0)
+        self.mean.copy_(mean_of(outputs, weights))
+        deviation = _deviation(outputs, weights)
+        root = None if weights is None else weights.sqrt()
+        outputs, wanted = (weighed(each - mean_of(each, weights), root) for each in (outputs, wanted))
         lengths = outputs.norm(dim=0)[:, None] * wanted.norm(dim=0)
         correlation = (outputs.T @ wanted / lengths.clamp_min(1e-300)).amax(1)
         counted = len(outputs) if groups is None else len(groups.unique())
@@ -131,15 +138,15 @@ class BankColumn(nn.Module, abc.ABC, Generic[Cells]):
         self.gain.copy_(torch.where(is_informative, correlation / torch.where(is_informative, deviation, 1.0), 0.0))
 
     @final
-    def _set_directions(self, along: Tensor, vectors: Tensor) -> None:
+    def _set_directions(self, along: Tensor, vectors: Tensor, weights: Tensor | None) -> None:
         """Sets the directions from vectors `(num_features, q)` and the training features along them `(n, q)`."""
-        deviation = along.std(0)
+        deviation = _deviation(along, weights)
         varies = deviation > 1e-6 * deviation.max().clamp_min(torch.finfo(along.dtype).tiny)
         spread = torch.where(varies, 1 / torch.where(varies, deviation, 1.0), 0.0) / math.sqrt(self.num_directions)
         self.directions.zero_()
         self.middle.zero_()
         self.directions[:, : len(spread)] = (vectors * spread).to(self.directions)
-        self.middle[: len(spread)] = (along.mean(0) * spread).to(self.middle)
+        self.middle[: len(spread)] = (mean_of(along, weights) * spread).to(self.middle)
 
 
 @final
@@ -167,15 +174,24 @@ class TextColumn(BankColumn[Tensor]):
 
     @torch.no_grad()
     def fit(
-        self, rows: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
+        self,
+        rows: Sequence[tuple[Tensor, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """See `BankColumn.fit`."""
-        outputs = self.bank.fit(rows, regressand, groups=groups)
-        self._set_scale(outputs, regressand.columns(torch.cat([targets for _, targets in rows])), groups)
+        outputs = self.bank.fit(rows, regressand, groups=groups, weights=weights)
+        self._set_scale(outputs, regressand.columns(torch.cat([targets for _, targets in rows])), groups, weights)
         features = self.bank.sparse([tokens for tokens, _ in rows])
         if count := min(self.num_directions, *features.shape):
-            _, _, vectors = torch.svd_lowrank(features, q=count, niter=4)
-            self._set_directions(features @ vectors, vectors)
+            aligned = features
+            if weights is not None:
+                values = weights.sqrt()[features.indices()[0]] * features.values()
+                aligned = torch.sparse_coo_tensor(features.indices(), values, features.shape, check_invariants=False)
+            _, _, vectors = torch.svd_lowrank(aligned, q=count, niter=4)
+            self._set_directions(features @ vectors, vectors, weights)
         return torch.cat([self._scaled(outputs), torch.cat([self._along(tokens) for tokens, _ in rows])], 1).double()
 
 
@@ -212,7 +228,13 @@ class FileColumn(BankColumn[Cells]):
         """Approximate number of values of a cell."""
 
     @abc.abstractmethod
-    def _fit_banks(self, rows: Sequence[tuple[Cells, Tensor]], regressand: Regressand, groups: Tensor | None) -> Tensor:
+    def _fit_banks(
+        self,
+        rows: Sequence[tuple[Cells, Tensor]],
+        regressand: Regressand,
+        groups: Tensor | None,
+        weights: Tensor | None,
+    ) -> Tensor:
         """Fits the banks to at least two existing cells and targets.
 
         Returns:
@@ -248,13 +270,18 @@ class FileColumn(BankColumn[Cells]):
     @final
     @torch.no_grad()
     def fit(
-        self, rows: Sequence[tuple[Cells, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
+        self,
+        rows: Sequence[tuple[Cells, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """See `BankColumn.fit`. Uses at most MOST_FILES of the rows that have a file; fits nothing to a single file."""
         targets, exists = torch.cat([each for _, each in rows]), torch.cat([self._exists(cells) for cells, _ in rows])
         learnt = self._drawn(max(self._num_values(cells) for cells, _ in rows), exists, groups)
         ends = [len(each) for _, each in rows]
-        own_groups = None if groups is None else groups[learnt]
+        own_groups, own_weights = None if groups is None else groups[learnt], some_of(weights, learnt)
         outputs = targets.new_zeros(len(targets), len(self.mean), dtype=torch.float64)
         along = outputs.new_zeros(len(targets), self.num_directions)
         count = int(learnt.sum())
@@ -267,20 +294,19 @@ class FileColumn(BankColumn[Cells]):
         chosen = zip(rows, learnt.split(ends), strict=True)
         some = [(self._select(cells, own), each[own]) for (cells, each), own in chosen if bool(own.any())]
         parts = dealt(count, own_groups, max(FOLDS, -(-count // FOLD_SIZE)), targets.device)
-        outputs[learnt] = self._fit_banks(some, regressand, parts)
+        outputs[learnt] = self._fit_banks(some, regressand, parts, own_weights)
         features = torch.cat([self._predict(cells)[1] for cells, _ in some])
         if num_directions := min(self.num_directions, len(features)):
-            vectors = self._head.directions(features, num_directions)
-            self._set_directions(features.double() @ vectors, vectors)
+            vectors = self._head.directions(features, num_directions, own_weights)
+            self._set_directions(features.double() @ vectors, vectors, own_weights)
         along[learnt] = self._projected(features).double()
         others = zip(rows, (exists & ~learnt).split(ends), outputs.split(ends), along.split(ends), strict=True)
         for (cells, _), own, own_outputs, own_along in others:
             if bool(own.any()):
                 predicted, features = self._predict(self._select(cells, own))
                 own_outputs[own], own_along[own] = predicted.double(), self._projected(features).double()
-        self._set_scale(
-            outputs[exists], regressand.columns(targets[exists]), None if groups is None else groups[exists]
-        )
+        there = None if groups is None else groups[exists], some_of(weights, exists)
+        self._set_scale(outputs[exists], regressand.columns(targets[exists]), *there)
         return self._with_missing(torch.cat([self._scaled(outputs), along], 1).double(), exists)
 
     def _drawn(self, num_values: int, exists: Tensor, groups: Tensor | None) -> Tensor:
@@ -344,10 +370,15 @@ class ImageColumn(FileColumn[ImageCells]):
         return self.bank.head
 
     def _fit_banks(
-        self, rows: Sequence[tuple[ImageCells, Tensor]], regressand: Regressand, groups: Tensor | None
+        self,
+        rows: Sequence[tuple[ImageCells, Tensor]],
+        regressand: Regressand,
+        groups: Tensor | None,
+        weights: Tensor | None,
     ) -> Tensor:
         self._set_standard([cells.images for cells, _ in rows])
-        return self.bank.fit([(self._pixels(cells.images), each) for cells, each in rows], regressand, groups=groups)
+        batches = [(self._pixels(cells.images), each) for cells, each in rows]
+        return self.bank.fit(batches, regressand, groups=groups, weights=weights)
 
     def _predict(self, cells: ImageCells) -> tuple[Tensor, Tensor]:
         features = self.bank.features(self._pixels(cells.images))
@@ -425,12 +456,16 @@ class SeriesColumn(FileColumn[SeriesCells]):
         return self.bank.head
 
     def _fit_banks(
-        self, rows: Sequence[tuple[SeriesCells, Tensor]], regressand: Regressand, groups: Tensor | None
+        self,
+        rows: Sequence[tuple[SeriesCells, Tensor]],
+        regressand: Regressand,
+        groups: Tensor | None,
+        weights: Tensor | None,
     ) -> Tensor:
         self._set_standard([cells.values for cells, _ in rows])
         batches = [(self._batch(cells), each) for cells, each in rows]
         banks = (self.bank, self.summaries)
-        return torch.cat([bank.fit(batches, regressand, groups=groups) for bank in banks], 1)
+        return torch.cat([bank.fit(batches, regressand, groups=groups, weights=weights) for bank in banks], 1)
 
     def _predict(self, cells: SeriesCells) -> tuple[Tensor, Tensor]:
         batch = self._batch(cells)
@@ -461,3 +496,11 @@ class SeriesColumn(FileColumn[SeriesCells]):
         deviation = ((values - mean).square().nansum(0) / count).sqrt()
         self.value_mean.copy_(mean)
         self.value_scale.copy_(1 / torch.where(deviation > 1e-12 * mean.abs(), deviation, 1.0))
+
+
+def _deviation(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Standard deviation of each column of `(n, k)`, for a mean of the same examples."""
+    if weights is None:
+        return values.std(0)
+    squares = weighed((values - mean_of(values, weights)).square(), weights)
+    return (squares.sum(0) * len(values) / ((len(values) - 1) * weights.sum())).sqrt()

@@ -44,6 +44,7 @@ from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import is_open, values_can_be_read
 from fredholm.encoders.series import Series, SeriesBatch
+from fredholm.models.fitted.example_weights import some_of
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import FeatureBlock, Regressand, RidgeHead, some_drawn
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
@@ -173,6 +174,7 @@ class FilterBank(FittedModel[SeriesBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Draws thresholds from responses to the training series, and fits the head; its errors choose shares and μ.
 
@@ -188,13 +190,14 @@ class FilterBank(FittedModel[SeriesBatch]):
         if len(targets) > CHOSEN and len(self.head.blocks) > 1:
             some = some_drawn(len(targets), groups, CHOSEN).to(targets.device)
             known = None if groups is None else groups[some]
-            self.head.fit(shares[some], targets[some], regressand, groups=known)
+            own = some_of(weights, some)
+            self.head.fit(shares[some], targets[some], regressand, groups=known, weights=own)
             tried = [tuple(self.head.shares.tolist())]
 
         def fitted(by_length: bool) -> Tensor:
             self.by_length.fill_(by_length)
             features = self._weighed(shares, lengths) if by_length else shares
-            return self.head.fit(features, targets, regressand, groups=groups, shares=tried)
+            return self.head.fit(features, targets, regressand, groups=groups, weights=weights, shares=tried)
 
         left_out, error = fitted(False), self.head.error.clone()
         if self.num_pooled and bool((lengths != lengths[0]).any()):

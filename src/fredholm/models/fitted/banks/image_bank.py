@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count
 from fredholm.domains.checks import values_can_be_read
+from fredholm.models.fitted.example_weights import some_of
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import SHARES, FeatureBlock, Regressand, RidgeHead, some_drawn
 from fredholm.models.images.image_model import ImageModelConfig, ImageReading, Room
@@ -137,6 +138,7 @@ class ImageBank(FittedModel[Tensor]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Learns the filters, chooses shares on some images, and fits the head to all; see `FittedModel.fit`."""
         targets = torch.cat([targets for _, targets in batches]) if batches else torch.zeros(0)
@@ -148,21 +150,28 @@ class ImageBank(FittedModel[Tensor]):
         some = some_drawn(len(targets), groups, CHOSEN_BY).to(targets.device)
         parts = zip(batches, some.split([len(own) for _, own in batches]), strict=True)
         chosen = [images[own] for (images, _), own in parts if bool(own.any())]
-        known, own = None if groups is None else groups[some], targets[some]
+        known = {"groups": None if groups is None else groups[some], "weights": some_of(weights, some)}
+        own = targets[some]
         plain = torch.cat([self._read(images) for images in chosen])
-        best = self._chosen(plain, own, regressand, known)
+        best = self._chosen(plain, own, regressand, **known)
         self.mirrored.zero_()
         if self.config.may_mirror:
             other = torch.cat([self._read(images.flip(-1)) for images in chosen])
-            found = self._chosen(torch.lerp(plain, other, 0.5), own, regressand, known)
+            found = self._chosen(torch.lerp(plain, other, 0.5), own, regressand, **known)
             if found[0] < best[0]:
                 self.mirrored.fill_(0.5)
                 best = found
         features = torch.cat([self.features(images) for images, _ in batches])
-        return self.head.fit(features, targets, regressand, groups=groups, shares=[best[1]])
+        return self.head.fit(features, targets, regressand, groups=groups, weights=weights, shares=[best[1]])
 
     def _chosen(
-        self, features: Tensor, targets: Tensor, regressand: Regressand, groups: Tensor | None
+        self,
+        features: Tensor,
+        targets: Tensor,
+        regressand: Regressand,
+        *,
+        groups: Tensor | None,
+        weights: Tensor | None,
     ) -> tuple[float, tuple[float, ...]]:
         """The smallest left-out error and its shares of blocks, chosen one block after the other."""
         count = len(self.head.blocks)
@@ -170,7 +179,7 @@ class ImageBank(FittedModel[Tensor]):
         for k in range(1, count):
             later = (0.0,) * (count - k - 1)
             tried = [(*((1 - share) * each for each in shares), share, *later) for share in SHARES]
-            self.head.fit(features, targets, regressand, groups=groups, shares=tried)
+            self.head.fit(features, targets, regressand, groups=groups, weights=weights, shares=tried)
             shares, error = tuple(self.head.shares.tolist()[: k + 1]), float(self.head.error)
         return error, shares
 

@@ -50,6 +50,7 @@ from fredholm._settings import check_count, filled, refuse_idle
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.fitted.banks.sparse_ridge import SparseRidge, sparse_ridge
 from fredholm.models.fitted.banks.text_form import Symbols, TextForm
+from fredholm.models.fitted.example_weights import check_weights, mean_of
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.ridge_head import Regressand, check_groups, dealt, is_surely_less
 from fredholm.models.language.sentence_model import SentenceModelConfig, TokenReading
@@ -335,20 +336,26 @@ class NGramBank(FittedModel[Tensor]):
 
     @torch.no_grad()
     def fit(
-        self, batches: Sequence[tuple[Tensor, Tensor]], regressand: Regressand, *, groups: Tensor | None = None
+        self,
+        batches: Sequence[tuple[Tensor, Tensor]],
+        regressand: Regressand,
+        *,
+        groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Chooses the n-grams of the training sentences and fits the head; see `FittedModel.fit`."""
         if sum(len(targets) for _, targets in batches) < 2:
             raise ValueError("models.NGramBank: there are fewer than 2 sentences; expected some to fit to")
         check_groups("models.NGramBank", groups, sum(len(targets) for _, targets in batches))
         targets = torch.cat([targets for _, targets in batches])
+        check_weights("models.NGramBank", weights, len(targets))
         wanted, rows = regressand.columns(targets), [tokens for tokens, _ in batches]
         self._choose(rows)
-        texts = _Texts(rows, wanted, dealt(len(targets), groups, FOLDS, wanted.device), groups)
+        texts = _Texts(rows, wanted, dealt(len(targets), groups, FOLDS, wanted.device), groups, weights)
         fit = self._fit_of_tokens(texts)
         for further in (self._with_letters, self._with_counts, self._with_form, self._adapted):
             fit = further(texts, fit)
-        readout = regressand.readout(fit.left_out, targets)
+        readout = regressand.readout(fit.left_out, targets, weights)
         if len(readout.gain) != len(self.bias):
             raise ValueError(
                 f"models.NGramBank: the regressand has {len(readout.gain)} outputs; expected {len(self.bias)}"
@@ -366,7 +373,7 @@ class NGramBank(FittedModel[Tensor]):
 
     def _fitted(self, texts: "_Texts", *, num_adapted: int = 0) -> SparseRidge:
         """Fits to the features as they are set."""
-        return sparse_ridge(self.sparse(texts.rows), texts.wanted, texts.part, num_adapted=num_adapted)
+        return texts.fitted(self.sparse(texts.rows), texts.wanted, num_adapted=num_adapted)
 
     def _fit_of_tokens(self, texts: "_Texts") -> SparseRidge:
         """Fits to n-grams of tokens alone, which chooses s."""
@@ -379,9 +386,9 @@ class NGramBank(FittedModel[Tensor]):
             grams.rarity.copy_(rarity * share**further)
             found = self._fitted(texts)
             errors.append(found.squares(texts.wanted))
-            if len(errors) > 1 and errors[-1].mean() >= errors[-2].mean():
+            if len(errors) > 1 and texts.mean(errors[-1]) >= texts.mean(errors[-2]):
                 break
-            if len(errors) == 1 or is_surely_less(errors[-1], errors[0], texts.groups):
+            if len(errors) == 1 or texts.are_less(errors[-1], errors[0]):
                 fit, chosen = found, grams.rarity.clone()
         assert fit is not None
         grams.rarity.copy_(chosen)
@@ -394,7 +401,7 @@ class NGramBank(FittedModel[Tensor]):
         self.of_letters.unit.zero_()
         self.letter_share.fill_(LETTERS)
         found = self._fitted(texts)
-        if found.squares(texts.wanted).mean() < fit.squares(texts.wanted).mean():
+        if texts.mean(found.squares(texts.wanted)) < texts.mean(fit.squares(texts.wanted)):
             return found
         self.letter_share.zero_()
         return fit
@@ -417,7 +424,7 @@ class NGramBank(FittedModel[Tensor]):
                 grams.unit.zero_()
             return fit
         found = self._fitted(texts)
-        if found.squares(texts.wanted).mean() < of_words.squares(texts.wanted).mean():
+        if texts.mean(found.squares(texts.wanted)) < texts.mean(of_words.squares(texts.wanted)):
             return found
         self.of_tokens.rarity.copy_(words)
         self.letter_share.zero_()
@@ -428,8 +435,8 @@ class NGramBank(FittedModel[Tensor]):
         self.form.learn((self.tokens_of(tokens), len(tokens)) for tokens in texts.rows)
         form = torch.cat([self.form(self.tokens_of(tokens), len(tokens)) for tokens in texts.rows])
         errors = texts.wanted - fit.left_out
-        explained = sparse_ridge(form.to_sparse(), errors, texts.part)
-        if is_surely_less(explained.squares(errors), errors.square().mean(1), texts.groups):
+        explained = texts.fitted(form.to_sparse(), errors)
+        if texts.are_less(explained.squares(errors), errors.square().mean(1)):
             found = self._fitted(texts)
             if texts.are_better(found, fit):
                 return found
@@ -488,16 +495,29 @@ class NGramBank(FittedModel[Tensor]):
 
 @final
 class _Texts(NamedTuple):
-    """Training texts: rows of tokens, Y, the fold of each, and their groups."""
+    """Training texts: rows of tokens, Y, the fold of each, their groups, and their weights."""
 
     rows: Sequence[Tensor]
     wanted: Tensor
     part: Tensor
     groups: Tensor | None
+    weights: Tensor | None
+
+    def fitted(self, features: Tensor, wanted: Tensor, *, num_adapted: int = 0) -> SparseRidge:
+        """Fits sparse features to values `(n, c)`."""
+        return sparse_ridge(features, wanted, self.part, num_adapted=num_adapted, weights=self.weights)
+
+    def mean(self, errors: Tensor) -> Tensor:
+        """The mean of the errors of the texts `(n,)`."""
+        return mean_of(errors, self.weights)
+
+    def are_less(self, errors: Tensor, others: Tensor) -> bool:
+        """Whether errors of the texts `(n,)` are significantly smaller than others."""
+        return is_surely_less(errors, others, self.groups, self.weights)
 
     def are_better(self, found: SparseRidge, fit: SparseRidge) -> bool:
         """Whether the left-out errors of `found` are significantly smaller than those of `fit`."""
-        return is_surely_less(found.squares(self.wanted), fit.squares(self.wanted), self.groups)
+        return self.are_less(found.squares(self.wanted), fit.squares(self.wanted))
 
 
 @final

@@ -15,6 +15,9 @@ predictions are too close to Ȳ, the more so the fewer there are. The systems ar
 float64, from the largest penalty on, each from the solution of the one before; the search stops after PATIENCE
 penalties in a row that are no better.
 
+With weights w of the examples (`example_weights.py`) all means, m_g and sums of squares are weighted, and λI is
+λ diag(1/w). The systems are then solved for A / √w.
+
 Source: factors of features that tell how much each says about the target by itself are those of NB-SVM (Wang and
 Manning, Baselines and bigrams, 2012). Deviation: shrunk means in place of ratios of logarithms, which numbers have too.
 """
@@ -25,6 +28,8 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
+
+from fredholm.models.fitted.example_weights import mean_of_all, weighed
 
 PENALTIES = torch.logspace(1, -3, 9, dtype=torch.float64)
 """Candidates of λ, in multiples of the mean square of the rows of C X."""
@@ -56,7 +61,9 @@ class SparseRidge(NamedTuple):
         return (wanted - self.left_out).square().mean(1)
 
 
-def sparse_ridge(features: Tensor, wanted: Tensor, part: Tensor, *, num_adapted: int = 0) -> SparseRidge:
+def sparse_ridge(
+    features: Tensor, wanted: Tensor, part: Tensor, *, num_adapted: int = 0, weights: Tensor | None = None
+) -> SparseRidge:
     """Fits sparse features to targets.
 
     Args:
@@ -64,8 +71,9 @@ def sparse_ridge(features: Tensor, wanted: Tensor, part: Tensor, *, num_adapted:
         wanted: `(n, c)`.
         part: int64 `(n,)`, the fold of each example, from 0.
         num_adapted: number of features, the first ones, whose factors are adapted.
+        weights: w, float64 `(n,)`; None: all are 1.
     """
-    unit = _mean_square(features)
+    unit = _mean_square(features, weights)
     unit = unit if unit > ROUNDING else 1.0  # 0 if all rows are equal
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
@@ -75,18 +83,19 @@ def sparse_ridge(features: Tensor, wanted: Tensor, part: Tensor, *, num_adapted:
     together = max(1, COLUMNS // wanted.shape[1])
     counts = [part[:, None] != some for some in parts.split(together)]
     counts.append(torch.ones_like(part, dtype=torch.bool)[:, None])
-    *without, whole = (_Fits(features, turned, wanted, each, num_adapted, kernel) for each in counts)
+    mass = torch.ones_like(wanted[:, 0]) if weights is None else weights
+    *without, whole = (_Fits(features, turned, wanted, each, mass, num_adapted, kernel) for each in counts)
     # the mean without the own fold: through the mean of all an example would contribute to its own prediction
     without_own = torch.cat([fits.mean for fits in without])[part]
     aim, best, least, worse = wanted - without_own, None, float("inf"), 0
     for penalty in (PENALTIES * unit).tolist():
         scores = torch.cat([fits.scores(penalty) for fits in without], 1)
         centred = scores.take_along_dim(part[:, None, None], 1)[:, 0] - without_own
-        square, product = float(centred.square().sum()), float((centred * aim).sum())
+        square, product = (float(weighed(each, weights).sum()) for each in (centred.square(), centred * aim))
         # a gain computed from rounding errors would amplify them
-        gain = max(0.0, product / square) if square > ROUNDING**2 * float(aim.square().sum()) else 1.0
+        gain = max(0.0, product / square) if square > ROUNDING**2 * float(weighed(aim.square(), weights).sum()) else 1.0
         left_out = without_own + gain * centred
-        error = float((wanted - left_out).square().mean())
+        error = float(mean_of_all((wanted - left_out).square(), weights))
         if error < least:
             least, worse, best = error, 0, (penalty, gain, left_out)
         else:
@@ -106,10 +115,13 @@ def _kernel(features: Tensor, turned: Tensor) -> Tensor:
     return torch.cat([features @ (turned @ some) for some in unit.split(COLUMNS, 1)], 1)
 
 
-def _mean_square(features: Tensor) -> float:
+def _mean_square(features: Tensor, weights: Tensor | None) -> float:
     """Mean square of the rows of C X."""
-    mean = torch.sparse.sum(features, dim=0).values() / len(features)
-    return float(features.values().square().sum() / len(features) - mean.square().sum())
+    place, values = features.indices(), features.values()
+    mass = torch.ones_like(values) if weights is None else weights[place[0]]
+    total = len(features) if weights is None else weights.sum()
+    mean = values.new_zeros(features.shape[1]).index_add(0, place[1], mass * values) / total
+    return float((mass * values.square()).sum() / total - mean.square().sum())
 
 
 @final
@@ -121,6 +133,7 @@ class _Fits:
         turned: their transpose, in CSR too.
         wanted: `(n, c)`.
         counts: bool `(n, f)`, the examples of each fit.
+        weights: w, `(n,)`.
         num_adapted: number of features with adapted factors.
         kernel: X Xᵀ, if none are adapted; None: products are those of the sparse matrices.
 
@@ -129,29 +142,38 @@ class _Fits:
     """
 
     def __init__(
-        self, features: Tensor, turned: Tensor, wanted: Tensor, counts: Tensor, num_adapted: int, kernel: Tensor | None
+        self,
+        features: Tensor,
+        turned: Tensor,
+        wanted: Tensor,
+        counts: Tensor,
+        weights: Tensor,
+        num_adapted: int,
+        kernel: Tensor | None,
     ) -> None:
-        self._features, self._turned = features, turned
-        self._counts = counts[..., None].to(wanted)
+        self._features, self._turned, self._weights = features, turned, weights
+        self._mass = (weights[:, None] * counts)[..., None]
+        self._root = self._mass.sqrt()
         self.mean = self._mean_of(wanted[:, None])
-        self._errors = self._counts * (wanted[:, None] - self.mean)
+        self._errors = self._root * (wanted[:, None] - self.mean)
         self._dual = torch.zeros_like(self._errors)
         self._square = self._squared_factors(num_adapted) if num_adapted else None
         self._kernel = kernel
 
     def _mean_of(self, values: Tensor) -> Tensor:
         """Mean over the examples of each fit, `(n, f, c)` to `(f, c)`."""
-        return (self._counts * values).sum(0) / self._counts.sum(0)
+        return (self._mass * values).sum(0) / self._mass.sum(0)
 
     def _squared_factors(self, num_adapted: int) -> Tensor:
         """D² of each fit, `(p, f, c)`."""
         turned, values = self._turned, self._turned.values()
         places = turned.crow_indices(), turned.col_indices()
         has = torch.sparse_csr_tensor(*places, (values != 0).to(values), turned.shape, check_invariants=False)
-        total, often = self._times(has, self._errors), self._times(has, self._counts)
+        total, often = self._times(has, self._root * self._errors), self._times(has, self._mass)
         square = (total / (often + EVIDENCE)).square()
         feature = torch.arange(len(total), device=values.device).repeat_interleave(places[0].diff())
-        weight = values.new_zeros(len(total)).index_add(0, feature, values.square())[:num_adapted, None, None]
+        squares = self._weights[places[1]] * values.square()
+        weight = values.new_zeros(len(total)).index_add(0, feature, squares)[:num_adapted, None, None]
         mean = (weight * square[:num_adapted]).sum(0) / weight.sum()
         square /= torch.where(mean > 0, mean, 1.0)
         square[num_adapted:] = 1
@@ -173,19 +195,19 @@ class _Fits:
         return self._times(self._kernel, dual)
 
     def _gram(self, dual: Tensor) -> Tensor:
-        """C X D² Xᵀ C applied to centred values."""
-        found = self._product(dual)
-        return self._counts * (found - self._mean_of(found))
+        """√w C X D² Xᵀ C √w applied to A / √w."""
+        found = self._product(self._root * dual)
+        return self._root * (found - self._mean_of(found))
 
     def scores(self, penalty: float) -> Tensor:
         """Solves for the scores of all examples, `(n, f, c)`."""
         self._dual = _conjugate_gradients(lambda a: self._gram(a) + penalty * a, self._errors, self._dual)
-        found = self._product(self._dual)
+        found = self._product(self._root * self._dual)
         return found + self.mean - self._mean_of(found)
 
     def solved(self, penalty: float) -> tuple[Tensor, Tensor]:
         """Solves for the weights `(p, f, c)` and the constants of the scores `(f, c)`."""
-        scores, weight = self.scores(penalty)[0], self._weighted(self._dual)
+        scores, weight = self.scores(penalty)[0], self._weighted(self._root * self._dual)
         return weight, scores - self._times(self._features, weight)[0]
 
 

@@ -88,6 +88,7 @@ class SummaryBank(FittedModel[SeriesBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Computes quantiles of the training series and fits the head; see `FittedModel.fit`."""
         if not sum(len(targets) for _, targets in batches):
@@ -100,7 +101,7 @@ class SummaryBank(FittedModel[SeriesBatch]):
             if len(values):
                 row.copy_(values.quantile(orders, interpolation="nearest"))
         targets = torch.cat([targets for _, targets in batches])
-        return self.head.fit(self._features(found), targets, regressand, groups=groups)
+        return self.head.fit(self._features(found), targets, regressand, groups=groups, weights=weights)
 
     def _features(self, summaries: Tensor) -> Tensor:
         """Features `(B, S (degree + 1))` of summaries `(B, S)`, which are NaN where one is not defined."""

@@ -114,6 +114,7 @@ class GraphMachine(FittedModel[GraphBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits the bank and the machine, and chooses their shares; see `FittedModel.fit`."""
         if not batches:
@@ -128,7 +129,7 @@ class GraphMachine(FittedModel[GraphBatch]):
             self._lower(self.least, values[weighs])
             if domain.edge_features is not None:
                 self._lower(self.edge_minima, domain.edge_features)
-        return self.second.fit(self.bank, self.numbers, batches, regressand, groups=groups)
+        return self.second.fit(self.bank, self.numbers, batches, regressand, groups=groups, weights=weights)
 
     @staticmethod
     def _lower(least: Tensor, values: Tensor) -> None:

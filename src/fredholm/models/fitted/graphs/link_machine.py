@@ -125,8 +125,11 @@ class LinkMachine(FittedModel[GraphPairs]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits both parts to pairs of one graph, edges and other pairs, in a single batch; see `FittedModel.fit`."""
+        if weights is not None:
+            raise ValueError("models.LinkMachine: it takes no weights of examples; leave them out")
         if len(batches) != 1 or len(batches[0][1]) < 2:
             raise ValueError("models.LinkMachine: expected one graph with at least 2 pairs of nodes to fit to")
         [(inputs, targets)] = batches

@@ -38,6 +38,7 @@ from fredholm._settings import check_count
 from fredholm.domains import Graph
 from fredholm.encoders.graph import Graph as GraphEncoder
 from fredholm.encoders.graph import GraphBatch
+from fredholm.models.fitted.example_weights import some_of
 from fredholm.models.fitted.fitted_model import FittedModel
 from fredholm.models.fitted.graphs.weisfeiler_lehman import ColourCounts
 from fredholm.models.fitted.ridge_head import SHARES, FeatureBlock, Regressand, RidgeHead, shares_of, some_drawn
@@ -126,6 +127,7 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Chooses colours, then τ and shares on some graphs, and fits the head to all; see `FittedModel.fit`."""
         targets = torch.cat([targets for _, targets in batches]) if batches else torch.zeros(0)
@@ -140,24 +142,25 @@ class NeighbourhoodBank(FittedModel[GraphBatch]):
             for (batch, _), own in zip(batches, some.split(batch_sizes), strict=True)
             if bool(own.any())
         ]
-        known, colourless = None if groups is None else groups[some], (0.0,) * (len(self.head.blocks) - 2)
+        known, own = None if groups is None else groups[some], some_of(weights, some)
+        colourless = (0.0,) * (len(self.head.blocks) - 2)
         best: tuple[float, float, Tensor, list[float]] | None = None
         for scale in SCALES:
             self.scale.fill_(scale)
             found = torch.cat([self.features(batch) for batch in chosen])
             tried = [(*shares, *colourless) for shares in shares_of(2)]
-            self.head.fit(found, targets[some], regressand, groups=known, shares=tried)
+            self.head.fit(found, targets[some], regressand, groups=known, weights=own, shares=tried)
             if best is None or float(self.head.error) < best[0]:
                 best = float(self.head.error), scale, found, self.head.shares.tolist()
         assert best is not None
         _, scale, found, shares = best
         if self.colours is not None:
             tried = [(*((1 - share) * of_waves for of_waves in shares[:2]), share) for share in SHARES]
-            self.head.fit(found, targets[some], regressand, groups=known, shares=tried)
+            self.head.fit(found, targets[some], regressand, groups=known, weights=own, shares=tried)
             shares = self.head.shares.tolist()
         self.scale.fill_(scale)
         found = torch.cat([self.features(batch) for batch, _ in batches])
-        return self.head.fit(found, targets, regressand, groups=groups, shares=[tuple(shares)])
+        return self.head.fit(found, targets, regressand, groups=groups, weights=weights, shares=[tuple(shares)])
 
     def features(self, inputs: GraphBatch) -> Tensor:
         """Returns the features for the head, `(B, 2 num_waves + num_colours)`: m, s, and the roots of counts."""

@@ -307,8 +307,11 @@ class NodeMachine(FittedModel[KnownNodes]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits both parts to the known nodes of one graph, the only batch; see `FittedModel.fit`."""
+        if weights is not None:
+            raise ValueError("models.NodeMachine: it takes no weights of examples; leave them out")
         if len(batches) != 1 or len(batches[0][1]) < 2:
             raise ValueError("models.NodeMachine: expected one graph with at least 2 known nodes to fit to")
         [(inputs, targets)] = batches
@@ -661,15 +664,15 @@ class _Beside(Regressand):
         """See `Regressand.columns`."""
         return self._wanted - self._predicted
 
-    def readout(self, scores: Tensor, targets: Tensor) -> Readout:
+    def readout(self, scores: Tensor, targets: Tensor, weights: Tensor | None = None) -> Readout:
         """See `Regressand.readout`: the readout of the sum of residual scores and predictions."""
         self.scores = scores + self._predicted
-        self.read = self._regressand.readout(self.scores, targets)
+        self.read = self._regressand.readout(self.scores, targets, weights)
         return self.read
 
-    def losses_of_scores(self, targets: Tensor) -> Losses | None:
+    def losses_of_scores(self, targets: Tensor, weights: Tensor | None = None) -> Losses | None:
         """See `Regressand.losses_of_scores`: those of the sum of scores and predictions."""
-        return _beside(self._regressand.losses_of_scores(targets), self._predicted)
+        return _beside(self._regressand.losses_of_scores(targets, weights), self._predicted)
 
 
 def _beside(losses: Losses | None, predicted: Tensor) -> Losses | None:
