@@ -28,6 +28,7 @@ from fredholm.report.model_card import model_card
 from fredholm.report.run_record import RunRecord, distinct_names, read_log
 from fredholm.tasks import TASKS
 from fredholm.tasks.splits.splits import HeldOut
+from fredholm.tasks.target_task import Measured
 from fredholm.training import Run, TrainingConfig, train
 from tests.command_line import TINY, call
 from tests.contracts.task_settings import small_tasks
@@ -159,7 +160,7 @@ def test_tables_are_computed_from_the_predictions(run: Path) -> None:
     by_class = tables["Class by class"]
     assert sum(int(row[4]) for row in by_class.rows) == 360  # pyright: ignore
     opened = Run(run, device="cpu")
-    outputs, targets = opened.task.outputs_and_targets(opened.model(), "test", torch.arange(360))  # pyright: ignore
+    outputs, targets, _ = opened.task.outputs_and_targets(opened.model(), "test", torch.arange(360))  # pyright: ignore
     recall = {row[0]: row[2] for row in by_class.rows}
     for k in range(10):
         own = outputs[targets == k].argmax(1)
@@ -448,9 +449,9 @@ def test_a_single_class_is_reported(copy: Path, monkeypatch: pytest.MonkeyPatch)
 
     whole = ImageLearning.outputs_and_targets
 
-    def of_one(self: ImageLearning, *arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
-        outputs, targets = whole(self, *arguments)  # pyright: ignore
-        return outputs, torch.full_like(targets, 3)
+    def of_one(self: ImageLearning, *arguments: object) -> Measured:
+        found = whole(self, *arguments)  # pyright: ignore
+        return found._replace(targets=torch.full_like(found.targets, 3))
 
     monkeypatch.setattr(ImageLearning, "outputs_and_targets", of_one)
     assert "of one class" in notes_of(build_page([copy]))
@@ -463,10 +464,10 @@ def test_a_class_with_one_example_has_a_note(copy: Path, monkeypatch: pytest.Mon
 
     batches: list[int] = []
 
-    def with_lone(self: ImageLearning, *arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
-        outputs, targets = whole(self, *arguments)  # pyright: ignore
-        is_first, _ = not batches, batches.append(len(targets))
-        return outputs, torch.where((torch.arange(len(targets)) == 0) & is_first, 5, 3)
+    def with_lone(self: ImageLearning, *arguments: object) -> Measured:
+        found = whole(self, *arguments)  # pyright: ignore
+        is_first, _ = not batches, batches.append(len(found.targets))
+        return found._replace(targets=torch.where((torch.arange(len(found.targets)) == 0) & is_first, 5, 3))
 
     monkeypatch.setattr(ImageLearning, "outputs_and_targets", with_lone)
     assert "Classes with a single example: 5." in notes_of(build_page([copy]))
@@ -604,9 +605,7 @@ def test_after_the_time_limit_no_further_examples_are_predicted(run: Path, monke
 
     opened, sizes, whole = Run(run, device="cpu"), list[int](), ImageLearning.outputs_and_targets
 
-    def counted(
-        self: ImageLearning, model: nn.Module, split: HeldOut, rows: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def counted(self: ImageLearning, model: nn.Module, split: HeldOut, rows: torch.Tensor) -> Measured:
         sizes.append(len(rows))
         return whole(self, model, split, rows)
 

@@ -20,7 +20,7 @@ from .classifier import Classifier
 from .estimator import real_numbers
 from .networkx_graphs import arrays_of_networkx, is_of_networkx
 from .regressor import Regressor
-from .target_estimator import TargetEstimator, Weights, refuse_weights
+from .target_estimator import TargetEstimator
 
 
 class GraphEstimator(TargetEstimator[GraphSet]):
@@ -78,12 +78,7 @@ class GraphEstimator(TargetEstimator[GraphSet]):
         return bool(self._task_settings().get("directed", False)) if is_new else self._preparation.is_directed
 
     @final
-    def _select(self, examples: GraphSet, indices: np.ndarray) -> GraphSet:
-        return examples.select(torch.from_numpy(indices))
-
-    @final
-    def _write(self, examples: GraphSet, answers: Answers, weights: Weights, folder: Path) -> dict[str, Any]:
-        refuse_weights(self, weights)
+    def _write(self, examples: GraphSet, answers: Answers, folder: Path) -> dict[str, Any]:
         path, values = folder / "graphs.npz", answers.values
         if answers.kind == "class":
             known = dataclasses.replace(examples, labels=values, classes=answers.names)

@@ -19,7 +19,7 @@ from fredholm.tasks.targets import Answers, Kind
 from .classifier import Classifier
 from .estimator import as_array
 from .regressor import Regressor
-from .target_estimator import TargetEstimator, refuse_weights
+from .target_estimator import TargetEstimator
 
 MOST_SIDE = 256
 """Most pixels along the longer side of images of several sizes, as they are stored; the task may scale them further."""
@@ -59,14 +59,7 @@ class ImageEstimator(TargetEstimator[np.ndarray]):
         return max(1, round(scale * size[0])), max(1, round(scale * size[1]))
 
     @final
-    def _select(self, examples: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        return examples[indices]
-
-    @final
-    def _write(
-        self, examples: np.ndarray, answers: Answers, weights: np.ndarray | None, folder: Path
-    ) -> dict[str, Any]:
-        refuse_weights(self, weights)
+    def _write(self, examples: np.ndarray, answers: Answers, folder: Path) -> dict[str, Any]:
         path = folder / "images.npz"
         named: dict[str, Any] = {_NAMES[answers.kind]: np.array(answers.names)}
         np.savez_compressed(path, x_train=examples, y_train=answers.values.numpy(), **named)

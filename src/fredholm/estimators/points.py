@@ -15,7 +15,7 @@ from fredholm.tasks.targets import Answers
 from .classifier import Classifier
 from .estimator import as_array, real_numbers
 from .regressor import Regressor
-from .target_estimator import TargetEstimator, refuse_weights
+from .target_estimator import TargetEstimator
 
 
 class PointEstimator(TargetEstimator[list[np.ndarray]]):
@@ -45,14 +45,7 @@ class PointEstimator(TargetEstimator[list[np.ndarray]]):
         return clouds
 
     @final
-    def _select(self, examples: list[np.ndarray], indices: np.ndarray) -> list[np.ndarray]:
-        return [examples[i] for i in indices.tolist()]
-
-    @final
-    def _write(
-        self, examples: list[np.ndarray], answers: Answers, weights: np.ndarray | None, folder: Path
-    ) -> dict[str, Any]:
-        refuse_weights(self, weights)
+    def _write(self, examples: list[np.ndarray], answers: Answers, folder: Path) -> dict[str, Any]:
         path = folder / "points.npz"
         known, names = ("y_train", "classes") if answers.kind == "class" else ("targets_train", "target_names")
         arrays: dict[str, Any] = {known: answers.values.numpy(), names: np.array(answers.names)}

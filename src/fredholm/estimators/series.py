@@ -16,7 +16,7 @@ from fredholm.tasks.targets import Answers, Kind
 from .classifier import Classifier
 from .estimator import as_array, real_numbers
 from .regressor import Regressor
-from .target_estimator import TargetEstimator, refuse_weights
+from .target_estimator import TargetEstimator
 
 _NAMES: dict[Kind, tuple[str, str]] = {
     "class": ("train_labels", "classes"),
@@ -75,14 +75,7 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
         return list(values[..., None])
 
     @final
-    def _select(self, examples: list[np.ndarray], indices: np.ndarray) -> list[np.ndarray]:
-        return [examples[i] for i in indices.tolist()]
-
-    @final
-    def _write(
-        self, examples: list[np.ndarray], answers: Answers, weights: np.ndarray | None, folder: Path
-    ) -> dict[str, Any]:
-        refuse_weights(self, weights)
+    def _write(self, examples: list[np.ndarray], answers: Answers, folder: Path) -> dict[str, Any]:
         path, (values_name, names) = folder / "series.npz", _NAMES[answers.kind]
         arrays: dict[str, Any] = {values_name: answers.values.numpy(), names: np.array(answers.names)}
         offsets = np.cumsum([0, *map(len, examples)])

@@ -25,7 +25,7 @@ from fredholm.tasks.text.tokenizer import utf8
 from .classifier import Classifier
 from .estimator import as_array, is_missing
 from .regressor import Regressor
-from .target_estimator import TargetEstimator, Weights
+from .target_estimator import WeightedEstimator, Weights
 
 _OF_COLUMNS = ("categories", "texts", "ignore")
 """Settings of the task that hold column names."""
@@ -33,11 +33,11 @@ _WEIGHTS = "weight of the row"
 """Column of the weights in the data of the run."""
 
 
-class TableEstimator(TargetEstimator[Rows]):
+class TableEstimator(WeightedEstimator[Rows]):
     """Base class of estimators for the task `table` (`fredholm.tasks.TableLearning`) on data frames and arrays."""
 
     _task: ClassVar = TableLearning
-    _decided: ClassVar = (*TargetEstimator._decided, "label_columns", "columns", "weights")
+    _decided: ClassVar = (*WeightedEstimator._decided, "label_columns", "columns", "weights")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -105,7 +105,7 @@ class TableEstimator(TargetEstimator[Rows]):
         return examples.select(indices.tolist())
 
     @final
-    def _write(self, examples: Rows, answers: Answers, weights: Weights, folder: Path) -> dict[str, Any]:
+    def _write(self, examples: Rows, answers: Answers, folder: Path, weights: Weights = None) -> dict[str, Any]:
         labels = ("label",) if answers.kind == "class" else answers.names
         of_weights = None if weights is None else _WEIGHTS
         taken = {*labels, *MARKS, of_weights}

@@ -1,7 +1,8 @@
 """The base class of estimators that predict a target of each example."""
 
+import functools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, final
 
@@ -31,22 +32,25 @@ class TargetEstimator(Estimator, Generic[Read]):
     _answer_kind: ClassVar[str]
     """The target of an example, in words."""
 
-    @final
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Trains a new model.
 
         Args:
             X: n examples; see the class.
             y: the target of each.
-            sample_weight: the weight of each, 0 or more, relative to their mean; an example of weight 0 is left out.
-                None: all weigh the same.
 
         Raises:
-            ValueError: X, y or sample_weight are not as expected, settings do not fit, or `run_dir` is not empty.
+            ValueError: X or y are not as expected, settings do not fit, or `run_dir` is not empty.
             TypeError: X or a setting has the wrong type.
             DivergedError: the loss is not finite.
             KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is saved there.
         """
+        examples, y = self._checked_both(X, y)
+        return self._fit(examples, y, self._write)
+
+    @final
+    def _checked_both(self, X: Any, y: Any) -> tuple[Read, Any]:
+        """Returns the examples and y of a new model."""
         self._forget()
         if y is None:
             raise ValueError(
@@ -56,12 +60,12 @@ class TargetEstimator(Estimator, Generic[Read]):
         examples = self._checked(X, is_new=True)
         y = as_array(y)
         check_consistent_length(examples, y)
-        weights = None if sample_weight is None else _checked_weights(sample_weight, len(examples))
-        if weights is not None and not weights.all():
-            kept = np.flatnonzero(weights)
-            examples, y, weights = self._select(examples, kept), _safe_indexing(y, kept), weights[kept]
+        return examples, y
+
+    @final
+    def _fit(self, examples: Read, y: Any, write: Callable[[Read, Answers, Path], dict[str, Any]]) -> Self:
         answers = self._answers(y)
-        self._learn(lambda folder: self._write(examples, answers, weights, folder))
+        self._learn(lambda folder: write(examples, answers, folder))
         return self
 
     @final
@@ -87,16 +91,47 @@ class TargetEstimator(Estimator, Generic[Read]):
         """Converts X to one form; where it is new sets the attributes that describe X, else compares X with them."""
 
     @abstractmethod
-    def _select(self, examples: Read, indices: np.ndarray) -> Read:
-        """Returns the examples at these indices, in this order."""
-
-    @abstractmethod
-    def _write(self, examples: Read, answers: Answers, weights: Weights, folder: Path) -> dict[str, Any]:
+    def _write(self, examples: Read, answers: Answers, folder: Path) -> dict[str, Any]:
         """See `write` of `_learn`."""
 
     @abstractmethod
     def _outputs(self, examples: Read) -> Tensor:
         """Returns the trained model's outputs, `(n, num_outputs)`, on the CPU."""
+
+
+class WeightedEstimator(TargetEstimator[Read]):
+    """Base class of estimators whose task takes weights of examples."""
+
+    @final
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Trains a new model.
+
+        Args:
+            X: n examples; see the class.
+            y: the target of each.
+            sample_weight: the weight of each, 0 or more, relative to their mean; an example of weight 0 is left out.
+                None: all weigh the same.
+
+        Raises:
+            ValueError: X, y or sample_weight are not as expected, settings do not fit, or `run_dir` is not empty.
+            TypeError: X or a setting has the wrong type.
+            DivergedError: the loss is not finite.
+            KeyboardInterrupt: training was interrupted; with a `run_dir` its last step is saved there.
+        """
+        examples, y = self._checked_both(X, y)
+        weights = None if sample_weight is None else _checked_weights(sample_weight, len(examples))
+        if weights is not None and not weights.all():
+            kept = np.flatnonzero(weights)
+            examples, y, weights = self._select(examples, kept), _safe_indexing(y, kept), weights[kept]
+        return self._fit(examples, y, functools.partial(self._write, weights=weights))
+
+    @abstractmethod
+    def _select(self, examples: Read, indices: np.ndarray) -> Read:
+        """Returns the examples at these indices, in this order."""
+
+    @abstractmethod
+    def _write(self, examples: Read, answers: Answers, folder: Path, weights: Weights = None) -> dict[str, Any]:
+        """See `write` of `_learn`."""
 
 
 def _checked_weights(sample_weight: Any, count: int) -> np.ndarray:
@@ -109,9 +144,3 @@ def _checked_weights(sample_weight: Any, count: int) -> np.ndarray:
     if not weights.any():
         raise ValueError("all weights in sample_weight are zero; expected some above 0")
     return weights
-
-
-def refuse_weights(estimator: object, weights: Weights) -> None:
-    """Raises a ValueError where examples have weights, for an estimator that takes none."""
-    if weights is not None:
-        raise ValueError(f"{type(estimator).__name__} takes no sample_weight; leave it out")

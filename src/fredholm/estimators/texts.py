@@ -14,14 +14,24 @@ from fredholm.tasks.targets import Answers
 from .classifier import Classifier
 from .estimator import as_array
 from .regressor import Regressor
-from .target_estimator import TargetEstimator, Weights, refuse_weights
+from .target_estimator import WeightedEstimator, Weights
+
+_WEIGHTS = "weight of the text"
+"""Column of the weights in the data of the run."""
 
 
-class TextEstimator(TargetEstimator[list[str]]):
+class TextEstimator(WeightedEstimator[list[str]]):
     """Base class of estimators for the task `sentences` (`fredholm.tasks.SentenceLearning`) on lists of texts."""
 
     _task: ClassVar = SentenceLearning
-    _decided: ClassVar = (*TargetEstimator._decided, "text_column", "second_column", "label_columns", "columns")
+    _decided: ClassVar = (
+        *WeightedEstimator._decided,
+        "text_column",
+        "second_column",
+        "label_columns",
+        "columns",
+        "weights",
+    )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -47,18 +57,18 @@ class TextEstimator(TargetEstimator[list[str]]):
         return [examples[i] for i in indices.tolist()]
 
     @final
-    def _write(self, examples: list[str], answers: Answers, weights: Weights, folder: Path) -> dict[str, Any]:
-        refuse_weights(self, weights)
+    def _write(self, examples: list[str], answers: Answers, folder: Path, weights: Weights = None) -> dict[str, Any]:
         columns = ("label",) if answers.kind == "class" else answers.names
         if answers.kind == "class":
             cells = [[answers.names[code]] for code in answers.values.tolist()]
         else:
             cells = (answers.values.long() if answers.kind == "labels" else answers.values).tolist()
-        rows = (
-            dict(zip(("text", *columns), (text, *row), strict=True)) for text, row in zip(examples, cells, strict=True)
-        )
+        names, of_weights = ("text", *columns), None if weights is None else _WEIGHTS
+        rows = [dict(zip(names, (text, *row), strict=True)) for text, row in zip(examples, cells, strict=True)]
+        if weights is not None:
+            rows = [{**row, _WEIGHTS: weight} for row, weight in zip(rows, weights.tolist(), strict=True)]
         (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-        return {"data": str(folder), "label_columns": columns, "target": answers.kind}
+        return {"data": str(folder), "label_columns": columns, "target": answers.kind, "weights": of_weights}
 
     @final
     def _outputs(self, examples: list[str]) -> Tensor:

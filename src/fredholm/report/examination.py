@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fredholm.models.blended import Blended
 from fredholm.models.fitted.example_weights import mean_of, some_of
 from fredholm.tasks.splits.splits import HeldOut
-from fredholm.tasks.target_task import TargetTask
+from fredholm.tasks.target_task import Measured, TargetTask
 from fredholm.tasks.targets.elements import ElementTarget
 from fredholm.tasks.targets.target import Target
 from fredholm.tasks.task import Batch, Task
@@ -94,12 +94,13 @@ def examine(
 def _in_batches(
     task: TargetTask[Any], model: nn.Module, split: HeldOut, order: Tensor, size: int, seconds: float
 ) -> Examination:
-    parts, end = list[tuple[Tensor, Tensor]](), time.monotonic() + seconds
+    parts, end = list[Measured](), time.monotonic() + seconds
     for indices in order.split(size):
         parts.append(task.outputs_and_targets(model, split, indices))
         if time.monotonic() > end:
             break
-    outputs, targets = (torch.cat(each) for each in zip(*parts, strict=True))
+    outputs, targets = torch.cat([part.outputs for part in parts]), torch.cat([part.targets for part in parts])
+    given = [part.weights for part in parts if part.weights is not None]
     indices, by_index = order[: len(outputs)].sort()
     outputs, targets = outputs[by_index], targets[by_index]
     target, losses = task.target, task.target.losses(outputs, targets).double()
@@ -109,8 +110,7 @@ def _in_batches(
         sure, predicted = target.predictions(outputs).max(-1)
         counts = confusion(predicted, targets, len(target.names))
         reliability = Reliability.of(sure, predicted == targets)
-    given = task.held_out(split).example_weights
-    weights = None if given is None else given[indices]
+    weights = torch.cat(given)[by_index] if given else None
     if name in SHARES and weights is None:
         right = SHARES[name](target.predictions(outputs), targets)
         value, interval = float(right.double().mean()), wilson(int(right.sum()), len(right))
@@ -167,7 +167,7 @@ def _one_by_one(
         states.append(_states(metrics[name]))
         losses.append(_loss(task, model, batch, metrics))
         if isinstance(task, TargetTask):
-            outputs, targets = task.outputs_and_targets(model, split, index)
+            outputs, targets, _ = task.outputs_and_targets(model, split, index)
             sure, predicted = task.target.predictions(outputs).max(-1)
             own, sureness = (
                 confusion(predicted, targets, len(task.target.names)),

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,15 @@ from .views import device_of
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+
+@final
+class Measured(NamedTuple):
+    """Outputs `(n, num_outputs)`, targets `(n, ...)` and weights `(n,)` of examples; None: these have no weights."""
+
+    outputs: Tensor
+    targets: Tensor
+    weights: Tensor | None
 
 
 class TargetTask(SplitTask[Part]):
@@ -172,8 +181,8 @@ class TargetTask(SplitTask[Part]):
             yield outputs, outputs, targets
 
     @final
-    def outputs_and_targets(self, model: nn.Module, split: HeldOut, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns a model's outputs for held-out examples, and their targets, both on the CPU; gradients flow.
+    def outputs_and_targets(self, model: nn.Module, split: HeldOut, indices: Tensor) -> "Measured":
+        """Returns a model's outputs for held-out examples, their targets and their weights, on the CPU; gradients flow.
 
         Args:
             model: model of this task, in evaluation mode.
@@ -181,15 +190,16 @@ class TargetTask(SplitTask[Part]):
             indices: int64 `(n,)`.
 
         Returns:
-            Outputs `(n, num_outputs)` and targets `(n, ...)`, in the order of the indices; for elements a row per
-            element of known class, in the order of the examples.
+            The examples in the order of the indices; for elements a row per element of known class, in the order of the
+            examples.
         """
-        batch = to_device(self.held_out_batch(split, indices), device_of(model))
+        batch = self.held_out_batch(split, indices)
+        weights, batch = batch.get("example_weights"), to_device(batch, device_of(model))
         parts = [(outputs.cpu(), targets.cpu()) for outputs, targets in self._measured(model, batch)]
         if not parts:
-            return torch.zeros(0, self.target.num_outputs), torch.zeros(0, dtype=torch.int64)
+            return Measured(torch.zeros(0, self.target.num_outputs), torch.zeros(0, dtype=torch.int64), weights)
         outputs, targets = zip(*parts, strict=True)
-        return torch.cat(outputs), torch.cat(targets)
+        return Measured(torch.cat(outputs), torch.cat(targets), weights)
 
     @final
     def num_targets(self, batch: Batch) -> int:

@@ -484,11 +484,11 @@ def test_a_machine_beside_a_network(tmp_path: Path) -> None:
     assert isinstance(built, NodeLearning)
     batch, device = built.held_out_batch("test", nodes), torch.device("cpu")
     model.share.fill_(0.25)
-    outputs, _ = built.outputs_and_targets(model, "test", nodes)
+    outputs, _, _ = built.outputs_and_targets(model, "test", nodes)
     known = torch.tensor([int(name[1:]) for name in built.facts.known])
     assert known.tolist() == built.splits.train.nodes.tolist()
     machine = model.fitted(KnownNodes(graphs_in(built._whole), known))[batch["nodes"]]
-    network, _ = built.outputs_and_targets(model.network, "test", nodes)
+    network, _, _ = built.outputs_and_targets(model.network, "test", nodes)
     torch.testing.assert_close(outputs, 0.75 * machine + 0.25 * network)
     signs = {"signs": -torch.ones(6, 8)}
     assert not torch.equal(built.loss(model.train(), batch), built.loss(model, batch | signs))
@@ -502,7 +502,7 @@ def test_a_machine_beside_a_network(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="is another graph than that of training"):
         batch = there.held_out_batch("test", torch.arange(4))
     predicted = [rows[node]["class"] for node in batch["nodes"].tolist()]
-    outputs, _ = there.outputs_and_targets(model, "test", torch.arange(4))
+    outputs, _, _ = there.outputs_and_targets(model, "test", torch.arange(4))
     assert predicted == [there.target.names[k] for k in outputs.argmax(1).tolist()]
     model.share.fill_(1.0)
     with warnings.catch_warnings():

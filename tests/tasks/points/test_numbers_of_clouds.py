@@ -202,7 +202,7 @@ def test_votes_average_predictions(tmp_path: Path) -> None:
         each = task._outputs(model, batch).view(3, 2, 2)
     outputs = each.mean(0)
     assert float((each - outputs).abs().max()) > 1e-3
-    predicted, known = task.outputs_and_targets(model, "valid", torch.arange(2))
+    predicted, known, _ = task.outputs_and_targets(model, "valid", torch.arange(2))
     torch.testing.assert_close(predicted, outputs)
     assert task.splits.valid is not None
     assert task.splits.valid.targets is not None

@@ -30,7 +30,12 @@ class Columns:
 
 
 def choose_columns(
-    names: Sequence[str], *, text: str | None, second: str | None, labels: tuple[str, ...] = ()
+    names: Sequence[str],
+    *,
+    text: str | None,
+    second: str | None,
+    labels: tuple[str, ...] = (),
+    weights: str | None = None,
 ) -> Columns:
     """The requested columns; for None or (), the first with a usual name, in any case.
 
@@ -48,9 +53,14 @@ def choose_columns(
         second=None if second is None else _column(names, second, (), "second sentence"),
         labels=tuple(_column(names, label, LABELS, "label") for label in labels or (None,)),
     )
-    used = [name for name in (found.text, found.second, *found.labels) if name is not None]
+    weighing = None if weights is None else _column(names, weights, (), "weights")
+    used = [name for name in (found.text, found.second, *found.labels, weighing) if name is not None]
     if twice := [name for i, name in enumerate(used) if name in used[:i]]:
-        raise ValueError(f"column {twice[0]!r} would be read as two things; name text, second and label columns apart")
+        raise ValueError(
+            f"column {twice[0]!r} would be read as two things; name text, second, label and weights columns apart"
+        )
+    if weighing is not None and weighing.lower() in MARKS:
+        raise ValueError(f"column {weighing!r} is a mark of sentences and one of weights; give weights their own")
     return found
 
 

@@ -29,6 +29,7 @@ def open_sentences(
     text_column: str | None = None,
     second_column: str | None = None,
     label_columns: tuple[str, ...] = (),
+    weights: str | None = None,
     columns: tuple[str, ...] = (),
     kind: Kind | None = None,
 ) -> OpenedSentences:
@@ -43,6 +44,8 @@ def open_sentences(
         text_column: column of the sentence; None: one with a usual name; see `choose_columns`.
         second_column: column of the second sentence of a pair; None: one with a usual name, or no pairs.
         label_columns: columns of the answers; (): one with a usual name.
+        weights: column of weights; sentences of weight 0 are left out. Files of a held-out split may lack it. None:
+            there is none.
         columns: names of all columns of files without a header.
         kind: the kind of the answers; None: follows from the cells of the training set (`answers_of_cells`).
 
@@ -57,13 +60,14 @@ def open_sentences(
     }
     first = tables["train"][0]
     try:
-        chosen = choose_columns(first.names, text=text_column, second=second_column, labels=label_columns)
+        wanted = {"text": text_column, "second": second_column, "weights": weights}
+        chosen = choose_columns(first.names, **wanted, labels=label_columns)
     except ValueError as error:
         raise ValueError(f"{first.path}: {error}") from error
     parts: dict[Split, SentenceSet] = {}
     for split in SPLITS:
         if split in tables:
-            cells = read_tables(tables[split], chosen, is_labelled=True)
+            cells = read_tables(tables[split], chosen, is_labelled=True, weights=weights)
             known = parts["train"].answers if parts else None
             parts[split] = with_answers(cells, kind) if known is None else with_answers(cells, known.kind, known.names)
     if found.by_split:

@@ -4,7 +4,7 @@ import hashlib
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self, final
@@ -160,6 +160,16 @@ class SentenceCells:
     """Cells of each column of labels; empty where there are no such columns."""
     marks: dict[str, list[str]]
     """Cells of the columns of `MARKS` that the tables have, by their words."""
+    weights: dict[str, list[str]]
+    """Cells of the column of weights; empty where the tables have none."""
+
+    def select(self, indices: Tensor) -> Self:
+        """The cells of the sentences at `indices`, int64 `(m,)`."""
+        labels, marks, weights = (
+            {name: [column[i] for i in indices.tolist()] for name, column in part.items()}
+            for part in (self.labels, self.marks, self.weights)
+        )
+        return replace(self, sentences=self.sentences.select(indices), labels=labels, marks=marks, weights=weights)
 
     def place(self, i: int, name: str) -> str:
         """File, line and column of a cell of sentence i, for messages."""
@@ -176,7 +186,9 @@ def read_sentences(path: Path, columns: Columns, names: tuple[str, ...] = ()) ->
     return read_tables([TableFile(path, names)], columns)
 
 
-def read_tables(files: Sequence[TableFile], columns: Columns, *, is_labelled: bool = False) -> SentenceCells:
+def read_tables(
+    files: Sequence[TableFile], columns: Columns, *, is_labelled: bool = False, weights: str | None = None
+) -> SentenceCells:
     """The sentences of some tables, which are read once, or twice where another run has cached large texts.
 
     Args:
@@ -184,6 +196,7 @@ def read_tables(files: Sequence[TableFile], columns: Columns, *, is_labelled: bo
         columns: the columns to read.
         is_labelled: whether labels are required, and columns of splits are read; else labels may be absent, and
             columns of splits are ignored.
+        weights: column of weights, which the files may lack; None: there is none.
 
     Raises:
         ValueError: as `read_sentences`; or a required label is missing, or only some files have a column of splits.
@@ -193,7 +206,7 @@ def read_tables(files: Sequence[TableFile], columns: Columns, *, is_labelled: bo
         for name in needed + (list(columns.labels) if is_labelled else []):
             if name not in file.names:
                 raise ValueError(f"{file.path}: has no column {name!r}; the columns are {', '.join(file.names)}")
-    reading = _Reading(files, columns, is_labelled=is_labelled)
+    reading = _Reading(files, columns, is_labelled=is_labelled, weights=weights)
     states = [(str(file.path.resolve()), *FileState.of(recorded(file.path))) for file in files]
     key = ("sentences", states, columns.text, columns.second, [file.names for file in files])
     content = CacheEntry(*key).array(reading.encoded, np.uint8)
@@ -211,18 +224,18 @@ def read_tables(files: Sequence[TableFile], columns: Columns, *, is_labelled: bo
         np.array(reading.lines, np.int64),
         key,
     )
-    for word, column in reading.marks.items():
+    for word, column in [*reading.marks.items(), *reading.weights.items()]:
         if len(column) != len(whole.lines):
             raise ValueError(f"some files have a column {word!r}, others none; give it to all")
-    return SentenceCells(Sentences(whole), reading.labels, reading.marks)
+    return SentenceCells(Sentences(whole), reading.labels, reading.marks, reading.weights)
 
 
 @final
 class _Reading:
-    """A reader of some tables, which collects their lines, labels and marks while it yields their texts."""
+    """A reader of some tables, which collects their lines, labels, marks and weights while it yields their texts."""
 
-    def __init__(self, files: Sequence[TableFile], columns: Columns, *, is_labelled: bool) -> None:
-        self._files, self._is_labelled = tuple(files), is_labelled
+    def __init__(self, files: Sequence[TableFile], columns: Columns, *, is_labelled: bool, weights: str | None) -> None:
+        self._files, self._is_labelled, self._weights = tuple(files), is_labelled, weights
         self._texts = [columns.text] + ([] if columns.second is None else [columns.second])
         has_labels = all(name in file.names for file in files for name in columns.labels)
         self._labels = columns.labels if has_labels else ()
@@ -233,6 +246,7 @@ class _Reading:
         self.file_of, self.lines = array("i"), array("q")
         self.labels: dict[str, list[str]] = {name: [] for name in self._labels}
         self.marks: dict[str, list[str]] = {}
+        self.weights: dict[str, list[str]] = {}
 
     def encoded(self) -> Iterator[np.ndarray]:
         """The texts of all files, in UTF-8 with `_END` after each, part by part."""
@@ -242,7 +256,8 @@ class _Reading:
             file.check_cells()
             marks = {name.lower(): name for name in reversed(file.names) if name.lower() in MARKS}
             marks = marks if self._is_labelled else {}
-            for row in file.rows([*self._texts, *self._labels, *marks.values()]):
+            weights = [self._weights] if self._weights is not None and self._weights in file.names else []
+            for row in file.rows([*self._texts, *self._labels, *marks.values(), *weights]):
                 for name in self._texts:
                     waiting += _text(file.path, row, name)
                     waiting.append(_END)
@@ -252,6 +267,8 @@ class _Reading:
                     cells.append(sys.intern(_cell(file.path, row, name).strip()))
                 for word, name in marks.items():
                     self.marks.setdefault(word, []).append(sys.intern(_cell(file.path, row, name)))
+                for name in weights:
+                    self.weights.setdefault(name, []).append(sys.intern(_cell(file.path, row, name).strip()))
                 if len(waiting) >= _CHUNK:
                     yield np.frombuffer(bytes(waiting), np.uint8)
                     waiting.clear()

@@ -122,6 +122,8 @@ class SentenceLearning(TargetTask[SentenceSet]):
             second_column: the column of the second sentence of pairs; None: one with a usual name, or no pairs.
             label_columns: the column to predict, or several columns of numbers or of labels, 0 and 1; none: a column
                 with a usual name, such as label.
+            weights: column of the weights of sentences in training and in metrics, which are relative to their mean; 0
+                leaves a sentence out. None: all weigh the same.
             columns: names of all columns of .csv and .tsv files that have no header.
             target: kind of the answers: a class, several labels separated by `|`, or a number; None: a number where all
                 are numbers and one is not whole, else a class; for several columns, labels where all are 0 or 1, else
@@ -136,6 +138,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
         text_column: str | None = None
         second_column: str | None = None
         label_columns: tuple[str, ...] = ()
+        weights: str | None = None
         columns: tuple[str, ...] = ()
         target: Kind | None = None
         tokens: Tokens = field(default_factory=Tokens)
@@ -266,6 +269,7 @@ class SentenceLearning(TargetTask[SentenceSet]):
             text_column=config.text_column,
             second_column=config.second_column,
             label_columns=config.label_columns,
+            weights=config.weights,
             columns=config.columns,
             kind=config.target,
         )
@@ -276,7 +280,8 @@ class SentenceLearning(TargetTask[SentenceSet]):
     def _learn_facts(self) -> Facts:
         """The facts of the training split."""
         config, train = self.config, self._opened.train
-        target, pretrained = train.answers.learn(config.target_settings, config.data), self.pretrained
+        target = train.answers.learn(config.target_settings, config.data, train.example_weights)
+        pretrained = self.pretrained
         return SentenceLearning.Facts(
             tokenizer=self._learn_tokens(train).state,
             columns=self._sentences.columns,
@@ -368,24 +373,27 @@ class SentenceLearning(TargetTask[SentenceSet]):
         targets = self.target.targets(train.answers.values).to(device)
         rows = (tokens.to(device) for tokens in self.train_rows())
         batches = list(zip(rows, targets.split(CHUNK), strict=True))
-        model.fit(batches, self.target, groups=train.marks.group_numbers(device))
+        groups, weights = train.marks.group_numbers(device), train.example_weights
+        model.fit(batches, self.target, groups=groups, weights=None if weights is None else weights.to(device))
 
     def entry_names(self, model: nn.Module) -> EntryNames:
         """See `Task.entry_names`: the targets for the rows of the head."""
         return head_entry_names(model, self.target.output_names)
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`tokens` (B, N), padded, and `targets`; nothing is random."""
-        return self._batch(self._train_tokens, self.splits.train, indices)
+        """`tokens` (B, N), padded, `targets` and any `example_weights`; nothing is random."""
+        return self._batch(self._train_tokens, "train", indices)
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
         """A batch of a held-out split, as `train_batch`; indices count its sentences from the shortest on."""
-        part = self.held_out(split)
-        return self._batch(self._held_out_tokens[split], part, self._held_out_order[split][indices])
+        return self._batch(self._held_out_tokens[split], split, self._held_out_order[split][indices])
 
-    def _batch(self, tokens: TokenRows, examples: SentenceSet, indices: Tensor) -> Batch:
-        targets = self.target.targets(examples.answers.values[indices])
-        return {"tokens": self._padded([tokens[i] for i in indices.tolist()]), "targets": targets}
+    def _batch(self, tokens: TokenRows, split: Split, indices: Tensor) -> Batch:
+        return {
+            "tokens": self._padded([tokens[i] for i in indices.tolist()]),
+            "targets": self.target.targets(self._part_of(split).answers.values[indices]),
+            **self._weights(split, indices),
+        }
 
     def _padded(self, tokens: list[Tensor]) -> Tensor:
         return pad_sequence(tokens, batch_first=True, padding_value=self.tokenizer.marks.pad).long()
