@@ -543,7 +543,7 @@ def _sentences(folder: Path) -> Subject:
             "split_seed": (1,),
             "split_by": ("time",),
         }
-        | {"tokens": (Tokens(kind="bytes"),), "context": (6,)}
+        | {"tokens": (Tokens(kind="bytes"),), "context": (6,), "weights": ("score",)}
         | {"model": (dataclasses.replace(model, position_frequencies=3), NGramBank.Config(num_grams=100), BERT)},
         task,
         make=lambda **settings: SentenceLearning.Config(**settings).build(),
@@ -623,7 +623,7 @@ def _table(folder: Path) -> Subject:
         TableLearning.Config,
         {"data": str(folder / "one.csv"), "model": TableMachine.Config(num_centres=20)},
         {"data": (str(folder / "two.csv"),), "ignore": (("number",),), "label_columns": (("area",),)}
-        | {"categories": (("area",),), "texts": (("word",),), "target": ("number",)}
+        | {"categories": (("area",),), "texts": (("word",),), "target": ("number",), "weights": ("area",)}
         | {"columns": (("score", "date", "area", "word", "time", "label", "number"),)}
         | {**OF_NUMBERS, "objective": ("matthews", "spearman"), "test_fraction": (0.5,), "split_seed": (1,)}
         | {
