@@ -112,7 +112,7 @@ def test_a_held_out_file_may_lack_the_weights(tmp_path: Path) -> None:
         (["inf", 1], "w", "line 2: column 'w': 'inf' is no weight"),
         (["1 kg", 1], "w", "line 2: column 'w': '1 kg' is no weight"),
         ([0, 0.0], "w", "column 'w': all weights are 0; expected some above 0"),
-        ([1, 2], "v", "no column 'v' of weights (weights=)"),
+        ([1, 2], "v", "no column 'v' of weights (weights=, or None without any)"),
         ([1, 2], "label", "column 'label' is both to be predicted and one of weights; give weights their own"),
     ],
 )

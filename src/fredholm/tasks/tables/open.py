@@ -68,7 +68,7 @@ def open_table(
             if name in labels:
                 raise ValueError(f"column {name!r} is both to be predicted and ignored; leave it out of one of them")
         if weights is not None:
-            _present(weights, names, "of weights (weights=)")
+            _present(weights, names, "of weights (weights=, or None without any)")
             roles = {"to be predicted": labels, "ignored": ignore, "a mark of rows": _marks_of(names)}
             for role, own in roles.items():
                 if weights in own:
