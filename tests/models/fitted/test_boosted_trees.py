@@ -173,6 +173,7 @@ def nested(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 def test_leaf_wise_trees_are_weighed_against_oblivious_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = nested(300)
+    monkeypatch.setattr(boosted_trees, "SHARES", (0.0, 0.6))
     found = list[Tensor]()
     for few in (300, 299):
         monkeypatch.setattr(boosted_trees, "FEW", few)
