@@ -5,6 +5,7 @@ from collections import abc
 from typing import NamedTuple, final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Sequence, trapezoid_weights
@@ -140,3 +141,22 @@ def _on_the_unit_interval(times: Tensor, mask: Tensor | None, extent: float) -> 
     first = first.amin(-1, keepdim=True) if times.shape[-1] else times
     since = (times - torch.where(first.isfinite(), first, 0.0)) / extent
     return Sequence(times=since, weights=trapezoid_weights(since, mask), mask=mask).counting_each()
+
+
+def interpolated(values: Tensor, observed: Tensor) -> Tensor:
+    """Fills gaps between the nearest observed samples, evenly by sample; before and after all with the nearest one.
+
+    Args:
+        values: finite `(..., T, C)`; where a channel has no observed sample, the result is its first value.
+        observed: bool `(..., T, C)`.
+    """
+    rank = observed.long().cumsum(-2)  # cummax of the samples themselves has no form in ONNX
+    samples = torch.arange(values.shape[-2], device=values.device)[:, None].expand_as(rank)
+    none = F.pad(torch.zeros_like(rank), (0, 0, 0, 2))
+    place = none.scatter(-2, torch.where(observed, rank, 0), samples)  # of each rank from 1; at 0 of any other sample
+    following = rank + (~observed).long()
+    before, after = place.gather(-2, rank), place.gather(-2, following)
+    left = torch.where(rank > 0, before, after)
+    right = torch.where(following <= rank[..., -1:, :], after, before)
+    share = (samples - left) / (right - left).clamp_min(1)
+    return torch.lerp(values.gather(-2, left), values.gather(-2, right), share.to(values.dtype))

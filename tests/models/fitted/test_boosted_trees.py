@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fredholm.models import BoostedTrees
 from fredholm.models.fitted import boosted_trees
-from fredholm.models.fitted.boosted_trees import BINS, FOLDS, PENALTY, RATE, _Growth
+from fredholm.models.fitted.boosted_trees import BINS, FOLDS, LEAVES, PENALTY, RATE, _Binned, _Growth
 from fredholm.models.fitted.ridge_head import dealt
 from fredholm.tasks.targets import ClassTarget, NumberTarget
 from tests.refusals import refused
@@ -37,6 +37,15 @@ def predicted_by_loop(model: BoostedTrees, x: Tensor, fold: int) -> Tensor:
             for k, b in zip(model.coordinate[fold, t].tolist(), model.threshold[fold, t].tolist(), strict=True):
                 box = 2 * box + int(float(row[k]) > b)
             total = total + model.leaves[fold, t, box]
+        for t in range(int(model.counts[1])):
+            box, places = 0, (slice(None), fold, t)
+            splits = [
+                each[places].tolist() for each in (model.split_box, model.split_coordinate, model.split_threshold)
+            ]
+            for i, (of, k, b) in enumerate(zip(*splits, strict=True)):
+                if box == of and float(row[k]) > b:
+                    box = i + 1
+            total = total + model.leaves[fold, t, 64 + box]
         rows.append(total)
     return torch.stack(rows)
 
@@ -49,6 +58,10 @@ def test_outputs_and_gradients_are_sums_over_trees() -> None:
         model.bias.normal_()
         model.threshold.normal_()
         model.coordinate.random_(0, 3)
+        model.split_threshold.normal_()
+        model.split_coordinate.random_(0, 3)
+        model.split_box.copy_((torch.rand(LEAVES - 1, FOLDS, 5) * torch.arange(1, LEAVES)[:, None, None]).long())
+        model.counts.fill_(5)
     x, weight = torch.randn(7, 3), torch.randn(7, 2)
     found = model(x)
     expected = model.bias + torch.stack([predicted_by_loop(model, x, fold) for fold in range(FOLDS)]).sum(0)
@@ -65,7 +78,7 @@ def test_a_tree_takes_the_best_splits_and_is_an_integral_operator_with_its_kerne
     x, found = problem()
     targets = torch.cat([found, found.square(), x[:, 2:3]], 1)[:, :outputs].double()
     fold = torch.arange(len(x)) % FOLDS
-    growth, again = (_Growth(x, targets, fold) for _ in range(2))
+    growth, again = (_Growth(_Binned.of(x), targets, fold) for _ in range(2))
     torch.manual_seed(3)
     growth.grow(2)  # so that the residuals differ between folds
     before, state = growth.rest.clone(), torch.get_rng_state()
@@ -101,6 +114,83 @@ def test_a_tree_takes_the_best_splits_and_is_an_integral_operator_with_its_kerne
         kernel = same.double()
         step = RATE * (kernel @ rest) / (PENALTY + kernel.sum(1, keepdim=True))
         torch.testing.assert_close(growth.rest[k].double(), before[k] - step, rtol=1e-4, atol=1e-5)
+
+
+def test_a_leaf_wise_tree_divides_the_boxes_that_gain_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boosted_trees, "AT_ONCE", 2)
+    x, found = problem()
+    growth = _Growth(_Binned.of(x), found.double(), torch.arange(len(x)) % FOLDS)
+    before, state = growth.rest.clone(), torch.get_rng_state()
+    trees = growth.grow_leafwise()
+    torch.set_rng_state(state)
+    drawn = torch.stack([boosted_trees._some(known, growth.num_drawn) for known in growth.known])
+    for k in range(2):
+        rest, mine = before[k, drawn[k], 0].double(), x[drawn[k]]
+
+        def score(some: Tensor, rest: Tensor = rest) -> float:
+            return float(rest[some].sum() ** 2 / (PENALTY + some.sum()))
+
+        def best(some: Tensor, mine: Tensor = mine, k: int = k) -> float:
+            splits = ((c, b) for c in range(x.shape[1]) for b in growth.edges[c][growth.edges[c].isfinite()])
+            parts = ((some & (mine[:, c] > b), some & (mine[:, c] <= b)) for c, b in splits)
+            return max(score(one) + score(other) for one, other in parts) - score(some)
+
+        boxes, everywhere, known = [torch.ones(len(mine), dtype=torch.bool)], torch.zeros(len(x)).long(), [1.0]
+        known[0] = best(boxes[0])
+        for first in (0, 1, 3, 5):  # 1, then 2 boxes at once
+            width = min(2, len(boxes))
+            expected = sorted(known)[-width:]
+            places = [int(trees.box[k, first + j]) for j in range(width)]
+            assert sorted(known[at] for at in places) == pytest.approx(expected, rel=1e-3)
+            for j, at in enumerate(places):
+                split, own = first + j, boxes[at]
+                c, b = int(trees.coordinate[k, split]), float(trees.threshold[k, split])
+                assert float(trees.gains[k, split]) == pytest.approx(known[at], rel=1e-3, abs=1e-3)
+                boxes[at], other = own & (mine[:, c] <= b), own & (mine[:, c] > b)
+                assert score(boxes[at]) + score(other) - score(own) == pytest.approx(known[at], rel=1e-3, abs=1e-3)
+                everywhere = torch.where((everywhere == at) & (x[:, c] > b), split + 1, everywhere)
+                boxes.append(other)
+                known.append(0.0)
+            for at in (*places, *range(len(boxes) - width, len(boxes))):
+                known[at] = best(boxes[at])
+        for number in range(2):  # values, of boxes that no later split divides
+            if number not in trees.box[k, 7:].tolist():
+                some = boxes[number]
+                step = RATE * float(rest[some].sum()) / (PENALTY + int(some.sum()))
+                own = everywhere == number
+                torch.testing.assert_close(growth.rest[k, own].double(), before[k, own].double() - step)
+
+
+def nested(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Coordinates, and a target that changes sign at each of ten conditions, within the one before."""
+    x = torch.rand(n, 4, generator=torch.Generator().manual_seed(seed))
+    y, inside = torch.ones(n), torch.ones(n, dtype=torch.bool)
+    for level in range(10):
+        inside = inside & (x[:, level % 4] > (0.2, 0.36, 0.49)[level // 4])
+        y = torch.where(inside, -y, y)
+    return x, y[:, None]
+
+
+def test_leaf_wise_trees_are_weighed_against_oblivious_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = nested(300)
+    monkeypatch.setattr(boosted_trees, "SHARES", (0.0, 0.6))
+    found = list[Tensor]()
+    for few in (300, 299):
+        monkeypatch.setattr(boosted_trees, "FEW", few)
+        torch.manual_seed(0)
+        model = BoostedTrees(4, 1, 15)
+        left_out = model.fit(x, y, NUMBER)
+        found.append((left_out - y).square().mean())
+        with torch.no_grad():
+            some = torch.arange(0, 300, 20)
+            torch.manual_seed(0)
+            fold = dealt(len(x), None, FOLDS, x.device)
+            alone = torch.stack([model.bias + FOLDS * predicted_by_loop(model, x[some], k) for k in range(FOLDS)])
+            torch.testing.assert_close(left_out[some].float(), alone[fold[some], torch.arange(len(some))])
+            torch.testing.assert_close(model(x[some]), alone.mean(0))
+        assert (int(model.counts[1]) > 0) == (few < 300)
+        assert float(model.gains.max()) == 1
+    assert found[1] < 0.9 * found[0]
 
 
 def test_thresholds_lie_between_values_or_at_quantiles_of_many_values() -> None:
@@ -248,7 +338,7 @@ def test_compiled_packages_give_the_same_boxes(tmp_path: Path) -> None:
 def test_a_tree_considers_coordinates_with_gains_and_a_sample_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boosted_trees, "READ", 0)
     x = torch.randn(60, 200, generator=torch.Generator().manual_seed(0))
-    growth = _Growth(x, x[:, :1].double(), torch.arange(60) % FOLDS)
+    growth = _Growth(_Binned.of(x), x[:, :1].double(), torch.arange(60) % FOLDS)
     gained = torch.zeros(200)
     gained[torch.arange(0, 100, 2)] = torch.arange(1.0, 51.0)  # fifty of them, with growing gains
     first, second = (growth._candidates(gained).tolist() for _ in range(2))
@@ -294,7 +384,7 @@ def test_trees_are_equal_under_autocast_and_infinity_is_above_all_thresholds() -
 def test_each_fold_considers_the_coordinates_with_gains_in_that_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boosted_trees, "READ", 0)
     x = torch.randn(90, 70, generator=torch.Generator().manual_seed(0))
-    growth = _Growth(x, x[:, :1].double(), torch.arange(90) % FOLDS)
+    growth = _Growth(_Binned.of(x), x[:, :1].double(), torch.arange(90) % FOLDS)
     torch.manual_seed(0)
     trees = [growth.grow(2) for _ in range(5)]
     for k in range(FOLDS):

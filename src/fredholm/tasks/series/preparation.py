@@ -8,6 +8,8 @@ from typing import Literal, Self, final
 import torch
 from torch import Tensor
 
+from fredholm.encoders.series import interpolated
+
 from .series_set import Series
 
 Fill = Literal["mean", "last", "linear"]
@@ -81,7 +83,7 @@ class Preparation:
         if self.fill == "last":
             standard = _carried(standard, observed)
         elif self.fill == "linear":
-            standard = _interpolated(standard, observed)
+            standard = interpolated(standard, observed)
         if self.limit is not None:
             standard = standard.clamp(-self.limit, self.limit)
         return torch.cat([standard, observed[..., list(self.observation)].double()], dim=-1).float()
@@ -112,15 +114,3 @@ def _carried(values: Tensor, observed: Tensor) -> Tensor:
     """Values `(..., T, C)`, which are 0 where not observed, with the last observed one in place of such 0, if any."""
     samples = torch.arange(values.shape[-2], device=values.device)[:, None]
     return values.gather(-2, torch.where(observed, samples, 0).cummax(dim=-2).values)
-
-
-def _interpolated(values: Tensor, observed: Tensor) -> Tensor:
-    """Values `(..., T, C)`, interpolated between the nearest observed samples, evenly by sample; unchanged if none."""
-    most = values.shape[-2] - 1
-    samples = torch.arange(most + 1, device=values.device)[:, None]
-    before = torch.where(observed, samples, -1).cummax(dim=-2).values
-    after = torch.where(observed, samples, most + 1).flip(-2).cummin(dim=-2).values.flip(-2)
-    left = torch.where(before >= 0, before, after).clamp_max(most)
-    right = torch.where(after <= most, after, before).clamp_min(0)
-    share = (samples - left) / (right - left).clamp_min(1)
-    return torch.lerp(values.gather(-2, left), values.gather(-2, right), share.to(values.dtype))

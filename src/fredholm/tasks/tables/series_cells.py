@@ -90,7 +90,7 @@ class SeriesOfRows:
         if not column.observed and bool((series.values.isnan() & series.exists[..., None]).any()):
             warnings.warn(
                 f"values are missing in series of the column {column.name!r}, but none were in training; they are "
-                "replaced by the mean of their channel",
+                "interpolated",
                 stacklevel=2,
             )
         return cls(series, number)

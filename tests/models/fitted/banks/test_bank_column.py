@@ -230,6 +230,22 @@ def test_a_series_is_read_by_its_times_without_padding_or_batch_mates() -> None:
     torch.testing.assert_close(plain[:, 4:], found[:, 4:].float(), rtol=1e-3, atol=1e-3)
 
 
+def test_gaps_of_series_are_interpolated() -> None:
+    cells, fast = waves(20)
+    values = cells.values.clone()
+    values[3, [0, 5, 6, 7], 0] = torch.nan
+    sampling = SeriesSampling(channels=3, spacing=1.0, extent=39.0, observation=(0,))
+    column = SeriesColumn(sampling, 2, 4, FILTERS, may_miss=False)
+    column.fit([(SeriesCells(values, cells.times), fast.long())], CLASSES)
+    read, mask, _, _ = column._batch(SeriesCells(values[3:4], cells.times[3:4]))
+    assert mask is not None
+    series, observed = read[0, mask[0], 0], read[0, mask[0], 2]
+    torch.testing.assert_close(series[5:8], torch.lerp(series[4], series[8], torch.tensor([0.25, 0.5, 0.75])))
+    assert series[0] == series[1] != 0
+    assert (observed == 0).nonzero()[:, 0].tolist() == [0, 5, 6, 7]
+    assert not read[0, ~mask[0]].any()
+
+
 def test_interactions_of_series_and_numbers_are_learnt() -> None:
     cells, fast = waves(200)
     numbers = torch.randn(200, 2, generator=torch.Generator().manual_seed(1))

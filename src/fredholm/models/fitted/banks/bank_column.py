@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from fredholm._precision import without_autocast
 from fredholm.domains.checks import values_can_be_read
-from fredholm.encoders.series import SeriesBatch
+from fredholm.encoders.series import SeriesBatch, interpolated
 from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.banks.image_bank import ImageBank
 from fredholm.models.fitted.banks.n_gram_bank import FOLDS, NGramBank
@@ -473,12 +473,12 @@ class SeriesColumn(FileColumn[SeriesCells]):
         return torch.cat([self.bank.head(features), self.summaries(batch)], 1), features
 
     def _batch(self, cells: SeriesCells) -> SeriesBatch:
-        """Series as the banks read them: standardised values, 0 where missing, with channels of observation marks."""
+        """Series as the banks read them: standardised values, gaps interpolated, with channels of observation marks."""
         values = cells.values[..., : self.num_values]
         exists = ~cells.times.isnan()
-        known = ~values.isnan()
+        known = ~values.isnan() & exists[..., None]
         standard = ((values.double() - self.value_mean) * self.value_scale).to(self.value_mean.dtype)
-        standard = torch.where(known, standard, 0.0)
+        standard = interpolated(torch.where(known, standard, 0.0), known)
         observed = known[..., list(self.sampling.observation)].to(standard.dtype)
         found = torch.where(exists[..., None], torch.cat([standard, observed], -1), 0.0).float()
         if not values_can_be_read(cells.times):
