@@ -228,6 +228,7 @@ class RidgeHead(ClosedFormModel):
         *,
         groups: Tensor | None = None,
         shares: Sequence[tuple[float, ...]] | None = None,
+        equal_in_doubt: bool = False,
     ) -> Tensor:
         """Fits weight and bias.
 
@@ -239,6 +240,8 @@ class RidgeHead(ClosedFormModel):
                 time; at least two groups. None: each example by itself.
             shares: candidates of the shares, at least 0, one per block, up to a factor; None: `shares_of`. Constant
                 blocks get no share.
+            equal_in_doubt: whether shares are equal unless left-out errors are significantly smaller with a candidate;
+                otherwise those with the smallest errors are taken.
 
         Returns:
             Left-out outputs: those of each example by the fit without it and its group, float64 `(n, num_outputs)`.
@@ -250,10 +253,18 @@ class RidgeHead(ClosedFormModel):
         self._check(features, targets, groups)
         tried = self._tried(shares)
         table, wanted = _Table(features, self.blocks), regressand.columns(targets)
-        offset, best = wanted.mean(0), None
+        offset, best, usual = wanted.mean(0), None, None
+        if equal_in_doubt:
+            tried = [(1.0,) * len(self.blocks), *tried]
         for shared in table.possible(tried):
             spectrum, root = table.spectrum(shared, wanted - offset)
             found = _best(spectrum, wanted, groups)
+            if equal_in_doubt:
+                errors = (wanted - found.left_out).square().mean(1)
+                if usual is None:
+                    usual = errors
+                elif not is_surely_less(errors, usual, groups):
+                    continue
             if best is None or found[:3] < best[:3]:
                 solution = found.gain * spectrum.solve(found.penalty)
                 best = found._replace(shares=shared, weight=table.weight(solution, root))
