@@ -110,17 +110,28 @@ def _samples(series: Series) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _carried(values: Tensor, observed: Tensor) -> Tensor:
     """Values `(..., T, C)`, which are 0 where not observed, with the last observed one in place of such 0, if any."""
-    samples = torch.arange(values.shape[-2], device=values.device)[:, None]
-    return values.gather(-2, torch.where(observed, samples, 0).cummax(dim=-2).values)
+    before, _ = _nearest(observed)
+    return values.gather(-2, before.clamp_min(0))
 
 
 def _interpolated(values: Tensor, observed: Tensor) -> Tensor:
     """Values `(..., T, C)`, interpolated between the nearest observed samples, evenly by sample; unchanged if none."""
     most = values.shape[-2] - 1
     samples = torch.arange(most + 1, device=values.device)[:, None]
-    before = torch.where(observed, samples, -1).cummax(dim=-2).values
-    after = torch.where(observed, samples, most + 1).flip(-2).cummin(dim=-2).values.flip(-2)
+    before, after = _nearest(observed)
     left = torch.where(before >= 0, before, after).clamp_max(most)
     right = torch.where(after <= most, after, before).clamp_min(0)
     share = (samples - left) / (right - left).clamp_min(1)
     return torch.lerp(values.gather(-2, left), values.gather(-2, right), share.to(values.dtype))
+
+
+def _nearest(observed: Tensor) -> tuple[Tensor, Tensor]:
+    """The last observed sample up to each, or -1, and the first one from each on, or T, `(..., T, C)`."""
+    # by counting, since ONNX has no cummax
+    count, rank = observed.shape[-2], observed.long().cumsum(-2)
+    samples = torch.arange(count, device=observed.device)[:, None]
+    found = torch.where(observed, samples, count)  # in row k the k-th observed sample, from 1 on
+    none = found[..., :1, :]
+    rows = torch.cat([torch.full_like(none, -1), torch.full_like(found, count), torch.full_like(none, count)], -2)
+    rows = rows.scatter(-2, torch.where(observed, rank, count + 1), found)
+    return rows.gather(-2, rank), rows.gather(-2, torch.where(observed, rank, rank + 1))
