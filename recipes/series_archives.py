@@ -140,7 +140,7 @@ def cross_validated(path: Path, seed: int, variant: FilterBank.Config) -> tuple[
             is_third = torch.isin(torch.arange(len(train)), torch.tensor(third))
             for accuracies, used in zip(found, (is_third, ~is_third), strict=True):
                 head = RidgeHead(features.shape[1], task.target.num_outputs, further=model.head.blocks[1:])
-                head.fit(features[used], labels[used], task.target)
+                head.fit(features[used], labels[used], task.target, equal_in_doubt=True)
                 right = head(features[~used]).argmax(-1) == labels[~used]
                 accuracies.append(float(right.float().mean()))
     return statistics.mean(found[0]), statistics.mean(found[1])

@@ -5,7 +5,6 @@ from collections import abc
 from typing import NamedTuple, final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fredholm.domains import Domain, Sequence, trapezoid_weights
@@ -150,13 +149,21 @@ def interpolated(values: Tensor, observed: Tensor) -> Tensor:
         values: finite `(..., T, C)`; where a channel has no observed sample, the result is its first value.
         observed: bool `(..., T, C)`.
     """
-    rank = observed.long().cumsum(-2)  # cummax of the samples themselves has no form in ONNX
-    samples = torch.arange(values.shape[-2], device=values.device)[:, None].expand_as(rank)
-    none = F.pad(torch.zeros_like(rank), (0, 0, 0, 2))
-    place = none.scatter(-2, torch.where(observed, rank, 0), samples)  # of each rank from 1; at 0 of any other sample
-    following = rank + (~observed).long()
-    before, after = place.gather(-2, rank), place.gather(-2, following)
-    left = torch.where(rank > 0, before, after)
-    right = torch.where(following <= rank[..., -1:, :], after, before)
+    before, after = nearest_observed(observed)
+    count = observed.shape[-2]
+    samples = torch.arange(count, device=values.device)[:, None]
+    left = torch.where(before >= 0, before, torch.where(after < count, after, 0))
+    right = torch.where(after < count, after, before.clamp_min(0))
     share = (samples - left) / (right - left).clamp_min(1)
     return torch.lerp(values.gather(-2, left), values.gather(-2, right), share.to(values.dtype))
+
+
+def nearest_observed(observed: Tensor) -> tuple[Tensor, Tensor]:
+    """The last observed sample up to each, or -1, and the first one from each on, or T, int64 `(..., T, C)`."""
+    count, rank = observed.shape[-2], observed.long().cumsum(-2)  # cummax of the samples has no form in ONNX
+    samples = torch.arange(count, device=observed.device)[:, None]
+    found = torch.where(observed, samples, count)  # in row k the k-th observed sample, from 1 on
+    none = found[..., :1, :]
+    rows = torch.cat([torch.full_like(none, -1), torch.full_like(found, count), torch.full_like(none, count)], -2)
+    rows = rows.scatter(-2, torch.where(observed, rank, count + 1), found)
+    return rows.gather(-2, rank), rows.gather(-2, torch.where(observed, rank, rank + 1))

@@ -178,6 +178,22 @@ def test_two_blocks_are_weighted_by_left_out_errors(n: int, p: int, last: int) -
     torch.testing.assert_close(head(features), whole(both, y), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize(("num_groups", "is_sure"), [(40, True), (3, False)])
+def test_shares_are_equal_in_doubt(num_groups: int, is_sure: bool) -> None:
+    features = torch.randn(40, 36, dtype=torch.float64)
+    y = features[:, :6].sum(1, keepdim=True) + 0.3 * torch.randn(40, 1, dtype=torch.float64)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))
+    head, smallest = (RidgeHead(36, 1, further=[FeatureBlock(30)]).double() for _ in range(2))
+    groups = torch.arange(40) % num_groups  # three are too few for a significant difference
+    predicted = head.fit(features, y, target, groups=groups, equal_in_doubt=True)
+    best = smallest.fit(features, y, target, groups=groups)
+    assert smallest.shares[0] > 0.5
+    if not is_sure:
+        best = smallest.fit(features, y, target, groups=groups, shares=[(2.0, 2.0)])
+    torch.testing.assert_close(predicted, best)
+    torch.testing.assert_close(head.state_dict(), smallest.state_dict())
+
+
 def test_an_uninformative_block_gets_no_share() -> None:
     features = torch.randn(60, 12, dtype=torch.float64)
     target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,))

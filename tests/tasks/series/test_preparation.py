@@ -1,9 +1,11 @@
 import warnings
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from fredholm.tasks.series import Preparation
+from fredholm.tasks.series import Fill, Preparation
 from tests.refusals import refused
 from tests.tasks.series.build import NAN, regular
 
@@ -105,3 +107,20 @@ def test_a_channel_missing_after_training_is_filled_with_its_mean_and_reported()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepared.warn_of_gaps(regular([[1, 3], [2, 4]], [[1, 2]]))
+
+
+@pytest.mark.parametrize(("fill", "filled"), [("last", [0, 1, 1, 1, 4, 4]), ("linear", [1, 1, 2, 3, 4, 4])])
+def test_values_are_filled_by_operators_that_onnx_has(fill: Fill, filled: list[float]) -> None:
+    used = set[str]()
+
+    class Recorded(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            used.add(func.overloadpacket.__name__)
+            return func(*args, **kwargs or {})
+
+    prepared = Preparation(mean=(0.0,), deviation=(1.0,), fill=fill)
+    with Recorded():
+        values = prepared.apply(torch.tensor([NAN, 1, NAN, NAN, 4, NAN])[:, None])
+    assert values[:, 0].tolist() == filled
+    assert "gather" in used
+    assert used.isdisjoint({"cummax", "cummin", "searchsorted"})

@@ -243,6 +243,7 @@ class RidgeHead(ClosedFormModel):
         groups: Tensor | None = None,
         weights: Tensor | None = None,
         shares: Sequence[tuple[float, ...]] | None = None,
+        equal_in_doubt: bool = False,
     ) -> Tensor:
         """Fits weight and bias.
 
@@ -255,6 +256,8 @@ class RidgeHead(ClosedFormModel):
             weights: float64 `(n,)`, above 0, weights of the examples; None: all are 1.
             shares: candidates of the shares, at least 0, one per block, up to a factor; None: `shares_of`. Constant
                 blocks get no share.
+            equal_in_doubt: whether shares are equal unless left-out errors are significantly smaller with a candidate;
+                otherwise those with the smallest errors are taken.
 
         Returns:
             Left-out outputs: those of each example by the fit without it and its group, float64 `(n, num_outputs)`.
@@ -267,10 +270,18 @@ class RidgeHead(ClosedFormModel):
         check_weights("models.RidgeHead", weights, len(features))
         tried = self._tried(shares)
         table, wanted = _Table(features, self.blocks, weights), regressand.columns(targets)
-        offset, best = mean_of(wanted, weights), None
+        offset, best, usual = mean_of(wanted, weights), None, None
+        if equal_in_doubt:
+            tried = [(1.0,) * len(self.blocks), *tried]
         for shared in table.possible(tried):
             spectrum, root = table.spectrum(shared, wanted - offset)
             found = _best(spectrum, wanted, groups, weights)
+            if equal_in_doubt:
+                errors = (wanted - found.left_out).square().mean(1)
+                if usual is None:
+                    usual = errors
+                elif not is_surely_less(errors, usual, groups, weights):
+                    continue
             if best is None or found[:3] < best[:3]:
                 solution = found.gain * spectrum.solve(found.penalty)
                 best = found._replace(shares=shared, weight=table.weight(solution, root))

@@ -8,7 +8,7 @@ from typing import Literal, Self, final
 import torch
 from torch import Tensor
 
-from fredholm.encoders.series import interpolated
+from fredholm.encoders.series import interpolated, nearest_observed
 
 from .series_set import Series
 
@@ -112,5 +112,5 @@ def _samples(series: Series) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _carried(values: Tensor, observed: Tensor) -> Tensor:
     """Values `(..., T, C)`, which are 0 where not observed, with the last observed one in place of such 0, if any."""
-    samples = torch.arange(values.shape[-2], device=values.device)[:, None]
-    return values.gather(-2, torch.where(observed, samples, 0).cummax(dim=-2).values)
+    before, _ = nearest_observed(observed)
+    return values.gather(-2, before.clamp_min(0))

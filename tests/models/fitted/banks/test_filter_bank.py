@@ -212,10 +212,11 @@ def test_the_mass_of_the_measure_has_the_smaller_left_out_error(seed: int, by_le
     left_out = net.fit([(given, labels)], ScoreRecorder(CLASSES))
     assert bool(net.by_length) == by_length
     refit = RidgeHead(net.head.weight.shape[1], 3, further=net.head.blocks[1:])
-    torch.testing.assert_close(refit.fit(net.features(given), labels, ScoreRecorder(CLASSES)), left_out)
+    found = refit.fit(net.features(given), labels, ScoreRecorder(CLASSES), equal_in_doubt=True)
+    torch.testing.assert_close(found, left_out)
     torch.testing.assert_close(refit.state_dict(), net.head.state_dict())
     net.by_length.logical_not_()
-    refit.fit(net.features(given), labels, CLASSES)
+    refit.fit(net.features(given), labels, CLASSES, equal_in_doubt=True)
     assert net.head.error < refit.error
 
 
@@ -231,7 +232,7 @@ def test_differences_have_no_share_where_they_amplify_noise(
         return fit(head, features, *given, shares=shares, **further)
 
     monkeypatch.setattr(RidgeHead, "fit", watched)
-    torch.manual_seed(0)
+    torch.manual_seed(2)
     labels = torch.arange(60) % 2
     slow = torch.where(labels[:, None] == 0, 2.0, 1.0) * torch.sin(0.3 * torch.arange(60) + 6.3 * torch.rand(60, 1))
     shares = list[list[float]]()

@@ -16,8 +16,8 @@ Legend
     mean excess above it          M = ∫ (K u - b)₊ dμ / P, 0 where P is
     won by filter k of a group    √ ∫ (K_k u)₊ 1[K_k u = max_g K u] dμ
     lost by it                    √ ∫ 1[K_k u = min_g K u] dμ
-    all of these of u and of u', optionally with the last samples of u, as blocks of `RidgeHead`, whose left-out errors
-    choose the shares: differences show fine shapes, and amplify noise
+    all of these of u and of u', optionally with the last samples of u, as blocks of `RidgeHead`, with equal shares
+    unless left-out errors are significantly smaller with others: differences show fine shapes, and amplify noise
 
 Source: MiniRocket (arXiv 2012.08791): the 84 two-valued filters, dilations spread evenly on a logarithmic scale, P, and
 thresholds that are quantiles of a filter's response to one training series. MultiRocket (arXiv 2102.00457): u', and
@@ -191,13 +191,21 @@ class FilterBank(FittedModel[SeriesBatch]):
             some = some_drawn(len(targets), groups, CHOSEN).to(targets.device)
             known = None if groups is None else groups[some]
             own = some_of(weights, some)
-            self.head.fit(shares[some], targets[some], regressand, groups=known, weights=own)
+            self.head.fit(shares[some], targets[some], regressand, groups=known, weights=own, equal_in_doubt=True)
             tried = [tuple(self.head.shares.tolist())]
 
         def fitted(by_length: bool) -> Tensor:
             self.by_length.fill_(by_length)
-            features = self._weighed(shares, lengths) if by_length else shares
-            return self.head.fit(features, targets, regressand, groups=groups, weights=weights, shares=tried)
+            features, is_open = self._weighed(shares, lengths) if by_length else shares, tried is None
+            return self.head.fit(
+                features,
+                targets,
+                regressand,
+                groups=groups,
+                weights=weights,
+                shares=tried,
+                equal_in_doubt=is_open,
+            )
 
         left_out, error = fitted(False), self.head.error.clone()
         if self.num_pooled and bool((lengths != lengths[0]).any()):
