@@ -165,6 +165,16 @@ class SeriesLearning(TargetTask[Series]):
             "train_drop",
         )
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return "train_every", "train_drop", *(() if self.test_drop else ("drop_seed", "dropped"))
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ()
+
         def __post_init__(self) -> None:
             for name in ("train_every", "test_every"):
                 if getattr(self, name) < 1:
