@@ -18,7 +18,10 @@ X = np.arange(80.0).reshape(20, 4)
     [
         ({"training": {"epochs": "3"}}, "training['epochs'] is '3'; expected a whole number"),
         ({"training": {"epochs": True}}, "training['epochs'] is True; expected a whole number"),
-        ({"training": {"epochs": np.int64(3), "betas": (0.9,)}}, "training['betas'] is (0.9,); expected a tuple of 2 numbers"),
+        (
+            {"training": {"epochs": np.int64(3), "betas": (0.9,)}},
+            "training['betas'] is (0.9,); expected a tuple of 2 numbers",
+        ),
         ({"task": {"ignore": "x0"}}, "task['ignore'] is 'x0'; expected a tuple of texts"),
         ({"task": {"ignore": [0]}}, "task['ignore'] is [0]; expected a tuple of texts"),
         ({"task": {"split_by": "day"}}, "task['split_by'] is 'day'; expected one of 'shares', 'time'"),
