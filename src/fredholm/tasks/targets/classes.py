@@ -198,21 +198,9 @@ class ClassTarget(LogitsOfClasses):
         Where all examples are of one class, the last two are undefined, and NaN.
         """
         with importing_metrics():
-            from torchmetrics.classification import (
-                MulticlassAccuracy,
-                MulticlassConfusionMatrix,
-                MulticlassF1Score,
-            )
-            from torchmetrics.metric import CompositionalMetric
-
             from .ranking import AreaUnderROC
-        num_classes = len(self.names)
-        found: dict[str, Metric] = {
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "balanced_accuracy": CompositionalMetric(mean_recall, MulticlassConfusionMatrix(num_classes), None),
-            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
-            "matthews": CompositionalMetric(matthews, MulticlassConfusionMatrix(num_classes), None),
-        }
+        names = ("accuracy", "balanced_accuracy", "macro_f1", "matthews")
+        found = {name: of_confusion(name, len(self.names)) for name in names}
         return {**found, "auroc": AreaUnderROC()} if _has_curves(self.names) else found
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
@@ -247,10 +235,35 @@ def _has_curves(names: tuple[str, ...]) -> bool:
     return len(names) <= MOST_CURVES
 
 
+def of_confusion(name: str, num_classes: int) -> "Metric":
+    """Returns a new metric of true and predicted classes, by the name of an objective, in float64."""
+    from torchmetrics.classification import MulticlassConfusionMatrix
+    from torchmetrics.metric import CompositionalMetric
+
+    return CompositionalMetric(_OF_CONFUSION[name], MulticlassConfusionMatrix(num_classes), None)
+
+
+def share_right(confusion: Tensor) -> Tensor:
+    """Returns the share of examples whose class is predicted, of a confusion matrix `(K, K)`, true classes first."""
+    return confusion.diagonal().sum().double() / confusion.sum()
+
+
 def mean_recall(confusion: Tensor) -> Tensor:
     """Returns the mean recall over the classes that occur, the non-zero rows of a confusion matrix `(K, K)`."""
     occurs = confusion.sum(1) > 0
-    return (confusion.diagonal()[occurs] / confusion.sum(1)[occurs]).mean()
+    return (confusion.diagonal()[occurs].double() / confusion.sum(1)[occurs]).mean()
+
+
+def mean_f1(confusion: Tensor) -> Tensor:
+    """Returns the mean F1 over the classes that occur or are predicted, of a confusion matrix `(K, K)`."""
+    both = confusion.sum(1) + confusion.sum(0)
+    return (2 * confusion.diagonal()[both > 0].double() / both[both > 0]).mean()
+
+
+def mean_iou(confusion: Tensor) -> Tensor:
+    """Returns the mean intersection over union of the classes that occur or are predicted, of a matrix `(K, K)`."""
+    right, both = confusion.diagonal(), confusion.sum(1) + confusion.sum(0)
+    return (right[both > 0].double() / (both - right)[both > 0]).mean()
 
 
 def matthews(confusion: Tensor) -> Tensor:
@@ -263,6 +276,15 @@ def matthews(confusion: Tensor) -> Tensor:
     of_true, of_predicted = total**2 - true.square().sum(), total**2 - predicted.square().sum()
     both = counts.diagonal().sum() * total - true @ predicted
     return torch.where(of_true > 0, both / (of_true * of_predicted).sqrt().clamp(min=1), torch.nan)
+
+
+_OF_CONFUSION = {
+    "accuracy": share_right,
+    "balanced_accuracy": mean_recall,
+    "macro_f1": mean_f1,
+    "matthews": matthews,
+    "mean_iou": mean_iou,
+}
 
 
 def _gain(scores: Tensor, labels: Tensor) -> float:

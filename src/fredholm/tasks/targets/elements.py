@@ -14,7 +14,7 @@ from torch import Tensor
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
 
-from .classes import LogitsOfClasses, learn_class_weights, mean_recall
+from .classes import LogitsOfClasses, learn_class_weights, of_confusion
 from .target import Known, TargetSettings
 
 if TYPE_CHECKING:
@@ -78,20 +78,8 @@ class ElementTarget(LogitsOfClasses):
     def metrics(self) -> "dict[str, Metric]":
         """Returns `mean_iou`, `accuracy`, `balanced_accuracy` and `macro_f1`, over all elements together."""
         with importing_metrics():
-            from torchmetrics.classification import (
-                MulticlassAccuracy,
-                MulticlassConfusionMatrix,
-                MulticlassF1Score,
-                MulticlassJaccardIndex,
-            )
-            from torchmetrics.metric import CompositionalMetric
-        num_classes = len(self.names)
-        return {
-            "mean_iou": MulticlassJaccardIndex(num_classes),
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "balanced_accuracy": CompositionalMetric(mean_recall, MulticlassConfusionMatrix(num_classes), None),
-            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
-        }
+            names = ("mean_iou", "accuracy", "balanced_accuracy", "macro_f1")
+            return {name: of_confusion(name, len(self.names)) for name in names}
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
         """Adds outputs `(n, K)` for known classes `(n,)`."""

@@ -42,8 +42,8 @@ OBJECTIVES = {
 
 LEAST = 0.5
 """Probability from which a label is predicted."""
-OF_PREDICTED = ("micro_f1", "macro_f1", "exact_match")
-"""Metrics of the predicted labels; all others use the probabilities."""
+OF_PREDICTED = ("micro_f1", "macro_f1")
+"""Counted metrics of the predicted labels; rankings use the probabilities."""
 
 
 @final
@@ -175,8 +175,10 @@ class LabelTarget(Target, LogitRegressand):
         `exact_match` is the share of examples whose labels are all predicted right.
         """
         with importing_metrics():
-            from torchmetrics.classification import MultilabelExactMatch, MultilabelStatScores
+            from torchmetrics.classification import MultilabelStatScores
             from torchmetrics.metric import CompositionalMetric
+
+            from fredholm.tasks.mean_metrics import Mean
 
             from .ranking import AreaUnderROC, AveragePrecision
         num_labels = len(self.names)
@@ -185,15 +187,18 @@ class LabelTarget(Target, LogitRegressand):
             "auroc": AreaUnderROC(),
             "micro_f1": CompositionalMetric(_micro_f1, MultilabelStatScores(num_labels, average="none"), None),
             "macro_f1": CompositionalMetric(_macro_f1, MultilabelStatScores(num_labels, average="none"), None),
-            "exact_match": MultilabelExactMatch(num_labels),
+            "exact_match": Mean(),
         }
 
     def score(self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]") -> None:
         """Adds outputs `(B, L)`."""
-        has, predicted = targets > 0.5, (outputs.sigmoid() >= LEAST).long()
+        has, predicted = targets > 0.5, outputs.sigmoid() >= LEAST
         for name, metric in metrics.items():
-            # logits rank as probabilities do, but those near 1 round to equal float32 numbers
-            metric.update(predicted if name in OF_PREDICTED else outputs, has)
+            if name == "exact_match":
+                metric.update((predicted == has).all(-1))
+            else:
+                # logits rank as probabilities do, but those near 1 round to equal float32 numbers
+                metric.update(predicted.long() if name in OF_PREDICTED else outputs, has)
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """Returns the probability of every label."""
