@@ -77,7 +77,7 @@ def test_evaluate_takes_settings_of_several_values(
     trained: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     losses = {}
-    for settings in (("image-size=8,8",), ("image_size=16,16", "augmentation.scale=0.5,2")):
+    for settings in (("image-size=8,8",), ("image_size=16,16", "data=digits")):
         code, text, err = call(capsys, "evaluate", trained[0], "--json", "--task", *settings)
         assert (code, err) == (0, "")
         losses[settings] = json.loads(text)["loss"]
@@ -317,8 +317,16 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
             "--task patch-size=2 makes another model than the one that was trained; leave it out",
         ),
         (
-            ["evaluate", "RUN", "--task", "augmentation.shift=1", "model.dropout=0.1"],  # weights of the same shapes
+            ["evaluate", "RUN", "--task", "image-size=16,16", "model.dropout=0.1"],  # weights of the same shapes
             "--task model.dropout=0.1 makes another model than the one that was trained; leave it out",
+        ),
+        (
+            ["evaluate", "RUN", "--task", "augmentation.shift=1", "image_size=8,8"],
+            "--task augmentation.shift=1 has no effect on a measurement; leave it out",
+        ),
+        (
+            ["predict", "RUN", "x.png", "--task", "split_seed=1"],
+            "--task split_seed=1 has no effect on predictions; leave it out",
         ),
         (
             ["tune", "RUN", "--device", "cpu"],

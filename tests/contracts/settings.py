@@ -116,7 +116,7 @@ class _Outcome:
 
     def equals(self, other: "_Outcome") -> bool:
         """Whether all observations of the two agree; stops at the first difference."""
-        return all(_equal(a, b) for a, b in itertools.zip_longest(self.observations(), other.all, fillvalue=_MISSING))
+        return all(equal(a, b) for a, b in itertools.zip_longest(self.observations(), other.all, fillvalue=_MISSING))
 
 
 _MISSING = object()
@@ -136,7 +136,8 @@ def _until_refused(values: Iterable[object]) -> Iterator[object]:
         yield str(error)
 
 
-def _equal(a: object, b: object) -> bool:
+def equal(a: object, b: object) -> bool:
+    """Whether two observations agree."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
     return type(a) is type(b) and a == b

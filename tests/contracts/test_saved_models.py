@@ -18,7 +18,7 @@ from fredholm.models.saved_model import SavedModel, known_classes
 from fredholm.storage.config_json import from_json, to_json
 from tests.contracts.instances import ROWS as KERNELS
 from tests.contracts.instances import table_kernel
-from tests.contracts.settings import Subject, _add_noise, _equal
+from tests.contracts.settings import Subject, _add_noise, equal
 from tests.contracts.test_settings import MODELS, TOKEN_STACK, noise
 from tests.refusals import refused
 
@@ -69,9 +69,9 @@ def test_a_loaded_model_equals_the_saved_one(row: str, tmp_path: Path) -> None:
     assert isinstance(again, SavedModel)
     expected, found = model.state_dict(), again.state_dict()
     assert expected.keys() == found.keys()
-    assert all(_equal(expected[name], found[name]) for name in expected)
+    assert all(equal(expected[name], found[name]) for name in expected)
     for before, after in zip(probed(subject, model), probed(subject, again), strict=True):
-        assert _equal(before, after)
+        assert equal(before, after)
 
 
 @pytest.mark.parametrize("row", CLOSED_FORM)
@@ -80,7 +80,7 @@ def test_numbers_computed_from_data_are_never_rounded(row: str) -> None:
     subject, start = ROWS[row]
     whole, half = built(subject, start), built(subject, start).bfloat16()
     assert half.state_dict().keys() == whole.state_dict().keys()
-    assert all(_equal(tensor, half.state_dict()[name]) for name, tensor in whole.state_dict().items())
+    assert all(equal(tensor, half.state_dict()[name]) for name, tensor in whole.state_dict().items())
     outputs, answers = list[list[Tensor]](), set[torch.dtype]()
     for model, dtypes in ((whole, (torch.bfloat16, torch.float32)), (half, (torch.bfloat16,))):
         model.register_forward_hook(lambda _, __, found: answers.update(each.dtype for each in tree_leaves(found)))

@@ -9,7 +9,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 
+from fredholm import SeriesRegressor
 from fredholm.estimators import Regressor
+from fredholm.models import FilterBank
 from fredholm.training import Run
 from tests.estimators.cases import CASES, NUM, Case, of_two
 from tests.refusals import refused
@@ -135,3 +137,14 @@ def test_bad_quantiles_are_refused(case: Case, quantiles: Any, kind: type, messa
 def test_a_single_example_is_refused(case: Case) -> None:
     with refused(ValueError, "y has 1 sample; expected at least 2"):
         case.new_regressor().fit(case.X[:1], NUMBERS[:1])
+
+
+@pytest.mark.parametrize("task", [{"bin": 4.0}, {"permute_seed": 1}])
+def test_series_are_prepared_as_in_training(task: dict[str, float], tmp_path: Path) -> None:
+    drawn = np.random.default_rng(0)
+    X, y = drawn.normal(size=(12, 20)), drawn.normal(size=12)
+    model = FilterBank.Config(num_groups=1, num_lags=3)
+    regressor = SeriesRegressor(task=task, model=model, run_dir=tmp_path / "run", random_state=0).fit(X, y)
+    np.savez(tmp_path / "new.npz", values=X[..., None])
+    rows = Run(tmp_path / "run").predict([tmp_path / "new.npz"])
+    np.testing.assert_allclose(regressor.predict(X), [row["target"] for row in rows], rtol=1e-6)

@@ -2,11 +2,11 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields
 
 from fredholm.cli.option_names import with_option_names
-from fredholm.cli.parsing import is_switch, parse, takes_several
+from fredholm.cli.parsing import is_switch, parse, takes_several, typed_settings
 from fredholm.tasks.files.data_files import is_there
 from fredholm.tasks.task import Task
 from fredholm.training.run import Run
@@ -32,7 +32,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
         measures: whether the command measures splits, which must then equal the run's.
 
     Raises:
-        ValueError: a setting is unknown to the task, or would change the training data or the model.
+        ValueError: a setting is unknown to the task, would change the training data or the model, or has no effect.
     """
     words: list[str] = []
     for setting in settings:
@@ -53,7 +53,7 @@ def changed_task(run: Run, settings: Sequence[str], command: str, *, measures: b
         message = pair_names(str(error), run)
         message = _SEVERAL.sub(lambda found: f"{found[1].replace(' ', ',')}; got {found[2].replace(' ', ',')}", message)
         raise ValueError(message) from error
-    _check_weights(run, config, settings)
+    _check_effect(run, config, settings, measures=measures)
     return task
 
 
@@ -81,9 +81,22 @@ def pair_names(text: str, run: Run) -> str:
     return message.replace("--task.", "--task ")  # the parser's spelling
 
 
-def _check_weights(run: Run, config: Task.Config, settings: Sequence[str]) -> None:
-    """Raises a ValueError where the weights of a run were trained under other values of settings they depend on."""
-    names = {name for name in config.weight_settings if getattr(config, name) != getattr(run.config.task, name)}
-    if names:
-        changed = [each for each in settings if re.split(r"[.=]", each)[0].replace("-", "_") in names]
-        raise ValueError(f"--task {' '.join(changed)} makes another model than the one that was trained; leave it out")
+def _check_effect(run: Run, config: Task.Config, settings: Sequence[str], *, measures: bool) -> None:
+    """Raises a ValueError for a changed setting that the weights of a run depend on, or that has no effect."""
+    then = run.config.task
+    changed = [each.name for each in fields(config) if getattr(config, each.name) != getattr(then, each.name)]
+    of_weights = {name for name in changed if name in config.weight_settings}
+    if of_weights:
+        typed = _typed(settings, of_weights)
+        raise ValueError(f"--task {typed} makes another model than the one that was trained; leave it out")
+    unread = config.unmeasured_settings
+    if not measures:
+        unread = [name for name in changed if name not in config.prediction_settings]
+    if idle := {name for name in changed if name in unread}:
+        result = "a measurement" if measures else "predictions"
+        raise ValueError(f"--task {_typed(settings, idle)} has no effect on {result}; leave it out")
+
+
+def _typed(settings: Sequence[str], names: Collection[str]) -> str:
+    """Returns those of the settings as typed that change a field of one of these names."""
+    return " ".join(each for each in settings if typed_settings([f"--task.{each}"], "task")[0].split(".")[0] in names)

@@ -29,6 +29,7 @@ from fredholm.training.run import Run, train
 from fredholm.training.storage.run_folder import DATA, RunFolder
 from fredholm.training.trainer import DivergedError
 
+from .setting_types import check_types
 from .trained_model import TrainedModel
 
 
@@ -236,11 +237,13 @@ def naming_data_as_given(data: str, folder: Path) -> Iterator[None]:
 
 
 def _named(what: str, given: Mapping[str, Any] | None, owner: type, apart_from: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Returns settings by name after checking that the dataclass has them."""
+    """Returns settings by name after checking that the dataclass has them, with these types."""
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"{what} is of type {type(given).__name__}; expected a mapping of settings by name, or None")
     known = [field.name for field in dataclasses.fields(owner) if field.name not in apart_from]
     for name in given or ():
         if name not in known:
             raise ValueError(f"{what} has no setting {name!r}; the settings are {', '.join(known)}")
-    return dict(given or {})
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in (given or {}).items()}
+    check_types(what, plain, owner)
+    return plain

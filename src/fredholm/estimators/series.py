@@ -89,7 +89,7 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
         names = tuple(f"series {i} of X" for i in range(len(examples)))
         channels = chosen_channels(self.num_channels_, own=None, known=task.facts.channels)[0]
         series = SeriesSet.pack(examples, channels=channels, names=names)
-        return task.outputs(self.trained_.model, series, self.trained_.device)
+        return task.outputs(self.trained_.model, task.prepared(series), self.trained_.device)
 
 
 @final

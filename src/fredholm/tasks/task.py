@@ -201,6 +201,16 @@ class Task(ABC):
                     )
 
         @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """Settings without effect on a measurement: only training or predictions read them."""
+            return ()
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """Settings that predictions read, apart from those of the weights; a task of your own may list fewer."""
+            return tuple(each.name for each in fields(self))
+
+        @property
         def stack(self) -> Stack:
             """The network of this task whose kernel can be chosen: the model, or another network of the task.
 

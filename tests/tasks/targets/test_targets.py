@@ -569,3 +569,16 @@ def test_a_label_of_probability_one_half_is_predicted_and_scored_as_such() -> No
     every = torch.ones_like(outputs)
     found = scored(target, outputs, every)
     assert [found[name] for name in ("micro_f1", "macro_f1", "exact_match")] == [1.0, 1.0, 1.0]
+
+
+def test_shares_are_not_rounded_to_float32() -> None:
+    counted = ElementCounts(names=("sky", "car"), counts=torch.tensor([3, 1])).learn(TargetSettings(), "scenes")
+    true, outputs = torch.tensor([0, 0, 0, 1, 1, 1]), torch.eye(2)[[0, 0, 1, 1, 1, 1]]
+    found = scored(counted, outputs, true)
+    shares = {"mean_iou": (2 / 3 + 3 / 4) / 2, "accuracy": 5 / 6, "balanced_accuracy": 5 / 6}
+    assert found == pytest.approx(shares | {"macro_f1": (4 / 5 + 6 / 7) / 2}, rel=1e-15)
+    classes = CLASSES.learn(TargetSettings(), "cells")
+    assert scored(classes, torch.eye(3)[[0, 1, 0]], torch.tensor([0, 1, 2]))["accuracy"] == 2 / 3
+    labels = LABELS.learn(TargetSettings(), "cells")
+    outputs = torch.tensor([[1.0, -1, -1], [-1, 1, 1], [1, -1, -1]])
+    assert scored(labels, outputs, torch.tensor([[1.0, 0, 0], [0, 1, 1], [1, 1, 0]]))["exact_match"] == 2 / 3

@@ -165,6 +165,16 @@ class FieldLearning(SplitTask[FieldSet]):
             *("field", "width", "depth", "omega_0", "model"),
         )
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return ("target_samples", "answer")
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ("refine_steps", "refine_rate", "spline", "spline_kernel", "spline_length", "answer")
+
         def __post_init__(self) -> None:
             for name, allowed in (("frame", get_args(FrameName)), ("field", get_args(FieldName))):
                 if getattr(self, name) not in allowed:

@@ -203,6 +203,16 @@ class OperatorLearning(DividedTask[FieldSet]):
             *("regression", "model"),
         )
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return ("symmetries", "min_shown", "target_samples", "unroll", "answer")
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ("answer",)
+
         def __post_init__(self) -> None:
             if self.loss not in get_args(Loss):
                 raise ValueError(f"loss is {self.loss!r}; expected one of {', '.join(get_args(Loss))}")

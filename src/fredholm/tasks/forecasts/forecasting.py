@@ -222,6 +222,11 @@ class Forecasting(SplitTask[WindowSet]):
             "model",
         )
 
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ()
+
         def __post_init__(self) -> None:
             for name in ("horizon", "context", "season", "num_windows"):
                 value = getattr(self, name)

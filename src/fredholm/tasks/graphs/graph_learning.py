@@ -117,6 +117,11 @@ class GraphLearning(TargetTask[GraphSet], DividedTask[GraphSet]):
         weight_settings: ClassVar[tuple[str, ...]] = ("inputs", "model")
         split_settings: ClassVar[tuple[str, ...]] = (*TargetTask.NumbersConfig.split_settings, "num_folds", "fold")
 
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ()
+
         def __post_init__(self) -> None:
             if self.num_folds is None:
                 refuse_idle("", type(self), "num_folds=None", "give num_folds", fold=self.fold)

@@ -134,6 +134,16 @@ class LinkLearning(OneGraphTask[PairSet]):
         weight_settings: ClassVar[tuple[str, ...]] = ("inputs", "model", "code_dim", "pair_features")
         machine: ClassVar[type[NodeModelConfig]] = LinkMachine.Config
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return ("num_negatives",)
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ("data",)
+
         def __post_init__(self) -> None:
             super().__post_init__()
             for name in ("num_negatives", "code_dim"):

@@ -154,6 +154,16 @@ class NodeLearning(BlendingTask[NodeSet], OneGraphTask[NodeSet]):
 
         machine: ClassVar[type[NodeModelConfig]] = NodeMachine.Config
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return ("train_per_class",)
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ()
+
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.train_per_class is not None and self.train_per_class < 1:

@@ -210,6 +210,16 @@ class ImageTextLearning(BlendingTask[ImageTextSet], DividedTask[ImageTextSet]):
             *("modalities", "measure", "images_apart", "model", "table_machine"),
         )
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return ("shuffle_images", "augmentation", "label_smoothing", "image_run", "text_run")
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ()
+
         def __post_init__(self) -> None:
             self.model.check_pools("an image with a text")
             for name, kind in (("modalities", Modalities), ("measure", ModalityMeasure)):

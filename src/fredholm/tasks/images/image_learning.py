@@ -208,6 +208,16 @@ class ImageLearning(BlendingTask[ImageDataset]):
             "bank",
         )
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return ("augmentation",)
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ()
+
         def __post_init__(self) -> None:
             self.model.check_pools("an image")
             _check_moments(self.mean, self.deviation)

@@ -163,6 +163,16 @@ class Segmentation(TargetTask[MaskedImages], DividedTask[MaskedImages]):
             "model",
         )
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return ("num_pixels", "tile", "augmentation", "label_smoothing")
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ("stride", "tile")
+
         def __post_init__(self) -> None:
             if not self.patch_sizes:
                 raise ValueError("patch_sizes is (); expected at least one side of a patch")

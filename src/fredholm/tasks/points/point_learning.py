@@ -175,6 +175,17 @@ class PointLearning(TargetTask[PointSet], DividedTask[PointSet]):
             "model",
         )
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return "label_smoothing", *(("augmentation",) if self.votes == 1 else ())
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            of_votes = ("augmentation",) if self.votes > 1 else ()
+            return "num_samples", "normals", "num_points", "num_centres", "votes", *of_votes
+
         def __post_init__(self) -> None:
             if self.target not in (None, *get_args(Predicted)):
                 raise ValueError(f"target is {self.target!r}; expected one of {', '.join(get_args(Predicted))}")

@@ -148,6 +148,11 @@ class SentenceLearning(TargetTask[SentenceSet]):
         kernel_sigma: ClassVar[float] = 10.0
         weight_settings: ClassVar[tuple[str, ...]] = ("tokens", "context", "model")
 
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ("columns",)
+
         def __post_init__(self) -> None:
             self.model.check()
             if not self.model.learns_by_steps and self.valid_fraction != 0:

@@ -165,6 +165,16 @@ class SeriesLearning(TargetTask[Series]):
             "train_drop",
         )
 
+        @property
+        def unmeasured_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.unmeasured_settings`."""
+            return "train_every", "train_drop", *(() if self.test_drop else ("drop_seed", "dropped"))
+
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ()
+
         def __post_init__(self) -> None:
             for name in ("train_every", "test_every"):
                 if getattr(self, name) < 1:
@@ -385,9 +395,14 @@ class SeriesLearning(TargetTask[Series]):
                 rows[i, :, c] = np.interp(places, known, values[known, c]) if len(known) else mean[c]
         return rows.reshape(len(part), -1)
 
+    def prepared(self, series: SeriesSet) -> SeriesSet:
+        """Series to predict, permuted and averaged as in training, but with all their samples."""
+        longest = round(self._facts.extent / self._facts.spacing) + 1
+        return self._thinned(self._permuted(series, longest), every=1, drop=0.0)
+
     @torch.no_grad()
     def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
-        """The model's outputs, `(n, num_outputs)`, on the CPU, for series with the channels of training."""
+        """The model's outputs, `(n, num_outputs)`, on the CPU, for `prepared` series with the channels of training."""
         self._warn(series)
         parts = []
         for indices in torch.arange(len(series)).split(CHUNK):
@@ -464,9 +479,7 @@ class SeriesLearning(TargetTask[Series]):
         return rows
 
     def _read(self, file: Path, part: Split | None) -> SeriesSet:
-        facts = self._facts
-        found = read_series(file, channels=facts.channels, part=part)
-        return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
+        return self.prepared(read_series(file, channels=self._facts.channels, part=part))
 
 
 def series_of(batch: Batch) -> SeriesBatch:

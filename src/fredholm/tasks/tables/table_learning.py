@@ -140,6 +140,11 @@ class TableLearning(TargetTask[TableSet]):
 
         weight_settings: ClassVar[tuple[str, ...]] = ("categories", "texts", "ignore", "tokens", "image_size", "model")
 
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ("columns",)
+
         def __post_init__(self) -> None:
             if self.valid_fraction != 0:
                 because = "a model whose settings are chosen by leaving training rows out"

@@ -62,6 +62,12 @@ def macro_f1_of_classes(confusion: Tensor) -> Tensor:
     return (2 * confusion.diagonal()[occurs] / either[occurs]).mean()
 
 
+def mean_iou(confusion: Tensor) -> Tensor:
+    """Returns the mean intersection over union of the classes that occur or are predicted, of a matrix `(K, K)`."""
+    right, either = confusion.diagonal(), confusion.sum(0) + confusion.sum(1) - confusion.diagonal()
+    return (right[either > 0] / either[either > 0]).mean()
+
+
 def mean_recall(confusion: Tensor) -> Tensor:
     """Returns the mean recall over the classes that occur, the non-zero rows of a confusion matrix `(K, K)`."""
     occurs = confusion.sum(1) > 0

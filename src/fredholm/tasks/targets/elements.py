@@ -5,6 +5,7 @@ number that are either. Elements of all examples are counted together, and the m
 are predicted. Areas under curves are not measured, since they need the probabilities of all elements.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
@@ -78,22 +79,16 @@ class ElementTarget(LogitsOfClasses):
     def metrics(self) -> "dict[str, Metric]":
         """Returns `mean_iou`, `accuracy`, `balanced_accuracy` and `macro_f1`, over all elements together."""
         with importing_metrics():
-            from torchmetrics.classification import (
-                MulticlassAccuracy,
-                MulticlassConfusionMatrix,
-                MulticlassF1Score,
-                MulticlassJaccardIndex,
-            )
             from torchmetrics.metric import CompositionalMetric
 
-            from .counts import mean_recall
-        num_classes = len(self.names)
-        return {
-            "mean_iou": MulticlassJaccardIndex(num_classes),
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "balanced_accuracy": CompositionalMetric(mean_recall, MulticlassConfusionMatrix(num_classes), None),
-            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
+            from .counts import ConfusionMatrix, accuracy, macro_f1_of_classes, mean_iou, mean_recall
+        of_matrix: dict[str, Callable[[Tensor], Tensor]] = {
+            "mean_iou": mean_iou,
+            "accuracy": accuracy,
+            "balanced_accuracy": mean_recall,
+            "macro_f1": macro_f1_of_classes,
         }
+        return {name: CompositionalMetric(of, ConfusionMatrix(len(self.names)), None) for name, of in of_matrix.items()}
 
     def score(
         self, outputs: Tensor, targets: Tensor, metrics: "dict[str, Metric]", weights: Tensor | None = None

@@ -161,6 +161,11 @@ class LanguageModelling(TextTask):
 
         weight_settings: ClassVar[tuple[str, ...]] = ("vocab_size", "tokenizer", "context", "ngrams", "recall", "model")
 
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ("stride",)
+
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.stride is not None and not 1 <= self.stride <= self.context:

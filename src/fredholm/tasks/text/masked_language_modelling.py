@@ -113,6 +113,11 @@ class MaskedLanguageModelling(TextTask):
 
         weight_settings: ClassVar[tuple[str, ...]] = ("tokens", "context", "packed", "model")
 
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`."""
+            return ("mask_fraction",)
+
         def __post_init__(self) -> None:
             if self.context < 2:
                 raise ValueError(f"context is {self.context}; expected at least 2, the class token and one more")
