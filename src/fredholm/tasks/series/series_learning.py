@@ -1,8 +1,10 @@
-"""The task of predicting a class, labels or numbers for each time series."""
+"""The task of predicting a class, labels or numbers for each time series, or the class of each of its samples."""
 
 import math
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self, final, get_args
 
@@ -10,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_seed, filled, refuse_idle
+from fredholm._settings import check_count, check_seed, class_name, filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.banks.summary_bank import SummaryBank
@@ -23,7 +25,10 @@ from fredholm.models.series.ckcnn import CKCNN
 from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack
+from fredholm.tasks.baselines import BaselineExamples, drawn_elements
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
+from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, schedule_at_once
 from fredholm.tasks.series import (
@@ -42,7 +47,7 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, TargetSettings
+from fredholm.tasks.targets import TARGETS, UNKNOWN, Answers, ElementTarget, Known, Target, TargetSettings
 from fredholm.tasks.task import (
     Batch,
     EntryNames,
@@ -55,22 +60,26 @@ from fredholm.tasks.task import (
     to_device,
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
-from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample
+from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample, device_of
 
+from .baseline_features import sample_features, series_features
 from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
+from .sample_answers import table_of, times_of, views_of
+from .sample_rows import SampleRows, targets_of
+from .series_set import SeriesTarget
 
 LEAST_OBSERVED = 0.5
 """Smallest share of observed training values for which filters are the default."""
-PLAIN_SAMPLES = 64
-"""Samples of a series that baselines read."""
+LEAST_WINDOW = 4
+"""Fewest samples that a network reads at a time."""
 CHUNK = 64
 """Series that are fitted or predicted at a time."""
 
 
 @final
 class SeriesLearning(TargetTask[Series]):
-    """A model on time series of any lengths and sampling that predicts classes, labels or numbers.
+    """A model on time series of any lengths and sampling: answers for each series, or the class of each sample.
 
     Banks and machines are fitted to the training split in closed form; networks are trained by the target's loss.
     Channels are standardised by the observed training values; where values are missing in training, further channels
@@ -87,6 +96,7 @@ class SeriesLearning(TargetTask[Series]):
 
     command: ClassVar[str] = "series"
     predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": ()}
     parts: ClassVar[tuple[type, ...]] = (
         FilterBank.Config,
         SummaryBank.Config,
@@ -120,9 +130,11 @@ class SeriesLearning(TargetTask[Series]):
 
         Args:
             data: a .ts, .tsv, .txt (UCR), .csv, .parquet or .npz file, or a folder with one of them, a training and a
-                test file, several .npz files, a subfolder of tables for each class, or recordings of sound.
-            target: kind of the answers: a class, several labels separated by `|`, or a number. None: follows from the
-                file; answers in text are numbers where all are numbers and one is not whole, else classes.
+                test file, several .npz files or tables, a subfolder of tables for each class, or recordings of sound.
+            target: kind of the answers: a class, several labels separated by `|`, or a number of each series; or
+                samples, the class of each sample. None: classes of samples where these have labels, which change
+                within a series; else follows from the file; answers in text are numbers where all are numbers and one
+                is not whole, else classes.
             train_every: keeps every n-th sample of the training series, from the first on.
             test_every: likewise for the validation and the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
@@ -139,12 +151,15 @@ class SeriesLearning(TargetTask[Series]):
                 networks.
             limit: largest absolute standardised value, at which values are clipped, for data with gross errors; None:
                 no limit.
+            window: most samples that a network reads at a time where samples are classified. A longer series is read in
+                parts, in evaluation with a quarter of them as context on each side; in training parts are drawn. None:
+                all.
             model: a closed-form model of filters, a kernel and trees, which is fitted to the training series, or a
                 network.
         """
 
         data: str = ""
-        target: Kind | None = None
+        target: SeriesTarget | None = None
         train_every: int = 1
         test_every: int = 1
         train_drop: float = 0.0
@@ -155,10 +170,11 @@ class SeriesLearning(TargetTask[Series]):
         bin: float | None = None
         fill: Fill | None = None
         limit: float | None = None
+        window: int | None = None
         model: SeriesModelConfig = field(default_factory=SeriesMachine.Config)
 
         kernel_sigma: ClassVar[float] = 10.0
-        weight_settings: ClassVar[tuple[str, ...]] = ("permute_seed", "bin", "fill", "limit", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("permute_seed", "bin", "fill", "limit", "window", "model")
         split_settings: ClassVar[tuple[str, ...]] = (
             *TargetTask.NumbersConfig.split_settings,
             "train_every",
@@ -180,7 +196,7 @@ class SeriesLearning(TargetTask[Series]):
             for name, allowed in (
                 ("dropped", get_args(Dropped)),
                 ("fill", (None, *get_args(Fill))),
-                ("target", (None, *get_args(Kind))),
+                ("target", (None, *get_args(SeriesTarget))),
             ):
                 if getattr(self, name) not in allowed:
                     raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
@@ -191,7 +207,10 @@ class SeriesLearning(TargetTask[Series]):
                 raise ValueError("permute_seed orders whole series; leave train_every and bin out")
             if self.limit is not None and not self.limit > 0:
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
-            self.model.check()
+            if self.window is not None:
+                check_count("series", "window", self.window, LEAST_WINDOW)
+            if self.target != "samples":
+                self.model.check()
             if not self.model.learns_by_steps and self.valid_fraction != 0:
                 self._refuse_validation(self.model, "each training series")
 
@@ -239,6 +258,35 @@ class SeriesLearning(TargetTask[Series]):
             self._opened.train, config.target_settings, config.data, limit=config.limit, fill=fill
         )
         self._set_target(self._facts.target, config.target_settings)
+        if config.target is not None and (config.target == "samples") != self.classifies_samples:
+            made = "samples" if self.classifies_samples else self._facts.target.kind
+            raise ValueError(f"target is {config.target!r}; the run was made with {made!r}")
+        if not self.classifies_samples:
+            because, instead = "one answer for a whole series", "classify samples"
+            refuse_idle("", SeriesLearning.Config, because, instead, window=config.window)
+        elif config.permute_seed is not None:
+            raise ValueError(
+                "permute_seed puts samples into another order, and each has a class of its own; leave it out"
+            )
+        elif not self.learns_by_steps:
+            because = f"model={class_name(config.model)}, which reads whole series"
+            refuse_idle("", SeriesLearning.Config, because, "take a network", window=config.window)
+        self._rows = SampleRows(config.window)
+
+    @property
+    def classifies_samples(self) -> bool:
+        """Whether each sample is classified, not each series."""
+        return isinstance(self._facts.target, ElementTarget)
+
+    @property
+    def num_train(self) -> int:
+        """Number of training examples: series or, where a network classifies samples, their parts with labels."""
+        return len(self._places) if self.classifies_samples and self.learns_by_steps else len(self.splits.train)
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """See `SampleRows.places`."""
+        return self._rows.places(self.splits.train.in_memory())
 
     @property
     def facts(self) -> Facts:
@@ -273,8 +321,7 @@ class SeriesLearning(TargetTask[Series]):
     def _check(self, splits: Splits[Series]) -> None:
         config, facts = self.config, self._facts
         splits.check_facts(facts, config.data, apart_from=("answer_names",))
-        assert splits.train.answers is not None
-        facts.target.check(splits.train.answers, config.data)
+        facts.target.check(known_answers(splits.train, config.data), config.data)
         for part in (splits.valid, splits.test):
             if part is not None:
                 self._warn(part)
@@ -302,14 +349,17 @@ class SeriesLearning(TargetTask[Series]):
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""
-        facts = self._facts
+        facts, config, extent = self._facts, self.config, self._facts.extent
+        if config.window is not None:
+            extent = min(extent, (config.window - 1) * facts.spacing)
         sampling = SeriesSampling(
             channels=facts.preparation.num_channels,
             spacing=facts.spacing,
-            extent=facts.extent,
+            extent=extent,
             observation=facts.preparation.observation,
         )
-        return self.config.model.build(sampling, self.target.num_outputs)
+        model = config.model.answering_everywhere() if self.classifies_samples else config.model
+        return model.build(sampling, self.target.num_outputs)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: fits a closed-form model to all training series."""
@@ -329,21 +379,35 @@ class SeriesLearning(TargetTask[Series]):
         return rows | input_entry_names(model, (*facts.channels, *observed))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`values` (B, N, channels), `targets` (B, ...), and the other tensors of `batch_of`; nothing is random."""
-        return self._batch(self.splits.train, indices)
+        """`values` (B, N, channels), `targets` (B, ...) or (B, N), and the other tensors of `batch_of`.
+
+        Only parts of series, where samples are classified, are drawn.
+        """
+        train = self.splits.train
+        if not self.classifies_samples:
+            return self._batch(train, indices)
+        drawn = self._rows.drawn(train.in_memory(), self._places[indices], generator)
+        assert drawn.sample_labels is not None
+        return {"targets": drawn.sample_labels.values, **batch_of(drawn, self._facts.preparation)}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """A batch of the validation or the test split, as `train_batch`."""
+        """A batch of the validation or the test split, as `train_batch`, with a row for each part of a series."""
         return self._batch(self.held_out(split), indices)
 
     def _batch(self, series: Series, indices: Tensor) -> Batch:
         part = series.read(indices)
+        if self.classifies_samples:
+            parts = self._rows.whole(part)
+            return {"targets": targets_of(parts), **batch_of(parts.series, self._facts.preparation)}
         assert part.answers is not None
         return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the channels over time, in their own units."""
         part = self.held_out(split).read(torch.tensor([index]))
+        if self.classifies_samples:
+            predicted = None if model is None else self.probabilities(model, part, device_of(model))[0]
+            return ShownExample(name=part.names[0], views=views_of(part, self.target.names, predicted))
         length = int(part.lengths[0])
         x = torch.arange(length) * part.spacing if part.times is None else part.times[0, :length]
         channels = part.channels[:MOST_LINES]
@@ -353,12 +417,24 @@ class SeriesLearning(TargetTask[Series]):
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(series_of(batch)).float()
 
+    def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """See `TargetTask._measured`; of samples those whose class is known, of some rows at a time."""
+        if not self.classifies_samples:
+            yield from super()._measured(model, batch)
+            return
+        for rows in torch.arange(len(batch["targets"]), device=batch["targets"].device).split(CHUNK):
+            part = {name: tensor[rows] for name, tensor in batch.items()}
+            known = part["targets"] != UNKNOWN
+            if bool(known.any()):
+                yield self._outputs(model, part)[known], part["targets"][known]
+
     def _warn(self, series: Series) -> None:
         """Warns, at most once, of series that are longer than any in training, or have gaps that training had not."""
         longest, extent = float(series.extents.max()), self._facts.extent
         if self._has_warned:
             return
-        if longest > extent * (1 + 1e-6):
+        reads_parts = self.classifies_samples and (self.config.window is not None or not self.learns_by_steps)
+        if not reads_parts and longest > extent * (1 + 1e-6):
             self._has_warned = True
             warnings.warn(
                 f"{series.names[int(series.extents.argmax())]}: lasts {longest:g}, longer than any series in training "
@@ -368,22 +444,28 @@ class SeriesLearning(TargetTask[Series]):
         self._facts.preparation.warn_of_gaps(series)
 
     @property
-    def _train_answers(self) -> Answers:
-        answers = self.splits.train.answers
-        assert answers is not None
-        return answers
+    def _train_answers(self) -> Answers | None:
+        return self.splits.train.answers
+
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        """See `TargetTask._baseline_examples`; where samples are classified, their `sample_features`."""
+        if not self.classifies_samples:
+            return super()._baseline_examples(split)
+        part, inputs, targets = self._part_of(split).in_memory(), list[np.ndarray](), list[Tensor]()
+        assert part.sample_labels is not None
+        known = part.sample_labels.is_known
+        for i, drawn in enumerate(drawn_elements(known.sum(1).tolist(), split)):
+            if len(drawn):
+                samples = known[i].nonzero()[drawn, 0]
+                inputs.append(sample_features(part, i, samples.numpy()))
+                targets.append(part.sample_labels.values[i, samples])
+        if not inputs:
+            raise ValueError(f"no sample of the {split} split has a class that is known")
+        return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Values of each channel, interpolated at PLAIN_SAMPLES places from first to last sample of each series."""
-        part = self._part_of(split).in_memory()
-        rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=part.values.numpy().dtype)
-        mean = np.array(self._facts.preparation.mean)
-        for i, (values, length) in enumerate(zip(part.values.numpy(), part.lengths.tolist(), strict=True)):
-            places = np.linspace(0, length - 1, PLAIN_SAMPLES)
-            for c in range(len(part.channels)):
-                known = np.flatnonzero(~np.isnan(values[:length, c]))
-                rows[i, :, c] = np.interp(places, known, values[known, c]) if len(known) else mean[c]
-        return rows.reshape(len(part), -1)
+        """See `series_features`."""
+        return series_features(self._part_of(split).in_memory(), self._facts.preparation.mean)
 
     @torch.no_grad()
     def outputs(self, model: nn.Module, series: SeriesSet, device: torch.device) -> Tensor:
@@ -395,6 +477,19 @@ class SeriesLearning(TargetTask[Series]):
             moved = to_device(batch, device)
             parts.append(self._outputs(model, moved).cpu())
         return torch.cat(parts)
+
+    @torch.no_grad()
+    def probabilities(self, model: nn.Module, series: SeriesSet, device: torch.device) -> list[Tensor]:
+        """Where samples are classified, the probabilities `(length, classes)` of those of each series, on the CPU."""
+        self._warn(series)
+        found = [list[Tensor]() for _ in range(len(series))]
+        for i in range(len(series)):
+            whole = self._rows.whole(series.select(torch.tensor([i])))
+            for rows in torch.arange(len(whole.which)).split(CHUNK):
+                batch = to_device(batch_of(whole.series.select(rows), self._facts.preparation), device)
+                outputs = self._outputs(model, batch).cpu()
+                found[i].append(outputs[whole.counted[rows, : outputs.shape[1]]])
+        return [self.target.predictions(torch.cat(parts)) for parts in found]
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from values at the spacing of training, or with their times."""
@@ -427,7 +522,7 @@ class SeriesLearning(TargetTask[Series]):
             steps = torch.rand(batch, samples, generator=generator, dtype=torch.float64)
             return values, exists, (2 * facts.spacing * steps).cumsum(1)
 
-        samples, longest = Axis("samples"), max(round(facts.extent / facts.spacing) + 1, 2)
+        samples, longest = Axis("samples"), config.window or max(round(facts.extent / facts.spacing) + 1, 2)
         example = min(longest, 24)
         missing = "; NaN where one is missing" if facts.preparation.observation else ""
         about = f"the channels {', '.join(facts.channels)} in the unit of the data"
@@ -439,11 +534,13 @@ class SeriesLearning(TargetTask[Series]):
         notes = (f"samples are {facts.spacing:g} apart, as in training",) if facts.is_regular else ()
         if config.bin is not None:
             notes = (*notes, f"each value is the mean over a time of {config.bin:g}, or missing where there is none")
+        if config.window is not None:
+            notes = (*notes, f"in training the model read up to {config.window} samples at a time")
         return TensorForm(
             model=model,
             call=call,
             inputs=slots,
-            output=target.slot(BATCH),
+            output=target.slot(BATCH, *((samples,) if self.classifies_samples else ())),
             draw=draw,
             open_axes={"samples": OpenAxis(example, example + 7 if longest < 31 else 31, longest)},
             names=target.axis_names,
@@ -453,20 +550,53 @@ class SeriesLearning(TargetTask[Series]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each series of each file: `file`, `series`, and the target's answer.
 
-        Labels in a file are ignored. Channels of a table are found by their names.
+        Where samples are classified, a row for each sample, with its `time`. Where they are saved, as NAME.csv, or
+        NAME-SERIES.csv for several series of a file, a row for each series with the path `saved` and the number of its
+        `samples`. Labels in a file are ignored. Channels of a table are found by their names.
+
+        Raises:
+            ValueError: a file cannot be read or does not fit, a file to write exists already, or series are predicted
+                and to be saved.
         """
+        if inputs.outputs.save is not None:
+            if not self.classifies_samples:
+                raise ValueError("--save has no effect where there is one answer for a whole series; leave it out")
+            singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
+            inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
         rows = list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
+            if self.classifies_samples:
+                rows += self._of_samples(model, file, found, inputs.outputs, device)
+                continue
             for series, outputs in zip(found.names, self.outputs(model, found, device), strict=True):
-                name = series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
                 cells, probabilities = self.target.answer(outputs)
-                rows.append(Prediction(file, {"series": name, **cells}, probabilities))
+                rows.append(Prediction(file, {"series": _name_in(file, series), **cells}, probabilities))
         return rows
+
+    def _of_samples(
+        self, model: nn.Module, file: Path, found: SeriesSet, outputs: Outputs, device: torch.device
+    ) -> Iterator[Prediction]:
+        """The rows of the samples of a file, or of its series where they are saved."""
+        names = self.target.names
+        for i, predicted in enumerate(self.probabilities(model, found, device)):
+            series, times = _name_in(file, found.names[i]), times_of(found, i)
+            if outputs.save is None:
+                for time, shares in zip(times, predicted.tolist(), strict=True):
+                    yield Prediction(file, {"series": series, "time": time}, dict(zip(names, shares, strict=True)))
+                continue
+            path = outputs.save / f"{file.stem}{f'-{series}' if series else ''}.csv"
+            outputs.write("--save", path, table_of(times, predicted, names))
+            yield Prediction(file, {"series": series, "saved": str(path), "samples": float(len(times))})
 
     def _read(self, file: Path, part: Split | None) -> SeriesSet:
         facts = self._facts
         found = read_series(file, channels=facts.channels, part=part)
         return self._thinned(self._permuted(found, round(facts.extent / facts.spacing) + 1), every=1, drop=0.0)
+
+
+def _name_in(file: Path, series: str) -> str:
+    """The name of a series within its file."""
+    return series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
 
 
 def series_of(batch: Batch) -> SeriesBatch:
@@ -501,12 +631,27 @@ def learn_facts(
         limit, fill: see `Preparation`.
     """
     spacing, extent = train.span()
-    assert train.answers is not None
     return SeriesLearning.Facts(
-        target=train.answers.learn(settings, data),
+        target=known_answers(train, data).learn(settings, data),
         channels=train.channels,
         preparation=Preparation.learn(train, limit, fill),
         spacing=spacing,
         extent=extent,
         is_regular=train.is_regular,
     )
+
+
+def known_answers(train: Series, data: str) -> Known:
+    """The labels or targets of series, or the numbers of samples of each class.
+
+    Raises:
+        ValueError: no class of a sample is known, or a single one.
+    """
+    if train.sample_labels is None:
+        assert train.answers is not None
+        return train.answers
+    counts = train.sample_labels.counts
+    present = [name for name, count in zip(counts.names, counts.counts.tolist(), strict=True) if count]
+    if len(present) < 2:
+        raise ValueError(f"{data}: the training samples have the classes {present}; expected at least 2")
+    return counts
