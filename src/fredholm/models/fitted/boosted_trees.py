@@ -73,6 +73,7 @@ class BoostedTrees(CoordinateModel):
         coordinate: int64 `(FOLDS, num_trees, 6)`, k of each level.
         threshold: b of each level, of the same shape; the largest number beyond the depth of a tree.
         gains: `(d,)`, total gain of the splits of each coordinate, scaled to a maximum of 1; 0 before a fit.
+        folds: int64 `(n,)`, the fold of each example of the last fit; empty before one, and not saved.
 
     Raises:
         ValueError: on sizes below 1.
@@ -81,6 +82,7 @@ class BoostedTrees(CoordinateModel):
     coordinate: Tensor
     threshold: Tensor
     gains: Tensor
+    folds: Tensor
 
     def __init__(self, num_coordinates: int, num_outputs: int, num_trees: int) -> None:
         super().__init__(num_coordinates, num_outputs)
@@ -89,21 +91,31 @@ class BoostedTrees(CoordinateModel):
         self.register_buffer("coordinate", torch.zeros(FOLDS, num_trees, _LEVELS, dtype=torch.int64))
         self.register_buffer("threshold", torch.full((FOLDS, num_trees, _LEVELS), _NEVER))
         self.register_buffer("gains", torch.zeros(num_coordinates))
+        self.register_buffer("folds", torch.zeros(0, dtype=torch.int64), persistent=False)
 
     def forward(self, coordinates: Tensor) -> Tensor:
         """Maps `(B, d)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
-        leaves, threshold, total = self.leaves, self.threshold, self.bias
-        x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
-        start = torch.arange(leaves.shape[1], device=x.device) * leaves.shape[2]
+        total = self.bias
         for k in range(FOLDS):
-            outcomes = x[:, self.coordinate[k].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
-            total = total + leaves[k].flatten(0, 1)[_box(outcomes) + start].sum(1)
+            total = total + self._of_fold(k, coordinates)
         return total
+
+    def without(self, fold: int, coordinates: Tensor) -> Tensor:
+        """Outputs by the trees grown without a fold of the last fit, see `folds`, `(B, num_outputs)`."""
+        return self.bias + FOLDS * self._of_fold(fold, coordinates)
+
+    def _of_fold(self, k: int, coordinates: Tensor) -> Tensor:
+        leaves, threshold = self.leaves[k], self.threshold[k]
+        x = coordinates.to(threshold.dtype).clamp_max(_NEVER)
+        start = torch.arange(leaves.shape[0], device=x.device) * leaves.shape[1]
+        outcomes = x[:, self.coordinate[k].flatten()].unflatten(1, threshold.shape) > threshold
+        return leaves.flatten(0, 1)[_box(outcomes) + start].sum(1)
 
     def _solved(self, x: Tensor, wanted: Tensor, groups: Tensor | None, losses: Losses | None) -> Solution:
         offset = wanted.mean(0)
         x = x.to(self.threshold.dtype)
-        growth = _Growth(x, wanted - offset, dealt(len(x), groups, FOLDS, x.device))
+        self.folds = dealt(len(x), groups, FOLDS, x.device)
+        growth = _Growth(x, wanted - offset, self.folds)
         trees, count, left_out = list[_Trees](), 0, growth.left_out()
         error = float(left_out.square().mean())
         for _ in range(self.leaves.shape[1]):

@@ -18,6 +18,7 @@ from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.banks.summary_bank import SummaryBank
 from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.sample_machine import SampleMachine
 from fredholm.models.fitted.series_machine import MOST_CHANNELS, SeriesMachine
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
@@ -30,7 +31,7 @@ from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, schedule_at_once
+from fredholm.tasks.schedule import Effort, schedule_at_once, schedule_for
 from fredholm.tasks.series import (
     Dropped,
     Fill,
@@ -47,7 +48,7 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, UNKNOWN, Answers, ElementTarget, Known, Target, TargetSettings
+from fredholm.tasks.targets import TARGETS, UNKNOWN, Answers, ElementTarget, Target, TargetSettings
 from fredholm.tasks.task import (
     Batch,
     EntryNames,
@@ -63,6 +64,7 @@ from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, Tenso
 from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample, device_of
 
 from .baseline_features import sample_features, series_features
+from .batches import batch_of, known_answers, series_of
 from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
 from .sample_answers import table_of, times_of, views_of
@@ -71,6 +73,8 @@ from .series_set import SeriesTarget
 
 LEAST_OBSERVED = 0.5
 """Smallest share of observed training values for which filters are the default."""
+WINDOW = 256
+"""Samples that a network reads at a time by default, where samples are classified."""
 LEAST_WINDOW = 4
 """Fewest samples that a network reads at a time."""
 CHUNK = 64
@@ -101,6 +105,7 @@ class SeriesLearning(TargetTask[Series]):
         FilterBank.Config,
         SummaryBank.Config,
         SeriesMachine.Config,
+        SampleMachine.Config,
         CKCNN.Config,
         ITNetSeriesConfig,
         ITNet.Config,
@@ -217,16 +222,22 @@ class SeriesLearning(TargetTask[Series]):
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
             """See `Task.Config.recommended`: the closed-form model by the number of observed values and of channels.
 
-            Where most values are missing, filters would mostly read filled-in values, so summaries of the observed ones
-            are the default. Otherwise values by time are read beside filters, unless there are many channels.
+            Where samples are classified, it is a machine of their windows, unless `window` asks for a network. Where
+            most values are missing, filters would mostly read filled-in values, so summaries of the observed ones are
+            the default. Otherwise values by time are read beside filters, unless there are many channels.
             """
-            if self.model.learns_by_steps:
-                return super()._recommended(effort, start)
+            is_open = self.model == SeriesLearning.Config().model and not effort.keeps_model
+            if is_open and self.window is not None:
+                return replace(self, target="samples", model=_network())._recommended(effort, start)
             task, model = self.build(), self.model
             train = task.splits.train
+            if model.learns_by_steps:
+                return self._recommended_network(task, effort)
+            if task.classifies_samples:
+                model = SampleMachine.Config() if is_open else model
+                return Recommended(self._of_samples(model), schedule_at_once(task.num_train, effort), task.notes)
             observed = sum(int((~some.values.isnan()).sum()) for some in train.chunks())
             share = observed / (int(train.lengths.sum()) * len(train.channels))
-            is_open = model == SeriesLearning.Config().model and not effort.keeps_model
             if is_open and share < LEAST_OBSERVED:
                 model = SummaryBank.Config()
             elif is_open and len(train.channels) > MOST_CHANNELS:
@@ -235,6 +246,22 @@ class SeriesLearning(TargetTask[Series]):
                 num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
                 model = filled(model, [SeriesMachine.Config()], num_trees=num_trees)
             return Recommended(replace(self, model=model), schedule_at_once(task.num_train, effort))
+
+        def _of_samples(self, model: SeriesModelConfig, window: int | None = None) -> Self:
+            """The settings for the class of each sample, with a model and, unless one was given, a window."""
+            return replace(self, model=model, target="samples", window=self.window or window)
+
+        def _recommended_network(self, task: "SeriesLearning", effort: Effort) -> Recommended:
+            """Recommended settings for a network, which reads parts, and both sides of a sample that is classified."""
+            config, num_train, has_valid = self, task.num_train, task.num_held_out("valid") > 0
+            if not task.classifies_samples:
+                return Recommended(config, schedule_for(num_train, effort, has_valid=has_valid))
+            train, model = task.splits.train.in_memory(), self.model
+            if isinstance(model, CKCNN.Config):
+                model = filled(model, [CKCNN.Config()], is_causal=False)
+            config = self._of_samples(model, WINDOW if int(train.lengths.max()) > WINDOW else None)
+            num_train = len(SampleRows(config.window).places(train))
+            return Recommended(config, schedule_for(num_train, effort, has_valid=has_valid), task.notes)
 
         @property
         def stack(self) -> Stack:
@@ -282,6 +309,13 @@ class SeriesLearning(TargetTask[Series]):
     def num_train(self) -> int:
         """Number of training examples: series or, where a network classifies samples, their parts with labels."""
         return len(self._places) if self.classifies_samples and self.learns_by_steps else len(self.splits.train)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note that samples are classified, where the data decided that."""
+        if not self.classifies_samples or self.config.target is not None:
+            return ()
+        return ("labels change within series, so the class of each sample is learnt",)
 
     @cached_property
     def _places(self) -> Tensor:
@@ -599,23 +633,9 @@ def _name_in(file: Path, series: str) -> str:
     return series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
 
 
-def series_of(batch: Batch) -> SeriesBatch:
-    """The series of a batch, as a model takes them."""
-    return SeriesBatch(batch["values"], batch.get("mask"), batch.get("times"), batch.get("spacing"))
-
-
-def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
-    """Prepared `values` (B, N, channels), and `mask`, `times` and `spacing` as far as needed.
-
-    `mask` (B, N) exists where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
-    """
-    exists = series.exists
-    batch = {"values": torch.where(exists[..., None], preparation.apply(series.values), 0.0)}
-    if not bool(exists.all()):
-        batch["mask"] = exists
-    if series.times is not None:
-        return batch | {"times": series.times}
-    return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
+def _network() -> CKCNN.Config:
+    """The network for classes of samples, where none was chosen."""
+    return CKCNN.Config(is_causal=False)
 
 
 def learn_facts(
@@ -639,19 +659,3 @@ def learn_facts(
         extent=extent,
         is_regular=train.is_regular,
     )
-
-
-def known_answers(train: Series, data: str) -> Known:
-    """The labels or targets of series, or the numbers of samples of each class.
-
-    Raises:
-        ValueError: no class of a sample is known, or a single one.
-    """
-    if train.sample_labels is None:
-        assert train.answers is not None
-        return train.answers
-    counts = train.sample_labels.counts
-    present = [name for name, count in zip(counts.names, counts.counts.tolist(), strict=True) if count]
-    if len(present) < 2:
-        raise ValueError(f"{data}: the training samples have the classes {present}; expected at least 2")
-    return counts
