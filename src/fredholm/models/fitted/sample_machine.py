@@ -87,8 +87,7 @@ class SampleMachine(FittedModel[SeriesBatch]):
         def check(self) -> None:
             """See `SeriesModelConfig.check`: raises, since there is one output per sample."""
             raise ValueError(
-                "model is SampleMachine, which has an output for each sample; set target to 'samples', or take "
-                "series-machine"
+                "model is SampleMachine, which has an output for each sample; give each a class, or take series-machine"
             )
 
         def answering_everywhere(self) -> Self:

@@ -214,8 +214,6 @@ class SeriesLearning(TargetTask[Series]):
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
             if self.window is not None:
                 check_count("series", "window", self.window, LEAST_WINDOW)
-            if self.target != "samples":
-                self.model.check()
             if not self.model.learns_by_steps and self.valid_fraction != 0:
                 self._refuse_validation(self.model, "each training series")
 
@@ -289,6 +287,7 @@ class SeriesLearning(TargetTask[Series]):
             made = "samples" if self.classifies_samples else self._facts.target.kind
             raise ValueError(f"target is {config.target!r}; the run was made with {made!r}")
         if not self.classifies_samples:
+            config.model.check()
             because, instead = "one answer for a whole series", "classify samples"
             refuse_idle("", SeriesLearning.Config, because, instead, window=config.window)
         elif config.permute_seed is not None:
@@ -339,6 +338,8 @@ class SeriesLearning(TargetTask[Series]):
                 "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of them or of recordings"
             )
         found = open_series(config.data, kind=config.target)
+        if config.permute_seed is not None and found.train.sample_labels is not None:
+            raise ValueError("permute_seed reorders samples, and each is to be classified where it is; leave it out")
         longest = int(found.train.lengths.max())  # over all splits
         splits = divided(found, config, needs_valid=self.learns_by_steps)
         train, valid, test = (
