@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.tasks.series import LabelReading, SeriesSet, average_in_bins, drop_samples, open_series, read_csv, read_npz
+from fredholm.tasks.series import (
+    LabelReading,
+    SeriesSet,
+    average_in_bins,
+    drop_samples,
+    open_series,
+    read_csv,
+    read_npz,
+)
 from fredholm.tasks.series.sample_labels import SampleLabels
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import UNKNOWN

@@ -21,14 +21,14 @@ from tests.refusals import refused
 
 SMALL = CKCNN.Config(embed_dim=6, depth=1, kernel_width=8, dropout=0.0, is_causal=False)
 STACK = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=LowRankConfig(rank=2, width=4, num_frequencies=4))
-MACHINE = SampleMachine.Config(num_samples=400, num_trees=10)
+MACHINE = SampleMachine.Config(num_samples=300, num_trees=6)
 CPU = torch.device("cpu")
 
 
 def write(folder: Path, *, irregular: bool = False, **others: Any) -> Path:
     """Writes 18 series of 20 to 40 samples, whose level is 1 where a machine runs; 12 to train, 6 to test."""
     rng = np.random.default_rng(0)
-    lengths = rng.integers(20, 41, 18)
+    lengths = rng.integers(20, 36, 18)
     lengths[:12:4] = 40  # no test series is longer than those of training
     labels = np.concatenate([np.arange(n) // 7 % 2 for n in lengths])
     values = labels[:, None] + 0.3 * rng.normal(size=(len(labels), 2))
@@ -36,7 +36,8 @@ def write(folder: Path, *, irregular: bool = False, **others: Any) -> Path:
     arrays: dict[str, Any] = {"values": values, "labels": labels, "offsets": offsets, "is_test": np.arange(18) >= 12}
     if irregular:
         arrays["times"] = np.concatenate([np.cumsum(rng.uniform(0.5, 1.5, n)) for n in lengths])
-    np.savez(folder / "runs.npz", **(arrays | {"classes": ["idle", "runs"]} | others))
+    arrays |= {"classes": ["idle", "runs"]} | others
+    np.savez(folder / "runs.npz", **arrays)
     return folder / "runs.npz"
 
 
@@ -46,7 +47,7 @@ def config(folder: Path, **settings: Any) -> SeriesLearning.Config:
 
 
 def series_of(lengths: list[int]) -> SeriesSet:
-    """Series whose values are the numbers of their samples, all of class a but for those of unknown class at the end."""
+    """Series whose values are the numbers of their samples, of class a but for the last one, whose class is unknown."""
     labels = torch.full((len(lengths), max(lengths)), UNKNOWN)
     for i, length in enumerate(lengths):
         labels[i, : length - 1] = 0
@@ -116,7 +117,7 @@ def test_padding_changes_nothing(model: Any, irregular: bool, tmp_path: Path) ->
     torch.manual_seed(0)
     built = task.model()
     task.initialise(built, CPU)
-    built.eval()
+    built.eval().requires_grad_(False)
     batch = task.held_out_batch("test", torch.arange(6))
     whole = task._outputs(built, batch)
     assert float(whole[batch["mask"]].std()) > 0
@@ -215,7 +216,10 @@ def test_recommended_models(tmp_path: Path) -> None:
         ({"quantiles": (0.5,)}, "quantiles=(0.5,) has no effect with classes"),
         ({"model": MACHINE, "window": 8}, "window=8 has no effect with model=SampleMachine, which reads whole series"),
         ({"window": 3}, "series: window must be at least 4; got 3"),
-        ({"model": FilterBank.Config()}, "model is FilterBank, which has one output for a whole series, but each sample"),
+        (
+            {"model": FilterBank.Config()},
+            "model is FilterBank, which has one output for a whole series, but each sample",
+        ),
         ({"model": SeriesMachine.Config()}, "take sample-machine, ckcnn or itnet-series"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each sample needs an output"),
         (
@@ -246,8 +250,18 @@ def test_only_samples_are_saved(tmp_path: Path) -> None:
         task.predict(task.model(), [Path(task.config.data)], CPU, part="test", outputs=Outputs(save=tmp_path))
 
 
-def test_baselines_read_samples(tmp_path: Path) -> None:
-    task = config(tmp_path, valid_fraction=0.3).build()
-    by_name = {each.name: each for each in task.baselines}
-    assert by_name["logistic regression"].fitted(1.0)("test") > 0.9
-    assert by_name["commonest class"].fitted(0.0)("test") < 0.5
+def test_baselines_read_windows_around_known_samples(tmp_path: Path) -> None:
+    labels = np.load(write(tmp_path))["labels"].astype(float)
+    labels[::3] = -1
+    task = config(tmp_path, arrays={"labels": labels}).build()
+    inputs, targets = task._baseline_examples("train")
+    train = task.splits.train.in_memory()
+    assert train.sample_labels is not None
+    assert targets.tolist() == train.sample_labels.values[train.sample_labels.is_known].tolist()
+    assert inputs.shape == (len(targets), 4 * 2 * 2)
+    known, length = train.sample_labels.is_known[0].nonzero()[:, 0], int(train.lengths[0])
+    own = train.values[0].double().numpy()
+    np.testing.assert_allclose(inputs[0, :2], own[known[0]], atol=1e-9)
+    middle = int((known >= 2).nonzero()[0, 0])
+    np.testing.assert_allclose(inputs[middle, 4:6], own[known[middle] - 2 : known[middle] + 3].mean(0), atol=1e-9)
+    np.testing.assert_allclose(inputs[middle, -2:], own[: min(length, int(known[middle]) + 33)].std(0), atol=1e-9)
