@@ -26,7 +26,7 @@ def test_classes_of_samples(y: Any) -> None:
     right = np.concatenate(predicted) == np.concatenate(y)
     assert right.mean() > 0.95
     assert model.score(X, y) == right.mean()
-    found = pickle.loads(pickle.dumps(model)).predict_proba(X)
+    found = pickle.loads(pickle.dumps(model)).predict_proba(X)  # noqa: S301
     np.testing.assert_allclose(found[1].sum(-1), 1, rtol=1e-5)
     assert model.classes_[found[1].argmax(-1)].tolist() == predicted[1].tolist()
 
