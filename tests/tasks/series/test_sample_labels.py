@@ -131,9 +131,13 @@ def test_other_splits_have_the_classes_of_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "target", "message"),
     [
-        ({"labels": [[0, 1], [1, 0]]}, "samples", "labels is int64 (2, 2); expected one of each sample, (2, 3)"),
-        ({"labels": [0, 1]}, "samples", "labels is int64 (2,); expected one of each sample, (2, 3)"),
-        ({}, "samples", "has no labels; expected one of each sample, (2, 3)"),
+        (
+            {"labels": [[0, 1], [1, 0]]},
+            "samples",
+            "labels is int64 (2, 2); target 'samples' expects one of each sample, (2, 3)",
+        ),
+        ({"labels": [0, 1]}, "samples", "labels is int64 (2,); target 'samples' expects one of each sample, (2, 3)"),
+        ({}, "samples", "has no labels; target 'samples' expects one of each sample, (2, 3)"),
         ({"labels": [[0, 0.5, 1]] * 2}, None, "labels has 0.5; expected classes: whole numbers, NaN where unknown"),
         ({"labels": [[0, 1, -1]] * 2}, None, "labels has -1, which may be a class or mark unknown ones; name the"),
         ({"labels": [[0, 1, 2]] * 2, "classes": ["a", "b"]}, None, "labels has 2; there are 2 classes, from 0 on"),

@@ -378,7 +378,10 @@ def test_at_least_two_classes_are_required(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target": "regression"}, "target is 'regression'; expected one of (None, 'class', 'labels', 'number')"),
+        (
+            {"target": "regression"},
+            "target is 'regression'; expected one of (None, 'class', 'labels', 'number', 'samples')",
+        ),
         ({"fill": "zero"}, "fill is 'zero'; expected one of (None, 'mean', 'last', 'linear')"),
         ({"dropped": "gone"}, "dropped is 'gone'; expected one of"),
         ({"permute_seed": 0, "train_every": 2}, "permute_seed orders whole series"),
@@ -404,8 +407,11 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
         ({"model": CKCNN.Config(pool="none")}, "model.pool is 'none'; expected 'last' or 'mean'"),
         ({"model": ITNetSeriesConfig(stack=ITNet.Config(pool="none"))}, "model.stack.pool is 'none'; leave it out"),
         ({"model": SampleMachine.Config()}, "model is SampleMachine, which has an output for each sample"),
-        ({"window": 16}, "window=16 has no effect with one answer for a whole series; leave it out, or classify"),
-        ({"target": "samples"}, "labels is int64 (20,); expected one of each sample"),
+        (
+            {"window": 16},
+            "window=16 has no effect with target='class', one answer for a whole series of the data; leave it",
+        ),
+        ({"target": "samples"}, "target 'samples' expects one of each sample"),
     ],
 )
 def test_settings_that_do_not_suit_whole_series(settings: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -287,13 +287,15 @@ def _of_samples(arrays: Mapping[str, np.ndarray], shape: tuple[int, ...], readin
     named = _find(arrays, _LABELS)
     if reading is None or reading.kind not in (None, "samples") or named is None:
         if reading is not None and reading.kind == "samples":
-            raise ValueError(f"has no labels; expected one of each sample, {shape}")
+            raise ValueError(f"has no labels; target 'samples' expects one of each sample, {shape}")
         return False
     labels = arrays[named]
     n = len(arrays["offsets"]) - 1 if "offsets" in arrays else shape[0]
     if reading.kind == "samples":
         if labels.shape != shape or labels.dtype.kind not in "biufU":
-            raise ValueError(f"{named} is {labels.dtype} {labels.shape}; expected one of each sample, {shape}")
+            raise ValueError(
+                f"{named} is {labels.dtype} {labels.shape}; target 'samples' expects one of each sample, {shape}"
+            )
         return True
     fits = labels.shape == shape and shape != (n,)
     if fits and labels.ndim == 2 and shape[1] == len(arrays.get("classes", ())) and bool(np.isin(labels, (0, 1)).all()):

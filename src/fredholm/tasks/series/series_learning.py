@@ -288,8 +288,8 @@ class SeriesLearning(TargetTask[Series]):
             raise ValueError(f"target is {config.target!r}; the run was made with {made!r}")
         if not self.classifies_samples:
             config.model.check()
-            because, instead = "one answer for a whole series", "classify samples"
-            refuse_idle("", SeriesLearning.Config, because, instead, window=config.window)
+            because = f"target={self.target.kind!r}, one answer for a whole series of the data"
+            refuse_idle("", SeriesLearning.Config, because, "classify samples", window=config.window)
         elif config.permute_seed is not None:
             raise ValueError(
                 "permute_seed puts samples into another order, and each has a class of its own; leave it out"
