@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from fredholm.models import FilterBank, ITNet, ITNetSeriesConfig, LowRankConfig, SampleMachine, SeriesMachine
+from fredholm.models import (
+    FilterBank,
+    ITNet,
+    ITNetSeriesConfig,
+    LowRankConfig,
+    SampleMachine,
+    SeriesMachine,
+    SeriesSampling,
+)
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.outputs import Outputs
@@ -22,6 +30,7 @@ from tests.refusals import refused
 SMALL = CKCNN.Config(embed_dim=6, depth=1, kernel_width=8, dropout=0.0, is_causal=False)
 STACK = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=LowRankConfig(rank=2, width=4, num_frequencies=4))
 MACHINE = SampleMachine.Config(num_samples=300, num_trees=6)
+SAMPLING = SeriesSampling(channels=1, spacing=1.0, extent=20.0)
 CPU = torch.device("cpu")
 
 
@@ -179,6 +188,19 @@ def test_saved_tables(tmp_path: Path) -> None:
     head, first, *_ = (tmp_path / "to" / "new.csv").read_text().splitlines()
     assert head == "time,label,probability of idle,probability of runs"
     assert first.startswith("2026-01-01 00:00:00,idle,0.5,0.5")
+
+
+def test_the_form_of_a_network_gives_the_probabilities_of_samples(tmp_path: Path) -> None:
+    task = config(tmp_path).build()
+    torch.manual_seed(0)
+    model = task.model().eval().requires_grad_(False)
+    form, test = task.tensor_form(model), task.splits.held_out("test").in_memory()
+    found = form.call(model, torch.where(test.exists[..., None], test.values, 0.0), test.exists)
+    assert [axis.name for axis in form.output.axes] == ["batch", "samples", "classes"]
+    for own, expected in zip(found, task.probabilities(model, test, CPU), strict=True):
+        torch.testing.assert_close(own[: len(expected)], expected, atol=1e-5, rtol=1e-4)
+    with refused(ValueError, "models.SampleMachine: each series is read by itself, which no graph holds"):
+        torch.export.export(SampleMachine.Config(num_trees=2).build(SAMPLING, 2), (torch.zeros(1, 9, 1),), strict=False)
 
 
 def test_views_show_the_known_and_the_predicted_classes(tmp_path: Path) -> None:

@@ -154,13 +154,14 @@ class SampleMachine(FittedModel[SeriesBatch]):
             given, lengths = self._checked(batch)
             for i, length in enumerate(lengths):
                 every.append((_Series.of(given, i, length, self.sampling.spacing), targets[i, :length]))
+        total = sum(int((own >= 0).sum()) for _, own in every)
+        if total < 2:
+            raise ValueError(f"models.SampleMachine: {total} samples have a known class; expected at least 2")
         read = _some_read([one.u.shape[1] if bool((own >= 0).any()) else 0 for one, own in every])
         units = torch.arange(len(every)) if groups is None else groups.cpu().unique(return_inverse=True)[1]
         cuts = 1 if len(units[read].unique()) >= FOLDS else FOLDS
         drawn = _some_drawn([every[i][1] >= 0 for i in read], self.config.num_samples)
         classes = torch.cat([every[i][1][at] for i, at in zip(read, drawn, strict=True)])
-        if len(classes) < 2:
-            raise ValueError(f"models.SampleMachine: {len(classes)} samples have a known class; expected at least 2")
         numbers = [
             torch.cat([_Windows(every[i][0], self.reaches).all_numbers(some) for some in at.split(self._chunk)])
             for i, at in zip(read, drawn, strict=True)

@@ -233,6 +233,9 @@ class SeriesLearning(TargetTask[Series]):
                 return self._recommended_network(task, effort)
             if task.classifies_samples:
                 model = SampleMachine.Config() if is_open else model
+                if isinstance(model, SampleMachine.Config):
+                    num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
+                    model = filled(model, [SampleMachine.Config()], num_trees=num_trees)
                 return Recommended(self._of_samples(model), schedule_at_once(task.num_train, effort), task.notes)
             observed = sum(int((~some.values.isnan()).sum()) for some in train.chunks())
             share = observed / (int(train.lengths.sum()) * len(train.channels))
