@@ -20,7 +20,7 @@ from fredholm.models import (
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.outputs import Outputs
-from fredholm.tasks.series import SeriesSet
+from fredholm.tasks.series import SeriesSet, npz_file
 from fredholm.tasks.series.sample_labels import SampleLabels
 from fredholm.tasks.series.sample_rows import SampleRows, targets_of
 from fredholm.tasks.targets import UNKNOWN, ElementTarget
@@ -263,6 +263,22 @@ def test_training_needs_two_classes(known: int, classes: str, tmp_path: Path) ->
     labels[:known] = 0
     with refused(ValueError, f"runs.npz: the training samples have the classes {classes}; expected at least 2"):
         config(tmp_path, arrays={"labels": labels}).build()
+
+
+def test_one_recording_cannot_be_split(tmp_path: Path) -> None:
+    rows = "".join(f"{t},{t % 3},{'ab'[t // 4 % 2]}\n" for t in range(20))
+    (tmp_path / "one.csv").write_text(f"time,v,label\n{rows}")
+    with refused(ValueError, "one.csv: there is one series, and splits leave whole series out; cut it into several"):
+        SeriesLearning.Config(data=str(tmp_path / "one.csv")).recommended("small")
+
+
+def test_labels_of_arrays_that_may_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz_file, "LARGE", 10)
+    labels = np.arange(360).reshape(12, 30) // 10 % 3
+    np.savez(tmp_path / "mapped.npz", values=labels.astype(np.float32), labels=labels)
+    train = SeriesLearning.Config(data=str(tmp_path / "mapped.npz")).build().splits.train.in_memory()
+    assert train.sample_labels is not None
+    assert train.sample_labels.values.tolist() == train.values[..., 0].tolist()
 
 
 def test_only_samples_are_saved(tmp_path: Path) -> None:

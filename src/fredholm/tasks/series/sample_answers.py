@@ -3,15 +3,48 @@
 import csv
 import datetime
 import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from fredholm.tasks.outputs import Outputs
+from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.targets import UNKNOWN
 from fredholm.tasks.views import MOST_LINES, Line, SeriesView, View
 
 from .csv_file import LABEL, TIME
 from .series_set import SeriesSet
+
+
+def rows_of(
+    file: Path,
+    names: Sequence[str],
+    series: SeriesSet,
+    predicted: Sequence[Tensor],
+    classes: tuple[str, ...],
+    outputs: Outputs,
+) -> Iterator[Prediction]:
+    """Yields a row for each sample of each series of a file; where tables are saved, one for each series.
+
+    Args:
+        file: the file.
+        names: names of the series in it.
+        series: its series.
+        predicted: of each series the probabilities `(length, classes)`.
+        classes: the classes.
+        outputs: where tables are saved.
+    """
+    for i, (name, shares) in enumerate(zip(names, predicted, strict=True)):
+        times = times_of(series, i)
+        if outputs.save is None:
+            for time, own in zip(times, shares.tolist(), strict=True):
+                yield Prediction(file, {"series": name, "time": time}, dict(zip(classes, own, strict=True)))
+            continue
+        path = outputs.save / f"{file.stem}{f'-{name}' if name else ''}.csv"
+        outputs.write("--save", path, table_of(times, shares, classes))
+        yield Prediction(file, {"series": name, "saved": str(path), "samples": float(len(times))})
 
 
 def times_of(series: SeriesSet, number: int) -> list[float | str]:

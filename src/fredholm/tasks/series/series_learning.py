@@ -29,7 +29,6 @@ from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import BaselineExamples, drawn_elements
 from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
-from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.prediction import Prediction
 from fredholm.tasks.schedule import Effort, schedule_at_once, schedule_for
 from fredholm.tasks.series import (
@@ -67,7 +66,7 @@ from .baseline_features import sample_features, series_features
 from .batches import batch_of, known_answers, series_of
 from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
-from .sample_answers import table_of, times_of, views_of
+from .sample_answers import rows_of, views_of
 from .sample_rows import SampleRows, targets_of
 from .series_set import SeriesTarget
 
@@ -343,6 +342,11 @@ class SeriesLearning(TargetTask[Series]):
         found = open_series(config.data, kind=config.target)
         if config.permute_seed is not None and found.train.sample_labels is not None:
             raise ValueError("permute_seed reorders samples, and each is to be classified where it is; leave it out")
+        if found.train.sample_labels is not None and len(found.train) == 1 and not found.is_given:
+            raise ValueError(
+                f"{config.data}: there is one series, and splits leave whole series out; cut it into several: "
+                "in a table by names in a column 'series', in arrays by offsets"
+            )
         longest = int(found.train.lengths.max())  # over all splits
         splits = divided(found, config, needs_valid=self.learns_by_steps)
         train, valid, test = (
@@ -604,27 +608,16 @@ class SeriesLearning(TargetTask[Series]):
         rows = list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
             if self.classifies_samples:
-                rows += self._of_samples(model, file, found, inputs.outputs, device)
+                series, predicted = (
+                    [_name_in(file, name) for name in found.names],
+                    self.probabilities(model, found, device),
+                )
+                rows += rows_of(file, series, found, predicted, self.target.names, inputs.outputs)
                 continue
             for series, outputs in zip(found.names, self.outputs(model, found, device), strict=True):
                 cells, probabilities = self.target.answer(outputs)
                 rows.append(Prediction(file, {"series": _name_in(file, series), **cells}, probabilities))
         return rows
-
-    def _of_samples(
-        self, model: nn.Module, file: Path, found: SeriesSet, outputs: Outputs, device: torch.device
-    ) -> Iterator[Prediction]:
-        """The rows of the samples of a file, or of its series where they are saved."""
-        names = self.target.names
-        for i, predicted in enumerate(self.probabilities(model, found, device)):
-            series, times = _name_in(file, found.names[i]), times_of(found, i)
-            if outputs.save is None:
-                for time, shares in zip(times, predicted.tolist(), strict=True):
-                    yield Prediction(file, {"series": series, "time": time}, dict(zip(names, shares, strict=True)))
-                continue
-            path = outputs.save / f"{file.stem}{f'-{series}' if series else ''}.csv"
-            outputs.write("--save", path, table_of(times, predicted, names))
-            yield Prediction(file, {"series": series, "saved": str(path), "samples": float(len(times))})
 
     def _read(self, file: Path, part: Split | None) -> SeriesSet:
         facts = self._facts
