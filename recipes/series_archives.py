@@ -36,7 +36,7 @@ import tyro
 from fredholm.models import CKCNN, FilterBank, RidgeHead
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.series import SeriesSet
-from fredholm.tasks.series.series_learning import series_of
+from fredholm.tasks.series.batches import series_of
 from fredholm.tasks.splits.stratified_split import stratified_folds
 from fredholm.tasks.targets import ClassTarget
 from fredholm.training.progress import print_line

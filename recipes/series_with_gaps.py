@@ -28,7 +28,8 @@ from fredholm.models import SummaryBank
 from fredholm.models.series.series_model import SeriesSampling
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.series import SeriesSet
-from fredholm.tasks.series.series_learning import batch_of, learn_facts, series_of
+from fredholm.tasks.series.batches import batch_of, series_of
+from fredholm.tasks.series.series_learning import learn_facts
 from fredholm.tasks.splits.stratified_split import stratified_folds
 from fredholm.tasks.targets import TargetSettings
 from fredholm.training.progress import print_line

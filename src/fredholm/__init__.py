@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fredholm.estimators import OperatorRegressor as OperatorRegressor
     from fredholm.estimators import PointClassifier as PointClassifier
     from fredholm.estimators import PointRegressor as PointRegressor
+    from fredholm.estimators import SampleClassifier as SampleClassifier
     from fredholm.estimators import SeriesClassifier as SeriesClassifier
     from fredholm.estimators import SeriesForecaster as SeriesForecaster
     from fredholm.estimators import SeriesRegressor as SeriesRegressor
@@ -108,6 +109,7 @@ _MEMBERS = {
         "OperatorRegressor",
         "PointClassifier",
         "PointRegressor",
+        "SampleClassifier",
         "SeriesClassifier",
         "SeriesForecaster",
         "SeriesRegressor",

@@ -726,6 +726,8 @@ def _series(folder: Path) -> Subject:
     others: dict[str, Any] = arrays | {"values": values + 1}
     np.savez(folder / "two.npz", **others)
     np.savez(folder / "own.npz", **arrays, is_test=np.arange(24) >= 16)
+    of_samples: dict[str, Any] = arrays | {"labels": drawn.integers(0, 2, (24, 12))}
+    np.savez(folder / "samples.npz", **of_samples)
     model = CKCNN.Config(embed_dim=3, depth=1, kernel_width=3, dropout=0.0)
     dropped: Dropped = "absent"
     return Subject(
@@ -737,8 +739,9 @@ def _series(folder: Path) -> Subject:
             "split_seed": (1,),
             "split_by": ("time",),
             "train_every": (2,),
-            "target": ("number",),
+            "target": ("number", "samples"),
         }
+        | {"window": (5,)}
         | {"valid_fraction": (0.4,), "objective": ("loss",), "class_weights": ("balanced",), "quantiles": ((0.2, 0.8),)}
         | {"test_every": (2,), "train_drop": (0.5,), "test_drop": (0.5,), "drop_seed": (1,), "dropped": (dropped,)}
         | {"permute_seed": (0,), "bin": (1.0,), "fill": ("last", "linear"), "limit": (0.5,)}
@@ -756,6 +759,8 @@ def _series(folder: Path) -> Subject:
             "dropped in test": {"test_drop": 0.3},
             "a split of its own": {"data": str(folder / "own.npz")},
             "numbers": {"target": "number"},
+            "samples": {"data": str(folder / "samples.npz")},
+            "parts of series": {"data": str(folder / "samples.npz"), "window": 6},
         },
     )
 

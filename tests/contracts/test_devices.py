@@ -105,7 +105,7 @@ PROBED_ON_THE_CPU = (
     "CloudMachine", "CloudReading",
     "FieldOperator", "FunctionRegression", "GraphMachine", "ImageBank", "InContextRegressor", "FilterBank",
     "KernelMachine", "LagMachine", "LinkMachine", "NGramBank", "NGramModel", "NeighbourhoodBank", "NodeMachine",
-    "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",
+    "SampleMachine", "SeriesMachine", "SummaryBank", "TableMachine", "TableReading",
 )  # fmt: skip
 """Models whose probes call other methods than `forward`, with tensors on the CPU."""
 

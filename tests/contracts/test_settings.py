@@ -23,7 +23,7 @@ from fredholm.kernels.convolution.kernel_network import KernelNetwork, WeightNor
 from fredholm.kernels.neumann.infinite_attention import Discount
 from fredholm.kernels.perceptron.factorised import FeaturePair, PointFeatures
 from fredholm.operators import IntegralOperator, collect_auxiliary_losses
-from fredholm.tasks.targets import ClassTarget, NumberTarget
+from fredholm.tasks.targets import ClassTarget, ElementTarget, NumberTarget
 from tests.contracts.settings import Made, Subject, settings_of, unread
 from tests.contracts.task_settings import CONFIGS_OF_TASKS
 
@@ -382,6 +382,13 @@ def series_machine(built: models.SeriesMachine) -> Iterator[object]:
     yield built.numbers(batch)
     built.fit([(batch, torch.arange(12) % 3)], ClassTarget(names=("a", "b", "c")))
     yield built.second.machine(built.numbers(batch))
+    yield built(batch)
+
+
+def sample_machine(built: models.SampleMachine) -> Iterator[object]:
+    torch.manual_seed(0)
+    batch = SeriesBatch(noise(6, 40, built.sampling.channels))
+    built.fit([(batch, torch.arange(240).view(6, 40) % 3)], ElementTarget(names=("a", "b", "c")))
     yield built(batch)
 
 
@@ -1857,6 +1864,13 @@ MODELS = [
         make=lambda **settings: models.SeriesMachine.Config(**settings).build(SERIES, 3),
     ),
     Subject(
+        models.SampleMachine.Config,
+        {"num_samples": 100, "num_trees": 4},
+        {"num_samples": (50,), "num_trees": (3,)},
+        sample_machine,
+        make=lambda **settings: models.SampleMachine.Config(**settings).build(SERIES, 3),
+    ),
+    Subject(
         models.LagMachine.Config,
         {"bank": models.FilterBank.Config(num_thresholds=0, num_groups=0, num_lags=4), "num_centres": 12},
         {
@@ -2000,6 +2014,7 @@ NO_SETTINGS = {
     "models.NodeMachine": "takes a reading, the number of outputs, that of known nodes and its Config",
     "models.NeuralOperator": "takes an encoder and its Config",
     "models.PointPooling": "takes an encoder and its Config",
+    "models.SampleMachine": "takes a sampling, the number of outputs and its Config",
     "models.SeriesMachine": "takes a sampling, the number of outputs and its Config",
     "models.SummaryBank": "takes a sampling, the number of outputs and its Config",
     "models.TableMachine": "takes a reading, the number of outputs and its Config",

@@ -20,6 +20,10 @@ pytest.importorskip("trimesh")
 
 ALIKE: dict[tuple[str, str], dict[str, str]] = {
     ("PointLearning.Config", "points are labelled"): {"target='points'": "the labels of the data decide the target"},
+    **{
+        ("SeriesLearning.Config", mode): {"target='samples'": "the labels of the data decide the target"}
+        for mode in ("samples", "parts of series")
+    },
     ("TrainingConfig", "base"): {"num_workers=1": "the same batches, made in another process"},
 }
 """Values that change nothing, by class and mode, with the reason."""

@@ -13,6 +13,7 @@ from .images import ImageClassifier, ImageRegressor
 from .operator_regressor import OperatorRegressor
 from .points import PointClassifier, PointRegressor
 from .regressor import Regressor
+from .samples import SampleClassifier
 from .series import SeriesClassifier, SeriesRegressor
 from .tables import TableClassifier, TableRegressor
 from .target_estimator import TargetEstimator
@@ -30,6 +31,7 @@ __all__ = [
     "PointClassifier",
     "PointRegressor",
     "Regressor",
+    "SampleClassifier",
     "SeriesClassifier",
     "SeriesForecaster",
     "SeriesRegressor",

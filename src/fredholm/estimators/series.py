@@ -14,7 +14,7 @@ from fredholm.tasks.series.series_set import SeriesSet
 from fredholm.tasks.targets import Answers, Kind
 
 from .classifier import Classifier
-from .estimator import as_array, real_numbers
+from .estimator import Estimator, as_array, real_numbers
 from .regressor import Regressor
 from .target_estimator import TargetEstimator
 
@@ -26,7 +26,7 @@ _NAMES: dict[Kind, tuple[str, str]] = {
 """Names of the arrays of the targets and of their names."""
 
 
-class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
+class ReadsSeries(Estimator):
     """Base class of estimators for the task `series` (`fredholm.tasks.SeriesLearning`) on arrays."""
 
     _task: ClassVar = SeriesLearning
@@ -75,6 +75,19 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
         return list(values[..., None])
 
     @final
+    def _packed(self, examples: list[np.ndarray]) -> tuple[SeriesLearning, SeriesSet]:
+        """Returns the task of the trained model, and series prepared for it."""
+        task = self.trained_.task
+        assert isinstance(task, SeriesLearning)
+        names = tuple(f"series {i} of X" for i in range(len(examples)))
+        channels = chosen_channels(self.num_channels_, own=None, known=task.facts.channels)[0]
+        return task, task.prepared(SeriesSet.pack(examples, channels=channels, names=names))
+
+
+class SeriesEstimator(ReadsSeries, TargetEstimator[list[np.ndarray]]):
+    """Base class of estimators that predict an answer for each series."""
+
+    @final
     def _write(self, examples: list[np.ndarray], answers: Answers, folder: Path) -> dict[str, Any]:
         path, (values_name, names) = folder / "series.npz", _NAMES[answers.kind]
         arrays: dict[str, Any] = {values_name: answers.values.numpy(), names: np.array(answers.names)}
@@ -84,12 +97,8 @@ class SeriesEstimator(TargetEstimator[list[np.ndarray]]):
 
     @final
     def _outputs(self, examples: list[np.ndarray]) -> Tensor:
-        task = self.trained_.task
-        assert isinstance(task, SeriesLearning)
-        names = tuple(f"series {i} of X" for i in range(len(examples)))
-        channels = chosen_channels(self.num_channels_, own=None, known=task.facts.channels)[0]
-        series = SeriesSet.pack(examples, channels=channels, names=names)
-        return task.outputs(self.trained_.model, task.prepared(series), self.trained_.device)
+        task, series = self._packed(examples)
+        return task.outputs(self.trained_.model, series, self.trained_.device)
 
 
 @final

@@ -21,6 +21,7 @@ from fredholm.models.fitted.graphs.node_machine import KnownNodes, NodeMachine
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.lag_machine import LagMachine
 from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand, RidgeHead
+from fredholm.models.fitted.sample_machine import SampleMachine
 from fredholm.models.fitted.series_machine import SeriesMachine
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, GraphStackConfig
@@ -146,6 +147,7 @@ __all__ = [
     "RecurrenceConfig",
     "Regressand",
     "RidgeHead",
+    "SampleMachine",
     "Sampling",
     "SentenceModelConfig",
     "SentenceStackConfig",

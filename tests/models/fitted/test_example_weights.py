@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fredholm.models.fitted import boosted_trees
 from fredholm.models.fitted.banks.sparse_ridge import sparse_ridge
-from fredholm.models.fitted.boosted_trees import _Growth
+from fredholm.models.fitted.boosted_trees import _Binned, _Growth
 from fredholm.models.fitted.example_weights import check_weights, median_of
 from fredholm.models.fitted.kernel_choice import Part, laplace
 from fredholm.models.fitted.kernel_fit import PENALTIES, best_fit, members_of
@@ -159,11 +159,11 @@ def test_of_trees_where_each_reads_all_examples(monkeypatch: pytest.MonkeyPatch)
     rows, fold = torch.arange(20).repeat_interleave(copies), torch.arange(20) % 5
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(2))
     y = (x[:, :1] * 2).sin().double() + x[:, 1:2].double()
-    one, other = _Growth(x, y, fold, copies.double()), _Growth(x[rows], y[rows], fold[rows])
+    one = _Growth(_Binned.of(x, copies.double()), y, fold, copies.double())
+    other = _Growth(_Binned.of(x[rows]), y[rows], fold[rows])
     torch.testing.assert_close(one.edges, other.edges)
-    for depth in (2, 3):
-        tree, expected = one.grow(depth), other.grow(depth)
-        for found, wanted in zip(tree, expected, strict=True):
+    for grow in (lambda own: own.grow(2), lambda own: own.grow(3), lambda own: own.grow_leafwise()):
+        for found, wanted in zip(grow(one), grow(other), strict=True):
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
     first = copies.cumsum(0) - copies
     torch.testing.assert_close(one.left_out(), other.left_out()[first], rtol=1e-4, atol=1e-5)

@@ -108,7 +108,7 @@ def test_gzipped(tmp_path: Path) -> None:
         ("time,x\n2026-01-01T00Z,1\n2026-01-02,2\n", "'2026-01-02' stands among dates with a zone; write one kind"),
         ("time,x\n3,1\n3,2\n", "line 3: column 'time': '3' after '3'"),
         ("time,x\n2026-01-02,1\n2026-01-01,2\n", "column 'time': '2026-01-01' after '2026-01-02'; sort the rows"),
-        ("time,x,label\n0,1,a\n1,2,b\n", "line 3: column 'label': 'b' after 'a'; expected one label a series"),
+        ("time,x,label\n0,1,a\n1,2,\n", "line 3: column 'label': '' after 'a'; expected one label of a series"),
         ("time,x,label\n0,1,\n", "line 2: column 'label': is empty; expected a class"),
     ],
 )

@@ -59,7 +59,7 @@ def test_missing_files_and_folders_are_refused(folder: Path) -> None:
 def test_files_without_usable_labels_are_refused(folder: Path) -> None:
     (folder / "some.csv").write_text("time,x\n0,1\n")
     with refused(
-        ValueError, "some.csv: the series have no labels; give each one a class, labels or a number, in a table"
+        ValueError, "some.csv: the series have no labels; give each one a class, labels or a number, or each row"
     ):
         open_series(folder / "some.csv")
     (folder / "Gun_TEST.ts").write_text("@classLabel true a c\n@data\n1:c\n")

@@ -22,6 +22,7 @@ from fredholm.models import (
     LowRankConfig,
     MLPConfig,
     RecurrenceConfig,
+    SampleMachine,
     SeriesMachine,
     SeriesSampling,
     SumConfig,
@@ -32,7 +33,7 @@ from fredholm.models.series.ckcnn import CKCNN
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import SeriesLearning, Task
 from fredholm.tasks.series import Preparation
-from fredholm.tasks.series.series_learning import series_of
+from fredholm.tasks.series.batches import series_of
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import TARGETS, ClassTarget, LabelTarget, NumberTarget
 from fredholm.training import Run, TrainingConfig, seed_everything, train
@@ -377,7 +378,10 @@ def test_at_least_two_classes_are_required(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"target": "regression"}, "target is 'regression'; expected one of (None, 'class', 'labels', 'number')"),
+        (
+            {"target": "regression"},
+            "target is 'regression'; expected one of (None, 'class', 'labels', 'number', 'samples')",
+        ),
         ({"fill": "zero"}, "fill is 'zero'; expected one of (None, 'mean', 'last', 'linear')"),
         ({"dropped": "gone"}, "dropped is 'gone'; expected one of"),
         ({"permute_seed": 0, "train_every": 2}, "permute_seed orders whole series"),
@@ -389,14 +393,30 @@ def test_at_least_two_classes_are_required(tmp_path: Path) -> None:
         ({"test_drop": -0.1}, "test_drop is -0.1; expected a share"),
         ({"bin": -1.0}, "bin is -1.0; expected a finite duration above 0"),
         ({"limit": 0.0}, "limit is 0.0; expected a number above 0"),
-        ({"model": CKCNN.Config(pool="none")}, "model.pool is 'none'; expected 'last' or 'mean'"),
         ({"model": BANK, "valid_fraction": 0.2}, "valid_fraction=0.2 has no effect with model=FilterBank"),
-        ({"model": ITNetSeriesConfig(stack=ITNet.Config(pool="none"))}, "model.stack.pool is 'none'; leave it out"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with refused(ValueError, message):
         SeriesLearning.Config(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": CKCNN.Config(pool="none")}, "model.pool is 'none'; expected 'last' or 'mean'"),
+        ({"model": ITNetSeriesConfig(stack=ITNet.Config(pool="none"))}, "model.stack.pool is 'none'; leave it out"),
+        ({"model": SampleMachine.Config()}, "model is SampleMachine, which has an output for each sample"),
+        (
+            {"window": 16},
+            "window=16 has no effect with target='class', one answer for a whole series of the data; leave it",
+        ),
+        ({"target": "samples"}, "target 'samples' expects one of each sample"),
+    ],
+)
+def test_settings_that_do_not_suit_whole_series(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with refused(ValueError, message):
+        dataclasses.replace(config(tmp_path), **settings).build()
 
 
 def test_missing_data_are_refused() -> None:

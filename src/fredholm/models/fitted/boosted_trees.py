@@ -65,6 +65,8 @@ PATIENCE = 50
 MOST_BOXES = 30_000
 """Most trees of a fold times outputs in the default models of tasks."""
 _LEVELS = max(DEPTHS)
+_ROUNDING = 1e-6
+"""Largest relative error of a score in float32."""
 _NEVER = torch.finfo(torch.float32).max
 """A threshold above all coordinates; not infinity, as saved weights are finite."""
 
@@ -96,6 +98,7 @@ class BoostedTrees(CoordinateModel):
             no split.
         counts: int64 `(2,)`, T of the oblivious and of the leaf-wise trees.
         gains: `(d,)`, total gain of the splits of each coordinate, scaled to a maximum of 1; 0 before a fit.
+        folds: int64 `(n,)`, the fold of each example of the last fit; empty before one, and not saved.
 
     Raises:
         ValueError: on sizes below 1.
@@ -108,6 +111,7 @@ class BoostedTrees(CoordinateModel):
     split_threshold: Tensor
     counts: Tensor
     gains: Tensor
+    folds: Tensor
 
     def __init__(self, num_coordinates: int, num_outputs: int, num_trees: int) -> None:
         super().__init__(num_coordinates, num_outputs)
@@ -120,40 +124,48 @@ class BoostedTrees(CoordinateModel):
         self.register_buffer("split_threshold", torch.full((LEAVES - 1, FOLDS, num_trees), _NEVER))
         self.register_buffer("counts", torch.zeros(2, dtype=torch.int64))
         self.register_buffer("gains", torch.zeros(num_coordinates))
+        self.register_buffer("folds", torch.zeros(0, dtype=torch.int64), persistent=False)
 
     def forward(self, coordinates: Tensor) -> Tensor:
         """Maps `(B, d)` to outputs `(B, num_outputs)`, which are all equal before a fit."""
-        total, num_trees = self.bias, self.leaves.shape[1]
-        x = coordinates.to(self.threshold.dtype).clamp_max(_NEVER)
+        return self.bias + self._of_folds(slice(None), coordinates)
+
+    def without(self, fold: int, coordinates: Tensor) -> Tensor:
+        """Outputs by the trees grown without a fold of the last fit, see `folds`, `(B, num_outputs)`."""
+        return self.bias + FOLDS * self._of_folds(slice(fold, fold + 1), coordinates)
+
+    def _of_folds(self, folds: slice, coordinates: Tensor) -> Tensor:
+        """The sum over the trees of some folds, `(B, num_outputs)`."""
+        num_trees, x = self.leaves.shape[1], coordinates.to(self.threshold.dtype).clamp_max(_NEVER)
         of_levels, of_splits = self.counts.tolist() if values_can_be_read(x) else (num_trees, num_trees)
-        threshold, leaves = self.threshold[:, :of_levels], self.leaves[:, :of_levels, : 2**_LEVELS]
+        total = self.leaves.new_zeros(x.shape[0], self.leaves.shape[3])
         start = torch.arange(of_levels, device=x.device) * 2**_LEVELS
-        for k in range(FOLDS if of_levels else 0):
-            outcomes = x[:, self.coordinate[k, :of_levels].flatten()].unflatten(1, threshold[k].shape) > threshold[k]
-            total = total + leaves[k].flatten(0, 1)[_box(outcomes) + start].sum(1)
-        box = torch.zeros(x.shape[0], FOLDS * of_splits, dtype=torch.int64, device=x.device)
-        for i in range(LEAVES - 1 if of_splits else 0):
-            each = (self.split_box, self.split_coordinate, self.split_threshold)
-            divided, coordinate, threshold = (own[i, :, :of_splits].flatten() for own in each)
+        each = (own[folds, :of_levels] for own in (self.coordinate, self.threshold, self.leaves[:, :, : 2**_LEVELS]))
+        for coordinate, threshold, leaves in zip(*each, strict=True):
+            outcomes = x[:, coordinate.flatten()].unflatten(1, threshold.shape) > threshold
+            total = total + leaves.flatten(0, 1)[_box(outcomes) + start].sum(1)
+        leaves = self.leaves[folds, :of_splits, 2**_LEVELS :].flatten(0, 1)
+        box = torch.zeros(x.shape[0], len(leaves), dtype=torch.int64, device=x.device)
+        each = (own[:, folds, :of_splits].flatten(1) for own in (self.split_box, self.split_coordinate))
+        splits = zip(*each, self.split_threshold[:, folds, :of_splits].flatten(1), strict=True)
+        for i, (divided, coordinate, threshold) in enumerate(splits if of_splits else ()):
             box = torch.where((box == divided) & (x[:, coordinate] > threshold), i + 1, box)
-        leaves = self.leaves[:, :of_splits, 2**_LEVELS :]
-        start = torch.arange(of_splits, device=x.device) * LEAVES
-        for k in range(FOLDS if of_splits else 0):
-            own = box[:, k * of_splits : (k + 1) * of_splits]
-            total = total + leaves[k].flatten(0, 1)[own + start].sum(1)
-        return total.expand(x.shape[0], -1)
+        start = torch.arange(len(leaves), device=x.device) * LEAVES
+        for part, own in zip(box.split(max(1, of_splits), 1), start.split(max(1, of_splits)), strict=True):
+            total = total + leaves.flatten(0, 1)[part + own].sum(1)
+        return total
 
     def _solved(
         self, x: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None, losses: Losses | None
     ) -> Solution:
         offset, num_trees = mean_of(wanted, weights), self.leaves.shape[1]
         examples = _Binned.of(x.to(self.threshold.dtype), weights)
-        fold = dealt(len(x), groups, FOLDS, x.device)
-        growth = _Growth(examples, wanted - offset, fold, weights)
+        self.folds = dealt(len(x), groups, FOLDS, x.device)
+        growth = _Growth(examples, wanted - offset, self.folds, weights)
         trees, errors = _boosted(growth, lambda t: growth.grow(DEPTHS[t % len(DEPTHS)]), num_trees)
         splits, share = list[_SplitTrees](), 0.0
         if len(x) > FEW:
-            again = _Growth(examples, wanted - offset, fold, weights)
+            again = _Growth(examples, wanted - offset, self.folds, weights)
             splits, others = _boosted(again, lambda _: again.grow_leafwise(), num_trees)
             blends = [torch.lerp(errors, others, each) for each in SHARES]
             best = int(torch.stack([mean_of_all(each.square(), weights) for each in blends]).argmin())
@@ -242,7 +254,7 @@ class _Binned(NamedTuple):
     bins: Tensor
 
     @classmethod
-    def of(cls, x: Tensor, weights: Tensor | None) -> "_Binned":
+    def of(cls, x: Tensor, weights: Tensor | None = None) -> "_Binned":
         edges = torch.stack([_edges(column, weights) for column in x.T])
         edges = edges[:, : max(1, int(edges.isfinite().sum(1).max()))].contiguous()
         return cls(edges, torch.searchsorted(edges, x.T.contiguous()).T.to(torch.int16))
@@ -271,7 +283,7 @@ class _Sample(NamedTuple):
 class _Growth:
     """State of boosting for all folds at once: residuals of Y, `(FOLDS, n, c)`, and gains of the coordinates."""
 
-    def __init__(self, examples: _Binned, wanted: Tensor, fold: Tensor, weights: Tensor | None) -> None:
+    def __init__(self, examples: _Binned, wanted: Tensor, fold: Tensor, weights: Tensor | None = None) -> None:
         self.edges, self.bins = examples
         self.weights = weights
         self.rest = wanted.float().repeat(FOLDS, 1, 1)
@@ -394,7 +406,9 @@ class _Growth:
         scores, whole = _scores(bins.flatten(0, 1)[some], along, mass, own, FOLDS * count, 1 + num_edges)
         scores = torch.where(self.edges[candidates].isfinite()[:, None], scores.unflatten(0, (FOLDS, -1)), -1.0)
         best = scores.flatten(2).max(2)
-        return best.values - whole.view_as(changed), best.indices // num_edges, best.indices % num_edges
+        gain = best.values - whole.view_as(changed)
+        gain = torch.where(gain > _ROUNDING * best.values, gain, 0.0)  # a split of nothing gains a rounding error
+        return gain, best.indices // num_edges, best.indices % num_edges
 
     def _values(self, rest: Tensor, mass: Tensor | None, box: Tensor, num_boxes: int) -> Tensor:
         """Values of the boxes `(FOLDS, num_boxes, c)`, from weighted residuals of the examples in them."""
@@ -451,7 +465,7 @@ def _box(outcomes: Tensor) -> Tensor:
     return box
 
 
-def _edges(column: Tensor, weights: Tensor | None) -> Tensor:
+def _edges(column: Tensor, weights: Tensor | None = None) -> Tensor:
     """Candidate thresholds of a coordinate `(n,)`, ascending `(BINS - 1,)`, padded with infinity."""
     values, counts = column.unique(return_counts=True)
     bins = torch.arange(len(values), device=column.device)

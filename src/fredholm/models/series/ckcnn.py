@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from typing import Literal, final
+from typing import Literal, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -183,6 +183,12 @@ class CKCNN(SavedModel):
             """See `SeriesModelConfig.check`."""
             if self.pool == "none":
                 raise ValueError("model.pool is 'none'; expected 'last' or 'mean', since a series has one class")
+
+        def answering_everywhere(self) -> Self:
+            """See `SeriesModelConfig.answering_everywhere`."""
+            if self.pool == "mean":
+                raise ValueError("model.pool is 'mean', but each sample needs an output; leave it out or pass 'none'")
+            return dataclasses.replace(self, pool="none")
 
         def build(self, sampling: SeriesSampling, num_outputs: int) -> "CKCNN":
             """See `SeriesModelConfig.build`."""

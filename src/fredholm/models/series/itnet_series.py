@@ -1,7 +1,7 @@
 """An ITNet of time series with any kernel."""
 
 import dataclasses
-from typing import final
+from typing import Self, final
 
 from fredholm.encoders.series import Series
 from fredholm.models.itnet import ITNet
@@ -31,6 +31,12 @@ class ITNetSeriesConfig(SeriesModelConfig):
         """See `SeriesModelConfig.check`."""
         if self.stack.pool == "none":
             raise ValueError("model.stack.pool is 'none'; leave it out, since a series has one class")
+
+    def answering_everywhere(self) -> Self:
+        """See `SeriesModelConfig.answering_everywhere`."""
+        if self.stack.pool not in ("none", _stack().pool, ITNet.Config().pool):
+            raise ValueError(f"model.stack.pool is {self.stack.pool!r}, but each sample needs an output; leave it out")
+        return dataclasses.replace(self, stack=dataclasses.replace(self.stack, pool="none"))
 
     def build(self, sampling: SeriesSampling, num_outputs: int) -> ITNet:
         """See `SeriesModelConfig.build`."""

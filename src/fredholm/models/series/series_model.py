@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 from torch import nn
+
+from fredholm._settings import class_name
 
 
 @final
@@ -47,7 +49,7 @@ class SeriesSampling:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeriesModelConfig(abc.ABC):
-    """Configuration of a model from a `SeriesBatch` to one output vector per series."""
+    """Configuration of a model from a `SeriesBatch` to one output vector per series, or per sample."""
 
     learns_by_steps: ClassVar[bool] = True
     """Whether the model is trained in steps, so that a validation split is needed to choose the best one."""
@@ -60,6 +62,17 @@ class SeriesModelConfig(abc.ABC):
     @abc.abstractmethod
     def check(self) -> None:
         """Raises a ValueError if the model has an output at every sample where one output per series is needed."""
+
+    def answering_everywhere(self) -> Self:
+        """Returns the settings with one output at every sample.
+
+        Raises:
+            ValueError: there is no such model, or another pooling was set.
+        """
+        raise ValueError(
+            f"model is {class_name(self)}, which has one output for a whole series, but each sample is to be "
+            "classified; take sample-machine, ckcnn or itnet-series"
+        )
 
     @abc.abstractmethod
     def build(self, sampling: SeriesSampling, num_outputs: int) -> nn.Module:

@@ -27,6 +27,7 @@ from fredholm.tasks.splits.split_marks import SplitMarks, marks_of_cells
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, ClassAnswers, answers_of_cells
 
+from .sample_labels import UNKNOWN_WORDS, SampleLabels, sample_labels
 from .series_set import LabelReading, SeriesSet
 
 CSV_SUFFIXES = (".csv", ".csv.gz", PARQUET)
@@ -45,9 +46,10 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
     `series` names the series of a row; without it all rows are one series. `label`, `group` and `split` are the same in
     all rows of a series: `label` is a class, several labels separated by |, or a number; `group` names series that are
     split together, such as those of a patient; `split` is train, valid or test. Rows of a series are in order of time;
-    rows of several series may alternate. Empty cells and ?, NaN, NA are missing values. Times are numbers of any unit,
-    or dates (`parse_date`), which become seconds. Without a column `time`, one called timestamp, datetime, date or ds
-    is taken, and without `series` one called unique_id or item_id.
+    rows of several series may alternate. Where a `label` changes within a series, it is the class of each sample, of
+    all series, unknown where it is empty, ? or NaN. Empty cells and ?, NaN, NA are missing values. Times are numbers
+    of any unit, or dates (`parse_date`), which become seconds. Without a column `time`, one called timestamp, datetime,
+    date or ds is taken, and without `series` one called unique_id or item_id.
 
     Args:
         path: the file, UTF-8; gzipped if its name ends in .gz; or a .parquet file with these columns.
@@ -56,22 +58,45 @@ def read_csv(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
 
     Raises:
         ValueError: the file cannot be read, a column is missing or repeated, a row has another number of cells, a
-            number or time is invalid, times do not increase, or a label is missing, changes or is unknown. The message
-            names file, line and column.
+            number or time is invalid, times do not increase, or a label is missing, changes although it is of a series,
+            or is unknown. The message names file, line and column.
     """
-    rows = _Rows.of(path, channels, has_answers=reading is not None)
-    every, columns = list(rows.series.values()), rows.columns
-    cells = (
-        {word: [each.own_cells[word] for each in every] for word in columns.of_series} if reading is not None else {}
-    )
+    return read_tables([path], channels=channels, reading=reading)
+
+
+def read_tables(
+    files: Sequence[Path], *, channels: tuple[str, ...] | None = None, reading: LabelReading | None = None
+) -> SeriesSet:
+    """Read tables with the same columns as one set, each as `read_csv` does; a series is in one table.
+
+    Raises:
+        ValueError: see `read_csv`; or tables have other columns than the first.
+    """
+    tables = list[_Rows]()
+    for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
+        rows = _Rows.of(file, channels, has_answers=reading is not None)
+        if tables:
+            tables[0].check_alike(rows)
+        tables.append(rows)
+        channels = channels or rows.columns.channels
+    names, words = [file.name for file in files], tables[0].columns.of_series
+    if reading is None:
+        return _packed(tables, names, None, SplitMarks())
+    every = [(rows, each) for rows in tables for each in rows.series.values()]
 
     def place(i: int, word: str) -> str:
-        return f"{path}, line {every[i].line}: column {rows.header[columns.of_series[word]].strip()!r}"
+        rows, each = every[i]
+        return rows.place(each.line, word)
 
-    labels, answers = cells.pop(LABEL, None), None
-    if labels is not None and reading is not None:
-        answers = answers_of_cells({LABEL: labels}, reading.kind, place, reading.names)
-    return _packed([rows], [path.name], answers, marks_of_cells(cells, place))
+    cells = {word: [each.own_cells[word] for _, each in every] for word in words if word != LABEL}
+    marks = marks_of_cells(cells, place)
+    if LABEL not in words:
+        return _packed(tables, names, None, marks)
+    if reading.kind == "samples" or (reading.kind is None and any(each.changes_class for _, each in every)):
+        return _packed(tables, names, _labels_of_samples(tables, reading.names), marks)
+    labels = [each.one_label(rows) for rows, each in every]
+    answers = answers_of_cells({LABEL: labels}, reading.of_series, place, reading.names)
+    return _packed(tables, names, answers, marks)
 
 
 def read_class_folders(root: Path) -> Splits[SeriesSet]:
@@ -82,21 +107,17 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
             has a column `label`, `group` or `split`.
     """
     classes, parts = class_folders(root, CSV_SUFFIXES, "series", "walking/1.csv")
-    first: tuple[Path, _Rows] | None = None
+    first: _Rows | None = None
     found = dict[Split, SeriesSet]()
     for split, (files, labels) in parts.items():
         tables = list[_Rows]()
         for file in ProgressBar(files, desc="reading series", unit="file", delay=1.0, leave=False, disable=None):
-            rows = _Rows.of(file, None if first is None else first[1].columns.channels, has_answers=False)
+            rows = _Rows.of(file, None if first is None else first.columns.channels, has_answers=False)
             if rows.columns.of_series:
                 word = next(iter(rows.columns.of_series))
                 raise ValueError(f"{file}: has a column {word!r}, and its folder is the class; leave the column out")
-            first = first or (file, rows)
-            if len(rows.header) != len(first[1].header):
-                raise ValueError(
-                    f"{file}: has the columns {', '.join(rows.header)}, and {first[0]} {', '.join(first[1].header)}; "
-                    "give all tables the same"
-                )
+            first = first or rows
+            first.check_alike(rows)
             tables.append(rows)
         values = [label for rows, label in zip(tables, labels, strict=True) for _ in rows.series]
         answers = ClassAnswers(names=classes, values=torch.tensor(values, dtype=torch.int64))
@@ -104,7 +125,24 @@ def read_class_folders(root: Path) -> Splits[SeriesSet]:
     return Splits(found["train"], found.get("test"), found.get("valid"), is_given=len(parts) > 1)
 
 
-def _packed(tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | None, marks: SplitMarks) -> SeriesSet:
+def _labels_of_samples(tables: "Sequence[_Rows]", known: tuple[str, ...] | None) -> SampleLabels:
+    """The class of each row of tables.
+
+    Raises:
+        ValueError: a class is unknown.
+    """
+    every = [(rows, each) for rows in tables for each in rows.series.values()]
+
+    def place(i: int, k: int) -> str:
+        rows, each = every[i]
+        return rows.place(each.lines[k], LABEL)
+
+    return sample_labels([np.array(each.labels, np.str_) for _, each in every], known, place)
+
+
+def _packed(
+    tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | SampleLabels | None, marks: SplitMarks
+) -> SeriesSet:
     """The series of tables with the same channels; `names` are the names of their files."""
     every = [each for rows in tables for each in rows.series.values()]
     if len({each.kind_of_times for each in every}) > 1:
@@ -116,7 +154,8 @@ def _packed(tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | 
         times=[np.array(each.times, np.float64) for each in every],
         is_dated=any(each.is_dated for each in every),
         has_zone=any(each.has_zone for each in every),
-        answers=answers,
+        answers=answers if isinstance(answers, Answers) else None,
+        sample_labels=answers if isinstance(answers, SampleLabels) else None,
         channels=tables[0].columns.channels,
         names=tuple(
             f"{name}, series {key}" if key else name
@@ -132,9 +171,22 @@ def _packed(tables: "Sequence[_Rows]", names: Sequence[str], answers: Answers | 
 class _Rows:
     """The rows of a table by their series, in the order in which the series begin."""
 
+    path: Path
     header: list[str]
     columns: "_Columns"
     series: "dict[str, _Series]"
+
+    def check_alike(self, other: "_Rows") -> None:
+        """Raises a ValueError unless another table has the same columns."""
+        if len(other.header) != len(self.header) or other.columns.of_series.keys() != self.columns.of_series.keys():
+            raise ValueError(
+                f"{other.path}: has the columns {', '.join(other.header)}, and {self.path} {', '.join(self.header)}; "
+                "give all tables the same"
+            )
+
+    def place(self, line: int, word: str) -> str:
+        """Location of a cell of a column of `OF_SERIES`, for messages."""
+        return f"{self.path}, line {line}: column {self.header[self.columns.of_series[word]].strip()!r}"
 
     @classmethod
     def of(cls, path: Path, channels: tuple[str, ...] | None, *, has_answers: bool) -> "_Rows":
@@ -156,7 +208,7 @@ class _Rows:
                     column = header[columns.series].strip()
                     raise ValueError(f"column {column!r}: is empty; expected the series that the row is of")
                 series = found.setdefault(key, _Series(line=rows.line_num))
-                series.add(cells, columns, header, day_first, has_answers=has_answers)
+                series.add(cells, columns, header, day_first, rows.line_num, has_answers=has_answers)
         except (ValueError, csv.Error) as error:
             line = error.index if isinstance(error, DateOrderError) else max(rows.line_num, 1)
             raise ValueError(f"{path}, line {line}: {csv_fault(error)}") from error
@@ -170,7 +222,7 @@ class _Rows:
                 f"{path}, line {first.line}: column {column!r}: {cell} looks like a date, and numbers of them have no "
                 f"even steps; write {date}"
             )
-        return cls(header, columns, found)
+        return cls(path, header, columns, found)
 
 
 def special_columns(names: Sequence[str]) -> dict[str, int]:
@@ -229,6 +281,8 @@ class _Series:
     times: list[float] = field(default_factory=list)
     values: list[list[float]] = field(default_factory=list)
     own_cells: dict[str, str] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
     is_dated: bool = False
     has_zone: bool = False
     last: str = ""
@@ -238,12 +292,27 @@ class _Series:
         """Kind of the times, for messages."""
         return f"dates {'with' if self.has_zone else 'without'} a zone" if self.is_dated else "numbers"
 
+    @property
+    def changes_class(self) -> bool:
+        """Whether rows have different labels, apart from those that have none."""
+        return len({label for label in self.labels if label.lower() not in UNKNOWN_WORDS}) > 1
+
+    def one_label(self, rows: "_Rows") -> str:
+        """The label of all rows; raises a ValueError where they differ."""
+        first = self.labels[0]
+        for label, line in zip(self.labels, self.lines, strict=True):
+            if label != first:
+                hint = "of a series, or set target to 'samples' where each row has a class of its own, or none"
+                raise ValueError(f"{rows.place(line, LABEL)}: {label!r} after {first!r}; expected one label {hint}")
+        return first
+
     def add(
         self,
         cells: Sequence[str],
         columns: _Columns,
         header: Sequence[str],
         day_first: bool | None,
+        line: int,
         *,
         has_answers: bool,
     ) -> None:
@@ -264,7 +333,10 @@ class _Series:
                 row.append(_value(cells[at], may_be_name=columns.series is None and not self.times))
             for word, at in columns.of_series.items() if has_answers else ():
                 cell = cells[at].strip()
-                if self.own_cells.setdefault(word, cell) != cell:
+                if word == LABEL:
+                    self.labels.append(cell)
+                    self.lines.append(line)
+                elif self.own_cells.setdefault(word, cell) != cell:
                     raise ValueError(f"{cell!r} after {self.own_cells[word]!r}; expected one {word} a series")
         except ValueError as error:
             raise ValueError(f"column {header[at].strip()!r}: {error}") from error

@@ -1,7 +1,6 @@
 """Series in .npz files of numpy arrays."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from fredholm.tasks.splits.split_marks import ARRAYS, SplitMarks, marks_of_array
 from fredholm.tasks.splits.splits import Splits
 from fredholm.tasks.targets import Answers, answers_of_array
 
+from .sample_labels import SampleLabels, sample_labels
 from .series_set import LabelReading, Series, SeriesSet
 from .stored_series import MappedSeries
 
@@ -39,15 +39,17 @@ def read_npz(
     `values` (or `audio`) is `(steps, C)` or `(steps,)` with `offsets` `(n + 1,)`: series i is
     `values[offsets[i]:offsets[i + 1]]`; or `(n, T, C)` or `(n, T)`, with `lengths` `(n,)` where they differ; NaN is
     missing. `labels` (or `label`) `(n,)` are numbers of `classes`, or names; `(n, L)` of 0 and 1 say which of the L
-    labels that `classes` names a series has. `targets` `(n,)` or `(n, T)` are numbers to predict, whose names are
-    `target_names`. `groups` `(n,)` name series that are split together. `times` has the shape of `values` without
-    channels; or all samples have one `spacing`, or its inverse, a `sample_rate`. `channels` are names.
+    labels that `classes` names a series has. `labels` of the shape of `values` without channels are the classes of
+    samples: numbers of `classes`, -1 where unknown; other whole numbers, NaN where unknown; or names. `targets` `(n,)`
+    or `(n, T)` are numbers to predict, whose names are `target_names`. `groups` `(n,)` name series that are split
+    together. `times` has the shape of `values` without channels; or all samples have one `spacing`, or its inverse, a
+    `sample_rate`. `channels` are names.
 
     A split is `split` `(n,)`, the words train, valid and test; `is_test` (or `suggested_test`) `(n,)`; or the prefixes
     `train_` and `test_` of the names of arrays, where arrays of the test set may be absent.
 
     An .npy file is read as `values` alone. Large `values` `(n, T, C)` or `(n, T)` that are not compressed stay in the
-    file, unless there are `times`.
+    file, unless there are `times` or labels of samples.
 
     Args:
         path: the file.
@@ -62,7 +64,7 @@ def read_npz(
     try:
         if parts := arrays_of_splits(arrays, _KNOWN, whole=_WHOLE):
             train = _read(path, parts.pop("train"), channels, reading)
-            known = None if reading is None else replace(reading, names=train.answer_names or None)
+            known = None if reading is None else reading.after(train)
             others = {split: _read(path, own, channels or train.channels, known) for split, own in parts.items()}
             return Splits[Series](train, others.get("test"), others.get("valid"))
         whole = _read(path, arrays, channels, reading)
@@ -135,7 +137,7 @@ def read_npz_shards(folder: Path, *, reading: LabelReading) -> Series | Splits[S
     for split, large, arrays in splits:
         rows = large["values"]
         train = parts.get("train")
-        known = reading if train is None else replace(reading, names=train.answer_names or None)
+        known = reading if train is None else reading.after(train)
         try:
             refuse_unread(arrays, (*_KNOWN, *_WHOLE), form="")
             if "offsets" in arrays:
@@ -160,7 +162,7 @@ def _read(
 ) -> Series:
     """The series of some arrays; `rows`, if given, are their `values`."""
     if rows is not None:
-        if rows.shards is not None and "times" not in arrays:
+        if rows.shards is not None and "times" not in arrays and not _of_samples(arrays, rows.shape[:2], reading):
             return _stored(rows, "values", arrays, channels, reading)
         arrays = {"values": rows[np.arange(len(rows))], **arrays}
     refuse_twice(arrays, _VALUES, _LABELS, _IS_TEST)
@@ -169,7 +171,8 @@ def _read(
         raise no_array("values", arrays, _KNOWN)
     values = arrays[named]
     is_joined = "offsets" in arrays
-    if is_mapped(values) and not is_joined and "times" not in arrays:
+    labels_samples = _of_samples(arrays, values.shape[: 1 if is_joined else 2], reading)
+    if is_mapped(values) and not is_joined and "times" not in arrays and not labels_samples:
         return _stored(Rows([values], [path.name]), named, arrays, channels, reading)
     _check_numbers(values, named)
     num_axes = 1 if is_joined else 2
@@ -187,7 +190,8 @@ def _read(
         [values[bound] for bound in bounds],
         times=None if times is None else [times[bound].astype(np.float64) for bound in bounds],
         spacing=_spacing(arrays),
-        answers=None if reading is None else _answers(arrays, len(bounds), reading),
+        answers=None if reading is None or labels_samples else _answers(arrays, len(bounds), reading),
+        sample_labels=_labels_of_samples(arrays, bounds, reading) if reading is not None and labels_samples else None,
         channels=names,
         names=tuple(f"{path.name}, series {i}" for i in range(len(bounds))),
         marks=None if reading is None else marks_of_arrays(arrays, len(bounds)),
@@ -256,8 +260,11 @@ def _answers(arrays: Mapping[str, np.ndarray], n: int, reading: LabelReading) ->
         raise ValueError(f"has {named} and targets; leave one of them out")
     values = arrays[named]
     if values.shape[:1] != (n,):
-        raise ValueError(f"{named} is {values.dtype} {values.shape}; expected one of each of the {n} series")
-    kind = "number" if named == "targets" and reading.kind is None else reading.kind
+        raise ValueError(
+            f"{named} is {values.dtype} {values.shape}; expected one of each of the {n} series, or labels of the shape "
+            "of the values without channels, one of each sample"
+        )
+    kind = "number" if named == "targets" and reading.kind is None else reading.of_series
     if kind in (None, "class") and values.ndim == 1 and values.dtype.kind in "iu" and "classes" not in arrays:
         values = values.astype(np.str_)  # any integers; those that occur are the classes
     return answers_of_array(
@@ -269,6 +276,72 @@ def _answers(arrays: Mapping[str, np.ndarray], n: int, reading: LabelReading) ->
         numbers=arrays.get("target_names"),
         known=reading.names,
     )
+
+
+def _of_samples(arrays: Mapping[str, np.ndarray], shape: tuple[int, ...], reading: LabelReading | None) -> bool:
+    """Whether labels are of samples, for values of a shape without channels.
+
+    Raises:
+        ValueError: they should be, and are not; or they may be labels of series too.
+    """
+    named = _find(arrays, _LABELS)
+    if reading is None or reading.kind not in (None, "samples") or named is None:
+        if reading is not None and reading.kind == "samples":
+            raise ValueError(f"has no labels; target 'samples' expects one of each sample, {shape}")
+        return False
+    labels = arrays[named]
+    n = len(arrays["offsets"]) - 1 if "offsets" in arrays else shape[0]
+    if reading.kind == "samples":
+        if labels.shape != shape or labels.dtype.kind not in "biufU":
+            raise ValueError(
+                f"{named} is {labels.dtype} {labels.shape}; target 'samples' expects one of each sample, {shape}"
+            )
+        return True
+    fits = labels.shape == shape and shape != (n,)
+    if fits and labels.ndim == 2 and shape[1] == len(arrays.get("classes", ())) and bool(np.isin(labels, (0, 1)).all()):
+        raise ValueError(
+            f"{named} {labels.shape} may say which of {shape[1]} labels each series has, or be the classes of samples; "
+            "set target to 'labels' or to 'samples'"
+        )
+    return fits
+
+
+def _labels_of_samples(
+    arrays: Mapping[str, np.ndarray], bounds: Sequence[slice | tuple[int, slice]], reading: LabelReading
+) -> SampleLabels:
+    """The classes of the samples of each series."""
+    named = _find(arrays, _LABELS)
+    assert named is not None
+    labels, classes = arrays[named], reading.names
+    if labels.dtype.kind == "f":
+        odd = np.isfinite(labels) & (labels != np.floor(labels)) | np.isinf(labels)
+        if odd.any():
+            raise ValueError(f"{named} has {labels[odd][0]:g}; expected classes: whole numbers, NaN where unknown")
+    if "classes" in arrays:
+        classes = tuple(map(str, arrays["classes"].ravel()))
+    elif labels.dtype.kind in "if" and bool((labels == -1).any()):
+        raise ValueError(
+            f"{named} has -1, which may be a class or mark unknown ones; name the classes in an array classes (-1 is "
+            "then unknown), or write classes as texts"
+        )
+
+    def place(i: int, k: int) -> str:
+        return f"{named} of series {i}, sample {k}"
+
+    def texts(own: np.ndarray) -> np.ndarray:
+        if own.dtype.kind == "U":
+            return own
+        known = np.isfinite(own) & ((own != -1) | (own.dtype.kind == "b"))
+        numbers = np.where(known, own, 0).astype(np.int64)
+        if "classes" not in arrays:
+            return np.where(known, numbers.astype(np.str_), "")
+        assert classes is not None
+        if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(classes):
+            wrong = numbers[(numbers < 0) | (numbers >= len(classes))][0]
+            raise ValueError(f"{named} has {wrong}; there are {len(classes)} classes, from 0 on, and -1 is unknown")
+        return np.where(known, np.array(classes, np.str_)[numbers], "")
+
+    return sample_labels([texts(labels[bound]) for bound in bounds], classes, place)
 
 
 def _spacing(arrays: Mapping[str, np.ndarray]) -> float:

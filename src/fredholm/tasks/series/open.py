@@ -4,7 +4,6 @@ import difflib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,13 +18,12 @@ from fredholm.tasks.images import ImageDataset, idx_folder
 from fredholm.tasks.images.idx import is_idx_folder
 from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import Splits
-from fredholm.tasks.targets import Kind
 
-from .csv_file import read_class_folders, read_csv
+from .csv_file import CSV_SUFFIXES, read_class_folders, read_csv, read_tables
 from .npz_file import read_npz, read_npz_alone, read_npz_part, read_npz_shards
 from .physionet_2012 import is_physionet_2012, physionet_2012
 from .recordings import SOUND_SUFFIXES, has_recordings, read_recording, read_recordings
-from .series_set import SAME, LabelReading, Series, SeriesSet
+from .series_set import SAME, LabelReading, Series, SeriesSet, SeriesTarget
 from .ts_file import read_ts
 from .ucr_file import UCR, read_ucr
 
@@ -38,8 +36,8 @@ _WORDS = ("train", "test")
 
 
 @reads_data
-def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]:
-    """Open series and their labels or targets, in splits or all as one set.
+def open_series(data: str | Path, *, kind: SeriesTarget | None = None) -> Splits[Series]:
+    """Open series and their labels or targets, or labels of their samples, in splits or all as one set.
 
     A split is given by the column or the array `split`, by two files whose names differ in the words train and test,
     which dots, hyphens or underscores separate (`Gun_TRAIN.ts` and `Gun_TEST.ts`), or by other arrays of an .npz file.
@@ -47,53 +45,42 @@ def open_series(data: str | Path, *, kind: Kind | None = None) -> Splits[Series]
     Args:
         data: a .ts (`read_ts`), .tsv or .txt (`read_ucr`), .csv (`read_csv`) or .npz file (`read_npz`), where text may
             be gzipped; a folder with one such file or pair; or the start of a pair's names (`folder/Gun`). Either file
-            of a pair opens both. Or a folder with one subfolder of tables for each class (`read_class_folders`), with
-            several .npz files (`read_npz_shards`), with recordings at any depth (`read_recordings`), or with the files
-            of `physionet_2012` or `idx_pixels`.
+            of a pair opens both. Or a folder with several tables (`read_tables`), whose names may have these words,
+            with one subfolder of tables for each class (`read_class_folders`), with several .npz files
+            (`read_npz_shards`), with recordings at any depth (`read_recordings`), or with the files of
+            `physionet_2012` or `idx_pixels`.
         kind: kind of the labels, where the file format allows several; None: see each reader.
 
     Raises:
         ValueError: there is no such file or folder, or it is broken, without labels, or of another kind.
     """
     path = data_path(data)
+    if kind == "samples":
+        _check_samples(path)
     if is_physionet_2012(path) or (path.is_dir() and is_idx_folder(path)):
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but {path} has classes; leave it out")
         return _anywhere(physionet_2012(path) if is_physionet_2012(path) else idx_pixels(path))
+    reading = LabelReading(kind=kind)
     if path.is_dir() and has_recordings(path):
-        return read_recordings(path, kind)
+        return read_recordings(path, reading.of_series)
     if path.is_dir() and not _listed(path) and any(each.is_dir() for each in path.iterdir()):
         if kind not in (None, "class"):
             raise ValueError(f"target is {kind!r}, but the folders of {path} are classes; leave it out")
         return _anywhere(read_class_folders(path))
-    reading = LabelReading(kind=kind)
+    if _has_tables(path):
+        return _of_tables(path, reading)
     if _has_shards(path):
         files, found = [path], read_npz_shards(path, reading=reading)
     else:
         files = _files(path)
         if len(files) == 2:
             train = _of_pair(files[0], reading=reading)
-            known = replace(reading, names=train.answer_names or None)
-            return Splits(train, _of_pair(files[1], channels=train.channels, reading=known))
+            return Splits(train, _of_pair(files[1], channels=train.channels, reading=reading.after(train)))
         found = _read(files[0], reading=reading)
     if isinstance(found, Splits):
         return found
-    if found.answers is None:
-        raise ValueError(
-            f"{files[0]}: the series have no labels; give each one a class, labels or a number, in a table in a column "
-            "'label'. What comes after their end is predicted by fredholm train forecast"
-        )
-    if found.marks.given is None:
-        return Splits(found, is_given=False)
-    parts = [(found.marks.given == number).nonzero()[:, 0] for number in range(3)]
-    try:
-        found.keys.check_parts(found.marks.given)
-        train, valid, test = (found.select(part) if len(part) else None for part in parts)
-        if train is None:
-            raise ValueError("the split has nothing to train on; expected 'train' at least once")
-    except ValueError as error:
-        raise ValueError(f"{files[0]}: {error}") from error
-    return Splits(train, test, valid)
+    return _given(files[0], found)
 
 
 @reads_data
@@ -145,6 +132,59 @@ def read_series_alone(files: Sequence[Path], *, channels: tuple[str, ...] | None
         channels=first.channels,
         names=tuple(map(str, files)),
     )
+
+
+def _given(path: Path, found: Series) -> Splits[Series]:
+    """The parts of series that have marks of a split; all as one set where they have none."""
+    if not found.has_answers:
+        raise ValueError(
+            f"{path}: the series have no labels; give each one a class, labels or a number, or each row a class, "
+            "in a table in a column 'label'. What comes after their end is predicted by fredholm train forecast"
+        )
+    if found.marks.given is None:
+        return Splits(found, is_given=False)
+    parts = [(found.marks.given == number).nonzero()[:, 0] for number in range(3)]
+    try:
+        found.keys.check_parts(found.marks.given)
+        train, valid, test = (found.select(part) if len(part) else None for part in parts)
+        if train is None:
+            raise ValueError("the split has nothing to train on; expected 'train' at least once")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return Splits(train, test, valid)
+
+
+def _check_samples(path: Path) -> None:
+    """Raises a ValueError unless data at a path may have labels of samples."""
+    kinds = (*CSV_SUFFIXES, ".npz")
+    files = [path] if path.is_file() else _listed(path) if path.is_dir() else []
+    if path.is_dir() and not (files and all(file.name.lower().endswith(kinds) for file in files)):
+        raise ValueError(
+            f"target is 'samples', but {path} holds no tables; classes of samples are read from {', '.join(kinds)}"
+        )
+    for file in files:
+        if not file.name.lower().endswith(kinds):
+            raise ValueError(f"target is 'samples', but {file} has no labels of samples; write {', '.join(kinds)}")
+
+
+def _has_tables(path: Path) -> bool:
+    """Whether the path is a folder of several tables that are not a training and a test file."""
+    files = _listed(path) if path.is_dir() else []
+    is_pair = len(files) == 2 and sorted(map(str, map(_split_of, files))) == ["test", "train"]
+    return len(files) > 1 and not is_pair and all(file.name.lower().endswith(CSV_SUFFIXES) for file in files)
+
+
+def _of_tables(path: Path, reading: LabelReading) -> Splits[Series]:
+    """The series of the tables of a folder, whose names may say their splits."""
+    files = _listed(path)
+    parts = {word: [file for file in files if _split_of(file) == word] for word in (None, *_WORDS)}
+    if not parts["train"] and not parts["test"]:
+        return _given(path, read_tables(files, reading=reading))
+    if parts[None] or not parts["train"] or not parts["test"]:
+        odd = (parts[None] or files)[0].name
+        raise ValueError(f"{path}: some tables are called train or test, but not {odd}; name all so, or none")
+    train = read_tables(parts["train"], reading=reading)
+    return Splits(train, read_tables(parts["test"], channels=train.channels, reading=reading.after(train)))
 
 
 def _anywhere(splits: Splits[SeriesSet]) -> Splits[Series]:

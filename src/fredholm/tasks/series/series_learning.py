@@ -1,8 +1,10 @@
-"""The task of predicting a class, labels or numbers for each time series."""
+"""The task of predicting a class, labels or numbers for each time series, or the class of each of its samples."""
 
 import math
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self, final, get_args
 
@@ -10,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fredholm._settings import check_seed, filled, refuse_idle
+from fredholm._settings import check_count, check_seed, class_name, filled, refuse_idle
 from fredholm.encoders.series import SeriesBatch
 from fredholm.models.fitted.banks.filter_bank import FilterBank
 from fredholm.models.fitted.banks.summary_bank import SummaryBank
 from fredholm.models.fitted.boosted_trees import affordable_trees
 from fredholm.models.fitted.fitted_model import FittedModel
+from fredholm.models.fitted.sample_machine import SampleMachine
 from fredholm.models.fitted.series_machine import MOST_CHANNELS, SeriesMachine
 from fredholm.models.itnet import ITNet
 from fredholm.models.kernel_configs import KERNELS
@@ -23,9 +26,11 @@ from fredholm.models.series.ckcnn import CKCNN
 from fredholm.models.series.itnet_series import ITNetSeriesConfig, series_stack, with_series_stack
 from fredholm.models.series.series_model import SeriesModelConfig, SeriesSampling
 from fredholm.models.stack import Stack
+from fredholm.tasks.baselines import BaselineExamples, drawn_elements
+from fredholm.tasks.files.npz_arrays import ARRAY_SUFFIXES
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.prediction import Prediction
-from fredholm.tasks.schedule import Effort, schedule_at_once
+from fredholm.tasks.schedule import Effort, schedule_at_once, schedule_for
 from fredholm.tasks.series import (
     Dropped,
     Fill,
@@ -42,7 +47,7 @@ from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut, Splits
 from fredholm.tasks.splits.splitting import divided
 from fredholm.tasks.target_task import TargetTask
-from fredholm.tasks.targets import TARGETS, Answers, Kind, Target, TargetSettings
+from fredholm.tasks.targets import TARGETS, UNKNOWN, Answers, ElementTarget, Target, TargetSettings
 from fredholm.tasks.task import (
     Batch,
     EntryNames,
@@ -55,22 +60,29 @@ from fredholm.tasks.task import (
     to_device,
 )
 from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
-from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample
+from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample, device_of
 
+from .baseline_features import sample_features, series_features
+from .batches import batch_of, known_answers, series_of
 from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
+from .sample_answers import rows_of, views_of
+from .sample_rows import SampleRows, targets_of
+from .series_set import SeriesTarget
 
 LEAST_OBSERVED = 0.5
 """Smallest share of observed training values for which filters are the default."""
-PLAIN_SAMPLES = 64
-"""Samples of a series that baselines read."""
+WINDOW = 256
+"""Samples that a network reads at a time by default, where samples are classified."""
+LEAST_WINDOW = 4
+"""Fewest samples that a network reads at a time."""
 CHUNK = 64
 """Series that are fitted or predicted at a time."""
 
 
 @final
 class SeriesLearning(TargetTask[Series]):
-    """A model on time series of any lengths and sampling that predicts classes, labels or numbers.
+    """A model on time series of any lengths and sampling: answers for each series, or the class of each sample.
 
     Banks and machines are fitted to the training split in closed form; networks are trained by the target's loss.
     Channels are standardised by the observed training values; where values are missing in training, further channels
@@ -87,10 +99,12 @@ class SeriesLearning(TargetTask[Series]):
 
     command: ClassVar[str] = "series"
     predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
+    writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": ()}
     parts: ClassVar[tuple[type, ...]] = (
         FilterBank.Config,
         SummaryBank.Config,
         SeriesMachine.Config,
+        SampleMachine.Config,
         CKCNN.Config,
         ITNetSeriesConfig,
         ITNet.Config,
@@ -120,9 +134,11 @@ class SeriesLearning(TargetTask[Series]):
 
         Args:
             data: a .ts, .tsv, .txt (UCR), .csv, .parquet or .npz file, or a folder with one of them, a training and a
-                test file, several .npz files, a subfolder of tables for each class, or recordings of sound.
-            target: kind of the answers: a class, several labels separated by `|`, or a number. None: follows from the
-                file; answers in text are numbers where all are numbers and one is not whole, else classes.
+                test file, several .npz files or tables, a subfolder of tables for each class, or recordings of sound.
+            target: kind of the answers: a class, several labels separated by `|`, or a number of each series; or
+                samples, the class of each sample. None: classes of samples where these have labels, which change
+                within a series; else follows from the file; answers in text are numbers where all are numbers and one
+                is not whole, else classes.
             train_every: keeps every n-th sample of the training series, from the first on.
             test_every: likewise for the validation and the test series.
             train_drop: share of the samples that is dropped from each training series, in all channels at once.
@@ -139,12 +155,15 @@ class SeriesLearning(TargetTask[Series]):
                 networks.
             limit: largest absolute standardised value, at which values are clipped, for data with gross errors; None:
                 no limit.
+            window: most samples that a network reads at a time where samples are classified. A longer series is read in
+                parts, in evaluation with a quarter of them as context on each side; in training parts are drawn. None:
+                all.
             model: a closed-form model of filters, a kernel and trees, which is fitted to the training series, or a
                 network.
         """
 
         data: str = ""
-        target: Kind | None = None
+        target: SeriesTarget | None = None
         train_every: int = 1
         test_every: int = 1
         train_drop: float = 0.0
@@ -155,10 +174,11 @@ class SeriesLearning(TargetTask[Series]):
         bin: float | None = None
         fill: Fill | None = None
         limit: float | None = None
+        window: int | None = None
         model: SeriesModelConfig = field(default_factory=SeriesMachine.Config)
 
         kernel_sigma: ClassVar[float] = 10.0
-        weight_settings: ClassVar[tuple[str, ...]] = ("permute_seed", "bin", "fill", "limit", "model")
+        weight_settings: ClassVar[tuple[str, ...]] = ("permute_seed", "bin", "fill", "limit", "window", "model")
         split_settings: ClassVar[tuple[str, ...]] = (
             *TargetTask.NumbersConfig.split_settings,
             "train_every",
@@ -190,7 +210,7 @@ class SeriesLearning(TargetTask[Series]):
             for name, allowed in (
                 ("dropped", get_args(Dropped)),
                 ("fill", (None, *get_args(Fill))),
-                ("target", (None, *get_args(Kind))),
+                ("target", (None, *get_args(SeriesTarget))),
             ):
                 if getattr(self, name) not in allowed:
                     raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {allowed}")
@@ -201,23 +221,33 @@ class SeriesLearning(TargetTask[Series]):
                 raise ValueError("permute_seed orders whole series; leave train_every and bin out")
             if self.limit is not None and not self.limit > 0:
                 raise ValueError(f"limit is {self.limit}; expected a number above 0")
-            self.model.check()
+            if self.window is not None:
+                check_count("series", "window", self.window, LEAST_WINDOW)
             if not self.model.learns_by_steps and self.valid_fraction != 0:
                 self._refuse_validation(self.model, "each training series")
 
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
             """See `Task.Config.recommended`: the closed-form model by the number of observed values and of channels.
 
-            Where most values are missing, filters would mostly read filled-in values, so summaries of the observed ones
-            are the default. Otherwise values by time are read beside filters, unless there are many channels.
+            Where samples are classified, it is a machine of their windows, unless `window` asks for a network. Where
+            most values are missing, filters would mostly read filled-in values, so summaries of the observed ones are
+            the default. Otherwise values by time are read beside filters, unless there are many channels.
             """
-            if self.model.learns_by_steps:
-                return super()._recommended(effort, start)
+            is_open = self.model == SeriesLearning.Config().model and not effort.keeps_model
+            if is_open and self.window is not None:
+                return replace(self, target="samples", model=_network())._recommended(effort, start)
             task, model = self.build(), self.model
             train = task.splits.train
+            if model.learns_by_steps:
+                return self._recommended_network(task, effort)
+            if task.classifies_samples:
+                model = SampleMachine.Config() if is_open else model
+                if isinstance(model, SampleMachine.Config):
+                    num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
+                    model = filled(model, [SampleMachine.Config()], num_trees=num_trees)
+                return Recommended(self._of_samples(model), schedule_at_once(task.num_train, effort), task.notes)
             observed = sum(int((~some.values.isnan()).sum()) for some in train.chunks())
             share = observed / (int(train.lengths.sum()) * len(train.channels))
-            is_open = model == SeriesLearning.Config().model and not effort.keeps_model
             if is_open and share < LEAST_OBSERVED:
                 model = SummaryBank.Config()
             elif is_open and len(train.channels) > MOST_CHANNELS:
@@ -226,6 +256,22 @@ class SeriesLearning(TargetTask[Series]):
                 num_trees = affordable_trees(model.num_trees, task.target.num_outputs)
                 model = filled(model, [SeriesMachine.Config()], num_trees=num_trees)
             return Recommended(replace(self, model=model), schedule_at_once(task.num_train, effort))
+
+        def _of_samples(self, model: SeriesModelConfig, window: int | None = None) -> Self:
+            """The settings for the class of each sample, with a model and, unless one was given, a window."""
+            return replace(self, model=model, target="samples", window=self.window or window)
+
+        def _recommended_network(self, task: "SeriesLearning", effort: Effort) -> Recommended:
+            """Recommended settings for a network, which reads parts, and both sides of a sample that is classified."""
+            config, num_train, has_valid = self, task.num_train, task.num_held_out("valid") > 0
+            if not task.classifies_samples:
+                return Recommended(config, schedule_for(num_train, effort, has_valid=has_valid))
+            train, model = task.splits.train.in_memory(), self.model
+            if isinstance(model, CKCNN.Config):
+                model = filled(model, [CKCNN.Config()], is_causal=False)
+            config = self._of_samples(model, WINDOW if int(train.lengths.max()) > WINDOW else None)
+            num_train = len(SampleRows(config.window).places(train))
+            return Recommended(config, schedule_for(num_train, effort, has_valid=has_valid), task.notes)
 
         @property
         def stack(self) -> Stack:
@@ -249,6 +295,43 @@ class SeriesLearning(TargetTask[Series]):
             self._opened.train, config.target_settings, config.data, limit=config.limit, fill=fill
         )
         self._set_target(self._facts.target, config.target_settings)
+        if config.target is not None and (config.target == "samples") != self.classifies_samples:
+            made = "samples" if self.classifies_samples else self._facts.target.kind
+            raise ValueError(f"target is {config.target!r}; the run was made with {made!r}")
+        if not self.classifies_samples:
+            config.model.check()
+            because = f"target={self.target.kind!r}, one answer for a whole series of the data"
+            refuse_idle("", SeriesLearning.Config, because, "classify samples", window=config.window)
+        elif config.permute_seed is not None:
+            raise ValueError(
+                "permute_seed puts samples into another order, and each has a class of its own; leave it out"
+            )
+        elif not self.learns_by_steps:
+            because = f"model={class_name(config.model)}, which reads whole series"
+            refuse_idle("", SeriesLearning.Config, because, "take a network", window=config.window)
+        self._rows = SampleRows(config.window)
+
+    @property
+    def classifies_samples(self) -> bool:
+        """Whether each sample is classified, not each series."""
+        return isinstance(self._facts.target, ElementTarget)
+
+    @property
+    def num_train(self) -> int:
+        """Number of training examples: series or, where a network classifies samples, their parts with labels."""
+        return len(self._places) if self.classifies_samples and self.learns_by_steps else len(self.splits.train)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note that samples are classified, where the data decided that."""
+        if not self.classifies_samples or self.config.target is not None:
+            return ()
+        return ("labels change within series, so the class of each sample is learnt",)
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """See `SampleRows.places`."""
+        return self._rows.places(self.splits.train.in_memory())
 
     @property
     def facts(self) -> Facts:
@@ -267,6 +350,13 @@ class SeriesLearning(TargetTask[Series]):
                 "no series are given; pass a .ts, .tsv, .csv or .npz file, or a folder of them or of recordings"
             )
         found = open_series(config.data, kind=config.target)
+        if config.permute_seed is not None and found.train.sample_labels is not None:
+            raise ValueError("permute_seed reorders samples, and each is to be classified where it is; leave it out")
+        if found.train.sample_labels is not None and len(found.train) == 1 and not found.is_given:
+            raise ValueError(
+                f"{config.data}: there is one series, and splits leave whole series out; cut it into several: "
+                "in a table by names in a column 'series', in arrays by offsets"
+            )
         longest = int(found.train.lengths.max())  # over all splits
         splits = divided(found, config, needs_valid=self.learns_by_steps)
         train, valid, test = (
@@ -283,8 +373,7 @@ class SeriesLearning(TargetTask[Series]):
     def _check(self, splits: Splits[Series]) -> None:
         config, facts = self.config, self._facts
         splits.check_facts(facts, config.data, apart_from=("answer_names",))
-        assert splits.train.answers is not None
-        facts.target.check(splits.train.answers, config.data)
+        facts.target.check(known_answers(splits.train, config.data), config.data)
         for part in (splits.valid, splits.test):
             if part is not None:
                 self._warn(part)
@@ -312,14 +401,17 @@ class SeriesLearning(TargetTask[Series]):
 
     def model(self) -> nn.Module:
         """The model, with the outputs of the target."""
-        facts = self._facts
+        facts, config, extent = self._facts, self.config, self._facts.extent
+        if config.window is not None:
+            extent = min(extent, (config.window - 1) * facts.spacing)
         sampling = SeriesSampling(
             channels=facts.preparation.num_channels,
             spacing=facts.spacing,
-            extent=facts.extent,
+            extent=extent,
             observation=facts.preparation.observation,
         )
-        return self.config.model.build(sampling, self.target.num_outputs)
+        model = config.model.answering_everywhere() if self.classifies_samples else config.model
+        return model.build(sampling, self.target.num_outputs)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         """See `Task.initialise`: fits a closed-form model to all training series."""
@@ -339,21 +431,35 @@ class SeriesLearning(TargetTask[Series]):
         return rows | input_entry_names(model, (*facts.channels, *observed))
 
     def train_batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """`values` (B, N, channels), `targets` (B, ...), and the other tensors of `batch_of`; nothing is random."""
-        return self._batch(self.splits.train, indices)
+        """`values` (B, N, channels), `targets` (B, ...) or (B, N), and the other tensors of `batch_of`.
+
+        Only parts of series, where samples are classified, are drawn.
+        """
+        train = self.splits.train
+        if not self.classifies_samples:
+            return self._batch(train, indices)
+        drawn = self._rows.drawn(train.in_memory(), self._places[indices], generator)
+        assert drawn.sample_labels is not None
+        return {"targets": drawn.sample_labels.values, **batch_of(drawn, self._facts.preparation)}
 
     def held_out_batch(self, split: HeldOut, indices: Tensor) -> Batch:
-        """A batch of the validation or the test split, as `train_batch`."""
+        """A batch of the validation or the test split, as `train_batch`, with a row for each part of a series."""
         return self._batch(self.held_out(split), indices)
 
     def _batch(self, series: Series, indices: Tensor) -> Batch:
         part = series.read(indices)
+        if self.classifies_samples:
+            parts = self._rows.whole(part)
+            return {"targets": targets_of(parts), **batch_of(parts.series, self._facts.preparation)}
         assert part.answers is not None
         return {"targets": self.target.targets(part.answers.values), **batch_of(part, self._facts.preparation)}
 
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
         """See `Task.shown_example`: the channels over time, in their own units."""
         part = self.held_out(split).read(torch.tensor([index]))
+        if self.classifies_samples:
+            predicted = None if model is None else self.probabilities(model, part, device_of(model))[0]
+            return ShownExample(name=part.names[0], views=views_of(part, self.target.names, predicted))
         length = int(part.lengths[0])
         x = torch.arange(length) * part.spacing if part.times is None else part.times[0, :length]
         channels = part.channels[:MOST_LINES]
@@ -363,12 +469,24 @@ class SeriesLearning(TargetTask[Series]):
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return model(series_of(batch)).float()
 
+    def _measured(self, model: nn.Module, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """See `TargetTask._measured`; of samples those whose class is known, of some rows at a time."""
+        if not self.classifies_samples:
+            yield from super()._measured(model, batch)
+            return
+        for rows in torch.arange(len(batch["targets"]), device=batch["targets"].device).split(CHUNK):
+            part = {name: tensor[rows] for name, tensor in batch.items()}
+            known = part["targets"] != UNKNOWN
+            if bool(known.any()):
+                yield self._outputs(model, part)[known], part["targets"][known]
+
     def _warn(self, series: Series) -> None:
         """Warns, at most once, of series that are longer than any in training, or have gaps that training had not."""
         longest, extent = float(series.extents.max()), self._facts.extent
         if self._has_warned:
             return
-        if longest > extent * (1 + 1e-6):
+        reads_parts = self.classifies_samples and (self.config.window is not None or not self.learns_by_steps)
+        if not reads_parts and longest > extent * (1 + 1e-6):
             self._has_warned = True
             warnings.warn(
                 f"{series.names[int(series.extents.argmax())]}: lasts {longest:g}, longer than any series in training "
@@ -378,22 +496,28 @@ class SeriesLearning(TargetTask[Series]):
         self._facts.preparation.warn_of_gaps(series)
 
     @property
-    def _train_answers(self) -> Answers:
-        answers = self.splits.train.answers
-        assert answers is not None
-        return answers
+    def _train_answers(self) -> Answers | None:
+        return self.splits.train.answers
+
+    def _baseline_examples(self, split: Split) -> BaselineExamples:
+        """See `TargetTask._baseline_examples`; where samples are classified, their `sample_features`."""
+        if not self.classifies_samples:
+            return super()._baseline_examples(split)
+        part, inputs, targets = self._part_of(split).in_memory(), list[np.ndarray](), list[Tensor]()
+        assert part.sample_labels is not None
+        known = part.sample_labels.is_known
+        for i, drawn in enumerate(drawn_elements(known.sum(1).tolist(), split)):
+            if len(drawn):
+                samples = known[i].nonzero()[drawn, 0]
+                inputs.append(sample_features(part, i, samples.numpy()))
+                targets.append(part.sample_labels.values[i, samples])
+        if not inputs:
+            raise ValueError(f"no sample of the {split} split has a class that is known")
+        return BaselineExamples(np.concatenate(inputs), torch.cat(targets))
 
     def _baseline_inputs(self, split: Split) -> np.ndarray:
-        """Values of each channel, interpolated at PLAIN_SAMPLES places from first to last sample of each series."""
-        part = self._part_of(split).in_memory()
-        rows = np.empty((len(part), PLAIN_SAMPLES, len(part.channels)), dtype=part.values.numpy().dtype)
-        mean = np.array(self._facts.preparation.mean)
-        for i, (values, length) in enumerate(zip(part.values.numpy(), part.lengths.tolist(), strict=True)):
-            places = np.linspace(0, length - 1, PLAIN_SAMPLES)
-            for c in range(len(part.channels)):
-                known = np.flatnonzero(~np.isnan(values[:length, c]))
-                rows[i, :, c] = np.interp(places, known, values[known, c]) if len(known) else mean[c]
-        return rows.reshape(len(part), -1)
+        """See `series_features`."""
+        return series_features(self._part_of(split).in_memory(), self._facts.preparation.mean)
 
     def prepared(self, series: SeriesSet) -> SeriesSet:
         """Series to predict, permuted and averaged as in training, but with all their samples."""
@@ -410,6 +534,19 @@ class SeriesLearning(TargetTask[Series]):
             moved = to_device(batch, device)
             parts.append(self._outputs(model, moved).cpu())
         return torch.cat(parts)
+
+    @torch.no_grad()
+    def probabilities(self, model: nn.Module, series: SeriesSet, device: torch.device) -> list[Tensor]:
+        """Where samples are classified, the probabilities `(length, classes)` of those of each series, on the CPU."""
+        self._warn(series)
+        found = [list[Tensor]() for _ in range(len(series))]
+        for i in range(len(series)):
+            whole = self._rows.whole(series.select(torch.tensor([i])))
+            for rows in torch.arange(len(whole.which)).split(CHUNK):
+                batch = to_device(batch_of(whole.series.select(rows), self._facts.preparation), device)
+                outputs = self._outputs(model, batch).cpu()
+                found[i].append(outputs[whole.counted[rows, : outputs.shape[1]]])
+        return [self.target.predictions(torch.cat(parts)) for parts in found]
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from values at the spacing of training, or with their times."""
@@ -442,7 +579,7 @@ class SeriesLearning(TargetTask[Series]):
             steps = torch.rand(batch, samples, generator=generator, dtype=torch.float64)
             return values, exists, (2 * facts.spacing * steps).cumsum(1)
 
-        samples, longest = Axis("samples"), max(round(facts.extent / facts.spacing) + 1, 2)
+        samples, longest = Axis("samples"), config.window or max(round(facts.extent / facts.spacing) + 1, 2)
         example = min(longest, 24)
         missing = "; NaN where one is missing" if facts.preparation.observation else ""
         about = f"the channels {', '.join(facts.channels)} in the unit of the data"
@@ -454,11 +591,13 @@ class SeriesLearning(TargetTask[Series]):
         notes = (f"samples are {facts.spacing:g} apart, as in training",) if facts.is_regular else ()
         if config.bin is not None:
             notes = (*notes, f"each value is the mean over a time of {config.bin:g}, or missing where there is none")
+        if config.window is not None:
+            notes = (*notes, f"in training the model read up to {config.window} samples at a time")
         return TensorForm(
             model=model,
             call=call,
             inputs=slots,
-            output=target.slot(BATCH),
+            output=target.slot(BATCH, *((samples,) if self.classifies_samples else ())),
             draw=draw,
             open_axes={"samples": OpenAxis(example, example + 7 if longest < 31 else 31, longest)},
             names=target.axis_names,
@@ -468,37 +607,45 @@ class SeriesLearning(TargetTask[Series]):
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
         """A row for each series of each file: `file`, `series`, and the target's answer.
 
-        Labels in a file are ignored. Channels of a table are found by their names.
+        Where samples are classified, a row for each sample, with its `time`. Where they are saved, as NAME.csv, or
+        NAME-SERIES.csv for several series of a file, a row for each series with the path `saved` and the number of its
+        `samples`. Labels in a file are ignored. Channels of a table are found by their names.
+
+        Raises:
+            ValueError: a file cannot be read or does not fit, a file to write exists already, or series are predicted
+                and to be saved.
         """
+        if inputs.outputs.save is not None:
+            if not self.classifies_samples:
+                raise ValueError("--save has no effect where there is one answer for a whole series; leave it out")
+            singles = [file for file in inputs.files if file.suffix.lower() not in ARRAY_SUFFIXES]
+            inputs.outputs.check_folder([(file, f"{file.stem}.csv") for file in singles])
         rows = list[Prediction]()
         for file, found in inputs.read(lambda file: self._read(file, inputs.part)):
+            if self.classifies_samples:
+                series, predicted = (
+                    [_name_in(file, name) for name in found.names],
+                    self.probabilities(model, found, device),
+                )
+                rows += rows_of(file, series, found, predicted, self.target.names, inputs.outputs)
+                continue
             for series, outputs in zip(found.names, self.outputs(model, found, device), strict=True):
-                name = series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
                 cells, probabilities = self.target.answer(outputs)
-                rows.append(Prediction(file, {"series": name, **cells}, probabilities))
+                rows.append(Prediction(file, {"series": _name_in(file, series), **cells}, probabilities))
         return rows
 
     def _read(self, file: Path, part: Split | None) -> SeriesSet:
         return self.prepared(read_series(file, channels=self._facts.channels, part=part))
 
 
-def series_of(batch: Batch) -> SeriesBatch:
-    """The series of a batch, as a model takes them."""
-    return SeriesBatch(batch["values"], batch.get("mask"), batch.get("times"), batch.get("spacing"))
+def _name_in(file: Path, series: str) -> str:
+    """The name of a series within its file."""
+    return series.removeprefix(file.name).removeprefix(", ").removeprefix("series ")
 
 
-def batch_of(series: SeriesSet, preparation: Preparation) -> Batch:
-    """Prepared `values` (B, N, channels), and `mask`, `times` and `spacing` as far as needed.
-
-    `mask` (B, N) exists where lengths differ; `times` (B, N) where samples are irregular, else `spacing` (B,).
-    """
-    exists = series.exists
-    batch = {"values": torch.where(exists[..., None], preparation.apply(series.values), 0.0)}
-    if not bool(exists.all()):
-        batch["mask"] = exists
-    if series.times is not None:
-        return batch | {"times": series.times}
-    return batch | {"spacing": torch.full((len(series),), series.spacing, dtype=torch.float64)}
+def _network() -> CKCNN.Config:
+    """The network for classes of samples, where none was chosen."""
+    return CKCNN.Config(is_causal=False)
 
 
 def learn_facts(
@@ -514,9 +661,8 @@ def learn_facts(
         limit, fill: see `Preparation`.
     """
     spacing, extent = train.span()
-    assert train.answers is not None
     return SeriesLearning.Facts(
-        target=train.answers.learn(settings, data),
+        target=known_answers(train, data).learn(settings, data),
         channels=train.channels,
         preparation=Preparation.learn(train, limit, fill),
         spacing=spacing,

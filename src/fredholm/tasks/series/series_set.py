@@ -2,9 +2,9 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self, final
+from typing import ClassVar, Literal, Self, final
 
 import numpy as np
 import torch
@@ -15,7 +15,12 @@ from fredholm.tasks.files.limits import check_expansion
 from fredholm.tasks.splits.split_marks import SplitMarks
 from fredholm.tasks.splits.splits import Divisible
 from fredholm.tasks.splits.stratified_split import SplitKeys
-from fredholm.tasks.targets import Answers, Kind
+from fredholm.tasks.targets import UNKNOWN, Answers, Kind
+
+from .sample_labels import SampleLabels
+
+SeriesTarget = Literal["class", "labels", "number", "samples"]
+"""Kinds of targets: a class, labels or numbers of a series, or the class of each of its samples."""
 
 
 @final
@@ -24,12 +29,22 @@ class LabelReading:
     """Settings for reading labels.
 
     Args:
-        kind: classes, labels or numbers; None: follows from the file, see each reader.
+        kind: classes, labels or numbers, or classes of samples; None: follows from the file, see each reader.
         names: known names of the classes, labels or numbers, in their order; None: those of the file.
     """
 
-    kind: Kind | None = None
+    kind: SeriesTarget | None = None
     names: tuple[str, ...] | None = None
+
+    @property
+    def of_series(self) -> Kind | None:
+        """The kind where it is one of whole series; None: it follows from the file, or samples are classified."""
+        return None if self.kind == "samples" else self.kind
+
+    def after(self, train: "Series") -> Self:
+        """The reading of another split: the names of the training split, and its kind where samples are classified."""
+        kind = self.kind if train.sample_labels is None else "samples"
+        return replace(self, kind=kind, names=train.answer_names or None)
 
 
 SAME = 1e-6
@@ -44,6 +59,7 @@ class Series(Divisible):
     lengths: Tensor
     spacing: float
     answers: Answers | None
+    sample_labels: SampleLabels | None = None
     channels: tuple[str, ...]
     names: tuple[str, ...]
     marks: SplitMarks
@@ -53,9 +69,9 @@ class Series(Divisible):
         return len(self.names)
 
     def check_split(self, name: str) -> None:
-        """See `Examples.check_split`; besides, each series has a label or targets."""
+        """See `Examples.check_split`; besides, each series has a label or targets, or its samples have labels."""
         super().check_split(name)
-        if self.answers is None:
+        if not self.has_answers:
             raise ValueError(f"the {name} set has no labels and no targets; give each series one")
 
     @property
@@ -64,9 +80,15 @@ class Series(Divisible):
         return self.marks.keys(self.names, [0] * len(self) if self.answers is None else self.answers.strata.tolist())
 
     @property
+    def has_answers(self) -> bool:
+        """Whether there are labels or targets, of series or of samples."""
+        return self.answers is not None or self.sample_labels is not None
+
+    @property
     def answer_names(self) -> tuple[str, ...]:
         """Names of the classes, labels or numbers; () where there are no answers."""
-        return () if self.answers is None else self.answers.names
+        known = self.answers or self.sample_labels
+        return () if known is None else known.names
 
     @property
     @abstractmethod
@@ -120,13 +142,14 @@ class SeriesSet(Series):
         is_dated: whether times were written as dates, and are seconds since 1970.
         has_zone: whether these dates had a time zone; all times are in UTC.
         answers: labels or targets, one a series; None: there are none.
+        sample_labels: the class of each sample; None: there are none.
         channels: names of the channels.
         names: the origin of each series, for messages.
         marks: splits, groups and times; the time of a series is that of its first sample, where samples have times.
 
     Raises:
         ValueError: shapes or types do not agree, a series is empty, a value or time is infinite, a time is NaN or does
-            not increase, or there are not as many answers as series.
+            not increase, there are not as many answers as series, or labels that are not those of the samples.
     """
 
     values: Tensor
@@ -136,6 +159,7 @@ class SeriesSet(Series):
     is_dated: bool = False
     has_zone: bool = False
     answers: Answers | None = None
+    sample_labels: SampleLabels | None = None
     channels: tuple[str, ...]
     names: tuple[str, ...]
     marks: SplitMarks = field(default_factory=SplitMarks)
@@ -161,6 +185,18 @@ class SeriesSet(Series):
             self._check_times(self.times)
         if self.answers is not None and len(self.answers) != n:
             raise ValueError(f"there are {len(self.answers)} answers for {n} series; give one of each")
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        if self.sample_labels is None:
+            return
+        if self.answers is not None:
+            raise ValueError("there are answers of series and labels of samples; give one of them")
+        labels, shape = self.sample_labels.values, tuple(self.values.shape[:2])
+        if labels.shape != shape:
+            raise ValueError(f"labels of samples are {tuple(labels.shape)}; expected one of each sample, {shape}")
+        for i in (self.sample_labels.is_known & ~self.exists).nonzero()[:1, 0].tolist():
+            raise ValueError(f"{self.names[i]}: has labels after its end, at sample {int(self.lengths[i])}")
 
     def _checked_shape(self) -> tuple[int, int, int]:
         if self.values.dtype not in (torch.float32, torch.float64) or self.values.ndim != 3:
@@ -238,8 +274,35 @@ class SeriesSet(Series):
             lengths=lengths,
             times=None if self.times is None else self.times[indices, :longest],
             answers=None if self.answers is None else self.answers.select(indices),
+            sample_labels=self.with_labels(lambda labels: labels[indices, :longest]),
             names=tuple(self.names[i] for i in indices.tolist()),
             marks=self.marks.select(indices),
+        )
+
+    def with_labels(self, change: Callable[[Tensor], Tensor]) -> SampleLabels | None:
+        """The labels of samples `(n, T)` after a change of the samples; None where there are none."""
+        return None if self.sample_labels is None else self.sample_labels.of(change(self.sample_labels.values))
+
+    def parts(self, which: Tensor, starts: Tensor, lengths: Tensor) -> Self:
+        """Parts of the series, which become series of their own, padded to the longest of them.
+
+        Args:
+            which: int64 `(m,)`, the series of each part.
+            starts: int64 `(m,)`, its first sample.
+            lengths: int64 `(m,)`, its number of samples, at least 1.
+        """
+        steps = torch.arange(int(lengths.max()))
+        inside, rows = steps < lengths[:, None], which[:, None]
+        at = (starts[:, None] + steps).clamp(max=self.values.shape[1] - 1)
+        return replace(
+            self,
+            values=self.values[rows, at].masked_fill(~inside[..., None], torch.nan),
+            lengths=lengths,
+            times=None if self.times is None else torch.where(inside, self.times[rows, at], 0.0),
+            answers=None if self.answers is None else self.answers.select(which),
+            sample_labels=self.with_labels(lambda labels: torch.where(inside, labels[rows, at], UNKNOWN)),
+            names=tuple(self.names[i] for i in which.tolist()),
+            marks=self.marks.select(which),
         )
 
     def permuted(self, seed: int, length: int) -> Self:
@@ -255,7 +318,7 @@ class SeriesSet(Series):
                 f"{self.names[i]}: has {int(self.lengths[i])} samples; permute_seed needs {length}, as in training"
             )
         order = torch.randperm(length, generator=torch.Generator().manual_seed(seed))
-        return replace(self, values=self.values[:, order])
+        return replace(self, values=self.values[:, order], sample_labels=self.with_labels(lambda own: own[:, order]))
 
     @staticmethod
     def pack(
@@ -266,6 +329,7 @@ class SeriesSet(Series):
         is_dated: bool = False,
         has_zone: bool = False,
         answers: Answers | None = None,
+        sample_labels: SampleLabels | None = None,
         channels: tuple[str, ...],
         names: tuple[str, ...],
         marks: SplitMarks | None = None,
@@ -275,7 +339,7 @@ class SeriesSet(Series):
         Args:
             values: values of each series, `(samples, C)`; see `kept_type`.
             times: times of each series, `(samples,)`. Where all have one spacing, to a millionth, only that is kept.
-            spacing, is_dated, has_zone, answers, channels, names: see `SeriesSet`.
+            spacing, is_dated, has_zone, answers, sample_labels, channels, names: see `SeriesSet`.
             marks: see `SeriesSet`; marks without times get the times of the first samples.
 
         Raises:
@@ -310,6 +374,7 @@ class SeriesSet(Series):
             is_dated=is_dated,
             has_zone=has_zone,
             answers=answers,
+            sample_labels=sample_labels,
             channels=channels,
             names=names,
             marks=marks,

@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fredholm.tasks.targets import UNKNOWN
+
 from .series_set import SeriesSet
 
 _ROUNDING = 1e-6
@@ -30,6 +32,7 @@ def take_every(series: SeriesSet, step: int) -> SeriesSet:
         values=series.values[:, ::step],
         lengths=(series.lengths - 1) // step + 1,
         times=None if series.times is None else series.times[:, ::step],
+        sample_labels=series.with_labels(lambda labels: labels[:, ::step]),
         spacing=series.spacing * step,
     )
 
@@ -69,12 +72,15 @@ def drop_samples(series: SeriesSet, share: float, seed: int, dropped: Dropped = 
         values=series.values.take_along_dim(order[..., None], 1).masked_fill(~inside[..., None], torch.nan),
         lengths=lengths,
         times=_times(series).take_along_dim(order, 1).masked_fill(~inside, 0.0),
+        sample_labels=series.with_labels(lambda labels: labels.take_along_dim(order, 1).masked_fill(~inside, UNKNOWN)),
         spacing=1.0,
     )
 
 
 def average_in_bins(series: SeriesSet, width: float) -> SeriesSet:
     """Regular samples, one a bin: the mean of each channel's observed values in it, missing where there are none.
+
+    The class of a bin is the commonest of its samples, unknown where none is known.
 
     Bins are [k width, (k + 1) width); a series has those from its first to its last sample.
 
@@ -95,7 +101,24 @@ def average_in_bins(series: SeriesSet, width: float) -> SeriesSet:
     index = place[..., None].expand_as(series.values)
     counts = torch.zeros(shape, dtype=torch.float64).scatter_add_(1, index, observed.double())
     sums = torch.zeros_like(counts).scatter_add_(1, index, series.values.double().where(observed, 0.0))
-    return replace(series, values=(sums / counts).to(series.values.dtype), lengths=lengths, times=None, spacing=width)
+    return replace(
+        series,
+        values=(sums / counts).to(series.values.dtype),
+        lengths=lengths,
+        times=None,
+        sample_labels=series.with_labels(lambda labels: _commonest(labels, place, shape[1])),
+        spacing=width,
+    )
+
+
+def _commonest(labels: Tensor, place: Tensor, num_bins: int) -> Tensor:
+    """The commonest known class `(n, num_bins)` of the samples of each bin, the first of equally common ones."""
+    best = torch.zeros(len(labels), num_bins, dtype=torch.int64)
+    found = torch.full_like(best, UNKNOWN)
+    for k in range(int(labels.max()) + 1):
+        counts = torch.zeros_like(best).scatter_add_(1, place, (labels == k).long())
+        found, best = torch.where(counts > best, k, found), torch.maximum(best, counts)
+    return found
 
 
 def bin_of(times: Tensor, width: float) -> Tensor:

@@ -110,11 +110,11 @@ class _Header:
     def answers(self, labels: list[str], reading: LabelReading | None, place: Callable[[int], str]) -> Answers | None:
         if not self.has_labels or reading is None:
             return None
-        if self.is_regression and reading.kind not in (None, "number"):
+        if self.is_regression and reading.of_series not in (None, "number"):
             raise ValueError(
                 f"{place(0)}: @targetLabel says that numbers are predicted; leave target={reading.kind!r} out"
             )
-        kind = reading.kind or ("number" if self.is_regression else "class")
+        kind = reading.of_series or ("number" if self.is_regression else "class")
         name = "target" if kind == "number" else "class"
         known = self.classes if reading.names is None and kind == "class" else reading.names
         return answers_of_cells({name: labels}, kind, lambda i, _: place(i), known)

@@ -51,7 +51,7 @@ def read_ucr(path: Path, *, channels: tuple[str, ...] | None = None, reading: La
         raise ValueError(f"{path}: has no series; expected a line a series, its class first")
     answers = None
     if reading is not None:
-        kind = reading.kind or "class"
+        kind = reading.of_series or "class"
         column = {"target" if kind == "number" else "class": labels}
         answers = answers_of_cells(column, kind, lambda i, _: f"{path}, line {numbers[i]}", reading.names)
     return SeriesSet.pack(
