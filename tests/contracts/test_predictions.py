@@ -65,6 +65,7 @@ ROWS: dict[str, tuple[WriteInput, bool]] = {
     "LanguageModelling": (copied, False),
     "MaskedLanguageModelling": (copied, False),
     "SentenceLearning": (copied, True),
+    "WordLearning": (copied, False),
     "SeriesLearning": (copied, True),
     "Forecasting": (copied, False),
     "Segmentation": (image, False),
