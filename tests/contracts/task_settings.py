@@ -570,7 +570,13 @@ def _words(folder: Path) -> Subject:
         places = [(i * k) % 9 for k in range(1, 4 + i % 3)]
         rows.append({"tokens": [words[k] for k in places], "tags": [labels[k] for k in places], "time": i})
         rows[-1] |= {"other": rows[-1]["tokens"][::-1], "kinds": [f"k{k % 2}" for k in places]}  # type: ignore
-    for name, some in (("one", rows), ("two", rows[3:]), ("own/train", rows), ("own/test", rows[:9])):
+    for name, some in (
+        ("one", rows),
+        ("two", rows[3:]),
+        ("own/train", rows),
+        ("own/valid", rows[9:]),
+        ("own/test", rows[:9]),
+    ):
         (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in some))
 
     def task(built: WordLearning) -> Iterator[object]:
@@ -579,13 +585,13 @@ def _words(folder: Path) -> Subject:
 
     return Subject(
         WordLearning.Config,
-        {"data": str(folder / "one.jsonl")},
+        {"data": str(own)},
         {"data": (str(folder / "two.jsonl"),), "word_column": ("other",), "label_column": ("kinds",)}
         | {"objective": ("macro_f1",), "model": (ConditionalRandomField.Config(num_features=100),)}
         | {"test_fraction": (0.5,), "valid_fraction": (0.3,), "split_seed": (1,), "split_by": ("time",)},
         task,
         make=lambda **settings: WordLearning.Config(**settings).build(),
-        modes={"splits of its own": {"data": str(own)}},
+        modes={"one file": {"data": str(folder / "one.jsonl")}},
     )
 
 

@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from fredholm._precision import without_autocast
 from fredholm._settings import check_count, filled
+from fredholm.domains.checks import values_can_be_read
 from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.fitted.linear_chain import Chains
 from fredholm.models.fitted.ridge_head import check_groups, dealt
@@ -128,6 +129,11 @@ class ConditionalRandomField(ClosedFormModel):
 
         They are 0 at padding.
         """
+        if not values_can_be_read(forms):
+            raise ValueError(
+                "models.ConditionalRandomField: the number of words depends on the values of the tensor, which no "
+                "graph can hold; call the model outside of torch.compile and torch.export"
+            )
         with without_autocast(forms):
             scores, chains = self._scores(forms)
             found = chains.sums(scores, self.transitions.double()).log_marginals
@@ -169,11 +175,17 @@ class ConditionalRandomField(ClosedFormModel):
             groups: int64, one per sentence: whole groups are left out together; None: each sentence by itself.
 
         Raises:
-            ValueError: there are fewer than two sentences with known labels, or labels are out of range.
+            ValueError: there are fewer than two sentences with known labels, or labels are out of range or of another
+                shape.
         """
         keys, labels, lengths = list[Tensor](), list[Tensor](), list[Tensor]()
         for forms, targets in batches:
             words, counts = _flat(forms)
+            if targets.shape != forms.shape[:2]:
+                raise ValueError(
+                    f"models.ConditionalRandomField: labels are {tuple(targets.shape)}; expected one for each word of "
+                    f"{tuple(forms.shape[:2])}, padded alike"
+                )
             keys.append(_features(words, counts, self.config.window))
             labels.append(targets[forms[..., LOWER] != 0])
             lengths.append(counts)

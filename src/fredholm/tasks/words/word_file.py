@@ -21,6 +21,7 @@ WORDS = ("tokens", "words")
 LABELS = ("tags", "labels", "ner_tags", "pos_tags", "chunk_tags", "upos", "ner", "pos")
 _DOCUMENT = "-DOCSTART-"
 _UNIVERSAL = (".conllu", ".conllu.gz")
+_NUMBER = re.compile(r"-?[1-9]\d*")
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 """Number of a line of CoNLL-U that is no word: several words in one, or a word that is left out."""
 
@@ -31,7 +32,7 @@ class LabelledWords(NamedTuple):
 
     Args:
         words: the words; there may be none.
-        labels: one for each word, None where it is not known; None: the sentence has none at all.
+        labels: one for each word, None where it is not known; None: they are not read.
         path: file.
         lines: line of each word; of JSON lines, that of the sentence.
         line: line of the sentence.
@@ -72,8 +73,8 @@ def is_json(path: Path) -> bool:
 def choose_columns(path: Path, word: str | None, label: str | None) -> WordColumns:
     """The columns as given, or the usual ones of the file.
 
-    They are the first and the last column; of CoNLL-U the second and the fourth; of JSON lines the first of WORDS and
-    of LABELS that the first sentence has.
+    They are the first and the last column; of CoNLL-U the second and the fourth; of JSON lines the first names of WORDS
+    and of LABELS that the first sentence has.
 
     Raises:
         ValueError: JSON lines have no list of a usual name.
@@ -86,6 +87,13 @@ def choose_columns(path: Path, word: str | None, label: str | None) -> WordColum
         word=word or _usual(path, names, WORDS, "word_column"),
         label=label or _usual(path, names, LABELS, "label_column"),
     )
+
+
+def columns_to_predict(path: Path, columns: WordColumns) -> WordColumns:
+    """The columns of a run for a file of its kind; for one of the other kind the usual ones."""
+    if is_json(path) != bool(_NUMBER.fullmatch(columns.word)):
+        return columns
+    return choose_columns(path, None, LABELS[0])  # labels are not read
 
 
 def _usual(path: Path, names: list[str], usual: tuple[str, ...], setting: str) -> str:
@@ -112,7 +120,7 @@ def read_words(path: Path, columns: WordColumns, *, is_labelled: bool) -> list[L
     Args:
         path: the file.
         columns: places of words and labels.
-        is_labelled: whether labels are needed, and marks are read; else labels may be absent.
+        is_labelled: whether labels and marks are read; else the sentences have none.
 
     Raises:
         ValueError: the file cannot be read, has no sentences, a line has another number of columns than the first one
@@ -139,13 +147,16 @@ def _objects(path: Path, columns: WordColumns, is_labelled: bool) -> Iterator[La
         for word in words:
             if not isinstance(word, str):
                 raise ValueError(f"{where}: {columns.word!r} has {word!r}; expected texts")
+        if not is_labelled:
+            yield LabelledWords(tuple(words), None, path, (line,) * len(words), line, {})
+            continue
         labels = _listed(found, columns.label, where)
-        if labels is None and is_labelled:
+        if labels is None:
             raise ValueError(f"{where}: has no list {columns.label!r}; the names are {', '.join(found)} (label_column)")
-        if labels is not None and len(labels) != len(words):
+        if len(labels) != len(words):
             raise ValueError(f"{where}: has {len(words)} words and {len(labels)} labels; expected one for each")
-        named = None if labels is None else tuple(_label(label, columns.label, where) for label in labels)
-        marks = {name: str(found[name]) for name in MARKS if name in found and is_labelled}
+        named = tuple(_label(label, columns.label, where) for label in labels)
+        marks = {name: str(found[name]) for name in MARKS if name in found}
         yield LabelledWords(tuple(words), named, path, (line,) * len(words), line, marks)
 
 
@@ -171,7 +182,7 @@ class _Line(NamedTuple):
 
 
 def _rows(path: Path, columns: WordColumns, is_labelled: bool) -> Iterator[LabelledWords]:
-    places, is_universal = _places(columns), path.name.lower().endswith(_UNIVERSAL)
+    places, is_universal = _places(columns, is_labelled), path.name.lower().endswith(_UNIVERSAL)
     lines = [_Line(number, _cells(line), line.startswith("#")) for number, line in enumerate(text_lines(path), 1)]
     width = next((len(line.cells) for line in lines if _is_row(line) and not line.is_comment), None)
     if width is None:  # a file whose words all begin with # has no comments
@@ -179,7 +190,7 @@ def _rows(path: Path, columns: WordColumns, is_labelled: bool) -> Iterator[Label
     waiting = list[_Line]()
     for line in lines:
         if not _is_row(line):
-            yield from _sentence(path, waiting, places, width, is_labelled)
+            yield from _sentence(path, waiting, places, width)
             waiting = []
             continue
         is_comment = line.is_comment and (is_universal or (not waiting and len(line.cells) != width))
@@ -191,7 +202,7 @@ def _rows(path: Path, columns: WordColumns, is_labelled: bool) -> Iterator[Label
                 "columns by tabs, or by blanks in all lines"
             )
         waiting.append(line)
-    yield from _sentence(path, waiting, places, width, is_labelled)
+    yield from _sentence(path, waiting, places, width)
 
 
 def _is_row(line: _Line) -> bool:
@@ -199,50 +210,44 @@ def _is_row(line: _Line) -> bool:
 
 
 def _cells(line: str) -> list[str]:
-    text = line.strip(" \t\r\n")
-    if not text:
+    text = line.strip(" \r\n")
+    if not text.strip():
         return []
     # words may have other kinds of blanks, such as those that do not break
     return line.rstrip("\r\n").split("\t") if "\t" in text else re.split(" +", text)
 
 
-def _places(columns: WordColumns) -> dict[str, int]:
+def _places(columns: WordColumns, is_labelled: bool) -> dict[str, int]:
+    """The numbers of the columns to read, by the names of their settings."""
     found = dict[str, int]()
-    for setting, cell in (("word_column", columns.word), ("label_column", columns.label)):
-        if not re.fullmatch(r"-?[1-9]\d*", cell):
-            raise ValueError(
-                f"{setting} is {cell!r}; expected the number of a column, 1 for the first, -1 for the last"
-            )
+    for setting, cell in (("word_column", columns.word), ("label_column", columns.label))[: 1 + is_labelled]:
+        if not _NUMBER.fullmatch(cell):
+            raise ValueError(f"{setting} is {cell!r}; expected a number of a column, 1 for the first, -1 for the last")
         found[setting] = int(cell)
     return found
 
 
-def _sentence(
-    path: Path, lines: list[_Line], places: dict[str, int], width: int, is_labelled: bool
-) -> Iterator[LabelledWords]:
+def _sentence(path: Path, lines: list[_Line], places: dict[str, int], width: int) -> Iterator[LabelledWords]:
     """Yields the sentence of some lines, unless there are none."""
     if not lines:
         return
     indices = {name: place - 1 if place > 0 else width + place for name, place in places.items()}
-    word, label = indices["word_column"], indices["label_column"]
-    # a file to predict may have words alone
-    has_labels = 0 <= label < width and (label != word or is_labelled)
+    where = f"{path}, line {lines[0].number}"
     for name, index in indices.items():
-        if not 0 <= index < width and (name == "word_column" or is_labelled):
-            raise ValueError(
-                f"{path}, line {lines[0].number}: has {width} columns, and no column {places[name]} ({name})"
-            )
-    if has_labels and label == word:
+        if not 0 <= index < width:
+            raise ValueError(f"{where}: has {width} columns, and no column {places[name]} ({name})")
+    word, label = indices["word_column"], indices.get("label_column")
+    if label == word:
         raise ValueError(
-            f"{path}, line {lines[0].number}: words and labels are both in column {word + 1} of {width}; give each its "
-            "column (word_column, label_column)"
+            f"{where}: words and labels are both in column {word + 1} of {width}; give each its column (word_column, "
+            "label_column)"
         )
     words, labels = list[str](), list[str | None]()
     for line in lines:
         if not line.cells[word].strip():
             raise ValueError(f"{path}, line {line.number}: has no word in column {word + 1}; expected one")
         words.append(line.cells[word])
-        if has_labels:
+        if label is not None:
             cell = line.cells[label].strip()
             if not cell:
                 raise ValueError(
@@ -251,4 +256,4 @@ def _sentence(
                 )
             labels.append(None if cell == NOT_KNOWN else cell)
     numbers = tuple(line.number for line in lines)
-    yield LabelledWords(tuple(words), tuple(labels) if has_labels else None, path, numbers, numbers[0], {})
+    yield LabelledWords(tuple(words), tuple(labels) if label is not None else None, path, numbers, numbers[0], {})

@@ -30,7 +30,7 @@ from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
 
 from .baselines import word_baselines
 from .spans import SPAN_SCORES, mark_spans
-from .word_file import WORD_SUFFIXES, LabelledWords, WordColumns, is_json, read_words
+from .word_file import WORD_SUFFIXES, LabelledWords, WordColumns, columns_to_predict, is_json, read_words
 from .word_set import WordSet, open_words
 
 if TYPE_CHECKING:
@@ -330,10 +330,10 @@ class WordLearning(SplitTask[WordSet]):
         )
 
     def _predictions(self, model: nn.Module, inputs: Inputs, device: torch.device) -> list[Prediction]:
-        """A row for each word: `file`, `line`, `word`, its `label` in the likeliest sequence, and its `probability`.
+        """A row for each word: `file`, `line`, its `number` in its sentence, `word`, `label` and `probability`.
 
-        Files are as in training; labels are not read. In .jsonl, `number` is the place of the word in its sentence. The
-        labels can be saved, in files of the same names and kind.
+        The label is that of the likeliest sequence, and the probability its own. Files are as in training; labels are
+        not read. The labels can be saved, in files of the same names and kind.
         """
         rows, read = list[Prediction](), list(inputs.read(self._read))
         if inputs.outputs.save is not None:
@@ -342,8 +342,8 @@ class WordLearning(SplitTask[WordSet]):
             found = self.labels(model, [sentence.words for sentence in sentences], device)
             for sentence, labels in zip(sentences, found, strict=True):
                 for i, (word, (label, chance)) in enumerate(zip(sentence.words, labels, strict=True)):
-                    number: dict[str, str | float] = {"number": i + 1} if is_json(file) else {}
-                    cells = {"line": sentence.lines[i], **number, "word": word, "label": label, "probability": chance}
+                    cells: dict[str, str | float] = {"line": sentence.lines[i], "number": i + 1, "word": word}
+                    cells |= {"label": label, "probability": chance}
                     rows.append(Prediction(file, cells))
             if (folder := inputs.outputs.save) is not None:
                 content = self._saved(file, sentences, found)
@@ -351,11 +351,11 @@ class WordLearning(SplitTask[WordSet]):
         return rows
 
     def _read(self, file: Path) -> list[LabelledWords]:
-        return read_words(file, self._facts.columns, is_labelled=False)
+        return read_words(file, columns_to_predict(file, self._facts.columns), is_labelled=False)
 
     def _saved(self, file: Path, sentences: Sequence[LabelledWords], found: Sequence[list[tuple[str, float]]]) -> str:
         """The content of a file with the predicted labels, which training can read."""
-        columns, lines = self._facts.columns, list[str]()
+        columns, lines = columns_to_predict(file, self._facts.columns), list[str]()
         for sentence, labels in zip(sentences, found, strict=True):
             if is_json(file):
                 lists = {columns.word: sentence.words, columns.label: [label for label, _ in labels]}
