@@ -18,6 +18,7 @@ from .tables import TableClassifier, TableRegressor
 from .target_estimator import TargetEstimator
 from .texts import TextClassifier, TextRegressor
 from .trained_model import TrainedModel
+from .words import WordsClassifier
 
 __all__ = [
     "Classifier",
@@ -39,4 +40,5 @@ __all__ = [
     "TextClassifier",
     "TextRegressor",
     "TrainedModel",
+    "WordsClassifier",
 ]
