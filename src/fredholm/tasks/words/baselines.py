@@ -1,27 +1,39 @@
 """Models of each word by itself, to judge whether its neighbours and features are needed."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, final
+from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor
 
 from fredholm.models.fitted.conditional_random_field import UNKNOWN
 from fredholm.tasks.baselines import LEAST_CHANCE, Baseline
+from fredholm.tasks.splits.split_files import Split
 from fredholm.tasks.splits.splits import HeldOut
 
-if TYPE_CHECKING:
-    from .word_learning import WordLearning
-    from .word_set import WordSet
+from .word_set import WordSet
 
 
-def word_baselines(task: WordLearning) -> tuple[Baseline, ...]:
+@final
+@dataclass(frozen=True)
+class WordBaselineData:
+    """A task's sentences for models of each word by itself.
+
+    Args:
+        of: returns the sentences of a part.
+        value: returns the objective of probabilities of the labels, `(N, K)` for each sentence of a split.
+    """
+
+    of: Callable[[Split], WordSet]
+    value: Callable[[Sequence[Tensor], HeldOut], float]
+
+
+def word_baselines(data: WordBaselineData) -> tuple[Baseline, ...]:
     """The baselines of a task."""
-    return (CommonestOfWord(task), Commonest(task))
+    return (CommonestOfWord(data), Commonest(data))
 
 
 class _OfCounts(Baseline):
@@ -29,8 +41,8 @@ class _OfCounts(Baseline):
 
     settings = (0.0,)
 
-    def __init__(self, task: WordLearning) -> None:
-        self._task = task
+    def __init__(self, data: WordBaselineData) -> None:
+        self._data = data
 
     @abstractmethod
     def _key(self, word: str) -> str:
@@ -39,12 +51,12 @@ class _OfCounts(Baseline):
     @final
     def fitted(self, setting: float) -> Callable[[HeldOut], float]:
         """See `Baseline.fitted`; the setting has no effect."""
-        task, counts = self._task, dict[str, Counter[int]]()
-        for sentence, targets in zip(task.splits.train.sentences, task.splits.train.targets, strict=True):
+        data, train, counts = self._data, self._data.of("train"), dict[str, Counter[int]]()
+        for sentence, targets in zip(train.sentences, train.targets, strict=True):
             for word, target in zip(sentence.words, targets.tolist(), strict=True):
                 if target != UNKNOWN:
                     counts.setdefault(self._key(word), Counter())[target] += 1
-        whole = task.splits.train.counts.double()
+        whole = train.counts.double()
 
         def shares(words: Sequence[str]) -> Tensor:
             found = whole.repeat(len(words), 1)
@@ -54,16 +66,7 @@ class _OfCounts(Baseline):
                     row[list(own)] = torch.tensor(list(own.values()), dtype=row.dtype)
             return (found / found.sum(1, keepdim=True)).clamp_min(LEAST_CHANCE)
 
-        return lambda split: self._value(task.held_out(split), shares)
-
-    def _value(self, examples: WordSet, shares: Callable[[Sequence[str]], Tensor]) -> float:
-        metrics = self._task.metrics()
-        for sentence, targets in zip(examples.sentences, examples.targets, strict=True):
-            found, is_known = shares(sentence.words), targets != UNKNOWN
-            if bool(is_known.any()):
-                metrics["loss"].update(-found[is_known].log().gather(1, targets[is_known][:, None]))
-                self._task.score_labels(found.argmax(1)[None], targets[None], metrics)
-        return float(metrics[self._task.objective.metric].compute())
+        return lambda split: data.value([shares(each.words) for each in data.of(split).sentences], split)
 
 
 @final

@@ -28,7 +28,7 @@ from fredholm.tasks.task import Batch, EntryNames, Recommended, SplitTask, Task,
 from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
 
-from .baselines import word_baselines
+from .baselines import WordBaselineData, word_baselines
 from .spans import SPAN_SCORES, mark_spans
 from .word_file import WORD_SUFFIXES, LabelledWords, WordColumns, columns_to_predict, is_json, read_words
 from .word_set import WordSet, open_words
@@ -279,8 +279,17 @@ class WordLearning(SplitTask[WordSet]):
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """See `Task.baselines`: the commonest label of each word, of all words, and a linear model of each word."""
-        return word_baselines(self)
+        """See `Task.baselines`: the commonest label of each word, and of all words."""
+        return word_baselines(WordBaselineData(self._part_of, self._baseline_value))
+
+    def _baseline_value(self, probabilities: Sequence[Tensor], split: HeldOut) -> float:
+        """The objective of probabilities of the labels of each word, of which the largest is predicted."""
+        metrics = self.metrics()
+        for found, targets in zip(probabilities, self.held_out(split).targets, strict=True):
+            if bool((targets != UNKNOWN).any()):
+                metrics["loss"].update(self._losses(found.log(), targets))
+                self.score_labels(found.argmax(1)[None], targets[None], metrics)
+        return float(metrics[self.objective.metric].compute())
 
     @torch.no_grad()
     def shown_example(self, split: HeldOut, index: int, model: nn.Module | None = None) -> ShownExample:
