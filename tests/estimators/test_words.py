@@ -1,5 +1,6 @@
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,8 @@ def test_words_that_were_not_seen_are_labelled() -> None:
 def test_a_run_is_kept_and_settings_are_those_of_the_task(tmp_path: Path) -> None:
     estimator = fitted(run_dir=tmp_path / "run", task={"objective": "loss"})
     assert (tmp_path / "run" / "config.json").is_file()
-    assert clone(estimator).get_params()["task"] == {"objective": "loss"}
+    again: Any = clone(estimator)
+    assert again.get_params()["task"] == {"objective": "loss"}
     with refused(ValueError, "task has no setting 'label_column'"):
         fitted(task={"label_column": "3"})
 

@@ -149,7 +149,7 @@ def test_baselines_are_of_counts(tmp_path: Path) -> None:
 def test_recommended_settings_count_features_that_occur_twice(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("ab\tx\n\nab\tx\n\ncd\ty\n")
     settings = WordLearning.Config(data=str(tmp_path / "a.tsv"), model=ConditionalRandomField.Config(window=0))
-    found = settings.recommended("small")
+    found: Any = settings.recommended("small")
     assert found.schedule.epochs == 0
     train_words = [each.words for each in WordLearning.Config(data=settings.data).build().splits.train.sentences]
     # the word, its lower case, two shapes, and its ending and beginning of one letter; both words have the same shapes
@@ -161,6 +161,7 @@ def test_an_example_shows_where_the_prediction_differs(trained: Run) -> None:
     (view,) = task.shown_example("test", 0, model).views
     assert isinstance(view, TextView)
     assert [part.weight for part in view.parts] == [0.0] * len(view.parts)
+    assert isinstance(model, ConditionalRandomField)
     with torch.no_grad():
         model.bias[0] += 100  # every word is B-place
     (view,) = task.shown_example("test", 0, model).views
