@@ -100,6 +100,8 @@ class WordLearning(SplitTask[WordSet]):
         model: ConditionalRandomField.Config = field(default_factory=ConditionalRandomField.Config)
 
         weight_settings: ClassVar[tuple[str, ...]] = ("model",)
+        # the draw takes equal shares of the labels, by the words
+        split_settings: ClassVar[tuple[str, ...]] = (*SplitTask.Config.split_settings, "word_column", "label_column")
 
         def __post_init__(self) -> None:
             if self.valid_fraction != 0:
