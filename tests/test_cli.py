@@ -543,7 +543,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_partial(tmp_path: Path) -> N
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 
 
-ONE_MODEL = ("table",)
+ONE_MODEL = ("table", "words")
 """Tasks with a single model, so that there is no model to choose."""
 
 

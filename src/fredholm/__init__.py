@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fredholm.estimators import TableRegressor as TableRegressor
     from fredholm.estimators import TextClassifier as TextClassifier
     from fredholm.estimators import TextRegressor as TextRegressor
+    from fredholm.estimators import WordsClassifier as WordsClassifier
     from fredholm.layers import from_torch, to_torch
     from fredholm.operators import IntegralOperator, compare_routes, fit_low_rank
     from fredholm.training import from_pretrained
@@ -117,6 +118,7 @@ _MEMBERS = {
         "TableRegressor",
         "TextClassifier",
         "TextRegressor",
+        "WordsClassifier",
     ),
 }
 _PACKAGE_OF = {name: package for package, names in _MEMBERS.items() for name in names}

@@ -19,6 +19,7 @@ from fredholm.models import (
     Bert,
     BertSentences,
     CloudMachine,
+    ConditionalRandomField,
     FilterBank,
     GraphStackConfig,
     ITNet,
@@ -59,6 +60,7 @@ from fredholm.tasks import (
     SeriesLearning,
     TableLearning,
     Task,
+    WordLearning,
 )
 from fredholm.tasks.blending import BlendingTask
 from fredholm.tasks.fields.answer import Answer
@@ -131,6 +133,7 @@ CONFIGS_OF_TASKS: tuple[type, ...] = (
     TableLearning.Config,
     Tokens,
     TrainingConfig,
+    WordLearning.Config,
 )
 
 
@@ -158,6 +161,7 @@ def _of_tasks(folder: Path) -> list[Subject]:
         _masked_checkpoints(folder / "masked checkpoints"),
         _sentences(folder / "sentences"),
         _sentence_checkpoints(folder / "sentence checkpoints"),
+        _words(folder / "words"),
         _table(folder / "table"),
         _tokens(folder / "tokens"),
         _series(folder / "series"),
@@ -553,6 +557,41 @@ def _sentences(folder: Path) -> Subject:
             "splits of its own": {"data": str(own)},
             "a checkpoint": {"model": checkpoint, "tokens": Tokens()},
         },
+    )
+
+
+def _words(folder: Path) -> Subject:
+    folder.mkdir()
+    words = ["the", "cat", "sat", "On", "a", "Mat-2", "and", "very", "good"]
+    labels = ["O", "B-x", "I-x", "O", "B-y", "O", "I-x", "B-x", "O"]
+    own, rows = folder / "own", list[dict[str, object]]()
+    own.mkdir()
+    for i in range(40):
+        places = [(i * k) % 9 for k in range(1, 4 + i % 3)]
+        rows.append({"tokens": [words[k] for k in places], "tags": [labels[k] for k in places], "time": i})
+        rows[-1] |= {"other": rows[-1]["tokens"][::-1], "kinds": [f"k{k % 2}" for k in places]}  # type: ignore
+    for name, some in (
+        ("one", rows),
+        ("two", rows[3:]),
+        ("own/train", rows),
+        ("own/valid", rows[9:]),
+        ("own/test", rows[:9]),
+    ):
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in some))
+
+    def task(built: WordLearning) -> Iterator[object]:
+        yield from _task(built)
+        yield built.objective.metric
+
+    return Subject(
+        WordLearning.Config,
+        {"data": str(own)},
+        {"data": (str(folder / "two.jsonl"),), "word_column": ("other",), "label_column": ("kinds",)}
+        | {"objective": ("macro_f1",), "model": (ConditionalRandomField.Config(num_features=100),)}
+        | {"test_fraction": (0.5,), "valid_fraction": (0.3,), "split_seed": (1,), "split_by": ("time",)},
+        task,
+        make=lambda **settings: WordLearning.Config(**settings).build(),
+        modes={"one file": {"data": str(folder / "one.jsonl")}},
     )
 
 

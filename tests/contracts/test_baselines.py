@@ -16,6 +16,7 @@ from fredholm.tasks import (
     SeriesLearning,
     TableLearning,
     Task,
+    WordLearning,
 )
 from tests.contracts.task_settings import small_tasks
 
@@ -27,12 +28,13 @@ pytest.importorskip("trimesh")
 NONE = {FieldLearning: "no model without a network", TableLearning: "no plain features"}
 CLASSES = ["logistic regression", "nearest neighbours", "commonest class"]
 NAMES = {
+    "words": ["commonest label of the word", "commonest label"],
     "text": ["n-grams (Witten-Bell)"],
     "masked": ["both neighbours, smoothed"],
     "forecast": ["ridge regression", "nearest neighbours", "mean"],
     "operator": ["ridge regression", "nearest neighbours", "mean"],
 }
-WITHOUT_STEPS = (TableLearning,)
+WITHOUT_STEPS = (TableLearning, WordLearning)
 """Tasks whose model is always fitted in closed form, so that they have no validation split."""
 OWN_MODELS = (LanguageModelling, SeriesLearning, SentenceLearning, Forecasting)
 

@@ -47,6 +47,10 @@ def copied(data: Path, to: Path) -> None:
         shutil.copy(data, to.with_name(f"{to.name}{data.suffix}"))
 
 
+def first_lines(data: Path, to: Path) -> None:
+    copied(sorted(data.glob("*.jsonl"))[0], to)
+
+
 def first_cloud(data: Path, to: Path) -> None:
     copied(sorted(data.rglob("*.off"))[0], to)
 
@@ -65,6 +69,7 @@ ROWS: dict[str, tuple[WriteInput, bool]] = {
     "LanguageModelling": (copied, False),
     "MaskedLanguageModelling": (copied, False),
     "SentenceLearning": (copied, True),
+    "WordLearning": (first_lines, False),
     "SeriesLearning": (copied, True),
     "Forecasting": (copied, False),
     "Segmentation": (image, False),

@@ -135,6 +135,7 @@ NO_GRAPH = {
     "BlendedImageTexts": "the number of n-grams depends on the tokens",
     "TableMachine.Config": "the number of n-grams depends on the tokens",
     "TableReading": "the number of n-grams depends on the tokens",
+    "ConditionalRandomField.Config": "the number of words depends on the values",
     "NGramBank.Config": "the number of n-grams depends on the tokens",
 }
 """Reasons for which models refuse `torch.export`."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 import fredholm
 from fredholm import blocks, encoders, fields, kernels, layers, models, operators, quadrature
@@ -413,6 +414,14 @@ def n_gram_bank(built: models.NGramBank) -> Iterator[object]:
     built.letter_share.fill_(0.5)  # the random labels do not depend on letters, so the fit would leave these out
     features = built.sparse([ROWS]).to_dense()
     yield features @ features.T
+
+
+def conditional_random_field(built: models.ConditionalRandomField) -> Iterator[object]:
+    sentences = [[f"{'Ab'[i % 2]}{j % 4}" for j in range(i, 2 * i + 1)] for i in range(5)]
+    forms = pad_sequence([models.word_forms(words) for words in sentences], batch_first=True)
+    torch.manual_seed(0)
+    built.fit([(forms, torch.arange(25).view(5, 5) % 3)])
+    yield from (built(forms), built.best(forms), built.penalty, built.known)
 
 
 def kernel_machine(built: models.KernelMachine) -> Iterator[object]:
@@ -1688,6 +1697,13 @@ MODELS = [
         make=lambda **settings: models.NGramBank.Config(**settings).build(TOKEN_READING, 3),
     ),
     Subject(
+        models.ConditionalRandomField.Config,
+        {"num_features": 80},
+        {"window": (0, 1), "num_features": (10,)},
+        conditional_random_field,
+        make=lambda **settings: models.ConditionalRandomField(3, models.ConditionalRandomField.Config(**settings)),
+    ),
+    Subject(
         models.KernelMachine,
         {"num_coordinates": 4, "num_outputs": 3, "num_centres": 12},
         {"num_coordinates": (3,), "num_outputs": (2,), "num_centres": (14,), "num_rounds": (0,), "num_chosen": (5,)},
@@ -2005,6 +2021,7 @@ NO_SETTINGS = {
     "models.InfViT": "takes an encoder and its Config",
     "models.MessagePassing": "takes an encoder and its Config",
     "models.NGramModel": "takes the size of a text and its Config",
+    "models.ConditionalRandomField": "takes the number of labels and its Config",
     "models.NGramBank": "takes a reading, the number of outputs and its Config",
     "models.CloudMachine": "takes a reading, the number of outputs and its Config",
     "models.GraphMachine": "takes a reading, the number of outputs and its Config",

@@ -20,6 +20,7 @@ from fredholm.tasks import (
     SeriesLearning,
     TableLearning,
     Task,
+    WordLearning,
 )
 from fredholm.tasks.task import Trained
 from tests.contracts.task_settings import small_tasks
@@ -33,6 +34,7 @@ ON_GRAPHS = (GraphLearning.Config, NodeLearning.Config, LinkLearning.Config)
 WITHOUT_KERNEL: dict[type[Task], str] = {
     FieldLearning: "no kernel can be chosen",
     TableLearning: "no kernel can be chosen",
+    WordLearning: "no kernel can be chosen",
 }
 """Tasks whose network has no kernel to choose, with their error message."""
 OWN_MODELS = (LanguageModelling, SeriesLearning, Forecasting)

@@ -35,7 +35,7 @@ tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("trimesh")
 
 CPU = torch.device("cpu")
-REFUSED = ("GraphLearning", "NodeLearning", "LinkLearning")
+REFUSED = ("GraphLearning", "NodeLearning", "LinkLearning", "WordLearning")
 
 
 class TaskCase(NamedTuple):

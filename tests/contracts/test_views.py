@@ -28,6 +28,7 @@ VIEWS: dict[str, set[type]] = {
     "text": {TextView},
     "masked": {TextView},
     "sentences": {TextView},
+    "words": {TextView},
     "table": {ImageView, SeriesView, TextView},
     "series": {SeriesView},
     "forecast": {SeriesView},

@@ -22,9 +22,11 @@ OTHER = {
     "fold": 2,
     "train_every": 2,
     "train_drop": 0.5,
+    "word_column": "2",
+    "label_column": "3",
 }
-IDLE = {("forecast", "split_seed"), ("forecast", "split_by"), ("table", "valid_fraction")}
-"""Combinations without a valid config: forecasts are divided by time, and a table has no validation split."""
+IDLE = {("forecast", "split_seed"), ("forecast", "split_by"), ("table", "valid_fraction"), ("words", "valid_fraction")}
+"""Combinations without a valid config: forecasts are divided by time, and tables and words have no validation split."""
 BY_STEPS = {
     "graphs": GraphStackConfig(),
     "sentences": SentenceStackConfig(),

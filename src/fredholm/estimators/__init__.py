@@ -19,6 +19,7 @@ from .tables import TableClassifier, TableRegressor
 from .target_estimator import TargetEstimator
 from .texts import TextClassifier, TextRegressor
 from .trained_model import TrainedModel
+from .words import WordsClassifier
 
 __all__ = [
     "Classifier",
@@ -41,4 +42,5 @@ __all__ = [
     "TextClassifier",
     "TextRegressor",
     "TrainedModel",
+    "WordsClassifier",
 ]

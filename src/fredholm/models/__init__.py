@@ -13,6 +13,7 @@ from fredholm.models.fitted.banks.n_gram_bank import NGramBank
 from fredholm.models.fitted.banks.summary_bank import SummaryBank
 from fredholm.models.fitted.boosted_trees import BoostedTrees
 from fredholm.models.fitted.cloud_machine import CloudMachine, CloudReading
+from fredholm.models.fitted.conditional_random_field import ConditionalRandomField
 from fredholm.models.fitted.fitted_model import CoordinateModel, FittedModel, Solution
 from fredholm.models.fitted.graphs.graph_machine import GraphMachine
 from fredholm.models.fitted.graphs.link_machine import GraphPairs, LinkMachine
@@ -24,6 +25,7 @@ from fredholm.models.fitted.ridge_head import FeatureBlock, Readout, Regressand,
 from fredholm.models.fitted.sample_machine import SampleMachine
 from fredholm.models.fitted.series_machine import SeriesMachine
 from fredholm.models.fitted.table_machine import TableBatch, TableMachine, TableReading
+from fredholm.models.fitted.word_forms import word_forms
 from fredholm.models.graphs.graph_model import GraphModelConfig, GraphReading, GraphStackConfig
 from fredholm.models.graphs.message_passing import MessagePassing
 from fredholm.models.images.convnext import ConvNeXt
@@ -93,6 +95,7 @@ __all__ = [
     "CloudMachine",
     "CloudModelConfig",
     "CloudReading",
+    "ConditionalRandomField",
     "ConstantConfig",
     "ContinuousConvolutionConfig",
     "ContinuousStack",
@@ -168,4 +171,5 @@ __all__ = [
     "ViT",
     "YatConfig",
     "generate",
+    "word_forms",
 ]

@@ -21,12 +21,14 @@ from .task import Batch, EpochTask, Objective, Source, SplitTask, Task
 from .tensor_form import Axis, OpenAxis, Slot, TensorForm
 from .text.language_modelling import LanguageModelling
 from .text.masked_language_modelling import MaskedLanguageModelling
+from .words.word_learning import WordLearning
 
 TASKS: tuple[type[Task], ...] = (
     ImageLearning,
     LanguageModelling,
     MaskedLanguageModelling,
     SentenceLearning,
+    WordLearning,
     SeriesLearning,
     Forecasting,
     Segmentation,
@@ -74,4 +76,5 @@ __all__ = [
     "TableLearning",
     "Task",
     "TensorForm",
+    "WordLearning",
 ]
