@@ -97,6 +97,23 @@ def test_norms_ignore_shift_and_scale_of_a_channel_and_images_are_independent() 
     torch.testing.assert_close(norm(3.0 * u + 5.0), norm(u), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("patch_size", "widths"),
+    [
+        (2, [40, 80]),
+        (4, [20, 40, 80]),
+        (8, [20, 40, 80, 160]),
+        (16, [20, 40, 80, 160, 320]),
+        (32, [16, 20, 40, 80, 160, 320]),
+    ],
+)
+def test_stages_double_their_channels(patch_size: int, widths: list[int]) -> None:
+    built = ImagePyramid(Image.Config(image_size=(32, 32), patch_size=patch_size), 80)
+    assert [norm.weight.numel() for norm in built.norms] == widths
+    u, _ = built(torch.randn(1, 3, 32, 32))
+    assert u.shape[2] == 80
+
+
 def test_images_of_other_sizes_if_enabled() -> None:
     built = encoder(ImagePyramid, (6, 10), (3, 5), 2, any_size=True)
     for rows, columns in ((2, 2), (1, 3), (4, 1)):

@@ -27,7 +27,7 @@ def test_the_signal_has_the_positions_of_the_patches(kind: Any, patch_size: Any)
 
 
 @pytest.mark.parametrize(
-    ("kind", "embed_dim", "widths"), [(ConvolutionalImage, 24, [8, 12, 24]), (ImagePyramid, 72, [16, 18, 36, 72])]
+    ("kind", "embed_dim", "widths"), [(ConvolutionalImage, 24, [8, 12, 24]), (ImagePyramid, 56, [16, 28, 56, 112])]
 )
 def test_channels_are_halved_towards_the_pixels(kind: Any, embed_dim: int, widths: list[int]) -> None:
     stages = kind(Image.Config(image_size=(24, 24), patch_size=12, channels=3), embed_dim).stages

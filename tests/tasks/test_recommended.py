@@ -309,11 +309,20 @@ def test_masks_are_not_mirrored_where_direction_matters(tmp_path: Path, axis: in
     assert given.augmentation.horizontal_flip == 0.1
 
 
-def test_grey_masks_keep_their_size(tmp_path: Path) -> None:
-    images, masks = squares(10)
-    write_pairs(tmp_path, images[..., 0], masks)
-    config: Any = Segmentation.Config(data=str(tmp_path)).recommended("small")[0]
-    assert config.augmentation.horizontal_flip == 0
+@pytest.mark.parametrize("directed", [True, False])
+def test_grey_masks_are_mirrored_where_shades_have_no_direction(tmp_path: Path, *, directed: bool) -> None:
+    """Squares of two classes that become brighter to the right or to the left, or to the middle or to their sides."""
+    drawn = np.random.default_rng(0)
+    images, masks = drawn.normal(100, 5, (30, 24, 24)), np.zeros((30, 24, 24), np.uint8)
+    shade = np.linspace(-40, 40, 10) if directed else 80 * np.abs(np.linspace(-1, 1, 10)) - 40
+    for image, mask in zip(images, masks, strict=True):
+        top, left, kind = drawn.integers(0, 14), drawn.integers(0, 14), drawn.integers(2)
+        mask[top : top + 10, left : left + 10] = 1 + kind
+        image[top : top + 10, left : left + 10] += (2 * kind - 1) * shade
+    np.savez(tmp_path / "shades.npz", images=images.clip(0, 255).astype(np.uint8), masks=masks)
+    config: Any = Segmentation.Config(data=str(tmp_path / "shades.npz")).recommended("small")[0]
+    assert config.augmentation.horizontal_flip == (0 if directed else 0.5)
+    assert config.augmentation.vertical_flip == 0.5
 
 
 @pytest.mark.parametrize("differ", [True, False])

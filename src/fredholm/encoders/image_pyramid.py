@@ -49,6 +49,8 @@ from fredholm.encoders.image import Image, windows
 from fredholm.kernels.fourier_features import fourier_features, sample_frequencies
 
 LEAST_CHANNELS = 16
+EQUAL_STAGES, MOST_WIDENED = 3, 2
+"""Stages up to which the last has `embed_dim` channels, and the largest number of doublings by further ones."""
 
 
 @final
@@ -66,8 +68,8 @@ class ImagePyramid(FieldEncoder):
     """Features of a point's surroundings at all scales, by stencils, and Fourier features of its position.
 
     The formulas are at the head of `image_pyramid.py`. The scales range from a pixel to the whole image. The signal is
-    on the grid of patches and has a value at any point. The last stage has `embed_dim` channels, each earlier one half
-    as many, at least 16.
+    on the grid of patches and has a value at any point. Of up to three stages the last has `embed_dim` channels, of
+    four twice as many, of more four times. Each earlier stage has half as many as the next, at least 16.
 
     Args:
         config: the images, as for `encoders.Image`.
@@ -83,7 +85,8 @@ class ImagePyramid(FieldEncoder):
         check_count("encoders.ImagePyramid", "depth", depth, 0)
         self.config, self.embed_dim, self.pos_dim = config, embed_dim, 2
         strides = [(1, 1), *(stride for stride in strides_of(config.patch) if stride != (1, 1))]
-        widths = widths_of(len(strides), embed_dim, LEAST_CHANNELS)
+        doublings = min(max(0, len(strides) - EQUAL_STAGES), MOST_WIDENED)
+        widths = widths_of(len(strides), embed_dim << doublings, LEAST_CHANNELS)
         self.stages = stages_of([config.channels, *widths], strides, depth, ImageNorm, bias=False)
         self.joints = nn.ModuleList(_Joint(below, above) for above, below in itertools.pairwise(widths))
         self.norms = nn.ModuleList(map(ImageNorm, widths))

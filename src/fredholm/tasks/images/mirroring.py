@@ -19,7 +19,8 @@ _CELLS = (4, 8)
 def mirroring_keeps_targets(images: ImageDataset, targets: Tensor, target: Target) -> bool:
     """Whether images mirrored left to right can serve as further examples with the same targets.
 
-    The features are means and deviations of colours in the cells of two grids; see `are_as_good_with`.
+    The features are means and deviations of colours in the cells of two grids. They cannot if the left-out errors are
+    surely larger with mirror images; see `left_out_errors`.
 
     Args:
         images: the training images; at most `MOST` of them are used, the same each time.
@@ -30,14 +31,16 @@ def mirroring_keeps_targets(images: ImageDataset, targets: Tensor, target: Targe
         return True
     drawn = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:MOST]
     pixels, own = images.images(drawn), targets[drawn]
-    return are_as_good_with(_features(pixels.flip(-1)), _features(pixels), own, target)
+    return not is_surely_less(*left_out_errors(_features(pixels.flip(-1)), _features(pixels), own, target))
 
 
-def are_as_good_with(mirrored: Tensor, plain: Tensor, targets: Tensor, target: Target, *, each: int = 1) -> bool:
-    """Whether predictions are about as good with mirrored examples as without.
+def left_out_errors(
+    mirrored: Tensor, plain: Tensor, targets: Tensor, target: Target, *, each: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Errors of predictions of examples without and with mirrored ones, `(n,)` each, and the image of each example.
 
     A ridge regression is fitted with and without them, and predicts each image with both it and its mirror image left
-    out. If its errors are surely larger with them, left and right matter, as for places and letters.
+    out. If its errors are larger with them, left and right matter, as for places and letters.
 
     Args:
         mirrored, plain: features of the mirror images and of the examples, `(n, p)`.
@@ -51,7 +54,7 @@ def are_as_good_with(mirrored: Tensor, plain: Tensor, targets: Tensor, target: T
     head.fit(torch.cat([plain, mirrored]), torch.cat([targets, targets]), both, groups=torch.cat([image, image]))
     wanted = target.columns(targets)
     errors = [(recorder.scores[: len(plain)] - wanted).square().mean(1) for recorder in (without, both)]
-    return not is_surely_less(errors[0], errors[1], image)
+    return errors[0], errors[1], image
 
 
 def _features(pixels: Tensor) -> Tensor:

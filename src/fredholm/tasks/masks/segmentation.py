@@ -71,11 +71,8 @@ LARGEST = 16
 
 
 def _augmentation(task: "Segmentation") -> MaskAugmentation.Config:
-    """Returns the default augmentation; grey images are not mirrored, since they may be writing."""
-    across, down = (
-        0.5 if task.facts.channels == 3 and mirroring_keeps_classes(task.splits.train, task.target, axis) else 0.0
-        for axis in (-1, -2)
-    )
+    """Returns the default augmentation, with mirroring along each axis that may be mirrored."""
+    across, down = (0.5 if mirroring_keeps_classes(task.splits.train, task.target, axis) else 0.0 for axis in (-1, -2))
     return MaskAugmentation.Config(crop_scale=(0.8, 1.0), horizontal_flip=across, vertical_flip=down)
 
 
