@@ -362,9 +362,9 @@ def test_groups_are_left_out_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monk
     seen: list[Tensor | None] = []
     fit = NGramBank.fit
 
-    def watched(model: NGramBank, *given: Any, groups: Tensor | None = None) -> None:
+    def watched(model: NGramBank, *given: Any, groups: Tensor | None = None, **others: Any) -> None:
         seen.append(groups)
-        fit(model, *given, groups=groups)
+        fit(model, *given, groups=groups, **others)
 
     monkeypatch.setattr(NGramBank, "fit", watched)
     lines = [f"word {i},{i % 2},p{i // 5}\n" for i in range(60)]
