@@ -15,7 +15,8 @@ PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 def script(name: str) -> ModuleType:
     """A script as a module, which draws nothing until it is told."""
     spec = importlib.util.spec_from_file_location(name, PICTURES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
