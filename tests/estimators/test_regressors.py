@@ -147,4 +147,4 @@ def test_series_are_prepared_as_in_training(task: dict[str, float], tmp_path: Pa
     regressor = SeriesRegressor(task=task, model=model, run_dir=tmp_path / "run", random_state=0).fit(X, y)
     np.savez(tmp_path / "new.npz", values=X[..., None])
     rows = Run(tmp_path / "run").predict([tmp_path / "new.npz"])
-    np.testing.assert_allclose(regressor.predict(X), [row["target"] for row in rows], rtol=1e-6)
+    np.testing.assert_allclose(regressor.predict(X), [float(row["target"]) for row in rows], rtol=1e-6)
