@@ -109,7 +109,7 @@ def test_norms_ignore_shift_and_scale_of_a_channel_and_images_are_independent() 
 )
 def test_stages_double_their_channels(patch_size: int, widths: list[int]) -> None:
     built = ImagePyramid(Image.Config(image_size=(32, 32), patch_size=patch_size), 80)
-    assert [norm.weight.numel() for norm in built.norms] == widths
+    assert [norm.get_parameter("weight").numel() for norm in built.norms] == widths
     u, _ = built(torch.randn(1, 3, 32, 32))
     assert u.shape[2] == 80
 

@@ -128,3 +128,13 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     mask[0, 3] = False
     with refused(ValueError, "models.SampleMachine: samples exist after others that do not; put padding last"):
         machine(channels=1)(batch._replace(mask=mask))
+
+
+def test_series_of_greater_weight_count_more() -> None:
+    values, classes = torch.zeros(20, 10, 2), (torch.arange(20) % 2)[:, None].expand(20, 10)
+    weights = torch.where(torch.arange(20) % 2 == 0, 9.0, 1.0).double()
+    for given, expected in ((None, 0.5), (weights, 0.9)):
+        built = machine()
+        built.fit([(SeriesBatch(values), classes)], TARGET, weights=given)
+        found = built(values[:1]).detach().softmax(-1)[0, 0, 0]
+        assert float(found) == pytest.approx(expected, abs=0.03)

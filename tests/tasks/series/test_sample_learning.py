@@ -166,7 +166,7 @@ def test_a_machine_learns_and_predicts_rows(window: int | None, tmp_path: Path) 
     model = task.model()
     task.initialise(model, CPU)
     model.eval()
-    outputs, targets = task.outputs_and_targets(model, "test", torch.arange(6))
+    outputs, targets, _ = task.outputs_and_targets(model, "test", torch.arange(6))
     assert window is not None or float((outputs.argmax(-1) == targets).float().mean()) > 0.9
     found = task.predict(model, [Path(given.data)], CPU, part="test")
     assert len(found) == len(targets)

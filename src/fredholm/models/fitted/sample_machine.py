@@ -135,6 +135,7 @@ class SampleMachine(FittedModel[SeriesBatch]):
         regressand: Regressand,
         *,
         groups: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Fits the trees to samples of known class.
 
@@ -142,6 +143,7 @@ class SampleMachine(FittedModel[SeriesBatch]):
             batches: series with the classes of their samples, int64 `(B, N)`, below 0 where unknown.
             regressand: see `FittedModel.fit`.
             groups: int64, one per series; None: each by itself.
+            weights: float64, one per series, above 0; None: all are 1.
 
         Returns:
             Left-out outputs of the samples that were drawn, float64 `(n, num_outputs)`.
@@ -162,6 +164,11 @@ class SampleMachine(FittedModel[SeriesBatch]):
         cuts = 1 if len(units[read].unique()) >= FOLDS else FOLDS
         drawn = _some_drawn([every[i][1] >= 0 for i in read], self.config.num_samples)
         classes = torch.cat([every[i][1][at] for i, at in zip(read, drawn, strict=True)])
+        mass = (
+            None
+            if weights is None
+            else torch.cat([weights[i].repeat(len(at)) for i, at in zip(read, drawn, strict=True)])
+        )
         numbers = [
             torch.cat([_Windows(every[i][0], self.reaches).all_numbers(some) for some in at.split(self._chunk)])
             for i, at in zip(read, drawn, strict=True)
@@ -170,7 +177,7 @@ class SampleMachine(FittedModel[SeriesBatch]):
             int(units[i]) * cuts + torch.arange(every[i][0].u.shape[1]) * cuts // every[i][0].u.shape[1] for i in read
         ]
         part = torch.cat([own[at.cpu()] for own, at in zip(parts, drawn, strict=True)])
-        self.first.fit(torch.cat(numbers), classes, regressand, groups=part)
+        self.first.fit(torch.cat(numbers), classes, regressand, groups=part, weights=mass)
         fold = {int(k): int(f) for k, f in zip(part, self.first.folds, strict=True)}
         more = list[Tensor]()
         for i, own, at in zip(read, parts, drawn, strict=True):
@@ -180,7 +187,7 @@ class SampleMachine(FittedModel[SeriesBatch]):
             windows = _Windows(every[i][0]._replace(u=shares.double().T), self.class_reaches)
             more.append(torch.cat([windows.numbers(some) for some in at.split(self._chunk)]))
         joined = torch.cat([torch.cat(numbers), torch.cat(more)], 1)
-        return self.second.fit(joined, classes, regressand, groups=part)
+        return self.second.fit(joined, classes, regressand, groups=part, weights=mass)
 
     def _left_out(self, one: "_Series", folds: Tensor) -> Tensor:
         """Probabilities of the classes of all samples, each by the trees grown without its fold, `(N, classes)`."""
