@@ -25,6 +25,7 @@ from benchmarks.first_runs import (
     table,
     tables,
     texts,
+    words,
 )
 from benchmarks.first_runs.first_run import write_json
 from fredholm.tasks.splits.splits import HeldOut
@@ -32,6 +33,7 @@ from fredholm.tasks.splits.splits import HeldOut
 FIRST_RUNS: tuple[FirstRun, ...] = (
     *texts.FIRST_RUNS,
     *sentences.FIRST_RUNS,
+    *words.FIRST_RUNS,
     *tables.FIRST_RUNS,
     *masked.FIRST_RUNS,
     *points.FIRST_RUNS,

@@ -262,7 +262,7 @@ def test_bad_inputs_are_refused() -> None:
         new(task={"categories": ["zap"]}).fit(frame, price)
     with refused(ValueError, "valid_fraction"):
         new(valid_fraction=0.2).fit(frame, price)
-    with refused(ValueError, "class_weights is 'even'; expected one of none, balanced"):
+    with refused(TypeError, "task['class_weights'] is 'even'; expected one of 'none', 'balanced'"):
         fredholm.TableClassifier(model=SMALL, task={"class_weights": "even"}).fit(frame, frame["lift"])
     with refused(ValueError, "task has no setting 'label_columns'"):
         new(task={"label_columns": ("area",)}).fit(frame, price)

@@ -164,7 +164,7 @@ class LanguageModelling(TextTask):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ("stride",)
+            return ("documents", "text_column", "stride")
 
         def __post_init__(self) -> None:
             super().__post_init__()

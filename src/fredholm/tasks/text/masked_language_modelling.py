@@ -116,7 +116,7 @@ class MaskedLanguageModelling(TextTask):
         @property
         def prediction_settings(self) -> tuple[str, ...]:
             """See `Task.Config.prediction_settings`."""
-            return ("mask_fraction",)
+            return ("documents", "text_column", "mask_fraction")
 
         def __post_init__(self) -> None:
             if self.context < 2:

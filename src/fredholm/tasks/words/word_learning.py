@@ -103,6 +103,11 @@ class WordLearning(SplitTask[WordSet]):
         # the draw takes equal shares of the labels, by the words
         split_settings: ClassVar[tuple[str, ...]] = (*SplitTask.Config.split_settings, "word_column", "label_column")
 
+        @property
+        def prediction_settings(self) -> tuple[str, ...]:
+            """See `Task.Config.prediction_settings`: none, as the columns of the run are read."""
+            return ()
+
         def __post_init__(self) -> None:
             if self.valid_fraction != 0:
                 because = "a model whose settings are chosen by leaving training sentences out"
@@ -239,15 +244,16 @@ class WordLearning(SplitTask[WordSet]):
             ImportError: torchmetrics is not installed.
         """
         with importing_metrics():
-            from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+            from torchmetrics.metric import CompositionalMetric
 
             from fredholm.tasks.mean_metrics import Mean
+            from fredholm.tasks.targets.counts import ConfusionMatrix, accuracy, macro_f1_of_classes
 
             from .span_scores import SpanScore
         count = len(self._facts.names)
         found: dict[str, Metric] = {
-            "accuracy": MulticlassAccuracy(count, average="micro"),
-            "macro_f1": MulticlassF1Score(count, average="macro"),
+            "accuracy": CompositionalMetric(accuracy, ConfusionMatrix(count), None),
+            "macro_f1": CompositionalMetric(macro_f1_of_classes, ConfusionMatrix(count), None),
             "loss": Mean(),
         }
         return found | ({name: SpanScore(name) for name in SPAN_SCORES} if self._has_spans else {})
