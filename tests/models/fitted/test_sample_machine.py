@@ -90,9 +90,9 @@ def test_series_are_left_out_whole_and_few_in_parts(count: int, parts: int, monk
     given = list[Tensor]()
     fit = sample_machine.BoostedTrees.fit
 
-    def recorded(self: sample_machine.BoostedTrees, *data: Tensor, groups: Tensor) -> Tensor:
+    def recorded(self: sample_machine.BoostedTrees, *data: Tensor, groups: Tensor, weights: None) -> Tensor:
         given.append(groups)
-        return fit(self, *data, groups=groups)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return fit(self, *data, groups=groups, weights=weights)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
     monkeypatch.setattr(sample_machine.BoostedTrees, "fit", recorded)
     batch, labels = states(count, 40)
