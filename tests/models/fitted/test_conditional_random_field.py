@@ -137,3 +137,17 @@ def test_a_fit_refuses_what_it_cannot_learn_from() -> None:
         fitted(texts, known[:, 1:])
     with refused(ValueError, "expected words (B, N, 14), of models.word_forms; got (4, "):
         ConditionalRandomField(3, CONFIG)(texts[..., 0])
+
+
+def test_labels_on_both_sides_of_an_unknown_one_are_no_neighbours() -> None:
+    model = fitted(forms("a b a b", "b a b a", "c c"), labels("0-1-", "1-0-", "2-"))
+    assert not bool(model.transitions.any())
+    assert bool(fitted(forms("a b a b", "b a b a", "c c"), labels("0101", "1010", "22")).transitions.any())
+
+
+def test_the_penalty_is_large_where_labels_are_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conditional_random_field, "PENALTIES", (10.0, 1.0, 0.1))
+    texts, targets = many()
+    drawn = torch.randint(3, targets.shape, generator=torch.Generator().manual_seed(1))
+    assert float(fitted(texts, targets).penalty) < 10
+    assert float(fitted(texts, torch.where(targets == UNKNOWN, UNKNOWN, drawn)).penalty) == 10

@@ -68,6 +68,14 @@ def test_of_a_ridge_head_with_groups() -> None:
     torch.testing.assert_close(left_out, other.fit(x[ROWS], y[ROWS, :1], NUMBER, groups=groups[ROWS])[FIRST])
 
 
+def test_of_a_kernel_fit_with_one_penalty() -> None:
+    x, y = problem()
+    one, other = Part(x, y, None, weights=WEIGHTS), Part(x[ROWS], y[ROWS], ROWS)
+    kernels = [laplace(torch.cdist(part.x, part.x), 1.0) for part in (one, other)]
+    found, copied = (part._fit_of(kernel, 0.3).dual for part, kernel in zip((one, other), kernels, strict=True))
+    torch.testing.assert_close(kernels[0] @ found, (kernels[1] @ copied)[FIRST])
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 def test_of_kernel_ridge_regression(grouped: bool) -> None:
     x, y = problem()

@@ -29,9 +29,11 @@ def enumerated(scores: Tensor, transitions: Tensor) -> dict[tuple[int, ...], flo
     return found
 
 
-@pytest.mark.parametrize("scale", [2.0, 100.0])  # probabilities underflow with the second
-def test_sums_and_best_sequences_are_those_of_an_enumeration(scale: float) -> None:
+# probabilities underflow with the second, and exponentials of scores overflow with the last
+@pytest.mark.parametrize(("scale", "of_scores"), [(2.0, 1), (100.0, 1), (2.0, 1000)])
+def test_sums_and_best_sequences_are_those_of_an_enumeration(scale: float, of_scores: float) -> None:
     scores, transitions = drawn(scale)
+    scores = of_scores * scores
     chains, expected = Chains(LENGTHS), torch.zeros(NUM_LABELS, NUM_LABELS, dtype=torch.float64)
     found, best = chains.sums(scores, transitions), chains.best(scores, transitions)
     for chain, own in enumerate(torch.arange(len(scores)).split(LENGTHS.tolist())):
