@@ -56,7 +56,7 @@ def test_colours_run_from_small_to_large_values() -> None:
 VIEWS: tuple[View, ...] = (
     ImageView(title=EVIL, pixels=torch.zeros(3, 4, 4, dtype=torch.uint8)),
     MaskView(title=EVIL, labels=torch.tensor([[0, 1], [-1, 1]]), classes=("a", EVIL)),
-    TextView(title=EVIL, parts=(TextPart(EVIL), TextPart(EVIL, 1.0, EVIL))),
+    TextView(title=EVIL, parts=(TextPart(EVIL), TextPart(EVIL, 1.0, EVIL)), legend=EVIL, unit=EVIL),
     SeriesView(title=EVIL, lines=(Line(EVIL, "seen", torch.arange(3.0), torch.tensor([1.0, torch.nan, 2.0])),)),
     GraphView(title=EVIL, edges=torch.tensor([[0], [1]]), num_nodes=2, kinds=torch.tensor([0, 1]), names=("a", EVIL)),
     PointsView(title=EVIL, pos=torch.rand(4, 3), kinds=torch.tensor([0, 1, 1, -1]), names=("a", EVIL)),
@@ -71,6 +71,16 @@ def test_foreign_texts_are_escaped(view: View) -> None:
     assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert '"1"' not in re.sub(r'="[^"]*"', "", html)
+
+
+def test_weights_of_a_text_have_the_unit_and_the_legend_of_the_view() -> None:
+    parts = (TextPart("a", 1.0, "first"), TextPart("b", 0.5))
+    views = (TextView(parts=parts), TextView(parts=parts, legend="darker: wrong", unit=""))
+    costs, marks = drawn(ShownExample(name="n", views=views))
+    assert re.findall(r'title="([^"]*)"', costs) == ["1.00 nats, first", "0.50 nats"]
+    assert "darker: costs the model more" in costs
+    assert re.findall(r'title="([^"]*)"', marks) == ["first", ""]
+    assert "darker: wrong" in marks
 
 
 def test_fields_of_one_unit_share_their_colour_scale() -> None:

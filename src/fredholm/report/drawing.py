@@ -123,9 +123,9 @@ def _text(view: TextView) -> str:
         if part.weight is None or not math.isfinite(part.weight):
             words.append(text)
             continue
-        tooltip = f"{part.weight:.2f} nats" + (f", {part.note}" if part.note else "")
+        tooltip = ", ".join(each for each in (f"{part.weight:.2f} {view.unit}" if view.unit else "", part.note) if each)
         words.append(f'<mark style="--w:{min(1.0, part.weight / most):.2f}" title="{escape(tooltip)}">{text}</mark>')
-    legend = '<div class="legend">darker: costs the model more</div>' if weights else ""
+    legend = f'<div class="legend">{escape(view.legend)}</div>' if weights else ""
     return _figure(view.title, f'<p class="text">{"".join(words)}</p>', legend, is_broad=True)
 
 

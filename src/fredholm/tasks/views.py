@@ -50,10 +50,12 @@ class TextPart(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class TextView:
-    """A text, in parts."""
+    """A text, in parts, with the meaning and the unit of their weights; no unit: numbers are not shown."""
 
     title: str = ""
     parts: tuple[TextPart, ...]
+    legend: str = "darker: costs the model more"
+    unit: str = "nats"
 
 
 class Line(NamedTuple):

@@ -167,4 +167,6 @@ def test_an_example_shows_where_the_prediction_differs(trained: Run) -> None:
     (view,) = task.shown_example("test", 0, model).views
     assert isinstance(view, TextView)
     assert view.parts[0].note.endswith("O, predicted B-place")
+    assert view.parts[0].text.endswith("/O → B-place ")
     assert view.parts[0].weight == 1
+    assert (view.unit, view.legend) == ("", "darker: predicted wrongly")

@@ -29,7 +29,7 @@ from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
 
 from .baselines import WordBaselineData, word_baselines
-from .spans import SPAN_SCORES, mark_spans
+from .spans import OUTSIDE, SPAN_SCORES, mark_spans
 from .word_file import WORD_SUFFIXES, LabelledWords, WordColumns, columns_to_predict, is_json, read_words
 from .word_set import WordSet, open_words
 
@@ -309,11 +309,13 @@ class WordLearning(SplitTask[WordSet]):
             found = [label for label, _ in self.labels(model, [sentence.words], device_of(model))[0]]
         parts = list[TextPart]()
         for word, label, own in zip(sentence.words, sentence.labels or (), found, strict=True):
-            is_wrong = own is not None and own != label
-            note = f"{label or 'not known'}{f', predicted {own}' if is_wrong else ''}"
-            parts.append(TextPart(f"{word} ", float(is_wrong) if own is not None else None, note))
-        title = f"{sentence.path.name}, line {sentence.line}"
-        return ShownExample(name=title, views=(TextView(parts=tuple(parts) or (TextPart("(no words)"),)),))
+            is_compared = None not in (label, own)
+            is_wrong = is_compared and own != label
+            shown = f"/{label} → {own}" if is_wrong else "" if label in (None, OUTSIDE) else f"/{label}"
+            note = f"{label or 'not known'}{'' if own in (None, label) else f', predicted {own}'}"
+            parts.append(TextPart(f"{word}{shown} ", float(is_wrong) if is_compared else None, note))
+        view = TextView(parts=tuple(parts) or (TextPart("(no words)"),), legend="darker: predicted wrongly", unit="")
+        return ShownExample(name=f"{sentence.path.name}, line {sentence.line}", views=(view,))
 
     @torch.no_grad()
     def labels(
