@@ -21,8 +21,8 @@ minimum is approached by at most STEPS steps of L-BFGS, from the largest penalty
 before.
 
 Source: Lafferty, McCallum and Pereira, Conditional random fields (2001); features of words are those of Ratnaparkhi, A
-maximum entropy model for part-of-speech tagging (1996). Deviations: features that occur
-once are left out, whatever they are of; sentences of more than LONGEST words are fitted in parts.
+maximum entropy model for part-of-speech tagging (1996). Deviations: features that occur once are left out, whatever
+they are of; sentences of more than LONGEST words are fitted in parts.
 """
 
 import dataclasses
