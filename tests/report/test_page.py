@@ -19,12 +19,13 @@ from fredholm.models import BlendedImages
 from fredholm.models.blended import Blended
 from fredholm.operators import IntegralOperator
 from fredholm.report import build_page, kernel_pages, page, write_page
-from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Table
+from fredholm.report.blocks import Facts, Figure, Gallery, Note, Page, Plot, Share, Table
 from fredholm.report.charts import heat
 from fredholm.report.curves import training_tab
 from fredholm.report.examination import examine
 from fredholm.report.examples import _isolated
 from fredholm.report.model_card import model_card
+from fredholm.report.overview import overview_tab
 from fredholm.report.run_record import RunRecord, distinct_names, read_log
 from fredholm.tasks import TASKS
 from fredholm.tasks.splits.splits import HeldOut
@@ -164,7 +165,9 @@ def test_tables_are_computed_from_the_predictions(run: Path) -> None:
     recall = {row[0]: row[2] for row in by_class.rows}
     for k in range(10):
         own = outputs[targets == k].argmax(1)
-        assert recall[str(k)] == pytest.approx(float((own == k).float().mean()), abs=1e-3)
+        shown = recall[str(k)]
+        assert isinstance(shown, Share)
+        assert shown.value == pytest.approx(float((own == k).float().mean()))
     plots = {block.title: block for block in blocks_of(found, Plot) if isinstance(block, Plot)}
     assert {"Loss", "Accuracy on validation data", "Confusion matrix", "Reliability"} <= plots.keys()
     drawn = [row["count"] for row in plots["Confusion matrix"].spec["data"]["values"]]
@@ -350,7 +353,7 @@ def test_a_run_without_a_test_split_names_the_split_in_use(tmp_path: Path) -> No
 
 
 def test_a_run_without_held_out_data_has_a_note(tmp_path: Path) -> None:
-    config = Run.Config(task=ToyTask.Config(held_out=()), training=TrainingConfig(epochs=1, **OFF))  # pyright: ignore
+    config = Run.Config(task=ToyTask.Config(held_out=()), training=TrainingConfig(epochs=2, log_every=1, **OFF))
     train(config, tmp_path / "run", tasks=[ToyTask], needs_measure=False)
     found = build_page([tmp_path / "run"], tasks=[ToyTask])
     assert "nothing is held out" in notes_of(found)
@@ -367,6 +370,28 @@ def test_test_data_are_not_used_for_an_interrupted_run(copy: Path, monkeypatch: 
     assert "interrupted" in notes_of(found)
     figures = [block for block in blocks_of(found, Figure) if isinstance(block, Figure)]
     assert {figure.name for figure in figures} == {"accuracy, validation data"}
+
+
+def test_shares_are_shown_in_percent(run: Path) -> None:
+    record = RunRecord.read(run, "run")
+    (plot,) = (plot for plot in blocks_of(build_page([run]), Plot) if plot.title == "Accuracy on validation data")  # pyright: ignore
+    assert isinstance(plot, Plot)
+    encoding = plot.spec["layer"][0]["encoding"]
+    assert "100 * datum.value" in encoding["y"]["axis"]["labelExpr"]
+    assert [each["title"] for each in encoding["tooltip"] if "format" in each] == ["accuracy"]
+    best = record.logged("valid")
+    assert best is not None
+    assert Share(best, decimals=2) in [row[-1] for row in plot.table.rows]
+    assert f"accuracy {100 * best:.2f} %" in str(overview_tab([record], [None], []))
+    assert f"{100 * best:.2f}\u00a0%</td>" in page.rendered(build_page([run]))
+
+
+def test_numbers_that_were_logged_once_have_no_curves(copy: Path) -> None:
+    lines, _ = read_log(copy / "metrics.jsonl")
+    first = {line["kind"]: line for line in reversed(lines)}
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in first.values()))
+    (tab,) = (tab for tab in build_page([copy]).tabs if tab.name == "Training")
+    assert tab.sections[0].blocks == (Note("Each number was logged only once, so that there are no curves."),)
 
 
 def test_a_run_before_its_first_checkpoint_has_a_page(copy: Path) -> None:
@@ -428,7 +453,7 @@ def test_text_has_its_own_part_and_missing_data_leave_the_rest(tmp_path: Path) -
 
     model = GPT2.Config(embed_dim=8, depth=1, num_heads=1)
     config = LanguageModelling.Config(data=str(text), context=16, model=model)
-    train(Run.Config(task=config, training=TrainingConfig(epochs=1, **OFF)), tmp_path / "run")  # pyright: ignore
+    train(Run.Config(task=config, training=TrainingConfig(epochs=2, **OFF)), tmp_path / "run")  # pyright: ignore
     got = build_page([tmp_path / "run"])
     plots = [block for block in blocks_of(got, Plot) if isinstance(block, Plot)]
     (plot,) = (block for block in plots if block.title == "Loss by position")

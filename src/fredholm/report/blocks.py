@@ -3,8 +3,27 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-Cell = str | int | float | None
+from fredholm.tasks.objective import Objective
+
+
+@final
+@dataclass(frozen=True)
+class Share:
+    """A share from 0 to 1, shown in percent with some decimals."""
+
+    value: float
+    decimals: int = 1
+
+
+Cell = str | int | float | Share | None
 """A cell of a table; None is shown as a dash."""
+
+
+def metric_cell(objective: Objective, value: float | None) -> Cell:
+    """The cell of a metric's value; None where there is none."""
+    return Share(value, decimals=2) if objective.percent and value is not None else value
+
+
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
 

@@ -56,14 +56,20 @@ def axis(field: str, title: str, kind: str = "quantitative", **more: Any) -> Spe
     return {"field": field, "title": title, "type": kind, **more}
 
 
-def away_from_zero(field: str, title: str) -> Spec:
-    """An axis that need not begin at 0."""
-    return axis(field, title, scale={"zero": False})
+def share_axis(field: str, title: str, **more: Any) -> Spec:
+    """An axis of shares from 0 to 1, labelled in percent."""
+    return axis(field, title, axis={"labelExpr": "format(100 * datum.value, '.4~r') + ' %'"}, **more)
 
 
-def hint(*fields: tuple[str, str]) -> list[Spec]:
-    """Tooltip of a mark: fields with their titles."""
-    return [{"field": field, "title": title} for field, title in fields]
+def away_from_zero(field: str, title: str, *, percent: bool = False) -> Spec:
+    """An axis that need not begin at 0; `percent`: of shares."""
+    return (share_axis if percent else axis)(field, title, scale={"zero": False})
+
+
+def hint(*fields: tuple[str, str], shares: Sequence[str] = ()) -> list[Spec]:
+    """Tooltip of a mark: fields with their titles; those among `shares` are shown in percent."""
+    in_percent = {"type": "quantitative", "format": ".2%"}
+    return [{"field": field, "title": title} | (in_percent if field in shares else {}) for field, title in fields]
 
 
 def named_axis(field: str, title: str, names: int, **more: Any) -> Spec:

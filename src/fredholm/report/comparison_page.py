@@ -1,5 +1,6 @@
 """The tab of a comparison of kernels: its result, table, metric against cost, and runs."""
 
+import functools
 import math
 import shlex
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from fredholm.comparison.table import better_without_network
 from fredholm.tasks.files.terminal_text import counted
 from fredholm.tasks.objective import Objective
 
-from .blocks import Block, Cell, Facts, Figure, Note, Plot, Section, Tab, Table
+from .blocks import Block, Cell, Facts, Figure, Note, Plot, Section, Tab, Table, metric_cell
 from .charts import HUES, away_from_zero, axis, chart, hint, named_hues
 
 SHAPES = ("circle", "diamond", "square")
@@ -29,7 +30,13 @@ def comparison_tab(comparison: Comparison, folder: Path) -> Tab:
         blocks.append(Table(title="Without a result", columns=("kernel", "reason"), rows=without))
     blocks += _prices(comparison)
     searched = tuple(
-        (row.name, rate, epochs, value, "chosen" if rate == row.learning_rate else "")
+        (
+            row.name,
+            rate,
+            epochs,
+            metric_cell(comparison.objective, value),
+            "chosen" if rate == row.learning_rate else "",
+        )
         for row in comparison.rows
         for rate, epochs, value in row.tried
     )
@@ -161,12 +168,14 @@ def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str
     shapes = [SHAPES[k // len(HUES) % len(SHAPES)] for k in range(len(names))]
     color = named_hues("kernel", names, scale={"domain": names, "range": [*HUES * len(SHAPES)][: len(names)]})
     shape = named_hues("kernel", names, scale={"domain": names, "range": shapes})
-    tooltip = hint(("kernel", "kernel"), (field, title), ("value", metric))
+    value_axis = functools.partial(away_from_zero, title=metric, percent=objective.percent)
+    shares = ("value",) if objective.percent else ()
+    tooltip = hint(("kernel", "kernel"), (field, title), ("value", metric), shares=shares)
     dots = {
         "mark": {"type": "point", "filled": True, "size": 90},
         "encoding": {
             **shared,
-            "y": away_from_zero("value", metric),
+            "y": value_axis("value"),
             "color": color,
             "shape": shape,
             "tooltip": tooltip,
@@ -174,16 +183,21 @@ def _price(points: Sequence[dict[str, Any]], field: str, title: str, metric: str
     }
     spread = {
         "mark": {"type": "rule"},
-        "encoding": {**shared, "y": away_from_zero("low", metric), "y2": {"field": "high"}, "color": color},
+        "encoding": {**shared, "y": value_axis("low"), "y2": {"field": "high"}, "color": color},
     }
     line = {
         "data": {"values": front},
         "mark": {"type": "line", "interpolate": "step-after", "strokeDash": [4, 4], "color": "var(--muted)"},
-        "encoding": {**shared, "y": away_from_zero("value", metric)},
+        "encoding": {**shared, "y": value_axis("value")},
     }
     on_line = {point["kernel"] for point in front}
     cells: tuple[tuple[Cell, ...], ...] = tuple(
-        (point["kernel"], point[field], point["value"], "yes" if point["kernel"] in on_line else "no")
+        (
+            point["kernel"],
+            point[field],
+            metric_cell(objective, point["value"]),
+            "yes" if point["kernel"] in on_line else "no",
+        )
         for point in points
     )
     heading = f"{_name(objective).capitalize()} against {title}"

@@ -7,7 +7,7 @@ import torch
 from fredholm.models.blended import Blended
 from fredholm.tasks.objective import Objective
 
-from .blocks import Block, Cell, Note, Plot, Section, Tab, Table
+from .blocks import Block, Cell, Note, Plot, Section, Tab, Table, metric_cell
 from .charts import HUES, Row, away_from_zero, axis, chart, hint, named_hues
 from .run_record import RunRecord
 
@@ -17,6 +17,7 @@ STROKES = ([1, 0], [6, 3], [2, 2])
 """Dash patterns that distinguish lines of one colour; the first is solid."""
 LOG = 20
 """Ratio of the largest to the smallest value above which an axis is logarithmic."""
+LOSS = Objective(metric="loss", maximise=False)
 
 
 def training_tab(records: Sequence[RunRecord]) -> Tab:
@@ -26,7 +27,9 @@ def training_tab(records: Sequence[RunRecord]) -> Tab:
         if curve is not None:
             blocks.append(curve)
     if not blocks:
-        blocks.append(Note("There is no log of the training, so that there are no curves.", is_warning=True))
+        has_log = any(record.lines for record in records)
+        why = "Each number was logged only once" if has_log else "There is no log of the training"
+        blocks.append(Note(f"{why}, so that there are no curves.", is_warning=not has_log))
     return Tab(name="Training", sections=(Section(title="How training went", blocks=tuple(blocks)),))
 
 
@@ -51,7 +54,19 @@ def _best(records: Sequence[RunRecord], rows: list[Row]) -> list[Row]:
     ]
 
 
-def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, note: str, *, log: bool = False) -> Plot:
+def _plot(
+    records: Sequence[RunRecord],
+    rows: list[Row],
+    title: str,
+    y: str,
+    note: str,
+    objective: Objective = LOSS,
+    *,
+    log: bool = False,
+) -> Plot | None:
+    """A plot of curves; None where no curve has two points. An objective in percent has axis and numbers in percent."""
+    if len({(row["run"], row["split"]) for row in rows}) == len(rows):
+        return None
     groups = list(dict.fromkeys(row["group"] for row in rows))
     is_crowded = len(groups) > len(HUES)
     if is_crowded and any(row["split"] == "validation" for row in rows):
@@ -60,13 +75,15 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
     values = [row["value"] for row in rows]
     is_log = log and min(values) > 0 and max(values) > LOG * min(values)
     splits = list(dict.fromkeys(row["split"] for row in rows))
-    one = len(records) == 1
+    one, shares = len(records) == 1, ("value",) if objective.percent else ()
     by = "split" if one else "group"
+    linear = away_from_zero("value", y, percent=objective.percent)
+    shown = (("run", "run"), ("split", "split"), ("step", "step"), ("epoch", "epoch"), ("value", y))
     marks = {
         "x": axis("step", "step"),
-        "y": axis("value", y, scale={"type": "log"}) if is_log else away_from_zero("value", y),
+        "y": axis("value", y, scale={"type": "log"}) if is_log else linear,
         "color": {"value": HUES[0]} if one and len(splits) == 1 else named_hues(by, {row[by] for row in rows}),
-        "tooltip": hint(("run", "run"), ("split", "split"), ("step", "step"), ("epoch", "epoch"), ("value", y)),
+        "tooltip": hint(*shown, shares=shares),
     }
     if len({record.group for record in records}) < len(records):
         marks["detail"] = {"field": "run"}
@@ -88,7 +105,7 @@ def _plot(records: Sequence[RunRecord], rows: list[Row], title: str, y: str, not
             }
         )
     cells: tuple[tuple[Cell, ...], ...] = tuple(
-        (row["run"], row["split"], row["step"], row["value"]) for row in _few(rows, 40)
+        (row["run"], row["split"], row["step"], metric_cell(objective, row["value"])) for row in _few(rows, 40)
     )
     table = Table(title=title, columns=("run", "split", "step", y), rows=cells, is_folded=True)
     height = 240 + (14 * len(groups) // 2 if is_crowded else 0)  # room for the legend
@@ -109,7 +126,7 @@ def _losses(records: Sequence[RunRecord]) -> Plot | None:
     note = f"The dashed line marks the step whose weights {why}."
     if rows and any(map(_is_blended, records)):
         note += " The loss of training is that of the network alone, without the model in closed form beside it."
-    return _plot(records, rows, "Loss", "loss", note, log=True) if rows else None
+    return _plot(records, rows, "Loss", "loss", note, log=True)
 
 
 def _is_blended(record: RunRecord) -> bool:
@@ -123,7 +140,7 @@ def _is_blended(record: RunRecord) -> bool:
         return False
 
 
-def _objectives(records: Sequence[RunRecord]) -> Iterator[Plot]:
+def _objectives(records: Sequence[RunRecord]) -> Iterator[Plot | None]:
     """Plots of the objective of each run, one plot for all runs that share it."""
     found: dict[str, tuple[Objective, list[RunRecord]]] = {}
     for record in records:
@@ -133,13 +150,13 @@ def _objectives(records: Sequence[RunRecord]) -> Iterator[Plot]:
     for name, (objective, own) in found.items():
         most = max(20, MOST // len(own))
         rows = [row for record in own for row in _curve(record, "valid", name, "validation", most)]
-        if rows and name != "loss":
-            best = "higher is better" if objective.maximise else "lower is better"
-            title = name.replace("_", " ").capitalize()
-            yield _plot(own, rows, f"{title} on validation data", name.replace("_", " "), f"{best.capitalize()}.")
+        if name != "loss":
+            best = "Higher is better." if objective.maximise else "Lower is better."
+            y = name.replace("_", " ")
+            yield _plot(own, rows, f"{y.capitalize()} on validation data", y, best, objective)
 
 
-def _details(records: Sequence[RunRecord]) -> Iterator[Plot]:
+def _details(records: Sequence[RunRecord]) -> Iterator[Plot | None]:
     for metric, title, note in (
         ("learning_rate", "Learning rate", ""),
         ("gradient_norm", "Norm of the gradient", "Before it is clipped."),
@@ -147,5 +164,4 @@ def _details(records: Sequence[RunRecord]) -> Iterator[Plot]:
     ):
         most = max(20, MOST // len(records))
         rows = [row for record in records for row in _curve(record, "train", metric, "training", most)]
-        if rows:
-            yield _plot(records, rows, title, title.lower(), note)
+        yield _plot(records, rows, title, title.lower(), note)

@@ -73,6 +73,9 @@ def _facts(record: RunRecord, model: nn.Module | None) -> dict[str, str]:
         )
     elif record.is_saved:
         found["weights"] = f"averaged, of step {record.best_step:,}"
+    if record.run is not None and (chosen_value := record.logged("valid")) is not None:
+        objective = record.run.task.objective
+        found["validation"] = f"{objective.metric.replace('_', ' ')} {objective.format(chosen_value)}"
     found["test data read"] = _test_read(record, at_once=at_once)
     if record.machine:
         found["machine"] = ", ".join(record.machine.get(name, "") for name in ("processor", "device", "threads"))

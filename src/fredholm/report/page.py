@@ -23,10 +23,10 @@ from fredholm.tasks.task import Task
 from fredholm.tasks.text.language_modelling import LanguageModelling
 from fredholm.training.trainer import measured_split
 
-from .blocks import Note, Page, Section, Tab
+from .blocks import Note, Page, Section, Share, Tab
 from .comparison_page import best_run, comparison_tab, run_folders
 from .curves import training_tab
-from .examination import Examination, examine
+from .examination import examine
 from .examples import example_section
 from .kernel_pages import input_section, kernel_section
 from .overview import overview_tab
@@ -174,8 +174,7 @@ def _of_model(record: RunRecord, model: nn.Module | None) -> dict[str, tuple[Sec
         with warnings.catch_warnings(action="ignore"):
             split = _split(record, task)
             found = examine(record.run, model, split)
-            logged = [line[task.objective.metric] for line in record.of_kind(split) if task.objective.metric in line]
-            predictions = [prediction_section(task, found, _logged(record, found, logged))]
+            predictions = [prediction_section(task, found, record.logged(split))]
             if isinstance(task, LanguageModelling):
                 predictions.append(text_section(task, model, found, record.run.device))
             return {
@@ -205,16 +204,6 @@ def _split(record: RunRecord, task: Task) -> HeldOut:
     return split
 
 
-def _logged(record: RunRecord, found: Examination, values: list[float]) -> float | None:
-    """The objective of the chosen weights on the whole split, from the log."""
-    if found.split == "test" or not values:
-        return values[-1] if values else None
-    assert record.run is not None
-    name = record.run.task.objective.metric
-    chosen = [line[name] for line in record.of_kind("valid") if line["step"] == record.best_step and name in line]
-    return chosen[-1] if chosen else None
-
-
 def rendered(page: Page) -> str:
     """Renders a page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -227,6 +216,7 @@ def rendered(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters["cell"] = _cell
+    environment.tests["numeric"] = lambda value: value is None or isinstance(value, int | float | Share)
     scripts = {"library": library(), "page": _asset("page.js")}
     return environment.get_template("page.html").render(
         page=page, version=__version__, style=_asset("page.css"), scripts=scripts
@@ -237,6 +227,8 @@ def _cell(value: object) -> str:
     """Text of a table's cell."""
     if value is None:
         return "–"
+    if isinstance(value, Share):
+        return f"{100 * value.value:.{value.decimals}f}\u00a0%"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value).replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")  # no line break inside a number
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -12,8 +12,8 @@ from fredholm.tasks.targets.labels import LabelTarget
 from fredholm.tasks.targets.numbers import NumberTarget
 from fredholm.tasks.task import Task
 
-from .blocks import Block, Cell, Figure, Note, Plot, Section, Table
-from .charts import Row, away_from_zero, axis, chart, heat, hint
+from .blocks import Block, Cell, Figure, Note, Plot, Section, Share, Table
+from .charts import Row, away_from_zero, axis, chart, heat, hint, share_axis
 from .examination import Examination
 from .statistics import BINS, ClassScores, confusion
 
@@ -77,7 +77,9 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
     yield _confusion(counts, names, what)
     if found.reliability is not None:
         yield _reliability(found, what)
-    order = sorted(range(len(names)), key=lambda k: (-int(scores.support[k]), names[k]))[:MOST_ROWS]
+    order = list(range(len(names)))
+    if len(names) > MOST_ROWS:
+        order = sorted(order, key=lambda k: (-int(scores.support[k]), names[k]))[:MOST_ROWS]
     rows = tuple(
         (
             names[k],
@@ -102,8 +104,8 @@ def _classes(found: Examination, names: tuple[str, ...]) -> Iterator[Block]:
     yield Table(title="Class by class", columns=columns, rows=rows, note=note)
 
 
-def _share(value: Tensor) -> float | None:
-    return None if not bool(value.isfinite()) else round(float(value), 3)
+def _share(value: Tensor) -> Share | None:
+    return Share(float(value)) if bool(value.isfinite()) else None
 
 
 def _confusion(counts: Tensor, names: tuple[str, ...], what: str) -> Plot:
@@ -149,14 +151,15 @@ def _reliability(found: Examination, what: str) -> Plot:
         if reliability.count[k] > 0
     ]
     share = {"domain": [0, 1]}
-    tooltip = hint(("sure", "mean probability"), ("right", "share correct"), ("count", what))
+    names = (("sure", "mean probability"), ("right", "share correct"), ("count", what))
+    tooltip = hint(*names, shares=("sure", "right"))
     layers = [
         {
             "mark": {"type": "rect", "fill": "var(--hue-0)", "fillOpacity": 0.55},
             "encoding": {
-                "x": axis("from", "predicted probability", scale=share),
+                "x": share_axis("from", "predicted probability", scale=share),
                 "x2": {"field": "to"},
-                "y": axis("right", "share correct", scale=share),
+                "y": share_axis("right", "share correct", scale=share),
                 "y2": {"datum": 0},
                 "tooltip": tooltip,
             },
@@ -171,11 +174,15 @@ def _reliability(found: Examination, what: str) -> Plot:
             "encoding": {"x": axis("a", ""), "y": axis("a", "")},
         },
     ]
-    cells = tuple((f"{row['from']:.1f} to {row['to']:.1f}", row["sure"], row["right"], row["count"]) for row in rows)
+    cells = tuple(
+        (f"{100 * row['from']:.0f} to {100 * row['to']:.0f} %", Share(row["sure"]), Share(row["right"]), row["count"])
+        for row in rows
+    )
     columns = ("probability", "mean probability", "share correct", what)
     note = (
-        f"Expected calibration error {reliability.error:.3f}: the mean gap between the probability of predictions and "
-        "the share that is correct. On the dashed line both are equal; below it the model is overconfident."
+        f"Expected calibration error {100 * reliability.error:.1f} %: the mean gap between the probability of "
+        "predictions and the share that is correct. On the dashed line both are equal; below it the model is "
+        "overconfident."
     )
     table = Table(title="Reliability", columns=columns, rows=cells, is_folded=True)
     return Plot(title="Reliability", spec=chart(rows, layers), table=table, note=note, is_half=True)
@@ -183,17 +190,16 @@ def _reliability(found: Examination, what: str) -> Plot:
 
 def _labels(target: LabelTarget, outputs: Tensor, targets: Tensor) -> Iterator[Block]:
     predicted, has = target.predictions(outputs) >= 0.5, targets > 0.5
-    rows = list[tuple[Cell, ...]]()
-    for k, name in enumerate(target.names):
+    rows, support = list[tuple[Cell, ...]](), has.sum(0).tolist()
+    for k in sorted(range(len(support)), key=lambda k: -support[k])[:MOST_ROWS]:
         scores = ClassScores.of(confusion(predicted[:, k].long(), has[:, k].long(), 2))
         own = (scores.precision[1], scores.recall[1], scores.f1[1])
-        rows.append((name, *map(_share, own), int(scores.support[1]), int(predicted[:, k].sum())))
-    rows.sort(key=lambda row: -int(row[4] or 0))
+        rows.append((target.names[k], *map(_share, own), support[k], int(predicted[:, k].sum())))
     columns = ("label", "precision", "recall", "F1", "support", "predicted")
     note = "A label is predicted where its probability is at least one half. Support: the examples that have it."
     exact = float((predicted == has).all(1).float().mean())
     yield Note(f"All labels of an example are right in {100 * exact:.1f} % of {len(outputs):,} examples.")
-    yield Table(title="Label by label", columns=columns, rows=tuple(rows[:MOST_ROWS]), note=note)
+    yield Table(title="Label by label", columns=columns, rows=tuple(rows), note=note)
 
 
 def _numbers(target: NumberTarget, outputs: Tensor, targets: Tensor) -> Iterator[Block]:
@@ -212,7 +218,7 @@ def _numbers(target: NumberTarget, outputs: Tensor, targets: Tensor) -> Iterator
     if target.quantiles:
         below = (truth[..., None] <= levels).double().mean(0)
         cells = tuple(
-            (f"{name} at {tau:g}", tau, round(float(below[k, q]), 3))
+            (f"{name} at {tau:g}", Share(tau), Share(float(below[k, q])))
             for k, name in enumerate(target.names)
             for q, tau in enumerate(target.quantiles)
         )

@@ -10,6 +10,7 @@ from typing import Any, final
 from fredholm.storage.config_json import TYPE_KEY, to_json
 from fredholm.tasks import TASKS
 from fredholm.tasks.files.data_files import is_there
+from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.task import Task
 from fredholm.training.run import COMMANDS, Run
 from fredholm.training.storage.machine import MACHINE
@@ -130,6 +131,16 @@ class RunRecord:
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """Lines of the log of one kind: training, or a split."""
         return [line for line in self.lines if line.get("kind") == kind]
+
+    def logged(self, split: HeldOut) -> float | None:
+        """The objective of the chosen weights on a whole split, from the log; None where it is not there."""
+        if self.run is None:
+            return None
+        name = self.run.task.objective.metric
+        lines = [line for line in self.of_kind(split) if name in line]
+        if split == "valid":
+            lines = [line for line in lines if line["step"] == self.best_step]
+        return lines[-1][name] if lines else None
 
     @property
     def settings(self) -> dict[str, str]:
