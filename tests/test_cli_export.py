@@ -272,6 +272,7 @@ def test_a_file_whose_outputs_differ_is_removed(exports: Any, tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "left",
     [

@@ -53,6 +53,7 @@ def test_cheap_uses(label: str, use: str) -> None:
     check_use(use, label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("use", "label"), [(use, label) for use in EXPENSIVE for label in REPRESENTATIVES[use]])
 def test_expensive_uses(use: str, label: str) -> None:
     check_use(use, label)

@@ -116,6 +116,7 @@ def different_in(cells: Iterable[Cell], without_values: Bare) -> list[str]:
     return [line for cell in cells for line in different(cell, without_values)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "without_values"), list(zip(ROWS, itertools.cycle(CONVERSIONS), strict=False)))
 def test_every_route_has_the_shapes_of_the_cpu(name: str, without_values: Bare) -> None:
     """A few of the quick cells, on meta or on fake tensors."""

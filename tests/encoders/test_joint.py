@@ -253,6 +253,7 @@ def test_gradients_reach_every_parameter() -> None:
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
+@pytest.mark.slow
 def test_a_joint_model_is_exported_for_any_batch_size() -> None:
     model = network(KERNELS["attention"], "cls", without=("track",)).float()
     inputs = {

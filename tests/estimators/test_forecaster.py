@@ -81,6 +81,7 @@ def test_the_score_is_the_negative_scaled_error(fitted: SeriesForecaster) -> Non
         fitted.score(SEEN, np.full((3, H), np.nan))
 
 
+@pytest.mark.slow
 def test_predictions_have_the_form_of_the_series() -> None:
     of_channels = np.stack([SEEN, -SEEN], axis=1)
     one, listed = SeriesForecaster(horizon=H).fit(SEEN[0]), SeriesForecaster(horizon=H).fit([SEEN[0], SEEN[1, 5:]])
@@ -218,6 +219,7 @@ def test_times_of_known_samples_are_counted_from_the_first_sample_of_the_fit() -
 DAYS = pd.date_range("2026-01-01", periods=T + H)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "times",
     [
@@ -248,6 +250,7 @@ def test_predictions_of_a_data_frame_continue_its_times(times: Any) -> None:
     assert fitted.score(frame[:T], true.to_numpy()) == fitted.score(frame[:T], true)
 
 
+@pytest.mark.slow
 def test_a_data_frame_may_have_a_column_with_the_series_of_each_row() -> None:
     long = pd.concat(
         [pd.DataFrame({"unique_id": k, "ds": DAYS[k : T + k], "y": SEEN[k]}) for k in (2, 0)],
@@ -264,6 +267,7 @@ def test_a_data_frame_may_have_a_column_with_the_series_of_each_row() -> None:
     assert (column.name, column.index.tolist()) == ("sales", DAYS[T : T + 2].tolist())
 
 
+@pytest.mark.slow
 def test_times_keep_their_type_and_known_channels_reach_ahead() -> None:
     def of(times: Any, **settings: Any) -> pd.DataFrame:
         frame = pd.DataFrame({"time": times, "a": SEEN[0], "b": SEEN[1]})

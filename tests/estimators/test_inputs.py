@@ -116,6 +116,7 @@ def test_inputs_that_are_not_series_are_refused(X: Any, message: str) -> None:
     assert any(part in str(caught.value) for part in message.split("|")), str(caught.value)
 
 
+@pytest.mark.slow
 def test_all_forms_of_series_are_equivalent() -> None:
     whole = np.random.default_rng(0).normal(size=(42, 2, 7)).astype(np.float32)
     predicted = brief("series", whole).predict_proba(whole)

@@ -29,6 +29,7 @@ def fitted(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Classifier[A
     return case.new(run_dir=tmp_path_factory.mktemp("runs") / "run").fit(case.X, LABELS)
 
 
+@pytest.mark.slow
 def test_it_learns_the_labels_of_an_example(case: Case, fitted: Classifier[Any]) -> None:
     predicted, probabilities = fitted.predict(case.X), fitted.predict_proba(case.X)
     assert (predicted.shape, predicted.dtype) == ((NUM, 3), np.int64)

@@ -34,6 +34,7 @@ def fitted(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Regressor[An
     return case.new_regressor(quantiles=(0.1, 0.5, 0.9), run_dir=folder).fit(case.X, PAIRS)
 
 
+@pytest.mark.slow
 def test_it_learns_several_numbers_in_their_units(case: Case, fitted: Regressor[Any]) -> None:
     predicted = fitted.predict(case.X)
     assert (predicted.shape, predicted.dtype) == ((NUM, 2), np.float64)

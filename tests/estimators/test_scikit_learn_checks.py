@@ -27,6 +27,7 @@ BY_STEPS = SeriesClassifier(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [AT_ONCE, SeriesRegressor(model=BANK), TableClassifier(model=ROWS), TableRegressor(model=ROWS)],

@@ -88,6 +88,7 @@ def test_integer_and_float_categories_are_equal() -> None:
         regressor.predict(frame)
 
 
+@pytest.mark.slow
 def test_columns_of_dtype_category_may_be_declared_otherwise() -> None:
     frame, price = flats()
     frame["zip"] = frame["zip"].cat.rename_categories(["a", "b", "c"])
@@ -127,6 +128,7 @@ def test_cells_with_several_values_are_refused(value: Any) -> None:
         new().fit(frame.assign(area=column.to_list()), price)
 
 
+@pytest.mark.slow
 def test_classes_labels_numbers_and_quantiles() -> None:
     frame, price = flats()
     dear = np.where(price > np.median(price), "dear", "cheap")
@@ -144,6 +146,7 @@ def test_classes_labels_numbers_and_quantiles() -> None:
     assert 0.6 < ((low < np.stack([prices, -prices], 1)) & (np.stack([prices, -prices], 1) < high)).mean() < 0.97
 
 
+@pytest.mark.slow
 def test_copying_searching_and_run_folders(tmp_path: Path) -> None:
     frame, price = flats()
     regressor = new(run_dir=tmp_path / "run").fit(frame, price)

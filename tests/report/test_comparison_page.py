@@ -44,6 +44,7 @@ def changed(folder: Path, **values: object) -> Comparison:
     return found
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_results(whole: Path) -> None:
     found, got = read_comparison(whole), build_page([whole])
     assert [tab.name for tab in got.tabs] == ["Comparison", "Training", "Predictions", "Examples", "Kernels"]

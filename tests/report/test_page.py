@@ -579,6 +579,7 @@ def test_other_files_are_not_replaced(copy: Path, tmp_path: Path, capsys: pytest
     assert notes.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_several_runs_are_shown_side_by_side(
     run: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -152,6 +152,7 @@ def test_offsets_that_leave_the_file_are_not_followed(tmp_path: Path, name: str)
             read()
 
 
+@pytest.mark.slow
 def test_columns_too_large_when_unpacked_are_refused(tmp_path: Path) -> None:
     written = io.BytesIO()
     values = pyarrow.array(np.zeros(20_000_000, np.int64))

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 import fredholm
@@ -34,6 +35,7 @@ def opened_unrecorded(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_reader_of_the_package_opens_an_unrecorded_file() -> None:
     found = {str(file.relative_to(TASKS)): opened_unrecorded(file.read_text()) for file in sorted(TASKS.rglob("*.py"))}
     assert len(found) > 100

@@ -159,6 +159,7 @@ def test_the_last_working_day_of_a_month_is_predicted() -> None:
     assert answers[0, :, 0].tolist() == pytest.approx(learner.predict().tolist(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_columns_of_windows_are_selected_in_a_form_that_onnxruntime_loads(tmp_path: Path) -> None:
     task = config(tmp_path, model=SMALL, base=0.0).build()
     form = task.tensor_form(task.model().eval())
@@ -167,6 +168,7 @@ def test_columns_of_windows_are_selected_in_a_form_that_onnxruntime_loads(tmp_pa
     assert len(indexed) == 2  # coordinates and levels; with the columns of windows onnxruntime 1.32 crashes
 
 
+@pytest.mark.slow
 def test_data_frames_are_predicted_by_their_dates() -> None:
     days, y = payments()
     series = pd.Series(y, index=pd.DatetimeIndex(days), name="y")

@@ -184,6 +184,7 @@ def written_irregular(folder: Path, count: int = 900) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_irregular_samples_are_averaged_over_bins(tmp_path: Path) -> None:
     path = written_irregular(tmp_path)
     with refused(ValueError, "times are not evenly spaced", "or set bin, a duration over which samples are averaged"):
@@ -230,6 +231,7 @@ def test_even_samples_are_averaged_over_bins_of_their_times(tmp_path: Path) -> N
     assert (clock.step, series.start, series.values[:, 0].tolist()) == (4.0, 0.0, [1.5, 5.5, 8.5])
 
 
+@pytest.mark.slow
 def test_times_with_a_zone_are_predicted_in_utc(tmp_path: Path) -> None:
     start = datetime.datetime(2022, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
     rows = [f"{(start + datetime.timedelta(hours=i)).isoformat()},{math.sin(i * math.pi / 12)}" for i in range(240)]
@@ -394,6 +396,7 @@ def test_the_error_for_too_few_samples_gives_their_number(tmp_path: Path) -> Non
         open_long(tmp_path / "gaps.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [FilterBank.Config(num_groups=0, num_thresholds=4), SMALL])
 def test_a_note_says_what_a_short_series_costs_the_others(model: Any, tmp_path: Path) -> None:
     lengths = {"a": 90, "b": 80, "c": 8}
@@ -433,6 +436,7 @@ def chosen_context(config: Forecasting.Config) -> int | None:
     return found.context
 
 
+@pytest.mark.slow
 def test_the_context_holds_a_week_where_that_reduces_the_error(tmp_path: Path) -> None:
     weekly = Forecasting.Config(data=str(with_weekends(tmp_path)), calendar="none")
     assert weekly.build().facts.context == 72
@@ -444,6 +448,7 @@ def test_the_context_holds_a_week_where_that_reduces_the_error(tmp_path: Path) -
     assert chosen_context(Forecasting.Config(data=str(tmp_path / "walk.csv"), horizon=5, season=1)) == 15
 
 
+@pytest.mark.slow
 def test_the_shortest_context_with_a_nearly_best_error_is_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +478,7 @@ def test_the_shortest_context_with_a_nearly_best_error_is_chosen(
     assert tried == [(72, 144), (144, 144)]
 
 
+@pytest.mark.slow
 def test_context_and_base_are_chosen_with_the_linear_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Forecasting.Config(data=str(with_weekends(tmp_path)))
     linear = dataclasses.replace(config, model=LagMachine.Config().bank)
@@ -546,6 +552,7 @@ def test_left_out_errors_are_those_of_refits_without_each_stretch(
     assert found == pytest.approx(float(np.mean(expected)), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_left_out_errors_draw_no_random_numbers_and_ignore_constant_channels(tmp_path: Path) -> None:
     walk, model = np.random.default_rng(0).normal(size=80).cumsum(), FilterBank.Config(num_thresholds=2, num_groups=1)
     errors = list[float]()
@@ -582,6 +589,7 @@ def test_a_context_is_at_most_two_thirds_of_the_shortest_series(
     assert tried == [18, 36]  # 54 would leave windows too
 
 
+@pytest.mark.slow
 def test_contexts_are_tried_on_data_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, read = Forecasting.Config(data=str(with_weekends(tmp_path)), calendar="none"), list[Path]()
     monkeypatch.setattr(forecasting, "open_long", lambda path, bin: read.append(path) or open_long(path, bin=bin))

@@ -78,6 +78,7 @@ def test_known_promotions_improve_the_forecast(tmp_path: Path) -> None:
         assert float(two["sales"]) - float(one["sales"]) == pytest.approx(5 * (1 - 2 * promo), abs=0.3)
 
 
+@pytest.mark.slow
 def test_noise_known_ahead_changes_nothing(tmp_path: Path) -> None:
     rows = table(effect=0.0)
     past = [(sales, 0.0, 0.0) for sales, _, _ in rows[:120]]

@@ -327,6 +327,7 @@ def friends(folder: Path, *, count: int = 60, more: int = 0) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_nodes_without_features_are_predicted_from_the_structure(tmp_path: Path) -> None:
     folder = friends(tmp_path / "a")
     config, schedule, *_ = NodeLearning.Config(data=str(folder)).recommended("small")

@@ -328,6 +328,7 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         config(whole, test_fraction=0.4).build()
 
 
+@pytest.mark.slow
 def test_it_learns_what_neither_modality_shows_alone(tmp_path: Path) -> None:
     rows = [(shade, word) for _ in range(24) for shade in (40, 210) for word in ("dark", "light")]
     images = np.array([np.full((8, 8, 3), shade, np.uint8) for shade, _ in rows])

@@ -90,6 +90,7 @@ def test_a_machine_is_fitted_to_training_pixels_and_tokens(tmp_path: Path, monke
     assert torch.equal(groups, numbers[place])
 
 
+@pytest.mark.slow
 def test_a_run_predicts_what_its_machine_has_learnt(tmp_path: Path) -> None:
     given = config(written(tmp_path))
     training = TrainingConfig(epochs=1, learning_rate=1e-6, tensorboard=False)

@@ -240,6 +240,7 @@ def test_scales(tmp_path: Path) -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_is_reopened(tmp_path: Path) -> None:
     task = config(
         tmp_path,

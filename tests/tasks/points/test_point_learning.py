@@ -500,6 +500,7 @@ def test_misfits_are_refused(tmp_path: Path) -> None:
         dataclasses.replace(other, target="points").build(task.facts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_centres", [None, 5])
 def test_a_graph_holds_for_any_number_of_points_above_the_number_of_neighbours(
     tmp_path: Path, num_centres: int | None

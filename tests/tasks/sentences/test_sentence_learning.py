@@ -227,6 +227,7 @@ def test_predictions_are_the_outputs_for_each_row(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_run_learns_a_word_and_is_read_back(tmp_path: Path) -> None:
     training = TrainingConfig(
         epochs=12, batch_size=8, learning_rate=1e-2, ema_decay=0.5, tensorboard=False, device="cpu", log_every=50

@@ -284,6 +284,7 @@ def test_initialise_leaves_networks_unchanged(tmp_path: Path) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("irregular", [False, True])
 def test_it_learns(tmp_path: Path, irregular: bool) -> None:
     made = config(tmp_path, irregular=irregular)

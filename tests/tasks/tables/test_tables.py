@@ -308,6 +308,7 @@ def test_the_command_reports_kinds_of_columns_and_learns(tmp_path: Path, capsys:
     assert "fitted in closed form" in out
 
 
+@pytest.mark.slow
 def test_the_learnt_prices_are_right(run: Path) -> None:
     found = Run(run).evaluate("test")
     assert found["r2"] > 0.9
@@ -402,6 +403,7 @@ def test_new_categories_count_as_missing_and_are_reported(run: Path, tmp_path: P
     assert float(new["price"]) == pytest.approx(float(missing["price"]), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_texts", [False, True])
 def test_an_export_predicts_the_same_or_says_why_it_is_impossible(
     with_texts: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -572,6 +574,7 @@ def with_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_photos_are_read_along_with_numbers(
     with_photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -703,6 +706,7 @@ def with_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data.parent / "run"
 
 
+@pytest.mark.slow
 def test_recordings_are_read_along_with_numbers(with_recordings: Path, tmp_path: Path) -> None:
     run = Run(with_recordings)
     task = run.task
