@@ -17,6 +17,9 @@ Legend
                                  square of left-out errors
     of skewed numbers            the same of f and g on a logarithmic scale (`logarithmic_scale.py`), and the way back,
                                  if their left-out errors are smaller, both the mean square and the mean absolute
+    of numbers with outliers     the same with the weights of `robust_weights.py`, if errors have heavy tails, and if
+                                 left-out errors are then smaller, likewise, or surely smaller, and not their squares
+                                 surely larger
     of classes and labels        (1 - e) z + e h: z the logits from f and g, h a `LogisticHead` on all coordinates; e is
                                  the one of SHARES with the smallest mean cross-entropy of left-out rows
 
@@ -57,7 +60,8 @@ from fredholm.models.fitted.kernel_choice import FEW
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.logarithmic_scale import LogarithmicScale, Logarithms
 from fredholm.models.fitted.logistic_head import LogisticHead
-from fredholm.models.fitted.ridge_head import LogitRegressand, Losses, Readout, Regressand
+from fredholm.models.fitted.ridge_head import LogitRegressand, Losses, Readout, Regressand, is_surely_less
+from fredholm.models.fitted.robust_weights import robust_weights
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
 
@@ -65,6 +69,8 @@ NUM_QUANTILES = 100
 """Number K of quantiles of a column."""
 SHARES = tuple(tenths / 10 for tenths in range(11))
 """Candidates of the share of the trees, and of that of the logistic regression."""
+REWEIGHTED = 2
+"""Most fits of numbers with smaller weights of outliers."""
 
 
 @final
@@ -202,6 +208,40 @@ class _Blend(NamedTuple):
 
 
 @final
+class _Rows(NamedTuple):
+    """Coordinates of rows for the kernel and for the trees, Y `(n, c)`, and groups and weights of the rows."""
+
+    coordinates: Tensor
+    features: Tensor
+    wanted: Tensor
+    groups: Tensor | None
+    weights: Tensor | None
+
+
+@final
+class _Found(NamedTuple):
+    """A fit, its scale, left-out predictions of Y `(n, c)`, and left-out errors on that scale."""
+
+    blend: _Blend
+    logarithms: Logarithms | None
+    left_out: Tensor
+    errors: Tensor
+
+    def is_better(self, than: "_Found", rows: _Rows) -> bool:
+        """Whether the left-out errors of Y are smaller, both the mean square and the mean absolute."""
+        one, two = ((rows.wanted - each.left_out).abs() for each in (self, than))
+        pairs = (one, two), (one.square(), two.square())
+        return all(bool(mean_of_all(own, rows.weights) < mean_of_all(other, rows.weights)) for own, other in pairs)
+
+    def is_surely_closer(self, than: "_Found", rows: _Rows) -> bool:
+        """Whether the absolute left-out errors of Y are significantly smaller, and their squares not larger."""
+        one, two = ((rows.wanted - each.left_out).abs() for each in (self, than))
+        given = rows.groups, rows.weights
+        squares = two.square().mean(1), one.square().mean(1)
+        return is_surely_less(one.mean(1), two.mean(1), *given) and not is_surely_less(*squares, *given)
+
+
+@final
 class TableMachine(FittedModel[TableBatch]):
     """A kernel machine, boosted trees and a logistic regression on numbers, categories, and predictions of banks.
 
@@ -326,25 +366,12 @@ class TableMachine(FittedModel[TableBatch]):
         kernel = self._solve_kernel(coordinates, wanted, groups, weights, losses)
         x = torch.cat(coordinates, 1)
         features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
-        found, logarithms = self._beside_trees(kernel, features, wanted, groups, weights), None
-        left_out = found.left_out
-        if regressand.has_numbers and (tried := Logarithms.of(wanted, weights)) is not None:
-            plain = self.machine, self.trees
-            self.machine, self.trees = copy.deepcopy(plain)
-            z = tried.of_columns(wanted)
-            machine = self.machine.solve(x, z, groups=groups, weights=weights)
-            other = self._beside_trees(machine, features, z, groups, weights)
-            tried = tried.calibrated(other.left_out, wanted, weights)
-            error, before = (wanted - tried.back(other.left_out)).abs(), (wanted - left_out).abs()
-            if all(
-                mean_of_all(one, weights) < mean_of_all(two, weights)
-                for one, two in ((error, before), (error.square(), before.square()))
-            ):
-                found, logarithms, left_out = other, tried, tried.back(other.left_out)
-            else:
-                self.machine, self.trees = plain
-        readout = regressand.readout(left_out, targets, weights)
-        outputs, logistic_share = readout(left_out), 0.0
+        rows = _Rows(x, features, wanted, groups, weights)
+        found = self._fitted(kernel, rows, has_numbers=regressand.has_numbers)
+        if regressand.has_numbers:
+            found = self._reweighted(found, rows)
+        readout = regressand.readout(found.left_out, targets, weights)
+        outputs, logistic_share = readout(found.left_out), 0.0
         if isinstance(regressand, LogitRegressand) and self.logistic.can_fit(len(x)):
             linear = self.logistic.fit(x, targets, regressand, groups=groups, weights=weights)
             blends = [torch.lerp(outputs, linear, each) for each in SHARES]
@@ -352,24 +379,62 @@ class TableMachine(FittedModel[TableBatch]):
             best = int(torch.stack(errors).argmin())
             outputs, logistic_share = blends[best], SHARES[best]
         self.logistic.scale(logistic_share)
-        self.share.fill_(found.share)
+        self.share.fill_(found.blend.share)
         self.logistic_share.fill_(logistic_share)
-        self._read(found, readout, logarithms, 1 - logistic_share)
+        self._read(found, readout, 1 - logistic_share)
         return outputs
 
-    def _beside_trees(
-        self, kernel: Solution, features: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None
-    ) -> "_Blend":
+    def _fitted(self, kernel: Solution, rows: "_Rows", *, has_numbers: bool) -> "_Found":
+        """Fits the trees beside a fitted kernel, and skewed numbers on a logarithmic scale too, if that is better."""
+        blend, weights = self._beside_trees(kernel, rows), rows.weights
+        found = _Found(blend, None, blend.left_out, rows.wanted - blend.left_out)
+        if not has_numbers or (tried := Logarithms.of(rows.wanted, weights)) is None:
+            return found
+        plain = self.machine, self.trees
+        self.machine, self.trees = copy.deepcopy(plain)
+        scaled = rows._replace(wanted=tried.of_columns(rows.wanted))
+        blend = self._beside_trees(self._kernel(scaled), scaled)
+        tried = tried.calibrated(blend.left_out, rows.wanted, weights)
+        other = _Found(blend, tried, tried.back(blend.left_out), scaled.wanted - blend.left_out)
+        if other.is_better(found, rows):
+            return other
+        self.machine, self.trees = plain
+        return found
+
+    def _reweighted(self, found: "_Found", rows: "_Rows") -> "_Found":
+        """Fits numbers again with smaller weights of outliers, as long as that is better."""
+        for _ in range(REWEIGHTED):
+            robust = robust_weights(found.errors, rows.weights)
+            if robust is None:
+                break
+            plain = self.machine, self.trees
+            self.machine, self.trees = copy.deepcopy(plain)
+            changed = rows._replace(weights=robust)
+            other = self._fitted(self._kernel(changed), changed, has_numbers=True)
+            # squares of errors are mostly those of outliers, which no fit predicts
+            if not (other.is_better(found, rows) or other.is_surely_closer(found, rows)):
+                self.machine, self.trees = plain
+                break
+            found = other
+        return found
+
+    def _kernel(self, rows: "_Rows") -> Solution:
+        """Fits the kernel to numbers."""
+        return self.machine.solve(rows.coordinates, rows.wanted, groups=rows.groups, weights=rows.weights)
+
+    def _beside_trees(self, kernel: Solution, rows: "_Rows") -> "_Blend":
         """Fits the trees in addition to a fitted kernel, and chooses their share."""
         if self.trees is None:
             return _Blend(kernel, None, 0.0, kernel.left_out)
-        trees = self.trees.solve(features, wanted, groups=groups, weights=weights)
+        trees = self.trees.solve(rows.features, rows.wanted, groups=rows.groups, weights=rows.weights)
         blends = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
-        best = int(torch.stack([mean_of_all((wanted - each).square(), weights) for each in blends]).argmin())
+        errors = [mean_of_all((rows.wanted - each).square(), rows.weights) for each in blends]
+        best = int(torch.stack(errors).argmin())
         return _Blend(kernel, trees, SHARES[best], blends[best])
 
-    def _read(self, blend: "_Blend", readout: Readout, logarithms: Logarithms | None, weight: float) -> None:
+    def _read(self, found: "_Found", readout: Readout, weight: float) -> None:
         """Sets the weights of the kernel and the trees, and the scale of their outputs."""
+        blend, logarithms = found.blend, found.logarithms
         self.scale.reset()
         if logarithms is not None:
             self.scale.read(logarithms, readout)
