@@ -368,8 +368,6 @@ class TableMachine(FittedModel[TableBatch]):
         features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
         rows = _Rows(x, features, wanted, groups, weights)
         found = self._fitted(kernel, rows, has_numbers=regressand.has_numbers)
-        if regressand.has_numbers:
-            found = self._reweighted(found, rows)
         readout = regressand.readout(found.left_out, targets, weights)
         outputs, logistic_share = readout(found.left_out), 0.0
         if isinstance(regressand, LogitRegressand) and self.logistic.can_fit(len(x)):
@@ -385,42 +383,41 @@ class TableMachine(FittedModel[TableBatch]):
         return outputs
 
     def _fitted(self, kernel: Solution, rows: "_Rows", *, has_numbers: bool) -> "_Found":
-        """Fits the trees beside a fitted kernel, and skewed numbers on a logarithmic scale too, if that is better."""
-        blend, weights = self._beside_trees(kernel, rows), rows.weights
+        """Fits the trees beside a fitted kernel; tries a logarithmic scale for numbers, and less weight of outliers."""
+        blend = self._beside_trees(kernel, rows)
         found = _Found(blend, None, blend.left_out, rows.wanted - blend.left_out)
-        if not has_numbers or (tried := Logarithms.of(rows.wanted, weights)) is None:
+        if not has_numbers:
             return found
+        if (tried := Logarithms.of(rows.wanted, rows.weights)) is not None:
+            found = self._better(found, rows, tried, rows.weights)
+        for _ in range(REWEIGHTED):
+            robust = robust_weights(found.errors, rows.weights)
+            before = found
+            if robust is not None:
+                found = self._better(found, rows, found.logarithms, robust)
+            if found is before:
+                break
+        return found
+
+    def _better(
+        self, found: "_Found", rows: "_Rows", logarithms: Logarithms | None, weights: Tensor | None
+    ) -> "_Found":
+        """Fits numbers on a scale with some weights; returns this fit if it is better, else restores the one found."""
         plain = self.machine, self.trees
         self.machine, self.trees = copy.deepcopy(plain)
-        scaled = rows._replace(wanted=tried.of_columns(rows.wanted))
-        blend = self._beside_trees(self._kernel(scaled), scaled)
-        tried = tried.calibrated(blend.left_out, rows.wanted, weights)
-        other = _Found(blend, tried, tried.back(blend.left_out), scaled.wanted - blend.left_out)
-        if other.is_better(found, rows):
+        wanted = rows.wanted if logarithms is None else logarithms.of_columns(rows.wanted)
+        kernel = self.machine.solve(rows.coordinates, wanted, groups=rows.groups, weights=weights)
+        blend = self._beside_trees(kernel, rows._replace(wanted=wanted, weights=weights))
+        left_out = blend.left_out
+        if logarithms is not None:
+            logarithms = logarithms.calibrated(left_out, rows.wanted, weights)
+            left_out = logarithms.back(left_out)
+        other = _Found(blend, logarithms, left_out, wanted - blend.left_out)
+        # with other weights squares of errors are mostly those of outliers, which no fit predicts
+        if other.is_better(found, rows) or (weights is not rows.weights and other.is_surely_closer(found, rows)):
             return other
         self.machine, self.trees = plain
         return found
-
-    def _reweighted(self, found: "_Found", rows: "_Rows") -> "_Found":
-        """Fits numbers again with smaller weights of outliers, as long as that is better."""
-        for _ in range(REWEIGHTED):
-            robust = robust_weights(found.errors, rows.weights)
-            if robust is None:
-                break
-            plain = self.machine, self.trees
-            self.machine, self.trees = copy.deepcopy(plain)
-            changed = rows._replace(weights=robust)
-            other = self._fitted(self._kernel(changed), changed, has_numbers=True)
-            # squares of errors are mostly those of outliers, which no fit predicts
-            if not (other.is_better(found, rows) or other.is_surely_closer(found, rows)):
-                self.machine, self.trees = plain
-                break
-            found = other
-        return found
-
-    def _kernel(self, rows: "_Rows") -> Solution:
-        """Fits the kernel to numbers."""
-        return self.machine.solve(rows.coordinates, rows.wanted, groups=rows.groups, weights=rows.weights)
 
     def _beside_trees(self, kernel: Solution, rows: "_Rows") -> "_Blend":
         """Fits the trees in addition to a fitted kernel, and chooses their share."""
