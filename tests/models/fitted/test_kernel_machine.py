@@ -420,3 +420,27 @@ def test_penalties_tried_together_equal_those_tried_one_by_one(
     assert apart.penalty == together.penalty
     torch.testing.assert_close(apart.left_out, together.left_out)
     torch.testing.assert_close(apart.dual, torch.linalg.solve(kernel + apart.penalty * torch.eye(12), centred))
+
+
+@pytest.mark.parametrize(
+    ("errors", "start", "tried", "best"),
+    [
+        ([4, 3, 2, 1], None, [1, 2, 3], 3),
+        ([1, 2, 3, 0], None, [1, 2, 0], 0),
+        ([0, 2, 3, 1], 0, [0, 1], 0),
+        ([5], None, [0], 0),
+    ],
+    ids=["up", "down", "stays", "one"],
+)
+def test_candidates_are_tried_until_errors_rise(
+    errors: list[float], start: int | None, tried: list[int], best: int
+) -> None:
+    calls, none = list[int](), torch.zeros(0)
+
+    def fitted(place: float) -> kernel_choice.Smooth:
+        calls.append(int(place))
+        fit = kernel_fit.KernelFit(errors[int(place)], 1.0, none, none)
+        return kernel_choice.Smooth(place, 1.0, none, fit)
+
+    assert kernel_choice._walked(fitted, range(len(errors)), start).length == best
+    assert calls == tried

@@ -308,6 +308,30 @@ def test_skewed_numbers_that_a_logarithm_does_not_suit_keep_their_scale(monkeypa
     assert torch.equal(*outputs)
 
 
+@pytest.mark.parametrize("share", [0.05, 0.0], ids=["outliers", "none"])
+def test_outliers_among_numbers_lose_weight(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    numbers, noise = torch.randn(300, 3, generator=drawn), torch.randn(300, 1, generator=drawn)
+    exact = numbers[:, :1] + (2 * numbers[:, 1:2]).sin()
+    is_outlier = torch.rand(300, 1, generator=drawn) < share
+    y = exact + torch.where(is_outlier, 20 * noise, 0.2 * noise)
+    target = NumberTarget(names=("y",), mean=(0.0,), deviation=(1.0,), quantiles=(0.05, 0.5))
+    outputs = list[Tensor]()
+    for has_numbers in (False, True):
+        monkeypatch.setattr(NumberTarget, "has_numbers", has_numbers)
+        torch.manual_seed(0)
+        machine = TableMachine.Config(num_trees=20).build(TableReading(num_numbers=3), len(target.output_names))
+        left_out = machine.fit([(TableBatch.of(numbers[:150]), y[:150])], target)
+        outputs.append(machine(TableBatch.of(numbers[150:])))
+    if share == 0:
+        assert torch.equal(*outputs)
+        return
+    errors = [float((each[:, 1:] - exact[150:]).detach().square().mean()) for each in outputs]
+    assert errors[1] < 0.5 * errors[0]
+    # quantiles are those of all errors, outliers included
+    assert 0.04 < float((y[:150] < left_out[:, :1]).float().mean()) < 0.06
+
+
 def test_inputs_of_the_trees_do_not_depend_on_the_batch() -> None:
     numbers = torch.randint(0, 7, (300, 3), generator=torch.Generator().manual_seed(0)).float() / 7
     numbers[::5, 1] = torch.nan

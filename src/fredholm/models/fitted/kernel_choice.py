@@ -12,7 +12,8 @@ Legend
 twice differentiable there, and suits smooth functions. The smallest mean square of left-out errors decides in turn: the
 lengths of κ_1 and of κ_2 for w = 1, the round and q of each, with f the fit by that kernel in the round before, their
 shares, the length of κ_3, its share (if errors or their squares are significantly smaller), and the share of κ_0. λ is
-chosen each time.
+chosen each time. Errors fall and then rise along lengths, and along shares of κ_0, so longer and larger ones are tried
+first, from the middle or from 0, until errors rise.
 
 With FEWEST_TURNED examples and at most MOST_TURNED coordinates, further rounds turn the metric of κ_2 and κ_3, which
 finds functions of sums and differences of coordinates. Such a metric fits noise, which left-out errors do not show,
@@ -34,7 +35,7 @@ further rounds once one is no better.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -257,7 +258,7 @@ class Part:
 
     def choice(self, metrics: Metrics) -> Choice:
         """Chooses κ_3 and the shares of all kernels."""
-        smooth = min((self._smooth(metrics[1], multiple) for multiple in SMOOTH_LENGTHS), key=_error)
+        smooth = _walked(lambda multiple: self._smooth(metrics[1], multiple), SMOOTH_LENGTHS)
         # fits of single kernels exist already
         fits = {
             (0.0, 1.0, 0.0, 0.0): metrics[0].fit,
@@ -276,8 +277,12 @@ class Part:
 
         def beside_linear(of: Choice) -> Choice:
             _, first, second, third = of.shares
-            parts = ((s, (1 - s) * first, (1 - s) * second, (1 - s) * third) for s in LINEAR)
-            return min(of, best_of(parts), key=_error)
+
+            def with_linear(share: float) -> Choice:
+                rest = 1 - share
+                return best_of([(share, rest * first, rest * second, rest * third)])
+
+            return _walked(with_linear, (0.0, *LINEAR), start=0)
 
         kinked = best_of((0.0, first, 1 - first, 0.0) for first in (0.0, 0.5, 1.0))
         _, first, second, _ = kinked.shares
@@ -335,11 +340,12 @@ class Part:
     def _tried(self, p: int, weight: Tensor, lengths: Sequence[float], rounds: tuple[Round, ...] = ()) -> Metric:
         """The best of some lengths, in units of the median distance."""
         distance, unit = _own_distances(scaled(self.x, weight), p)
-        found = list[Metric]()
-        for multiple in lengths:
+
+        def fitted(multiple: float) -> Metric:
             kernel = laplace(distance, multiple * unit)
-            found.append(Metric(weight, rounds, multiple * unit, multiple, distance, kernel, self.fit(kernel)))
-        return min(found, key=_error)
+            return Metric(weight, rounds, multiple * unit, multiple, distance, kernel, self.fit(kernel))
+
+        return _walked(fitted, lengths)
 
     def metric_like(self, p: int, like: Metric) -> Metric:
         """The metric after the rounds of another one, which other examples led to."""
@@ -403,8 +409,24 @@ class Part:
             yield scaled(gradient, metric.weight.mT if metric.weight.ndim == 2 else metric.weight)
 
 
+_Tried = TypeVar("_Tried", Metric, Smooth, Choice)
+
+
 def _error(of: Metric | Smooth | Choice) -> float:
     return of.fit.error
+
+
+def _walked(fitted: Callable[[float], _Tried], candidates: Sequence[float], start: int | None = None) -> _Tried:
+    """The best fit on a walk from the middle candidate, or `start`, up or else down, until one is no better."""
+    start = (len(candidates) - 1) // 2 if start is None else start
+    first = best = fitted(candidates[start])
+    for others in (candidates[start + 1 :], candidates[:start][::-1]):
+        for each in others if best is first else ():
+            tried = fitted(each)
+            if _error(tried) >= _error(best):
+                break
+            best = tried
+    return best
 
 
 def scaled(x: Tensor, weight: Tensor) -> Tensor:

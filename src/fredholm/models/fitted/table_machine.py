@@ -17,6 +17,9 @@ Legend
                                  square of left-out errors
     of skewed numbers            the same of f and g on a logarithmic scale (`logarithmic_scale.py`), and the way back,
                                  if their left-out errors are smaller, both the mean square and the mean absolute
+    of numbers with outliers     the same with the weights of `robust_weights.py`, if errors have heavy tails, and if
+                                 left-out errors are then smaller, likewise, or surely smaller, and not their squares
+                                 surely larger
     of classes and labels        (1 - e) z + e h: z the logits from f and g, h a `LogisticHead` on all coordinates; e is
                                  the one of SHARES with the smallest mean cross-entropy of left-out rows
 
@@ -57,7 +60,8 @@ from fredholm.models.fitted.kernel_choice import FEW
 from fredholm.models.fitted.kernel_machine import KernelMachine
 from fredholm.models.fitted.logarithmic_scale import LogarithmicScale, Logarithms
 from fredholm.models.fitted.logistic_head import LogisticHead
-from fredholm.models.fitted.ridge_head import LogitRegressand, Losses, Readout, Regressand
+from fredholm.models.fitted.ridge_head import LogitRegressand, Losses, Readout, Regressand, is_surely_less
+from fredholm.models.fitted.robust_weights import robust_weights
 from fredholm.models.language.sentence_model import TokenReading
 from fredholm.models.series.series_model import SeriesSampling
 
@@ -65,6 +69,8 @@ NUM_QUANTILES = 100
 """Number K of quantiles of a column."""
 SHARES = tuple(tenths / 10 for tenths in range(11))
 """Candidates of the share of the trees, and of that of the logistic regression."""
+REWEIGHTED = 2
+"""Most fits of numbers with smaller weights of outliers."""
 
 
 @final
@@ -202,6 +208,40 @@ class _Blend(NamedTuple):
 
 
 @final
+class _Rows(NamedTuple):
+    """Coordinates of rows for the kernel and for the trees, Y `(n, c)`, and groups and weights of the rows."""
+
+    coordinates: Tensor
+    features: Tensor
+    wanted: Tensor
+    groups: Tensor | None
+    weights: Tensor | None
+
+
+@final
+class _Found(NamedTuple):
+    """A fit, its scale, left-out predictions of Y `(n, c)`, and left-out errors on that scale."""
+
+    blend: _Blend
+    logarithms: Logarithms | None
+    left_out: Tensor
+    errors: Tensor
+
+    def is_better(self, than: "_Found", rows: _Rows) -> bool:
+        """Whether the left-out errors of Y are smaller, both the mean square and the mean absolute."""
+        one, two = ((rows.wanted - each.left_out).abs() for each in (self, than))
+        pairs = (one, two), (one.square(), two.square())
+        return all(bool(mean_of_all(own, rows.weights) < mean_of_all(other, rows.weights)) for own, other in pairs)
+
+    def is_surely_closer(self, than: "_Found", rows: _Rows) -> bool:
+        """Whether the absolute left-out errors of Y are significantly smaller, and their squares not larger."""
+        one, two = ((rows.wanted - each.left_out).abs() for each in (self, than))
+        given = rows.groups, rows.weights
+        squares = two.square().mean(1), one.square().mean(1)
+        return is_surely_less(one.mean(1), two.mean(1), *given) and not is_surely_less(*squares, *given)
+
+
+@final
 class TableMachine(FittedModel[TableBatch]):
     """A kernel machine, boosted trees and a logistic regression on numbers, categories, and predictions of banks.
 
@@ -326,25 +366,10 @@ class TableMachine(FittedModel[TableBatch]):
         kernel = self._solve_kernel(coordinates, wanted, groups, weights, losses)
         x = torch.cat(coordinates, 1)
         features = self._for_trees(torch.cat([inputs.numbers for inputs, _ in batches]), x)
-        found, logarithms = self._beside_trees(kernel, features, wanted, groups, weights), None
-        left_out = found.left_out
-        if regressand.has_numbers and (tried := Logarithms.of(wanted, weights)) is not None:
-            plain = self.machine, self.trees
-            self.machine, self.trees = copy.deepcopy(plain)
-            z = tried.of_columns(wanted)
-            machine = self.machine.solve(x, z, groups=groups, weights=weights)
-            other = self._beside_trees(machine, features, z, groups, weights)
-            tried = tried.calibrated(other.left_out, wanted, weights)
-            error, before = (wanted - tried.back(other.left_out)).abs(), (wanted - left_out).abs()
-            if all(
-                mean_of_all(one, weights) < mean_of_all(two, weights)
-                for one, two in ((error, before), (error.square(), before.square()))
-            ):
-                found, logarithms, left_out = other, tried, tried.back(other.left_out)
-            else:
-                self.machine, self.trees = plain
-        readout = regressand.readout(left_out, targets, weights)
-        outputs, logistic_share = readout(left_out), 0.0
+        rows = _Rows(x, features, wanted, groups, weights)
+        found = self._fitted(kernel, rows, has_numbers=regressand.has_numbers)
+        readout = regressand.readout(found.left_out, targets, weights)
+        outputs, logistic_share = readout(found.left_out), 0.0
         if isinstance(regressand, LogitRegressand) and self.logistic.can_fit(len(x)):
             linear = self.logistic.fit(x, targets, regressand, groups=groups, weights=weights)
             blends = [torch.lerp(outputs, linear, each) for each in SHARES]
@@ -352,24 +377,61 @@ class TableMachine(FittedModel[TableBatch]):
             best = int(torch.stack(errors).argmin())
             outputs, logistic_share = blends[best], SHARES[best]
         self.logistic.scale(logistic_share)
-        self.share.fill_(found.share)
+        self.share.fill_(found.blend.share)
         self.logistic_share.fill_(logistic_share)
-        self._read(found, readout, logarithms, 1 - logistic_share)
+        self._read(found, readout, 1 - logistic_share)
         return outputs
 
-    def _beside_trees(
-        self, kernel: Solution, features: Tensor, wanted: Tensor, groups: Tensor | None, weights: Tensor | None
-    ) -> "_Blend":
+    def _fitted(self, kernel: Solution, rows: "_Rows", *, has_numbers: bool) -> "_Found":
+        """Fits the trees beside a fitted kernel; tries a logarithmic scale for numbers, and less weight of outliers."""
+        blend = self._beside_trees(kernel, rows)
+        found = _Found(blend, None, blend.left_out, rows.wanted - blend.left_out)
+        if not has_numbers:
+            return found
+        if (tried := Logarithms.of(rows.wanted, rows.weights)) is not None:
+            found = self._better(found, rows, tried, rows.weights)
+        for _ in range(REWEIGHTED):
+            robust = robust_weights(found.errors, rows.weights)
+            before = found
+            if robust is not None:
+                found = self._better(found, rows, found.logarithms, robust)
+            if found is before:
+                break
+        return found
+
+    def _better(
+        self, found: "_Found", rows: "_Rows", logarithms: Logarithms | None, weights: Tensor | None
+    ) -> "_Found":
+        """Fits numbers on a scale with some weights; returns this fit if it is better, else restores the one found."""
+        plain = self.machine, self.trees
+        self.machine, self.trees = copy.deepcopy(plain)
+        wanted = rows.wanted if logarithms is None else logarithms.of_columns(rows.wanted)
+        kernel = self.machine.solve(rows.coordinates, wanted, groups=rows.groups, weights=weights)
+        blend = self._beside_trees(kernel, rows._replace(wanted=wanted, weights=weights))
+        left_out = blend.left_out
+        if logarithms is not None:
+            logarithms = logarithms.calibrated(left_out, rows.wanted, weights)
+            left_out = logarithms.back(left_out)
+        other = _Found(blend, logarithms, left_out, wanted - blend.left_out)
+        # with other weights squares of errors are mostly those of outliers, which no fit predicts
+        if other.is_better(found, rows) or (weights is not rows.weights and other.is_surely_closer(found, rows)):
+            return other
+        self.machine, self.trees = plain
+        return found
+
+    def _beside_trees(self, kernel: Solution, rows: "_Rows") -> "_Blend":
         """Fits the trees in addition to a fitted kernel, and chooses their share."""
         if self.trees is None:
             return _Blend(kernel, None, 0.0, kernel.left_out)
-        trees = self.trees.solve(features, wanted, groups=groups, weights=weights)
+        trees = self.trees.solve(rows.features, rows.wanted, groups=rows.groups, weights=rows.weights)
         blends = [torch.lerp(kernel.left_out, trees.left_out, each) for each in SHARES]
-        best = int(torch.stack([mean_of_all((wanted - each).square(), weights) for each in blends]).argmin())
+        errors = [mean_of_all((rows.wanted - each).square(), rows.weights) for each in blends]
+        best = int(torch.stack(errors).argmin())
         return _Blend(kernel, trees, SHARES[best], blends[best])
 
-    def _read(self, blend: "_Blend", readout: Readout, logarithms: Logarithms | None, weight: float) -> None:
+    def _read(self, found: "_Found", readout: Readout, weight: float) -> None:
         """Sets the weights of the kernel and the trees, and the scale of their outputs."""
+        blend, logarithms = found.blend, found.logarithms
         self.scale.reset()
         if logarithms is not None:
             self.scale.read(logarithms, readout)
