@@ -136,12 +136,16 @@ def test_left_out_words_are_judged_by_the_probability_of_their_own_labels() -> N
     torch.testing.assert_close(found.losses(solution), expected)
 
 
-@pytest.mark.parametrize("is_sure", [True, False])
-def test_weights_are_learnt_apart_where_left_out_words_are_surely_likelier(
-    is_sure: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("better", ["losses", "wrong", "neither"])
+def test_weights_are_learnt_apart_where_left_out_words_are_surely_better(
+    better: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor) -> bool:
+        assert len(errors) == len(others) == len(groups)
+        return ("wrong" if {*errors.tolist()} <= {0, 1} else "losses") == better
+
     monkeypatch.setattr(conditional_random_field, "FACTORS", (0.75,))
-    monkeypatch.setattr(conditional_random_field, "is_surely_less", lambda *_: is_sure)
+    monkeypatch.setattr(conditional_random_field, "is_surely_less", is_surely_less)
     generator = torch.Generator().manual_seed(0)
 
     def drawn(count: int) -> int:
@@ -164,7 +168,7 @@ def test_weights_are_learnt_apart_where_left_out_words_are_surely_likelier(
     shares = torch.tensor([1 + sum(text.count(label) for text in known) for label in "012"]).double()
     shares /= shares.sum()
     ratios = ((pairs + shares) / (pairs.sum(1, keepdim=True) + 1) / shares).log()
-    assert torch.allclose(model.transitions.double(), 0.75 * ratios, rtol=1e-5, atol=1e-5) == is_sure
+    assert torch.allclose(model.transitions.double(), 0.75 * ratios, rtol=1e-5, atol=1e-5) == (better != "neither")
 
 
 def test_long_sentences_are_fitted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

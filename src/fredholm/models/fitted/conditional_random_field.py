@@ -18,11 +18,12 @@ Legend
         those of all three
     The place before a sentence and the place after it count as words of their own, so that first words are known.
 
-λ of PENALTIES and τ of FACTORS are those with the largest mean log p of the label of each left-out word, and the fit is
-together unless this mean is surely larger apart. The sentences are divided into FOLDS parts, and left out part by part
-until LEFT_OUT words were left out: more words hardly change the choice. The minimum is approached by at most STEPS
-steps of L-BFGS, from the largest penalty on, each from the solution of the one before. Where equal labels follow each
-other, T explains most of them, and W learns little together; apart, W learns as from single words.
+λ of PENALTIES and τ of FACTORS are those with the largest mean log p of the label of each left-out word. The fit is
+together unless apart this mean is surely larger, or surely fewer labels of the likeliest sequences are wrong. The
+sentences are divided into FOLDS parts, and left out part by part until LEFT_OUT words were left out: more words hardly
+change the choice. The minimum is approached by at most STEPS steps of L-BFGS, from the largest penalty on, each from
+the solution of the one before. Where equal labels follow each other, T explains most of them, and W learns little
+together; apart, W learns as from single words.
 
 Source: Lafferty, McCallum and Pereira, Conditional random fields (2001); W and T apart are piecewise training, Sutton
 and McCallum (2005), and what W loses together is described in Sutton, Sindelar and McCallum, Reducing weight
@@ -219,8 +220,9 @@ class ConditionalRandomField(ClosedFormModel):
         _, chain, counts = runs.unique_consecutive(dim=0, return_inverse=True, return_counts=True)
         words = _Words(self._matrix(keys[is_known]), labels[is_known], chain, counts, self.num_labels)
         unit = sentence if groups is None else groups[sentence]
-        start, penalty, factor, _ = self._chosen(words, fold[sentence[is_known]], unit[is_known])
-        solution = words.joined(words.solve(start, penalty, factor), factor)
+        solutions, penalty, factor, _ = self._chosen(words, fold[sentence[is_known]], unit[is_known])
+        solution = words.solve(torch.stack(solutions).mean(0), penalty, factor)
+        solution = words.joined(solution, factor)
         self.weight.copy_(solution[: len(self.known)])
         self.bias.copy_(solution[len(self.known)])
         self.transitions.copy_(solution[len(self.known) + 1 :])
@@ -250,14 +252,17 @@ class ConditionalRandomField(ClosedFormModel):
             if sum(map(len, left_out)) >= LEFT_OUT:
                 break
         together, apart = (_best_of(parts, factors) for factors in ((None,), FACTORS))
-        return apart if is_surely_less(apart.losses, together.losses, torch.cat(left_out)) else together
+        units = torch.cat(left_out)
+        is_likelier = is_surely_less(apart.losses, together.losses, units)
+        is_better = is_likelier or is_surely_less(_wrong(parts, apart), _wrong(parts, together), units)
+        return apart if is_better else together
 
 
 @final
 class _Choice(NamedTuple):
-    """A solution near that of all words, λ, τ, None for a fit together, and the losses of left-out words."""
+    """Solutions without each part, λ, τ, None for a fit together, and the losses of left-out words."""
 
-    start: Tensor
+    solutions: list[Tensor]
     penalty: float
     factor: float | None
     losses: Tensor
@@ -268,16 +273,22 @@ def _best_of(parts: "Sequence[tuple[_Words, _Words]]", factors: Sequence[float |
     starts, best = [own.start() for own, _ in parts], None
     for penalty in PENALTIES:
         starts = [own.solve(start, penalty, factors[0]) for start, (own, _) in zip(starts, parts, strict=True)]
-        start, found = torch.stack(starts).mean(0), list[_Choice]()
+        found = list[_Choice]()
         for factor in factors:
-            joined = [out.losses(own.joined(each, factor)) for each, (own, out) in zip(starts, parts, strict=True)]
-            found.append(_Choice(start, penalty, factor, torch.cat(joined)))
+            joined = [own.joined(start, factor) for start, (own, _) in zip(starts, parts, strict=True)]
+            losses = [out.losses(each) for each, (_, out) in zip(joined, parts, strict=True)]
+            found.append(_Choice(joined, penalty, factor, torch.cat(losses)))
         least = min(found, key=lambda choice: float(choice.losses.sum()))
         if best is not None and not least.losses.sum() < best.losses.sum():
             break
         best = least
     assert best is not None
     return best
+
+
+def _wrong(parts: "Sequence[tuple[_Words, _Words]]", choice: _Choice) -> Tensor:
+    """1 for each left-out word with another label in the likeliest sequence, else 0, float64 `(n,)`."""
+    return torch.cat([out.wrong(each) for each, (_, out) in zip(choice.solutions, parts, strict=True)])
 
 
 class _Words:
@@ -321,6 +332,10 @@ class _Words:
         found = self._chains.sums(*self._scored(solution)).log_marginals
         return -found.gather(1, self._labels[:, None])[:, 0]
 
+    def wrong(self, solution: Tensor) -> Tensor:
+        """1 for each word with another label in the likeliest sequence, else 0, float64 `(n,)`."""
+        return (self._chains.best(*self._scored(solution)) != self._labels).double()
+
     def _scored(self, solution: Tensor) -> tuple[Tensor, Tensor]:
         p = self._features.shape[1]
         return self._features @ solution[:p] + solution[p], solution[p + 1 :]
@@ -340,7 +355,7 @@ class _Words:
         return loss + penalty / 2 * solution.square().sum(), gradient + penalty * solution
 
     def solve(self, start: Tensor, penalty: float, factor: float | None) -> Tensor:
-        """Returns W, b and T of the smallest objective, from a start; with τ T stays as it is, 0."""
+        """Returns W, b and T of the smallest objective, from a start; with τ T is 0."""
         if not len(self):
             return start
         solution = start.clone()
