@@ -110,6 +110,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "no word": ("a.tsv", "a\tO\n \tO\n", "line 2: has no word in column 1"),
     "nothing": ("a.conll", "\n\n", "has no sentences; expected a word with its label on each line"),
     "no list": ("a.jsonl", '{"tokens": "a b", "tags": ["O", "O"]}\n', "line 1: 'tokens' is 'a b'; expected a list"),
+    "null": ("a.jsonl", '{"tokens": ["a"], "tags": null}\n', "line 1: 'tags' is null; expected a list"),
+    "no lists": ("a.jsonl", "\n", "has no sentences; expected lines or rows such as {"),
     "lengths": ("a.jsonl", '{"tokens": ["a"], "tags": []}\n', "line 1: has 1 words and 0 labels"),
     "names": ("a.jsonl", '{"text": ["a"], "tags": ["O"]}\n', "no list has a usual name (tokens, words)"),
     "kinds": ("a.jsonl", '{"tokens": [1], "tags": ["O"]}\n', "'tokens' has 1; expected texts"),

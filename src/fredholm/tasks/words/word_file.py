@@ -81,12 +81,15 @@ def choose_columns(path: Path, word: str | None, label: str | None) -> WordColum
     of LABELS that the first sentence has.
 
     Raises:
-        ValueError: lists have no usual name.
+        ValueError: lists have no usual name, or there are none.
     """
     if not has_lists(path):
         usual = ("2", "4") if path.name.lower().endswith(_UNIVERSAL) else ("1", "-1")
         return WordColumns(word=word or usual[0], label=label or usual[1])
-    names = next((list(found) for _, found in _found_lists(path)), [])
+    first = next(_found_lists(path), None)
+    if first is None:
+        raise _has_no_sentences(path)
+    names = list(first[1])
     return WordColumns(
         word=word or _usual(path, names, WORDS, "word_column"),
         label=label or _usual(path, names, LABELS, "label_column"),
@@ -133,7 +136,7 @@ def read_words(path: Path, columns: WordColumns, *, is_labelled: bool) -> list[L
     """
     found = list(_listed_words(path, columns, is_labelled) if has_lists(path) else _rows(path, columns, is_labelled))
     if not found:
-        raise ValueError(f"{path}: has no sentences; expected {_EXPECTED[has_lists(path)]}")
+        raise _has_no_sentences(path)
     return found
 
 
@@ -141,6 +144,10 @@ _EXPECTED = {
     True: 'lines or rows such as {"tokens": ["the", "cat"], "tags": ["DET", "NOUN"]}',
     False: "a word with its label on each line, and an empty line after each sentence",
 }
+
+
+def _has_no_sentences(path: Path) -> ValueError:
+    return ValueError(f"{path}: has no sentences; expected {_EXPECTED[has_lists(path)]}")
 
 
 def _found_lists(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -176,9 +183,11 @@ def _listed_words(path: Path, columns: WordColumns, is_labelled: bool) -> Iterat
 
 
 def _listed(found: dict[str, Any], name: str, where: str) -> list[Any] | None:
-    values = found.get(name)
-    if values is not None and not isinstance(values, list):
-        raise ValueError(f"{where}: {name!r} is {str(values)[:40]!r}; expected a list, with an entry for each word")
+    if name not in found:
+        return None
+    if not isinstance(values := found[name], list):
+        value = "null" if values is None else repr(str(values)[:40])
+        raise ValueError(f"{where}: {name!r} is {value}; expected a list, with an entry for each word")
     return values
 
 
