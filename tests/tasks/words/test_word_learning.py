@@ -127,6 +127,7 @@ def test_the_report_counts_confused_words(trained: Run) -> None:
     known = order[order >= 0]
     assert found.counts is not None
     assert found.counts.tolist() == known.bincount(minlength=3).diag().tolist()
+    assert isinstance(model, ConditionalRandomField)
     with torch.no_grad():
         model.bias[0] = 1e6  # all words are B-place
     found = examine(trained, model, "test")
