@@ -526,7 +526,7 @@ def _sentences(folder: Path) -> Subject:
         (own / f"{split}.csv").write_text("\n".join(["text,other,label,score", *rows[len(split) :]]))
     stack = ITNet.Config(embed_dim=4, depth=1, num_heads=1, kernel=MLPConfig(width=3, num_frequencies=2, sigma=1.0))
     model = SentenceStackConfig(stack=stack, position_frequencies=2)
-    tokens = Tokens(vocab_size=50)
+    tokens = Tokens(vocab_size=60)
 
     checkpoint = PretrainedSentences(checkpoint=str(_bert(folder / "checkpoint")))
 

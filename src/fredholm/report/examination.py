@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fredholm.models.blended import Blended
 from fredholm.models.fitted.example_weights import mean_of, some_of
+from fredholm.tasks.element_labels import LabelledElements, LabelsElements
 from fredholm.tasks.splits.splits import HeldOut
 from fredholm.tasks.target_task import Measured, TargetTask
 from fredholm.tasks.targets.elements import ElementTarget
@@ -166,13 +167,10 @@ def _one_by_one(
         task.score(model, batch, metrics)
         states.append(_states(metrics[name]))
         losses.append(_loss(task, model, batch, metrics))
-        if isinstance(task, TargetTask):
-            outputs, targets, _ = task.outputs_and_targets(model, split, index)
-            sure, predicted = task.target.predictions(outputs).max(-1)
-            own, sureness = (
-                confusion(predicted, targets, len(task.target.names)),
-                Reliability.of(sure, predicted == targets),
-            )
+        elements = _elements(task, model, split, index, batch)
+        if elements is not None:
+            names, (predicted, targets, sure) = elements
+            own, sureness = confusion(predicted, targets, len(names)), Reliability.of(sure, predicted == targets)
             counts = own if counts is None else counts + own
             reliability = sureness if reliability is None else reliability + sureness
         if time.monotonic() > end:
@@ -194,6 +192,19 @@ def _one_by_one(
         counts=counts,
         reliability=reliability,
     )
+
+
+def _elements(
+    task: Task, model: nn.Module, split: HeldOut, index: Tensor, batch: Batch
+) -> tuple[tuple[str, ...], LabelledElements] | None:
+    """Names of the labels, and predictions for the elements of an example; None: the task predicts none."""
+    if isinstance(task, LabelsElements):
+        return task.element_names, task.labelled_elements(model, batch)
+    if isinstance(task, TargetTask):
+        outputs, targets, _ = task.outputs_and_targets(model, split, index)
+        sure, predicted = task.target.predictions(outputs).max(-1)
+        return task.target.names, LabelledElements(predicted, targets, sure)
+    return None
 
 
 _States = list[dict[str, Tensor | list[Tensor]]]

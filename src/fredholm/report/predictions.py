@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from fredholm.tasks.element_labels import LabelsElements
 from fredholm.tasks.files.terminal_text import counted, first_few
 from fredholm.tasks.target_task import TargetTask
 from fredholm.tasks.targets.labels import LabelTarget
@@ -40,6 +41,8 @@ def prediction_section(task: Task, found: Examination, logged: float | None) -> 
             "These numbers are of the validation data, on which the step was chosen. Test data are read at the end."
         )
         blocks.append(Note(message, is_warning=True))
+    if isinstance(task, LabelsElements) and found.counts is not None:
+        blocks += _classes(found, task.element_names)
     if isinstance(task, TargetTask):
         target = task.target
         if found.counts is not None:

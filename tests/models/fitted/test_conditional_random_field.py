@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -99,22 +101,74 @@ def test_words_of_unknown_label_are_read_and_not_learnt() -> None:
     assert model.bias[0] < model.bias[1:].min()  # nothing is known to be 0
 
 
-def test_the_gradient_of_the_objective_is_that_of_autograd() -> None:
+def some_words() -> conditional_random_field._Words:
     texts, known = many(6)
     words, lengths = conditional_random_field._flat(texts)
     model = ConditionalRandomField(3, CONFIG)
     keys = conditional_random_field._features(words, lengths, 2)
     model._choose(keys)
     chain = torch.arange(len(lengths)).repeat_interleave(lengths)
-    targets = known[texts[..., LOWER] != 0]
-    found = conditional_random_field._Words(model._matrix(keys), targets, chain, lengths, 3)
+    return conditional_random_field._Words(model._matrix(keys), known[texts[..., LOWER] != 0], chain, lengths, 3)
+
+
+@pytest.mark.parametrize("factor", [None, 1.0])
+def test_the_gradient_of_the_objective_is_that_of_autograd(factor: float | None) -> None:
+    found = some_words()
     generator = torch.Generator().manual_seed(0)
     solution = torch.randn(found.start().shape, dtype=torch.float64, generator=generator)
-    value, gradient = found.objective(solution, 0.7)
+    value, gradient = found.objective(solution, 0.7, factor)
     point = solution.requires_grad_()
-    expected = found.losses(point) + 0.35 * point.square().sum()
+    scores, transitions = found._scored(point)
+    losses = torch.nn.functional.cross_entropy(scores, found._labels, reduction="none")
+    if factor is None:
+        chains = found._chains
+        losses = chains.sums(scores, transitions).log_normaliser - chains.scored(scores, transitions, found._labels)
+    expected = losses.sum() + 0.35 * point.square().sum()
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, point)[0])
+
+
+def test_left_out_words_are_judged_by_the_probability_of_their_own_labels() -> None:
+    found = some_words()
+    solution = torch.randn(found.start().shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    chances = found._chains.sums(*found._scored(solution)).log_marginals
+    expected = torch.nn.functional.nll_loss(chances, found._labels, reduction="none")
+    torch.testing.assert_close(found.losses(solution), expected)
+
+
+@pytest.mark.parametrize("better", ["losses", "wrong", "neither"])
+def test_weights_are_learnt_apart_where_left_out_words_are_surely_better(
+    better: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_surely_less(errors: Tensor, others: Tensor, groups: Tensor) -> bool:
+        assert len(errors) == len(others) == len(groups)
+        return ("wrong" if {*errors.tolist()} <= {0, 1} else "losses") == better
+
+    monkeypatch.setattr(conditional_random_field, "FACTORS", (0.75,))
+    monkeypatch.setattr(conditional_random_field, "is_surely_less", is_surely_less)
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(count: int) -> int:
+        return int(torch.randint(count, (), generator=generator))
+
+    texts, known = list[str](), list[str]()
+    for _ in range(8):
+        runs = [drawn(3), drawn(3)]
+        words = [
+            f"{chr(97 + drawn(26))}{chr(97 + drawn(26))}{'dabc'[(1 + run) * drawn(2)]}"
+            for run in runs
+            for _ in range(8)
+        ]
+        texts.append(" ".join(words))
+        known.append("".join(8 * str(run) for run in runs))
+    model = fitted(forms(*texts), labels(*known))
+    pairs = torch.zeros(3, 3, dtype=torch.float64)
+    for before, after in (pair for text in known for pair in itertools.pairwise(text)):
+        pairs[int(before), int(after)] += 1
+    shares = torch.tensor([1 + sum(text.count(label) for text in known) for label in "012"]).double()
+    shares /= shares.sum()
+    ratios = ((pairs + shares) / (pairs.sum(1, keepdim=True) + 1) / shares).log()
+    assert torch.allclose(model.transitions.double(), 0.75 * ratios, rtol=1e-5, atol=1e-5) == (better != "neither")
 
 
 def test_long_sentences_are_fitted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,23 @@ def test_accents_are_kept_however_they_are_written() -> None:
     assert tokenizer.encode("ma\u0308t").tolist() == composed  # an a and a mark above it
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("naïve thé ca\u0301t", "naive the cat"),  # an accent that training lacks is left out
+        ("über uber thë", "über uber the"),  # one that it has is kept, where it has it
+        ("कीटु", "कीट"),  # a vowel sign that it has is a letter of its own
+        ("cat☃☃s uqthe", "cat � s u � the"),
+        ("ubzer", "ubzer"),  # z only begins a word in training
+        ("ế é", "ế e"),  # a letter of two accents
+        ("привет", "�"),
+    ],
+)
+def test_only_a_letter_that_training_lacks_is_unknown(text: str, read: str) -> None:
+    tokenizer = Tokens(vocab_size=99).learn(["the cats ate naive über uber", "zebra नी कट ế"])
+    assert spelt(tokenizer, text).strip("_ ") == read
+
+
 def test_a_text_without_spaces_is_cut_into_words() -> None:
     tokenizer = Tokens(vocab_size=60).learn(["acgt" * 60, "tgca" * 60])
     found = tokenizer.encode("gattaca" * 40)

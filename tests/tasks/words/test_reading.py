@@ -1,11 +1,13 @@
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fredholm.tasks.words import LabelledWords, WordColumns, open_words, read_words
 from fredholm.tasks.words.word_file import choose_columns
+from tests.faults.samples import columns
 from tests.refusals import refused
 
 
@@ -14,7 +16,7 @@ def read(path: Path, text: str, *, word: str | None = None, label: str | None = 
     return read_words(path, choose_columns(path, word, label), is_labelled=True)
 
 
-def pairs(sentences: list[LabelledWords]) -> list[list[tuple[str, str | None]]]:
+def pairs(sentences: Sequence[LabelledWords]) -> list[list[tuple[str, str | None]]]:
     return [list(zip(each.words, each.labels or (), strict=True)) for each in sentences]
 
 
@@ -80,6 +82,27 @@ def test_json_lines_have_lists(tmp_path: Path) -> None:
     assert [each.labels for each in alone] == [None] * 3
 
 
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_rows_of_tables_have_lists(tmp_path: Path, kind: str) -> None:
+    rows = {
+        "id": [7, 8, 9],
+        "tokens": [["the", "cat"], [], ["a"]],
+        "ner_tags": [[0, 1], [], [-1]],
+        "split": ["train", "train", "test"],
+    }
+    (tmp_path / f"a.{kind}").write_bytes(columns(f".{kind}", {"ner_tags": ["O", "B-pet"]}, **rows))
+    splits, _ = open_words(tmp_path / f"a.{kind}")
+    assert pairs(splits.train.sentences) == [[("the", "O"), ("cat", "B-pet")], []]
+    assert splits.test is not None
+    assert pairs(splits.test.sentences) == [[("a", None)]]
+    assert splits.test.sentences[0].place == f"{tmp_path}/a.{kind}, line 3"
+    (tmp_path / f"b.{kind}").write_bytes(columns(f".{kind}", words=["the cat"]))
+    with refused(ValueError, f"b.{kind}, line 1: 'words' is 'the cat'; expected a list"):
+        read_words(tmp_path / f"b.{kind}", WordColumns(word="words", label="tags"), is_labelled=False)
+    with refused(ValueError, f"b.{kind}, line 1: has no list 'tokens'; the names are words (word_column)"):
+        read_words(tmp_path / f"b.{kind}", WordColumns(word="tokens", label="tags"), is_labelled=True)
+
+
 WRONG: dict[str, tuple[str, str, str]] = {
     "columns": ("a.conll", "a O\nb\n", "line 2: has 1 columns; the first word has 2"),
     "one column": ("a.conll", "a\nb\n", "line 1: words and labels are both in column 1 of 1"),
@@ -87,6 +110,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "no word": ("a.tsv", "a\tO\n \tO\n", "line 2: has no word in column 1"),
     "nothing": ("a.conll", "\n\n", "has no sentences; expected a word with its label on each line"),
     "no list": ("a.jsonl", '{"tokens": "a b", "tags": ["O", "O"]}\n', "line 1: 'tokens' is 'a b'; expected a list"),
+    "null": ("a.jsonl", '{"tokens": ["a"], "tags": null}\n', "line 1: 'tags' is null; expected a list"),
+    "no lists": ("a.jsonl", "\n", "has no sentences; expected lines or rows such as {"),
     "lengths": ("a.jsonl", '{"tokens": ["a"], "tags": []}\n', "line 1: has 1 words and 0 labels"),
     "names": ("a.jsonl", '{"text": ["a"], "tags": ["O"]}\n', "no list has a usual name (tokens, words)"),
     "kinds": ("a.jsonl", '{"tokens": [1], "tags": ["O"]}\n', "'tokens' has 1; expected texts"),
@@ -128,6 +153,6 @@ def test_splits_are_named_by_files_or_lines(tmp_path: Path) -> None:
     splits, _ = open_words(tmp_path / "rows.jsonl")
     assert splits.test is not None
     assert splits.test.sentences[0].words == ("b",)
-    with refused(ValueError, "has JSON lines and columns"):
+    with refused(ValueError, "has lists and columns of words"):
         (tmp_path / "own.test.conll").rename(tmp_path / "own.testing.jsonl")
         open_words(tmp_path / "own")

@@ -7,11 +7,15 @@ import pytest
 import torch
 
 from fredholm.models import ConditionalRandomField
+from fredholm.report.blocks import Plot, Table
+from fredholm.report.examination import examine
+from fredholm.report.predictions import prediction_section
 from fredholm.storage.config_json import from_json, to_json
 from fredholm.tasks import WordLearning
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.views import TextView
 from fredholm.training import Run, TrainingConfig, train
+from tests.faults.samples import columns
 from tests.refusals import refused
 
 CPU = torch.device("cpu")
@@ -107,6 +111,32 @@ def test_predictions_are_rows_and_files(trained: Run, tmp_path: Path) -> None:
     assert lines[0]["probabilities"][1] == pytest.approx(found[-1]["probability"], abs=1e-6)
     with refused(ValueError, "exists; name another file"):
         trained.predict([columns], outputs=Outputs(save=tmp_path / "out"))
+
+
+def test_labels_of_rows_are_saved_as_lines(trained: Run, tmp_path: Path) -> None:
+    (tmp_path / "new.parquet").write_bytes(columns(".parquet", tokens=[["in", "Paris"], ["is"]]))
+    trained.predict([tmp_path / "new.parquet"], outputs=Outputs(save=tmp_path / "out"))
+    lines = (tmp_path / "out" / "new.jsonl").read_text().splitlines()
+    assert [json.loads(line)["tags"] for line in lines] == [["O", "B-place"], ["O"]]
+
+
+def test_the_report_counts_confused_words(trained: Run) -> None:
+    task, model = trained.task, trained.model()
+    order = task.held_out_batch("test", torch.arange(task.num_held_out("test")))["targets"]
+    found = examine(trained, model, "test")
+    known = order[order >= 0]
+    assert found.counts is not None
+    assert found.counts.tolist() == known.bincount(minlength=3).diag().tolist()
+    assert isinstance(model, ConditionalRandomField)
+    with torch.no_grad():
+        model.bias[0] = 1e6  # all words are B-place
+    found = examine(trained, model, "test")
+    assert found.counts is not None
+    assert found.counts[:, 0].tolist() == known.bincount(minlength=3).tolist()
+    blocks = prediction_section(task, found, None).blocks
+    assert [block.title for block in blocks if isinstance(block, Plot)][:2] == ["Confusion matrix", "Reliability"]
+    rows = next(block for block in blocks if isinstance(block, Table)).rows
+    assert [row[0] for row in rows] == ["O", "B-place", "I-place"]
 
 
 def test_files_with_predicted_labels_can_be_learnt_from(trained: Run, tmp_path: Path) -> None:

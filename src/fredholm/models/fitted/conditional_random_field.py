@@ -6,7 +6,10 @@ Legend
 
     scores           e_t = x_tᵀ W + b
     probabilities    p(y) of a sequence of labels: those of a linear chain, from e and T (`linear_chain.py`)
-    fit              argmin over W, b and T of  -Σ log p(y) + λ/2 (‖W‖² + ‖b‖² + ‖T‖²),  over the training sentences
+    fit, one of
+        together     argmin over W, b and T of  -Σ log p(y) + λ/2 (‖W‖² + ‖b‖² + ‖T‖²),  over the training sentences
+        apart        argmin over W and b of  -Σ_t log softmax(e_t)[y_t] + λ/2 (‖W‖² + ‖b‖²),  and
+                     T_jk = τ log p(k | j) / p(k),  from the shares of label k after j, and of all words
 
     features of a word
         its numbers of `word_forms.py`: the word, its lower case, its shapes, its beginnings and endings
@@ -15,20 +18,24 @@ Legend
         those of all three
     The place before a sentence and the place after it count as words of their own, so that first words are known.
 
-λ is the one of PENALTIES with the largest mean log p of left-out sentences, per word. The sentences are divided into
-FOLDS parts, and left out part by part until LEFT_OUT words were left out: more words hardly change the choice. The
-minimum is approached by at most STEPS steps of L-BFGS, from the largest penalty on, each from the solution of the one
-before.
+λ of PENALTIES and τ of FACTORS are those with the largest mean log p of the label of each left-out word. The fit is
+together unless apart this mean is surely larger, or surely fewer labels of the likeliest sequences are wrong. The
+sentences are divided into FOLDS parts, and left out part by part until LEFT_OUT words were left out: more words hardly
+change the choice. The minimum is approached by at most STEPS steps of L-BFGS, from the largest penalty on, each from
+the solution of the one before. Where equal labels follow each other, T explains most of them, and W learns little
+together; apart, W learns as from single words.
 
-Source: Lafferty, McCallum and Pereira, Conditional random fields (2001); features of words are those of Ratnaparkhi, A
-maximum entropy model for part-of-speech tagging (1996). Deviations: features that occur once are left out, whatever
-they are of; sentences of more than LONGEST words are fitted in parts.
+Source: Lafferty, McCallum and Pereira, Conditional random fields (2001); W and T apart are piecewise training, Sutton
+and McCallum (2005), and what W loses together is described in Sutton, Sindelar and McCallum, Reducing weight
+undertraining in structured discriminative learning (2006); features of words are those of Ratnaparkhi, A maximum
+entropy model for part-of-speech tagging (1996). Deviations: features that occur once are left out, whatever they are
+of; sentences of more than LONGEST words are fitted in parts.
 """
 
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 import torch.nn.functional as F
@@ -39,10 +46,14 @@ from fredholm._settings import check_count, filled
 from fredholm.domains.checks import values_can_be_read
 from fredholm.models.closed_form_model import ClosedFormModel
 from fredholm.models.fitted.linear_chain import Chains
-from fredholm.models.fitted.ridge_head import check_groups, dealt
+from fredholm.models.fitted.ridge_head import check_groups, dealt, is_surely_less
 from fredholm.models.fitted.word_forms import ENDINGS, LOWER, NUM_FORMS, SHORT_SHAPE
 
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+FACTORS = (0.5, 0.75, 1.0)
+"""Candidates of τ."""
+EVIDENCE = 1.0
+"""Words added to the count of each label, and of each label after one, as if labels were independent."""
 FOLDS = 5
 LEFT_OUT = 10_000
 STEPS = 100
@@ -208,8 +219,10 @@ class ConditionalRandomField(ClosedFormModel):
         runs = torch.stack([sentence, place // LONGEST, (~is_known).cumsum(0)], 1)[is_known]
         _, chain, counts = runs.unique_consecutive(dim=0, return_inverse=True, return_counts=True)
         words = _Words(self._matrix(keys[is_known]), labels[is_known], chain, counts, self.num_labels)
-        start, penalty = self._chosen(words, fold[sentence[is_known]])
-        solution = words.solve(start, penalty)
+        unit = sentence if groups is None else groups[sentence]
+        solutions, penalty, factor, _ = self._chosen(words, fold[sentence[is_known]], unit[is_known])
+        solution = words.solve(torch.stack(solutions).mean(0), penalty, factor)
+        solution = words.joined(solution, factor)
         self.weight.copy_(solution[: len(self.known)])
         self.bias.copy_(solution[len(self.known)])
         self.transitions.copy_(solution[len(self.known) + 1 :])
@@ -230,22 +243,52 @@ class ConditionalRandomField(ClosedFormModel):
         shape = (len(keys), len(self.known))
         return torch.sparse_coo_tensor(places, ones.double(), shape, check_invariants=False).coalesce()
 
-    def _chosen(self, words: "_Words", fold: Tensor) -> tuple[Tensor, float]:
-        """Returns λ, and a solution near that of all words; `fold` is of each word."""
-        parts = list[tuple[_Words, _Words]]()
+    def _chosen(self, words: "_Words", fold: Tensor, unit: Tensor) -> "_Choice":
+        """Chooses the fit; `fold` and `unit` are of each word, and units are left out whole."""
+        parts, left_out = list[tuple[_Words, _Words]](), list[Tensor]()
         for k in fold.unique().tolist():
             parts.append((words.part(fold != k), words.part(fold == k)))
-            if sum(len(out) for _, out in parts) >= LEFT_OUT:
+            left_out.append(unit[fold == k])
+            if sum(map(len, left_out)) >= LEFT_OUT:
                 break
-        starts, best, least = [words.start() for _ in parts], None, float("inf")
-        for penalty in PENALTIES:
-            starts = [own.solve(start, penalty) for start, (own, _) in zip(starts, parts, strict=True)]
-            error = sum(float(out.losses(start)) for start, (_, out) in zip(starts, parts, strict=True))
-            if not error < least:
-                break
-            best, least = (torch.stack(starts).mean(0), penalty), error
-        assert best is not None
-        return best
+        together, apart = (_best_of(parts, factors) for factors in ((None,), FACTORS))
+        units = torch.cat(left_out)
+        is_likelier = is_surely_less(apart.losses, together.losses, units)
+        is_better = is_likelier or is_surely_less(_wrong(parts, apart), _wrong(parts, together), units)
+        return apart if is_better else together
+
+
+@final
+class _Choice(NamedTuple):
+    """Solutions without each part, λ, τ, None for a fit together, and the losses of left-out words."""
+
+    solutions: list[Tensor]
+    penalty: float
+    factor: float | None
+    losses: Tensor
+
+
+def _best_of(parts: "Sequence[tuple[_Words, _Words]]", factors: Sequence[float | None]) -> _Choice:
+    """Chooses λ and τ for words with some left out, and these."""
+    starts, best = [own.start() for own, _ in parts], None
+    for penalty in PENALTIES:
+        starts = [own.solve(start, penalty, factors[0]) for start, (own, _) in zip(starts, parts, strict=True)]
+        found = list[_Choice]()
+        for factor in factors:
+            joined = [own.joined(start, factor) for start, (own, _) in zip(starts, parts, strict=True)]
+            losses = [out.losses(each) for each, (_, out) in zip(joined, parts, strict=True)]
+            found.append(_Choice(joined, penalty, factor, torch.cat(losses)))
+        least = min(found, key=lambda choice: float(choice.losses.sum()))
+        if best is not None and not least.losses.sum() < best.losses.sum():
+            break
+        best = least
+    assert best is not None
+    return best
+
+
+def _wrong(parts: "Sequence[tuple[_Words, _Words]]", choice: _Choice) -> Tensor:
+    """1 for each left-out word with another label in the likeliest sequence, else 0, float64 `(n,)`."""
+    return torch.cat([out.wrong(each) for each, (_, out) in zip(choice.solutions, parts, strict=True)])
 
 
 class _Words:
@@ -285,26 +328,34 @@ class _Words:
         return torch.zeros(rows, self._num_labels, dtype=torch.float64, device=self._labels.device)
 
     def losses(self, solution: Tensor) -> Tensor:
-        """-Σ log p(y)."""
-        scores, transitions = self._scored(solution)
-        found = self._chains.sums(scores, transitions).log_normaliser
-        return (found - self._chains.scored(scores, transitions, self._labels)).sum()
+        """-log p(y_t) of each word, `(n,)`."""
+        found = self._chains.sums(*self._scored(solution)).log_marginals
+        return -found.gather(1, self._labels[:, None])[:, 0]
+
+    def wrong(self, solution: Tensor) -> Tensor:
+        """1 for each word with another label in the likeliest sequence, else 0, float64 `(n,)`."""
+        return (self._chains.best(*self._scored(solution)) != self._labels).double()
 
     def _scored(self, solution: Tensor) -> tuple[Tensor, Tensor]:
         p = self._features.shape[1]
         return self._features @ solution[:p] + solution[p], solution[p + 1 :]
 
-    def objective(self, solution: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """-Σ log p(y) + λ/2 of the squares, and its gradient."""
+    def objective(self, solution: Tensor, penalty: float, factor: float | None) -> tuple[Tensor, Tensor]:
+        """The smoothed loss of a fit with τ, None for one together, and its gradient."""
         scores, transitions = self._scored(solution)
-        found = self._chains.sums(scores, transitions)
-        loss = (found.log_normaliser - self._chains.scored(scores, transitions, self._labels)).sum()
-        errors = found.log_marginals.exp() - self._one_hot
-        gradient = torch.cat([self._turned @ errors, errors.sum(0, keepdim=True), found.expected - self._counts])
+        if factor is None:
+            found = self._chains.sums(scores, transitions)
+            loss = (found.log_normaliser - self._chains.scored(scores, transitions, self._labels)).sum()
+            log_marginals, of_pairs = found.log_marginals, found.expected - self._counts
+        else:
+            log_marginals, of_pairs = scores.log_softmax(1), torch.zeros_like(transitions)
+            loss = -(log_marginals * self._one_hot).sum()
+        errors = log_marginals.exp() - self._one_hot
+        gradient = torch.cat([self._turned @ errors, errors.sum(0, keepdim=True), of_pairs])
         return loss + penalty / 2 * solution.square().sum(), gradient + penalty * solution
 
-    def solve(self, start: Tensor, penalty: float) -> Tensor:
-        """Returns W, b and T of the smallest objective, from a start."""
+    def solve(self, start: Tensor, penalty: float, factor: float | None) -> Tensor:
+        """Returns W, b and T of the smallest objective, from a start; with τ T is 0."""
         if not len(self):
             return start
         solution = start.clone()
@@ -313,12 +364,21 @@ class _Words:
         )
 
         def objective() -> Tensor:
-            value, gradient = self.objective(solution, penalty)
+            value, gradient = self.objective(solution, penalty, factor)
             solution.grad = gradient / len(self)
             return value / len(self)
 
         optimizer.step(objective)
         return solution
+
+    def joined(self, solution: Tensor, factor: float | None) -> Tensor:
+        """Returns a solution with T of these words for τ; None: as it is."""
+        if factor is None:
+            return solution
+        shares = self._one_hot.sum(0) + EVIDENCE
+        shares = shares / shares.sum()
+        after = (self._counts + EVIDENCE * shares) / (self._counts.sum(1, keepdim=True) + EVIDENCE)
+        return torch.cat([solution[: -self._num_labels], factor * (after / shares).log()])
 
 
 def _flat(forms: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from .byte_pairs import byte_letters
 from .documents import pieces
 from .library import cuts_bytes_at_words, library_tokenizer, library_version, made_from_file, tokenizers_library
 from .tokenizer import Tokenizer, utf8
+from .unknown_letters import is_of_letters, unknown_letters
 
 if TYPE_CHECKING:
     import tokenizers
@@ -205,21 +206,19 @@ class MarkedTokenizer(Tokenizer):
         from tokenizers import models, normalizers, pre_tokenizers, trainers
 
         # one code for each accented letter, however it is written; in many scripts accents are vowels
-        normalizer = normalizers.Sequence(
-            [normalizers.NFC(), normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)]
-        )
+        steps = [normalizers.NFC(), normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)]
+        normalizer = normalizers.Sequence(steps)
         # the library reads a longer word as unknown
         cut = pre_tokenizers.Split(library.Regex(f".{{{LONGEST_WORD}}}"), "isolated")
         pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), cut])
-        words = {
-            word
-            for text in texts
-            for piece in pieces(text)
-            for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(piece))
-        }
-        within = sorted({CONTINUED + letter for word in words for letter in word[1:]})
-        num_letters = len({letter for word in words for letter in word})
-        _check_size(vocab_size, len(MARKS) + len(within) + num_letters, "the marks and the letters of the texts")
+
+        def words(text: str) -> list[str]:
+            return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))]
+
+        letters = {letter for text in texts for piece in pieces(text) for word in {*words(piece)} for letter in word}
+        # a letter that only begins words in training may stand within others, unless it is always a word by itself
+        within = sorted(CONTINUED + letter for letter in letters if len(words(2 * letter)) == 1)
+        _check_size(vocab_size, len(MARKS) + len(within) + len(letters), "the marks and the letters of the texts")
         learning = library.Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
         learning.normalizer, learning.pre_tokenizer = normalizer, pre_tokenizer
         trainer = trainers.WordPieceTrainer(
@@ -227,7 +226,8 @@ class MarkedTokenizer(Tokenizer):
         )
         learning.train_from_iterator((piece for text in texts for piece in pieces(text)), trainer)
         tokenizer = library.Tokenizer(learning.model)  # without the letters as special tokens
-        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
+        tokenizer.normalizer = normalizers.Sequence([*steps, *unknown_letters(letters)])
+        tokenizer.pre_tokenizer = pre_tokenizer
         tokenizer.add_special_tokens(list(MARKS))
         return cls(tokenizer.to_str())
 
@@ -241,8 +241,9 @@ class MarkedTokenizer(Tokenizer):
         parts = json.loads(self.state)
         if cuts_bytes_at_words(parts):
             return True
-        normalizers, words = _steps(parts["normalizer"], "normalizers"), _steps(parts["pre_tokenizer"], "pretokenizers")
-        return words[:1] == ["BertPreTokenizer"] and {*normalizers} <= {"NFC", "BertNormalizer"}
+        steps, words = _steps(parts["normalizer"], "normalizers"), _steps(parts["pre_tokenizer"], "pretokenizers")
+        is_by_word = [step["type"] for step in words[:1]] == ["BertPreTokenizer"]
+        return is_by_word and all(step["type"] == "BertNormalizer" or is_of_letters(step) for step in steps)
 
     @property
     def vocab_size(self) -> int:
@@ -328,9 +329,9 @@ class MarkedTokenizer(Tokenizer):
         return torch.tensor(found, dtype=torch.int32)
 
 
-def _steps(part: dict[str, Any] | None, name: str) -> list[str]:
-    """Types of the steps of a part of a tokenizer in JSON, `name` of a sequence."""
-    return [] if part is None else [step["type"] for step in part.get(name, [part])]
+def _steps(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    """The steps of a part of a tokenizer in JSON, `name` of a sequence."""
+    return [] if part is None else part.get(name, [part])
 
 
 def _check_size(vocab_size: int, smallest: int, which: str) -> None:

@@ -1,4 +1,4 @@
-"""Sentences of words with labels, in files of one word a line or of one sentence a line."""
+"""Sentences of words with labels, in files of one word a line or of one sentence a line or row."""
 
 import re
 from collections.abc import Iterator
@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+from fredholm.tasks.files.arrow_table import COLUMN_SUFFIXES as ROW_SUFFIXES
+from fredholm.tasks.files.arrow_table import ArrowTable
+from fredholm.tasks.files.limits import COUNTED, check_counted
 from fredholm.tasks.files.read_errors import reads_data
 from fredholm.tasks.splits.split_marks import MARKS
 from fredholm.tasks.text import JSONL_SUFFIXES, json_lines
@@ -14,9 +17,10 @@ from fredholm.tasks.text.read import text_lines
 COLUMN_SUFFIXES = tuple(
     f"{kind}{end}" for kind in (".conll", ".conllu", ".iob", ".bio", ".tsv", ".txt") for end in ("", ".gz")
 )
-WORD_SUFFIXES = (*COLUMN_SUFFIXES, *JSONL_SUFFIXES)
+LIST_SUFFIXES = (*JSONL_SUFFIXES, *ROW_SUFFIXES)
+WORD_SUFFIXES = (*COLUMN_SUFFIXES, *LIST_SUFFIXES)
 NOT_KNOWN = "_"
-"""Label of a word in columns whose label is not known; null in JSON lines."""
+"""Label of a word in columns whose label is not known; null in lists."""
 WORDS = ("tokens", "words")
 LABELS = ("tags", "labels", "ner_tags", "pos_tags", "chunk_tags", "upos", "ner", "pos")
 _DOCUMENT = "-DOCSTART-"
@@ -34,8 +38,8 @@ class LabelledWords(NamedTuple):
         words: the words; there may be none.
         labels: one for each word, None where it is not known; None: they are not read.
         path: file.
-        lines: line of each word; of JSON lines, that of the sentence.
-        line: line of the sentence.
+        lines: line of each word; of lists, that of the sentence.
+        line: line of the sentence; of .parquet and .arrow, the number of its row.
         marks: split, group and time of the sentence by their words in `MARKS`, where the file has them.
     """
 
@@ -58,31 +62,34 @@ class WordColumns:
     """The places of words and labels in files.
 
     Args:
-        word, label: numbers of columns, from 1 or, below 0, from the end; for JSON lines names of lists.
+        word, label: numbers of columns, from 1 or, below 0, from the end; for files of lists their names.
     """
 
     word: str
     label: str
 
 
-def is_json(path: Path) -> bool:
-    """Whether a file has a JSON object for each sentence."""
-    return path.name.lower().endswith(JSONL_SUFFIXES)
+def has_lists(path: Path) -> bool:
+    """Whether a file has a list of words for each sentence, and no columns of words."""
+    return path.name.lower().endswith(LIST_SUFFIXES)
 
 
 def choose_columns(path: Path, word: str | None, label: str | None) -> WordColumns:
     """The columns as given, or the usual ones of the file.
 
-    They are the first and the last column; of CoNLL-U the second and the fourth; of JSON lines the first names of WORDS
-    and of LABELS that the first sentence has.
+    They are the first and the last column; of CoNLL-U the second and the fourth; of lists the first names of WORDS and
+    of LABELS that the first sentence has.
 
     Raises:
-        ValueError: JSON lines have no list of a usual name.
+        ValueError: lists have no usual name, or there are none.
     """
-    if not is_json(path):
+    if not has_lists(path):
         usual = ("2", "4") if path.name.lower().endswith(_UNIVERSAL) else ("1", "-1")
         return WordColumns(word=word or usual[0], label=label or usual[1])
-    names = next((list(found) for _, found in json_lines(path)), [])
+    first = next(_found_lists(path), None)
+    if first is None:
+        raise _has_no_sentences(path)
+    names = list(first[1])
     return WordColumns(
         word=word or _usual(path, names, WORDS, "word_column"),
         label=label or _usual(path, names, LABELS, "label_column"),
@@ -91,7 +98,7 @@ def choose_columns(path: Path, word: str | None, label: str | None) -> WordColum
 
 def columns_to_predict(path: Path, columns: WordColumns) -> WordColumns:
     """The columns of a run for a file of its kind; for one of the other kind the usual ones."""
-    if is_json(path) != bool(_NUMBER.fullmatch(columns.word)):
+    if has_lists(path) != bool(_NUMBER.fullmatch(columns.word)):
         return columns
     return choose_columns(path, None, LABELS[0])  # labels are not read
 
@@ -112,10 +119,11 @@ def read_words(path: Path, columns: WordColumns, *, is_labelled: bool) -> list[L
     """The sentences of a file; UTF-8, gzipped if its name ends in .gz.
 
     In .jsonl every line is an object with a list of words and a list of as many labels, texts or whole numbers; its
-    `split`, `group` and `time` are marks. In other files every line is a word: its columns are separated by tabs, or by
-    blanks where the line has no tab. An empty line ends a sentence, as does a line of -DOCSTART-. Comments begin with
-    #: all such lines in .conllu, and elsewhere those above a sentence that do not have the columns of words. In
-    .conllu, lines of several words in one (1-2) and of words that are left out (8.1) are skipped.
+    `split`, `group` and `time` are marks. In .parquet and .arrow every row has these columns. In other files every line
+    is a word: its columns are separated by tabs, or by blanks where the line has no tab. An empty line ends a sentence,
+    as does a line of -DOCSTART-. Comments begin with #: all such lines in .conllu, and elsewhere those above a sentence
+    that do not have the columns of words. In .conllu, lines of several words in one (1-2) and of words that are left
+    out (8.1) are skipped.
 
     Args:
         path: the file.
@@ -126,20 +134,34 @@ def read_words(path: Path, columns: WordColumns, *, is_labelled: bool) -> list[L
         ValueError: the file cannot be read, has no sentences, a line has another number of columns than the first one
             or no such column, or the lists of a line are missing, of other values or of different lengths.
     """
-    found = list(_objects(path, columns, is_labelled) if is_json(path) else _rows(path, columns, is_labelled))
+    found = list(_listed_words(path, columns, is_labelled) if has_lists(path) else _rows(path, columns, is_labelled))
     if not found:
-        raise ValueError(f"{path}: has no sentences; expected {_EXPECTED[is_json(path)]}")
+        raise _has_no_sentences(path)
     return found
 
 
 _EXPECTED = {
-    True: 'lines such as {"tokens": ["the", "cat"], "tags": ["DET", "NOUN"]}',
+    True: 'lines or rows such as {"tokens": ["the", "cat"], "tags": ["DET", "NOUN"]}',
     False: "a word with its label on each line, and an empty line after each sentence",
 }
 
 
-def _objects(path: Path, columns: WordColumns, is_labelled: bool) -> Iterator[LabelledWords]:
-    for line, found in json_lines(path):
+def _has_no_sentences(path: Path) -> ValueError:
+    return ValueError(f"{path}: has no sentences; expected {_EXPECTED[has_lists(path)]}")
+
+
+def _found_lists(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the number of each line or row, from 1, with its values by name."""
+    if not path.name.lower().endswith(ROW_SUFFIXES):
+        yield from json_lines(path)
+        return
+    table = ArrowTable(path)
+    check_counted(f"{path}: its rows", table.num_rows, "save it as .jsonl", max(COUNTED, table.num_bytes))
+    yield from enumerate(table.rows(), 1)
+
+
+def _listed_words(path: Path, columns: WordColumns, is_labelled: bool) -> Iterator[LabelledWords]:
+    for line, found in _found_lists(path):
         where = f"{path}, line {line}"
         words = _listed(found, columns.word, where)
         if words is None:
@@ -161,9 +183,11 @@ def _objects(path: Path, columns: WordColumns, is_labelled: bool) -> Iterator[La
 
 
 def _listed(found: dict[str, Any], name: str, where: str) -> list[Any] | None:
-    values = found.get(name)
-    if values is not None and not isinstance(values, list):
-        raise ValueError(f"{where}: {name!r} is {str(values)[:40]!r}; expected a list, with an entry for each word")
+    if name not in found:
+        return None
+    if not isinstance(values := found[name], list):
+        value = "null" if values is None else repr(str(values)[:40])
+        raise ValueError(f"{where}: {name!r} is {value}; expected a list, with an entry for each word")
     return values
 
 

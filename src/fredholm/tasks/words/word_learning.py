@@ -17,6 +17,7 @@ from fredholm.models.fitted.conditional_random_field import UNKNOWN, Conditional
 from fredholm.models.fitted.word_forms import word_forms
 from fredholm.models.stack import Stack
 from fredholm.tasks.baselines import Baseline
+from fredholm.tasks.element_labels import LabelledElements, LabelsElements
 from fredholm.tasks.inputs import Inputs, Kinds
 from fredholm.tasks.objective import Objective
 from fredholm.tasks.optional_packages import importing_metrics
@@ -30,7 +31,15 @@ from fredholm.tasks.views import ShownExample, TextPart, TextView, device_of
 
 from .baselines import WordBaselineData, word_baselines
 from .spans import OUTSIDE, SPAN_SCORES, mark_spans
-from .word_file import WORD_SUFFIXES, LabelledWords, WordColumns, columns_to_predict, is_json, read_words
+from .word_file import (
+    ROW_SUFFIXES,
+    WORD_SUFFIXES,
+    LabelledWords,
+    WordColumns,
+    columns_to_predict,
+    has_lists,
+    read_words,
+)
 from .word_set import WordSet, open_words
 
 if TYPE_CHECKING:
@@ -51,7 +60,7 @@ OF_SPANS = {name: Objective(metric=name, percent=True, needs=_SPANS) for name in
 
 
 @final
-class WordLearning(SplitTask[WordSet]):
+class WordLearning(SplitTask[WordSet], LabelsElements):
     """A model on sentences that predicts a label for each word: named entities, parts of speech, slots.
 
     The predicted labels are those of the likeliest sequence. The loss is the mean of -log p of the label of each word,
@@ -81,13 +90,13 @@ class WordLearning(SplitTask[WordSet]):
         """Labelled words, and the model.
 
         Args:
-            data: a file of one word a line (.conll, .conllu, .iob, .bio, .tsv, .txt) or of one sentence a line
-                (.jsonl), also gzipped, a folder with files such as train.conll, valid.conll and test.conll, or the
-                start of such names.
-            word_column: the number of the column of words, from 1; of .jsonl, the name of the list. None: 1, of .conllu
-                2, of .jsonl a usual name, such as tokens.
-            label_column: likewise of labels; -1 is the last column. None: -1, of .conllu 4, of .jsonl a usual name,
-                such as tags.
+            data: a file of one word a line (.conll, .conllu, .iob, .bio, .tsv, .txt) or of one sentence a line or row
+                (.jsonl, .parquet, .arrow), text also gzipped, a folder with files such as train.conll, valid.conll and
+                test.conll, or the start of such names.
+            word_column: the number of the column of words, from 1; of lists, their name. None: 1, of .conllu 2, of
+                lists a usual name, such as tokens.
+            label_column: likewise of labels; -1 is the last column. None: -1, of .conllu 4, of lists a usual name, such
+                as tags.
             objective: metric by which runs are compared: accuracy, macro_f1, or loss; where labels mark spans also
                 span_f1, span_precision or span_recall. None: span_f1 where labels mark spans, else accuracy.
             model: a conditional random field, fitted to the training sentences at once.
@@ -281,6 +290,18 @@ class WordLearning(SplitTask[WordSet]):
             for name in OF_SPANS:
                 metrics[name].update(*labels)
 
+    @property
+    def element_names(self) -> tuple[str, ...]:
+        """The labels."""
+        return self._facts.names
+
+    def labelled_elements(self, model: nn.Module, batch: Batch) -> LabelledElements:
+        """See `LabelsElements.labelled_elements`: words."""
+        assert isinstance(model, ConditionalRandomField)
+        is_known, predicted = batch["targets"] != UNKNOWN, model.best(batch["words"])
+        chances = model(batch["words"]).float().exp().gather(2, predicted[..., None])[..., 0]
+        return LabelledElements(predicted[is_known], batch["targets"][is_known], chances[is_known])
+
     def is_defined(self, split: HeldOut) -> bool:
         """See `Task.is_defined`: not without a word of known label."""
         return bool((self.held_out(split).counts > 0).any())
@@ -352,7 +373,7 @@ class WordLearning(SplitTask[WordSet]):
         """A row for each word: `file`, `line`, its `number` in its sentence, `word`, `label` and `probability`.
 
         The label is that of the likeliest sequence, and the probability its own. Files are as in training; labels are
-        not read. The labels can be saved, in files of the same names and kind.
+        not read. The labels can be saved, in files of the same names and kind; those of .parquet and .arrow in .jsonl.
         """
         rows, read = list[Prediction](), list(inputs.read(self._read))
         if inputs.outputs.save is not None:
@@ -376,7 +397,7 @@ class WordLearning(SplitTask[WordSet]):
         """The content of a file with the predicted labels, which training can read."""
         columns, lines = columns_to_predict(file, self._facts.columns), list[str]()
         for sentence, labels in zip(sentences, found, strict=True):
-            if is_json(file):
+            if has_lists(file):
                 lists = {columns.word: sentence.words, columns.label: [label for label, _ in labels]}
                 chances = [round(chance, 6) for _, chance in labels]
                 lines.append(json.dumps(lists | {"probabilities": chances}, ensure_ascii=False))
@@ -390,7 +411,8 @@ class WordLearning(SplitTask[WordSet]):
 
 
 def _saved_name(file: Path) -> str:
-    return file.name.removesuffix(".gz")
+    """That of the file without .gz; rows of .parquet and .arrow are saved as lines of .jsonl."""
+    return f"{file.stem}.jsonl" if file.suffix.lower() in ROW_SUFFIXES else file.name.removesuffix(".gz")
 
 
 def _padded(sentences: Sequence[Sequence[str]]) -> Tensor:

@@ -19,7 +19,7 @@ from fredholm.tasks.splits.splits import Divisible, Splits
 from fredholm.tasks.splits.stratified_split import SplitKeys
 from fredholm.tasks.targets.class_names import ClassNames
 
-from .word_file import WORD_SUFFIXES, LabelledWords, WordColumns, choose_columns, is_json, read_words
+from .word_file import WORD_SUFFIXES, LabelledWords, WordColumns, choose_columns, has_lists, read_words
 
 
 @final
@@ -93,7 +93,7 @@ def word_set(sentences: Sequence[LabelledWords], known: tuple[str, ...] | None =
             if label is not None and known is not None and label not in known:
                 raise ValueError(
                     f"{sentence.path}, line {line}: label {label!r} is none of those in training, {', '.join(known)}; "
-                    "correct it, or mark it as not known (_, or null in JSON lines)"
+                    "correct it, or mark it as not known (_, or null in lists)"
                 )
     _, found = names.number([label for each in sentences for label in each.labels or () if label is not None])
     first = sentences[0].marks
@@ -111,7 +111,7 @@ def open_words(
 ) -> tuple[Splits[WordSet], WordColumns]:
     """Opens sentences of labelled words with their splits, or all as one set, and the columns that they are read from.
 
-    Splits follow from the names of files or, where these name none, from `split` in JSON lines.
+    Splits follow from the names of files or, where these name none, from `split` beside lists.
 
     Args:
         data: a file (`read_words`), a folder of them, or the start of the names of files with splits
@@ -123,8 +123,8 @@ def open_words(
     """
     path = data_path(data)
     files = find_split_files(path, WORD_SUFFIXES, what="file of words", example=".conll", may_be_alone=True)
-    if len(kinds := {is_json(file): file.name for file in files.every}) > 1:
-        raise ValueError(f"{path}: has JSON lines and columns ({kinds[True]} and {kinds[False]}); keep one kind")
+    if len(kinds := {has_lists(file): file.name for file in files.every}) > 1:
+        raise ValueError(f"{path}: has lists and columns of words ({kinds[True]} and {kinds[False]}); keep one kind")
     columns = choose_columns(files.every[0], word_column, label_column)
     parts = dict[Split, WordSet]()
     for split in SPLITS:
