@@ -82,7 +82,7 @@ class BlendingTask(TargetTask[Part]):
 
     @abstractmethod
     def _applied(self, model: Callable[[Any], Tensor], batch: Batch) -> Tensor:
-        """Returns the outputs of a model, or of a part of one, for the examples of a batch, `(B, num_outputs)`."""
+        """Returns the outputs of a model, or of a part of one, as `_outputs`."""
 
     @final
     def choose_by_validation(self, model: nn.Module, measure: Measure) -> None:
@@ -93,7 +93,8 @@ class BlendingTask(TargetTask[Part]):
         def errors(model: nn.Module, batch: Batch) -> Iterator[Tensor]:
             assert isinstance(model, Blended)
             learnt, fitted = self._outputs(model.network, batch), self._fitted_outputs(model, batch)
-            return (self.target.losses(blend(learnt, fitted, share), batch["targets"]) for share in SHARES)
+            learnt, fitted, targets = self._counted(batch, learnt, fitted, batch["targets"])
+            return (self.target.losses(blend(learnt, fitted, share), targets) for share in SHARES)
 
         choose_share(model, measure, errors)
 
@@ -108,7 +109,12 @@ class BlendingTask(TargetTask[Part]):
             return
         learnt, share = self._outputs(model.network, batch), float(model.share)
         outputs = learnt if share == 1 else blend(learnt, self._fitted_outputs(model, batch), share)
-        yield outputs, learnt, batch["targets"]
+        outputs, learnt, targets = self._counted(batch, outputs, learnt, batch["targets"])
+        yield outputs, learnt, targets
+
+    def _counted(self, batch: Batch, *each: Tensor) -> list[Tensor]:
+        """Rows of outputs or targets that count in scores: all examples or, of elements, those of known class."""
+        return [*each]
 
     def _fitted_outputs(self, model: Blended[Any, Any], batch: Batch) -> Tensor:
         """Outputs of the closed-form model; cached for validation examples, which each evaluation needs."""

@@ -14,6 +14,7 @@ from fredholm.models import (
     ITNetSeriesConfig,
     LowRankConfig,
     SampleMachine,
+    SamplePyramid,
     SeriesMachine,
     SeriesSampling,
 )
@@ -22,7 +23,7 @@ from fredholm.tasks import SeriesLearning
 from fredholm.tasks.outputs import Outputs
 from fredholm.tasks.series import SeriesSet, npz_file
 from fredholm.tasks.series.sample_labels import SampleLabels
-from fredholm.tasks.series.sample_rows import SampleRows, targets_of
+from fredholm.tasks.series.sample_rows import SampleRows
 from fredholm.tasks.targets import UNKNOWN, ElementTarget
 from fredholm.tasks.views import SeriesView
 from tests.refusals import refused
@@ -79,25 +80,6 @@ def test_the_target_is_that_of_samples(tmp_path: Path) -> None:
     assert bool((batch["targets"][~batch["mask"]] == UNKNOWN).all())
 
 
-@pytest.mark.parametrize("window", [None, 4, 7, 16])
-def test_parts_count_every_sample_once_and_in_order(window: int | None) -> None:
-    whole = SampleRows(window).whole(series_of([5, 16, 31, 1]))
-    found = [whole.series.values[row, counted, 0] for row, counted in enumerate(whole.counted)]
-    for i, length in enumerate([5, 16, 31, 1]):
-        own = torch.cat([part for part, which in zip(found, whole.which.tolist(), strict=True) if which == i])
-        assert own.tolist() == list(range(length))
-    assert int((targets_of(whole) != UNKNOWN).sum()) == 4 + 15 + 30
-    assert window is None or int(whole.series.lengths.max()) <= window
-
-
-def test_parts_have_context_on_both_sides() -> None:
-    whole = SampleRows(16).whole(series_of([50]))
-    middle = whole.counted[1 : len(whole.which) - 1]
-    assert len(middle) == 4
-    assert not bool(middle[:, :4].any())
-    assert not bool(middle[:, 12:].any())
-
-
 def test_drawn_parts_hold_a_known_sample() -> None:
     series = series_of([40, 3])
     assert series.sample_labels is not None
@@ -116,11 +98,12 @@ def test_drawn_parts_hold_a_known_sample() -> None:
     assert starts == set(range(10, 18))
 
 
-MODELS = [SMALL, ITNetSeriesConfig(stack=STACK), MACHINE]
+PYRAMID = SamplePyramid.Config(embed_dim=8, strides=(2, 3))
+MODELS = [SMALL, ITNetSeriesConfig(stack=STACK), MACHINE, PYRAMID]
 
 
 @pytest.mark.parametrize("irregular", [False, True])
-@pytest.mark.parametrize("model", MODELS, ids=["ckcnn", "itnet", "machine"])
+@pytest.mark.parametrize("model", MODELS, ids=["ckcnn", "itnet", "machine", "pyramid"])
 def test_padding_changes_nothing(model: Any, irregular: bool, tmp_path: Path) -> None:
     task = config(tmp_path, model=model, arrays={"irregular": irregular}).build()
     torch.manual_seed(0)
@@ -242,7 +225,7 @@ def test_recommended_models(tmp_path: Path) -> None:
             {"model": FilterBank.Config()},
             "model is FilterBank, which has one output for a whole series, but each sample",
         ),
-        ({"model": SeriesMachine.Config()}, "take sample-machine, ckcnn or itnet-series"),
+        ({"model": SeriesMachine.Config()}, "take sample-machine, sample-pyramid, ckcnn or itnet-series"),
         ({"model": dataclasses.replace(SMALL, pool="mean")}, "model.pool is 'mean', but each sample needs an output"),
         (
             {"model": ITNetSeriesConfig(stack=dataclasses.replace(STACK, pool="max"))},

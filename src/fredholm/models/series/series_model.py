@@ -71,8 +71,12 @@ class SeriesModelConfig(abc.ABC):
         """
         raise ValueError(
             f"model is {class_name(self)}, which has one output for a whole series, but each sample is to be "
-            "classified; take sample-machine, ckcnn or itnet-series"
+            "classified; take sample-machine, sample-pyramid, ckcnn or itnet-series"
         )
+
+    def window_of_answers(self, window: int | None) -> int | None:
+        """Most samples that the model reads at a time to answer, where it was trained on up to `window`; None: all."""
+        return window
 
     @abc.abstractmethod
     def build(self, sampling: SeriesSampling, num_outputs: int) -> nn.Module:
