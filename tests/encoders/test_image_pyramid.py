@@ -39,7 +39,9 @@ def formula(built: Any, images: Tensor, strides: list[tuple[int, int]], pos: Ten
     phases = 2 * math.pi * pos @ built.frequencies.T
     signal = torch.cat([phases.sin(), phases.cos()], -1) @ built.position_weight.T + built.pyramid.bias
     places = (2 * pos - 1).flip(-1).expand(len(images), 1, -1, -1)
-    for level, norm, linear, colours in zip(levels, built.pyramid.norms, built.pyramid.maps, built.pyramid.means, strict=True):
+    for level, norm, linear, colours in zip(
+        levels, built.pyramid.norms, built.pyramid.maps, built.pyramid.means, strict=True
+    ):
         for image, each in (
             (phi(norm, level), linear),
             (F.adaptive_avg_pool2d(images, (level.shape[2], level.shape[3])), colours),

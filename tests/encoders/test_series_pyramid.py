@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fredholm.domains import Grid
 from fredholm.encoders import SeriesBatch, SeriesPyramid
-from fredholm.encoders.pyramid import Pyramid, PointsNorm
+from fredholm.encoders.pyramid import PointsNorm, Pyramid
 from tests.refusals import refused
 
 
@@ -88,16 +87,10 @@ def test_times_at_the_rate_of_training_are_cells() -> None:
 
 def test_another_rate_reads_the_same_function() -> None:
     built, values = encoder(2, 2), series(1, 16)
-    plain, _ = built(values)
-    twice, _ = built(SeriesBatch(values.repeat_interleave(2, 1), None, None, torch.tensor([0.5])))
-    assert twice.shape[1] == 32
-    middle = torch.lerp(values[:, :-1], values[:, 1:], 0.5)
-    every = torch.stack([values[:, :-1], middle], 2).flatten(1, 2)
     half, _ = built(SeriesBatch(values[:, ::2], None, None, torch.tensor([2.0])))
-    filled, _ = built(torch.cat([torch.stack([values[:, :-2:2], torch.lerp(values[:, :-2:2], values[:, 2::2], 0.5)], 2).flatten(1, 2), values[:, 14:15]], 1))
+    between = torch.lerp(values[:, :-2:2], values[:, 2::2], 0.5)
+    filled, _ = built(torch.cat([torch.stack([values[:, :-2:2], between], 2).flatten(1, 2), values[:, 14:15]], 1))
     torch.testing.assert_close(half, filled[:, ::2])
-    assert every.shape[1] == 30
-    assert plain.shape[1] == 16
 
 
 def test_a_long_gap_counts_as_the_coarsest_cell() -> None:
@@ -121,7 +114,6 @@ def test_missing_cells_of_a_plane_are_not_read() -> None:
     exists[:, :, 4:] = False
     values = torch.randn(1, 1, 4, 6, dtype=torch.float64).masked_fill(~exists[:, None], 0.0)
     torch.testing.assert_close(built.signal(values, exists)[..., :4], built.signal(values[..., :4]))
-    assert isinstance(Grid(4, 6), Grid)
 
 
 def test_sizes_out_of_range_are_refused() -> None:

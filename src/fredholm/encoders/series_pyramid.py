@@ -14,6 +14,7 @@ At the rate of training cells are samples. A gap longer than the coarsest cell c
 it and after it is then read through the coarsest grid alone.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, final
 
@@ -55,7 +56,7 @@ class SeriesPyramid(Encoder):
         if not strides or min(strides) < 1:
             raise ValueError(f"encoders.SeriesPyramid: strides are whole numbers of at least 1; got {tuple(strides)}")
         self.samples = Series(channels, spacing=spacing)
-        self.embed_dim, self.pos_dim, self.coarsest = embed_dim, 1, int(torch.tensor(strides).prod())
+        self.embed_dim, self.pos_dim, self.coarsest = embed_dim, 1, math.prod(strides)
         along = [(stride,) for stride in strides]
         self.pyramid = Pyramid("encoders.SeriesPyramid", channels, embed_dim, along, depth, PointsNorm)
 
@@ -69,10 +70,12 @@ class SeriesPyramid(Encoder):
         if not values.shape[1]:
             return values.new_zeros(*values.shape[:2], self.embed_dim), domain
         places = self._places(given)
-        if places is None:
-            cells = _Cells(values, given.mask)
-        else:
-            cells = _cells_at(values, places, given.mask)
+        if places is not None and not values_can_be_read(places):
+            raise ValueError(
+                "encoders.SeriesPyramid: samples at other times are put into cells, whose number no graph holds; pass "
+                "values at the spacing of training"
+            )
+        cells = _Cells(values, given.mask) if places is None else _cells_at(values, places, given.mask)
         count = cells.values.shape[1]
         beyond = -count % self.coarsest
         padded, exists = F.pad(cells.values.mT, (0, beyond)), cells.exists

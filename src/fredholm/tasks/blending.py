@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -41,16 +41,20 @@ def check_has_valid(setting: str, value: int, num_valid: int, examples: str) -> 
 
 
 def choose_share(
-    model: Blended[Any, Any], measure: Measure, errors: Callable[[nn.Module, Batch], Iterable[Tensor]]
+    model: Blended[Any, Any],
+    measure: Measure,
+    errors: Callable[[nn.Module, Batch], Iterable[Tensor]],
+    shares: Sequence[float] = SHARES,
 ) -> None:
     """Sets the network's share to that with the smallest mean error; see `Task.choose_by_validation`.
 
     Args:
         model: model in evaluation mode.
         measure: as for `Task.choose_by_validation`.
-        errors: yields the errors of the examples of a batch, `(B,)`, for each of SHARES.
+        errors: yields the errors of the examples of a batch, `(B,)`, for each of `shares`.
+        shares: candidates.
     """
-    model.share.fill_(best_of(SHARES, measure, errors))
+    model.share.fill_(best_of(shares, measure, errors))
 
 
 def best_of(
@@ -80,6 +84,9 @@ class BlendingTask(TargetTask[Part]):
     Batches of the validation split then hold `number` (B,), the indices of their examples.
     """
 
+    shares: ClassVar[tuple[float, ...]] = SHARES
+    """Candidates for the share of the network."""
+
     @abstractmethod
     def _applied(self, model: Callable[[Any], Tensor], batch: Batch) -> Tensor:
         """Returns the outputs of a model, or of a part of one, as `_outputs`."""
@@ -94,9 +101,9 @@ class BlendingTask(TargetTask[Part]):
             assert isinstance(model, Blended)
             learnt, fitted = self._outputs(model.network, batch), self._fitted_outputs(model, batch)
             learnt, fitted, targets = self._counted(batch, learnt, fitted, batch["targets"])
-            return (self.target.losses(blend(learnt, fitted, share), targets) for share in SHARES)
+            return (self.target.losses(blend(learnt, fitted, share), targets) for share in self.shares)
 
-        choose_share(model, measure, errors)
+        choose_share(model, measure, errors, self.shares)
 
     @final
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fredholm.models import (
+    BlendedSamples,
     FilterBank,
     ITNet,
     ITNetSeriesConfig,
@@ -21,7 +22,7 @@ from fredholm.models import (
 from fredholm.models.series.ckcnn import CKCNN
 from fredholm.tasks import SeriesLearning
 from fredholm.tasks.outputs import Outputs
-from fredholm.tasks.series import SeriesSet, npz_file
+from fredholm.tasks.series import SeriesSet, npz_file, series_learning
 from fredholm.tasks.series.sample_labels import SampleLabels
 from fredholm.tasks.series.sample_rows import SampleRows
 from fredholm.tasks.targets import UNKNOWN, ElementTarget
@@ -199,15 +200,25 @@ def test_views_show_the_known_and_the_predicted_classes(tmp_path: Path) -> None:
     assert len(predicted.y) == len(known.y)
 
 
-def test_recommended_models(tmp_path: Path) -> None:
+def test_recommended_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(write(tmp_path))
     config, schedule, notes = SeriesLearning.Config(data=path).recommended("small")
     assert isinstance(config, SeriesLearning.Config)
     assert (config.model, config.target, schedule.epochs) == (SampleMachine.Config(), "samples", 0)
     assert notes == ("labels change within series, so the class of each sample is learnt",)
+    monkeypatch.setattr(series_learning, "LEAST_OF_NETWORK", 12)
+    config, schedule, notes = SeriesLearning.Config(data=path).recommended("small")
+    assert isinstance(config, SeriesLearning.Config)
+    assert (config.model, config.target, config.sample_machine) == (SamplePyramid.Config(), "samples", 10_000)
+    assert schedule.patience is None
+    assert notes == ("labels change within series, so the class of each sample is learnt",)
+    config, schedule, notes = SeriesLearning.Config(data=path, valid_fraction=0.0).recommended("small")
+    assert isinstance(config, SeriesLearning.Config)
+    assert (config.model, config.sample_machine) == (SampleMachine.Config(), None)
+    assert (schedule.epochs, len(notes)) == (0, 1)
     config, schedule, _ = SeriesLearning.Config(data=path, window=16).recommended("small")
     assert isinstance(config, SeriesLearning.Config)
-    assert (config.model, config.window) == (CKCNN.Config(is_causal=False), 16)
+    assert (config.model, config.window) == (SamplePyramid.Config(), 16)
     assert schedule.num_train == config.build().num_train > 9
     config, _, _ = SeriesLearning.Config(data=path, model=CKCNN.Config(depth=1)).recommended("small")
     assert isinstance(config, SeriesLearning.Config)
@@ -286,3 +297,54 @@ def test_baselines_read_windows_around_known_samples(tmp_path: Path) -> None:
     middle = int((known >= 2).nonzero()[0, 0])
     np.testing.assert_allclose(inputs[middle, 4:6], own[known[middle] - 2 : known[middle] + 3].mean(0), atol=1e-9)
     np.testing.assert_allclose(inputs[middle, -2:], own[: min(length, int(known[middle]) + 33)].std(0), atol=1e-9)
+
+
+def test_a_machine_beside_a_network(tmp_path: Path) -> None:
+    arrays = {"is_test": np.arange(18) >= 14}
+    task = config(tmp_path, model=PYRAMID, window=12, sample_machine=300, valid_fraction=0.3, arrays=arrays).build()
+    torch.manual_seed(0)
+    model = task.model()
+    assert isinstance(model, BlendedSamples)
+    task.initialise(model, CPU)
+    model.eval()
+    whole = [task.held_out_batch("valid", torch.tensor([i])) for i in range(task.num_held_out("valid"))]
+    assert len({batch["values"].shape for batch in whole}) == 1  # kept outputs of the machine have one shape
+    assert set(task.entry_names(model)) == {f"network.{name}" for name in task.entry_names(model.network)}
+
+    def measure(score: Any, metrics: Any) -> dict[str, float]:
+        for batch in whole:
+            score(model, batch, metrics)
+        return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+    with torch.no_grad():
+        task.choose_by_validation(model, measure)
+        assert float(model.share) == 0.0  # the network has learnt nothing
+        outputs, targets, _ = task.outputs_and_targets(model, "test", torch.arange(4))
+        model.network.head.weight.zero_()
+        model.network.head.bias.copy_(torch.tensor([9.0, -9.0]))
+        model.share.fill_(0.75)
+        metrics = task.metrics()
+        task.score(model, task.held_out_batch("test", torch.arange(4)), metrics)
+    assert float((outputs.argmax(-1) == targets).float().mean()) > 0.9
+    assert float(metrics["loss"].compute()) == pytest.approx(18 * float(targets.float().mean()), rel=1e-3)
+
+
+def test_a_machine_beside_a_network_needs_a_validation_split(tmp_path: Path) -> None:
+    with refused(ValueError, "sample_machine is 300, whose share is chosen by a validation split, and there is none"):
+        config(tmp_path, sample_machine=300).build()
+    with refused(ValueError, "objective='loss' is of the network alone, beside sample_machine=300; leave one out"):
+        config(tmp_path, sample_machine=300, objective="loss", valid_fraction=0.2)
+    with refused(ValueError, "sample_machine=300 has no effect with model=SampleMachine"):
+        config(tmp_path, model=MACHINE, sample_machine=300).build()
+
+
+def test_drawn_parts_start_evenly() -> None:
+    series = series_of([12])
+    assert series.sample_labels is not None
+    labels = torch.zeros_like(series.sample_labels.values)
+    series = dataclasses.replace(series, sample_labels=SampleLabels(names=("a", "b"), values=labels))
+    rows, generator = SampleRows(9), torch.Generator().manual_seed(0)
+    place = torch.tensor([[0, 0, 9]])
+    starts = [int(rows.drawn(series, place, generator).values[0, 0, 0]) for _ in range(400)]
+    counts = torch.tensor(starts).bincount(minlength=4)
+    assert int(counts.min()) > 40  # of windows that lie before a sample by chance, most would begin at 0

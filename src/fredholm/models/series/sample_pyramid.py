@@ -1,6 +1,7 @@
 """A network of stencils through grids of all scales, with outputs at each sample of a series."""
 
 import dataclasses
+import math
 from typing import Self, final
 
 import torch
@@ -61,6 +62,11 @@ class SamplePyramid(SavedModel):
         def answering_everywhere(self) -> Self:
             """See `SeriesModelConfig.answering_everywhere`."""
             return self
+
+        @property
+        def coarsest(self) -> int:
+            """Samples of a cell of the coarsest grid."""
+            return math.prod(self.strides)
 
         def window_of_answers(self, window: int | None) -> int | None:
             """See `SeriesModelConfig.window_of_answers`: norms over longer parts are more accurate."""

@@ -43,8 +43,8 @@ class SampleRows:
             window = length if self._window is None else min(self._window, length)
             known = series.sample_labels.is_known[i, begin:end].nonzero()[:, 0]
             middle = begin + int(known[int(torch.randint(len(known), (), generator=generator))])
-            before = int(torch.randint(window, (), generator=generator))
-            starts.append(min(max(0, middle - before), length - window))
+            # evenly among the parts that hold it, or most parts would lie at an end of a series of few windows
+            first, last = max(0, middle - window + 1), min(middle, length - window)
+            starts.append(int(torch.randint(first, last + 1, (), generator=generator)))
             lengths.append(window)
         return series.parts(places[:, 0], torch.tensor(starts), torch.tensor(lengths))
-

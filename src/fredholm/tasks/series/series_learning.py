@@ -78,7 +78,7 @@ LEAST_OBSERVED = 0.5
 """Smallest share of observed training values for which filters are the default."""
 WINDOW = 256
 """Samples that a network reads at a time by default, where samples are classified."""
-LEAST_OF_NETWORK = 12
+LEAST_OF_NETWORK = 20
 """Fewest series for which a network beside a machine classifies samples by default."""
 LEAST_WINDOW = 4
 """Fewest samples that a network reads at a time."""
@@ -106,6 +106,8 @@ class SeriesLearning(BlendingTask[Series]):
     command: ClassVar[str] = "series"
     predicts = Kinds(suffixes=(*(kind for kind in SERIES_SUFFIXES if kind not in TEXT), ".npy"), has_parts=True)
     writes: ClassVar[Mapping[str, tuple[str, ...]]] = {"save": ()}
+    # a few series hold many samples, but say little of which part is better, so that the machine keeps a quarter
+    shares: ClassVar[tuple[float, ...]] = (0.0, 0.25, 0.5, 0.75)
     parts: ClassVar[tuple[type, ...]] = (
         FilterBank.Config,
         SummaryBank.Config,
@@ -162,9 +164,9 @@ class SeriesLearning(BlendingTask[Series]):
                 networks.
             limit: largest absolute standardised value, at which values are clipped, for data with gross errors; None:
                 no limit.
-            window: most samples that a network reads at a time where samples are classified. A longer series is read in
-                parts, in evaluation with a quarter of them as context on each side; in training parts are drawn. None:
-                all.
+            window: most samples that a network is trained on at a time where samples are classified: parts of longer
+                series are drawn. In evaluation these are read in parts, with a quarter of the samples as context on
+                each side; by a pyramid in longer ones. None: all.
             sample_machine: most training samples of a sample machine beside a network that classifies samples
                 (`models.BlendedSamples`). The validation split chooses its share in the prediction, so it is refused
                 without one, and with objective='loss', which is the loss of the network alone. 0: no machine; None:
@@ -256,16 +258,17 @@ class SeriesLearning(BlendingTask[Series]):
         def _recommended(self, effort: Effort, start: Trained | None) -> Recommended:
             """See `Task.Config.recommended`: the closed-form model by the number of observed values and of channels.
 
-            Where samples are classified, it is a machine of their windows, unless `window` asks for a network. Where
-            most values are missing, filters would mostly read filled-in values, so summaries of the observed ones are
-            the default. Otherwise values by time are read beside filters, unless there are many channels.
+            Where samples are classified, it is a machine of their windows, with a network beside it where series are
+            many, or `window` or `sample_machine` asks for one. Where most values are missing, filters would mostly read
+            filled-in values, so summaries of the observed ones are the default. Otherwise values by time are read
+            beside filters, unless there are many channels.
             """
             is_open = self.model == SeriesLearning.Config().model and not effort.keeps_model
-            if is_open and (self.window is not None or self.sample_machine):
+            if is_open and (self.window is not None or self.sample_machine is not None):
                 return replace(self, target="samples", model=SamplePyramid.Config())._recommended(effort, start)
             task, model = self.build(), self.model
             train = task.splits.train
-            if is_open and task.classifies_samples and len(train) >= LEAST_OF_NETWORK and self.sample_machine != 0:
+            if is_open and task.classifies_samples and start is None and self._suits_network(task):
                 beside = replace(self, target="samples", model=SamplePyramid.Config())._recommended(effort, start)
                 return beside._replace(notes=task.notes)
             if model.learns_by_steps:
@@ -287,13 +290,16 @@ class SeriesLearning(BlendingTask[Series]):
                 model = filled(model, [SeriesMachine.Config()], num_trees=num_trees)
             return Recommended(replace(self, model=model), schedule_at_once(task.num_train, effort))
 
+        def _suits_network(self, task: "SeriesLearning") -> bool:
+            """Whether series are enough for a network beside a machine, whose share a validation split can choose."""
+            may_hold_out = self.valid_fraction > 0 or task.num_held_out("valid") > 0
+            return len(task.splits.train) >= LEAST_OF_NETWORK and may_hold_out and self.objective != "loss"
+
         def _of_samples(self, model: SeriesModelConfig, window: int | None = None) -> Self:
             """The settings for the class of each sample, with a model and, unless one was given, a window."""
             return replace(self, model=model, target="samples", window=self.window or window)
 
-        def _recommended_network(
-            self, task: "SeriesLearning", effort: Effort, start: Trained | None
-        ) -> Recommended:
+        def _recommended_network(self, task: "SeriesLearning", effort: Effort, start: Trained | None) -> Recommended:
             """Recommended settings for a network, which reads parts, and both sides of a sample that is classified."""
             config, num_train, has_valid = self, task.num_train, task.num_held_out("valid") > 0
             if not task.classifies_samples:
@@ -301,7 +307,9 @@ class SeriesLearning(BlendingTask[Series]):
             train, model = task.splits.train.in_memory(), self.model
             if isinstance(model, CKCNN.Config):
                 model = filled(model, [CKCNN.Config()], is_causal=False)
-            config = self._of_samples(model, WINDOW if int(train.lengths.max()) > WINDOW else None)
+            cell = model.coarsest if isinstance(model, SamplePyramid.Config) else 1
+            window = math.ceil(WINDOW / cell) * cell
+            config = self._of_samples(model, window if int(train.lengths.max()) > window else None)
             num_train = len(SampleRows(config.window).places(train))
             schedule = schedule_for(num_train, effort, has_valid=has_valid)
             if isinstance(model, SamplePyramid.Config):
