@@ -38,7 +38,8 @@ def filters(stencil: Any) -> Tensor:
 def formula(built: Pyramid, values: Tensor, strides: tuple[int, ...]) -> Tensor:
     """The signal by torch's convolutions and instance norms, `(B, C, N)`, of a length that the strides divide."""
     u, levels = values, list[Tensor]()
-    for stage, stride in zip(built.stages, (1, *strides), strict=True):
+    stages: Any = built.stages
+    for stage, stride in zip(stages, (1, *strides), strict=True):
         u = u if stage.norm is None else phi(stage.norm, u)
         u = F.conv1d(u, filters(stage.entry), None, stride, max(1, stride // 2))
         for norm, stencil in zip(stage.norms, stage.stencils, strict=True):

@@ -196,6 +196,7 @@ class Stage(nn.Module):
         """
         u = self.entry(u if self.norm is None else F.gelu(self.norm(u, domain.mask)), domain)
         below = self.entry.kernel.output_domain(domain)
+        assert isinstance(below, Grid)
         if domain.mask is not None:
             below = below.restrict(_some_exist(domain.mask, domain.shape, below.shape))
         for norm, each in zip(self.norms, self.stencils, strict=True):
@@ -241,7 +242,6 @@ def grids(stages: nn.ModuleList, images: Tensor, exists: Tensor | None = None) -
     u = images.flatten(2).mT
     for stage in stages:
         u, domain = stage(u, domain)
-        assert isinstance(domain, Grid)
         yield u, domain
 
 

@@ -112,7 +112,7 @@ class Pyramid(nn.Module):
         for (v, grid), norm in zip(found, self.norms, strict=True):
             image = image_of(F.gelu(norm(v, grid.mask)), grid)
             means = _cell_means(values, grid.shape)
-            if exists is not None:
+            if exists is not None and grid.mask is not None:
                 mask = image_of(grid.mask[..., None], grid)
                 share = _cell_means(exists[:, None].to(values), grid.shape)
                 means, image = means / torch.where(mask, share, 1.0), torch.where(mask, image, 0.0)

@@ -133,7 +133,7 @@ def _cell(places: Tensor) -> Tensor:
 
 
 def _read(signal: Tensor, places: Tensor) -> Tensor:
-    """A signal of cells `(B, M, C)`, interpolated linearly at places `(B, N)`, none beyond the last cell that exists."""
+    """A signal of cells `(B, M, C)`, interpolated linearly at places `(B, N)` up to the last cell that exists."""
     last = _cell(places.amax(1, keepdim=True))
     left = torch.minimum(places.floor().long(), last)
     share = (places - left)[..., None].to(signal)

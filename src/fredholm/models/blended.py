@@ -179,7 +179,8 @@ class BlendedSamples(Blended[SavedModel, SampleMachine]):
 
     def answer_network(self, *given: SeriesBatch) -> Tensor:
         """See `Blended.answer_network`."""
-        return read_in_parts(self.network, *given, self.window)
+        (inputs,) = given
+        return read_in_parts(self.network, inputs, self.window)
 
 
 @final

@@ -320,6 +320,7 @@ def test_a_machine_beside_a_network(tmp_path: Path) -> None:
         task.choose_by_validation(model, measure)
         assert float(model.share) == 0.0  # the network has learnt nothing
         outputs, targets, _ = task.outputs_and_targets(model, "test", torch.arange(4))
+        assert isinstance(model.network, SamplePyramid)
         model.network.head.weight.zero_()
         model.network.head.bias.copy_(torch.tensor([9.0, -9.0]))
         model.share.fill_(0.75)

@@ -6,9 +6,8 @@ import abc
 import dataclasses
 from typing import ClassVar, Self, final
 
-from torch import nn
-
 from fredholm._settings import class_name
+from fredholm.models.saved_model import SavedModel
 
 
 @final
@@ -79,7 +78,7 @@ class SeriesModelConfig(abc.ABC):
         return window
 
     @abc.abstractmethod
-    def build(self, sampling: SeriesSampling, num_outputs: int) -> nn.Module:
+    def build(self, sampling: SeriesSampling, num_outputs: int) -> SavedModel:
         """Builds a model, with random numbers from the global torch seed.
 
         Args:

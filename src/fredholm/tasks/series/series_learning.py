@@ -63,7 +63,7 @@ from fredholm.tasks.task import (
     own_facts,
     to_device,
 )
-from fredholm.tasks.tensor_form import BATCH, Axis, OpenAxis, Sizes, Slot, TensorForm, first_of_each
+from fredholm.tasks.tensor_form import TensorForm
 from fredholm.tasks.views import MOST_LINES, Line, SeriesView, ShownExample, device_of
 
 from .baseline_features import sample_features, series_features
@@ -72,6 +72,7 @@ from .open import KINDS as SERIES_SUFFIXES
 from .open import TEXT
 from .sample_answers import rows_of, views_of
 from .sample_rows import SampleRows
+from .series_form import series_form
 from .series_set import SeriesTarget
 
 LEAST_OBSERVED = 0.5
@@ -621,57 +622,27 @@ class SeriesLearning(BlendingTask[Series]):
 
     def tensor_form(self, model: nn.Module) -> TensorForm:
         """See `Task.tensor_form`: from values at the spacing of training, or with their times."""
-        facts, target, config = self._facts, self.target, self.config
+        facts, config = self._facts, self.config
         if config.permute_seed is not None:
             raise ValueError(
                 f"the samples of each series are put into another order (permute_seed={config.permute_seed}), which is "
                 "no part of the model; train without it"
             )
-
-        def call(model: nn.Module, values: Tensor, exists: Tensor, *times: Tensor) -> Tensor:
-            own = torch.where(exists[..., None], values, torch.nan)  # nothing is interpolated towards the padding
-            prepared = torch.where(exists[..., None], facts.preparation.apply(own), 0.0)
-            batch = {"values": prepared, "mask": exists, **({"times": times[0]} if times else {})}
-            return target.answers(model(series_of(batch)).float())
-
-        def draw(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-            batch, samples = sizes["batch"], sizes["samples"]
-            mean, deviation = (
-                torch.tensor(part, dtype=torch.float64)
-                for part in (facts.preparation.mean, facts.preparation.deviation)
-            )
-            values = mean + deviation * torch.randn(batch, samples, len(mean), generator=generator, dtype=torch.float64)
-            exists = first_of_each(batch, samples)
-            if facts.preparation.observation:
-                values[torch.rand(values.shape, generator=generator) < 0.2] = torch.nan
-            values = torch.where(exists[..., None], values, 0.0)
-            if facts.is_regular:
-                return values, exists
-            steps = torch.rand(batch, samples, generator=generator, dtype=torch.float64)
-            return values, exists, (2 * facts.spacing * steps).cumsum(1)
-
-        samples, longest = Axis("samples"), config.window or max(round(facts.extent / facts.spacing) + 1, 2)
-        example = min(longest, 24)
-        missing = "; NaN where one is missing" if facts.preparation.observation else ""
-        about = f"the channels {', '.join(facts.channels)} in the unit of the data"
-        slots = (
-            Slot("values", (BATCH, samples, Axis("channels", len(facts.channels))), f"{about}{missing}"),
-            Slot("exists", (BATCH, samples), "which samples a series has; the others come last"),
-            *(() if facts.is_regular else (Slot("times", (BATCH, samples), "of the samples, in ascending order"),)),
-        )
-        notes = (f"samples are {facts.spacing:g} apart, as in training",) if facts.is_regular else ()
+        notes = list[str]()
         if config.bin is not None:
-            notes = (*notes, f"each value is the mean over a time of {config.bin:g}, or missing where there is none")
+            notes.append(f"each value is the mean over a time of {config.bin:g}, or missing where there is none")
         if config.window is not None:
-            notes = (*notes, f"in training the model read up to {config.window} samples at a time")
-        return TensorForm(
-            model=model,
-            call=call,
-            inputs=slots,
-            output=target.slot(BATCH, *((samples,) if self.classifies_samples else ())),
-            draw=draw,
-            open_axes={"samples": OpenAxis(example, example + 7 if longest < 31 else 31, longest)},
-            names=target.axis_names,
+            notes.append(f"in training the model read up to {config.window} samples at a time")
+        longest = config.window or max(round(facts.extent / facts.spacing) + 1, 2)
+        return series_form(
+            model,
+            self.target,
+            facts.preparation,
+            facts.channels,
+            spacing=facts.spacing,
+            is_regular=facts.is_regular,
+            longest=longest,
+            of_samples=self.classifies_samples,
             notes=notes,
         )
 
