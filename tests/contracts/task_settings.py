@@ -800,7 +800,7 @@ def _series(folder: Path) -> Subject:
             "numbers": {"target": "number"},
             "samples": {"data": str(folder / "samples.npz")},
             "parts of series": {"data": str(folder / "samples.npz"), "window": 6},
-            "a machine beside it": {"data": str(folder / "samples.npz"), "sample_machine": 40},
+            "a machine beside it": {"data": str(folder / "samples.npz"), "window": 6, "sample_machine": 40},
         },
     )
 
