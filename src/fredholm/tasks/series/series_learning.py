@@ -327,8 +327,8 @@ class SeriesLearning(BlendingTask[Series]):
             return series_stack(self.model)
 
         def with_stack(self, stack: Stack) -> Self:
-            """See `Task.Config.with_stack`: the stack of an ITNet."""
-            return replace(self, model=with_series_stack(self.model, stack))
+            """See `Task.Config.with_stack`: the stack of an ITNet, without a machine, which is equal beside all."""
+            return replace(self, model=with_series_stack(self.model, stack), sample_machine=0)
 
         def build(self, facts: Task.Facts | None = None) -> "SeriesLearning":
             """The task; see `SeriesLearning`."""
@@ -560,7 +560,7 @@ class SeriesLearning(BlendingTask[Series]):
         longest, extent = float(series.extents.max()), self._facts.extent
         if self._has_warned:
             return
-        reads_parts = self.classifies_samples and (self.config.window is not None or not self.learns_by_steps)
+        reads_parts = self.classifies_samples and (self._window is not None or not self.learns_by_steps)
         if not reads_parts and longest > extent * (1 + 1e-6):
             self._has_warned = True
             warnings.warn(
