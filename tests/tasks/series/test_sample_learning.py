@@ -211,6 +211,8 @@ def test_recommended_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(config, SeriesLearning.Config)
     assert (config.model, config.target, config.sample_machine) == (SamplePyramid.Config(), "samples", 10_000)
     assert schedule.patience is None
+    monkeypatch.setattr(series_learning, "MOST_PARTS", 4)
+    assert SeriesLearning.Config(data=path).recommended("small")[1].batch_size == 4 < schedule.batch_size
     assert notes == ("labels change within series, so the class of each sample is learnt",)
     config, schedule, notes = SeriesLearning.Config(data=path, valid_fraction=0.0).recommended("small")
     assert isinstance(config, SeriesLearning.Config)

@@ -81,6 +81,8 @@ WINDOW = 256
 """Samples that a network reads at a time by default, where samples are classified."""
 LEAST_OF_NETWORK = 20
 """Fewest series for which a network beside a machine classifies samples by default."""
+MOST_PARTS = 16
+"""Most parts in a batch of a pyramid by default: each has many samples."""
 LEAST_WINDOW = 4
 """Fewest samples that a network reads at a time."""
 CHUNK = 64
@@ -317,6 +319,8 @@ class SeriesLearning(BlendingTask[Series]):
                 is_beside = has_valid and start is None and self.objective != "loss"
                 most = SampleMachine.Config().num_samples if is_beside else 0
                 config = filled(config, [SeriesLearning.Config()], sample_machine=most, fill="linear")
+                if schedule.batch_size > MOST_PARTS:
+                    schedule = schedule_for(num_train, effort, has_valid=has_valid, batch_size=MOST_PARTS)
                 # it learns most while the rate falls
                 schedule = replace(schedule, patience=None)
             return Recommended(config, schedule, task.notes)
